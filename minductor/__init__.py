@@ -1,0 +1,88 @@
+"""The public names of minductor, each loaded when it is first used.
+
+Takes a name. Gives the object of that name, from the module that the table below says. Refuses names that are not in
+the table, and loads nothing but itself: `import minductor` costs no torch and no wing.
+
+>>> import minductor
+>>> minductor.Options.parse(mode="max-autotune", environ={}).autotune
+True
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minductor.backends import register_backend
+    from minductor.driver import Compiler, explain
+    from minductor.ir.report import Report
+    from minductor.options import Options
+
+__version__ = "0.1.0"
+
+__all__ = ["Compiler", "Options", "Report", "explain", "minductor", "register_backend"]
+
+PUBLIC: Mapping[str, str] = MappingProxyType(
+    {
+        "Compiler": "minductor.driver",
+        "Options": "minductor.options",
+        "Report": "minductor.ir.report",
+        "explain": "minductor.driver",
+        "register_backend": "minductor.backends",
+    }
+)
+
+
+def __getattr__(name: str) -> object:
+    if name not in PUBLIC:
+        raise AttributeError(f"module 'minductor' has no attribute {name!r}")
+    return getattr(importlib.import_module(PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *PUBLIC})
+
+
+@functools.cache
+def default_compiler() -> Compiler:
+    """The Compiler behind torch.compile(backend="minductor"), made on the first call."""
+    from minductor.driver import Compiler
+
+    return Compiler()
+
+
+class DefaultBackend:
+    """The object that Dynamo calls: the default Compiler, with the attributes that Dynamo looks for."""
+
+    __slots__ = ()
+    __name__ = "minductor"
+    compiler_name = "minductor"
+
+    def __call__(
+        self,
+        gm: Any,
+        inputs: Sequence[Any],
+        *,
+        mode: str | None = None,
+        options: Mapping[str, object] | None = None,
+    ) -> Callable[..., Any]:
+        return default_compiler()(gm, inputs, mode=mode, options=options)
+
+    def reset(self) -> None:
+        """Forget the default Compiler; the store on disk stays."""
+        default_compiler.cache_clear()
+
+    def get_compiler_config(self) -> dict[str, object]:
+        """The options of a compile that names none, as torch.compile reports them."""
+        from dataclasses import asdict
+
+        from minductor.options import Options
+
+        return asdict(Options.parse())
+
+
+minductor = DefaultBackend()

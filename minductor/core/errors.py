@@ -1,0 +1,408 @@
+"""Every way to misuse minductor, one class each, with a code that stays the same for ever.
+
+Takes the facts of one misuse. Gives an exception or a warning that says what happened, where, why, and what to do.
+Refuses to decide whether something is an error: whoever raises it does.
+
+>>> print(UnknownOption("fuze", ("fuse", "events")))
+[MD001] unknown option 'fuze'
+  hint: did you mean 'fuse'? The options are: events, fuse.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The sentence "did you mean 'x'? ", or nothing when no known name is near.
+
+    >>> suggestion("precison", ["precision", "fuse"])
+    "did you mean 'precision'? "
+    """
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}? " if near else ""
+
+
+def _choices(name: str, plural: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    return f"{suggestion(name, names)}The {plural} are: {', '.join(names) or 'none'}."
+
+
+class MinductorError(Exception):
+    """What all errors of minductor are, so that one `except` finds them."""
+
+    code: ClassVar[str] = "MD000"
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.why = why
+        self.hint = hint
+
+    def __str__(self) -> str:
+        rows = (("at", self.where), ("why", self.why), ("hint", self.hint))
+        return "\n".join([f"[{self.code}] {self.what}", *(f"  {label}: {text}" for label, text in rows if text)])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # BaseException would call the class with `args`, which are not what the constructors below take.
+        return _rebuild, (type(self), dict(self.__dict__))
+
+
+def _rebuild(kind: type[MinductorError], state: Mapping[str, object]) -> MinductorError:
+    error = kind.__new__(kind, state["what"])
+    error.__dict__.update(state)
+    return error
+
+
+class MinductorWarning(MinductorError, UserWarning):
+    """What all warnings of minductor are: minductor went on, at a price that the text names."""
+
+    code: ClassVar[str] = "MD900"
+
+
+# What the user asks for.
+
+
+class UnknownOption(MinductorError, ValueError):
+    """A key in torch.compile(options=...) that is no option of minductor or of the backend in use."""
+
+    code: ClassVar[str] = "MD001"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"unknown option {name!r}", hint=_choices(name, "options", known))
+        self.name = name
+
+
+class BadOptionValue(MinductorError, ValueError):
+    """An option whose value has the wrong type, or is not among the allowed ones."""
+
+    code: ClassVar[str] = "MD002"
+
+    def __init__(self, name: str, value: object, expected: str, *, origin: str = "") -> None:
+        super().__init__(
+            f"option {name!r} does not take {value!r} ({type(value).__name__})",
+            where=origin,
+            hint=f"it takes {expected}",
+        )
+        self.name = name
+
+
+class UnknownMode(MinductorError, ValueError):
+    """A torch.compile(mode=...) that does not exist."""
+
+    code: ClassVar[str] = "MD003"
+
+    def __init__(self, mode: object, known: Iterable[str]) -> None:
+        super().__init__(f"unknown mode {mode!r}", hint=_choices(str(mode), "modes", known))
+        self.mode = mode
+
+
+class UnknownTarget(MinductorError, ValueError):
+    """A target that neither the table of targets nor a registered backend names."""
+
+    code: ClassVar[str] = "MD004"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"unknown target {name!r}", hint=_choices(name, "targets", known))
+        self.name = name
+
+
+class BackendError(MinductorError):
+    """A backend that is missing, registered twice, or made for another version of the API."""
+
+    code: ClassVar[str] = "MD005"
+
+
+# What the machine has.
+
+
+class CompilerNotFound(MinductorError):
+    """No C++ compiler on this machine, so that nothing can be compiled for the CPU."""
+
+    code: ClassVar[str] = "MD010"
+
+    def __init__(self, tried: Sequence[str], *, install: str = "") -> None:
+        super().__init__(
+            "no C++ compiler found",
+            why=f"tried {', '.join(tried) or 'nothing'}",
+            hint=install
+            or "install one (Debian, Ubuntu: `apt-get install g++`; Fedora: `dnf install gcc-c++`;"
+            " macOS: `xcode-select --install`, then `brew install libomp`), or set CXX to its path",
+        )
+        self.tried = tuple(tried)
+
+
+class CompileFailed(MinductorError):
+    """A generated kernel that the compiler refuses: a fault of minductor, never of the user's program."""
+
+    code: ClassVar[str] = "MD011"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kept: str,
+        line: int | None = None,
+        quoted: str = "",
+        user_line: str = "",
+        command: str = "",
+    ) -> None:
+        at = f"{kept}:{line}: {quoted.strip()}" if line is not None else kept
+        super().__init__(
+            f"a generated kernel does not compile: {message}",
+            where=at,
+            why=f"it comes from {user_line}" if user_line else "",
+            hint=f"the source is kept in {kept}" + (f"; to see it again: {command}" if command else ""),
+        )
+        self.message = message
+        self.kept = kept
+        self.line = line
+        self.quoted = quoted
+        self.user_line = user_line
+        self.command = command
+
+
+class LoadFailed(MinductorError):
+    """A compiled artefact that this process cannot load."""
+
+    code: ClassVar[str] = "MD012"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__("a compiled artefact cannot be loaded", where=path, why=why, hint="run `minductor doctor`")
+        self.path = path
+
+
+class StoreRefused(MinductorError):
+    """A cache folder that somebody else could have written to; its shared objects would run as us."""
+
+    code: ClassVar[str] = "MD013"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            "the cache folder is not trusted",
+            where=path,
+            why=why,
+            hint="set MINDUCTOR_CACHE_DIR to a folder that you own with mode 0700, or remove this one",
+        )
+        self.path = path
+
+
+class CorruptEntry(MinductorWarning):
+    """A cache entry that is damaged; it is removed and built again."""
+
+    code: ClassVar[str] = "MD014"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            "a damaged cache entry is built again",
+            where=path,
+            why=why,
+            hint="`minductor cache clear` empties the cache",
+        )
+        self.path = path
+
+
+class StoreUnwritable(MinductorWarning):
+    """A cache folder that cannot be written; a private temporary one stands in until the process ends."""
+
+    code: ClassVar[str] = "MD015"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            "the cache folder cannot be written, so nothing is kept after this process",
+            where=path,
+            why=why,
+            hint="set MINDUCTOR_CACHE_DIR to a folder that you can write",
+        )
+        self.path = path
+
+
+# What the program holds.
+
+
+class UnsupportedInput(MinductorError, TypeError):
+    """An input that minductor does not compile (sparse, quantised, nested, a tensor subclass)."""
+
+    code: ClassVar[str] = "MD020"
+
+    def __init__(self, name: str, kind: str, *, where: str = "") -> None:
+        super().__init__(
+            f"input {name!r} is {kind}, which minductor does not compile",
+            where=where,
+            hint="pass a plain dense tensor, or leave options={'fallback': 'allow'} so that the graph runs in eager",
+        )
+        self.name = name
+        self.kind = kind
+
+
+class RanInEager(MinductorWarning):
+    """A graph that runs in eager as a whole, because minductor cannot compile it."""
+
+    code: ClassVar[str] = "MD021"
+
+    def __init__(self, why: str, *, where: str = "") -> None:
+        super().__init__(
+            "this graph runs in eager",
+            where=where,
+            why=why,
+            hint="options={'fallback': 'error'} makes this an error",
+        )
+
+
+class FallbackRefused(MinductorError):
+    """An op without a rule under options={"fallback": "error"}."""
+
+    code: ClassVar[str] = "MD022"
+
+    def __init__(self, op: str, why: str, *, where: str = "") -> None:
+        super().__init__(
+            f"{op} would run in eager",
+            where=where,
+            why=why,
+            hint="options={'fallback': 'allow'} runs it as an extern call and counts it in the report",
+        )
+        self.op = op
+
+
+class MissingFake(MinductorError):
+    """A custom op without a fake implementation, so that the shape of its result is unknown."""
+
+    code: ClassVar[str] = "MD023"
+
+    def __init__(self, op: str, *, where: str = "") -> None:
+        super().__init__(
+            f"custom op {op} has no fake implementation",
+            where=where,
+            why="without one nobody knows the shapes of its results while compiling",
+            hint=f"register one with torch.library.register_fake({op!r})",
+        )
+        self.op = op
+
+
+class LyingSchema(MinductorError):
+    """A custom op that does what its schema denies: returns a view of an input, writes one, or another layout."""
+
+    code: ClassVar[str] = "MD024"
+
+    def __init__(self, op: str, claim: str, fact: str, *, where: str = "") -> None:
+        super().__init__(
+            f"custom op {op} does not keep to its schema",
+            where=where,
+            why=f"it declares {claim}, yet {fact}",
+            hint="correct the schema or the fake implementation; torch.library.opcheck finds such faults",
+        )
+        self.op = op
+
+
+# What the compiled program meets. These are also eager's kinds of error, so that a program's `except` still holds.
+
+
+class IndexOutOfRange(MinductorError, IndexError):
+    """An index beyond its dimension, where eager raises IndexError."""
+
+    code: ClassVar[str] = "MD030"
+
+    def __init__(self, op: str, *, where: str = "") -> None:
+        super().__init__(f"index out of range in {op}", where=where, hint="run the program in eager to see which one")
+        self.op = op
+
+
+class ElementOutOfBounds(MinductorError, RuntimeError):
+    """An index beyond its dimension, where eager raises RuntimeError (gather, scatter, device asserts)."""
+
+    code: ClassVar[str] = "MD031"
+
+    def __init__(self, op: str, *, where: str = "") -> None:
+        super().__init__(f"index out of bounds in {op}", where=where, hint="run the program in eager to see which one")
+        self.op = op
+
+
+class DivisionByZero(MinductorError, RuntimeError):
+    """An integer division or remainder by zero, where eager raises RuntimeError."""
+
+    code: ClassVar[str] = "MD032"
+
+    def __init__(self, op: str, *, where: str = "") -> None:
+        super().__init__(f"ZeroDivisionError: integer division by zero in {op}", where=where)
+        self.op = op
+
+
+class AssertFailed(MinductorError, RuntimeError):
+    """An assertion of the user's graph that does not hold."""
+
+    code: ClassVar[str] = "MD033"
+
+    def __init__(self, message: str, *, where: str = "") -> None:
+        super().__init__(message, where=where)
+
+
+# What minductor got wrong, or an author of a pass or backend.
+
+
+class VerifyError(MinductorError):
+    """A stage whose result breaks a rule of the IR."""
+
+    code: ClassVar[str] = "MD040"
+
+    def __init__(self, stage: str, rule: str, text: str, *, where: str = "") -> None:
+        super().__init__(
+            f"stage {stage!r} breaks the rule {rule!r}: {text}",
+            where=where,
+            why="a fault of minductor or of a registered pass, not of your program",
+            hint="MINDUCTOR_TRACE=4 shows the IR after each stage",
+        )
+        self.stage = stage
+        self.rule = rule
+        self.text = text
+
+
+class StageFailed(MinductorError):
+    """A stage that raised something which is no error of minductor; the cause hangs on it."""
+
+    code: ClassVar[str] = "MD041"
+
+    def __init__(self, stage: str, cause: BaseException, *, where: str = "") -> None:
+        super().__init__(
+            f"stage {stage!r} failed: {type(cause).__name__}: {cause}",
+            where=where,
+            why="a fault of minductor or of a registered pass, not of your program",
+            hint="MINDUCTOR_TRACE=4 shows the IR up to this stage",
+        )
+        self.stage = stage
+
+
+CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
+    {
+        kind.code: kind
+        for kind in (
+            MinductorError,
+            UnknownOption,
+            BadOptionValue,
+            UnknownMode,
+            UnknownTarget,
+            BackendError,
+            CompilerNotFound,
+            CompileFailed,
+            LoadFailed,
+            StoreRefused,
+            CorruptEntry,
+            StoreUnwritable,
+            UnsupportedInput,
+            RanInEager,
+            FallbackRefused,
+            MissingFake,
+            LyingSchema,
+            IndexOutOfRange,
+            ElementOutOfBounds,
+            DivisionByZero,
+            AssertFailed,
+            VerifyError,
+            StageFailed,
+            MinductorWarning,
+        )
+    }
+)

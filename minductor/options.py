@@ -1,0 +1,167 @@
+"""What the user asks of a compile: torch.compile(mode=, options=) and the environment, read once.
+
+Takes a mode, a mapping of options and an environment. Gives a frozen `Options`, whose `fingerprint()` goes into the
+store's key. Refuses unknown keys, modes and values, and names what was probably meant.
+
+>>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
+"autotune=False events=False fuse=True precision='eager' sanitize=False target='cpu' wrapper='python'"
+>>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
+True
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Self, cast
+
+from minductor.core.errors import BadOptionValue, UnknownMode, UnknownOption
+
+Value = bool | int | float | str
+
+MODES: Mapping[str, Mapping[str, Value]] = MappingProxyType(
+    {
+        "default": {},
+        "reduce-overhead": {"cudagraphs": True},
+        "max-autotune": {"autotune": True, "cudagraphs": True},
+        "max-autotune-no-cudagraphs": {"autotune": True},
+    }
+)
+
+ENVIRONMENT: Mapping[str, str] = MappingProxyType({"MINDUCTOR_CACHE_DIR": "cache_dir", "MINDUCTOR_TRACE": "trace"})
+
+
+@dataclass(frozen=True, slots=True)
+class OptionRule:
+    """What one option takes: its type, its allowed values (none listed: any of the type), and what it is for."""
+
+    type: type[bool] | type[int] | type[float] | type[str]
+    docs: str
+    allowed: tuple[Value, ...] = ()
+    # Whether two values can give two generated texts; if so the value is part of the store's key.
+    changes_text: bool = True
+    pattern: str = ""
+
+    def expected(self) -> str:
+        if self.allowed:
+            return "one of " + ", ".join(repr(value) for value in self.allowed)
+        return f"a {self.type.__name__}" + (f" that matches {self.pattern}" if self.pattern else "")
+
+    def is_accepted(self, value: object) -> bool:
+        if type(value) is not self.type:  # isinstance would let True pass for an int
+            return False
+        if self.allowed:
+            return value in self.allowed
+        return not self.pattern or re.fullmatch(self.pattern, str(value)) is not None
+
+
+def _option(default: Value, rule: OptionRule) -> Any:  # as dataclasses.field itself is declared
+    return field(default=default, metadata={"rule": rule})
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one compile. Every field says in its rule whether it changes the generated text."""
+
+    target: str = _option("cpu", OptionRule(str, "the named target to compile for"))
+    wrapper: str = _option("python", OptionRule(str, "the language of the wrapper", allowed=("python",)))
+    precision: str = _option(
+        "fast",
+        OptionRule(
+            str,
+            "fast: bf16 and fp16 stay in float32 inside a kernel; eager: rounded after each op",
+            allowed=("fast", "eager"),
+        ),
+    )
+    fuse: bool = _option(True, OptionRule(bool, "False: one kernel per computed buffer"))
+    autotune: bool = _option(False, OptionRule(bool, "try every tunable choice on the machine"))
+    events: bool = _option(False, OptionRule(bool, "the compiled graph reports launches, allocations and frees"))
+    sanitize: bool = _option(False, OptionRule(bool, "build kernels with the address and undefined sanitisers"))
+    fallback: str = _option(
+        "allow",
+        OptionRule(str, "error: refuse what would run in eager", allowed=("allow", "error"), changes_text=False),
+    )
+    cudagraphs: bool = _option(False, OptionRule(bool, "replay launches as a CUDA graph", changes_text=False))
+    verify: bool = _option(False, OptionRule(bool, "check the rules of the IR after each stage", changes_text=False))
+    trace: str = _option(
+        "",
+        OptionRule(
+            str,
+            "what to show of each stage: a level from 0 to 4, dir:PATH or html:PATH",
+            changes_text=False,
+            pattern=r"|[0-4]|(dir|html):.+",
+        ),
+    )
+    cache_dir: str = _option("", OptionRule(str, "the folder of the store; empty: the user's", changes_text=False))
+    # A backend's own options, "toy.field", in order of name; the backend checks them when it is known.
+    extra: tuple[tuple[str, Value], ...] = ()
+
+    @classmethod
+    def parse(
+        cls,
+        mode: str | None = None,
+        options: Mapping[str, object] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Environment, then mode, then options: what is nearer to the call wins, field by field."""
+        if mode is not None and mode not in MODES:
+            raise UnknownMode(mode, MODES)
+        surroundings = os.environ if environ is None else environ
+        values: dict[str, object] = {}
+        for variable, name in ENVIRONMENT.items():
+            if variable in surroundings:
+                values[name] = _checked(name, surroundings[variable], RULES[name], origin=variable)
+        values.update(MODES[mode or "default"])
+        extra: dict[str, Value] = {}
+        for name, value in (options or {}).items():
+            if "." in name:
+                extra[name] = _checked_extra(name, value)
+            elif name in RULES:
+                values[name] = _checked(name, value, RULES[name])
+            else:
+                raise UnknownOption(name, RULES)
+        return cls(**cast("dict[str, Any]", values), extra=tuple(sorted(extra.items())))
+
+    def fingerprint(self) -> str:
+        """The values that change generated text, in a fixed order, for the store's key."""
+        kept = [f"{name}={getattr(self, name)!r}" for name, rule in sorted(RULES.items()) if rule.changes_text]
+        return " ".join([*kept, *(f"{name}={value!r}" for name, value in self.extra)])
+
+    def notes(self, kind: str) -> tuple[str, ...]:
+        """What of this has no effect on a device of that kind."""
+        if self.cudagraphs and kind != "cuda":
+            return (f"CUDA graphs have no effect on {kind}",)
+        return ()
+
+
+def check_extra(options: Options, prefix: str, rules: Mapping[str, OptionRule]) -> None:
+    """Hold a backend's own options against the rules of the backend in use, whose names start with its prefix."""
+    for name, value in options.extra:
+        if name not in rules or not name.startswith(f"{prefix}."):
+            raise UnknownOption(name, [*RULES, *rules])
+        _checked(name, value, rules[name])
+
+
+def _checked(name: str, value: object, rule: OptionRule, *, origin: str = "") -> Value:
+    if not rule.is_accepted(value):
+        raise BadOptionValue(name, value, rule.expected(), origin=origin)
+    return cast("Value", value)
+
+
+def _checked_extra(name: str, value: object) -> Value:
+    if type(value) not in (bool, int, float, str):
+        raise BadOptionValue(name, value, "a bool, an int, a float or a str")
+    return cast("Value", value)
+
+
+RULES: Mapping[str, OptionRule] = MappingProxyType(
+    {entry.name: entry.metadata["rule"] for entry in fields(Options) if "rule" in entry.metadata}
+)
+
+
+def describe(rules: Mapping[str, OptionRule] = RULES) -> Sequence[str]:
+    """One line per option, for the command line and the documentation."""
+    return [f"{name}: {rule.docs} ({rule.expected()})" for name, rule in rules.items()]

@@ -1,0 +1,171 @@
+"""What a program is compiled for: named machines as data, the same on every host.
+
+Takes a name. Gives a frozen `Target`, and with the options the `Env` that every stage gets. Refuses to probe: what this
+machine has is runtime's question, and no generated text may depend on it.
+
+>>> by_name("sm_90").warp
+32
+>>> by_name("sm90")
+Traceback (most recent call last):
+...
+minductor.core.errors.UnknownTarget: [MD004] unknown target 'sm90'
+  hint: did you mean 'sm_90'? The targets are: cpu, gfx942, interpret, sm_100, sm_80, sm_90.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from minductor.core.errors import UnknownTarget
+from minductor.options import Options
+
+KIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One machine. A size that does not apply, or that text must not depend on, is 0."""
+
+    name: str
+    kind: str  # the backend that serves it: "cpu", "interpret", "cuda", "hip" or a registered one
+    arch: str = ""
+    # Memory, in bytes; bandwidth in bytes a second, for the estimate of a roofline only.
+    l1_bytes: int = 0
+    l2_bytes: int = 0
+    shared_memory: int = 0  # the most that one program may ask for
+    bandwidth: int = 0
+    # Width. On a CPU `vector_bytes` is the size of a reduction's lanes: it fixes the bits, so every CPU has the same.
+    vector_bytes: int = 0
+    multiprocessors: int = 0
+    registers: int = 0  # 32-bit registers of one multiprocessor
+    warp: int = 0
+    max_threads: int = 0  # of one program
+    # Capabilities.
+    has_libdevice: bool = False
+    has_inline_asm: bool = False
+    has_descriptors: bool = False
+    has_tensor_cores: bool = False
+    has_bf16: bool = True
+    has_float64: bool = True
+    has_fp8: bool = False
+
+    def lanes(self, itemsize: int) -> int:
+        """How many values of a size the lanes of a reduction hold.
+
+        >>> by_name("cpu").lanes(4), by_name("cpu").lanes(8)
+        (64, 32)
+        """
+        return max(1, self.vector_bytes // itemsize)
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.warp > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """All that a stage may know beside its value."""
+
+    options: Options
+    target: Target
+
+
+# The CPU has no core count and no vector width of its own: the text depends on shapes and dtypes only.
+TARGETS: Mapping[str, Target] = MappingProxyType(
+    {
+        "cpu": Target(
+            name="cpu",
+            kind="cpu",
+            l1_bytes=32 * KIB,
+            l2_bytes=1024 * KIB,
+            vector_bytes=256,
+        ),
+        # Triton's interpreter: GPU kernels on CPU tensors, slow, and without libdevice.
+        "interpret": Target(
+            name="interpret",
+            kind="interpret",
+            shared_memory=99 * KIB,
+            multiprocessors=1,
+            registers=65536,
+            warp=32,
+            max_threads=1024,
+        ),
+        "sm_80": Target(
+            name="sm_80",
+            kind="cuda",
+            arch="80",
+            l1_bytes=192 * KIB,
+            l2_bytes=40 * KIB * KIB,
+            shared_memory=163 * KIB,
+            bandwidth=2_039_000_000_000,
+            multiprocessors=108,
+            registers=65536,
+            warp=32,
+            max_threads=1024,
+            has_libdevice=True,
+            has_inline_asm=True,
+            has_tensor_cores=True,
+        ),
+        "sm_90": Target(
+            name="sm_90",
+            kind="cuda",
+            arch="90",
+            l1_bytes=256 * KIB,
+            l2_bytes=50 * KIB * KIB,
+            shared_memory=227 * KIB,
+            bandwidth=3_350_000_000_000,
+            multiprocessors=132,
+            registers=65536,
+            warp=32,
+            max_threads=1024,
+            has_libdevice=True,
+            has_inline_asm=True,
+            has_descriptors=True,
+            has_tensor_cores=True,
+            has_fp8=True,
+        ),
+        "sm_100": Target(
+            name="sm_100",
+            kind="cuda",
+            arch="100",
+            l1_bytes=256 * KIB,
+            l2_bytes=126 * KIB * KIB,
+            shared_memory=227 * KIB,
+            bandwidth=8_000_000_000_000,
+            multiprocessors=148,
+            registers=65536,
+            warp=32,
+            max_threads=1024,
+            has_libdevice=True,
+            has_inline_asm=True,
+            has_descriptors=True,
+            has_tensor_cores=True,
+            has_fp8=True,
+        ),
+        "gfx942": Target(
+            name="gfx942",
+            kind="hip",
+            arch="gfx942",
+            l1_bytes=32 * KIB,
+            l2_bytes=4 * KIB * KIB,
+            shared_memory=64 * KIB,
+            bandwidth=5_300_000_000_000,
+            multiprocessors=304,
+            registers=131072,
+            warp=64,
+            max_threads=1024,
+            has_libdevice=True,
+            has_tensor_cores=True,
+            has_fp8=True,
+        ),
+    }
+)
+
+
+def by_name(name: str, targets: Mapping[str, Target] = TARGETS) -> Target:
+    """The target of that name; registered backends bring their own table."""
+    if name not in targets:
+        raise UnknownTarget(name, targets)
+    return targets[name]
