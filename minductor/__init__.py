@@ -58,7 +58,7 @@ def default_compiler() -> Compiler:
 class DefaultBackend:
     """The object that Dynamo calls: the default Compiler, with the attributes that Dynamo looks for."""
 
-    __slots__ = ()
+    # No __slots__: Dynamo's registry writes `_tags` on the object.
     __name__ = "minductor"
     compiler_name = "minductor"
 

@@ -1,0 +1,56 @@
+# `make demo` and `make test` do all the set-up on a machine with Python 3.11, g++ and make.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+WORKERS ?= 2
+SOURCES := $(shell find minductor pytest_plugin -name '*.py' -o -name '*.h' 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint format bench clean
+
+help:
+	@echo "make demo      train a small transformer in eager and through minductor, side by side"
+	@echo "make test      lint, types, house rules and all tests that are not long"
+	@echo "make test-all  the long suites too; started again it goes on where it was stopped"
+	@echo "make lint      lint and types only"
+	@echo "make format    put the layout of the sources in order"
+	@echo "make bench     eager, TorchInductor and minductor side by side"
+	@echo "make clean     remove the environment and what tests left behind"
+
+# A range of versions prefers a CPU build (2.13.0+cpu) where pip is shown one.
+$(VENV)/ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "minductor needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; name another one: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --editable '.[test]'
+	@touch $@
+
+demo: $(VENV)/ready
+	$(PY) -m minductor demo
+
+lint: $(VENV)/ready
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m codespell_lib
+	$(PY) -m basedpyright --pythonpath $(PY)
+
+format: $(VENV)/ready
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+test: lint
+	$(PY) -m pytest -q -n $(WORKERS) --dist worksteal
+
+# A stamp for each file with long tests, older than no source: what passed on these sources is not run again.
+LONG := $(shell grep -rlE 'mark\.long\b' tests --include='test_*.py' 2>/dev/null)
+test-all: test $(LONG:%.py=.long/%.passed)
+
+.long/%.passed: %.py $(SOURCES)
+	$(PY) -m pytest -q -m long $<
+	@mkdir -p $(@D) && touch $@
+
+bench: $(VENV)/ready
+	$(PY) -m minductor bench
+
+clean:
+	rm -rf $(VENV) .long .pytest_cache .ruff_cache .hypothesis build *.egg-info

@@ -1,0 +1,7 @@
+"""What every test run of the project shares: the hypothesis profile."""
+
+from hypothesis import settings
+
+# The same examples in every run and no deadline: a red test is red for everybody, and on a busy machine too.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
