@@ -1,0 +1,59 @@
+"""The part of cpp_math.h that a kernel uses.
+
+Takes the names of functions (`md_exp_f32`). Gives the text of their sections and of those these need, in the header's
+own order, after the base section. Refuses names that the header does not define.
+
+>>> print(prelude(["md_rsqrt_f32"]).splitlines()[-1])
+MD_INLINE float md_rsqrt_f32(float x) { return 1.0f / __builtin_sqrtf(x); }
+>>> "md_log_f32" in prelude(["md_rsqrt_f32"])
+False
+"""
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+HEADER = Path(__file__).with_name("cpp_math.h")
+MARK = "//@ "
+BASE = "base"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Text between two marks: `names` are what it defines, `needs` what it uses of others."""
+
+    names: tuple[str, ...]
+    needs: tuple[str, ...]
+    text: str
+
+
+@functools.cache
+def sections() -> tuple[Section, ...]:
+    """The header's sections in its own order; each uses only those above it."""
+    found: list[Section] = []
+    for block in ("\n" + HEADER.read_text(encoding="utf-8")).split("\n" + MARK)[1:]:
+        mark, _, text = block.partition("\n")
+        names, _, needs = mark.partition(":")
+        found.append(Section(tuple(names.split()), tuple(needs.split()), text.strip("\n") + "\n"))
+    return tuple(found)
+
+
+@functools.cache
+def owners() -> Mapping[str, Section]:
+    """The section that defines each name."""
+    return {name: section for section in sections() for name in section.names}
+
+
+def prelude(names: Iterable[str]) -> str:
+    """The base section and those that `names` need, each once."""
+    wanted = {BASE}
+    pending = list(names)
+    while pending:
+        name = pending.pop()
+        if name not in owners():
+            raise ValueError(f"cpp_math.h has no function {name!r}")
+        if name not in wanted:
+            wanted.add(name)
+            pending.extend(owners()[name].needs)
+    return "".join(section.text for section in sections() if not wanted.isdisjoint(section.names))

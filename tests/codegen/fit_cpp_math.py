@@ -1,0 +1,223 @@
+"""Minimax fits behind minductor/codegen/cpp_math.h.
+
+Takes a table of functions with interval, weight and degree. Gives each polynomial's coefficients, rounded to the
+type that evaluates them, and writes them into the header's `#define MD_C_...` lines (`--write`) or says which lines
+differ (`--check`, the default). Refuses a fit whose error exceeds the bound stated in its row.
+
+    python tests/codegen/fit_cpp_math.py [--write] [NAME ...]
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from mpmath import mp, mpf
+
+HEADER = Path(__file__).parents[2] / "minductor" / "codegen" / "cpp_math.h"
+GRID = 240  # points on which the error is looked at
+Real = Callable[[mpf], mpf]
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """`sum(c[i] * t**i)` approximates `function(t)` for t in [lo, hi]; `weight * error` is levelled."""
+
+    name: str
+    function: Real
+    weight: Real
+    lo: float
+    hi: float
+    degree: int
+    bound: float  # largest accepted |weight * error| of the rounded coefficients
+    double: bool = False
+
+
+def taylor(series: Callable[[int], mpf], t: mpf, scale: Real | None = None) -> mpf:
+    """Sum a power series whose closed form cancels near t = 0."""
+    total, power = mpf(0), mpf(1)
+    for k in range(60):
+        total += series(k) * power
+        power *= t
+    return total
+
+
+def exp_tail(r: mpf) -> mpf:
+    """(exp(r) - 1 - r) / r**2."""
+    return taylor(lambda k: 1 / mp.factorial(k + 2), r)
+
+
+def log_tail(f: mpf) -> mpf:
+    """(log(1 + f) - f + f**2 / 2) / f**3."""
+    return mpf(1) / 3 if f == 0 else (mp.log1p(f) - f + f * f / 2) / f**3
+
+
+def odd_tail(function: Real, limit: mpf) -> Real:
+    """t = x**2 -> (function(x) - x) / x**3, with its limit at 0."""
+
+    def tail(t: mpf) -> mpf:
+        x = mp.sqrt(t)
+        return limit if t == 0 else (function(x) - x) / x**3
+
+    return tail
+
+
+def odd_weight(function: Real) -> Real:
+    """Turn an error of the tail above into a relative error of the function."""
+
+    def weight(t: mpf) -> mpf:
+        x = mp.sqrt(t)
+        return t if t == 0 else x**3 / function(x)
+
+    return weight
+
+
+def cos_tail(t: mpf) -> mpf:
+    """(cos(x) - 1 + x**2 / 2) / x**4 for t = x**2."""
+    return taylor(lambda k: (-1) ** k / mp.factorial(2 * k + 4), t)
+
+
+def erf_ratio(t: mpf) -> mpf:
+    """erf(x) / x - 1 for t = x**2."""
+    x = mp.sqrt(t)
+    return 2 / mp.sqrt(mp.pi) - 1 if t == 0 else mp.erf(x) / x - 1
+
+
+def log2_ratio(t: mpf) -> mpf:
+    """log2((1 + s) / (1 - s)) / s for t = s**2."""
+    s = mp.sqrt(t)
+    return 2 / mp.log(2) if t == 0 else 2 * mp.atanh(s) / s / mp.log(2)
+
+
+def one(_: mpf) -> mpf:
+    return mpf(1)
+
+
+HALF_LN2 = 0.34657359
+QUARTER_PI = 0.78539817
+
+FITS: tuple[Fit, ...] = (
+    Fit("EXP_F32", exp_tail, lambda r: r**2 / mp.exp(r), -HALF_LN2, HALF_LN2, 4, 4e-9),
+    Fit(
+        "EXP2_F32",
+        lambda r: (mp.mpf(2) ** r - 1) / r if r else mp.log(2),
+        lambda r: r / mpf(2) ** r,
+        -0.5,
+        0.5,
+        5,
+        8e-9,
+    ),
+    Fit("LOG_F32", log_tail, lambda f: f**3 / mp.log1p(f) if f else f, -1 / 3, 1 / 3, 8, 2e-8),
+    Fit("SIN_F32", odd_tail(mp.sin, mpf(-1) / 6), odd_weight(mp.sin), 0, QUARTER_PI**2, 3, 1e-9),
+    Fit("COS_F32", cos_tail, lambda t: t**2 / mp.cos(mp.sqrt(t)), 0, QUARTER_PI**2, 2, 3e-9),
+    Fit("TANH_F32", odd_tail(mp.tanh, mpf(-1) / 3), odd_weight(mp.tanh), 0, 0.625**2, 4, 1e-8),
+    Fit("ERF_F32", erf_ratio, lambda t: 1 / (1 + erf_ratio(t)), 0, 0.9**2, 6, 1e-8),
+    Fit("ERFLOG_F32", lambda a: mp.log(mp.erfc(a), 2), lambda a: mp.erfc(a) * mp.log(2) / mp.erf(a), 0.9, 4.0, 7, 2e-8),
+    Fit("LOG2_F64P", log2_ratio, lambda t: 1 / log2_ratio(t), 0, 0.04, 4, 3e-11, double=True),
+    Fit("EXP2_F64P", lambda r: mpf(2) ** r, lambda r: mpf(2) ** -r, -0.5, 0.5, 6, 3e-9, double=True),
+)
+
+
+def rounded(value: mpf, double: bool) -> mpf:  # noqa: FBT001
+    return mpf(float(value)) if double else mpf(float(np.float32(float(value))))
+
+
+def evaluate(coefficients: Sequence[mpf], t: mpf) -> mpf:
+    total = mpf(0)
+    for c in reversed(coefficients):
+        total = total * t + c
+    return total
+
+
+def exchange(points: Sequence[mpf], target: Sequence[mpf], weight: Sequence[mpf], powers: Sequence[int]) -> list[mpf]:
+    """Remez exchange on a grid: coefficients of t**power that level the weighted error."""
+    n = len(powers) + 1
+    chosen = [round(i * (len(points) - 1) / (n - 1)) for i in range(n)]
+    for _ in range(20):
+        system, right = mp.matrix(n, n), mp.matrix(n, 1)
+        for row, index in enumerate(chosen):
+            for column, power in enumerate(powers):
+                system[row, column] = weight[index] * points[index] ** power
+            system[row, n - 1] = (-1) ** row
+            right[row] = weight[index] * target[index]
+        solution = mp.lu_solve(system, right)
+        error = [
+            w * (f - sum(solution[j] * t**p for j, p in enumerate(powers)))
+            for t, f, w in zip(points, target, weight, strict=True)
+        ]
+        fresh = extrema(error, n)
+        if fresh == chosen or len(fresh) < n:
+            break
+        chosen = fresh
+    return [solution[j] for j in range(n - 1)]
+
+
+def extrema(error: Sequence[mpf], count: int) -> list[int]:
+    """The grid positions of `count` alternating extrema, dropping the smallest from the ends."""
+    peaks: list[int] = []
+    for i, e in enumerate(error):
+        if peaks and (error[peaks[-1]] > 0) == (e > 0):
+            if abs(e) > abs(error[peaks[-1]]):
+                peaks[-1] = i
+        else:
+            peaks.append(i)
+    while len(peaks) > count:
+        peaks.pop(0 if abs(error[peaks[0]]) < abs(error[peaks[-1]]) else -1)
+    return peaks
+
+
+def solve(fit: Fit) -> tuple[list[float], float]:
+    """Coefficients of one row and the largest weighted error they leave.
+
+    The first three are rounded one at a time, the rest refitted around them: a rounded low coefficient otherwise
+    costs more than the whole of the fit's own error.
+    """
+    with mp.workdps(40):
+        lo, hi = mpf(fit.lo), mpf(fit.hi)
+        points = [(lo + hi) / 2 - (hi - lo) / 2 * mp.cos(mp.pi * i / (GRID - 1)) for i in range(GRID)]
+        weight = [fit.weight(t) for t in points]
+        target = [fit.function(t) for t in points]
+        fixed: list[mpf] = []
+        for _ in range(3):
+            rest = [f - evaluate(fixed, t) for t, f in zip(points, target, strict=True)]
+            found = exchange(points, rest, weight, range(len(fixed), fit.degree + 1))
+            fixed.append(rounded(found[0], fit.double))
+        rest = [f - evaluate(fixed, t) for t, f in zip(points, target, strict=True)]
+        tail = exchange(points, rest, weight, range(len(fixed), fit.degree + 1)) if fit.degree >= len(fixed) else []
+        fixed += [rounded(c, fit.double) for c in tail]
+        worst = max(abs(w * (f - evaluate(fixed, t))) for t, f, w in zip(points, target, weight, strict=True))
+        return [float(c) for c in fixed], float(worst)
+
+
+def define(fit: Fit, coefficients: Sequence[float]) -> str:
+    """The header's line: shortest decimal that reads back as the same number."""
+    if fit.double:
+        return f"#define MD_C_{fit.name} " + ", ".join(repr(c) for c in coefficients)
+    return f"#define MD_C_{fit.name} " + ", ".join(f"{np.float32(c)!s}f" for c in coefficients)
+
+
+def main(arguments: Sequence[str]) -> int:
+    write = "--write" in arguments
+    names = [a for a in arguments if not a.startswith("--")]
+    lines = HEADER.read_text().splitlines()
+    stale = 0
+    for fit in FITS:
+        if names and fit.name not in names:
+            continue
+        coefficients, worst = solve(fit)
+        text = define(fit, coefficients)
+        print(f"{fit.name:14s} degree {fit.degree} error {worst:.2e}{'' if worst <= fit.bound else '  TOO LARGE'}")
+        where = [i for i, line in enumerate(lines) if line.startswith(f"#define MD_C_{fit.name} ")]
+        if worst > fit.bound or len(where) != 1 or lines[where[0]] != text:
+            stale += 1
+            print("   " + text)
+        if write and len(where) == 1 and worst <= fit.bound:
+            lines[where[0]] = text
+    if write:
+        HEADER.write_text("\n".join(lines) + "\n")
+    return 1 if stale and not write else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
