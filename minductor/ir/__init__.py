@@ -1,0 +1,1 @@
+"""Floor 1: programs as data: nodes, their text, their rules, and what can be counted on them."""

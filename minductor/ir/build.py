@@ -1,0 +1,389 @@
+"""Builds bodies: one Builder per kernel body or region.
+
+Takes ops in order, gives a Body in which equal ops are one op and each op knows its axes; refuses positions that do
+not exist. This is the only way bodies are made: lowering, inlining, fusion and the parser all go through it.
+
+>>> from minductor.core.dtypes import F32
+>>> from minductor.core.expr import symbol
+>>> from minductor.ir.nodes import Ref
+>>> i = symbol("i0", "axis", 0, 7)
+>>> b = Builder((i,))
+>>> x = b.load(Ref("arg0", 0), i, F32)
+>>> b.op("mul", x, b.load(Ref("arg0", 0), i, F32)) == b.op("mul", x, x)
+True
+>>> b.build().ops[-1].axes
+('i0',)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+
+from minductor.core.dtypes import BF16, F16, F32, I64, DType
+from minductor.core.expr import Expr, Symbol, free_symbols, substitute, symbol
+from minductor.ir.nodes import (
+    Assert,
+    Atomic,
+    Attrs,
+    Body,
+    Check,
+    Combine,
+    Constant,
+    Index,
+    Literal_,
+    Load,
+    Masked,
+    Op,
+    Parameter,
+    Project,
+    Reduce,
+    Ref,
+    Round,
+    Scan,
+    Store,
+    symbols_in,
+)
+from minductor.ir.ops import COMBINES, result_dtype
+
+# a splice asks this for each load: a position that holds the value already, or None to load it
+LoadHook = Callable[["Builder", Load, DType], int | None]
+
+
+class Builder:
+    """Appends ops; equal ones are shared. `axes` are the kernel's, in its order."""
+
+    def __init__(self, axes: Sequence[Symbol] = ()) -> None:
+        self.axes = tuple(axes)
+        self._bits = {axis.name: 1 << n for n, axis in enumerate(self.axes)}
+        self._names = {0: ()}
+        self._ops: list[Op] = []
+        self._masks: list[int] = []
+        self._seen: dict[tuple[str, tuple[int, ...], Attrs, DType | None], int] = {}
+        self._checks: dict[Symbol, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._ops)
+
+    def __getitem__(self, position: int) -> Op:
+        return self._ops[position]
+
+    def dtype(self, position: int) -> DType:
+        """The dtype of a value; ValueError for an effect."""
+        dtype = self._ops[position].dtype
+        if dtype is None:
+            raise ValueError(f"%{position} is an effect and has no value")
+        return dtype
+
+    def build(self, results: Sequence[int] = ()) -> Body:
+        return Body(tuple(self._ops), tuple(results))
+
+    # --- leaves
+
+    def constant(self, value: Literal_, dtype: DType) -> int:
+        """A literal, stored as `dtype`'s kind of Python number."""
+        match dtype.kind:
+            case "float":
+                value = float(value) if not isinstance(value, complex) else value.real
+                value = math.nan if math.isnan(value) else value
+            case "bool":
+                value = bool(value)
+            case "complex":
+                value = complex(value)
+            case _:
+                value = int(value) if not isinstance(value, complex) else int(value.real)
+        return self._put("constant", (), Constant(value), dtype, 0)
+
+    def index(self, expr: Expr, dtype: DType = I64) -> int:
+        """An index expression as an integer value (int64, or cast to `dtype`)."""
+        checks = self._checks_of(expr)
+        position = self._put("index", checks, Index(expr), I64, self._mask_of(expr, checks))
+        return self.cast(position, dtype)
+
+    def load(self, ref: Ref, index: Expr, dtype: DType) -> int:
+        """Element `index` of a version as `dtype`, the compute dtype of its storage."""
+        checks = self._checks_of(index)
+        return self._put("load", checks, Load(ref, index), dtype, self._mask_of(index, checks))
+
+    def parameter(self, number: int, dtype: DType, axes: Sequence[str] = ()) -> int:
+        return self._put("parameter", (), Parameter(number), dtype, sum(self._bits[a] for a in axes))
+
+    # --- values
+
+    def op(self, name: str, *args: int) -> int:
+        """A pointwise operator of ir/ops.py."""
+        dtype = result_dtype(name, tuple(self.dtype(a) for a in args))
+        return self._put(name, args, None, dtype, self._mask(args))
+
+    def cast(self, value: int, dtype: DType) -> int:
+        """The value as `dtype`; a cast to a 16-bit float is a rounding that stays float32."""
+        if dtype in (BF16, F16):
+            wide = self.cast(value, F32)
+            return self._put("round_to", (wide,), Round(dtype), F32, self._mask((wide,)))
+        if self.dtype(value) == dtype:
+            return value
+        return self._put("cast", (value,), None, dtype, self._mask((value,)))
+
+    def round_to(self, value: int, dtype: DType) -> int:
+        return self._put("round_to", (value,), Round(dtype), F32, self._mask((value,)))
+
+    def bitcast(self, value: int, dtype: DType) -> int:
+        return self._put("bitcast", (value,), None, dtype, self._mask((value,)))
+
+    def check(self, value: int, size: Expr, *, wrap: bool) -> Symbol:
+        """The value as an index symbol in [0, size); out of range sets the error flag and clamps."""
+        position = self._seen.get(("check", (value,), Check(_PLACE, size, wrap), I64))
+        if position is None:
+            made = symbol(f"v{len(self._ops)}", "value", 0, None)
+            position = self._put("check", (value,), Check(made, size, wrap), I64, self._mask((value,)))
+            self._seen[("check", (value,), Check(_PLACE, size, wrap), I64)] = position
+            self._checks[made] = position
+        attrs = self._ops[position].attrs
+        assert isinstance(attrs, Check)
+        return attrs.symbol
+
+    def masked(self, cond: int, captured: Sequence[int], body: Body, other: Literal_, dtype: DType) -> int:
+        """`body` where `cond` holds, else `other`; parameters of the body are the captured values."""
+        outer = [s for s in symbols_in(body) if s in self._checks]  # an index inside may use a check made outside
+        args = (cond, *captured, *(self._checks[s] for s in outer))
+        mask = self._mask(args) | self._region_mask(body)
+        return self._put("masked", args, Masked(body, other), dtype, mask)
+
+    def reduce(self, values: Sequence[int], axes: Sequence[str], how: Combine) -> int:
+        """Joins values over axes; a carried value other than the first is reached by `project`."""
+        gone = sum(self._bits[a] for a in axes)
+        mask = self._mask(values) & ~gone
+        return self._put("reduce", tuple(values), Reduce(tuple(axes), how), self.dtype(values[0]), mask)
+
+    def scan(self, values: Sequence[int], axis: str, how: Combine, *, reverse: bool = False) -> int:
+        mask = self._mask(values) | self._bits[axis]
+        return self._put("scan", tuple(values), Scan(axis, how, reverse), self.dtype(values[0]), mask)
+
+    def project(self, value: int, number: int) -> int:
+        """The number-th carried value of a reduce or scan."""
+        if number == 0:
+            return value
+        of = self._ops[value]
+        if not isinstance(of.attrs, Reduce | Scan):
+            raise ValueError(f"project needs a reduce or scan, not %{value} = {of.name}")
+        return self._put("project", (value,), Project(number), self.dtype(of.args[number]), self._masks[value])
+
+    # --- effects: never shared
+
+    def store(self, ref: Ref, index: Expr, value: int) -> int:
+        checks = self._checks_of(index)
+        return self._add("store", (value, *checks), Store(ref, index), None, self._mask_of(index, (value, *checks)))
+
+    def atomic(self, ref: Ref, index: Expr, value: int, kind: str) -> int:
+        checks = self._checks_of(index)
+        mask = self._mask_of(index, (value, *checks))
+        return self._add("atomic", (value, *checks), Atomic(ref, index, kind), None, mask)
+
+    def assertion(self, cond: int, message: str) -> int:
+        return self._add("assert", (cond,), Assert(message), None, self._mask((cond,)))
+
+    # --- whole bodies
+
+    def splice(
+        self,
+        body: Body,
+        mapping: Mapping[Symbol, Expr],
+        load: LoadHook | None = None,
+        parameters: Sequence[int] | None = None,
+        effects: Callable[[Op], bool] | None = None,
+    ) -> list[int]:
+        """Appends another body with its axis symbols replaced; gives the new position of each of its ops.
+
+        A reduce follows its axes: one that is mapped to an expression becomes a reduce over the axes in it, so the
+        mapping must be a bijection of domains. `load` may answer a load by a position; `parameters` replace parameter ops;
+        `effects` says which stores to keep (default: all); a dropped one gets the position of its value.
+        """
+        moved: dict[Symbol, Expr] = dict(mapping)
+        where: list[int] = []
+        for op in body.ops:
+            args = tuple(where[a] for a in op.args)
+            if op.is_effect and effects is not None and not effects(op):
+                where.append(args[0])
+            else:
+                where.append(self._move(op, args, moved, load, parameters))
+        return where
+
+    def _move(
+        self,
+        op: Op,
+        args: tuple[int, ...],
+        moved: dict[Symbol, Expr],
+        load: LoadHook | None,
+        parameters: Sequence[int] | None,
+    ) -> int:
+        match op.attrs:
+            case Load(ref, index):
+                assert op.dtype is not None
+                there = Load(ref, substitute(index, moved))
+                answer = load(self, there, op.dtype) if load is not None else None
+                return self.load(ref, there.index, op.dtype) if answer is None else answer
+            case Index(expr):
+                return self.index(substitute(expr, moved))
+            case Check(old, size, wrap):
+                new = self.check(args[0], substitute(size, moved), wrap=wrap)
+                moved[old] = new
+                return self._checks[new]
+            case Store(ref, index):
+                return self.store(ref, substitute(index, moved), args[0])
+            case Atomic(ref, index, kind):
+                return self.atomic(ref, substitute(index, moved), args[0], kind)
+            case Parameter(number) if parameters is not None:
+                return parameters[number]
+            case Reduce(axes, how):
+                return self.reduce(args, self._axes_after(axes, moved), how)
+            case Scan(axis, how, reverse):
+                (name,) = self._axes_after((axis,), moved)
+                return self.scan(args, name, how, reverse=reverse)
+            case Masked(inner, other):
+                assert op.dtype is not None
+                region = Builder(self.axes)
+                places = region.splice(inner, moved, load)
+                captured = args[1 : 1 + parameter_count(inner)]
+                return self.masked(args[0], captured, region.build([places[r] for r in inner.results]), other, op.dtype)
+            case Parameter() | Constant() | Round() | Project() | Assert() | None:
+                return self._again(op, args)
+
+    def _again(self, op: Op, args: tuple[int, ...]) -> int:
+        if op.is_effect:
+            return self._add(op.name, args, op.attrs, op.dtype, self._mask(args))
+        return self._put(op.name, args, op.attrs, op.dtype, self._mask(args))
+
+    def _axes_after(self, axes: Iterable[str], moved: Mapping[Symbol, Expr]) -> list[str]:
+        by_name = {s.name: e for s, e in moved.items()}
+        names: dict[str, None] = {}
+        for axis in axes:
+            target = by_name.get(axis)
+            found = [axis] if target is None else [s.name for s in free_symbols(target) if s.kind == "axis"]
+            names.update(dict.fromkeys(found))
+        return sorted(names, key=lambda n: self._bits[n])
+
+    # --- bookkeeping
+
+    def _put(self, name: str, args: tuple[int, ...], attrs: Attrs, dtype: DType | None, mask: int) -> int:
+        key = (name, args, attrs, dtype)
+        position = self._seen.get(key)
+        if position is None:
+            position = self._seen[key] = self._add(name, args, attrs, dtype, mask)
+        return position
+
+    def _add(self, name: str, args: tuple[int, ...], attrs: Attrs, dtype: DType | None, mask: int) -> int:
+        names = self._names.get(mask)
+        if names is None:
+            names = self._names[mask] = tuple(a.name for a in self.axes if self._bits[a.name] & mask)
+        self._ops.append(Op(name, args, attrs, dtype, names))
+        self._masks.append(mask)
+        return len(self._ops) - 1
+
+    def _mask(self, args: Iterable[int]) -> int:
+        mask = 0
+        for a in args:
+            mask |= self._masks[a]
+        return mask
+
+    def _mask_of(self, index: Expr, args: Iterable[int]) -> int:
+        mask = self._mask(args)
+        for s in free_symbols(index):
+            mask |= self._bits.get(s.name, 0)
+        return mask
+
+    def _region_mask(self, body: Body) -> int:
+        return sum(bit for name, bit in self._bits.items() if any(name in op.axes for op in body.ops))
+
+    def _checks_of(self, index: Expr) -> tuple[int, ...]:
+        return tuple(self._checks[s] for s in free_symbols(index) if s.kind == "value" and s in self._checks)
+
+
+def parameter_count(body: Body) -> int:
+    """How many values a region takes."""
+    return max((op.attrs.number + 1 for op in body.ops if isinstance(op.attrs, Parameter)), default=0)
+
+
+_PLACE = symbol("v", "value", 0, None)
+
+
+# --- the named ways to combine ------------------------------------------------------------------------------------
+
+
+@cache
+def combine(name: str, dtype: DType) -> Combine:
+    """The Combine of that name for values of `dtype`; ValueError for an unknown one."""
+    simple = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "xor": "bitwise_xor"}
+    logical = {"any": "logical_or", "all": "logical_and"}
+    b = Builder()
+    if name in simple or name in logical:
+        result = b.op((simple | logical)[name], b.parameter(0, dtype), b.parameter(1, dtype))
+        return Combine(name, (_identity(name, dtype),), b.build([result]))
+    match name:
+        case "argmax" | "argmin":
+            extreme = _identity("max" if name == "argmax" else "min", dtype)
+            return Combine(name, (extreme, I64.max_value), _arg_extreme(b, name, dtype))
+        case "welford":
+            return Combine(name, (0.0, 0.0, 0.0), _welford(b, dtype))
+        case "online_softmax":
+            return Combine(name, (-math.inf, 0.0), _online_softmax(b, dtype))
+        case _:
+            raise ValueError(f"unknown way to combine: {name!r}")
+
+
+def is_named(how: Combine, dtype: DType | None) -> bool:
+    """Whether `how` is the standard way of its name, so that the name says it all."""
+    return dtype is not None and how.name in COMBINES and how == combine(how.name, dtype)
+
+
+def _identity(name: str, dtype: DType) -> Literal_:
+    match name:
+        case "sum" | "xor":
+            return 0.0 if dtype.kind == "float" else 0
+        case "prod":
+            return 1.0 if dtype.kind == "float" else 1
+        case "max":
+            return -math.inf if dtype.kind == "float" else dtype.min_value
+        case "min":
+            return math.inf if dtype.kind == "float" else dtype.max_value
+        case _:
+            return name == "all"
+
+
+def _arg_extreme(b: Builder, name: str, dtype: DType) -> Body:
+    """(value, index): a NaN beats every number, a tie goes to the smaller index."""
+    v0, i0, v1, i1 = b.parameter(0, dtype), b.parameter(1, I64), b.parameter(2, dtype), b.parameter(3, I64)
+    better = b.op("gt" if name == "argmax" else "lt", v1, v0)
+    equal = b.op("eq", v0, v1)
+    if dtype.kind == "float":
+        nan0, nan1 = b.op("isnan", v0), b.op("isnan", v1)
+        better = b.op("logical_or", better, b.op("logical_and", nan1, b.op("logical_not", nan0)))
+        equal = b.op("logical_or", equal, b.op("logical_and", nan0, nan1))
+    second = b.op("logical_or", better, b.op("logical_and", equal, b.op("lt", i1, i0)))
+    return b.build([b.op("where", second, v1, v0), b.op("where", second, i1, i0)])
+
+
+def _welford(b: Builder, dtype: DType) -> Body:
+    """(mean, sum of squared distances, count), after Chan, Golub and LeVeque (1979)."""
+    m0, s0, n0, m1, s1, n1 = (b.parameter(k, dtype) for k in range(6))
+    n = b.op("add", n0, n1)
+    zero = b.constant(0.0, dtype)
+    share = b.op("where", b.op("eq", n, zero), zero, b.op("div", n1, n))
+    delta = b.op("sub", m1, m0)
+    mean = b.op("add", m0, b.op("mul", delta, share))
+    cross = b.op("mul", b.op("mul", b.op("mul", delta, delta), n0), share)
+    return b.build([mean, b.op("add", b.op("add", s0, s1), cross), n])
+
+
+def _online_softmax(b: Builder, dtype: DType) -> Body:
+    """(maximum, sum of exp(x - maximum)), after Milakov and Gimelshein (2018); two empty sides stay empty."""
+    m0, s0, m1, s1 = (b.parameter(k, dtype) for k in range(4))
+    top = b.op("maximum", m0, m1)
+    empty = b.op("eq", top, b.constant(-math.inf, dtype))
+    shift = b.op("where", empty, b.constant(0.0, dtype), top)
+    left = b.op("mul", s0, b.op("exp", b.op("sub", m0, shift)))
+    right = b.op("mul", s1, b.op("exp", b.op("sub", m1, shift)))
+    return b.build([top, b.op("add", left, right)])
+
+
+

@@ -1,0 +1,452 @@
+"""The intermediate representation: what a program is between the ATen graph and the generated text.
+
+Takes nothing, gives the node classes, refuses nothing: they are plain data, and `verify` holds the rules.
+
+The grammar, as the printer writes it and the parser reads it:
+
+    program  ::= "program" NAME declaration* node* "return" argument*
+    declaration ::= "symbol" SYMBOL range                     a size that the caller supplies
+                | "input" buffer ["static"] ["donated"]       a tensor parameter, in calling order
+                | "input" SYMBOL                              an integer parameter, in calling order
+                | "constant" buffer | "buffer" buffer         a lifted tensor; a storage of our own
+                | "guard" relation                            a fact that lowering relied on
+                | "note" ...                                  a decision: printed, not compared
+    buffer   ::= NAME ":" DTYPE size "stride" size DEVICE
+    node     ::= kernel | extern | symbol definition
+    kernel   ::= "kernel" NAME "(" (AXIS ":" extent)* ")" "from" origin* [schedule] body
+    body     ::= ("%" N "=" op)*
+    op       ::= "load" ref "[" index "]" | "store" ref "[" index "]" value | pointwise value*
+               | "constant" literal | "index" index
+               | "check" value "as" SYMBOL "<" size ["wrap"]  a value becomes an index symbol, bounds-checked
+               | "masked" value captured* "else" literal "{" body "}"
+               | "reduce" combine "over" AXIS* value* | "scan" combine "over" AXIS value* | "project" value N
+               | "atomic" kind ref "[" index "]" value | "assert" value STRING | "parameter" N
+    extern   ::= "extern" NAME OP "(" argument* ")" "->" view* ["because" STRING]
+    view     ::= ref DTYPE size "stride" size "offset" index
+    ref      ::= STORAGE "@" VERSION
+
+Laws. A storage has versions; a write makes the next one, and the first write to a storage of our own makes @0
+(an input arrives as @0). A version is never changed, so loads of it are values and may be shared or repeated.
+An op runs once for each point of its own `axes`, not of the kernel's: a store of a row statistic runs once a row.
+Positions in `args` name earlier ops of the same body. Values are float32, float64, integer or bool; a load widens
+16-bit floats to float32 and a store rounds to the storage's dtype, so a cast that a program asked for is an op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Literal, TypeAlias
+
+from minductor.core.dtypes import DType
+from minductor.core.expr import Expr, Rel, Symbol, free_symbols
+from minductor.ir.access import Access
+from minductor.ir.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Ref:
+    """One version of one storage."""
+
+    storage: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.storage}@{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A storage and the layout it was declared with: sizes and strides in elements of `dtype`."""
+
+    name: str
+    dtype: DType
+    size: tuple[Expr, ...]
+    stride: tuple[Expr, ...]
+    kind: Literal["input", "constant", "local"] = "local"
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A strided window on a version of a storage; `offset` counts elements from the storage's first one."""
+
+    ref: Ref
+    dtype: DType
+    size: tuple[Expr, ...]
+    stride: tuple[Expr, ...]
+    offset: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A torch constant that is neither number nor text: `Token("device", "cpu")`, `Token("layout", "strided")`."""
+
+    kind: str
+    name: str
+
+
+# what an extern call is given: a tree of these
+Argument: TypeAlias = (
+    View | Expr | DType | Token | bool | int | float | complex | str | None | tuple["Argument", ...]
+)
+Literal_: TypeAlias = bool | int | float | complex
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where something came from: the ATen node's name and its operator."""
+
+    node: str
+    op: str
+
+
+# --- body ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """A literal. Equality tells 0.0 from -0.0 and True from 1, and lets NaN equal itself."""
+
+    value: Literal_
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        return hash(repr(self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Rounds a float32 value to what `dtype` (bf16, f16, ...) can hold; the value stays float32."""
+
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index expression as a value."""
+
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Element `index` of a version; `args` of the op are the checks whose symbols the index mentions."""
+
+    ref: Ref
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Makes (part of) version `ref`; `args` of the op are the value, then the checks."""
+
+    ref: Ref
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Atomic:
+    """As Store, but combines with what is there by `kind`: add, min, max, mul."""
+
+    ref: Ref
+    index: Expr
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The argument becomes `symbol`, an index in [0, size); negative ones count from the end if `wrap`."""
+
+    symbol: Symbol
+    size: Expr
+    wrap: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """The i-th value handed to a region's body."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """The body runs only where the condition holds, else the value is `other`.
+
+    `args` are the condition, the values that the body takes as parameters, then the checks whose symbols it uses.
+    """
+
+    body: Body
+    other: Literal_
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """An associative way to join two groups of k carried values; `body` takes 2k parameters and yields k results."""
+
+    name: str
+    identity: tuple[Literal_, ...]
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """Joins the k values in `args` over `axes`; the result no longer varies over them."""
+
+    axes: tuple[str, ...]
+    combine: Combine
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Inclusive prefix of `combine` along `axis`."""
+
+    axis: str
+    combine: Combine
+    reverse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """The i-th carried value of a reduce or scan."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assert:
+    """Sets the error flag where the argument is false; the graph call then raises RuntimeError(message)."""
+
+    message: str
+
+
+Attrs: TypeAlias = (
+    None
+    | Constant
+    | Round
+    | Index
+    | Load
+    | Store
+    | Atomic
+    | Check
+    | Parameter
+    | Masked
+    | Reduce
+    | Scan
+    | Project
+    | Assert
+)
+EFFECTS = (Store, Atomic, Assert)
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One value or effect. `axes` are the kernel axes over which it varies, in the kernel's order."""
+
+    name: str
+    args: tuple[int, ...]
+    attrs: Attrs
+    dtype: DType | None
+    axes: tuple[str, ...]
+
+    @property
+    def is_effect(self) -> bool:
+        return isinstance(self.attrs, EFFECTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Ops in an order that respects `args`; `results` are the positions that a region yields (none for a kernel)."""
+
+    ops: tuple[Op, ...]
+    results: tuple[int, ...] = ()
+
+
+# --- program ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A kernel axis: 0 <= symbol < extent."""
+
+    symbol: Symbol
+    extent: Expr
+
+    @property
+    def name(self) -> str:
+        return self.symbol.name
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One generated function: a body over axes, and no loop nest before codegen; `tile` adds the schedule."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    body: Body
+    origins: tuple[Origin, ...]
+    schedule: Schedule | None = None
+    access: tuple[Access, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Extern:
+    """A call to an operator that we do not generate.
+
+    `form` says how results come: "out" writes into `results`, which we allocate; "return" gives new tensors that
+    are named by `results`; "inplace" changes arguments, and `writes` are the versions it makes.
+    `effect` orders the call among other effects (random numbers, prints).
+    """
+
+    name: str
+    op: str
+    args: tuple[Argument, ...]
+    kwargs: tuple[tuple[str, Argument], ...]
+    results: tuple[View | Symbol | None, ...]
+    origins: tuple[Origin, ...]
+    reason: str
+    form: Literal["out", "return", "inplace"] = "return"
+    writes: tuple[Ref, ...] = ()
+    effect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolDef:
+    """A size that the index algebra cannot write: `body` yields it from size symbols, once per call."""
+
+    symbol: Symbol
+    body: Body
+    origins: tuple[Origin, ...] = ()
+
+
+Node: TypeAlias = Kernel | Extern | SymbolDef
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A parameter, in calling order: a tensor by its buffer's name, or an integer by its symbol."""
+
+    name: str
+    symbol: Expr | None = None
+    is_static: bool = False
+    is_donated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A fact about size symbols that lowering relied on; re-evaluated on every cache hit."""
+
+    rel: Rel
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WhyNot:
+    """Why two nodes were not joined."""
+
+    stage: str
+    first: str
+    second: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A decision about one node, e.g. why an operator stayed an extern call."""
+
+    stage: str
+    subject: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A graph on its way down; nodes stand in an order that respects their reads, writes and effects."""
+
+    name: str
+    symbols: tuple[Symbol, ...]
+    inputs: tuple[Input, ...]
+    buffers: tuple[Buffer, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Argument, ...]
+    guards: tuple[Guard, ...] = ()
+    notes: tuple[WhyNot | Note, ...] = field(default=(), compare=False)
+
+    def buffer_table(self) -> dict[str, Buffer]:
+        return {b.name: b for b in self.buffers}
+
+
+# --- questions that every stage asks ------------------------------------------------------------------------------
+
+
+def views_of(argument: Argument) -> Iterator[View]:
+    """Each view in an argument tree, left to right."""
+    match argument:
+        case View():
+            yield argument
+        case tuple():
+            for item in argument:
+                yield from views_of(item)
+        case _:
+            return
+
+
+def body_reads(body: Body) -> Iterator[Load]:
+    """Each load, in regions too."""
+    for op in body.ops:
+        match op.attrs:
+            case Load():
+                yield op.attrs
+            case Masked(inner, _):
+                yield from body_reads(inner)
+            case _:
+                pass
+
+
+def body_writes(body: Body) -> Iterator[Store | Atomic]:
+    """Each store and atomic, in order."""
+    for op in body.ops:
+        if isinstance(op.attrs, Store | Atomic):
+            yield op.attrs
+
+
+def reads(node: Node) -> tuple[Ref, ...]:
+    """The versions a node reads, without repeats, in order of first use."""
+    match node:
+        case Kernel(body=body):
+            return tuple(dict.fromkeys(load.ref for load in body_reads(body)))
+        case Extern():
+            given = (*node.args, *(value for _, value in node.kwargs))
+            return tuple(dict.fromkeys(view.ref for view in views_of(given)))
+        case SymbolDef(body=body):
+            return tuple(dict.fromkeys(load.ref for load in body_reads(body)))
+
+
+def writes(node: Node) -> tuple[Ref, ...]:
+    """The versions a node makes, without repeats."""
+    match node:
+        case Kernel(body=body):
+            return tuple(dict.fromkeys(write.ref for write in body_writes(body)))
+        case Extern():
+            results = [view.ref for view in node.results if isinstance(view, View)]
+            return tuple(dict.fromkeys((*results, *node.writes)))
+        case SymbolDef():
+            return ()
+
+
+def symbols_in(value: object) -> tuple[Symbol, ...]:
+    """Every symbol that occurs anywhere in a node or value: one generic walk over dataclass fields."""
+    found: dict[Symbol, None] = {}
+    stack: list[object] = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Expr | Rel):
+            found.update(dict.fromkeys(free_symbols(item)))
+        elif isinstance(item, tuple | list):
+            stack.extend(reversed(list(item)))  # pyright: ignore[reportUnknownArgumentType]  a tuple of anything
+        elif is_dataclass(item) and not isinstance(item, type | DType):
+            stack.extend(getattr(item, f.name) for f in reversed(fields(item)))
+    return tuple(found)

@@ -1,0 +1,145 @@
+"""The wrapper IR: one call of a compiled graph as a tuple of frozen lines.
+
+Takes nothing, gives the line classes and `Plan`; wrapper emitters read lines and nothing else. Memory planning is a
+function from lines to lines. Buffers are names of storages: a Reuse is a transfer of ownership, a View an alias.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from minductor.core.dtypes import DType
+from minductor.core.expr import Expr, Rel, Symbol
+from minductor.ir.nodes import Argument, Body, Guard, Input, Kernel, Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A lifted tensor, bound at load."""
+
+    name: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """A new storage with the layout of its buffer; sizes and strides in elements."""
+
+    name: str
+    dtype: DType
+    size: tuple[Expr, ...]
+    stride: tuple[Expr, ...]
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """`name` takes over the storage of `old`, which is dead from here on; the layout is `name`'s own."""
+
+    name: str
+    old: str
+    dtype: DType
+    size: tuple[Expr, ...]
+    stride: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Drops the wrapper's reference to these storages."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`name` is a strided window on the tensor `of`; `offset` counts from the storage's first element."""
+
+    name: str
+    of: str
+    dtype: DType
+    size: tuple[Expr, ...]
+    stride: tuple[Expr, ...]
+    offset: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDef:
+    """A kernel's text, by id: equal digests share one. `signature`: a parameter name and dtype for each buffer, then sizes."""
+
+    id: str
+    symbol: str
+    signature: tuple[tuple[str, str], ...]
+    digest: str
+    origins: tuple[Origin, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Runs a kernel: tensors in the order of its signature, then sizes. `flag` says that it may set the error flag."""
+
+    kernel: str
+    tensors: tuple[str, ...]
+    sizes: tuple[Expr, ...]
+    origins: tuple[Origin, ...]
+    handle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extern:
+    """Calls an ATen operator; tensors in the argument tree are `Name`s. `out`: results are written into these."""
+
+    op: str
+    args: tuple[Argument, ...]
+    kwargs: tuple[tuple[str, Argument], ...]
+    results: tuple[str | None, ...]
+    is_out: bool
+    origins: tuple[Origin, ...]
+    handle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unpack:
+    """Names the items of a tuple that an extern returned."""
+
+    names: tuple[str | None, ...]
+    of: str
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolDef:
+    """A size computed once per call: from an input's size, from an extern's result, or by a scalar body."""
+
+    symbol: Symbol
+    source: Expr | Body | str
+
+
+@dataclass(frozen=True, slots=True)
+class Assert:
+    """Checked at the call, before anything runs: what fails it raises RuntimeError(message)."""
+
+    rel: Rel
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """The call's results, in order; tensors by name."""
+
+    values: tuple[Argument, ...]
+
+
+Line: TypeAlias = (
+    Constant | Allocate | Reuse | Free | View | KernelDef | Launch | Extern | Unpack | SymbolDef | Assert | Return
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Inputs in calling order, lines in execution order; `kernels` maps an id to its Kernel for the kernel printers."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    lines: tuple[Line, ...]
+    kernels: tuple[tuple[str, Kernel], ...]
+    guards: tuple[Guard, ...] = ()

@@ -1,0 +1,123 @@
+"""What a kernel takes at a launch, and its identity.
+
+Takes a Kernel; gives its parameters in order, its errors, and the canonical text that its digest hashes; refuses nothing.
+Wrapper emitters and kernel printers both read this, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from minductor.core.expr import Symbol
+from minductor.ir.nodes import (
+    Assert,
+    Atomic,
+    Body,
+    Buffer,
+    Check,
+    Kernel,
+    Load,
+    Masked,
+    Op,
+    Ref,
+    Store,
+    symbols_in,
+)
+from minductor.ir.printer import print_kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Parameters in order: a pointer per storage, the sizes, the error flag if `errors` is not empty, the thread count."""
+
+    storages: tuple[str, ...]
+    written: frozenset[str]
+    sizes: tuple[Symbol, ...]
+    errors: tuple[tuple[str, str], ...]
+
+
+def signature(kernel: Kernel) -> Signature:
+    """Storages in the order of their first mention in the body, regions included."""
+    storages: dict[str, None] = {}
+    written: set[str] = set()
+    for op in all_ops(kernel.body):
+        match op.attrs:
+            case Load(ref, _):
+                storages[ref.storage] = None
+            case Store(ref, _) | Atomic(ref, _, _):
+                storages[ref.storage] = None
+                written.add(ref.storage)
+            case _:
+                pass
+    sizes = tuple(sorted((s for s in symbols_in(kernel) if s.kind == "size"), key=lambda s: s.name))
+    return Signature(tuple(storages), frozenset(written), sizes, errors(kernel))
+
+
+def all_ops(body: Body) -> Iterator[Op]:
+    """Every op in order; those of a masked region just before the op that holds it."""
+    for op in body.ops:
+        if isinstance(op.attrs, Masked):
+            yield from all_ops(op.attrs.body)
+        yield op
+
+
+def errors(kernel: Kernel) -> tuple[tuple[str, str], ...]:
+    """What the flag's value k means: the k-th (from 1) check or assert, as an exception's name and its message."""
+    found: list[tuple[str, str]] = []
+    for op in all_ops(kernel.body):
+        match op.attrs:
+            case Check(_, size, _):
+                found.append(("IndexError", f"index out of range: it must be below {size}"))
+            case Assert(message):
+                found.append(("RuntimeError", message))
+            case _:
+                pass
+    return tuple(found)
+
+
+def rename_storages(kernel: Kernel, names: Mapping[Ref, Ref]) -> Kernel:
+    """The kernel with its refs replaced."""
+    return replace(kernel, body=_rename(kernel.body, names))
+
+
+def _rename(body: Body, names: Mapping[Ref, Ref]) -> Body:
+    ops: list[Op] = []
+    for op in body.ops:
+        match op.attrs:
+            case Load(ref, index):
+                op = replace(op, attrs=Load(names.get(ref, ref), index))
+            case Store(ref, index):
+                op = replace(op, attrs=Store(names.get(ref, ref), index))
+            case Atomic(ref, index, kind):
+                op = replace(op, attrs=Atomic(names.get(ref, ref), index, kind))
+            case Masked(inner, other):
+                op = replace(op, attrs=Masked(_rename(inner, names), other))
+            case _:
+                pass
+        ops.append(op)
+    return Body(tuple(ops), body.results)
+
+
+def canonical(kernel: Kernel, buffers: Mapping[str, Buffer]) -> tuple[Kernel, str]:
+    """The kernel with storages named p0, p1, ... in signature order, and the text that identifies it.
+
+    Two kernels of equal text compute the same from their parameters, so one generated function serves both.
+    """
+    order = {name: f"p{n}" for n, name in enumerate(signature(kernel).storages)}
+    versions: dict[str, dict[int, int]] = {name: {} for name in order}
+    names: dict[Ref, Ref] = {}
+    for op in all_ops(kernel.body):
+        if isinstance(op.attrs, Load | Store | Atomic):
+            ref = op.attrs.ref
+            number = versions[ref.storage].setdefault(ref.version, len(versions[ref.storage]))
+            names[ref] = Ref(order[ref.storage], number)
+    plain = replace(rename_storages(kernel, names), name="kernel", origins=())
+    dtypes = ", ".join(f"{new}: {buffers[old].dtype.name}" for old, new in order.items())
+    return plain, f"{dtypes}\n{print_kernel(plain)}"
+
+
+def digest(text: str) -> str:
+    """The identity of a kernel, from its canonical text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
