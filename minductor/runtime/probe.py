@@ -1,0 +1,168 @@
+"""What this machine is: for compiler flags, run-time tests and the key of shared objects, never for choices in text.
+
+Takes /proc, /sys, the environment and the metadata of installed packages. Gives a Host. Refuses to run a compiler or
+to import a package: looking must stay cheap, since every warm start looks.
+
+>>> host = probe()
+>>> host.cores >= 1, len(host.fingerprint())
+(True, 64)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from minductor.core.errors import CompilerNotFound
+
+COMPILERS = ("g++", "c++", "clang++")
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """Bytes of the data caches that one core sees; 0 where the system does not tell."""
+
+    l1: int = 0
+    l2: int = 0
+    l3: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The machine and the packages of this process."""
+
+    system: str
+    machine: str
+    cores: int
+    features: tuple[str, ...]
+    caches: Caches
+    python: str
+    torch: str
+    triton: str
+
+    def fingerprint(self) -> str:
+        """Equal for machines that run each other's native code.
+
+        The number of cores is left out: the text never depends on it, and a pinned process shall hit the cache.
+        """
+        text = "\n".join((self.system, self.machine, *self.features))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def vector_bytes(self) -> int:
+        """The widest vector register that the compiler will use."""
+        for feature, size in _VECTOR_BYTES.items():
+            if feature in self.features:
+                return size
+        return 16
+
+
+# First match wins. `asimd` is NEON; SVE registers have a length of their own, 16 bytes is what all of them have.
+_VECTOR_BYTES: Mapping[str, int] = {"avx512f": 64, "avx2": 32, "avx": 32, "sse2": 16, "asimd": 16}
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C++ compiler: how to call it, and what tells it from another one without running it."""
+
+    command: tuple[str, ...]
+    path: Path
+    family: Literal["gnu", "clang"]
+    stamp: str
+
+    def version(self) -> str:
+        """Runs it; for people to read, so it is no part of any key."""
+        ran = subprocess.run([*self.command, "--version"], capture_output=True, text=True, check=False)
+        return ran.stdout.partition("\n")[0] or "unknown"
+
+
+def probe() -> Host:
+    """Looks at the machine; about a millisecond."""
+    system, machine = (os.uname().sysname, os.uname().machine) if hasattr(os, "uname") else (sys.platform, "unknown")
+    return Host(
+        system=system.lower(),
+        machine=machine,
+        cores=_cores(),
+        features=features(_text(Path("/proc/cpuinfo"))),
+        caches=_caches(Path("/sys/devices/system/cpu/cpu0/cache")),
+        python=".".join(map(str, sys.version_info[:3])),
+        torch=_version("torch"),
+        triton=_version("triton"),
+    )
+
+
+def find_compiler(environ: Mapping[str, str]) -> Compiler:
+    """The compiler that CXX names, else the first known one on PATH; CompilerNotFound tells what was tried.
+
+    It is known by path, time and size of its file: asking for the version would cost a process at every start.
+    """
+    wanted = shlex.split(environ.get("CXX", ""))
+    for command in ([wanted] if wanted else []) + [[name] for name in COMPILERS]:
+        found = shutil.which(command[0], path=environ.get("PATH"))
+        if found is None:
+            continue
+        path = Path(found).resolve()
+        # A launcher like ccache stands before the compiler, whose name then decides.
+        names = (path.name, *(Path(word).name for word in command[1:]))
+        state = path.stat()
+        return Compiler(
+            command=(found, *command[1:]),
+            path=path,
+            family="clang" if any("clang" in name for name in names) else "gnu",
+            stamp=f"{' '.join((str(path), *command[1:]))} {state.st_mtime_ns} {state.st_size}",
+        )
+    raise CompilerNotFound([*([f"CXX={environ['CXX']}"] if wanted else []), *COMPILERS])
+
+
+def features(cpuinfo: str) -> tuple[str, ...]:
+    """The instruction sets in the text of /proc/cpuinfo, sorted; of all cores those that every core has.
+
+    >>> features("flags\\t\\t: sse2 avx2\\nflags\\t\\t: avx2 avx512f sse2\\n")
+    ('avx2', 'sse2')
+    """
+    rows = [line.partition(":") for line in cpuinfo.splitlines()]
+    sets = [set(words.split()) for name, _, words in rows if name.strip() in ("flags", "Features")]
+    return tuple(sorted(set.intersection(*sets))) if sets else ()
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _caches(folder: Path) -> Caches:
+    sizes = {"1": 0, "2": 0, "3": 0}
+    for index in sorted(folder.glob("index*")):
+        level = _text(index / "level").strip()
+        if level in sizes and _text(index / "type").strip() in ("Data", "Unified"):
+            sizes[level] = _bytes(_text(index / "size").strip())
+    return Caches(sizes["1"], sizes["2"], sizes["3"])
+
+
+def _bytes(text: str) -> int:
+    units = {"K": 1024, "M": 1024**2, "G": 1024**3}
+    digits = text.rstrip("KMG")
+    return int(digits) * units.get(text[len(digits) :], 1) if digits.isdecimal() else 0
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,195 @@
+"""C++ text to one shared object, by the compiler of this machine.
+
+Takes translation units. Gives a file that `load` opens. Refuses a machine without a compiler (CompilerNotFound) and
+text that does not compile (CompileFailed: the generated line is quoted, and the source is kept).
+
+>>> import ctypes, os, tempfile
+>>> from minductor.runtime.probe import probe
+>>> with tempfile.TemporaryDirectory() as folder:
+...     out = Path(folder) / "one.so"
+...     Toolchain(probe(), os.environ).compile([Unit("one", EXPORT + "int one() { return 1; }")], out)
+...     ctypes.CDLL(str(out)).one()
+1
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NoReturn
+
+from minductor.core.errors import CompileFailed, CompilerNotFound
+from minductor.runtime.probe import Compiler, Host, find_compiler
+
+# What a symbol that `load` shall find needs in front, since everything else is hidden.
+EXPORT = 'extern "C" __attribute__((visibility("default"))) '
+
+# Values: eager's NaN, infinities and signed zeros hold, so never -ffast-math. errno and traps are nobody's business;
+# contraction is off because FMA is written out where it is meant.
+_SEMANTICS = ("-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fopenmp")
+# Form: what the text never uses is not compiled for (8 ms of 85 on a small kernel, with _LINK below).
+_FORM = ("-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables", "-g0")
+# Jamming unrolled loops takes a quarter of g++'s time on a row kernel and gains nothing on it: benchmarks/launch.md.
+_OPTIMISE: Mapping[str, tuple[str, ...]] = {"gnu": ("-O3", "-fno-loop-unroll-and-jam", "-pipe"), "clang": ("-O3",)}
+_ARCHITECTURE: Mapping[str, tuple[str, ...]] = {
+    "x86_64": ("-march=native", "-mprefer-vector-width=512"),
+    "aarch64": ("-mcpu=native",),
+}
+# Named, because the driver would add the C++ library, whose loading costs more than ours.
+_LINK: Mapping[str, tuple[str, ...]] = {
+    "gnu": ("-nodefaultlibs", "-lgomp", "-lm", "-lc", "-lgcc"),
+    "clang": ("-nostdlib++",),
+}
+_SANITIZE = ("-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g1")
+_ERROR = re.compile(r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>[^\n]*)$", re.MULTILINE)
+
+# From the name of a unit and a line in it to the user's line, or "".
+Blame = Callable[[str, int], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One translation unit; the name becomes the file's."""
+
+    name: str
+    text: str
+
+
+class Toolchain:
+    """The compiler with the flags for this host. `keep` is where the source of a failed compile stays."""
+
+    def __init__(self, host: Host, environ: Mapping[str, str], *, keep: Path | None = None) -> None:
+        self.host = host
+        self._environ = environ
+        self._keep = keep
+
+    @cached_property
+    def compiler(self) -> Compiler:
+        if self.host.system != "linux":
+            raise CompilerNotFound((), install=f"kernels are built on Linux only, and this is {self.host.system}")
+        return find_compiler(self._environ)
+
+    def flags(self, *, sanitize: bool = False) -> tuple[str, ...]:
+        """What the compiler is told for each unit."""
+        return (
+            *_OPTIMISE[self.compiler.family],
+            *_ARCHITECTURE.get(self.host.machine, ()),
+            *_SEMANTICS,
+            *(_SANITIZE if sanitize else ()),
+            *_FORM,
+        )
+
+    def identity(self, *, sanitize: bool = False) -> str:
+        """What a shared object depends on beside its text: for the key, and without running anything."""
+        return "\n".join((self.compiler.stamp, *self.flags(sanitize=sanitize), self.host.fingerprint()))
+
+    def compile(
+        self, units: Sequence[Unit], out: Path, *, sanitize: bool = False, blame: Blame = lambda unit, line: ""
+    ) -> None:
+        """Builds `out`: one process for one unit, else at most `cores` at a time and one that links."""
+        flags = [*self.compiler.command, *self.flags(sanitize=sanitize)]
+        link = [] if sanitize else list(_LINK[self.compiler.family])
+        with tempfile.TemporaryDirectory(prefix=".build-", dir=out.parent) as name:
+            job = _Job(Path(name), self._environ, self._keep, blame)
+            sources = [job.folder / f"{unit.name}.cpp" for unit in units]
+            for source, unit in zip(sources, units, strict=True):
+                source.write_text(unit.text, encoding="utf-8")
+            built = job.folder / "built.so"
+            if len(sources) == 1:
+                job.run([[*flags, "-shared", str(sources[0]), "-o", str(built), *link]], at_once=1)
+            else:
+                objects = [str(source.with_suffix(".o")) for source in sources]
+                commands = [[*flags, "-c", str(s), "-o", o] for s, o in zip(sources, objects, strict=True)]
+                job.run(commands, at_once=max(1, self.host.cores))
+                job.run([[*flags, "-shared", *objects, "-o", str(built), *link]], at_once=1)
+            os.replace(built, out)
+
+    def sanitizer_library(self) -> str:
+        """What LD_PRELOAD must name before a process may load something built with `sanitize`."""
+        ask = [*self.compiler.command, "-print-file-name=libasan.so"]
+        return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One build in one folder that goes away afterwards."""
+
+    folder: Path
+    environ: Mapping[str, str]
+    keep: Path | None
+    blame: Blame
+
+    def run(self, commands: Sequence[Sequence[str]], *, at_once: int) -> None:
+        """All commands; the first failure, in their order, stops the rest and is raised."""
+        # LC_ALL: _ERROR reads English. TMPDIR: the compiler's own left-overs go away with the folder.
+        environ = {**self.environ, "LC_ALL": "C", "TMPDIR": str(self.folder)}
+        running: list[tuple[Sequence[str], subprocess.Popen[bytes], Path]] = []
+        try:
+            for number, command in enumerate(commands):
+                if len(running) == at_once:
+                    self._finish(*running.pop(0))
+                log = self.folder / f"{number}.log"
+                with log.open("wb") as file:
+                    running.append((command, subprocess.Popen(command, stderr=file, env=environ), log))
+            while running:
+                self._finish(*running.pop(0))
+        finally:
+            for _, process, _ in running:
+                process.kill()
+                process.wait()
+
+    def _finish(self, command: Sequence[str], process: subprocess.Popen[bytes], log: Path) -> None:
+        try:
+            status = process.wait()
+        except BaseException:  # an interrupt: the process is no longer among the running ones
+            process.kill()
+            process.wait()
+            raise
+        if status != 0:
+            self._fail(command, status, log.read_text(encoding="utf-8", errors="replace"))
+
+    def _fail(self, command: Sequence[str], status: int, log: str) -> NoReturn:
+        kept = self._kept()
+        shown = shlex.join(str(kept / Path(word).name) if str(self.folder) in word else word for word in command)
+        found = _ERROR.search(log)
+        source = Path(found["file"]) if found is not None else None
+        if found is None or source is None or source.parent != self.folder:
+            raise CompileFailed(_reason(log, status), kept=str(kept), command=shown)
+        line = int(found["line"])
+        lines = source.read_text(encoding="utf-8").splitlines()
+        raise CompileFailed(
+            found["text"],
+            kept=str(kept / source.name),
+            line=line,
+            quoted=lines[line - 1] if 0 < line <= len(lines) else "",
+            user_line=self.blame(source.stem, line),
+            command=shown,
+        )
+
+    def _kept(self) -> Path:
+        if self.keep is None:
+            kept = Path(tempfile.mkdtemp(prefix="minductor-failed-"))
+        else:
+            self.keep.mkdir(mode=0o700, parents=True, exist_ok=True)
+            kept = Path(tempfile.mkdtemp(prefix="", dir=self.keep))
+        for file in (*self.folder.glob("*.cpp"), *self.folder.glob("*.log")):
+            shutil.copy(file, kept)
+        return kept
+
+
+def _reason(log: str, status: int) -> str:
+    """The line that tells most when no line of the source is to blame: the linker, a missing library, a signal."""
+    if status < 0:
+        return f"the compiler was stopped by {signal.Signals(-status).name}"
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    telling = [line for line in lines if "error" in line or "undefined reference" in line or "cannot find" in line]
+    return (telling or lines or [f"the compiler gave status {status} and no text"])[0]
