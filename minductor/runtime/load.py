@@ -140,7 +140,10 @@ class Library:
         Its arguments are tensors, ints and floats as the kernel declares them. Nothing checks that a tensor is one,
         nor its dtype or size: that is settled when the caller is generated.
         """
-        address = ctypes.cast(self.function(f"md_entry_{symbol}", ()), ctypes.c_void_p).value
+        try:
+            address = ctypes.cast(self._handle[f"md_entry_{symbol}"], ctypes.c_void_p).value
+        except AttributeError:
+            raise KeyError(symbol) from None
         definition = _MethodDef(symbol.encode(), address, METH_FASTCALL, None)
         # The function only borrows its definition. It owns its `self`, though: through that the definition lives on.
         self._definitions.append(definition)
@@ -165,7 +168,8 @@ def load_library(path: Path) -> Library:
 
 def _tensor_data() -> int | None:
     """The address of torch's `void* (PyObject* tensor)`, which torch publishes for generated code."""
-    return getattr(torch._C._dynamo.guards, "_torchinductor_pyobject_tensor_data_ptr", None)
+    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    return getattr(guards, "_torchinductor_pyobject_tensor_data_ptr", None)
 
 
 def _needs_sanitizer(path: Path) -> bool:
