@@ -434,7 +434,6 @@ def content(expr: Expr) -> tuple[int, Factors, Expr]:
     if not terms:
         return (const, (), Const(1)) if const else (1, (), expr)
     number = math.gcd(const, *(coefficient for _, coefficient in terms))
-    number = -number if terms[0][1] < 0 else number
     common: list[Expr] = [] if const else list(factors_of(terms[0][0]))
     for term, _ in terms[1:]:
         theirs = list(factors_of(term))
@@ -449,7 +448,10 @@ def content(expr: Expr) -> tuple[int, Factors, Expr]:
             acc[_product(left)] = coefficient // number
         else:
             const += coefficient // number
-    return number, tuple(common), _from_terms(const, acc)
+    rest = _from_terms(const, acc)
+    if parts(rest)[1] and parts(rest)[1][0][1] < 0:
+        return -number, tuple(common), -rest
+    return number, tuple(common), rest
 
 
 def _take(factors: list[Expr], factor: Expr) -> bool:
@@ -523,8 +525,8 @@ def _is_positive(expr: Expr) -> bool:
 
 
 def _is_reversed(expr: Expr) -> bool:
-    high = expr.range[1]
-    return high is not None and high <= 0
+    low, high = expr.range
+    return high is not None and high <= 0 and low != 0
 
 
 def divide(a: Expr, b: Expr) -> tuple[Expr, Expr]:

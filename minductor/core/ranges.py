@@ -60,7 +60,7 @@ def floordiv(a: Range, b: Range) -> Range:
 
 
 def mod(a: Range, b: Range) -> Range:
-    if b[1] is not None and b[1] <= 0:
+    if b[1] is not None and b[1] <= 0 and b[0] != 0:
         return scale(mod(scale(a, -1), scale(b, -1)), -1)
     if b[0] is None or b[0] < 0:
         low = None if b[0] is None else b[0] + 1
