@@ -89,15 +89,15 @@ class Logger:
 
 @dataclass(slots=True)
 class Structured:
-    """torch's structured trace, from which tlparse makes a report; on under TORCH_TRACE only."""
+    """torch's structured trace, from which tlparse makes a report; it has a handler under TORCH_TRACE only."""
+
+    logger: logging.Logger = field(default_factory=lambda: logging.getLogger("torch.__trace"))
 
     def record(self, record: Record) -> None:
-        if "torch" not in sys.modules:
+        if not self.logger.handlers:
             return
-        from torch._logging._internal import trace_log, trace_structured
+        from torch._logging import trace_structured
 
-        if not trace_log.handlers:
-            return
         texts = {record.stage: record.text}
         texts |= {name: functools.partial(str, source) for name, source in record.sources.items()}
         for name, text in texts.items():

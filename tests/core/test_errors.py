@@ -1,0 +1,83 @@
+"""Errors: every class has its code and docstring, survives a process border, and says what a user needs."""
+
+import inspect
+import pickle
+import warnings
+
+import pytest
+
+from minductor.core import errors
+from minductor.core.errors import CATALOGUE, MinductorError, MinductorWarning
+
+# One of each, made as its raisers make it.
+EXAMPLES = (
+    errors.MinductorError("it broke", where="a.py:3", why="so", hint="do this"),
+    errors.UnknownOption("fuze", ("fuse",)),
+    errors.BadOptionValue("fuse", 1, "a bool", origin="MINDUCTOR_FUSE"),
+    errors.UnknownMode("fast", ("default",)),
+    errors.UnknownTarget("sm90", ("sm_90",)),
+    errors.BackendError("no backend of kind 'x'"),
+    errors.CompilerNotFound(("g++", "clang++")),
+    errors.CompileFailed(
+        "expected ';'", kept="/tmp/k.cpp", line=7, quoted="  float x = 1", user_line="model.py:12", command="g++ k.cpp"
+    ),
+    errors.LoadFailed("/a/b.so", "undefined symbol"),
+    errors.StoreRefused("/cache", "it belongs to uid 7"),
+    errors.CorruptEntry("/cache/ab", "hash mismatch"),
+    errors.StoreUnwritable("/cache", "read-only file system"),
+    errors.UnsupportedInput("x", "a sparse tensor"),
+    errors.RanInEager("input 'x' is a sparse tensor"),
+    errors.FallbackRefused("aten.sort", "it has no rule"),
+    errors.MissingFake("toy::op"),
+    errors.LyingSchema("toy::op", "a new tensor", "its result is a view of x"),
+    errors.IndexOutOfRange("aten.embedding"),
+    errors.ElementOutOfBounds("aten.gather"),
+    errors.DivisionByZero("aten.floor_divide"),
+    errors.AssertFailed("sizes differ"),
+    errors.VerifyError("fuse", "defined before used", "buf1 is read first", where="model.py:3"),
+    errors.StageFailed("tile", KeyError("x")),
+    errors.MinductorWarning("careful"),
+)
+
+
+def test_catalogue_is_complete_and_codes_are_unique() -> None:
+    classes = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, MinductorError)]
+    assert len({kind.code for kind in classes}) == len(classes)
+    assert dict(CATALOGUE) == {kind.code: kind for kind in classes}
+    assert {type(example) for example in EXAMPLES} == set(classes)
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_entry(code: str) -> None:
+    kind = CATALOGUE[code]
+    assert code == kind.code and len(code) == 5 and code.startswith("MD")
+    assert kind.__doc__ and kind.__doc__.endswith(".")
+    assert "code" in vars(kind), "inherited: it would share its parent's code"
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: error.code)
+def test_text_and_round_trip(error: MinductorError) -> None:
+    assert str(error).startswith(f"[{error.code}] {error.what}")
+    for part in (error.where, error.why, error.hint):
+        assert part in str(error)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error) and str(again) == str(error) and vars(again) == vars(error)
+
+
+def test_kinds_are_those_that_programs_catch() -> None:
+    assert issubclass(errors.IndexOutOfRange, IndexError)
+    for kind in (errors.ElementOutOfBounds, errors.DivisionByZero, errors.AssertFailed):
+        assert issubclass(kind, RuntimeError)
+    for kind in (errors.UnknownOption, errors.BadOptionValue, errors.UnknownMode, errors.UnknownTarget):
+        assert issubclass(kind, ValueError)
+
+
+def test_warning_is_shown_with_its_hint() -> None:
+    with pytest.warns(MinductorWarning, match="minductor cache clear"):
+        warnings.warn(errors.CorruptEntry("/cache/ab", "hash mismatch"), stacklevel=1)
+
+
+def test_failed_compile_quotes_the_line_and_names_the_users() -> None:
+    text = str(EXAMPLES[7])
+    for part in ("/tmp/k.cpp:7: float x = 1", "model.py:12", "expected ';'", "g++ k.cpp"):
+        assert part in text

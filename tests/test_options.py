@@ -1,0 +1,132 @@
+"""Options: what is accepted, who wins, and what enters the store's key."""
+
+import pickle
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minductor.core.errors import BadOptionValue, UnknownMode, UnknownOption
+from minductor.options import MODES, RULES, OptionRule, Options, check_extra, describe
+
+
+def other_value(rule: OptionRule, value: object) -> object:
+    if rule.allowed:
+        return next((choice for choice in rule.allowed if choice != value), value)
+    if rule.type is bool:
+        return not value
+    return "html:other" if rule.pattern else "other"
+
+
+def test_defaults_are_accepted_by_their_own_rules() -> None:
+    options = Options()
+    assert Options.parse(environ={}) == options
+    for name, rule in RULES.items():
+        assert rule.is_accepted(getattr(options, name)) and rule.docs
+
+
+def test_every_field_but_extra_has_a_rule() -> None:
+    assert [field.name for field in fields(Options)] == [*RULES, "extra"]
+    assert len(describe()) == len(RULES)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_fingerprint_changes_with_what_changes_text(name: str) -> None:
+    rule, options = RULES[name], Options()
+    value = other_value(rule, getattr(options, name))
+    if value == getattr(options, name):
+        assert len(rule.allowed) == 1
+        return
+    changed = Options.parse(options={name: value}, environ={})
+    assert getattr(changed, name) == value
+    assert (changed.fingerprint() != options.fingerprint()) == rule.changes_text
+
+
+def test_unknown_option_says_what_was_meant() -> None:
+    with pytest.raises(UnknownOption, match=r"did you mean 'precision'\?") as caught:
+        Options.parse(options={"precison": "fast"}, environ={})
+    assert all(name in caught.value.hint for name in RULES)
+
+
+def test_unknown_option_that_is_like_none_lists_them() -> None:
+    with pytest.raises(UnknownOption) as caught:
+        Options.parse(options={"zzz": 1}, environ={})
+    assert "did you mean" not in str(caught.value) and "fallback" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("fuse", 1),
+        ("fuse", "true"),
+        ("fuse", None),
+        ("precision", "exact"),
+        ("precision", True),
+        ("wrapper", "cobol"),
+        ("trace", "5"),
+        ("trace", 2),
+        ("trace", "dir:"),
+        ("trace", "file:x"),
+        ("toy.depth", [1]),
+    ],
+)
+def test_bad_value_is_refused(name: str, value: object) -> None:
+    with pytest.raises(BadOptionValue) as caught:
+        Options.parse(options={name: value}, environ={})
+    assert repr(name) in str(caught.value) and "it takes" in caught.value.hint
+
+
+def test_bad_environment_names_the_variable() -> None:
+    with pytest.raises(BadOptionValue, match="MINDUCTOR_TRACE"):
+        Options.parse(environ={"MINDUCTOR_TRACE": "yes"})
+
+
+def test_nearer_to_the_call_wins_field_by_field() -> None:
+    environ = {"MINDUCTOR_TRACE": "1", "MINDUCTOR_CACHE_DIR": "/a", "MINDUCTOR_FUSE": "0"}
+    options = Options.parse("max-autotune", {"cudagraphs": False, "cache_dir": "/b"}, environ)
+    assert (options.trace, options.cache_dir, options.fuse) == ("1", "/b", True)
+    assert (options.autotune, options.cudagraphs) == (True, False)
+
+
+def test_process_environment_is_read_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINDUCTOR_CACHE_DIR", "/from/here")
+    assert Options.parse().cache_dir == "/from/here"
+
+
+def test_modes() -> None:
+    assert Options.parse("default", environ={}) == Options()
+    assert Options.parse("reduce-overhead", environ={}).notes("cpu") == ("CUDA graphs have no effect on cpu",)
+    assert Options.parse("reduce-overhead", environ={}).notes("cuda") == ()
+    assert Options.parse("max-autotune-no-cudagraphs", environ={}).notes("cpu") == ()
+    for values in MODES.values():
+        assert all(RULES[name].is_accepted(value) for name, value in values.items())
+
+
+@pytest.mark.parametrize("mode", ["max-autotun", "", 3])
+def test_unknown_mode(mode: str) -> None:
+    with pytest.raises(UnknownMode, match="max-autotune-no-cudagraphs"):
+        Options.parse(mode, environ={})
+
+
+def test_options_of_a_backend_are_kept_in_order_and_checked_by_its_rules() -> None:
+    options = Options.parse(options={"toy.b": 1, "toy.a": "x"}, environ={})
+    assert options.extra == (("toy.a", "x"), ("toy.b", 1))
+    rules = {"toy.a": OptionRule(str, "a"), "toy.b": OptionRule(int, "b")}
+    check_extra(options, "toy", rules)
+    with pytest.raises(UnknownOption, match=r"did you mean 'toy\.b'"):
+        check_extra(Options.parse(options={"toy.bb": 1}, environ={}), "toy", rules)
+    with pytest.raises(UnknownOption):
+        check_extra(options, "other", rules)
+    with pytest.raises(BadOptionValue):
+        check_extra(Options.parse(options={"toy.b": True}, environ={}), "toy", rules)
+
+
+@given(st.dictionaries(st.from_regex(r"toy\.[a-z]{1,3}", fullmatch=True), st.booleans() | st.integers() | st.text()))
+def test_fingerprint_tells_options_apart_and_forgets_their_order(given_options: dict[str, object]) -> None:
+    options = Options.parse(options=given_options, environ={})
+    assert options == Options.parse(options=dict(reversed(given_options.items())), environ={})
+    assert options.fingerprint() == pickle.loads(pickle.dumps(options)).fingerprint()
+    for position, (name, value) in enumerate(options.extra):
+        changed = (*options.extra[:position], (name, f"{value}!"), *options.extra[position + 1 :])
+        assert replace(options, extra=changed).fingerprint() != options.fingerprint()

@@ -1,0 +1,176 @@
+"""The trace: what each level shows, what lies in a folder or on a page, and that silence costs nothing."""
+
+import html.parser
+import io
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from minductor.core.errors import BadOptionValue
+from minductor.trace import Trace
+
+COUNTS = {"kernels": 1, "bytes": 4096}
+
+
+@pytest.fixture(autouse=True)
+def no_torch_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without TORCH_TRACE torch's handler removes itself at the first record; which test that would be is chance.
+    # Propagating, since pytest adds a handler to each logger that does not.
+    monkeypatch.setattr(logging.getLogger("torch.__trace"), "handlers", [])
+    monkeypatch.setattr(logging.getLogger("torch.__trace"), "propagate", True)
+
+
+def no_text() -> str:
+    raise AssertionError("a value was printed that nobody sees")
+
+
+def walk(trace: Trace, graph: str = "forward") -> None:
+    """Two stages of a compile, the second of which changes one line."""
+    trace.stage(graph, "lower", 0.001, COUNTS, [], None, lambda: "a < b\nsame")
+    trace.stage(graph, "fuse", 0.0025, COUNTS, ["k0 | k1: sizes <differ>"], {"k0.cpp": "x & y;"}, lambda: "new\nsame")
+
+
+@pytest.mark.parametrize("text", ["", "0"])
+def test_off_prints_nothing_and_makes_no_text(text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    Trace.parse(text).stage("forward", "fuse", 0.001, COUNTS, ["note"], {"k0": "source"}, no_text)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 4])
+def test_each_level_adds_a_part(level: int) -> None:
+    out = io.StringIO()
+    walk(Trace.parse(str(level), out=out))
+    text = out.getvalue()
+    assert "minductor forward lower 1.0 ms kernels=1 bytes=4096\n" in text
+    parts = ("k0 | k1: sizes <differ>", "x & y;", "a < b")
+    assert [part in text for part in parts] == [level >= 2, level >= 3, level >= 4]
+
+
+def test_values_are_not_printed_below_their_level() -> None:
+    Trace.parse("3", out=io.StringIO()).stage("forward", "fuse", 0.001, COUNTS, [], None, no_text)
+
+
+def test_levels_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    walk(Trace.parse("1"))
+    out, err = capfd.readouterr()
+    assert not out and len(err.splitlines()) == 2
+
+
+@pytest.mark.parametrize("text", ["5", "-1", "yes", "1:", "dir:", "html:", "file:/x", ":"])
+def test_misspelt_is_refused(text: str) -> None:
+    with pytest.raises(BadOptionValue, match="html:PATH"):
+        Trace.parse(text)
+
+
+def test_folder(tmp_path: Path) -> None:
+    trace = Trace.parse(f"dir:{tmp_path}/deep/er")
+    walk(trace)
+    walk(trace)
+    walk(trace, "../out")
+    folder = tmp_path / "deep" / "er"
+    assert sorted(path.name for path in folder.iterdir()) == ["_out", "forward", "forward-2"]
+    assert sorted(path.name for path in (folder / "forward").iterdir()) == [
+        *("01_lower.txt", "02_fuse.txt", "k0.cpp", "lines.txt")
+    ]
+    assert (folder / "forward" / "02_fuse.txt").read_text() == "new\nsame\n"
+    assert (folder / "forward" / "k0.cpp").read_text() == "x & y;"
+    assert len((folder / "forward" / "lines.txt").read_text().splitlines()) == 3
+
+
+def test_folder_of_an_earlier_process_is_written_over(tmp_path: Path) -> None:
+    for _ in range(2):
+        walk(Trace.parse(f"dir:{tmp_path}"))
+    assert len((tmp_path / "forward" / "lines.txt").read_text().splitlines()) == 3
+
+
+class Reader(html.parser.HTMLParser):
+    """Counts tags and checks that those which must be closed are closed in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: Counter[str] = Counter()
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "li", "html", "body"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in ("head",) or tag in self.open:
+            assert self.open.pop() == tag
+
+
+def test_page_is_whole_at_every_moment(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("of an earlier run")
+    trace = Trace.parse(f"html:{path}")
+    for count in (1, 2, 3):
+        walk(trace, f"graph{count}")
+        reader = Reader()
+        reader.feed(path.read_text())
+        assert reader.open == [] and reader.links == []
+        assert reader.tags["article"] == 2 * count and reader.tags["html"] == 1
+    text = path.read_text()
+    assert "earlier" not in text
+    # Escaped, and only what the second stage added is marked.
+    assert "a &lt; b" in text and "sizes &lt;differ&gt;" in text and "x &amp; y;" in text
+    assert reader.tags["mark"] == 3 and "<mark>new</mark>\nsame" in text
+
+
+def test_threads_share_a_page(tmp_path: Path) -> None:
+    trace = Trace.parse(f"html:{tmp_path}/page.html")
+    threads = [threading.Thread(target=walk, args=(trace, f"graph{number}")) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    reader = Reader()
+    reader.feed((tmp_path / "page.html").read_text())
+    assert reader.open == [] and reader.tags["article"] == 16
+
+
+@pytest.mark.parametrize("kind", ["dir", "html"])
+def test_unwritable_place_is_named(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadOptionValue, match="Not a directory"):
+        walk(Trace.parse(f"{kind}:{tmp_path}/file/below"))
+
+
+# Summaries and a note at INFO; at DEBUG a source and two values too.
+@pytest.mark.parametrize(("level", "records"), [(logging.WARNING, 0), (logging.INFO, 3), (logging.DEBUG, 6)])
+def test_logger(level: int, records: int, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(level, logger="minductor"):
+        walk(Trace.parse(""))
+    assert len(caplog.records) == records
+
+
+TORCH_LOGGING = """
+import torch
+from minductor.trace import Trace
+Trace.parse("").stage("forward", "fuse", 0.001, {"kernels": 1}, [], {"k0": "source of k0"}, lambda: "value of fuse")
+"""
+
+
+def test_torch_logs_and_torch_trace(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TORCH_LOGGING],
+        env={**os.environ, "TORCH_LOGS": "minductor", "TORCH_TRACE": str(tmp_path)},
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "minductor forward fuse 1.0 ms kernels=1" in done.stderr
+    assert "value of fuse" not in done.stderr
+    (log,) = tmp_path.iterdir()
+    for part in ('"minductor_forward_fuse"', "value of fuse", '"minductor_forward_k0"', "source of k0"):
+        assert part in log.read_text()
