@@ -1,34 +1,180 @@
 """The loop nest that `tile` chose for a kernel, as data that codegen prints without deciding anything.
 
-Takes and gives plain data.
+Takes and gives plain data: a tree of loops with the positions of the body's ops at its leaves. A position may stand in
+several loops: the value is then computed again in each. Refuses text that is not a schedule (ValueError).
+
+The text, which `str` writes and `parse_schedule` reads:
+
+    schedule ::= step* ["rows" position*]
+    step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
+    loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] "{" step* "}"
+    kind     ::= "parallel" | "serial" | "vector"
+
+`by N` runs over blocks of N elements of the axis, `parts N` over at most N equal blocks; an inner loop over the same
+axis goes through the block. `carry` names the reduces and scans that begin before the loop and end after it: their
+accumulators live around it (one for each block if the loop is parallel, joined in order afterwards). `lanes` says how
+many accumulators a reduce along a vector loop has. `rows` are values kept in an array from one loop to later ones.
+
+>>> text = "parallel i0 {\\n  vector i1 lanes 64 carry %1 {\\n    %0 %1\\n  }\\n  vector i1 {\\n    %2 %3\\n  }\\n}\\nrows %0"
+>>> str(parse_schedule(text)) == text
+True
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias, cast
+
+LoopKind: TypeAlias = Literal["parallel", "serial", "vector"]
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One loop over a kernel axis, outermost first; a blocked axis occurs twice, first with its block size."""
+    """One loop over a kernel axis; a blocked axis occurs again inside."""
 
     axis: str
-    kind: Literal["parallel", "serial", "vector"]
-    block: int = 1
+    kind: LoopKind
+    body: tuple[Step, ...]
+    block: int = 0
+    parts: int = 0
+    lanes: int = 0
+    carries: tuple[int, ...] = ()
+
+    @property
+    def is_blocked(self) -> bool:
+        return self.block > 0 or self.parts > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Where the value at `position` lives when it is used on both sides of a reduce over its axes."""
-
-    position: int
-    where: Literal["recompute", "register", "row"]
+# a position of the body, or a loop
+Step: TypeAlias = "int | Loop"
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Loops from the outside in, and the values kept across phases."""
+    """Steps in order, and the positions whose values are kept in an array from one loop to later ones."""
 
-    loops: tuple[Loop, ...]
-    keeps: tuple[Keep, ...] = ()
+    steps: tuple[Step, ...]
+    rows: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        lines = list(_lines(self.steps, ""))
+        if self.rows:
+            lines.append(f"rows {_positions(self.rows)}")
+        return "\n".join(lines)
+
+
+def positions(steps: Iterable[Step]) -> Iterator[int]:
+    """Each op that some step computes, in order, repeats included."""
+    for step in steps:
+        if isinstance(step, Loop):
+            yield from positions(step.body)
+        else:
+            yield step
+
+
+def loops(steps: Iterable[Step]) -> Iterator[Loop]:
+    """Each loop, outer ones first."""
+    for step in steps:
+        if isinstance(step, Loop):
+            yield step
+            yield from loops(step.body)
+
+
+def _positions(values: Iterable[int]) -> str:
+    return " ".join(f"%{p}" for p in values)
+
+
+def _lines(steps: Iterable[Step], indent: str) -> Iterator[str]:
+    run: list[int] = []
+    for step in steps:
+        if not isinstance(step, Loop):
+            run.append(step)
+            continue
+        if run:
+            yield indent + _positions(run)
+            run = []
+        yield indent + _head(step)
+        yield from _lines(step.body, indent + "  ")
+        yield indent + "}"
+    if run:
+        yield indent + _positions(run)
+
+
+def _head(loop: Loop) -> str:
+    text = f"{loop.kind} {loop.axis}"
+    if loop.block:
+        text += f" by {loop.block}"
+    if loop.parts:
+        text += f" parts {loop.parts}"
+    if loop.lanes:
+        text += f" lanes {loop.lanes}"
+    if loop.carries:
+        text += f" carry {_positions(loop.carries)}"
+    return text + " {"
+
+
+_TOKEN = re.compile(r"%\d+|\w+|[{}]")
+
+
+def parse_schedule(text: str) -> Schedule:
+    """The schedule that `str` wrote."""
+    if leftover := _TOKEN.sub("", text).strip():
+        raise ValueError(f"not a schedule: {leftover!r}")
+    tokens = _TOKEN.findall(text)
+    steps, at = _steps(tokens, 0)
+    rows: list[int] = []
+    if at < len(tokens) and tokens[at] == "rows":
+        rows, at = _numbers(tokens, at + 1)
+    if at != len(tokens):
+        raise ValueError(f"not a schedule: {' '.join(tokens[at:])!r} is left over")
+    return Schedule(steps, tuple(rows))
+
+
+def _steps(tokens: list[str], at: int) -> tuple[tuple[Step, ...], int]:
+    steps: list[Step] = []
+    while at < len(tokens):
+        token = tokens[at]
+        if token.startswith("%"):
+            steps.append(int(token[1:]))
+            at += 1
+        elif token in ("parallel", "serial", "vector"):
+            loop, at = _loop(tokens, at)
+            steps.append(loop)
+        else:
+            break
+    return tuple(steps), at
+
+
+def _loop(tokens: list[str], at: int) -> tuple[Loop, int]:
+    kind, axis = cast("LoopKind", tokens[at]), _token(tokens, at + 1)
+    at += 2
+    numbers = {"by": 0, "parts": 0, "lanes": 0}
+    carries: list[int] = []
+    while (word := _token(tokens, at)) != "{":
+        if word == "carry":
+            carries, at = _numbers(tokens, at + 1)
+        elif word in numbers and _token(tokens, at + 1).isdecimal():
+            numbers[word] = int(tokens[at + 1])
+            at += 2
+        else:
+            raise ValueError(f"not a schedule: {word!r} in the head of the loop over {axis}")
+    body, at = _steps(tokens, at + 1)
+    if _token(tokens, at) != "}":
+        raise ValueError(f"not a schedule: the loop over {axis} does not end before {tokens[at]!r}")
+    return Loop(axis, kind, body, numbers["by"], numbers["parts"], numbers["lanes"], tuple(carries)), at + 1
+
+
+def _numbers(tokens: list[str], at: int) -> tuple[list[int], int]:
+    found: list[int] = []
+    while at < len(tokens) and tokens[at].startswith("%"):
+        found.append(int(tokens[at][1:]))
+        at += 1
+    return found, at
+
+
+def _token(tokens: list[str], at: int) -> str:
+    if at >= len(tokens):
+        raise ValueError("not a schedule: the text ends too early")
+    return tokens[at]
