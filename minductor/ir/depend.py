@@ -1,0 +1,103 @@
+"""Which node must run before which: dependencies as data, derived from the program whenever somebody asks.
+
+Takes a program. Gives edges between positions of its nodes: read-after-write, write-after-write, write-after-read
+with the accesses that a justification has to compare, symbol definitions, and the order of effects. Refuses nothing:
+an edge is never deleted; a pass that fuses shows that its code keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from minductor.core.expr import Expr, Symbol
+from minductor.ir.nodes import (
+    Extern,
+    Kernel,
+    Node,
+    Program,
+    Ref,
+    SymbolDef,
+    body_reads,
+    body_writes,
+    reads,
+    symbols_in,
+    writes,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """`source` runs before `target`. A "war" edge of two kernels has the indices read and the indices written."""
+
+    kind: Literal["raw", "waw", "war", "symbol", "effect"]
+    source: int
+    target: int
+    ref: Ref | None = None
+    read: tuple[Expr, ...] = ()
+    written: tuple[Expr, ...] = ()
+
+
+def dependencies(program: Program) -> tuple[Edge, ...]:
+    """Every edge, each once, by target and then source."""
+    found: dict[Edge, None] = {}
+    writer: dict[Ref, int] = {}
+    readers: dict[Ref, list[int]] = {}
+    for position, node in enumerate(program.nodes):
+        for ref in writes(node):
+            writer[ref] = position
+        for ref in reads(node):
+            readers.setdefault(ref, []).append(position)
+    for ref, users in readers.items():
+        if ref in writer:
+            found.update((Edge("raw", writer[ref], user, ref), None) for user in users if user != writer[ref])
+    for ref, position in writer.items():
+        old = Ref(ref.storage, ref.version - 1)
+        if writer.get(old, position) != position:
+            found[Edge("waw", writer[old], position, ref)] = None
+        for user in readers.get(old, ()):
+            if user != position:
+                found[_anti(program.nodes, user, position, old, ref)] = None
+    found.update((edge, None) for edge in _symbol_edges(program.nodes))
+    effects = [n for n, node in enumerate(program.nodes) if isinstance(node, Extern) and node.effect]
+    found.update((Edge("effect", a, b), None) for a, b in pairwise(effects))
+    return tuple(sorted(found, key=lambda edge: (edge.target, edge.source)))
+
+
+def _anti(nodes: tuple[Node, ...], reader: int, writer: int, old: Ref, new: Ref) -> Edge:
+    first, second = nodes[reader], nodes[writer]
+    if not isinstance(first, Kernel) or not isinstance(second, Kernel):
+        return Edge("war", reader, writer, old)
+    read = dict.fromkeys(load.index for load in body_reads(first.body) if load.ref == old)
+    written = tuple(write.index for write in body_writes(second.body) if write.ref == new)
+    return Edge("war", reader, writer, old, tuple(read), written)
+
+
+def _symbol_edges(nodes: tuple[Node, ...]) -> Iterable[Edge]:
+    """From what defines a size to what mentions it."""
+    maker: dict[Symbol, int] = {}
+    for position, node in enumerate(nodes):
+        match node:
+            case SymbolDef(symbol=made):
+                maker[made] = position
+            case Extern(results=results):
+                maker.update((made, position) for made in results if isinstance(made, Symbol))
+            case Kernel():
+                pass
+    if not maker:  # walking every node for its symbols is slow
+        return
+    for position, node in enumerate(nodes):
+        sources = dict.fromkeys(maker[s] for s in symbols_in(node) if s in maker)
+        yield from (Edge("symbol", source, position) for source in sources if source != position)
+
+
+def neighbours(count: int, edges: Iterable[Edge]) -> tuple[list[set[int]], list[set[int]]]:
+    """Direct predecessors and successors of each position."""
+    before: list[set[int]] = [set() for _ in range(count)]
+    after: list[set[int]] = [set() for _ in range(count)]
+    for edge in edges:
+        before[edge.target].add(edge.source)
+        after[edge.source].add(edge.target)
+    return before, after
