@@ -96,7 +96,7 @@ class Structured:
     def record(self, record: Record) -> None:
         if not self.logger.handlers:
             return
-        from torch._logging import trace_structured
+        from torch._logging._internal import trace_structured
 
         texts = {record.stage: record.text}
         texts |= {name: functools.partial(str, source) for name, source in record.sources.items()}
