@@ -21,10 +21,10 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from minductor.core import ranges
-from minductor.core.interning import Node, find, intern
+from minductor.core.interning import TABLE, Node, intern, node
 from minductor.core.ranges import Range
 
 Kind: TypeAlias = Literal["axis", "size", "value", "block"]
@@ -93,22 +93,17 @@ class Expr(Node):
 
 
 class Const(Expr):
+    """Equal to its int, and hashed like it."""
+
     __slots__ = ("value",)
     __match_args__ = ("value",)
     value: int
 
-    def __new__(cls, value: int) -> Self:
-        found = find(value)
-        if found is not None:
-            return found
-        self = object.__new__(cls)
-        self.value, self._hash = value, hash(value)
-        return intern(value, self)
-
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Const) and other.value == self.value) or other == self.value
+        return self is other or (isinstance(other, int) and other == self.value)
 
-    __hash__ = Expr.__hash__
+    def __hash__(self) -> int:
+        return hash(self.value)
 
 
 class Symbol(Expr):
@@ -119,16 +114,6 @@ class Symbol(Expr):
     lo: int | None
     hi: int | None
 
-    def __new__(cls, name: str, kind: Kind, lo: int | None, hi: int | None) -> Self:
-        key = (name, kind, lo, hi)
-        found = find(key)
-        if found is not None:
-            return found
-        self = object.__new__(cls)
-        self.name, self.kind, self.lo, self.hi = key
-        self._hash = hash(key)
-        return intern(key, self)
-
 
 class Sum(Expr):
     """``const + sum(coefficient * term)``; terms sorted, none a Const or a Sum, no coefficient zero."""
@@ -138,15 +123,6 @@ class Sum(Expr):
     const: int
     terms: Terms
 
-    def __new__(cls, const: int, terms: Terms) -> Self:
-        key = (const, terms)
-        found = find(key)
-        if found is not None:
-            return found
-        self = object.__new__(cls)
-        self.const, self.terms, self._hash = const, terms, hash(key)
-        return intern(key, self)
-
 
 class _Many(Expr):
     """A node over a sorted tuple of at least two arguments."""
@@ -154,15 +130,6 @@ class _Many(Expr):
     __slots__ = ("args",)
     __match_args__ = ("args",)
     args: Factors
-
-    def __new__(cls, args: Factors) -> Self:
-        key = (cls, args)
-        found = find(key)
-        if found is not None:
-            return found
-        self = object.__new__(cls)
-        self.args, self._hash = args, hash(key)
-        return intern(key, self)
 
 
 class Product(_Many):
@@ -189,15 +156,6 @@ class _Division(Expr):
     num: Expr
     den: Expr
 
-    def __new__(cls, num: Expr, den: Expr) -> Self:
-        key = (cls, num, den)
-        found = find(key)
-        if found is not None:
-            return found
-        self = object.__new__(cls)
-        self.num, self.den, self._hash = num, den, hash(key)
-        return intern(key, self)
-
 
 class FloorDiv(_Division):
     __slots__ = ()
@@ -214,32 +172,41 @@ class Identity(Expr):
     __match_args__ = ("arg",)
     arg: Expr
 
-    def __new__(cls, arg: Expr) -> Self:
-        key = (cls, arg)
-        found = find(key)
+
+def _const(value: int) -> Const:
+    return node(Const, value)
+
+
+def _sum(const: int, terms: Terms) -> Sum:
+    # `node`, unrolled: most of all nodes are made here
+    key = (Sum, const, terms)
+    entry = TABLE.get(key)
+    if entry is not None:
+        found = entry()
         if found is not None:
             return found
-        self = object.__new__(cls)
-        self.arg, self._hash = arg, hash(key)
-        return intern(key, self)
+    made = object.__new__(Sum)
+    made.const = const
+    made.terms = terms
+    return intern(key, made)
 
 
 # Constructors. These are the only way to make a node; the classes themselves take what is already canonical.
 
 
 def integer(value: int) -> Expr:
-    return Const(int(value))
+    return _const(int(value))
 
 
 def symbol(name: str, kind: Kind, lo: int | None = 0, hi: int | None = None) -> Symbol:
-    return Symbol(name, kind, lo, hi)
+    return node(Symbol, name, kind, lo, hi)
 
 
 def as_expr(value: Expr | int) -> Expr:
     if isinstance(value, Expr):
         return value
     if isinstance(value, int):
-        return Const(int(value))
+        return _const(int(value))
     raise TypeError(f"an index expression is made of ints and Exprs, not {type(value).__name__}")
 
 
@@ -256,7 +223,7 @@ def add(*args: Expr | int) -> Expr:
 
 
 def mul(*args: Expr | int) -> Expr:
-    result: Expr = Const(1)
+    result: Expr = _const(1)
     for arg in args:
         result = result * arg
     return result
@@ -282,7 +249,7 @@ def maximum(*args: Expr | int) -> Expr:
 
 def identity(a: Expr | int) -> Expr:
     a = as_expr(a)
-    return a if isinstance(a, (Const, Symbol, Identity)) else Identity(a)
+    return a if isinstance(a, (Const, Symbol, Identity)) else node(Identity, a)
 
 
 # Sums.
@@ -296,15 +263,15 @@ def _from_terms(const: int, acc: Mapping[Expr, int]) -> Expr:
     items = [item for item in acc.items() if item[1]]
     if len(items) > 1:
         items.sort(key=_by_term)
-    return _from_sorted(const, items)
+    return _from_sorted(const, tuple(items))
 
 
-def _from_sorted(const: int, items: list[tuple[Expr, int]]) -> Expr:
-    if not items:
-        return Const(const)
-    if const == 0 and len(items) == 1 and items[0][1] == 1:
-        return items[0][0]
-    return Sum(const, tuple(items))
+def _from_sorted(const: int, terms: Terms) -> Expr:
+    if not terms:
+        return _const(const)
+    if const == 0 and len(terms) == 1 and terms[0][1] == 1:
+        return terms[0][0]
+    return _sum(const, terms)
 
 
 def _collect(acc: dict[Expr, int], expr: Expr, factor: int) -> int:
@@ -320,29 +287,41 @@ def _collect(acc: dict[Expr, int], expr: Expr, factor: int) -> int:
 
 
 def _plus(a: Expr, b: Expr | int, sign: int) -> Expr:
-    if isinstance(b, Const):
-        b = b.value
-    if isinstance(b, int):
-        if b == 0:
-            return a
+    if isinstance(b, (int, Const)):
+        n = sign * (b if isinstance(b, int) else b.value)
         const, terms = parts(a)
-        const += sign * b
-        if const == 0 and len(terms) == 1 and terms[0][1] == 1:
-            return terms[0][0]
-        return Sum(const, terms) if terms else Const(const)
-    acc = dict(parts(a)[1])
-    const = parts(a)[0] + _collect(acc, b, sign)
-    return _from_terms(const, acc)
+        return _from_sorted(const + n, terms) if n else a
+    if type(a) is Const:
+        return _plus(_scale(b, sign), a, 1)
+    if type(b) is Sum:
+        const, terms = parts(a)
+        acc = dict(terms)
+        return _from_terms(const + _collect(acc, b, sign), acc)
+    return _with_term(a, b, sign)
+
+
+def _with_term(a: Expr, term: Expr, coefficient: int) -> Expr:
+    const, terms = parts(a)
+    for place, (other, present) in enumerate(terms):
+        if other is term:
+            coefficient += present
+            new = ((term, coefficient),) if coefficient else ()
+            return _from_sorted(const, terms[:place] + new + terms[place + 1 :])
+    key = term.sort_key
+    place = len(terms)
+    while place and terms[place - 1][0].sort_key > key:
+        place -= 1
+    return _sum(const, (*terms[:place], (term, coefficient), *terms[place:]))
 
 
 def _scale(a: Expr, n: int) -> Expr:
     if n == 1:
         return a
-    if n == 0 or isinstance(a, Const):
-        return Const(n * a.value if isinstance(a, Const) else 0)
-    if isinstance(a, Sum):
-        return _from_sorted(n * a.const, [(term, n * coefficient) for term, coefficient in a.terms])
-    return Sum(0, ((a, n),))
+    if n == 0 or type(a) is Const:
+        return _const(n * a.value if type(a) is Const else 0)
+    if type(a) is Sum:
+        return _from_sorted(n * a.const, tuple([(term, n * coefficient) for term, coefficient in a.terms]))
+    return _sum(0, ((a, n),))
 
 
 def parts(expr: Expr) -> tuple[int, Terms]:
@@ -373,8 +352,8 @@ def _by_key(expr: Expr) -> tuple[Any, ...]:
 def _product(factors: Iterable[Expr]) -> Expr:
     args = sorted(factors, key=_by_key)
     if len(args) > 1:
-        return Product(tuple(args))
-    return args[0] if args else Const(1)
+        return node(Product, tuple(args))
+    return args[0] if args else _const(1)
 
 
 def _times(a: Expr, b: Expr) -> Expr:
@@ -432,7 +411,7 @@ def content(expr: Expr) -> tuple[int, Factors, Expr]:
     """
     const, terms = parts(expr)
     if not terms:
-        return (const, (), Const(1)) if const else (1, (), expr)
+        return (const, (), _const(1)) if const else (1, (), expr)
     number = math.gcd(const, *(coefficient for _, coefficient in terms))
     common: list[Expr] = [] if const else list(factors_of(terms[0][0]))
     for term, _ in terms[1:]:
@@ -479,7 +458,7 @@ def _floordiv_const(a: Expr, n: int) -> Expr:
     quotient, const = divmod(const, n)
     # (g*a + c)//(g*m) == (a + c//g)//m, whatever c is
     g = math.gcd(n, *(c for _, c in rest))
-    part = _quotient(_from_sorted(const // g, [(term, c // g) for term, c in rest]), Const(n // g))
+    part = _quotient(_from_sorted(const // g, tuple([(term, c // g) for term, c in rest])), _const(n // g))
     return _from_terms(quotient + _collect(whole, part, 1), whole)
 
 
@@ -489,7 +468,7 @@ def _quotient(a: Expr, b: Expr) -> Expr:
     if len(terms) == 1 and terms[0][1] == 1 and isinstance(inner := terms[0][0], FloorDiv):
         return floordiv(inner.num + inner.den * const, inner.den * b)
     low, high = ranges.floordiv(a.range, b.range)
-    return Const(low) if low is not None and low == high else FloorDiv(a, b)
+    return _const(low) if low is not None and low == high else node(FloorDiv, a, b)
 
 
 def _mod_const(a: Expr, n: int) -> Expr:
@@ -514,9 +493,9 @@ def _mod_const(a: Expr, n: int) -> Expr:
     # (g*a + g*q + r) % (g*m) == g*((a + q) % m) + r, for 0 <= r < g
     g = math.gcd(n, *(c for _, c in terms))
     if g == 1:
-        return Mod(a, Const(n))
+        return node(Mod, a, _const(n))
     q, r = divmod(const, g)
-    return g * _mod_const(_from_sorted(q, [(term, c // g) for term, c in terms]), n // g) + r
+    return g * _mod_const(_from_sorted(q, tuple([(term, c // g) for term, c in terms])), n // g) + r
 
 
 def _is_positive(expr: Expr) -> bool:
@@ -589,7 +568,7 @@ def _floordiv_symbolic(a: Expr, b: Expr) -> Expr:
     if isinstance(den, Const):
         return whole + _floordiv_const(num, den.value)
     if not _is_positive(den):
-        return whole + FloorDiv(num, den)
+        return whole + node(FloorDiv, num, den)
     if _is_within(num, den):
         return whole
     return whole + _quotient(num, den)
@@ -605,7 +584,7 @@ def _mod_symbolic(a: Expr, b: Expr) -> Expr:
         return rest
     number, shared, num, den = _cancel(rest, b)
     if number == 1 and not shared:
-        return Mod(rest, b)
+        return node(Mod, rest, b)
     return _scale(_product(shared), number) * mod(num, den)
 
 
@@ -629,7 +608,7 @@ def _extreme(cls: type[Min] | type[Max], args: Iterable[Expr | int], sign: int) 
             continue
         kept = [other for other in kept if not _is_not_less(sign * (other - arg))]
         kept.append(arg)
-    return kept[0] if len(kept) == 1 else cls(tuple(sorted(kept, key=_by_key)))
+    return kept[0] if len(kept) == 1 else node(cls, tuple(sorted(kept, key=_by_key)))
 
 
 def _is_not_less(difference: Expr) -> bool:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Self, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, overload
 
 from minductor.core.algebra import (
     Const,
@@ -52,7 +52,7 @@ from minductor.core.algebra import (
     parts,
     symbol,
 )
-from minductor.core.interning import Node, find, intern
+from minductor.core.interning import Node, node
 
 __all__ = [
     "FALSE",
@@ -142,29 +142,11 @@ class Compare(Rel):
     left: Expr
     right: Expr
 
-    def __new__(cls, op: CompareOp, left: Expr, right: Expr) -> Self:
-        key = (cls, op, left, right)
-        found = find(key)
-        if found is not None:
-            return found
-        self = object.__new__(cls)
-        self.op, self.left, self.right, self._hash = op, left, right, hash(key)
-        return intern(key, self)
-
 
 class _Junction(Rel):
     __slots__ = ("args",)
     __match_args__ = ("args",)
     args: tuple[Rel, ...]
-
-    def __new__(cls, args: tuple[Rel, ...]) -> Self:
-        key = (cls, args)
-        found = find(key)
-        if found is not None:
-            return found
-        self = object.__new__(cls)
-        self.args, self._hash = args, hash(key)
-        return intern(key, self)
 
 
 class And(_Junction):
@@ -180,39 +162,17 @@ class Not(Rel):
     __match_args__ = ("arg",)
     arg: Rel
 
-    def __new__(cls, arg: Rel) -> Self:
-        key = (cls, arg)
-        found = find(key)
-        if found is not None:
-            return found
-        self = object.__new__(cls)
-        self.arg, self._hash = arg, hash(key)
-        return intern(key, self)
 
-
-class _Truth(Rel):
-    __slots__ = ()
-
-    def __new__(cls) -> Self:
-        key = (cls,)
-        found = find(key)
-        if found is not None:
-            return found
-        self = object.__new__(cls)
-        self._hash = hash(key)
-        return intern(key, self)
-
-
-class TrueRel(_Truth):
+class TrueRel(Rel):
     __slots__ = ()
 
 
-class FalseRel(_Truth):
+class FalseRel(Rel):
     __slots__ = ()
 
 
-TRUE = TrueRel()
-FALSE = FalseRel()
+TRUE = node(TrueRel)
+FALSE = node(FalseRel)
 
 
 def _truth(value: object) -> Rel:
@@ -228,7 +188,7 @@ def eq(a: Expr | int, b: Expr | int) -> Rel:
         return FALSE
     if isinstance(a, Const) or (a.sort_key > b.sort_key and not isinstance(b, Const)):
         a, b = b, a
-    return Compare("==", a, b)
+    return node(Compare, "==", a, b)
 
 
 def ne(a: Expr | int, b: Expr | int) -> Rel:
@@ -240,7 +200,7 @@ def lt(a: Expr | int, b: Expr | int) -> Rel:
     low, high = (a - b).range
     if high is not None and high < 0:
         return TRUE
-    return FALSE if low is not None and low >= 0 else Compare("<", a, b)
+    return FALSE if low is not None and low >= 0 else node(Compare, "<", a, b)
 
 
 def le(a: Expr | int, b: Expr | int) -> Rel:
@@ -248,7 +208,7 @@ def le(a: Expr | int, b: Expr | int) -> Rel:
     low, high = (a - b).range
     if high is not None and high <= 0:
         return TRUE
-    return FALSE if low is not None and low > 0 else Compare("<=", a, b)
+    return FALSE if low is not None and low > 0 else node(Compare, "<=", a, b)
 
 
 def gt(a: Expr | int, b: Expr | int) -> Rel:
@@ -263,14 +223,14 @@ def all_of(*rels: Rel) -> Rel:
     kept = _junction(rels, And, TRUE)
     if FALSE in kept:
         return FALSE
-    return And(kept) if len(kept) > 1 else kept[0] if kept else TRUE
+    return node(And, kept) if len(kept) > 1 else kept[0] if kept else TRUE
 
 
 def any_of(*rels: Rel) -> Rel:
     kept = _junction(rels, Or, FALSE)
     if TRUE in kept:
         return TRUE
-    return Or(kept) if len(kept) > 1 else kept[0] if kept else FALSE
+    return node(Or, kept) if len(kept) > 1 else kept[0] if kept else FALSE
 
 
 def _junction(rels: Iterable[Rel], cls: type[_Junction], neutral: Rel) -> tuple[Rel, ...]:
@@ -286,9 +246,9 @@ def negate(rel: Rel) -> Rel:
         case Compare(op, left, right):
             match op:
                 case "==":
-                    return Compare("!=", left, right)
+                    return node(Compare, "!=", left, right)
                 case "!=":
-                    return Compare("==", left, right)
+                    return node(Compare, "==", left, right)
                 case "<":
                     return le(right, left)
                 case "<=":
@@ -300,7 +260,7 @@ def negate(rel: Rel) -> Rel:
         case FalseRel():
             return TRUE
         case _:
-            return Not(rel)
+            return node(Not, rel)
 
 
 # Walks.

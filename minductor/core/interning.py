@@ -1,73 +1,74 @@
-"""One object per value, so that equal index expressions are cheap to compare and to use as keys.
+"""One object per value, so that index expressions compare and hash by identity, at the speed of C.
 
-Takes: a key and a node made for it.
-Gives: the node that the weak table already holds for that key, else the new one. Safe under threads and forks.
+Takes: a class and its fields, each an int, a string, None, another node, or a tuple of those.
+Gives: the only node of that class with those fields; it lives as long as somebody holds it.
 Refuses: nothing.
+
+Two nodes with equal fields are one object: `setdefault` and `_remove_dead_weakref` are atomic, so threads agree
+without a lock that a forked child could inherit; copies and pickles come back through `node`.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 
-class _Entry(weakref.ref[Any]):
+class Entry(weakref.ref[Any]):
     """A weak reference that knows under which key the table holds it."""
 
     __slots__ = ("key",)
     key: Hashable
 
 
-# A lost race leaves two equal nodes, which `==` sees through: so the table needs no lock, and a fork inherits none.
-_TABLE: dict[Hashable, _Entry] = {}
+TABLE: dict[Hashable, Entry] = {}
 
 
-def _forget(entry: weakref.ref[Any], table: dict[Hashable, _Entry] = _TABLE) -> None:
-    key = cast(_Entry, entry).key
-    if table.get(key) is entry:
-        table.pop(key, None)
+class Node:
+    __slots__ = ("__weakref__", "_free")
+    __match_args__: tuple[str, ...] = ()
+    _free: tuple[Any, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return node, (type(self), *(getattr(self, name) for name in self.__match_args__))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}<{self}>"
 
 
-def find(key: Hashable) -> Any:
-    entry = _TABLE.get(key)
-    return None if entry is None else entry()
+_N = TypeVar("_N", bound=Node)
 
 
-def intern(key: Hashable, node: Any) -> Any:
-    mine = _Entry(node, _forget)
+def node(cls: type[_N], *fields: Any) -> _N:
+    key = (cls, *fields)
+    entry = TABLE.get(key)
+    if entry is not None:
+        found = entry()
+        if found is not None:
+            return found
+    made = object.__new__(cls)
+    for name, value in zip(cls.__match_args__, fields, strict=True):
+        setattr(made, name, value)
+    return intern(key, made)
+
+
+def intern(key: Hashable, made: _N) -> _N:
+    """The node that the table holds under the key, which is `made` unless another thread was first."""
+    mine = Entry(made, _forget)
     mine.key = key
-    while (entry := _TABLE.setdefault(key, mine)) is not mine:
+    while (entry := TABLE.setdefault(key, mine)) is not mine:
         other = entry()
         if other is not None:
             return other
         _forget(entry)
-    return node
+    return made
 
 
-class Node:
-    """What Expr and Rel share: interning, a cached hash, copies through the constructor."""
-
-    __slots__ = ("__weakref__", "_free", "_hash")
-    __match_args__: tuple[str, ...] = ()
-    _free: tuple[Any, ...]
-    _hash: int
-
-    def _fields(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__match_args__)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, Node) or self._hash != other._hash or type(self) is not type(other):
-            return False
-        return self._fields() == other._fields()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._fields()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}<{self}>"
+# Bound now: the callback may run while the interpreter shuts down and modules lose their names.
+def _forget(
+    entry: weakref.ref[Any],
+    table: dict[Hashable, Entry] = TABLE,
+    remove: Any = weakref._remove_dead_weakref,  # pyright: ignore # the only atomic "delete if dead" there is
+) -> None:
+    remove(table, cast(Entry, entry).key)
