@@ -1,12 +1,13 @@
 """A shared object to Python callables, by the shortest way from a call in Python to the kernel.
 
-Takes the path of a shared object. Gives its kernels as callables that take tensors, ints and floats and return the
-kernel's status. Refuses a file that this process cannot load (LoadFailed).
+Takes the path of a shared object. Gives its kernels as built-in functions of tensors and numbers that return
+the kernel's status. Refuses a file that this process cannot load (LoadFailed).
 
-The short way is an *entry*: C++ text, compiled with the kernels, that reads tensors and numbers out of the arguments
-Python passes. A call costs about 60 ns; ctypes with the `data_ptr()` of three tensors costs ten times that
-(benchmarks/launch.md). It takes no header and no extension module: the functions of Python that it calls belong to
-the stable ABI, and torch gives the address of a function that finds a tensor's data.
+A kernel is `EXPORT int64_t name(...)` of pointers, integers and doubles, in a unit that starts with ENTRY_PRELUDE and
+ends with an `entry` for each kernel. The entry reads the arguments out of Python's own; a call costs about 60 ns, while ctypes and
+the `data_ptr()` of three tensors cost ten times that (benchmarks/launch.md). It takes no header and no extension
+module: the functions of Python that it calls belong to the stable ABI, and torch publishes the address of a function
+that finds a tensor's data.
 
 >>> print(entry("fused_add_0"), end="")
 MD_ENTRY(fused_add_0)
@@ -24,94 +25,91 @@ import torch
 
 from minductor.core.errors import LoadFailed
 
-METH_FASTCALL = 0x0080
+MAX_ARGUMENTS = 128
 
-# Comes once in front of the entries of a unit. The kernel's own parameter types say how each argument is read: a
-# pointer takes a tensor's data, a floating type a float, any other an int. Its result is an integer or void.
-# `Run` is a constructor because only braces promise that the arguments are read from left to right.
-# Without the address from torch (another version), the pointers come from the method that Python would call.
-ENTRY_PRELUDE = """\
+# One `md_call` serves every kernel of the library. A kernel adds the constant `md_entry_*`, which opens as CPython's
+# PyMethodDef (flag 0x80: METH_FASTCALL), and a function that spreads words over its parameters: 1 ms of compiling each,
+# where a template that does all of `md_call` for each signature costs 8. `Run` is a constructor because only braces
+# promise to read the words from left to right.
+ENTRY_PRELUDE = f"""\
 struct _object;
 using PyObject = _object;
-extern "C" {
+extern "C" {{
 long long PyLong_AsLongLong(PyObject*);
-void* PyLong_AsVoidPtr(PyObject*);
-double PyFloat_AsDouble(PyObject*);
 PyObject* PyLong_FromLongLong(long long);
-PyObject* PyObject_CallMethod(PyObject*, const char*, const char*, ...);
+double PyFloat_AsDouble(PyObject*);
+void* PyCapsule_GetPointer(PyObject*, const char*);
 PyObject* PyErr_Occurred();
 PyObject* PyErr_Format(PyObject*, const char*, ...);
 void* PyEval_SaveThread();
 void PyEval_RestoreThread(void*);
-void Py_DecRef(PyObject*);
 extern PyObject* PyExc_TypeError;
 __attribute__((weak, visibility("default"))) void* (*md_tensor_data)(PyObject*) = nullptr;
-}
-namespace md_entry {
-inline void* data(PyObject* tensor) {
-  if (__builtin_expect(md_tensor_data != nullptr, 1)) return md_tensor_data(tensor);
-  PyObject* address = PyObject_CallMethod(tensor, "data_ptr", nullptr);
-  if (address == nullptr) return nullptr;
-  void* result = PyLong_AsVoidPtr(address);
-  Py_DecRef(address);
-  return result;
-}
-template <class T> struct Argument {
-  static T of(PyObject* value) { return static_cast<T>(PyLong_AsLongLong(value)); }
-};
-template <class T> struct Argument<T*> {
-  static T* of(PyObject* value) { return static_cast<T*>(data(value)); }
-};
-template <> struct Argument<double> {
-  static double of(PyObject* value) { return PyFloat_AsDouble(value); }
-};
-template <> struct Argument<float> {
-  static float of(PyObject* value) { return static_cast<float>(PyFloat_AsDouble(value)); }
-};
-template <class... A> long long status(void (*kernel)(A...), A... arguments) { return kernel(arguments...), 0; }
-template <class R, class... A> long long status(R (*kernel)(A...), A... arguments) { return kernel(arguments...); }
-template <auto kernel> struct Entry;
-template <class R, class... A, R (*kernel)(A...)> struct Entry<kernel> {
-  struct Run {
-    PyObject* result;
-    Run(A... arguments) : result(nullptr) {
-      if (PyErr_Occurred() != nullptr) return;
-      void* python = PyEval_SaveThread();
-      long long code = status(kernel, arguments...);
-      PyEval_RestoreThread(python);
-      result = PyLong_FromLongLong(code);
-    }
-  };
-  static PyObject* call(PyObject* const* arguments, long count, const char* name) {
-    if (count != static_cast<long>(sizeof...(A)))
-      return PyErr_Format(PyExc_TypeError, "%s takes %d arguments", name, static_cast<int>(sizeof...(A)));
-    int i = 0;
-    return Run{Argument<A>::of(arguments[i++])...}.result;
-  }
-};
-}  // namespace md_entry
-#define MD_ENTRY(kernel) \\
-  extern "C" __attribute__((visibility("default"))) \\
-  PyObject* md_entry_##kernel(PyObject*, PyObject* const* arguments, long count) { \\
-    return md_entry::Entry<kernel>::call(arguments, count, #kernel); \\
-  }
+}}
+union md_Word {{
+  void* pointer;
+  long long integer;
+  double real;
+}};
+template <class T> struct md_Parameter {{
+  static_assert(T(1) / 2 == 0, "a kernel takes pointers, integers and doubles");
+  static constexpr char kind = 'i';
+  static T of(const md_Word& word) {{ return static_cast<T>(word.integer); }}
+}};
+template <class T> struct md_Parameter<T*> {{
+  static constexpr char kind = 'p';
+  static T* of(const md_Word& word) {{ return static_cast<T*>(word.pointer); }}
+}};
+template <> struct md_Parameter<double> {{
+  static constexpr char kind = 'd';
+  static double of(const md_Word& word) {{ return word.real; }}
+}};
+template <auto kernel> struct md_Kernel;
+template <class R, class... A, R (*kernel)(A...)> struct md_Kernel<kernel> {{
+  static_assert(sizeof...(A) <= {MAX_ARGUMENTS}, "a kernel takes {MAX_ARGUMENTS} arguments");
+  static constexpr char kinds[] = {{md_Parameter<A>::kind..., 0}};
+  static constexpr long count = sizeof...(A);
+  struct Run {{
+    long long status;
+    Run(A... arguments) : status(kernel(arguments...)) {{}}
+  }};
+  static long long call(const md_Word* words) {{ return Run{{md_Parameter<A>::of(*words++)...}}.status; }}
+}};
+struct md_Entry {{
+  const char* name;
+  PyObject* (*call)(PyObject*, PyObject* const*, long);
+  int flags;
+  const char* doc;
+  long long (*kernel)(const md_Word*);
+  const char* kinds;
+  long count;
+}};
+extern "C" __attribute__((weak, visibility("hidden")))
+PyObject* md_call(PyObject* self, PyObject* const* arguments, long count) {{
+  const md_Entry* entry = static_cast<const md_Entry*>(PyCapsule_GetPointer(self, nullptr));
+  if (count != entry->count)
+    return PyErr_Format(PyExc_TypeError, "%s takes %ld arguments", entry->name, entry->count);
+  md_Word words[{MAX_ARGUMENTS}];
+  for (long i = 0; i < count; i++) {{
+    if (entry->kinds[i] == 'p') words[i].pointer = md_tensor_data(arguments[i]);
+    else if (entry->kinds[i] == 'i') words[i].integer = PyLong_AsLongLong(arguments[i]);
+    else words[i].real = PyFloat_AsDouble(arguments[i]);
+  }}
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  void* python = PyEval_SaveThread();
+  long long status = entry->kernel(words);
+  PyEval_RestoreThread(python);
+  return PyLong_FromLongLong(status);
+}}
+#define MD_ENTRY(name) \\
+  extern "C" __attribute__((visibility("default"))) const md_Entry md_entry_##name = {{ \\
+      #name, md_call, 0x80, nullptr, md_Kernel<name>::call, md_Kernel<name>::kinds, md_Kernel<name>::count}};
 """
 
 
 def entry(symbol: str) -> str:
-    """The line, after ENTRY_PRELUDE and the kernel, that lets `bind` find the kernel. The kernel may be static."""
+    """The line, anywhere after the kernel, that lets `bind` find it; the kernel's own signature says the rest."""
     return f"MD_ENTRY({symbol})\n"
-
-
-class _MethodDef(ctypes.Structure):
-    """CPython's PyMethodDef."""
-
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    ]
 
 
 class Library:
@@ -120,7 +118,6 @@ class Library:
     def __init__(self, path: Path, handle: ctypes.CDLL) -> None:
         self.path = path
         self._handle = handle
-        self._definitions: list[_MethodDef] = []
 
     def function(
         self, symbol: str, argtypes: Sequence[type], restype: type | None = ctypes.c_int64
@@ -135,22 +132,22 @@ class Library:
         return found
 
     def bind(self, symbol: str) -> Callable[..., int]:
-        """The kernel behind `entry(symbol)`, as a built-in function; KeyError if there is none.
+        """The kernel behind `entry(symbol)` as a built-in function; KeyError if there is none.
 
-        Its arguments are tensors, ints and floats as the kernel declares them. Nothing checks that a tensor is one,
-        nor its dtype or size: that is settled when the caller is generated.
+        Nothing checks that a tensor is one, nor its dtype and size: whoever generates the caller knows them.
         """
         try:
-            address = ctypes.cast(self._handle[f"md_entry_{symbol}"], ctypes.c_void_p).value
-        except AttributeError:
+            address = ctypes.addressof(ctypes.c_char.in_dll(self._handle, f"md_entry_{symbol}"))
+        except ValueError:
             raise KeyError(symbol) from None
-        definition = _MethodDef(symbol.encode(), address, METH_FASTCALL, None)
-        # The function only borrows its definition. It owns its `self`, though: through that the definition lives on.
-        self._definitions.append(definition)
-        new = ctypes.pythonapi.PyCFunction_NewEx
-        new.restype = ctypes.py_object
-        new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-        return new(ctypes.addressof(definition), self, None)
+        # Prototypes of our own: those of ctypes.pythonapi belong to everybody in the process.
+        capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+            ("PyCapsule_New", ctypes.pythonapi)
+        )
+        function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+            ("PyCFunction_NewEx", ctypes.pythonapi)
+        )
+        return function(address, capsule(address, None, None), None)
 
 
 def load_library(path: Path) -> Library:
@@ -161,15 +158,18 @@ def load_library(path: Path) -> Library:
         handle = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL | getattr(os, "RTLD_NOW", 0))
     except OSError as error:
         raise LoadFailed(str(path), _explain(str(error))) from None
-    if (address := _tensor_data()) is not None and hasattr(handle, "md_tensor_data"):
-        ctypes.c_void_p.in_dll(handle, "md_tensor_data").value = address
+    if hasattr(handle, "md_tensor_data"):
+        ctypes.c_void_p.in_dll(handle, "md_tensor_data").value = _tensor_data(path)
     return Library(path, handle)
 
 
-def _tensor_data() -> int | None:
+def _tensor_data(path: Path) -> int:
     """The address of torch's `void* (PyObject* tensor)`, which torch publishes for generated code."""
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-    return getattr(guards, "_torchinductor_pyobject_tensor_data_ptr", None)
+    address = getattr(guards, "_torchinductor_pyobject_tensor_data_ptr", None)
+    if address is None:
+        raise LoadFailed(str(path), f"torch {torch.__version__} does not say how to find a tensor's data")
+    return address
 
 
 def _needs_sanitizer(path: Path) -> bool:

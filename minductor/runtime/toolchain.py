@@ -30,8 +30,8 @@ from typing import NoReturn
 from minductor.core.errors import CompileFailed, CompilerNotFound
 from minductor.runtime.probe import Compiler, Host, find_compiler
 
-# What a symbol that `load` shall find needs in front, since everything else is hidden.
-EXPORT = 'extern "C" __attribute__((visibility("default"))) '
+# Stands before a kernel: its symbol is seen, and it is compiled as itself, not as part of whoever calls it.
+EXPORT = 'extern "C" __attribute__((noinline, visibility("default"))) '
 
 # Values: eager's NaN, infinities and signed zeros hold, so never -ffast-math. errno and traps are nobody's business;
 # contraction is off because FMA is written out where it is meant.
