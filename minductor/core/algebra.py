@@ -20,8 +20,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from minductor.core import ranges
 from minductor.core.interning import TABLE, Node, intern, node
@@ -46,32 +46,38 @@ class Expr(Node):
         return _plus(self, other, -1)
 
     def __rsub__(self, other: Expr | int) -> Expr:
-        return _plus(_scale(self, -1), other, 1)
+        return _plus(scaled(self, -1), other, 1)
 
     def __neg__(self) -> Expr:
-        return _scale(self, -1)
+        return scaled(self, -1)
 
     def __mul__(self, other: Expr | int) -> Expr:
-        return _scale(self, other) if isinstance(other, int) else _times(self, other)
+        return scaled(self, other) if isinstance(other, int) else _times(self, other)
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Expr | int) -> Expr:
-        return floordiv(self, other)
+        return _division().floordiv(self, other)
 
     def __rfloordiv__(self, other: Expr | int) -> Expr:
-        return floordiv(other, self)
+        return _division().floordiv(other, self)
 
     def __mod__(self, other: Expr | int) -> Expr:
-        return mod(self, other)
+        return _division().mod(self, other)
 
     def __rmod__(self, other: Expr | int) -> Expr:
-        return mod(other, self)
+        return _division().mod(other, self)
 
     def __str__(self) -> str:
         from minductor.core.text import expr_text  # the printer matches on these classes
 
         return expr_text(self)
+
+    if TYPE_CHECKING:  # a constant equals its int
+
+        def __eq__(self, other: object, /) -> bool: ...
+
+        def __hash__(self) -> int: ...
 
     @property
     def range(self) -> Range:
@@ -173,7 +179,7 @@ class Identity(Expr):
     arg: Expr
 
 
-def _const(value: int) -> Const:
+def constant(value: int) -> Const:
     return node(Const, value)
 
 
@@ -195,7 +201,7 @@ def _sum(const: int, terms: Terms) -> Sum:
 
 
 def integer(value: int) -> Expr:
-    return _const(int(value))
+    return constant(int(value))
 
 
 def symbol(name: str, kind: Kind, lo: int | None = 0, hi: int | None = None) -> Symbol:
@@ -205,8 +211,8 @@ def symbol(name: str, kind: Kind, lo: int | None = 0, hi: int | None = None) -> 
 def as_expr(value: Expr | int) -> Expr:
     if isinstance(value, Expr):
         return value
-    if isinstance(value, int):
-        return _const(int(value))
+    if isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance] # callers may not be typed
+        return constant(int(value))
     raise TypeError(f"an index expression is made of ints and Exprs, not {type(value).__name__}")
 
 
@@ -219,24 +225,14 @@ def as_int(expr: Expr | int) -> int | None:
 
 def add(*args: Expr | int) -> Expr:
     acc: dict[Expr, int] = {}
-    return _from_terms(sum(_collect(acc, as_expr(arg), 1) for arg in args), acc)
+    return from_terms(sum(collect_into(acc, as_expr(arg), 1) for arg in args), acc)
 
 
 def mul(*args: Expr | int) -> Expr:
-    result: Expr = _const(1)
+    result: Expr = constant(1)
     for arg in args:
         result = result * arg
     return result
-
-
-def floordiv(a: Expr | int, b: Expr | int) -> Expr:
-    a, b = as_expr(a), as_expr(b)
-    return _floordiv_const(a, b.value) if isinstance(b, Const) else _floordiv_symbolic(a, b)
-
-
-def mod(a: Expr | int, b: Expr | int) -> Expr:
-    a, b = as_expr(a), as_expr(b)
-    return _mod_const(a, b.value) if isinstance(b, Const) else _mod_symbolic(a, b)
 
 
 def minimum(*args: Expr | int) -> Expr:
@@ -259,22 +255,22 @@ def _by_term(item: tuple[Expr, int]) -> tuple[Any, ...]:
     return item[0].sort_key
 
 
-def _from_terms(const: int, acc: Mapping[Expr, int]) -> Expr:
+def from_terms(const: int, acc: Mapping[Expr, int]) -> Expr:
     items = [item for item in acc.items() if item[1]]
     if len(items) > 1:
         items.sort(key=_by_term)
-    return _from_sorted(const, tuple(items))
+    return from_sorted(const, tuple(items))
 
 
-def _from_sorted(const: int, terms: Terms) -> Expr:
+def from_sorted(const: int, terms: Terms) -> Expr:
     if not terms:
-        return _const(const)
+        return constant(const)
     if const == 0 and len(terms) == 1 and terms[0][1] == 1:
         return terms[0][0]
     return _sum(const, terms)
 
 
-def _collect(acc: dict[Expr, int], expr: Expr, factor: int) -> int:
+def collect_into(acc: dict[Expr, int], expr: Expr, factor: int) -> int:
     """Adds the terms of ``factor * expr`` to acc; its constant is the result."""
     if isinstance(expr, Sum):
         for term, coefficient in expr.terms:
@@ -287,26 +283,30 @@ def _collect(acc: dict[Expr, int], expr: Expr, factor: int) -> int:
 
 
 def _plus(a: Expr, b: Expr | int, sign: int) -> Expr:
-    if isinstance(b, (int, Const)):
-        n = sign * (b if isinstance(b, int) else b.value)
+    kind = type(b)
+    if kind is Const or isinstance(b, int):
+        n = sign * (b.value if isinstance(b, Const) else cast(int, b))
         const, terms = parts(a)
-        return _from_sorted(const + n, terms) if n else a
+        return from_sorted(const + n, terms) if n else a
     if type(a) is Const:
-        return _plus(_scale(b, sign), a, 1)
-    if type(b) is Sum:
+        return _plus(scaled(b, sign), a, 1)
+    if kind is Sum:
         const, terms = parts(a)
         acc = dict(terms)
-        return _from_terms(const + _collect(acc, b, sign), acc)
+        return from_terms(const + collect_into(acc, b, sign), acc)
     return _with_term(a, b, sign)
 
 
 def _with_term(a: Expr, term: Expr, coefficient: int) -> Expr:
-    const, terms = parts(a)
+    if isinstance(a, Sum):
+        const, terms = a.const, a.terms
+    else:
+        const, terms = 0, ((a, 1),)
     for place, (other, present) in enumerate(terms):
         if other is term:
             coefficient += present
             new = ((term, coefficient),) if coefficient else ()
-            return _from_sorted(const, terms[:place] + new + terms[place + 1 :])
+            return from_sorted(const, terms[:place] + new + terms[place + 1 :])
     key = term.sort_key
     place = len(terms)
     while place and terms[place - 1][0].sort_key > key:
@@ -314,13 +314,13 @@ def _with_term(a: Expr, term: Expr, coefficient: int) -> Expr:
     return _sum(const, (*terms[:place], (term, coefficient), *terms[place:]))
 
 
-def _scale(a: Expr, n: int) -> Expr:
+def scaled(a: Expr, n: int) -> Expr:
     if n == 1:
         return a
     if n == 0 or type(a) is Const:
-        return _const(n * a.value if type(a) is Const else 0)
+        return constant(n * a.value if type(a) is Const else 0)
     if type(a) is Sum:
-        return _from_sorted(n * a.const, tuple([(term, n * coefficient) for term, coefficient in a.terms]))
+        return from_sorted(n * a.const, tuple([(term, n * coefficient) for term, coefficient in a.terms]))
     return _sum(0, ((a, n),))
 
 
@@ -345,47 +345,47 @@ def factors_of(term: Expr) -> Factors:
     return term.args if isinstance(term, Product) else (term,)
 
 
-def _by_key(expr: Expr) -> tuple[Any, ...]:
+def by_key(expr: Expr) -> tuple[Any, ...]:
     return expr.sort_key
 
 
-def _product(factors: Iterable[Expr]) -> Expr:
-    args = sorted(factors, key=_by_key)
+def product_of(factors: Iterable[Expr]) -> Expr:
+    args = sorted(factors, key=by_key)
     if len(args) > 1:
         return node(Product, tuple(args))
-    return args[0] if args else _const(1)
+    return args[0] if args else constant(1)
 
 
 def _times(a: Expr, b: Expr) -> Expr:
     if isinstance(a, Const):
-        return _scale(b, a.value)
+        return scaled(b, a.value)
     if isinstance(b, Const):
-        return _scale(a, b.value)
+        return scaled(a, b.value)
     if isinstance(b, Sum) and not isinstance(a, Sum):
         a, b = b, a
     if isinstance(a, Sum):
         if len(a.terms) == 1 and a.const == 0:
-            return _scale(_times(a.terms[0][0], b), a.terms[0][1])
+            return scaled(_times(a.terms[0][0], b), a.terms[0][1])
         if isinstance(b, Sum) and len(b.terms) == 1 and b.const == 0:
-            return _scale(_times(a, b.terms[0][0]), b.terms[0][1])
+            return scaled(_times(a, b.terms[0][0]), b.terms[0][1])
         if any(isinstance(factor, Sum) for factor in factors_of(b)):
             return _times_sums(a, b)
         return distribute(a, b)
-    return _product((*factors_of(a), *factors_of(b)))
+    return product_of((*factors_of(a), *factors_of(b)))
 
 
 def distribute(a: Expr, b: Expr) -> Expr:
     """a * b with no product of sums left at the top, when no term of a or b is one."""
     acc: dict[Expr, int] = {}
     const, right = parts(b)
-    total = _collect(acc, a, const)
-    constant, left = parts(a)
+    total = collect_into(acc, a, const)
+    offset, left = parts(a)
     for term, coefficient in right:
-        acc[term] = acc.get(term, 0) + constant * coefficient
+        acc[term] = acc.get(term, 0) + offset * coefficient
         for other, factor in left:
-            product = _product((*factors_of(other), *factors_of(term)))
+            product = product_of((*factors_of(other), *factors_of(term)))
             acc[product] = acc.get(product, 0) + factor * coefficient
-    return _from_terms(total, acc)
+    return from_terms(total, acc)
 
 
 def _times_sums(a: Sum, b: Expr) -> Expr:
@@ -399,7 +399,7 @@ def _times_sums(a: Sum, b: Expr) -> Expr:
             factors += [*common, rest]
         else:
             factors.append(arg)
-    return _scale(_product(factors), scale)
+    return scaled(product_of(factors), scale)
 
 
 def content(expr: Expr) -> tuple[int, Factors, Expr]:
@@ -411,12 +411,12 @@ def content(expr: Expr) -> tuple[int, Factors, Expr]:
     """
     const, terms = parts(expr)
     if not terms:
-        return (const, (), _const(1)) if const else (1, (), expr)
+        return (const, (), constant(1)) if const else (1, (), expr)
     number = math.gcd(const, *(coefficient for _, coefficient in terms))
     common: list[Expr] = [] if const else list(factors_of(terms[0][0]))
     for term, _ in terms[1:]:
         theirs = list(factors_of(term))
-        common = [factor for factor in common if _take(theirs, factor)]
+        common = [factor for factor in common if take_out(theirs, factor)]
     acc: dict[Expr, int] = {}
     const //= number
     for term, coefficient in terms:
@@ -424,173 +424,20 @@ def content(expr: Expr) -> tuple[int, Factors, Expr]:
         for factor in common:
             left.remove(factor)
         if left:
-            acc[_product(left)] = coefficient // number
+            acc[product_of(left)] = coefficient // number
         else:
             const += coefficient // number
-    rest = _from_terms(const, acc)
+    rest = from_terms(const, acc)
     if parts(rest)[1] and parts(rest)[1][0][1] < 0:
         return -number, tuple(common), -rest
     return number, tuple(common), rest
 
 
-def _take(factors: list[Expr], factor: Expr) -> bool:
+def take_out(factors: list[Expr], factor: Expr) -> bool:
     if factor not in factors:
         return False
     factors.remove(factor)
     return True
-
-
-# Division.
-
-
-def _floordiv_const(a: Expr, n: int) -> Expr:
-    if n == 0:
-        raise ZeroDivisionError(f"({a})//0")
-    if n < 0:
-        return _floordiv_const(_scale(a, -1), -n)
-    if n == 1:
-        return a
-    const, terms = parts(a)
-    whole = {term: c // n for term, c in terms if c % n == 0}
-    rest = [(term, c) for term, c in terms if c % n]
-    if not rest:
-        return _from_terms(const // n, whole)
-    quotient, const = divmod(const, n)
-    # (g*a + c)//(g*m) == (a + c//g)//m, whatever c is
-    g = math.gcd(n, *(c for _, c in rest))
-    part = _quotient(_from_sorted(const // g, tuple([(term, c // g) for term, c in rest])), _const(n // g))
-    return _from_terms(quotient + _collect(whole, part, 1), whole)
-
-
-def _quotient(a: Expr, b: Expr) -> Expr:
-    """a//b for b > 0, after what divides exactly is out."""
-    const, terms = parts(a)
-    if len(terms) == 1 and terms[0][1] == 1 and isinstance(inner := terms[0][0], FloorDiv):
-        return floordiv(inner.num + inner.den * const, inner.den * b)
-    low, high = ranges.floordiv(a.range, b.range)
-    return _const(low) if low is not None and low == high else node(FloorDiv, a, b)
-
-
-def _mod_const(a: Expr, n: int) -> Expr:
-    if n == 0:
-        raise ZeroDivisionError(f"({a}) % 0")
-    if n < 0:
-        return -_mod_const(_scale(a, -1), -n)
-    low, high = a.range
-    if low is not None and high is not None and low // n == high // n:
-        return a - n * (low // n)
-    const, terms = parts(a)
-    acc: dict[Expr, int] = {}
-    for term, c in terms:
-        c = int(math.copysign(abs(c) % n, c))
-        if isinstance(term, Mod) and isinstance(term.den, Const) and (c * term.den.value) % n == 0:
-            const += _collect(acc, term.num, c)
-        else:
-            acc[term] = acc.get(term, 0) + c
-    rest = _from_terms(const % n, acc)
-    if rest != a:
-        return _mod_const(rest, n)
-    # (g*a + g*q + r) % (g*m) == g*((a + q) % m) + r, for 0 <= r < g
-    g = math.gcd(n, *(c for _, c in terms))
-    if g == 1:
-        return node(Mod, a, _const(n))
-    q, r = divmod(const, g)
-    return g * _mod_const(_from_sorted(q, tuple([(term, c // g) for term, c in terms])), n // g) + r
-
-
-def _is_positive(expr: Expr) -> bool:
-    low = expr.range[0]
-    return low is not None and low > 0
-
-
-def _is_reversed(expr: Expr) -> bool:
-    low, high = expr.range
-    return high is not None and high <= 0 and low != 0
-
-
-def divide(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """Exact division of polynomials: (q, r) with a == q*b + r, and r == 0 where b divides a term by term.
-
-    >>> x, y, s = symbol("x", "axis"), symbol("y", "axis"), symbol("s", "size", 1)
-    >>> [str(part) for part in divide(x * s + x + y, s + 1)]
-    ['x', 'y']
-    """
-    const, terms = parts(b)
-    if not terms:
-        quotient = {term: c // const for term, c in parts(a)[1] if c % const == 0}
-        whole = _from_terms(parts(a)[0] // const if parts(a)[0] % const == 0 else 0, quotient)
-        return whole, a - whole * const
-    lead, coefficient = max(terms, key=lambda item: (len(factors_of(item[0])), item[0].sort_key))
-    quotient = {}
-    total = 0
-    remainder = a
-    for term, c in parts(a)[1]:
-        left = list(factors_of(term))
-        if c % coefficient or not all(_take(left, factor) for factor in factors_of(lead)):
-            continue
-        step = _scale(_product(left), c // coefficient)
-        product = step * b
-        if len(terms) > 1 or const:
-            # a step must not leave more than it takes away: s//(s + 1) is not 1 + -1//(s + 1)
-            have_const, have = parts(remainder)[0], dict(parts(remainder)[1])
-            want_const, want = parts(product)
-            if (
-                any(have.get(t, 0) * k <= 0 for t, k in want)
-                or want_const * have_const < 0
-                or (want_const != 0 and not have_const)
-            ):
-                continue
-        total += _collect(quotient, step, 1)
-        remainder = remainder - product
-    return _from_terms(total, quotient), remainder
-
-
-def _cancel(a: Expr, b: Expr) -> tuple[int, Factors, Expr, Expr]:
-    """The number and factors that a and b share, and a and b without them."""
-    number, left, _ = content(a)
-    other, right, _ = content(b)
-    theirs = list(right)
-    shared = tuple(factor for factor in left if _take(theirs, factor))
-    number = math.gcd(number, other)
-    if number == 1 and not shared:
-        return 1, (), a, b
-    common = _scale(_product(shared), number)
-    return number, shared, divide(a, common)[0], divide(b, common)[0]
-
-
-def _floordiv_symbolic(a: Expr, b: Expr) -> Expr:
-    if _is_reversed(b):
-        a, b = -a, -b
-    whole, rest = divide(a, b)
-    if isinstance(rest, Const) and rest.value == 0:
-        return whole
-    _, _, num, den = _cancel(rest, b)
-    if isinstance(den, Const):
-        return whole + _floordiv_const(num, den.value)
-    if not _is_positive(den):
-        return whole + node(FloorDiv, num, den)
-    if _is_within(num, den):
-        return whole
-    return whole + _quotient(num, den)
-
-
-def _mod_symbolic(a: Expr, b: Expr) -> Expr:
-    if _is_reversed(b):
-        return -mod(-a, -b)
-    _, rest = divide(a, b)
-    if isinstance(rest, Mod) and divide(rest.den, b)[1] == 0:
-        return mod(rest.num, b)
-    if rest == 0 or _is_within(rest, b):
-        return rest
-    number, shared, num, den = _cancel(rest, b)
-    if number == 1 and not shared:
-        return node(Mod, rest, b)
-    return _scale(_product(shared), number) * mod(num, den)
-
-
-def _is_within(a: Expr, b: Expr) -> bool:
-    low = a.range[0]
-    return low is not None and low >= 0 and _is_positive(b - a)
 
 
 # Minimum and maximum.
@@ -608,12 +455,18 @@ def _extreme(cls: type[Min] | type[Max], args: Iterable[Expr | int], sign: int) 
             continue
         kept = [other for other in kept if not _is_not_less(sign * (other - arg))]
         kept.append(arg)
-    return kept[0] if len(kept) == 1 else node(cls, tuple(sorted(kept, key=_by_key)))
+    return kept[0] if len(kept) == 1 else node(cls, tuple(sorted(kept, key=by_key)))
 
 
 def _is_not_less(difference: Expr) -> bool:
     low = difference.range[0]
     return low is not None and low >= 0
+
+
+def _division() -> ModuleType:
+    from minductor.core import division  # it is written in terms of these nodes
+
+    return division
 
 
 # What a node says about itself.
@@ -637,15 +490,12 @@ def children(expr: Expr) -> Factors:
 def range_from(expr: Expr, symbol_range: Callable[[Symbol], Range], inner: Callable[[Expr], Range]) -> Range:
     """One step of interval arithmetic: `inner` gives the ranges of the children."""
     match expr:
+        case Sum(const, terms):
+            return _sum_range(const, terms, inner)
         case Const(value):
             return value, value
         case Symbol():
             return symbol_range(expr)
-        case Sum(const, terms):
-            result: Range = (const, const)
-            for term, coefficient in terms:
-                result = ranges.add(result, ranges.scale(inner(term), coefficient))
-            return result
         case Product(factors):
             return functools.reduce(ranges.mul, map(inner, factors))
         case FloorDiv(num, den):
@@ -662,8 +512,28 @@ def range_from(expr: Expr, symbol_range: Callable[[Symbol], Range], inner: Calla
             raise TypeError(f"not an index expression: {type(expr).__name__}")
 
 
+def _sum_range(const: int, terms: Terms, inner: Callable[[Expr], Range]) -> Range:
+    low: int | None = const
+    high: int | None = const
+    for term, c in terms:
+        least, most = inner(term)
+        if c < 0:
+            least, most = most, least
+        low = None if low is None or least is None else low + c * least
+        high = None if high is None or most is None else high + c * most
+    return low, high
+
+
 def _own_range(expr: Expr) -> Range:
-    return range_from(expr, lambda s: (s.lo, s.hi), lambda child: child.range)
+    return range_from(expr, _symbol_range, _by_range)
+
+
+def _symbol_range(s: Symbol) -> Range:
+    return s.lo, s.hi
+
+
+def _by_range(expr: Expr) -> Range:
+    return expr.range
 
 
 def _sort_key(expr: Expr) -> tuple[Any, ...]:

@@ -42,16 +42,15 @@ from minductor.core.algebra import (
     children,
     distribute,
     factors_of,
-    floordiv,
     identity,
     integer,
     maximum,
     minimum,
-    mod,
     mul,
     parts,
     symbol,
 )
+from minductor.core.division import floordiv, mod
 from minductor.core.interning import Node, node
 
 __all__ = [
