@@ -1,0 +1,195 @@
+"""The wrapper as a Python module: `call(args)` runs one call of the graph.
+
+Takes a Plan; gives real Python that a debugger can step through and a person can read; refuses nothing.
+The text runs with `kernels` (symbol to function), `threads` and the constants as globals (runtime/launch.py).
+Every launch and extern call stands below a comment with its handle and the ATen nodes that it comes from.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+from minductor.core.dtypes import DType
+from minductor.core.expr import Expr
+from minductor.ir.nodes import Argument, Body, Origin, Token, View
+from minductor.ir.plan import (
+    Allocate,
+    Assert,
+    Constant,
+    Extern,
+    Free,
+    KernelDef,
+    Launch,
+    Line,
+    Plan,
+    Return,
+    Reuse,
+    SymbolDef,
+    Unpack,
+)
+from minductor.ir.plan import View as ViewLine
+from minductor.ir.signature import signature
+from minductor.target import Env
+
+HEADER = "import torch\nfrom minductor.runtime.launch import empty_strided, fail, reinterpret\n"
+
+
+def wrapper_python(plan: Plan, env: Env) -> str:
+    """The module's text."""
+    return "\n".join(_Emitter(plan, env).module()) + "\n"
+
+
+class _Emitter:
+    def __init__(self, plan: Plan, env: Env) -> None:
+        self.plan = plan
+        self.events = env.options.events
+        self.names: dict[str, str] = {}  # what a module-level name stands for, by name
+        self.symbols = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelDef)}
+        self.layouts = {
+            line.name: (line.size, line.stride) for line in plan.lines if isinstance(line, Allocate | Reuse)
+        }
+        self.errors = {name: signature(kernel).errors for name, kernel in plan.kernels}
+
+    def module(self) -> Iterator[str]:
+        body = [text for line in self.plan.lines for text in self.line(line)]
+        yield HEADER
+        yield from (f"{name} = {value}" for name, value in self.names.items())
+        yield from (f"{symbol} = kernels({symbol!r})" for symbol in self.symbols.values())
+        failing = {self.symbols[name]: errors for name, errors in self.errors.items() if errors}
+        if failing:
+            yield "errors = {"
+            yield from (f"    {symbol!r}: {errors!r}," for symbol, errors in failing.items())
+            yield "}"
+        yield ""
+        yield ""
+        yield "def call(args):"
+        names = [given.name for given in self.plan.inputs]
+        if names:
+            yield f"    {', '.join(names)}{',' if len(names) == 1 else ''} = args"
+        yield "    args.clear()"
+        if any(isinstance(line, Launch) for line in self.plan.lines):
+            yield "    n_threads = threads.count()"
+        yield from (f"    {text}" for text in body)
+
+    def line(self, line: Line) -> Iterator[str]:
+        match line:
+            case Launch():
+                yield from self.launch(line)
+            case Extern():
+                yield from self.extern(line)
+            case Allocate(name, dtype, size, stride, _):
+                yield f"{name} = empty_strided({self.sizes(size)}, {self.sizes(stride)}, {self.dtype(dtype)})"
+                yield from self.event("allocate", name)
+            case Reuse():
+                yield from self.reuse(line)
+            case ViewLine(name, of, _, size, stride, offset):
+                yield f"{name} = reinterpret({of}, {self.sizes(size)}, {self.sizes(stride)}, {offset})"
+            case Free(names):
+                yield f"del {', '.join(names)}"
+                for name in names:
+                    yield from self.event("free", name)
+            case SymbolDef(symbol, source):
+                if not isinstance(source, Body):
+                    yield f"{symbol.name} = {source}"
+            case Unpack(names, of):
+                yield f"{', '.join(name or '_' for name in names)} = {of}"
+            case Assert(rel, message):
+                yield f"if not ({rel}):"
+                yield f"    raise RuntimeError({message!r})"
+            case Return(values):
+                inner = ", ".join(self.argument(v) for v in values)
+                yield f"return ({inner}{',' if len(values) == 1 else ''})"
+            case KernelDef() | Constant():
+                return
+            case _:
+                assert_never(line)
+
+    def launch(self, line: Launch) -> Iterator[str]:
+        symbol = self.symbols[line.kernel]
+        args = ", ".join((*line.tensors, *map(str, line.sizes), "n_threads"))
+        yield from _comment(line.handle, line.origins)
+        if self.errors[line.kernel]:
+            yield f"if status := {symbol}({args}):"
+            yield f"    fail(errors[{symbol!r}], status)"
+        else:
+            yield f"{symbol}({args})"
+        yield from self.event("launch", symbol)
+
+    def extern(self, line: Extern) -> Iterator[str]:
+        given = [self.argument(a) for a in line.args]
+        given += [self.keyword(name, value) for name, value in line.kwargs]
+        call = f"{self.operator(line.op)}({', '.join(given)})"
+        yield from _comment(line.handle, line.origins)
+        if line.is_out or not line.results or all(name is None for name in line.results):
+            yield call
+        elif len(line.results) == 1:
+            yield f"{line.results[0]} = {call}"
+        else:
+            yield f"{', '.join(name or '_' for name in line.results)} = {call}"
+        yield from self.event("extern", line.op)
+
+    def reuse(self, line: Reuse) -> Iterator[str]:
+        same = self.layouts.get(line.old)
+        if same == (line.size, line.stride):
+            yield f"{line.name} = {line.old}"
+        else:
+            yield f"{line.name} = reinterpret({line.old}, {self.sizes(line.size)}, {self.sizes(line.stride)}, 0)"
+        yield f"del {line.old}"
+        yield from self.event("reuse", line.name)
+
+    def event(self, kind: str, name: str) -> Iterator[str]:
+        if self.events:
+            yield f"events.append(({kind!r}, {name!r}))"
+
+    # --- names and values
+
+    def operator(self, op: str) -> str:
+        """A module-level name for torch.ops.NAMESPACE.OP.OVERLOAD."""
+        name = op.replace(".", "_").replace("::", "_").removesuffix("_default")
+        self.names[name] = f"torch.ops.{op}"
+        return name
+
+    def dtype(self, dtype: DType) -> str:
+        self.names[dtype.name] = f"torch.{dtype.torch_name}"
+        return dtype.name
+
+    def sizes(self, sizes: Iterable[Expr]) -> str:
+        texts = [str(size) for size in sizes]
+        return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+    def keyword(self, name: str, value: Argument) -> str:
+        text = self.argument(value)
+        return f"**{{{name!r}: {text}}}" if keyword.iskeyword(name) else f"{name}={text}"
+
+    def argument(self, value: Argument) -> str:
+        match value:
+            case Token("tensor", name):
+                return name
+            case Token("device", name):
+                return f"torch.device({name!r})"
+            case Token(_, name):
+                return f"torch.{name}"
+            case Expr():
+                return str(value)
+            case DType():
+                return self.dtype(value)
+            case tuple():
+                return f"[{', '.join(self.argument(item) for item in value)}]"
+            case float():
+                return _float(value)
+            case View():
+                raise ValueError(f"memory left a view in the plan: {value}")
+            case _:
+                return repr(value)
+
+
+def _float(value: float) -> str:
+    text = repr(value)
+    return f"float({text!r})" if text in ("nan", "inf", "-inf") else text
+
+
+def _comment(handle: int, origins: tuple[Origin, ...]) -> Iterator[str]:
+    nodes = ", ".join(f"{origin.node}" for origin in origins)
+    yield f"# {handle}: {nodes}" if nodes else f"# {handle}"

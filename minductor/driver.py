@@ -1,0 +1,308 @@
+"""READ ME FIRST: the road from torch.compile to the launched kernel, in the order in which it is walked.
+
+Takes what Dynamo hands to a backend (a graph module, example inputs, mode and options); gives a compiled callable.
+Refuses unknown options and modes; a graph that minductor cannot take runs in eager, with one warning.
+
+The road: `Compiler.__call__` hands the graph to AOTAutograd, which traces, decomposes and partitions it and calls
+`compile_graph` for each part. That captures the ATen graph, asks the store by key, and on a miss walks PIPELINE.
+Nothing but this file knows that the stages exist in an order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from minductor.backends import Backend, find_backend, find_target, resolve
+from minductor.core.errors import FallbackRefused, RanInEager, UnsupportedInput
+from minductor.options import Options
+from minductor.target import Env
+from minductor.trace import Trace
+
+if TYPE_CHECKING:
+    from minductor.frontend.capture import Graph
+    from minductor.ir.report import Report
+    from minductor.runtime.store import Entry, Store
+    from minductor.runtime.toolchain import Toolchain
+
+Role = Literal["inference", "forward", "backward"]
+Call = Callable[[list[Any]], Sequence[Any]]
+
+
+class Stage(NamedTuple):
+    """One step of the road: `function(value, env) -> value`, imported when it runs."""
+
+    name: str
+    function: str
+    takes: str
+    gives: str
+
+
+PIPELINE = (
+    Stage("lower", "minductor.frontend.lower:lower", "graph", "program"),
+    Stage("inline", "minductor.passes.inline:inline", "program", "program"),
+    Stage("fuse", "minductor.passes.fuse:fuse", "program", "program"),
+    Stage("order", "minductor.passes.order:order", "program", "program"),
+    Stage("tile", "minductor.passes.tile:tile", "program", "program"),
+    Stage("access", "minductor.passes.access:access", "program", "program"),
+    Stage("memory", "minductor.passes.memory:memory", "program", "plan"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What became of one graph: told to the Compiler's observer."""
+
+    role: Role
+    key: str
+    report: Report
+    sources: Mapping[str, str]  # file name -> text: the wrapper and the kernel units
+    was_hit: bool
+    seconds: float
+    events: list[tuple[str, str]]
+
+
+Observer = Callable[[Compiled], None]
+
+
+def ignore(compiled: Compiled) -> None:
+    """The observer of a Compiler that nobody watches."""
+
+
+class Compiler:
+    """A torch.compile backend. Holds what outlives a call (options, stores, toolchain, trace), no state of a call."""
+
+    compiler_name = "minductor"
+
+    def __init__(
+        self,
+        *,
+        store: Store | None = None,
+        toolchain: Toolchain | None = None,
+        trace: Trace | None = None,
+        observer: Observer = ignore,
+        environ: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.environ = dict(os.environ if environ is None else environ)
+        self.observer = observer
+        self.clock = clock
+        self._trace = trace
+        self._store = store
+        self._toolchain = toolchain
+        self._stores: dict[str, Store] = {}
+        self._lock = Lock()
+
+    def __call__(
+        self,
+        gm: Any,
+        inputs: Sequence[Any],
+        *,
+        mode: str | None = None,
+        options: Mapping[str, object] | None = None,
+    ) -> Callable[..., Any]:
+        """The backend contract: Dynamo's graph and its example inputs become a callable."""
+        import torch
+        from torch._functorch.aot_autograd import aot_module_simplified
+        from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+        from minductor.frontend.decompose import decompositions
+
+        chosen = Options.parse(mode, options, self.environ)
+        env = Env(chosen, find_target(chosen.target))
+        for note in chosen.notes(env.target.kind):
+            warnings.warn(note, stacklevel=2)
+        compiled = aot_module_simplified(
+            gm,
+            inputs,
+            fw_compiler=partial(self.compile_graph, role="forward", env=env),
+            bw_compiler=partial(self.compile_graph, role="backward", env=env),
+            inference_compiler=partial(self.compile_graph, role="inference", env=env),
+            partition_fn=min_cut_rematerialization_partition,
+            decompositions=decompositions(),
+            keep_inference_input_mutations=True,
+        )
+        return torch._dynamo.disable(compiled)
+
+    def compile_graph(self, gm: Any, inputs: Sequence[Any], *, role: Role, env: Env) -> Call:
+        """One ATen graph to its boxed call: capture, key, store; on a miss, the pipeline under the key's lock."""
+        from minductor.frontend.capture import capture
+        from minductor.runtime.launch import LIBRARY, WRAPPER, launch
+
+        start = self.clock()
+        try:
+            graph = capture(gm, inputs, role)
+        except UnsupportedInput as reason:
+            return self._eager(gm, role, env, reason)
+        store = self._store_of(env)
+        key = self.key(graph, env)
+        found = self._find(store, key, graph)
+        was_hit = found is not None
+        if found is None:
+            with store.lock(key):
+                found = self._find(store, key, graph) or self._build(store, key, graph, env)
+        library = found.file(LIBRARY) if LIBRARY in found.contents else None
+        constants = {c.name: t for c, t in zip(graph.constants, graph.live.constants, strict=True)}
+        events: list[tuple[str, str]] = []
+        call = launch(found.text(WRAPPER), library, f"{role} {key[:12]}", constants, events)
+        call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]  AOTAutograd's calling convention
+        self._tell(found, role, key, events, was_hit=was_hit, seconds=self.clock() - start)
+        return call
+
+    def _tell(
+        self, entry: Entry, role: Role, key: str, events: list[tuple[str, str]], *, was_hit: bool, seconds: float
+    ) -> None:
+        if self.observer is ignore:
+            return
+        from minductor.ir.report import Report
+
+        facts = Report.from_json(json.loads(entry.text("report.json")))
+        sources = {name: entry.text(name) for name in entry.contents if name.endswith((".py", ".cpp"))}
+        self.observer(Compiled(role, key, facts, sources, was_hit, seconds, events))
+
+    # --- the store
+
+    def key(self, graph: Graph, env: Env) -> str:
+        """What an artefact depends on: the graph, the options that change text, and everything that makes the text."""
+        import torch
+
+        from minductor.runtime.store import digest
+
+        made_by = self.toolchain.identity(sanitize=env.options.sanitize)
+        return digest(graph.text(), env.options.fingerprint(), env.target.name, made_by, torch.__version__, self._sources)
+
+    @cached_property
+    def _sources(self) -> str:
+        """A digest of minductor's own files: another version makes other texts."""
+        from minductor.runtime.store import digest
+
+        here = Path(__file__).parent
+        files = sorted(p for p in here.rglob("*") if p.suffix in (".py", ".h") and "bench" not in p.parts)
+        return digest(*(part for p in files for part in (str(p.relative_to(here)), p.read_bytes())))
+
+    @cached_property
+    def toolchain(self) -> Toolchain:
+        from minductor.runtime.probe import probe
+        from minductor.runtime.toolchain import Toolchain
+
+        return self._toolchain or Toolchain(probe(), self.environ)
+
+    def _store_of(self, env: Env) -> Store:
+        if self._store is not None:
+            return self._store
+        from minductor.runtime.store import Store
+
+        folder = env.options.cache_dir
+        with self._lock:
+            if folder not in self._stores:
+                self._stores[folder] = Store.open(Path(folder) if folder else None, self.environ)
+            return self._stores[folder]
+
+    def _find(self, store: Store, key: str, graph: Graph) -> Entry | None:
+        """The entry of this key whose guards hold for this graph's sizes; without symbols there are none."""
+        if not graph.symbols:
+            return store.get(key)
+        from minductor.frontend.symbolic import guards_hold
+
+        for entry in store.variants(key):
+            if guards_hold(json.loads(entry.text("guards.json")), graph):
+                return entry
+        return None
+
+    def _build(self, store: Store, key: str, graph: Graph, env: Env) -> Entry:
+        from minductor.runtime.launch import build
+
+        backend = find_backend(env.target.kind)
+        source, facts, guards = self.compile_program(graph, env, backend)
+        with tempfile.TemporaryDirectory(prefix="minductor-") as folder:
+            start = self.clock()
+            files = dict(build(source, self.toolchain, Path(folder), sanitize=env.options.sanitize))
+            self.trace(env).stage(graph.role, "compile", self.clock() - start, {"units": len(source.units)}, (), None, str)
+        files["report.json"] = json.dumps(facts.to_json()).encode()
+        files["guards.json"] = json.dumps(guards).encode()
+        return store.put(key, files, variant=f"g{len(store.variants(key))}" if guards else "main")
+
+    # --- the pipeline
+
+    def compile_program(self, graph: Graph, env: Env, backend: Backend) -> tuple[Any, Report, list[str]]:
+        """The texts, the facts and the guards of a captured graph. No effect but the trace."""
+        from minductor.ir.report import report
+        from minductor.ir.source import Source
+
+        value: Any = graph
+        program: Any = None
+        for stage in PIPELINE:
+            program = value
+            value = self.run_stage(stage, value, graph.role, env)
+        start = self.clock()
+        units = resolve(backend.kernels)(value, env)
+        wrapper = resolve(backend.wrappers[env.options.wrapper])(value, env)
+        source = Source(tuple(units), wrapper)
+        texts = {"wrapper.py": wrapper, **{f"{unit.name}.cpp": unit.text for unit in units}}
+        facts = report(program, value)
+        counts = {"kernels": facts.kernels, "externs": facts.externs}
+        self.trace(env).stage(graph.role, "codegen", self.clock() - start, counts, (), texts, str)
+        return source, facts, [str(guard.rel) for guard in value.guards]
+
+    def run_stage(self, stage: Stage, value: Any, role: Role, env: Env) -> Any:
+        """Runs one stage; times, verifies and traces around it, so that the stage need not."""
+        start = self.clock()
+        result = resolve(stage.function)(value, env)
+        seconds = self.clock() - start
+        if env.options.verify and stage.gives == "program":
+            from minductor.ir.verify import verify
+
+            verify(result, stage.name)
+        before = len(getattr(value, "notes", ()))
+        notes = [str(note) for note in getattr(result, "notes", ())[before:]]
+        self.trace(env).stage(role, stage.name, seconds, _counts(result), notes, None, partial(_text, result))
+        return result
+
+    def trace(self, env: Env) -> Trace:
+        return self._trace or Trace.parse(env.options.trace)
+
+    # --- what minductor does not take
+
+    def _eager(self, gm: Any, role: Role, env: Env, reason: UnsupportedInput) -> Call:
+        if env.options.fallback == "error":
+            raise FallbackRefused("this graph", reason.what) from reason
+        warnings.warn(RanInEager(reason.what), stacklevel=2)
+        from torch._functorch.aot_autograd import make_boxed_func
+
+        return make_boxed_func(gm.forward)
+
+    def reset(self) -> None:
+        """Forget opened stores; what is on disk stays."""
+        with self._lock:
+            self._stores.clear()
+
+    def with_observer(self, observer: Observer) -> Compiler:
+        """The same compiler, watched."""
+        trace, store, toolchain = self._trace, self._store, self._toolchain
+        return Compiler(store=store, toolchain=toolchain, trace=trace, observer=observer, environ=self.environ)
+
+
+def _counts(value: Any) -> dict[str, int]:
+    """Nodes by class, for a trace's line."""
+    nodes = getattr(value, "nodes", None) or getattr(value, "lines", ())
+    counts: dict[str, int] = {}
+    for node in nodes:
+        name = f"{type(node).__name__.lower()}s"
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _text(value: Any) -> str:
+    from minductor.ir.nodes import Program
+    from minductor.ir.printer import print_program
+
+    return print_program(value) if isinstance(value, Program) else "\n".join(map(str, value.lines))

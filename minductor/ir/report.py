@@ -1,0 +1,102 @@
+"""The static facts of one compiled graph, computed from its IR and stored with the artefact.
+
+Takes a Plan and the Program it came from; gives a Report that prints, and survives JSON; refuses nothing.
+A cache hit reports the same as the compile that filled the cache. Dynamic facts (launches, allocations) are events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from minductor.core.expr import as_int
+from minductor.ir.cost import Cost, kernel_cost
+from minductor.ir.nodes import Extern, Kernel, Program, WhyNot
+from minductor.ir.plan import Allocate, Free, KernelDef, Launch, Plan, Reuse
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Counts over one graph. `bytes` and `peak` are in bytes; `peak` is what the plan allocates at most, None if sizes vary."""
+
+    role: str
+    kernels: int
+    externs: int
+    bytes: int
+    operations: int
+    peak: int | None
+    block_accesses: int = 0
+    block_pointers: int = 0
+    descriptors: int = 0
+    tiles: int = 0
+    kernel_names: tuple[str, ...] = ()
+    extern_reasons: tuple[tuple[str, str], ...] = ()
+    refusals: tuple[tuple[str, str, str, str], ...] = field(default=(), repr=False)
+    is_fallback: bool = False
+
+    def why_not(self, first: str, second: str) -> tuple[str, ...]:
+        """Why two nodes were not joined, in either order."""
+        return tuple(f"{stage}: {why}" for stage, a, b, why in self.refusals if {a, b} == {first, second})
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Report:
+        """Reads `to_json`'s result; ValueError for another schema."""
+        if data.get("schema") != SCHEMA:
+            raise ValueError(f"a report of schema {data.get('schema')!r}, not {SCHEMA}")
+        values = {name: value for name, value in data.items() if name != "schema"}
+        for name in ("kernel_names", "extern_reasons", "refusals"):
+            values[name] = tuple(tuple(row) if isinstance(row, list) else row for row in values[name])  # pyright: ignore[reportUnknownArgumentType]  json
+        return cls(**values)
+
+
+def report(program: Program, plan: Plan) -> Report:
+    """The facts of a tiled program and its plan; `kernels` counts launches."""
+    buffers = program.buffer_table()
+    kernels = [node for node in program.nodes if isinstance(node, Kernel)]
+    externs = [node for node in program.nodes if isinstance(node, Extern)]
+    total = sum((kernel_cost(kernel, buffers) for kernel in kernels), Cost())
+    names = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelDef)}
+    return Report(
+        role=program.name,
+        kernels=len(kernels),
+        externs=len(externs),
+        bytes=total.bytes,
+        operations=total.operations,
+        peak=peak_bytes(plan),
+        block_accesses=sum(a.kind == "block" for kernel in kernels for a in kernel.access),
+        kernel_names=tuple(names[line.kernel] for line in plan.lines if isinstance(line, Launch)),
+        extern_reasons=tuple((node.op, node.reason) for node in externs),
+        refusals=tuple((n.stage, n.first, n.second, n.reason) for n in program.notes if isinstance(n, WhyNot)),
+    )
+
+
+def peak_bytes(plan: Plan) -> int | None:
+    """The most bytes that the plan's own allocations hold at once; None if a size is not a number."""
+    held: dict[str, int] = {}
+    peak = 0
+    for line in plan.lines:
+        match line:
+            case Allocate(name, dtype, size, _, _):
+                numbers = [as_int(n) for n in size]
+                if any(n is None for n in numbers):
+                    return None
+                total = dtype.itemsize
+                for n in numbers:
+                    total *= n or 0
+                held[name] = total
+                peak = max(peak, sum(held.values()))
+            case Reuse(name=name, old=old):
+                if old in held:
+                    held[name] = held.pop(old)
+            case Free(names):
+                for name in names:
+                    held.pop(name, None)
+            case _:
+                pass
+    return peak

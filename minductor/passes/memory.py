@@ -1,0 +1,355 @@
+"""Decides the life of every storage, and writes the call as a plan of lines.
+
+Takes an ordered Program. Gives a Plan: allocate, reuse, launch, extern, view, free, return, in the program's order.
+Refuses nothing; a storage is reused only if nothing can see it any more.
+
+Three ways to save memory, tried in this order for each storage that a node makes: write in place over an operand that
+dies here; take over a dead storage of the same dtype and element count; allocate. Inputs are borrowed and never
+reused, except donated ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from minductor.core.dtypes import DType
+from minductor.core.expr import Expr, Symbol, add, as_int, integer, mul
+from minductor.core.names import kernel_name
+from minductor.ir import plan as lines
+from minductor.ir.nodes import (
+    Argument,
+    Atomic,
+    Buffer,
+    Extern,
+    Kernel,
+    Load,
+    Node,
+    Origin,
+    Program,
+    Ref,
+    Scan,
+    Store,
+    SymbolDef,
+    Token,
+    View,
+    reads,
+    views_of,
+    writes,
+)
+from minductor.ir.plan import Line, Plan
+from minductor.ir.schedule import positions
+from minductor.ir.signature import all_ops, canonical, digest, rename_storages, signature
+from minductor.target import Env
+
+# Below this a fresh allocation costs less than a strided window on an old one.
+SMALL_BYTES = 64 * 1024
+
+
+def memory(program: Program, env: Env) -> Plan:
+    """The plan of one call of the program."""
+    del env  # the plan does not depend on the target yet; the signature is every stage's
+    planner = _Planner(program)
+    for number, node in enumerate(program.nodes):
+        planner.node(number, node)
+    planner.finish()
+    return Plan(program.name, program.inputs, planner.definitions(), tuple(planner.kernels.items()), program.guards)
+
+
+@dataclass(slots=True)
+class _Definition:
+    """A kernel's text, and the launches that share it."""
+
+    id: str
+    digest: str
+    parameters: tuple[tuple[str, str], ...]
+    origins: list[Origin]
+
+
+@dataclass(slots=True)
+class _Planner:
+    program: Program
+    buffers: dict[str, Buffer] = field(init=False)
+    last_use: dict[str, int] = field(init=False)
+    kept: set[str] = field(init=False)  # storages that outlive the call or that we do not own
+    live: set[str] = field(init=False)
+    body: list[Line] = field(default_factory=list[Line])
+    kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
+    texts: dict[str, _Definition] = field(default_factory=dict[str, _Definition])
+    pool: dict[tuple[DType, Expr], list[str]] = field(default_factory=dict[tuple[DType, Expr], list[str]])
+    wanted: Counter[tuple[DType, Expr]] = field(init=False)  # storages still to be made, by what they could take over
+    handles: int = 0
+    view_count: Counter[str] = field(default_factory=Counter[str])
+
+    def __post_init__(self) -> None:
+        program = self.program
+        self.buffers = program.buffer_table()
+        self.last_use = {}
+        for number, node in enumerate(program.nodes):
+            for ref in (*reads(node), *writes(node)):
+                self.last_use[ref.storage] = number
+        owned = {i.name for i in program.inputs if i.is_donated}
+        made = dict.fromkeys(ref.storage for node in program.nodes for ref in writes(node) if _is_planned(node))
+        self.wanted = Counter(_key(self.buffers[name]) for name in made if self.buffers[name].kind == "local")
+        self.kept = {b.name for b in program.buffers if b.kind != "local" and b.name not in owned}
+        self.kept.update(view.ref.storage for view in views_of(program.outputs))
+        self.live = {b.name for b in program.buffers if b.kind != "local"}
+        unused = [i.name for i in program.inputs if i.symbol is None and i.name not in self.last_use]
+        self._free([name for name in unused if name not in {v.ref.storage for v in views_of(program.outputs)}])
+
+    # --- nodes
+
+    def node(self, number: int, node: Node) -> None:
+        match node:
+            case Kernel():
+                self._launch(number, node)
+            case Extern():
+                self._extern(node)
+            case SymbolDef(symbol, body, _):
+                self.body.append(lines.SymbolDef(symbol, body))
+        touched = dict.fromkeys(ref.storage for ref in (*reads(node), *writes(node)))
+        dead = [name for name in touched if self.last_use[name] == number and name in self.live]
+        self._release(dead, reusable=not isinstance(node, Extern) or node.op.startswith("aten."))
+
+    def _launch(self, number: int, kernel: Kernel) -> None:
+        taken: dict[str, str] = {}
+        made = [ref.storage for ref in writes(kernel) if ref.storage not in self.live]
+        for name in dict.fromkeys(made):
+            old = self._in_place(number, kernel, name, taken)
+            if old is None:
+                self._allocate(name)
+            else:
+                taken[name] = old
+                self.wanted[_key(self.buffers[name])] -= 1
+        if taken:
+            kernel = rename_storages(kernel, _takeover(kernel, taken))
+        needs = signature(kernel)
+        definition = self._define(kernel)
+        self.handles += 1
+        sizes = tuple(needs.sizes)
+        self.body.append(lines.Launch(definition.id, needs.storages, sizes, kernel.origins, self.handles))
+        for name, old in taken.items():
+            self._reuse(name, old)
+
+    def _define(self, kernel: Kernel) -> _Definition:
+        plain, text = canonical(kernel, self.buffers)
+        found = self.texts.get(text)
+        if found is None:
+            parameters = tuple(
+                (f"p{n}", self.buffers[name].dtype.name) for n, name in enumerate(signature(kernel).storages)
+            )
+            found = self.texts[text] = _Definition(f"k{len(self.texts)}", digest(text), parameters, [])
+            self.kernels[found.id] = plain
+        found.origins.extend(kernel.origins)
+        return found
+
+    def _extern(self, node: Extern) -> None:
+        views: list[str] = []
+        args = tuple(self._argument(a, views) for a in node.args)
+        kwargs = tuple((name, self._argument(value, views)) for name, value in node.kwargs)
+        results: list[str | None] = []
+        aliases: list[View] = []
+        symbols: list[Symbol] = []
+        for result in node.results:
+            match result:
+                case View(ref=ref) if node.form == "out":
+                    self._allocate(ref.storage)
+                    results.append(ref.storage)
+                case View(ref=ref) if ref.storage not in self.live:
+                    self.live.add(ref.storage)
+                    results.append(ref.storage)
+                case Symbol():
+                    symbols.append(result)
+                    results.append(result.name)
+                case View():
+                    aliases.append(result)
+                    results.append(None)
+                case None:
+                    results.append(None)
+        self.handles += 1
+        is_out = node.form == "out"
+        call = lines.Extern(node.op, args, kwargs, tuple(results), is_out, node.origins, self.handles)
+        self.body.append(call)
+        self._free(views)
+
+    def _argument(self, value: Argument, views: list[str]) -> Argument:
+        match value:
+            case View():
+                return Token("tensor", self._named(value, views))
+            case tuple():
+                return tuple(self._argument(item, views) for item in value)
+            case _:
+                return value
+
+    def _named(self, view: View, views: list[str]) -> str:
+        """The name of a tensor with this layout: the buffer itself, or a View line made for it."""
+        name = view.ref.storage
+        buffer = self.buffers[name]
+        whole = view.size == buffer.size and view.stride == buffer.stride and view.dtype == buffer.dtype
+        if whole and view.offset == integer(0):
+            return name
+        self.view_count[name] += 1
+        made = f"{name}_view{self.view_count[name]}"
+        self.body.append(lines.View(made, name, view.dtype, view.size, view.stride, view.offset))
+        views.append(made)
+        return made
+
+    def finish(self) -> None:
+        """The return line; what dies with the call needs no Free."""
+        values = tuple(self._argument(value, []) for value in self.program.outputs)
+        self.body.append(lines.Return(values))
+
+    # --- storages
+
+    def _allocate(self, name: str) -> None:
+        if name in self.live:
+            return
+        buffer = self.buffers[name]
+        self.live.add(name)
+        self.wanted[_key(buffer)] -= 1
+        pool = self.pool.get(_key(buffer), [])
+        for old in reversed(pool):
+            if _is_cheap_reuse(self.buffers[old], buffer):
+                pool.remove(old)
+                self.live.add(old)
+                self._reuse(name, old)
+                return
+        self.body.append(lines.Allocate(name, buffer.dtype, buffer.size, buffer.stride, buffer.device))
+
+    def _reuse(self, name: str, old: str) -> None:
+        buffer = self.buffers[name]
+        self.body.append(lines.Reuse(name, old, buffer.dtype, buffer.size, buffer.stride))
+        self.live.discard(old)
+        self.live.add(name)
+
+    def _release(self, dead: Iterable[str], *, reusable: bool) -> None:
+        """Ends lives: an own dense storage waits in the pool for a taker, everything else is freed."""
+        gone: list[str] = []
+        for name in dead:
+            if name in self.kept:
+                if self.buffers[name].kind == "input" and not self._is_output(name):
+                    gone.append(name)
+                continue
+            buffer = self.buffers[name]
+            if reusable and _is_dense(buffer) and self.wanted[_key(buffer)] > len(self.pool.get(_key(buffer), ())):
+                self.pool.setdefault(_key(buffer), []).append(name)
+            else:
+                gone.append(name)
+            self.live.discard(name)
+        self._free(gone)
+
+    def _free(self, names: Iterable[str]) -> None:
+        gone = tuple(names)
+        if gone:
+            self.body.append(lines.Free(gone))
+
+    def _is_output(self, name: str) -> bool:
+        return any(view.ref.storage == name for view in views_of(self.program.outputs))
+
+    def _in_place(self, number: int, kernel: Kernel, name: str, taken: dict[str, str]) -> str | None:
+        """A dying operand whose elements this kernel reads just where it writes `name`'s."""
+        for ref in reads(kernel):
+            old = ref.storage
+            if old in self.kept or old in taken.values() or self.last_use[old] != number or old not in self.live:
+                continue
+            a, b = self.buffers[old], self.buffers[name]
+            same = a.dtype == b.dtype and _elements(a) == _elements(b) and _is_dense(a) and _is_dense(b)
+            if same and _is_elementwise(kernel, old, name):
+                return old
+        return None
+
+    # --- result
+
+    def definitions(self) -> tuple[Line, ...]:
+        """The kernel definitions, then the lines."""
+        defs: list[Line] = []
+        for number, found in enumerate(self.texts.values()):
+            name = kernel_name([_short(o.op) for o in found.origins], number)
+            defs.append(lines.KernelDef(found.id, name, found.parameters, found.digest, tuple(found.origins)))
+        return (*defs, *self.body)
+
+
+def _short(op: str) -> str:
+    """The operator as people say it: "aten.native_layer_norm.default" is layer_norm."""
+    return op.split(".")[1].strip("_").removeprefix("native_") if op.count(".") > 1 else op
+
+
+def _elements(buffer: Buffer) -> Expr:
+    return mul(*buffer.size) if buffer.size else integer(1)
+
+
+def _key(buffer: Buffer) -> tuple[DType, Expr]:
+    return buffer.dtype, _elements(buffer)
+
+
+def _is_planned(node: Node) -> bool:
+    """Whether we allocate what the node makes; an extern that returns tensors brings its own."""
+    return not isinstance(node, Extern) or node.form == "out"
+
+
+def _is_dense(buffer: Buffer) -> bool:
+    """Whether the elements fill their storage without gaps, in any order of dims; unknown counts as no."""
+    extent = integer(1)
+    for size, stride in zip(buffer.size, buffer.stride, strict=True):
+        extent = add(extent, mul(add(size, -1), stride))
+    return extent == _elements(buffer)
+
+
+def _is_cheap_reuse(old: Buffer, new: Buffer) -> bool:
+    if old.size == new.size and old.stride == new.stride:
+        return True
+    elements = as_int(_elements(new))
+    return _is_dense(new) and (elements is None or elements * new.dtype.itemsize >= SMALL_BYTES)
+
+
+def _takeover(kernel: Kernel, taken: dict[str, str]) -> dict[Ref, Ref]:
+    """Renames each written storage to the one it takes over, as that one's next versions."""
+    newest: dict[str, int] = {}
+    for ref in reads(kernel):
+        newest[ref.storage] = max(newest.get(ref.storage, 0), ref.version)
+    return {
+        ref: Ref(taken[ref.storage], newest[taken[ref.storage]] + 1 + ref.version)
+        for ref in writes(kernel)
+        if ref.storage in taken
+    }
+
+
+def _is_elementwise(kernel: Kernel, old: str, new: str) -> bool:
+    """Whether each element of `old` is read only before, and at the index where, `new`'s is written.
+
+    Reductions walk an axis several times, so the write has to stand in the last loop that reads.
+    """
+    stores = [op for op in kernel.body.ops if isinstance(op.attrs, Store) and op.attrs.ref.storage == new]
+    if len(stores) != 1 or not isinstance(stores[0].attrs, Store):
+        return False
+    index = stores[0].attrs.index
+    for op in all_ops(kernel.body):
+        match op.attrs:
+            case Load(ref, at) if ref.storage == old and at != index:
+                return False
+            case Atomic() | Scan():
+                return False
+            case Load(ref, _) if ref.storage == new:
+                return False
+            case _:
+                pass
+    top = {id(op) for op in kernel.body.ops}
+    if any(id(op) not in top and isinstance(op.attrs, Load) and op.attrs.ref.storage == old for op in all_ops(kernel.body)):
+        return False
+    return _is_read_before_write(kernel, old, new)
+
+
+def _is_read_before_write(kernel: Kernel, old: str, new: str) -> bool:
+    """Whether no loop of the schedule computes a load of `old` after the first loop that stores `new`."""
+    order = tuple(positions(kernel.schedule.steps)) if kernel.schedule else tuple(range(len(kernel.body.ops)))
+    stored = False
+    for position in order:
+        match kernel.body.ops[position].attrs:
+            case Store(ref, _) if ref.storage == new:
+                stored = True
+            case Load(ref, _) if ref.storage == old and stored:
+                return False
+            case _:
+                pass
+    return True

@@ -1,0 +1,80 @@
+"""From an artefact in the store to a function that runs the graph.
+
+Takes an entry (shared object, wrapper text) and the lifted constants. Gives the boxed `call(args)` of the wrapper, with the
+kernels as globals. Refuses nothing that `load` accepts. The names that wrapper texts import live here too.
+"""
+
+from __future__ import annotations
+
+import builtins
+import linecache
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from minductor.ir.source import Source
+from minductor.runtime.load import ENTRY_PRELUDE, entry, load_library, threads
+from minductor.runtime.toolchain import Toolchain
+from minductor.runtime.toolchain import Unit as CompileUnit
+
+Call = Callable[[list[Any]], Sequence[Any]]
+
+LIBRARY, WRAPPER = "kernels.so", "wrapper.py"
+
+
+def build(source: Source, toolchain: Toolchain, folder: Path, *, sanitize: bool = False) -> Mapping[str, bytes]:
+    """Compiles the kernels; gives the artefact's files by name."""
+    files = {WRAPPER: source.wrapper.encode()}
+    units = [CompileUnit(u.name, _with_entries(u.text, u.symbols)) for u in source.units if u.symbols]
+    for unit in units:
+        files[f"{unit.name}.cpp"] = unit.text.encode()
+    if units:
+        out = folder / LIBRARY
+        toolchain.compile(units, out, sanitize=sanitize)
+        files[LIBRARY] = out.read_bytes()
+    return files
+
+
+def _with_entries(text: str, symbols: Sequence[str]) -> str:
+    return f"{ENTRY_PRELUDE}\n{text}\n{''.join(map(entry, symbols))}"
+
+
+def launch(
+    wrapper: str, library: Path | None, name: str, constants: Mapping[str, torch.Tensor], events: list[Any]
+) -> Call:
+    """The wrapper's `call`, bound to its kernels; `name` is what a traceback shows as its file."""
+    filename = f"<minductor {name}>"
+    namespace: dict[str, Any] = {**constants, "events": events, "threads": threads(), "__name__": filename}
+    if library is not None:
+        namespace["kernels"] = load_library(library).bind
+    # so that a debugger and a traceback show the lines
+    linecache.cache[filename] = (len(wrapper), None, wrapper.splitlines(keepends=True), filename)
+    exec(compile(wrapper, filename, "exec"), namespace)
+    return namespace["call"]
+
+
+# --- what a wrapper imports ---------------------------------------------------------------------------------------
+
+
+def fail(errors: Sequence[tuple[str, str]], status: int) -> NoReturn:
+    """Raises what a kernel's status means."""
+    kind, message = errors[status - 1]
+    raise getattr(builtins, kind)(message)
+
+
+def _slow_reinterpret(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
+    return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+
+
+def _slow_empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype)
+
+
+# torch publishes short ways to both for generated code; another version may not have them
+_guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+# size, stride, dtype -> a new CPU tensor
+empty_strided = getattr(_guards, "_empty_strided_cpu", None) or _slow_empty
+# tensor, size, stride, offset -> a strided window, `offset` elements from the tensor's own first one
+reinterpret = getattr(_guards, "_reinterpret_tensor", None) or _slow_reinterpret

@@ -1,0 +1,393 @@
+"""Evaluates a Program the slow and obvious way: each op on whole tensors, spelled by torch calls of its own.
+
+Takes a Program at any stage, its inputs and lifted constants; gives the outputs, float for float what the IR says
+(not what eager does: a fused program may differ in rounding). Refuses nothing that `verify` accepts.
+It shares no code with codegen, so that the two can be held against each other.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minductor.core.dtypes import DType
+from minductor.core.expr import Const, Expr, FloorDiv, Identity, Max, Min, Mod, Product, Sum, Symbol, evaluate
+from minductor.ir.nodes import (
+    Argument,
+    Assert,
+    Atomic,
+    Body,
+    Check,
+    Combine,
+    Constant,
+    Extern,
+    Index,
+    Kernel,
+    Load,
+    Masked,
+    Op,
+    Parameter,
+    Program,
+    Project,
+    Reduce,
+    Ref,
+    Round,
+    Scan,
+    Store,
+    SymbolDef,
+    Token,
+    View,
+)
+
+
+def run_program(
+    program: Program, inputs: Sequence[Any], constants: Mapping[str, Tensor] | None = None
+) -> tuple[Any, ...]:
+    """The program's outputs. Input tensors are read and, where the program mutates them, written."""
+    state = _State(program, constants or {})
+    state.enter(inputs)
+    for node in program.nodes:
+        match node:
+            case Kernel():
+                _Run(state, node.axes).body(node.body, ())
+            case Extern():
+                state.extern(node)
+            case SymbolDef(symbol, body, _):
+                state.sizes[symbol.name] = int(_Run(state, ()).body(body, ())[0].item())
+    state.leave(inputs)
+    return tuple(state.value(output) for output in program.outputs)
+
+
+@dataclass
+class _State:
+    """Versions as flat tensors: a write copies the version before it."""
+
+    program: Program
+    constants: Mapping[str, Tensor]
+    sizes: dict[str, int] = field(default_factory=dict)
+    flat: dict[Ref, Tensor] = field(default_factory=dict)
+
+    def enter(self, inputs: Sequence[Any]) -> None:
+        for given, value in zip(self.program.inputs, inputs, strict=True):
+            if given.symbol is None:
+                self.flat[Ref(given.name, 0)] = _flat(value).clone()
+            elif isinstance(given.symbol, Symbol):
+                self.sizes[given.symbol.name] = int(value)
+        for name, value in self.constants.items():
+            self.flat[Ref(name, 0)] = _flat(value)
+
+    def leave(self, inputs: Sequence[Any]) -> None:
+        """Mutated inputs get their newest version."""
+        for given, value in zip(self.program.inputs, inputs, strict=True):
+            newest = max((r.version for r in self.flat if r.storage == given.name), default=0)
+            if given.symbol is None and newest:
+                _flat(value).copy_(self.flat[Ref(given.name, newest)])
+
+    def number(self, expr: Expr) -> int:
+        return evaluate(expr, self.sizes)
+
+    def row(self, sizes: Sequence[Expr]) -> list[int]:
+        return [self.number(s) for s in sizes]
+
+    def open(self, ref: Ref) -> Tensor:
+        """A new version: a copy of the one before, or NaN (or -1) where nothing was."""
+        if ref in self.flat:
+            return self.flat[ref]
+        before = [r for r in self.flat if r.storage == ref.storage and r.version < ref.version]
+        if before:
+            made = self.flat[max(before)].clone()
+        else:
+            buffer = self.program.buffer_table()[ref.storage]
+            spans = [(n - 1) * s for n, s in zip(self.row(buffer.size), self.row(buffer.stride), strict=True)]
+            empty = any(n == 0 for n in self.row(buffer.size))
+            dtype = torch_dtype(buffer.dtype)
+            poison = math.nan if dtype.is_floating_point else 0
+            made = torch.full((0 if empty else 1 + sum(spans),), poison, dtype=dtype)
+        self.flat[ref] = made
+        return made
+
+    def value(self, given: Argument) -> Any:
+        """What an extern call gets, or the caller."""
+        match given:
+            case View(ref, _, size, stride, offset):
+                return self.open(ref).as_strided(self.row(size), self.row(stride), self.number(offset))
+            case Expr():
+                return self.number(given)
+            case DType():
+                return torch_dtype(given)
+            case Token("device", name):
+                return torch.device(name)
+            case Token(_, name):
+                return getattr(torch, name)
+            case tuple():
+                return [self.value(v) for v in given]
+            case _:
+                return given
+
+    def extern(self, node: Extern) -> None:
+        function: Any = torch.ops
+        for part in node.op.split("."):
+            function = getattr(function, part)
+        if node.form == "out":
+            for result in node.results:
+                if isinstance(result, View):
+                    self.open(result.ref)
+        for ref in node.writes:
+            self.open(ref)
+        moved = {Ref(r.storage, r.version - 1): r for r in node.writes}
+        given = [self.value(_newest(a, moved)) for a in node.args]
+        named = {name: self.value(_newest(value, moved)) for name, value in node.kwargs}
+        result = function(*given, **named)
+        if node.form == "out":
+            return
+        for place, made in zip(node.results, result if isinstance(result, tuple | list) else (result,), strict=False):
+            if isinstance(place, Symbol):
+                self.sizes[place.name] = int(made)
+            elif isinstance(place, View):
+                self.flat[place.ref] = _flat(made).clone()
+
+
+def _newest(value: Argument, moved: Mapping[Ref, Ref]) -> Argument:
+    """An in-place call works on the version that it makes."""
+    match value:
+        case View(ref, dtype, size, stride, offset):
+            return View(moved.get(ref, ref), dtype, size, stride, offset)
+        case tuple():
+            return tuple(_newest(v, moved) for v in value)
+        case _:
+            return value
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """The storage from the tensor's first element to its last, as one row."""
+    tensor = tensor.detach()
+    if tensor.numel() == 0:
+        return tensor.as_strided((0,), (1,))
+    extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided((extent,), (1,))
+
+
+def torch_dtype(dtype: DType) -> torch.dtype:
+    """torch's name for a dtype."""
+    return getattr(torch, dtype.torch_name)
+
+
+class _Run:
+    """One kernel: every value is a tensor with one dim per kernel axis, of size 1 where it does not vary."""
+
+    def __init__(self, state: _State, axes: Sequence[Any]) -> None:
+        self.state = state
+        self.names = [axis.name for axis in axes]
+        self.extents = [state.number(axis.extent) for axis in axes]
+        self.symbols: dict[str, Tensor] = {}
+        for n, name in enumerate(self.names):
+            shape = [1] * len(axes)
+            shape[n] = self.extents[n]
+            self.symbols[name] = torch.arange(self.extents[n]).reshape(shape)
+        for name, size in state.sizes.items():
+            self.symbols.setdefault(name, torch.tensor(size).reshape([1] * len(axes)))
+
+    def body(self, body: Body, given: Sequence[Tensor], mask: Tensor | None = None) -> list[Tensor]:
+        values: list[Any] = []
+        for op in body.ops:
+            values.append(self.op(op, [values[a] for a in op.args], given, mask))
+        return [values[r] for r in body.results]
+
+    def op(self, op: Op, args: list[Any], given: Sequence[Tensor], mask: Tensor | None) -> Any:
+        match op.attrs:
+            case Constant(value):
+                return torch.full([1] * len(self.names), value, dtype=self.dtype(op))
+            case Index(expr):
+                return self.index(expr)
+            case Load(ref, index):
+                return self.load(ref, index, self.dtype(op), mask)
+            case Store(ref, index):
+                self.write(op, ref, index, args[0], None)
+            case Atomic(ref, index, kind):
+                self.write(op, ref, index, args[0], kind)
+            case Check(symbol, size, wrap):
+                self.symbols[symbol.name] = _checked(args[0], self.state.number(size), mask, wrap=wrap)
+                return self.symbols[symbol.name]
+            case Parameter(number):
+                return given[number]
+            case Masked(inner, other):
+                where = args[0] if mask is None else args[0] & mask
+                (value,) = self.body(inner, args[1:], where)
+                return torch.where(args[0], value, torch.tensor(other, dtype=value.dtype))
+            case Reduce(axes, how):
+                return self.reduce(args, axes, how)
+            case Scan(axis, how, reverse):
+                return self.scan(args, axis, how, reverse=reverse)
+            case Project(number):
+                return args[0][number]
+            case Round(dtype):
+                return args[0].to(torch_dtype(dtype)).to(torch.float32)
+            case Assert(message):
+                if not builtins.bool(args[0].all()):
+                    raise RuntimeError(message)
+            case None:
+                args = [_first(a) for a in args]
+                if op.name in ("cast", "bitcast"):
+                    return args[0].to(self.dtype(op)) if op.name == "cast" else args[0].view(self.dtype(op))
+                return SPELLING[op.name](*args)
+        return _first(args[0])
+
+    def dtype(self, op: Op) -> torch.dtype:
+        assert op.dtype is not None
+        return torch_dtype(op.dtype)
+
+    def index(self, expr: Expr) -> Tensor:
+        """An index expression on whole tensors."""
+        match expr:
+            case Const(value=value):
+                return torch.full([1] * len(self.names), value, dtype=torch.int64)
+            case Symbol(name=name):
+                return self.symbols[name]
+            case Sum() | Product() | FloorDiv() | Mod() | Min() | Max() | Identity():
+                return _arith(expr, self.index)
+            case _:
+                raise TypeError(f"no way to evaluate {expr!r}")
+
+    def load(self, ref: Ref, index: Expr, dtype: torch.dtype, mask: Tensor | None) -> Tensor:
+        at = self.index(index)
+        flat = self.state.open(ref)
+        if mask is not None:
+            at, mask = torch.broadcast_tensors(at, mask)
+            at = torch.where(mask, at, 0)
+        if flat.numel() == 0 or at.numel() == 0:
+            return torch.zeros(at.shape, dtype=dtype)
+        return flat[at].to(dtype)
+
+    def write(self, op: Op, ref: Ref, index: Expr, value: Any, kind: str | None) -> None:
+        """Each point of the op's own axes once."""
+        shape = [n if name in op.axes else 1 for name, n in zip(self.names, self.extents, strict=True)]
+        at = self.index(index).expand(shape).reshape(-1)
+        flat = self.state.open(ref)
+        source = _first(value).expand(shape).reshape(-1).to(flat.dtype)
+        if kind is None:
+            flat[at] = source
+        else:
+            flat.scatter_reduce_(0, at, source, {"add": "sum", "mul": "prod", "min": "amin", "max": "amax"}[kind])
+
+    def reduce(self, args: list[Any], axes: Sequence[str], how: Combine) -> tuple[Tensor, ...]:
+        dims = [self.names.index(a) for a in axes]
+        values = torch.broadcast_tensors(*(self.whole(_first(a), dims) for a in args))
+        if how.name in ("sum", "prod") and values[0].is_floating_point():  # in the order torch likes
+            value = values[0]
+            for d in dims:
+                value = value.sum(d, keepdim=True) if how.name == "sum" else value.prod(d, keepdim=True)
+            return (value,)
+        kept = [d for d in range(len(self.names)) if d not in dims]
+        rows = [v.permute(*kept, *dims).reshape(*(v.shape[d] for d in kept), -1) for v in values]
+        made = self.halve(rows, how)
+        shape = [1 if d in dims else values[0].shape[d] for d in range(len(self.names))]
+        return tuple(m.reshape(shape) for m in made)
+
+    def whole(self, value: Tensor, dims: Sequence[int]) -> Tensor:
+        return value.expand([self.extents[d] if d in dims else n for d, n in enumerate(value.shape)])
+
+    def halve(self, rows: list[Tensor], how: Combine) -> list[Tensor]:
+        """Combines the last dim away, halves at a time, starting from the identity."""
+        start = [torch.full((*r.shape[:-1], 1), i, dtype=r.dtype) for r, i in zip(rows, how.identity, strict=True)]
+        rows = [torch.cat([s, r], -1) for s, r in zip(start, rows, strict=True)]
+        while (n := rows[0].shape[-1]) > 1:
+            half = n // 2
+            left, right = [r[..., :half] for r in rows], [r[..., half : 2 * half] for r in rows]
+            joined = combine_values(how, left, right)
+            rows = [torch.cat([j, r[..., 2 * half :]], -1) for j, r in zip(joined, rows, strict=True)]
+        return rows
+
+    def scan(self, args: list[Any], axis: str, how: Combine, *, reverse: bool) -> tuple[Tensor, ...]:
+        dim = self.names.index(axis)
+        values = torch.broadcast_tensors(*(self.whole(_first(a), [dim]) for a in args))
+        steps = range(self.extents[dim])
+        carried = [torch.full_like(v.narrow(dim, 0, 1), i) for v, i in zip(values, how.identity, strict=True)]
+        made = [v.clone() for v in values]
+        for step in reversed(steps) if reverse else steps:
+            carried = combine_values(how, carried, [v.narrow(dim, step, 1) for v in values])
+            for m, c in zip(made, carried, strict=True):
+                m.narrow(dim, step, 1).copy_(c)
+        return tuple(made)
+
+
+def combine_values(how: Combine, left: Sequence[Tensor], right: Sequence[Tensor]) -> list[Tensor]:
+    """Joins two groups of carried values by the combine's body."""
+    given = [*left, *right]
+    values: list[Tensor] = []
+    for op in how.body.ops:
+        args = [values[a] for a in op.args]
+        match op.attrs:
+            case Parameter(number):
+                values.append(given[number])
+            case Constant(value):
+                assert op.dtype is not None
+                values.append(torch.full((), value, dtype=torch_dtype(op.dtype)))
+            case _:
+                values.append(SPELLING[op.name](*args))
+    return [values[r] for r in how.body.results]
+
+
+def _first(value: Any) -> Tensor:
+    return value[0] if isinstance(value, tuple) else value
+
+
+def _arith(expr: Any, walk: Callable[[Expr], Tensor]) -> Tensor:
+    match expr:
+        case Sum(const=const, terms=terms):
+            total: Any = const
+            for term, factor in terms:
+                total = total + walk(term) * factor
+            return total
+        case Product(factors=factors):
+            product: Any = 1
+            for factor in factors:
+                product = product * walk(factor)
+            return product
+        case FloorDiv(num=num, den=den):
+            return torch.div(walk(num), walk(den), rounding_mode="floor")
+        case Mod(num=num, den=den):
+            return torch.remainder(walk(num), walk(den))
+        case Min(args=args) | Max(args=args):
+            chosen = walk(args[0])
+            for other in args[1:]:
+                chosen = (torch.minimum if isinstance(expr, Min) else torch.maximum)(chosen, walk(other))
+            return chosen
+        case Identity(arg=arg):
+            return walk(arg)
+        case _:
+            raise TypeError(f"no way to evaluate {expr!r}")
+
+
+def _checked(value: Tensor, size: int, mask: Tensor | None, *, wrap: bool) -> Tensor:
+    value = value.to(torch.int64)
+    at = torch.where(value < 0, value + size, value) if wrap else value
+    wrong = (at < 0) | (at >= size)
+    if bool((wrong if mask is None else wrong & mask).any()):
+        raise IndexError(f"index out of range: it must be below {size}")
+    return at.clamp(0, max(size - 1, 0))
+
+
+SPELLING: Mapping[str, Callable[..., Tensor]] = {
+    **{
+        name: getattr(torch, name)
+        for name in (
+            "neg abs sign floor ceil round trunc square relu bitwise_not logical_not sqrt reciprocal rsqrt exp exp2 "
+            "expm1 log log2 log10 log1p sigmoid tanh sin cos tan erf erfc erfinv asin acos atan sinh cosh asinh acosh "
+            "atanh lgamma digamma isnan isinf signbit add sub mul maximum minimum fmax fmin bitwise_and bitwise_or "
+            "bitwise_xor copysign div fmod pow atan2 hypot nextafter eq ne lt le gt ge logical_and logical_or "
+            "logical_xor where"
+        ).split()
+    },
+    "lshift": torch.bitwise_left_shift,
+    "rshift": torch.bitwise_right_shift,
+    "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "mod": torch.remainder,
+    "fma": lambda a, b, c: (a.double() * b.double() + c.double()).to(a.dtype),
+}
