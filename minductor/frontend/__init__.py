@@ -1,0 +1,1 @@
+"""Wing A: from an ATen graph of torch.fx to a Program."""

@@ -1,0 +1,339 @@
+"""Reads an ATen graph of torch.fx into plain data, whose text is the larger part of the store's key.
+
+Takes the GraphModule that AOTAutograd hands to a compiler, its example inputs and a role. Gives a `Graph`: nodes, inputs
+with their facts (static, donated), outputs and symbols. What only this process knows (lifted tensors, torch's own
+symbols) hangs on it as `Live`, outside its text. Refuses what no kernel of ours could take: sparse, quantised and nested
+tensors, subclasses, symbolic floats, higher-order operators.
+
+>>> import torch
+>>> from torch.fx.experimental.proxy_tensor import make_fx
+>>> x = torch.ones(2, 3)
+>>> print(capture(make_fx(lambda x: x.t() * 2, tracing_mode="fake")(x), [x], "inference").text())
+graph inference
+input x_1: f32[2, 3] stride [3, 1] cpu
+t: f32[3, 2] stride [1, 3] cpu = aten.t.default(x_1)
+mul: f32[3, 2] stride [1, 3] cpu = aten.mul.Tensor(t, 2)
+return (mul)
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import fx
+
+from minductor.core.dtypes import TORCH_NAMES, DType
+from minductor.core.errors import UnsupportedInput
+from minductor.core.expr import Expr, Symbol
+from minductor.frontend.compat import donated_indices, static_indices
+from minductor.ir.nodes import Token
+
+Role: TypeAlias = Literal["inference", "forward", "backward"]
+Size: TypeAlias = int | Expr
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRef:
+    """The result of an earlier node."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMeta:
+    """What the tracer knows about one tensor; strides and offset count elements."""
+
+    dtype: DType
+    size: tuple[Size, ...]
+    stride: tuple[Size, ...]
+    offset: Size
+    device: str
+
+    def __str__(self) -> str:
+        offset = "" if self.offset == 0 else f" offset {self.offset}"
+        return f"{self.dtype.name}[{_row(self.size)}] stride [{_row(self.stride)}]{offset} {self.device}"
+
+
+Meta: TypeAlias = "TensorMeta | Size | tuple[Meta, ...] | None"
+# what a node is called with: a tree of these
+Arg: TypeAlias = "NodeRef | Size | float | complex | bool | str | DType | Token | None | tuple[Arg, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One call: an operator's name ("aten.add.Tensor", "getitem"), its arguments, and what it gives."""
+
+    name: str
+    op: str
+    args: tuple[Arg, ...]
+    kwargs: tuple[tuple[str, Arg], ...]
+    meta: Meta
+
+    def __str__(self) -> str:
+        given = [_text(a) for a in self.args] + [f"{k}={_text(a)}" for k, a in self.kwargs]
+        return f"{self.name}: {_text(self.meta)} = {self.op}({', '.join(given)})"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphInput:
+    """A parameter, in calling order. `is_static`: the same tensor at each call; `is_donated`: may be overwritten."""
+
+    name: str
+    meta: TensorMeta | Size
+    is_static: bool = False
+    is_donated: bool = False
+
+    def __str__(self) -> str:
+        return f"input {self.name}: {self.meta}{' static' * self.is_static}{' donated' * self.is_donated}"
+
+
+@dataclass(frozen=True, slots=True)
+class LiftedConstant:
+    """A tensor that the graph holds itself; the tensor is `Live.constants` at the same place."""
+
+    name: str
+    meta: TensorMeta
+
+
+@dataclass(slots=True)
+class Live:
+    """What a graph refers to in this process only: never printed, compared or stored."""
+
+    constants: tuple[torch.Tensor, ...] = ()
+    symbols: Mapping[Symbol, Any] = field(default_factory=dict)  # ours -> torch's SymPy symbol
+    shape_env: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A captured graph. Symbols are named in order of first use, so that equal programs have equal texts."""
+
+    role: Role
+    inputs: tuple[GraphInput, ...]
+    constants: tuple[LiftedConstant, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Arg, ...]
+    symbols: tuple[Symbol, ...] = ()
+    live: Live = field(default_factory=Live, compare=False, repr=False)
+
+    def text(self) -> str:
+        lines = [f"graph {self.role}"]
+        lines += [f"symbol {s} in [{s.lo}, {s.hi}]" for s in self.symbols]
+        lines += [str(given) for given in self.inputs]
+        lines += [f"constant {c.name}: {c.meta}" for c in self.constants]
+        lines += [str(node) for node in self.nodes]
+        return "\n".join([*lines, f"return {_text(self.outputs)}"])
+
+
+def capture(gm: fx.GraphModule, example_inputs: Sequence[object], role: Role) -> Graph:
+    """Reads the graph, its metadata and AOTAutograd's notes on its inputs; changes none of them."""
+    del example_inputs  # the placeholders' own metadata say the same, and hold no real tensor
+    return _Reader(gm, role).read()
+
+
+class _Reader:
+    def __init__(self, gm: fx.GraphModule, role: Role) -> None:
+        self.gm = gm
+        self.role: Role = role
+        self.inputs: list[GraphInput] = []
+        self.constants: list[LiftedConstant] = []
+        self.tensors: list[torch.Tensor] = []
+        self.nodes: list[Node] = []
+        self.outputs: tuple[Arg, ...] = ()
+        self.names: dict[Any, str] = {}
+        self.sizes: Any = None  # a symbolic.SizeReader, once the first symbolic size is met
+
+    def read(self) -> Graph:
+        statics = frozenset(static_indices()) if self.role != "backward" else frozenset()
+        donated = frozenset(donated_indices()) if self.role == "backward" else frozenset()
+        for node in self.gm.graph.nodes:
+            match node.op:
+                case "placeholder":
+                    number = len(self.inputs)
+                    meta = self._input_meta(node)
+                    self.inputs.append(GraphInput(node.name, meta, number in statics, number in donated))
+                case "get_attr":
+                    self._constant(node)
+                case "output":
+                    self.outputs = self._outputs(node.args[0])
+                case "call_function":
+                    self.nodes.append(self._call(node))
+                case _:
+                    raise UnsupportedInput(node.name, f"a node of kind {node.op}")
+        live = Live(tuple(self.tensors))
+        symbols: tuple[Symbol, ...] = ()
+        if self.sizes is not None:
+            symbols = self.sizes.symbols()
+            live.symbols = self.sizes.torch_symbols()
+            live.shape_env = self.sizes.shape_env
+        parts = (tuple(self.inputs), tuple(self.constants), tuple(self.nodes))
+        return Graph(self.role, *parts, self.outputs, symbols, live)
+
+    def _input_meta(self, node: fx.Node) -> TensorMeta | Size:
+        meta = self._meta(node.meta.get("val"), node)
+        if meta is None or isinstance(meta, tuple):
+            raise UnsupportedInput(node.name, f"a {type(node.meta.get('val')).__name__}")
+        return meta
+
+    def _constant(self, node: fx.Node) -> None:
+        value: Any = self.gm
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        if not isinstance(value, torch.Tensor):
+            raise UnsupportedInput(node.name, f"a constant of type {type(value).__name__}")
+        meta = self._tensor(value, node)
+        self.constants.append(LiftedConstant(node.name, meta))
+        self.tensors.append(value)
+
+    def _outputs(self, given: Any) -> tuple[Arg, ...]:
+        return tuple(self._arg(a) for a in (given if isinstance(given, tuple | list) else (given,)))
+
+    def _call(self, node: fx.Node) -> Node:
+        op = self.names.get(node.target)
+        if op is None:
+            op = self.names[node.target] = _op_name(node)
+        args = tuple([self._arg(a) for a in node.args])
+        kwargs = tuple([(k, self._arg(a)) for k, a in node.kwargs.items()]) if node.kwargs else ()
+        return Node(node.name, op, args, kwargs, self._meta(node.meta.get("val"), node))
+
+    def _arg(self, value: Any) -> Arg:
+        match value:
+            case fx.Node():
+                return NodeRef(value.name)
+            case None | bool() | int() | float() | complex() | str():
+                return value
+            case tuple() | list():
+                return tuple([self._arg(v) for v in value])
+            case torch.dtype():
+                return dtype_of(value)
+            case torch.device():
+                return Token("device", str(value))
+            case torch.layout() | torch.memory_format():
+                kind = "layout" if isinstance(value, torch.layout) else "memory_format"
+                return Token(kind, str(value).removeprefix("torch."))
+            case torch.SymInt():
+                return self._size(value)
+            case _:
+                raise UnsupportedInput("an argument", f"a {type(value).__name__}")
+
+    def _meta(self, value: Any, node: fx.Node) -> Meta:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value, node)
+        if isinstance(value, tuple | list):
+            return tuple([self._meta(v, node) for v in value])
+        if isinstance(value, int) or value is None:
+            return value
+        if isinstance(value, torch.SymInt):
+            return self._size(value)
+        raise UnsupportedInput(node.name, f"a {type(value).__name__}")
+
+    def _tensor(self, value: torch.Tensor, node: fx.Node) -> TensorMeta:
+        if value.layout is not torch.strided:
+            raise UnsupportedInput(node.name, f"a tensor of layout {str(value.layout).removeprefix('torch.')}")
+        if value.is_quantized or value.is_nested or not is_plain(value):
+            kind = "quantised" if value.is_quantized else "nested" if value.is_nested else type(value).__name__
+            raise UnsupportedInput(node.name, f"a tensor of kind {kind}")
+        device = value.device
+        if device.type != "cpu":
+            raise UnsupportedInput(node.name, f"on device {device}")
+        size, stride, offset = tuple(value.shape), value.stride(), value.storage_offset()
+        if not all(type(n) is int for n in (*size, *stride, offset)):
+            return TensorMeta(dtype_of(value.dtype), self._row(size), self._row(stride), self._size(offset), "cpu")
+        return TensorMeta(dtype_of(value.dtype), size, stride, offset, "cpu")
+
+    def _row(self, sizes: Sequence[Any]) -> tuple[Size, ...]:
+        return tuple([self._size(n) for n in sizes])
+
+    def _size(self, value: Any) -> Size:
+        if isinstance(value, int):
+            return value
+        if self.sizes is None:
+            from minductor.frontend.symbolic import SizeReader  # a static graph needs no SymPy
+
+            self.sizes = SizeReader()
+        return self.sizes.read(value)
+
+
+def is_plain(value: torch.Tensor) -> bool:
+    """Whether a tensor is torch's own: not a subclass with behaviour of its own."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return type(value) in (torch.Tensor, torch.nn.Parameter, FakeTensor) or isinstance(value, torch.nn.Buffer)
+
+
+@cache
+def dtype_of(dtype: torch.dtype) -> DType:
+    """Our dtype for torch's."""
+    name = str(dtype).removeprefix("torch.")
+    if name not in TORCH_NAMES:
+        raise UnsupportedInput("a tensor", f"of dtype {name}")
+    return TORCH_NAMES[name]
+
+
+def _op_name(node: fx.Node) -> str:
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    if target is operator.getitem:
+        return "getitem"
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        raise UnsupportedInput(node.name, f"the higher-order operator {target.name()}")
+    # arithmetic on sizes: its value is in the metadata, so that the name is for people only
+    return getattr(target, "__name__", str(target))
+
+
+def _row(values: Sequence[Size]) -> str:
+    return ", ".join([str(v) for v in values])
+
+
+def _text(value: Any) -> str:
+    match value:
+        case tuple():
+            return f"({', '.join([_text(v) for v in value])})"
+        case str() | float() | complex():
+            return repr(value)
+        case DType():
+            return value.name
+        case Token(kind, name):
+            return f"{kind}:{name}"
+        case _:
+            return str(value)
+
+
+# --- sources ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Node name -> the user's "file:line"; made on demand, never stored or printed into kernels."""
+
+    lines: Mapping[str, str]
+
+    def of(self, node: str) -> str:
+        return self.lines.get(node, "")
+
+
+def sources(gm: fx.GraphModule) -> Sources:
+    """The user's line of each node: the innermost frame of the stack that the tracer kept."""
+    found = {}
+    for node in gm.graph.nodes:
+        frames = list(_frames(node.meta.get("stack_trace") or ""))
+        if frames:
+            found[node.name] = frames[-1]
+    return Sources(found)
+
+
+def _frames(trace: str) -> Iterator[str]:
+    for line in trace.splitlines():
+        place = line.strip()
+        if place.startswith('File "') and '", line ' in place:
+            path, rest = place.removeprefix('File "').split('", line ', 1)
+            yield f"{path}:{rest.split(',', 1)[0]}"

@@ -1,0 +1,33 @@
+"""What differs between the torch versions that we serve (2.11 to 2.13), and what is reached by private names.
+
+Takes nothing but the ambient TracingContext of AOTAutograd. Gives its facts as plain data; outside a compile, empty ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch._guards import TracingContext
+
+
+def _forward_metadata() -> Any:
+    context = TracingContext.try_get()
+    return None if context is None else context.fw_metadata
+
+
+def static_indices() -> Sequence[int]:
+    """Inputs of the forward that are the same tensors at each call: parameters and buffers."""
+    return tuple(getattr(_forward_metadata(), "static_input_indices", None) or ())
+
+
+def donated_indices() -> Sequence[int]:
+    """Inputs of the backward that nobody reads afterwards, so that it may overwrite them."""
+    return tuple(getattr(_forward_metadata(), "bw_donated_idxs", None) or ())
+
+
+def is_seeded(overload: Any) -> bool:
+    """Whether an operator draws from the global generator."""
+    import torch
+
+    return torch.Tag.nondeterministic_seeded in overload.tags

@@ -1,0 +1,416 @@
+"""From a captured graph to a Program: one kernel per computed buffer, views as index maps, the rest as extern calls.
+
+Takes a `Graph` and an `Env`. Gives a Program whose outputs have the sizes, strides and dtypes of the traced ones.
+Refuses operators without a rule only under options.fallback == "error"; otherwise they become extern calls, with a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from minductor.core.dtypes import DType, compute_dtype
+from minductor.core.errors import FallbackRefused, LyingSchema, UnsupportedInput
+from minductor.core.expr import Expr, Symbol, as_expr, as_int, integer, symbol
+from minductor.frontend import schemas
+from minductor.frontend.capture import Arg, Graph, Meta, Node, NodeRef, Size, TensorMeta
+from minductor.frontend.graph_passes.dead_code import dead_code
+from minductor.frontend.values import (
+    Operand,
+    Term,
+    Value,
+    broadcast,
+    element,
+    is_one,
+    is_row_major,
+    is_zero,
+    row_major,
+    sizes,
+)
+from minductor.ir import nodes as ir
+from minductor.ir.build import Builder, combine
+from minductor.ir.nodes import Buffer, Extern, Kernel, Note, Origin, Program, Ref, View
+from minductor.target import Env
+
+
+def lower(graph: Graph, env: Env) -> Program:
+    """Walks the nodes in order; each becomes a value of the environment."""
+    return Lowering(dead_code(graph), env).run()
+
+
+class Loop:
+    """One kernel under construction: coordinates of its domain, loads at coordinates, one store."""
+
+    def __init__(self, extents: Sequence[Expr], first: int = 0) -> None:
+        self.extents = tuple(extents)
+        self.axes: list[ir.Axis] = []
+        coords: list[Expr] = []
+        for extent in self.extents:
+            if is_one(extent):
+                coords.append(integer(0))
+                continue
+            known = as_int(extent)
+            axis = symbol(f"i{first + len(self.axes)}", "axis", 0, None if known is None else max(known - 1, 0))
+            self.axes.append(ir.Axis(axis, extent))
+            coords.append(axis)
+        self.coords = tuple(coords)
+        self.b = Builder([a.symbol for a in self.axes])
+
+    def term(self, position: int) -> Term:
+        return Term(self.b, position)
+
+    def load(self, operand: Operand, coords: Sequence[Expr] | None = None, dtype: DType | None = None) -> Term:
+        """An operand's element at `coords` (the loop's own if none), broadcast, as the compute dtype of `dtype`."""
+        match operand:
+            case View():
+                at = broadcast(operand, self.coords if coords is None else coords)
+                found = self.b.load(operand.ref, element(operand, at), compute_dtype(operand.dtype))
+            case Expr():
+                found = self.b.index(operand)
+            case _:
+                if isinstance(operand, complex):
+                    raise ValueError("complex numbers are no operands of kernels")
+                wanted = dtype or (self.number_dtype(operand))
+                return self.term(self.b.constant(operand, compute_dtype(wanted)))
+        value = self.term(found)
+        return value if dtype is None else value.cast(compute_dtype(dtype))
+
+    @staticmethod
+    def number_dtype(operand: bool | int | float) -> DType:
+        from minductor.frontend.values import number_dtype
+
+        return number_dtype(operand)
+
+    def index(self, expr: Expr, dtype: DType) -> Term:
+        return self.term(self.b.index(expr, compute_dtype(dtype)))
+
+    def reduce(self, values: Sequence[Term], dims: Sequence[int], how: str) -> Term:
+        """Joins over dimensions of the domain; those of size 1 have nothing to join."""
+        names = [s.name for d in dims if isinstance(s := self.coords[d], Symbol)]
+        if not names:
+            return values[0]
+        return self.term(self.b.reduce([v.at for v in values], names, combine(how, values[0].dtype)))
+
+
+class Lowering:
+    """What a rule is given as `ctx`: the current node's metadata, and the ways to make kernels and extern calls."""
+
+    def __init__(self, graph: Graph, env: Env) -> None:
+        self.graph = graph
+        self.env = env
+        self.is_eager_precise = env.options.precision == "eager"
+        self.values: dict[str, Value] = {}
+        self.buffers: list[Buffer] = []
+        self.nodes: list[ir.Node] = []
+        self.notes: list[ir.WhyNot | Note] = []
+        self.guards: list[ir.Guard] = []
+        self.versions: dict[str, int] = {}
+        self.origin = Origin("", "")
+        self.node: Node
+        self._kernels = 0
+        self._locals = 0
+
+    # --- the walk
+
+    def run(self) -> Program:
+        inputs = [self._input(number) for number in range(len(self.graph.inputs))]
+        for constant in self.graph.constants:
+            self.values[constant.name] = self._given(constant.name, constant.meta, "constant")
+        for node in self.graph.nodes:
+            self.node = node
+            self.origin = Origin(node.name, node.op)
+            self.values[node.name] = self._visit(node)
+        return Program(
+            self.graph.role,
+            self.graph.symbols,
+            tuple(inputs),
+            tuple(self.buffers),
+            tuple(self.nodes),
+            tuple(self._argument(self.value(a)) for a in self.graph.outputs),
+            tuple(self.guards),
+            tuple(self.notes),
+        )
+
+    def _input(self, number: int) -> ir.Input:
+        given = self.graph.inputs[number]
+        if not isinstance(given.meta, TensorMeta):
+            self.values[given.name] = given.meta
+            return ir.Input(given.name, as_expr(given.meta))
+        self.values[given.name] = self._given(given.name, given.meta, "input")
+        return ir.Input(given.name, None, given.is_static, given.is_donated)
+
+    def _given(self, name: str, meta: TensorMeta, kind: str) -> View:
+        """A tensor from outside: its pointer is the traced tensor's first element, so that offsets start at 0."""
+        size, stride = sizes(meta.size), sizes(meta.stride)
+        assert kind in ("input", "constant")
+        self.buffers.append(Buffer(name, meta.dtype, size, stride, kind))
+        self.versions[name] = 0
+        return View(Ref(name, 0), meta.dtype, size, stride, integer(0))
+
+    def _visit(self, node: Node) -> Value:
+        if isinstance(node.meta, int | Expr) and not isinstance(node.meta, bool):
+            return self._size_node(node, node.meta)
+        args = [self.value(a) for a in node.args]
+        if node.op == "getitem":
+            of, number = args
+            assert isinstance(of, tuple) and isinstance(number, int)
+            return of[number]
+        kwargs = {name: self.value(a) for name, a in node.kwargs}
+        rule = self.rules().get(node.op)
+        if rule is not None and self._is_computable(node.meta, args):
+            result = rule(self, *args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return self.extern(node.op, args, kwargs)
+
+    def _size_node(self, node: Node, meta: Size) -> Value:
+        """Arithmetic on sizes costs nothing: the tracer has its value. A size that data decides is an extern's result."""
+        if isinstance(meta, int) or node.op != "aten._local_scalar_dense.default" or not isinstance(meta, Symbol):
+            return meta
+        name = f"x{len(self.nodes)}"
+        args = tuple(self._argument(self.value(a)) for a in node.args)
+        self.nodes.append(Extern(name, node.op, args, (), (meta,), (self.origin,), "a size that data decides"))
+        return meta
+
+    @staticmethod
+    def rules() -> Mapping[str, Callable[..., Value]]:
+        from minductor.frontend.rules.table import RULES
+
+        return RULES
+
+    @staticmethod
+    def _is_computable(meta: Meta, args: Sequence[Value]) -> bool:
+        """Whether kernels know the dtypes at hand; others run in eager."""
+        return all(
+            d.kind != "complex" and d.itemsize > 0 and not d.name.startswith("f8") for d in _dtypes((meta, *args))
+        )
+
+    def value(self, arg: Arg) -> Value:
+        """What an argument stands for; a view is of the newest version of its storage, as in the traced program."""
+        match arg:
+            case NodeRef(name):
+                return self.newest(self.values[name])
+            case tuple():
+                return tuple([self.value(a) for a in arg])
+            case _:
+                return arg
+
+    def newest(self, value: Value) -> Value:
+        match value:
+            case View(ref):
+                version = self.versions[ref.storage]
+                return value if version == ref.version else replace(value, ref=Ref(ref.storage, version))
+            case tuple():
+                return tuple([self.newest(v) for v in value])
+            case _:
+                return value
+
+    # --- what rules ask for
+
+    @property
+    def meta(self) -> TensorMeta:
+        """The node's result; for several results use `metas`."""
+        assert isinstance(self.node.meta, TensorMeta)
+        return self.node.meta
+
+    @property
+    def metas(self) -> tuple[TensorMeta, ...]:
+        assert isinstance(self.node.meta, tuple)
+        return tuple(m for m in self.node.meta if isinstance(m, TensorMeta))
+
+    def buffer(self, dtype: DType, size: Sequence[Expr], stride: Sequence[Expr] | None = None) -> View:
+        """A new storage of our own, row-major if no stride is given; whoever asks writes all of it."""
+        name = f"buf{self._locals}"
+        self._locals += 1
+        strides = row_major(size) if stride is None else tuple(stride)
+        self.buffers.append(Buffer(name, dtype, tuple(size), strides))
+        self.versions[name] = 0
+        return View(Ref(name, 0), dtype, tuple(size), strides, integer(0))
+
+    def result(self, meta: TensorMeta | None = None) -> View:
+        """A new storage with a result's traced layout."""
+        like = self.meta if meta is None else meta
+        return self.buffer(like.dtype, sizes(like.size), sizes(like.stride))
+
+    def next_version(self, view: View) -> View:
+        """The version that the next write of this view's storage makes."""
+        self.versions[view.ref.storage] += 1
+        return replace(view, ref=Ref(view.ref.storage, self.versions[view.ref.storage]))
+
+    def store(self, loop: Loop, out: View, coords: Sequence[Expr], value: Term) -> View:
+        """Ends a kernel: `value` goes to `coords` of `out`, rounded by the store."""
+        if any(is_zero(axis.extent) for axis in loop.axes):
+            return self.uninitialised(out) if is_zero_sized(out) else out
+        stored = value if self.is_eager_precise else value
+        stored = stored.cast(out.dtype if self.is_eager_precise else compute_dtype(out.dtype))
+        loop.b.store(out.ref, element(out, coords), stored.at)
+        self.nodes.append(Kernel(f"k{self._kernels}", tuple(loop.axes), loop.b.build(), (self.origin,)))
+        self._kernels += 1
+        return out
+
+    def uninitialised(self, out: View) -> View:
+        """Allocates without writing: for `empty`, and for results without elements."""
+        kwargs = {"dtype": out.dtype, "device": ir.Token("device", "cpu")}
+        given = (tuple(out.size), tuple(out.stride))
+        self._add_extern("aten.empty_strided.default", given, kwargs, (out,), "nothing to compute")
+        return out
+
+    def map(self, fn: Callable[[Loop], Term], meta: TensorMeta | None = None) -> View:
+        """A kernel over the elements of the result; `fn` gives the value at `loop.coords`."""
+        out = self.result(meta)
+        if is_zero_sized(out):
+            return self.uninitialised(out)
+        loop = Loop(out.size)
+        return self.store(loop, out, loop.coords, fn(loop))
+
+    def pointwise(
+        self, fn: Callable[..., Term], *operands: Operand, compute: DType | None = None, meta: TensorMeta | None = None
+    ) -> View:
+        """`fn` of the operands' elements, each as the compute dtype of `compute` (by default the result's)."""
+        dtype = compute or (self.meta if meta is None else meta).dtype
+        return self.map(lambda loop: fn(*(loop.load(x, None, dtype) for x in operands)), meta)
+
+    def reduction(
+        self,
+        out: View,
+        extents: Sequence[Expr],
+        reduced: Sequence[int],
+        value: Callable[[Loop, tuple[Expr, ...]], Term | Sequence[Term]],
+        how: str,
+        finish: Callable[[Term], Term] | None = None,
+    ) -> View:
+        """`value` at each point of `extents`, joined over the dimensions `reduced`; `out` has the kept ones, or all.
+
+        The kernel's axes are the kept dimensions in order, then the reduced ones.
+        """
+        kept = [d for d in range(len(extents)) if d not in reduced]
+        loop = Loop([extents[d] for d in (*kept, *reduced)])
+        by_dim = dict(zip((*kept, *reduced), loop.coords, strict=True))
+        found = value(loop, tuple(by_dim[d] for d in range(len(extents))))
+        terms = [found] if isinstance(found, Term) else list(found)
+        joined = loop.reduce(terms, range(len(kept), len(extents)), how)
+        keeps_all = len(out.size) == len(extents)
+        zero = integer(0)
+        at = (
+            [zero if d in reduced else by_dim[d] for d in range(len(extents))]
+            if keeps_all
+            else loop.coords[: len(kept)]
+        )
+        return self.store(loop, out, at, joined if finish is None else finish(joined))
+
+    def window(self, base: View, meta: TensorMeta | None = None) -> View:
+        """A view that the tracer made of `base`: its own size and stride, its offset relative to the traced base."""
+        like = self.meta if meta is None else meta
+        return View(base.ref, base.dtype, sizes(like.size), sizes(like.stride), base.offset + self._shift(like))
+
+    def _shift(self, meta: TensorMeta) -> Expr:
+        base = self.traced(self.node.args[0])
+        return as_expr(meta.offset) - as_expr(base.offset)
+
+    def traced(self, arg: Arg) -> TensorMeta:
+        """The metadata of an argument of the current node."""
+        assert isinstance(arg, NodeRef)
+        meta = self._traced()[arg.name]
+        assert isinstance(meta, TensorMeta)
+        return meta
+
+    def _traced(self) -> dict[str, Meta]:
+        if not hasattr(self, "_metas"):
+            self._metas: dict[str, Meta] = {n.name: n.meta for n in self.graph.nodes}
+            self._metas.update({i.name: i.meta for i in self.graph.inputs})
+            self._metas.update({c.name: c.meta for c in self.graph.constants})
+        return self._metas
+
+    # --- extern calls
+
+    def extern(self, op: str, args: Sequence[Value], kwargs: Mapping[str, Value], reason: str = "") -> Value:
+        """A call of an ATen operator; its results are new storages, or versions and views of its arguments' ones."""
+        facts = schemas.facts(op)
+        if facts is None:
+            raise UnsupportedInput(self.node.name, f"the operator {op}")
+        if facts.copy_op:  # planned memory must not be aliased behind the plan's back
+            return self.extern(facts.copy_op, args, kwargs, "its view is copied")
+        why = reason or schemas.reason(op)
+        if not reason and not schemas.is_expected(op) and self.env.options.fallback == "error":
+            raise FallbackRefused(op, why)
+        self.notes.append(Note("lower", self.node.name, f"{op}: {why}"))
+        if facts.written:
+            return self._in_place(op, args, kwargs, facts, why)
+        meta = self.node.meta
+        if isinstance(meta, TensorMeta):
+            out = self.result(meta)
+            dense = is_row_major(out.size, out.stride) and not is_zero_sized(out)
+            form = "out" if facts.out_op and dense else "return"
+            self._add_extern(facts.out_op if form == "out" else op, args, kwargs, (out,), why, form, facts.is_random)
+            return out
+        metas = meta if isinstance(meta, tuple) else ()
+        results = tuple(self.result(m) if isinstance(m, TensorMeta) else None for m in metas)
+        self._add_extern(op, args, kwargs, results, why, "return", facts.is_random)
+        return results if isinstance(meta, tuple) else None
+
+    def _in_place(
+        self, op: str, args: Sequence[Value], kwargs: Mapping[str, Value], facts: schemas.Facts, why: str
+    ) -> Value:
+        given = tuple(self._argument(a) for a in args)
+        named = tuple((k, self._argument(v)) for k, v in kwargs.items())
+        by_place: dict[int | str, Value] = {**dict(enumerate(args)), **kwargs}
+        changed = [v for place in facts.written for v in ir.views_of(self._argument(by_place.get(place)))]
+        refs = tuple(self.next_version(v).ref for v in {v.ref.storage: v for v in changed}.values())
+        results = self._results_in_place(facts, by_place)
+        self.nodes.append(
+            Extern(self._name(), op, given, named, (), (self.origin,), why, "inplace", refs, facts.is_random)
+        )
+        return results
+
+    def _results_in_place(self, facts: schemas.Facts, by_place: Mapping[int | str, Value]) -> Value:
+        """An in-place operator returns its arguments; anything else in its results has no place in this form."""
+        if not facts.returned:
+            return None
+        if None in facts.returned:
+            raise LyingSchema(self.node.op, "an argument that it writes", "it also returns new tensors")
+        values = tuple(self.newest(by_place[place]) for place in facts.returned if place is not None)
+        return values[0] if len(values) == 1 else values
+
+    def _add_extern(
+        self,
+        op: str,
+        args: Sequence[Value],
+        kwargs: Mapping[str, Value],
+        results: Sequence[View | Symbol | None],
+        reason: str,
+        form: str = "return",
+        is_random: bool = False,
+    ) -> None:
+        given = tuple(self._argument(a) for a in args)
+        named = tuple((k, self._argument(v)) for k, v in kwargs.items())
+        how = "out" if form == "out" else "return"
+        self.nodes.append(
+            Extern(self._name(), op, given, named, tuple(results), (self.origin,), reason, how, (), is_random)
+        )
+
+    def _name(self) -> str:
+        return f"x{sum(isinstance(n, Extern) for n in self.nodes)}"
+
+    def _argument(self, value: Value) -> ir.Argument:
+        if isinstance(value, tuple):
+            return tuple([self._argument(v) for v in value])
+        return value
+
+
+def is_zero_sized(view: View) -> bool:
+    return any(is_zero(n) for n in view.size)
+
+
+def _dtypes(values: Sequence[object]) -> list[DType]:
+    found: list[DType] = []
+    for value in values:
+        match value:
+            case View(dtype=dtype) | TensorMeta(dtype=dtype):
+                found.append(dtype)
+            case DType():
+                found.append(value)
+            case tuple():
+                found += _dtypes(value)
+            case _:
+                pass
+    return found

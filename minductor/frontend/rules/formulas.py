@@ -1,0 +1,256 @@
+"""Activation functions and their derivatives as formulas over body values.
+
+Takes Terms and numbers, gives a Term; `TABLE` says how many arguments of each operator are tensors.
+
+>>> sorted(SMALL_POWERS)[:3]
+[-2, -1, -0.5]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from minductor.frontend.values import Term
+
+SMALL_POWERS = frozenset((2, 3, 0.5, 1, -0.5, -1, -2, 0))
+
+
+def small_power(x: Term, exponent: float) -> Term:
+    """x ** exponent for the exponents that eager computes without `pow`; integers take none below 0."""
+    if x.dtype.kind != "float" and exponent not in (0, 1, 2, 3):
+        return x.op("pow", exponent)
+    match exponent:
+        case 0:
+            return x.number(1)
+        case 1:
+            return x
+        case 2:
+            return x.op("square")
+        case 3:
+            return x * x * x
+        case 0.5:
+            return x.op("sqrt")
+        case -0.5:
+            return x.op("rsqrt")
+        case -1:
+            return x.op("reciprocal")
+        case _:
+            return x.op("square").op("reciprocal")
+
+
+def lerp(start: Term, end: Term, weight: Term) -> Term:
+    """Both ends are exact: the form changes at weight 1/2."""
+    near = (weight.op("abs") < 0.5).where(start + weight * (end - start), end - (end - start) * (1.0 - weight))
+    return near
+
+
+# --- gelu ---------------------------------------------------------------------------------------------------------
+
+_TANH_SCALE = math.sqrt(2 / math.pi)
+_TANH_CUBIC = 0.044715
+
+
+def gelu(x: Term, approximate: str = "none") -> Term:
+    if approximate == "tanh":
+        inner = (x + x * x * x * _TANH_CUBIC) * _TANH_SCALE
+        return x * 0.5 * (inner.op("tanh") + 1.0)
+    return x * 0.5 * ((x * math.sqrt(0.5)).op("erf") + 1.0)
+
+
+def gelu_backward(grad: Term, x: Term, approximate: str = "none") -> Term:
+    if approximate == "tanh":
+        square = x * x
+        tanh = ((x + square * x * _TANH_CUBIC) * _TANH_SCALE).op("tanh")
+        inner = (square * (3 * _TANH_CUBIC) + 1.0) * _TANH_SCALE
+        left = (tanh + 1.0) * 0.5
+        right = x * 0.5 * (1.0 - tanh * tanh) * inner
+        return grad * (left + right)
+    cdf = ((x * math.sqrt(0.5)).op("erf") + 1.0) * 0.5
+    pdf = (x * x * -0.5).op("exp") * (1 / math.sqrt(2 * math.pi))
+    return grad * (cdf + x * pdf)
+
+
+# --- from sigmoid and tanh ----------------------------------------------------------------------------------------
+
+
+def silu(x: Term) -> Term:
+    return x * x.op("sigmoid")
+
+
+def silu_backward(grad: Term, x: Term) -> Term:
+    s = x.op("sigmoid")
+    return grad * s * (x * (1.0 - s) + 1.0)
+
+
+def sigmoid_backward(grad: Term, y: Term) -> Term:
+    return grad * (1.0 - y) * y
+
+
+def tanh_backward(grad: Term, y: Term) -> Term:
+    return grad * (1.0 - y * y)
+
+
+def softplus(x: Term, beta: float = 1, threshold: float = 20) -> Term:
+    scaled = x * float(beta)
+    return (scaled > float(threshold)).where(x, scaled.op("exp").op("log1p") / float(beta))
+
+
+def softplus_backward(grad: Term, x: Term, beta: float = 1, threshold: float = 20) -> Term:
+    scaled = x * float(beta)
+    z = scaled.op("exp")
+    return (scaled > float(threshold)).where(grad, grad * z / (z + 1.0))
+
+
+def mish(x: Term) -> Term:
+    return x * x.op("exp").op("log1p").op("tanh")
+
+
+def mish_backward(grad: Term, x: Term) -> Term:
+    s, t = x.op("sigmoid"), x.op("exp").op("log1p").op("tanh")
+    return grad * (t + x * s * (1.0 - t * t))
+
+
+def logit(x: Term, eps: float | None = None) -> Term:
+    if eps is not None:
+        x = (x < eps).where(eps, (x > 1.0 - eps).where(1.0 - eps, x))
+    return (x / (1.0 - x)).op("log")
+
+
+def logit_backward(grad: Term, x: Term, eps: float | None = None) -> Term:
+    slope = grad / (x * (1.0 - x))
+    if eps is None:
+        return (x < 0.0).either(x > 1.0).where(math.nan, slope)
+    return (x < eps).either(x > 1.0 - eps).where(0.0, slope)
+
+
+def log_sigmoid(x: Term) -> Term:
+    return x.op("minimum", 0.0) - (-x.op("abs")).op("exp").op("log1p")
+
+
+def log_sigmoid_backward(grad: Term, x: Term) -> Term:
+    z = (-x.op("abs")).op("exp")
+    slope = (x < 0.0).where(1.0, 0.0) - (x < 0.0).where(1.0, -1.0) * (z / (z + 1.0))
+    return grad * slope
+
+
+# --- piecewise ----------------------------------------------------------------------------------------------------
+
+
+def leaky_relu(x: Term, slope: float = 0.01) -> Term:
+    return (x > 0).where(x, x * slope)
+
+
+def leaky_relu_backward(grad: Term, x: Term, slope: float, is_result: object = False) -> Term:
+    return (x > 0).where(grad, grad * slope)
+
+
+def elu(x: Term, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Term:
+    negative = (x * float(input_scale)).op("expm1") * (float(alpha) * float(scale))
+    return (x > 0).where(x * float(scale), negative)
+
+
+def elu_backward(grad: Term, alpha: float, scale: float, input_scale: float, is_result: object, x: Term) -> Term:
+    slope = float(input_scale) * float(alpha) * float(scale)
+    if is_result:
+        negative = grad * float(input_scale) * (x + float(alpha) * float(scale))
+    else:
+        negative = grad * slope * (x * float(input_scale)).op("exp")
+    return (x <= 0).where(negative, grad * float(scale))
+
+
+def threshold(x: Term, limit: float, value: float) -> Term:
+    return (x <= limit).where(value, x)
+
+
+def threshold_backward(grad: Term, x: Term, limit: float) -> Term:
+    return (x <= limit).where(0, grad)
+
+
+def hardtanh(x: Term, low: float = -1, high: float = 1) -> Term:
+    return x.op("maximum", low).op("minimum", high)
+
+
+def hardtanh_backward(grad: Term, x: Term, low: float, high: float) -> Term:
+    return (x <= low).either(x >= high).where(0, grad)
+
+
+def hardsigmoid(x: Term) -> Term:
+    return hardtanh(x + 3.0, 0, 6) / 6.0
+
+
+def hardsigmoid_backward(grad: Term, x: Term) -> Term:
+    return (x > -3.0).both(x < 3.0).where(grad * (1 / 6), 0.0)
+
+
+def hardswish(x: Term) -> Term:
+    return x * hardtanh(x + 3.0, 0, 6) / 6.0
+
+
+def hardswish_backward(grad: Term, x: Term) -> Term:
+    middle = grad * (x / 3.0 + 0.5)
+    return (x <= -3.0).where(0.0, (x < 3.0).where(middle, grad))
+
+
+def hardshrink(x: Term, limit: float = 0.5) -> Term:
+    return (x >= -limit).both(x <= limit).where(0, x)
+
+
+def softshrink(x: Term, limit: float = 0.5) -> Term:
+    """A NaN is neither above nor below, and stays."""
+    inside = x * 0.0
+    return (x > limit).where(x - limit, (x < -limit).where(x + limit, inside))
+
+
+def shrink_backward(grad: Term, x: Term, limit: float) -> Term:
+    return (x >= -limit).both(x <= limit).where(0, grad)
+
+
+def nan_to_num(x: Term, nan: float | None = None, above: float | None = None, below: float | None = None) -> Term:
+    if x.dtype.kind != "float":
+        return x
+    high, low = x.op("eq", math.inf), x.op("eq", -math.inf)
+    largest = x.dtype.max_value
+    y = high.where(largest if above is None else above, low.where(-largest if below is None else below, x))
+    return x.op("isnan").where(nan or 0.0, y)
+
+
+def xlogy(x: Term, y: Term) -> Term:
+    return y.op("isnan").where(math.nan, x.equals(0.0).where(0.0, x * y.op("log")))
+
+
+# operator -> (formula, number of leading arguments that are tensors)
+TABLE: Mapping[str, tuple[Callable[..., Term], int]] = MappingProxyType(
+    {
+        "aten.gelu.default": (gelu, 1),
+        "aten.gelu_backward.default": (gelu_backward, 2),
+        "aten.silu.default": (silu, 1),
+        "aten.silu_backward.default": (silu_backward, 2),
+        "aten.sigmoid_backward.default": (sigmoid_backward, 2),
+        "aten.tanh_backward.default": (tanh_backward, 2),
+        "aten.softplus.default": (softplus, 1),
+        "aten.softplus_backward.default": (softplus_backward, 2),
+        "aten.mish.default": (mish, 1),
+        "aten.mish_backward.default": (mish_backward, 2),
+        "aten.logit.default": (logit, 1),
+        "aten.logit_backward.default": (logit_backward, 2),
+        "aten.leaky_relu.default": (leaky_relu, 1),
+        "aten.leaky_relu_backward.default": (leaky_relu_backward, 2),
+        "aten.elu.default": (elu, 1),
+        "aten.threshold.default": (threshold, 1),
+        "aten.threshold_backward.default": (threshold_backward, 2),
+        "aten.hardtanh.default": (hardtanh, 1),
+        "aten.hardtanh_backward.default": (hardtanh_backward, 2),
+        "aten.hardsigmoid.default": (hardsigmoid, 1),
+        "aten.hardsigmoid_backward.default": (hardsigmoid_backward, 2),
+        "aten.hardswish.default": (hardswish, 1),
+        "aten.hardswish_backward.default": (hardswish_backward, 2),
+        "aten.hardshrink.default": (hardshrink, 1),
+        "aten.hardshrink_backward.default": (shrink_backward, 2),
+        "aten.softshrink.default": (softshrink, 1),
+        "aten.softshrink_backward.default": (shrink_backward, 2),
+        "aten.nan_to_num.default": (nan_to_num, 1),
+        "aten.xlogy.Tensor": (xlogy, 2),
+    }
+)

@@ -1,0 +1,127 @@
+"""Normalisations, forward and backward: statistics of a row, then a map over it.
+
+Takes what ATen's native operators take. Gives the normalised tensor, the saved statistics, the gradients; a gradient
+that nobody asks for (output_mask) is None. Refuses (to an extern call) tensors without elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from minductor.core.dtypes import compute_dtype
+from minductor.core.expr import Expr, integer
+from minductor.frontend.capture import TensorMeta
+from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.rules.reduce import mean_and_squares, reshaped
+from minductor.frontend.values import Term, Value, count, is_zero
+from minductor.ir.nodes import View
+
+Rule = Callable[..., Value]
+Coords = Sequence[Expr]
+
+
+def layer_norm(
+    ctx: Lowering, x: View, shape: Sequence[Expr], weight: View | None, bias: View | None, eps: float
+) -> Value:
+    if any(is_zero(n) for n in x.size):
+        return NotImplemented
+    y_meta, mean_meta, rstd_meta = ctx.metas
+    dims = tuple(range(len(x.size) - len(shape), len(x.size)))
+    mean, squares, size = mean_and_squares(ctx, x, dims, x.dtype)
+    rstd = inverse_deviation(ctx, squares, size, eps)
+
+    def fn(x: Term, mean: Term, rstd: Term, *affine: Term) -> Term:
+        return scaled((x - mean) * rstd, affine, weight, bias)
+
+    given = [p for p in (weight, bias) if p is not None]
+    y = ctx.pointwise(fn, x, mean, rstd, *given, meta=y_meta)
+    return y, reshaped(ctx, mean, mean_meta), reshaped(ctx, rstd, rstd_meta)
+
+
+def inverse_deviation(ctx: Lowering, squares: View, size: Expr, eps: float) -> View:
+    """1 / sqrt(variance + eps) from the sum of squared distances."""
+    out = ctx.buffer(squares.dtype, squares.size)
+    loop = Loop(out.size)
+    total = loop.load(squares)
+    return ctx.store(loop, out, loop.coords, (total / total.size(size) + eps).op("rsqrt"))
+
+
+def scaled(y: Term, affine: Sequence[Term], weight: View | None, bias: View | None) -> Term:
+    """y * weight + bias, for those that there are."""
+    left = list(affine)
+    if weight is not None:
+        y = y * left.pop(0)
+    return y if bias is None else y + left.pop(0)
+
+
+def layer_norm_backward(
+    ctx: Lowering,
+    grad: View,
+    x: View,
+    shape: Sequence[Expr],
+    mean: View,
+    rstd: View,
+    weight: View | None,
+    bias: View | None,
+    mask: Sequence[bool],
+) -> Value:
+    if any(is_zero(n) for n in x.size):
+        return NotImplemented
+    rank, first = len(x.size), len(x.size) - len(shape)
+    inner, outer = tuple(range(first, rank)), tuple(range(first))
+    compute = compute_dtype(x.dtype)
+    kept = tuple(integer(1) if d in inner else n for d, n in enumerate(x.size))
+    size = count(x.size[d] for d in inner)
+
+    def normal(loop: Loop, at: Coords) -> Term:
+        return (loop.load(x, at, compute) - loop.load(mean, at, compute)) * loop.load(rstd, at, compute)
+
+    def scaled_grad(loop: Loop, at: Coords) -> Term:
+        g = loop.load(grad, at, compute)
+        return g if weight is None else g * loop.load(weight, at, compute)
+
+    def row_total(value: Callable[[Loop, Coords], Term]) -> View:
+        return ctx.reduction(ctx.buffer(compute, kept), x.size, inner, value, "sum")
+
+    metas = _metas_by_mask(ctx, mask)
+    dx = dw = db = None
+    if metas[0] is not None:
+        a = row_total(scaled_grad)
+        b = row_total(lambda loop, at: scaled_grad(loop, at) * normal(loop, at))
+
+        def fn(loop: Loop) -> Term:
+            at = loop.coords
+            g, n = scaled_grad(loop, at), g_size(loop)
+            return loop.load(rstd, at, compute) * (g - (loop.load(a) + normal(loop, at) * loop.load(b)) / n)
+
+        def g_size(loop: Loop) -> Term:
+            return loop.term(loop.b.index(size, compute))
+
+        dx = ctx.map(fn, metas[0])
+    if metas[1] is not None:
+        dw = ctx.reduction(
+            ctx.result(metas[1]),
+            x.size,
+            outer,
+            lambda loop, at: loop.load(grad, at, compute) * normal(loop, at),
+            "sum",
+        )
+    if metas[2] is not None:
+        db = ctx.reduction(ctx.result(metas[2]), x.size, outer, lambda loop, at: loop.load(grad, at, compute), "sum")
+    return dx, dw, db
+
+
+def _metas_by_mask(ctx: Lowering, mask: Sequence[bool]) -> list[TensorMeta | None]:
+    """The metadata of each result that is asked for."""
+    metas = ctx.node.meta
+    assert isinstance(metas, tuple)
+    return [m if wanted and isinstance(m, TensorMeta) else None for m, wanted in zip(metas, mask, strict=True)]
+
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        "aten.native_layer_norm.default": layer_norm,
+        "aten.native_layer_norm_backward.default": layer_norm_backward,
+    }
+)

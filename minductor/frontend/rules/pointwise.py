@@ -1,0 +1,306 @@
+"""Pointwise operators: one output element from the elements at the same place.
+
+Takes operands that broadcast. Gives one kernel a result, computed in the dtype that torch promotes to; refuses nothing.
+Three tables: operators that are one op of the IR, comparisons, and formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from minductor.core.dtypes import BOOL, DType, compute_dtype
+from minductor.core.expr import Expr
+from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.rules import formulas
+from minductor.frontend.values import Operand, Term, Value, promoted
+from minductor.ir.nodes import Token, View
+
+Rule = Callable[..., Value]
+
+
+def elementwise(fn: Callable[..., Term]) -> Rule:
+    """All arguments are operands, computed in the result's dtype."""
+
+    def rule(ctx: Lowering, *operands: Operand) -> Value:
+        return ctx.pointwise(fn, *operands)
+
+    return rule
+
+
+def one_op(name: str) -> Rule:
+    return elementwise(lambda x, *more: x.op(name, *more))
+
+
+def comparison(name: str) -> Rule:
+    """Computed in the operands' common dtype, to which numbers are rounded as in eager; the result is bool."""
+
+    def rule(ctx: Lowering, *operands: Operand) -> Value:
+        dtype = promoted(operands)
+
+        def fn(loop: Loop) -> Term:
+            terms = [(x, loop.load(x, None, dtype)) for x in operands]
+            first, *more = [t if isinstance(x, View) else t.cast(dtype) for x, t in terms]
+            return first.op(name, *more)
+
+        return ctx.map(fn)
+
+    return rule
+
+
+def predicate(fn: Callable[[Term], Term]) -> Rule:
+    """A question about a floating-point value; no integer is infinite or not a number."""
+
+    def rule(ctx: Lowering, x: View) -> Value:
+        return ctx.pointwise(fn, x, compute=x.dtype)
+
+    return rule
+
+
+def is_infinite(x: Term) -> Term:
+    return x.op("isinf") if x.dtype.kind == "float" else x.op("ne", x)
+
+
+def is_nan(x: Term) -> Term:
+    return x.op("isnan") if x.dtype.kind == "float" else x.op("ne", x)
+
+
+def truth(x: Term) -> Term:
+    return x if x.dtype == BOOL else x.op("ne", 0)
+
+
+def logical(name: str) -> Rule:
+    """On the truth of each operand, whatever its dtype."""
+
+    def rule(ctx: Lowering, *operands: View) -> Value:
+        def fn(loop: Loop) -> Term:
+            first, *more = (truth(loop.load(x)) for x in operands)
+            return first.op(name, *more)
+
+        return ctx.map(fn)
+
+    return rule
+
+
+def bitwise(name: str, on_bools: str) -> Rule:
+    """On bools the bitwise operators are the logical ones."""
+
+    def fn(x: Term, *more: Term) -> Term:
+        return x.op(on_bools if x.dtype == BOOL else name, *more)
+
+    return elementwise(fn)
+
+
+def rounding(name: str) -> Rule:
+    """Integers are round already."""
+    return elementwise(lambda x: x.op(name) if x.dtype.kind == "float" else x)
+
+
+def add(ctx: Lowering, x: Operand, y: Operand, alpha: float = 1) -> Value:
+    """x + alpha * y; on bools, `or`."""
+    if ctx.meta.dtype == BOOL:
+        return ctx.pointwise(lambda a, b: a.either(b) if alpha else a, x, y)
+    return ctx.pointwise(lambda a, b: a + (b if alpha == 1 else b * alpha), x, y)
+
+
+def sub(ctx: Lowering, x: Operand, y: Operand, alpha: float = 1) -> Value:
+    return ctx.pointwise(lambda a, b: a - (b if alpha == 1 else b * alpha), x, y)
+
+
+def rsub(ctx: Lowering, x: Operand, y: Operand, alpha: float = 1) -> Value:
+    return sub(ctx, y, x, alpha)
+
+
+def mul(ctx: Lowering, x: Operand, y: Operand) -> Value:
+    if ctx.meta.dtype == BOOL:
+        return ctx.pointwise(Term.both, x, y)
+    return ctx.pointwise(Term.__mul__, x, y)
+
+
+def div(ctx: Lowering, x: Operand, y: Operand, rounding_mode: str | None = None) -> Value:
+    match rounding_mode:
+        case None:
+            return ctx.pointwise(Term.__truediv__, x, y)
+        case "floor":
+            return ctx.pointwise(lambda a, b: a.op("floordiv", b), x, y)
+        case _:
+            return ctx.pointwise(lambda a, b: a.op("truncdiv", b), x, y)
+
+
+def power(ctx: Lowering, x: Operand, y: Operand) -> Value:
+    """Small constant exponents are products, as in eager."""
+    if isinstance(y, int | float) and not isinstance(y, bool) and y in formulas.SMALL_POWERS:
+        return ctx.pointwise(lambda a: formulas.small_power(a, y), x)
+    return ctx.pointwise(lambda a, b: a.op("pow", b), x, y)
+
+
+def where(ctx: Lowering, condition: View, x: Operand, y: Operand) -> Value:
+    dtype = ctx.meta.dtype
+
+    def fn(loop: Loop) -> Term:
+        return truth(loop.load(condition)).where(loop.load(x, None, dtype), loop.load(y, None, dtype))
+
+    return ctx.map(fn)
+
+
+def masked_fill(ctx: Lowering, x: View, mask: View, value: Operand) -> Value:
+    return where(ctx, mask, value, x)
+
+
+def to_copy(ctx: Lowering, x: View, dtype: DType | None = None, **layout: Value) -> Value:
+    """A cast that the program asked for rounds, even where the value stays in a register."""
+    return ctx.map(lambda loop: loop.load(x).cast(ctx.meta.dtype))
+
+
+def convert_element_type(ctx: Lowering, x: View, dtype: DType) -> Value:
+    return to_copy(ctx, x, dtype)
+
+
+def copy(ctx: Lowering, x: View, *ignored: Value, **layout: Value) -> Value:
+    return ctx.map(lambda loop: loop.load(x))
+
+
+def copied(ctx: Lowering, x: View, source: Operand, non_blocking: Value = None) -> Value:
+    """aten.copy: x's layout and dtype with the source's values."""
+    return ctx.map(lambda loop: loop.load(source).cast(ctx.meta.dtype))
+
+
+def copy_into(ctx: Lowering, x: View, source: Operand, non_blocking: Value = None) -> Value:
+    """aten.copy_: the next version of x's storage."""
+    loop = Loop(x.size)
+    value = loop.load(source, None, x.dtype)
+    return ctx.store(loop, ctx.next_version(x), loop.coords, value)
+
+
+def clamp(ctx: Lowering, x: View, low: Operand | None = None, high: Operand | None = None) -> Value:
+    """NaN passes; the upper bound wins where the bounds cross."""
+    bounds = [(name, b) for name, b in (("maximum", low), ("minimum", high)) if b is not None]
+
+    def fn(a: Term, *limits: Term) -> Term:
+        for (name, _), limit in zip(bounds, limits, strict=True):
+            a = a.op(name, limit)
+        return a
+
+    return ctx.pointwise(fn, x, *(b for _, b in bounds))
+
+
+def clamp_max(ctx: Lowering, x: View, high: Operand) -> Value:
+    return clamp(ctx, x, None, high)
+
+
+def addcmul(ctx: Lowering, x: View, a: View, b: View, value: float = 1) -> Value:
+    return ctx.pointwise(lambda x, a, b: x + (a * b if value == 1 else a * value * b), x, a, b)
+
+
+def addcdiv(ctx: Lowering, x: View, a: View, b: View, value: float = 1) -> Value:
+    return ctx.pointwise(lambda x, a, b: x + (a / b if value == 1 else a * value / b), x, a, b)
+
+
+def with_numbers(fn: Callable[..., Term], tensors: int) -> Rule:
+    """The first `tensors` arguments are operands, the others parameters of the formula."""
+
+    def rule(ctx: Lowering, *args: Operand, **named: float | str | bool | View) -> Value:
+        operands, parameters = args[:tensors], args[tensors:]
+        return ctx.pointwise(lambda *terms: fn(*terms, *parameters, **named), *operands)
+
+    return rule
+
+
+def bitcast(ctx: Lowering, x: View, dtype: DType) -> Value:
+    """view.dtype between dtypes of one width; 16-bit floats are not kept as their bits inside kernels."""
+    if x.dtype == dtype:
+        return ctx.window(x)
+    unfit = any(compute_dtype(d) != d or d == BOOL for d in (x.dtype, dtype))
+    if unfit or x.dtype.itemsize != dtype.itemsize:
+        return NotImplemented
+    return ctx.map(lambda loop: loop.term(loop.b.bitcast(loop.load(x).at, dtype)))
+
+
+def scalar_tensor(ctx: Lowering, value: Operand, **layout: Token | DType | Expr) -> Value:
+    return ctx.pointwise(lambda x: x, value)
+
+
+_UNARY = (
+    "neg abs sqrt reciprocal rsqrt exp exp2 expm1 log log2 log10 log1p sigmoid tanh sin cos tan erf erfc"
+    " erfinv asin acos atan sinh cosh asinh acosh atanh lgamma digamma"
+)
+_BINARY = "maximum minimum fmax fmin copysign atan2 hypot nextafter"
+_COMPARE = "eq ne lt le gt ge"
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        **{f"aten.{name}.default": one_op(name) for name in (*_UNARY.split(), *_BINARY.split())},
+        **{f"aten.{name}.default": rounding(name) for name in ("floor", "ceil", "round", "trunc")},
+        **{f"aten.{name}.{kind}": comparison(name) for name in _COMPARE.split() for kind in ("Tensor", "Scalar")},
+        **{f"aten.logical_{name}.default": logical(f"logical_{name}") for name in ("and", "or", "xor", "not")},
+        "aten.copysign.Tensor": one_op("copysign"),
+        "aten.copysign.Scalar": one_op("copysign"),
+        "aten.remainder.Tensor": one_op("mod"),
+        "aten.remainder.Scalar": one_op("mod"),
+        "aten.remainder.Scalar_Tensor": one_op("mod"),
+        "aten.fmod.Tensor": one_op("fmod"),
+        "aten.fmod.Scalar": one_op("fmod"),
+        "aten.floor_divide.default": one_op("floordiv"),
+        "aten.floor_divide.Scalar": one_op("floordiv"),
+        "aten.sign.default": elementwise(lambda x: x if x.dtype == BOOL else x.op("sign")),
+        "aten.sgn.default": elementwise(lambda x: x if x.dtype == BOOL else x.op("sign")),
+        "aten.special_erf.default": one_op("erf"),
+        "aten.square.default": one_op("square"),
+        "aten.relu.default": one_op("relu"),
+        "aten.bitwise_not.default": bitwise("bitwise_not", "logical_not"),
+        **{
+            f"aten.bitwise_{name}.{kind}": bitwise(f"bitwise_{name}", f"logical_{name}")
+            for name in ("and", "or", "xor")
+            for kind in ("Tensor", "Scalar", "Scalar_Tensor")
+        },
+        **{
+            f"aten.bitwise_{long}_shift.{kind}": one_op(short)
+            for long, short in (("left", "lshift"), ("right", "rshift"))
+            for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
+        },
+        "aten.isnan.default": predicate(is_nan),
+        "aten.isinf.default": predicate(is_infinite),
+        "aten.signbit.default": predicate(lambda x: x.op("signbit") if x.dtype.kind == "float" else x < 0),
+        "aten.add.Tensor": add,
+        "aten.add.Scalar": add,
+        "aten.sub.Tensor": sub,
+        "aten.sub.Scalar": sub,
+        "aten.rsub.Tensor": rsub,
+        "aten.rsub.Scalar": rsub,
+        "aten.mul.Tensor": mul,
+        "aten.mul.Scalar": mul,
+        "aten.div.Tensor": div,
+        "aten.div.Scalar": div,
+        "aten.div.Tensor_mode": div,
+        "aten.div.Scalar_mode": div,
+        "aten.true_divide.Tensor": div,
+        "aten.pow.Tensor_Tensor": power,
+        "aten.pow.Tensor_Scalar": power,
+        "aten.pow.Scalar": power,
+        "aten.where.self": where,
+        "aten.where.ScalarOther": where,
+        "aten.where.ScalarSelf": where,
+        "aten.where.Scalar": where,
+        "aten.masked_fill.Scalar": masked_fill,
+        "aten.masked_fill.Tensor": masked_fill,
+        "aten.clamp.default": clamp,
+        "aten.clamp.Tensor": clamp,
+        "aten.clamp_min.default": clamp,
+        "aten.clamp_min.Tensor": clamp,
+        "aten.clamp_max.default": clamp_max,
+        "aten.clamp_max.Tensor": clamp_max,
+        "aten.addcmul.default": addcmul,
+        "aten.addcdiv.default": addcdiv,
+        "aten.lerp.Scalar": elementwise(formulas.lerp),
+        "aten.lerp.Tensor": elementwise(formulas.lerp),
+        "aten._to_copy.default": to_copy,
+        "prims.convert_element_type.default": convert_element_type,
+        "aten.clone.default": copy,
+        "aten.lift_fresh_copy.default": copy,
+        "aten.copy.default": copied,
+        "aten.copy_.default": copy_into,
+        "aten.view.dtype": bitcast,
+        "aten.scalar_tensor.default": scalar_tensor,
+        **{op: with_numbers(fn, tensors) for op, (fn, tensors) in formulas.TABLE.items()},
+    }
+)

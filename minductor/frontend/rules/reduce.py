@@ -1,0 +1,308 @@
+"""Reductions over dimensions: sums, extremes, their places, truth, variances.
+
+Takes a tensor and dimensions. Gives one kernel a result; 16-bit floats are joined in float32, integers in the result's
+dtype. Refuses (to an extern call) a reduction over no element at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from minductor.core.dtypes import BOOL, I64, DType, compute_dtype
+from minductor.core.expr import Expr, integer
+from minductor.frontend.capture import TensorMeta
+from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.rules.pointwise import truth
+from minductor.frontend.values import Term, Value, count, is_zero, sizes, wrap_dim, wrap_dims
+from minductor.ir.nodes import View
+
+Rule = Callable[..., Value]
+Dims = Sequence[int] | int | None
+
+
+def reduce_over(
+    ctx: Lowering,
+    x: View,
+    dims: Dims,
+    how: str,
+    prepare: Callable[[Term], Term] = lambda value: value,
+    finish: Callable[[Term], Term] | None = None,
+    meta: TensorMeta | None = None,
+    dtype: DType | None = None,
+) -> Value:
+    """One value per element of the result, computed in `dtype` (the result's if none)."""
+    if any(is_zero(n) for n in x.size):
+        return NotImplemented
+    out = ctx.result(meta)
+    compute = dtype or out.dtype
+
+    def value(loop: Loop, coords: Sequence[Expr]) -> Term:
+        return prepare(loop.load(x, coords, compute))
+
+    return ctx.reduction(out, x.size, wrap_dims(dims, len(x.size)), value, how, finish)
+
+
+def total(ctx: Lowering, x: View, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Value:
+    return reduce_over(ctx, x, dims, "sum")
+
+
+def total_of_all(ctx: Lowering, x: View, dtype: DType | None = None) -> Value:
+    return reduce_over(ctx, x, None, "sum")
+
+
+def mean(ctx: Lowering, x: View, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Value:
+    size = count(x.size[d] for d in wrap_dims(dims, len(x.size)))
+    return reduce_over(ctx, x, dims, "sum", finish=lambda s: s / s.size(size))
+
+
+def mean_of_all(ctx: Lowering, x: View, dtype: DType | None = None) -> Value:
+    return mean(ctx, x)
+
+
+def product(ctx: Lowering, x: View, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Value:
+    return reduce_over(ctx, x, dim, "prod")
+
+
+def product_of_all(ctx: Lowering, x: View, dtype: DType | None = None) -> Value:
+    return reduce_over(ctx, x, None, "prod")
+
+
+def extreme(how: str) -> Rule:
+    """amax and amin; on bools they are `any` and `all`."""
+
+    def rule(ctx: Lowering, x: View, dims: Dims = None, keepdim: bool = False) -> Value:
+        on_bools = "any" if how == "max" else "all"
+        return reduce_over(ctx, x, dims, on_bools if x.dtype == BOOL else how)
+
+    return rule
+
+
+def truth_of(how: str) -> Rule:
+    """any and all, of the truth of each element; uint8 gives uint8, as in eager."""
+
+    def rule(ctx: Lowering, x: View, dims: Dims = None, keepdim: bool = False) -> Value:
+        return reduce_over(ctx, x, dims, how, truth, dtype=x.dtype)
+
+    return rule
+
+
+def place_of(ctx: Lowering, x: View, dim: int | None, how: str, out: View, *, is_value: bool = False) -> Value:
+    """The index of the extreme over one dimension, or in the flattened tensor if none; ties go to the first."""
+    rank = len(x.size)
+    dims = wrap_dims(None if dim is None else (dim,), rank)
+
+    def value(loop: Loop, coords: Sequence[Expr]) -> list[Term]:
+        index = integer(0)
+        for d in dims:
+            index = index * x.size[d] + coords[d]
+        element = loop.load(x, coords)
+        if element.dtype == BOOL:
+            element = element.cast(I64)
+        return [element, loop.index(index, I64)]
+
+    if not any(not _is_single(x.size[d]) for d in dims):
+        return ctx.reduction(out, x.size, dims, lambda loop, coords: value(loop, coords)[not is_value], how)
+    finish = None if is_value else lambda found: Term(found.b, found.b.project(found.at, 1))
+    return ctx.reduction(out, x.size, dims, value, how, finish)
+
+
+def _is_single(size: Expr) -> bool:
+    return size == integer(1)
+
+
+def arg_extreme(how: str) -> Rule:
+    def rule(ctx: Lowering, x: View, dim: int | None = None, keepdim: bool = False) -> Value:
+        if any(is_zero(n) for n in x.size):
+            return NotImplemented
+        return place_of(ctx, x, dim, how, ctx.result())
+
+    return rule
+
+
+def extreme_and_place(how: str) -> Rule:
+    """max.dim and min.dim: the value and where it is."""
+
+    def rule(ctx: Lowering, x: View, dim: int, keepdim: bool = False) -> Value:
+        if any(is_zero(n) for n in x.size):
+            return NotImplemented
+        values, places = ctx.metas
+        found = place_of(ctx, x, dim, how, ctx.result(values), is_value=True)
+        return found, place_of(ctx, x, dim, how, ctx.result(places))
+
+    return rule
+
+
+# --- variance -----------------------------------------------------------------------------------------------------
+
+
+def mean_and_squares(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[View, View, Expr]:
+    """The mean, the sum of squared distances from it (both with all dimensions, in the compute dtype), and the count.
+
+    Two passes: a difference of sums cancels where the mean is large against the spread.
+    """
+    reduced = wrap_dims(dims, len(x.size))
+    size = count(x.size[d] for d in reduced)
+    kept = tuple(integer(1) if d in reduced else n for d, n in enumerate(x.size))
+    compute = compute_dtype(dtype)
+    average = ctx.reduction(
+        ctx.buffer(compute, kept),
+        x.size,
+        reduced,
+        lambda loop, coords: loop.load(x, coords, compute),
+        "sum",
+        lambda s: s / s.size(size),
+    )
+
+    def squared(loop: Loop, coords: Sequence[Expr]) -> Term:
+        distance = loop.load(x, coords, compute) - loop.load(average, coords)
+        return distance * distance
+
+    return average, ctx.reduction(ctx.buffer(compute, kept), x.size, reduced, squared, "sum"), size
+
+
+def reshaped(ctx: Lowering, x: View, meta: TensorMeta, finish: Callable[[Term], Term] | None = None) -> View:
+    """The elements of `x`, in order, in the layout of `meta`: drops or keeps dimensions of size 1."""
+    rank, size, stride = len(meta.size), sizes(meta.size), sizes(meta.stride)
+    sources = [s for s in zip(x.size, x.stride, strict=True) if not _is_single(s[0])]
+    if (
+        finish is None
+        and meta.dtype == x.dtype
+        and [s for n, s in zip(size, stride, strict=True) if not _is_single(n)] == [s for _, s in sources]
+    ):
+        return View(x.ref, x.dtype, size, stride, x.offset)
+    out = ctx.result(meta)
+    loop = Loop(out.size)
+    places = [c for n, c in zip(out.size, loop.coords, strict=True) if not _is_single(n)]
+    assert len(places) == len(sources) and rank == len(out.size)
+    index = x.offset
+    for (_, stride), coord in zip(sources, places, strict=True):
+        index = index + stride * coord
+    value = loop.term(loop.b.load(x.ref, index, compute_dtype(x.dtype)))
+    return ctx.store(loop, out, loop.coords, value if finish is None else finish(value))
+
+
+def variance_of(ctx: Lowering, squares: View, size: Expr, correction: float, meta: TensorMeta, *, root: bool) -> View:
+    def finish(total: Term) -> Term:
+        left = total.size(size) - float(correction)
+        value = total / left.op("maximum", 0.0)
+        return value.op("sqrt") if root else value
+
+    return reshaped(ctx, squares, meta, finish)
+
+
+def spread(*, root: bool) -> Rule:
+    """var.correction and std.correction."""
+
+    def rule(
+        ctx: Lowering, x: View, dims: Dims = None, *, correction: float | None = 1, keepdim: bool = False
+    ) -> Value:
+        if any(is_zero(n) for n in x.size):
+            return NotImplemented
+        _, squares, size = mean_and_squares(ctx, x, dims, x.dtype)
+        return variance_of(ctx, squares, size, 1 if correction is None else correction, ctx.meta, root=root)
+
+    return rule
+
+
+def spread_and_mean(*, root: bool) -> Rule:
+    """var_mean.correction and std_mean.correction."""
+
+    def rule(
+        ctx: Lowering, x: View, dims: Dims = None, *, correction: float | None = 1, keepdim: bool = False
+    ) -> Value:
+        if any(is_zero(n) for n in x.size):
+            return NotImplemented
+        first, second = ctx.metas
+        average, squares, size = mean_and_squares(ctx, x, dims, x.dtype)
+        spread = variance_of(ctx, squares, size, 1 if correction is None else correction, first, root=root)
+        return spread, reshaped(ctx, average, second)
+
+    return rule
+
+
+# --- softmax ------------------------------------------------------------------------------------------------------
+
+
+def softmax_statistics(ctx: Lowering, x: View, dim: int, dtype: DType) -> tuple[View, View]:
+    """Over one dimension: the maximum, and the sum of exp(x - maximum)."""
+    at = wrap_dim(dim, len(x.size))
+    reduced = wrap_dims((dim,), len(x.size))
+    kept = tuple(integer(1) if d == at else n for d, n in enumerate(x.size))
+    compute = compute_dtype(dtype)
+    top = ctx.reduction(
+        ctx.buffer(compute, kept), x.size, reduced, lambda loop, coords: loop.load(x, coords, compute), "max"
+    )
+
+    def shifted(loop: Loop, coords: Sequence[Expr]) -> Term:
+        return (loop.load(x, coords, compute) - loop.load(top, coords)).op("exp")
+
+    return top, ctx.reduction(ctx.buffer(compute, kept), x.size, reduced, shifted, "sum")
+
+
+def softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
+    if any(is_zero(n) for n in x.size):
+        return NotImplemented
+    top, total = softmax_statistics(ctx, x, dim, ctx.meta.dtype)
+    return ctx.pointwise(lambda x, top, total: (x - top).op("exp") / total, x, top, total)
+
+
+def log_softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
+    if any(is_zero(n) for n in x.size):
+        return NotImplemented
+    top, total = softmax_statistics(ctx, x, dim, ctx.meta.dtype)
+    return ctx.pointwise(lambda x, top, total: x - top - total.op("log"), x, top, total)
+
+
+def row_sum(ctx: Lowering, dim: int, like: View, dtype: DType, value: Callable[[Loop, Sequence[Expr]], Term]) -> View:
+    """A sum over one dimension that stays as one of size 1, in the compute dtype."""
+    at = wrap_dim(dim, len(like.size))
+    kept = tuple(integer(1) if d == at else n for d, n in enumerate(like.size))
+    reduced = wrap_dims((dim,), len(like.size))
+    return ctx.reduction(ctx.buffer(compute_dtype(dtype), kept), like.size, reduced, value, "sum")
+
+
+def softmax_backward(ctx: Lowering, grad: View, y: View, dim: int, dtype: DType) -> Value:
+    if any(is_zero(n) for n in y.size):
+        return NotImplemented
+    compute = compute_dtype(y.dtype)
+    dot = row_sum(ctx, dim, y, y.dtype, lambda loop, at: loop.load(grad, at, compute) * loop.load(y, at, compute))
+    return ctx.pointwise(lambda g, y, dot: (g - dot) * y, grad, y, dot, compute=y.dtype)
+
+
+def log_softmax_backward(ctx: Lowering, grad: View, y: View, dim: int, dtype: DType) -> Value:
+    if any(is_zero(n) for n in y.size):
+        return NotImplemented
+    compute = compute_dtype(y.dtype)
+    total = row_sum(ctx, dim, y, y.dtype, lambda loop, at: loop.load(grad, at, compute))
+    return ctx.pointwise(lambda g, y, total: g - y.op("exp") * total, grad, y, total, compute=y.dtype)
+
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        "aten.sum.default": total_of_all,
+        "aten.sum.dim_IntList": total,
+        "aten.mean.default": mean_of_all,
+        "aten.mean.dim": mean,
+        "aten.prod.default": product_of_all,
+        "aten.prod.dim_int": product,
+        "aten.amax.default": extreme("max"),
+        "aten.amin.default": extreme("min"),
+        "aten.max.default": extreme("max"),
+        "aten.min.default": extreme("min"),
+        "aten.max.dim": extreme_and_place("argmax"),
+        "aten.min.dim": extreme_and_place("argmin"),
+        "aten.argmax.default": arg_extreme("argmax"),
+        "aten.argmin.default": arg_extreme("argmin"),
+        **{f"aten.any.{kind}": truth_of("any") for kind in ("default", "dim", "dims")},
+        **{f"aten.all.{kind}": truth_of("all") for kind in ("default", "dim", "dims")},
+        "aten.var.correction": spread(root=False),
+        "aten.std.correction": spread(root=True),
+        "aten.var_mean.correction": spread_and_mean(root=False),
+        "aten.std_mean.correction": spread_and_mean(root=True),
+        "aten._softmax.default": softmax,
+        "aten._log_softmax.default": log_softmax,
+        "aten._softmax_backward_data.default": softmax_backward,
+        "aten._log_softmax_backward_data.default": log_softmax_backward,
+    }
+)

@@ -1,0 +1,21 @@
+"""The operators that become kernels or views: one literal table, assembled from the families.
+
+Takes nothing, gives RULES: operator -> rule(ctx, *args, **kwargs). What is not here becomes an extern call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from minductor.frontend.rules import norm, pointwise, reduce, views
+from minductor.frontend.values import Value
+
+RULES: Mapping[str, Callable[..., Value]] = MappingProxyType(
+    {
+        **views.RULES,
+        **pointwise.RULES,
+        **reduce.RULES,
+        **norm.RULES,
+    }
+)

@@ -1,0 +1,149 @@
+"""What ATen says about an operator: what it writes and aliases, its `out=` form, and why we call it instead of a kernel.
+
+Takes an operator's name ("aten.mm.default"). Gives `Facts` read from its schema; nothing for what is no operator.
+
+>>> facts("aten.mm.default").out_op
+'aten.mm.out'
+>>> facts("aten.copy_.default").written
+(0,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from minductor.frontend.compat import is_seeded
+
+# Operators whose `out=` form computes in place of the result; most others compute elsewhere and copy.
+OUT_FORMS: Mapping[str, str] = MappingProxyType(
+    {
+        "aten.mm.default": "aten.mm.out",
+        "aten.bmm.default": "aten.bmm.out",
+        "aten.addmm.default": "aten.addmm.out",
+        "aten.baddbmm.default": "aten.baddbmm.out",
+        "aten.avg_pool2d.default": "aten.avg_pool2d.out",
+        "aten.cumsum.default": "aten.cumsum.out",
+        "aten.cumprod.default": "aten.cumprod.out",
+    }
+)
+
+# Operators that are meant to stay calls, with the reason; any other call is for want of a rule.
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "mm": "matrix products are the library's",
+        "bmm": "matrix products are the library's",
+        "addmm": "matrix products are the library's",
+        "baddbmm": "matrix products are the library's",
+        "mv": "matrix products are the library's",
+        "addmv": "matrix products are the library's",
+        "dot": "matrix products are the library's",
+        "convolution": "convolutions are the library's",
+        "convolution_backward": "convolutions are the library's",
+        "_scaled_dot_product_flash_attention_for_cpu": "attention is the library's",
+        "_scaled_dot_product_flash_attention_for_cpu_backward": "attention is the library's",
+        "max_pool2d_with_indices": "pooling is the library's",
+        "max_pool2d_with_indices_backward": "it scatters to the places that the forward chose",
+        "avg_pool2d": "pooling is the library's",
+        "avg_pool2d_backward": "windows overlap in its result",
+        "_adaptive_avg_pool2d": "pooling is the library's",
+        "_adaptive_avg_pool2d_backward": "windows overlap in its result",
+        "embedding_dense_backward": "several rows may go to one place",
+        "index_put": "several values may go to one place",
+        "scatter": "several values may go to one place",
+        "scatter_add": "several values may go to one place",
+        "scatter_reduce": "several values may go to one place",
+        "index_add": "several values may go to one place",
+        "sort": "sorting is the library's",
+        "topk": "sorting is the library's",
+        "nonzero": "the size of its result is data",
+        "_local_scalar_dense": "a size that data decides",
+        "cumsum": "scans are the library's",
+        "cumprod": "scans are the library's",
+        "empty_strided": "nothing to compute",
+        "native_dropout": "random numbers are eager's, bit for bit",
+        "bernoulli": "random numbers are eager's, bit for bit",
+        "bernoulli_": "random numbers are eager's, bit for bit",
+        "rand": "random numbers are eager's, bit for bit",
+        "rand_like": "random numbers are eager's, bit for bit",
+        "randn": "random numbers are eager's, bit for bit",
+        "randn_like": "random numbers are eager's, bit for bit",
+        "randint": "random numbers are eager's, bit for bit",
+        "randint_like": "random numbers are eager's, bit for bit",
+        "randperm": "random numbers are eager's, bit for bit",
+        "normal": "random numbers are eager's, bit for bit",
+        "multinomial": "random numbers are eager's, bit for bit",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """`written`: the places (number, or name if keyword-only) of arguments it changes; `returned`: for each result the
+    place of the argument that it is, None if it is new; `copy_op`: the variant that copies, if it returns a view."""
+
+    written: tuple[int | str, ...]
+    returned: tuple[int | str | None, ...]
+    out_op: str
+    copy_op: str
+    is_random: bool
+    gives_nothing: bool
+
+
+def overload(op: str) -> Any:
+    """The torch operator of that name, or None."""
+    parts = op.split(".")
+    if len(parts) != 3:
+        return None
+    space = getattr(torch.ops, parts[0], None)
+    packet = getattr(space, parts[1], None)
+    return getattr(packet, parts[2], None)
+
+
+@cache
+def facts(op: str) -> Facts | None:
+    """Read once per operator; None if torch has no such operator."""
+    found = overload(op)
+    if found is None:
+        return None
+    schema = found._schema
+    places: dict[str, int | str] = {}  # alias set -> the argument that it names
+    written: list[int | str] = []
+    aliased = False
+    for number, argument in enumerate(schema.arguments):
+        if argument.alias_info is None:
+            continue
+        place = argument.name if argument.kwarg_only else number
+        places.update(dict.fromkeys(argument.alias_info.before_set, place))
+        if argument.alias_info.is_write:
+            written.append(place)
+    returned: list[int | str | None] = []
+    for result in schema.returns:
+        names = () if result.alias_info is None else result.alias_info.before_set
+        returned.append(next((places[n] for n in names if n in places), None))
+        aliased = aliased or result.alias_info is not None
+    copy_op = _copy_variant(op) if aliased and not written else ""
+    return Facts(
+        tuple(written), tuple(returned), OUT_FORMS.get(op, ""), copy_op, is_seeded(found), len(schema.returns) == 0
+    )
+
+
+def _copy_variant(op: str) -> str:
+    space, name, variant = op.split(".")
+    copying = f"{space}.{name}_copy.{variant}"
+    return copying if overload(copying) is not None else ""
+
+
+def reason(op: str) -> str:
+    """Why an operator is called rather than generated."""
+    return REASONS.get(op.split(".")[1], "no rule for this operator")
+
+
+def is_expected(op: str) -> bool:
+    """Whether a call is by design."""
+    return op.split(".")[1] in REASONS

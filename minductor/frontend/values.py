@@ -1,0 +1,231 @@
+"""What rules compute with: views, numbers, coordinates, torch's type promotion, and arithmetic on values of a body.
+
+Takes and gives plain data. Refuses operands that are neither tensors nor numbers.
+
+>>> from minductor.core.dtypes import BF16, I64
+>>> promoted([view_like(BF16, 2), view_like(I64, 2), 1.5]).name
+'bf16'
+>>> promoted([view_like(I64, 2), True, 1.5]).name
+'f32'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias, cast
+
+from minductor.core.dtypes import BOOL, C64, F32, I64, DType, promote
+from minductor.core.expr import Expr, as_expr, as_int, integer
+from minductor.frontend.capture import Size
+from minductor.ir.build import Builder
+from minductor.ir.nodes import Ref, View
+
+Operand: TypeAlias = "View | Expr | bool | int | float | complex"
+# what the environment holds for a node
+Value: TypeAlias = "Operand | str | None | tuple[Value, ...]"
+
+_RANK = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
+
+
+def sizes(given: Iterable[Size]) -> tuple[Expr, ...]:
+    return tuple([as_expr(n) for n in given])
+
+
+def is_one(size: Expr) -> bool:
+    return as_int(size) == 1
+
+
+def is_zero(size: Expr) -> bool:
+    return as_int(size) == 0
+
+
+def count(size: Iterable[Expr]) -> Expr:
+    """The number of elements."""
+    total = integer(1)
+    for n in size:
+        total = total * n
+    return total
+
+
+def row_major(size: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The strides of a contiguous tensor, as torch gives them: a dimension of size 0 counts as 1."""
+    strides: list[Expr] = []
+    step = integer(1)
+    for n in reversed(size):
+        strides.append(step)
+        step = step if is_zero(n) else step * n
+    return tuple(reversed(strides))
+
+
+def is_row_major(size: Sequence[Expr], stride: Sequence[Expr]) -> bool:
+    expected = row_major(size)
+    return all(is_one(n) or s == e for n, s, e in zip(size, stride, expected, strict=True))
+
+
+def element(view: View, coords: Sequence[Expr]) -> Expr:
+    """The flat index of an element of a view, counted from the start of its storage."""
+    index = view.offset
+    for stride, coord in zip(view.stride, coords, strict=True):
+        index = index + stride * coord
+    return index
+
+
+def broadcast(view: View, coords: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The coordinates at which an operand is read for an element of the result: aligned right, 0 where its size is 1."""
+    zero = integer(0)
+    tail = coords[len(coords) - len(view.size) :]
+    return tuple([zero if is_one(n) else c for n, c in zip(view.size, tail, strict=True)])
+
+
+def wrap_dim(dim: int, rank: int) -> int:
+    """A dimension counted from the end, counted from the start; a number has one dimension here, as in torch."""
+    return dim % max(rank, 1)
+
+
+def wrap_dims(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
+    """Dimensions to reduce, in order; none given means all."""
+    if dims is None or (not isinstance(dims, int) and len(dims) == 0):
+        return tuple(range(rank))
+    given = (dims,) if isinstance(dims, int) else dims
+    return tuple(sorted({wrap_dim(d, rank) for d in given})) if rank else ()
+
+
+# --- type promotion -----------------------------------------------------------------------------------------------
+
+
+def number_dtype(value: Operand) -> DType:
+    """The dtype that a Python number stands for when nothing else decides."""
+    match value:
+        case bool():
+            return BOOL
+        case int() | Expr():
+            return I64
+        case float():
+            return F32
+        case complex():
+            return C64
+        case View():
+            return value.dtype
+
+
+def promoted(operands: Iterable[Operand]) -> DType:
+    """torch.result_type: tensors with dimensions lead, then 0-dim tensors, then Python numbers.
+
+    A lower group counts only if its category (bool, integer, floating, complex) is higher.
+    """
+    groups: list[DType | None] = [None, None, None]
+    for operand in operands:
+        place = 2 if not isinstance(operand, View) else 0 if operand.size else 1
+        so_far, dtype = groups[place], number_dtype(operand)
+        groups[place] = dtype if so_far is None else promote(so_far, dtype)
+    result: DType | None = None
+    for lower in reversed(groups):
+        result = lower if result is None else result if lower is None else _joined(lower, result)
+    if result is None:
+        raise ValueError("nothing to promote")
+    return result
+
+
+def _joined(higher: DType, lower: DType) -> DType:
+    """What two groups give together, the first one of higher priority."""
+    rank = _RANK[higher.kind]
+    if rank >= _RANK[lower.kind]:
+        return higher
+    if lower.kind == "complex" and higher.kind == "float":
+        return promote(higher, C64)
+    return lower if rank < 2 else promote(higher, lower)
+
+
+def view_like(dtype: DType, rank: int) -> View:
+    """A view of that dtype and rank, of sizes that do not matter; for tests and examples."""
+    ones = (integer(1),) * rank
+    return View(Ref("x", 0), dtype, ones, ones, integer(0))
+
+
+# --- arithmetic on values of a body -------------------------------------------------------------------------------
+
+
+class Term:
+    """A value in a body under construction, so that formulas read as formulas; a Python number takes its dtype."""
+
+    __slots__ = ("at", "b")
+
+    def __init__(self, b: Builder, at: int) -> None:
+        self.b = b
+        self.at = at
+
+    @property
+    def dtype(self) -> DType:
+        return self.b.dtype(self.at)
+
+    def number(self, value: bool | int | float) -> Term:
+        return Term(self.b, self.b.constant(value, self.dtype))
+
+    def size(self, value: Expr) -> Term:
+        """A size as a value of this one's dtype."""
+        known = as_int(value)
+        return self.number(known) if known is not None else Term(self.b, self.b.index(value, self.dtype))
+
+    def _of(self, other: Term | float) -> Term:
+        return other if isinstance(other, Term) else self.number(other)
+
+    def op(self, name: str, *others: Term | float) -> Term:
+        given = [self.at, *(self._of(o).at for o in others)]
+        return Term(self.b, self.b.op(name, *given))
+
+    def __add__(self, other: Term | float) -> Term:
+        return self.op("add", other)
+
+    def __sub__(self, other: Term | float) -> Term:
+        return self.op("sub", other)
+
+    def __mul__(self, other: Term | float) -> Term:
+        return self.op("mul", other)
+
+    def __truediv__(self, other: Term | float) -> Term:
+        return self.op("div", other)
+
+    def __radd__(self, other: float) -> Term:
+        return self.number(other).op("add", self)
+
+    def __rsub__(self, other: float) -> Term:
+        return self.number(other).op("sub", self)
+
+    def __rmul__(self, other: float) -> Term:
+        return self.number(other).op("mul", self)
+
+    def __rtruediv__(self, other: float) -> Term:
+        return self.number(other).op("div", self)
+
+    def __neg__(self) -> Term:
+        return self.op("neg")
+
+    def __lt__(self, other: Term | float) -> Term:
+        return self.op("lt", other)
+
+    def __le__(self, other: Term | float) -> Term:
+        return self.op("le", other)
+
+    def __gt__(self, other: Term | float) -> Term:
+        return self.op("gt", other)
+
+    def __ge__(self, other: Term | float) -> Term:
+        return self.op("ge", other)
+
+    def equals(self, other: Term | float) -> Term:
+        return self.op("eq", other)
+
+    def both(self, other: Term) -> Term:
+        return self.op("logical_and", other)
+
+    def either(self, other: Term) -> Term:
+        return self.op("logical_or", other)
+
+    def cast(self, dtype: DType) -> Term:
+        return Term(self.b, self.b.cast(self.at, dtype))
+
+    def where(self, yes: Term | float, no: Term | float) -> Term:
+        """`yes` where this holds, else `no`; at least one of them is a Term."""
+        like = yes if isinstance(yes, Term) else cast(Term, no)
+        left, right = like._of(yes), like._of(no)
+        return Term(self.b, self.b.op("where", self.at, left.at, right.at))
