@@ -246,7 +246,7 @@ def _column(record: Record, run: str, body: str) -> str:
     )
     return (
         f'<article data-graph="{html.escape(run)}"><h2>{html.escape(record.stage)}</h2>'
-        f"<p>{html.escape(record.summary())}</p>"
+        f"<p>{record.summary()}</p>"
         + (f"<details><summary>{len(record.notes)} notes</summary><ul>{notes}</ul></details>" if notes else "")
         + f"{sources}<pre>{body}</pre></article>\n"
     )

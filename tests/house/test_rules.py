@@ -99,7 +99,10 @@ KEPT = {
     ],
     "quiet_import": [("minductor/bench/x.py", '"""Doc."""\nif __name__ == "__main__":\n    main()')],
     "docstring": [("minductor/core/x.py", DOC + "import math"), ("minductor/core/x.py", '"""Arithmetic."""')],
-    "no_flags": [("minductor/core/x.py", "def f(x, *, flag: bool = True): ...")],
+    "no_flags": [
+        ("minductor/core/x.py", "def f(x, *, flag: bool = True): ..."),
+        ("minductor/frontend/rules/x.py", "def sum(x, dim, keepdim: bool): ..."),
+    ],
 }
 
 
