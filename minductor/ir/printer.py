@@ -136,17 +136,23 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
 
 
 def _schedule(schedule: Schedule) -> Iterator[str]:
-    yield from (f"  {line}" for line in str(schedule).splitlines())
+    yield "  schedule {"
+    yield from (f"    {line}" for line in str(schedule).splitlines())
+    yield "  }"
 
 
 def _extern(node: Extern) -> str:
     given = [print_argument(a) for a in node.args]
     given += [f"{name}={print_argument(value)}" for name, value in node.kwargs]
-    results = ", ".join("none" if r is None else r.name if isinstance(r, Symbol) else print_argument(r) for r in node.results)
+    results = ", ".join(_result(r) for r in node.results)
     writes = f" writes {', '.join(map(str, node.writes))}" if node.writes else ""
     effect = " effect" if node.effect else ""
     head = f"extern {node.name} {node.form} {node.op}({', '.join(given)}) -> ({results})"
     return f"{head}{writes}{effect}{_origins(node.origins)} because {quote(node.reason)}"
+
+
+def _result(result: View | Symbol | None) -> str:
+    return f"{result.name} {_range(result)}" if isinstance(result, Symbol) else print_argument(result)
 
 
 def _arguments(values: Iterable[Argument]) -> str:

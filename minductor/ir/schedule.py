@@ -15,7 +15,7 @@ axis goes through the block. `carry` names the reduces and scans that begin befo
 accumulators live around it (one for each block if the loop is parallel, joined in order afterwards). `lanes` says how
 many accumulators a reduce along a vector loop has. `rows` are values kept in an array from one loop to later ones.
 
->>> text = "parallel i0 {\\n  vector i1 lanes 64 carry %1 {\\n    %0 %1\\n  }\\n  vector i1 {\\n    %2 %3\\n  }\\n}\\nrows %0"
+>>> text = "parallel i0 {\\n  vector i1 lanes 64 carry %1 {\\n    %0 %1\\n  }\\n  %2\\n}\\nrows %0"
 >>> str(parse_schedule(text)) == text
 True
 """

@@ -63,6 +63,7 @@ class _Definition:
 
     id: str
     digest: str
+    ops: tuple[str, ...]  # of the first launch: they name the kernel
     parameters: tuple[tuple[str, str], ...]
     origins: list[Origin]
 
@@ -139,7 +140,8 @@ class _Planner:
             parameters = tuple(
                 (f"p{n}", self.buffers[name].dtype.name) for n, name in enumerate(signature(kernel).storages)
             )
-            found = self.texts[text] = _Definition(f"k{len(self.texts)}", digest(text), parameters, [])
+            ops = tuple(_short(o.op) for o in kernel.origins)
+            found = self.texts[text] = _Definition(f"k{len(self.texts)}", digest(text), ops, parameters, [])
             self.kernels[found.id] = plain
         found.origins.extend(kernel.origins)
         return found
@@ -265,7 +267,7 @@ class _Planner:
         """The kernel definitions, then the lines."""
         defs: list[Line] = []
         for number, found in enumerate(self.texts.values()):
-            name = kernel_name([_short(o.op) for o in found.origins], number)
+            name = kernel_name(found.ops, number)
             defs.append(lines.KernelDef(found.id, name, found.parameters, found.digest, tuple(found.origins)))
         return (*defs, *self.body)
 

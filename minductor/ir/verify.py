@@ -1,0 +1,367 @@
+"""The rules of the IR, one named check each; the driver runs them between stages when options say `verify`.
+
+Takes a Program and the stage that made it, or a Plan; gives nothing; refuses what breaks a rule with VerifyError, which
+names the rule, the stage and the place. What a rule says is the law that later stages may rely on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
+
+from minductor.core.dtypes import DType, compute_dtype
+from minductor.core.errors import VerifyError
+from minductor.core.expr import Expr, free_symbols
+from minductor.ir.nodes import (
+    Argument,
+    Atomic,
+    Body,
+    Check,
+    Constant,
+    Extern,
+    Index,
+    Kernel,
+    Load,
+    Masked,
+    Op,
+    Parameter,
+    Program,
+    Project,
+    Reduce,
+
+    Round,
+    Scan,
+    Store,
+    Token,
+    body_writes,
+    reads,
+    symbols_in,
+    views_of,
+    writes,
+)
+from minductor.ir.ops import POINTWISE, result_dtype
+from minductor.ir.plan import Allocate, Free, KernelDef, Launch, Plan, Return, Reuse, SymbolDef, View
+from minductor.ir.plan import Extern as ExternLine
+from minductor.ir.schedule import positions
+from minductor.ir.signature import signature
+
+MAX_OPS, MAX_BUFFERS = 256, 64
+
+# a rule yields a sentence for each place that breaks it
+Rule: TypeAlias = Callable[[Program], Iterator[str]]
+
+
+def verify(program: Program, stage: str) -> None:
+    """Checks every rule that holds from `stage` on."""
+    for name, (since, rule) in RULES.items():
+        if STAGES.index(stage) >= STAGES.index(since):
+            for fault in rule(program):
+                raise VerifyError(stage, name, fault)
+
+
+# --- programs -----------------------------------------------------------------------------------------------------
+
+
+def _buffers_declared(program: Program) -> Iterator[str]:
+    known = {b.name for b in program.buffers}
+    if len(known) != len(program.buffers):
+        yield "two buffers have one name"
+    for given in program.inputs:
+        if given.symbol is None and given.name not in known:
+            yield f"input {given.name} has no buffer"
+    for node in program.nodes:
+        for ref in (*reads(node), *writes(node)):
+            if ref.storage not in known:
+                yield f"{ref} has no buffer"
+
+
+def _defined_before_use(program: Program) -> Iterator[str]:
+    newest = {b.name: 0 for b in program.buffers if b.kind != "local"}
+    for number, node in enumerate(program.nodes):
+        made = writes(node)
+        own = {ref.storage for ref in made}
+        for ref in reads(node):
+            now = newest.get(ref.storage, -1)
+            inside = ref in made or (ref.storage in own and ref.version <= now)
+            if ref.version != now and not inside:
+                yield f"node {number} reads {ref} while {ref.storage}@{now} stands there"
+        for ref in made:
+            if ref.version != newest.get(ref.storage, -1) + 1:
+                yield f"node {number} makes {ref} after {ref.storage}@{newest.get(ref.storage, -1)}"
+            newest[ref.storage] = ref.version
+    for view in views_of(program.outputs):
+        if newest.get(view.ref.storage, -1) != view.ref.version:
+            yield f"{view.ref} is returned and is not the last version"
+
+
+def _names_unique(program: Program) -> Iterator[str]:
+    names = [node.name for node in program.nodes if isinstance(node, Kernel | Extern)]
+    if len(set(names)) != len(names):
+        yield "two nodes have one name"
+
+
+def _symbols_declared(program: Program) -> Iterator[str]:
+    known = set(program.symbols)
+    for node in program.nodes:
+        if isinstance(node, Extern):
+            known.update(r for r in node.results if r is not None and not hasattr(r, "ref"))  # pyright: ignore[reportArgumentType]  a symbol
+        for used in symbols_in(node):
+            if used.kind == "size" and used not in known:
+                yield f"symbol {used} is used and not declared"
+        if not isinstance(node, Kernel | Extern):
+            known.add(node.symbol)
+
+
+# --- bodies -------------------------------------------------------------------------------------------------------
+
+
+def _ops_well_formed(program: Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        order = [axis.name for axis in kernel.axes]
+        yield from (f"{kernel.name}: {fault}" for fault in _body(kernel.body, order, {}, is_region=False))
+        if not any(op.is_effect for op in kernel.body.ops):
+            yield f"{kernel.name} has no effect"
+
+
+def _body(body: Body, order: list[str], checks: dict[str, frozenset[str]], *, is_region: bool) -> Iterator[str]:
+    checks = dict(checks)
+    for position, op in enumerate(body.ops):
+        if any(a >= position or a < 0 for a in op.args):
+            yield f"%{position} uses an op that does not stand before it"
+            return
+        if op.is_effect and is_region:
+            yield f"%{position} is an effect inside a region"
+        if isinstance(op.attrs, Masked):
+            yield from _body(op.attrs.body, order, checks, is_region=True)
+        if fault := _dtype_fault(op, body):
+            yield f"%{position} = {op.name}: {fault}"
+        axes, unknown = _axes(op, body, checks)
+        if unknown:
+            yield f"%{position} uses symbol {unknown} that no check before it makes"
+        expected = tuple(a for a in order if a in axes)
+        if not isinstance(op.attrs, Parameter) and op.axes != expected:
+            yield f"%{position} = {op.name} says axes {op.axes}, and has {expected}"
+        if isinstance(op.attrs, Check):
+            checks[op.attrs.symbol.name] = frozenset(op.axes)
+        if not axes <= set(order):
+            yield f"%{position} varies over {sorted(axes - set(order))}, which are no axes of the kernel"
+
+
+def _axes(op: Op, body: Body, checks: Mapping[str, frozenset[str]]) -> tuple[set[str], str]:
+    """The axes that an op has by its parts, and the name of an undefined value symbol in it."""
+    axes = {a for p in op.args for a in body.ops[p].axes}
+    unknown = ""
+    for expr in _indices(op):
+        for symbol in free_symbols(expr):
+            if symbol.kind == "axis":
+                axes.add(symbol.name)
+            elif symbol.kind == "value":
+                axes |= checks.get(symbol.name, frozenset())
+                unknown = "" if symbol.name in checks else symbol.name
+    match op.attrs:
+        case Masked(inner, _):
+            axes.update(a for o in inner.ops for a in o.axes)
+        case Reduce(over, _):
+            axes -= set(over)
+        case Scan(axis, _, _):
+            axes.add(axis)
+        case _:
+            pass
+    return axes, unknown
+
+
+def _indices(op: Op) -> tuple[Expr, ...]:
+    match op.attrs:
+        case Load(_, index) | Store(_, index) | Atomic(_, index, _):
+            return (index,)
+        case Index(expr):
+            return (expr,)
+        case _:
+            return ()
+
+
+def _dtype_fault(op: Op, body: Body) -> str:
+    dtypes = [body.ops[a].dtype for a in op.args]
+    match op.attrs:
+        case None if op.name not in ("cast", "bitcast"):
+            if op.name not in POINTWISE:
+                return "unknown operator"
+            given = tuple(d for d in dtypes if d is not None)
+            if len(given) != POINTWISE[op.name].arity:
+                return f"takes {POINTWISE[op.name].arity} values"
+            if op.dtype != result_dtype(op.name, given):
+                return f"is {op.dtype}, and gives {result_dtype(op.name, given)}"
+            same = given[1:] if op.name == "where" else given
+            if len(set(same)) > 1:
+                return f"takes values of one dtype, not {given}"
+        case Masked(inner, _) if inner.ops[inner.results[0]].dtype != op.dtype:
+            return f"is {op.dtype}, and its region yields another dtype"
+        case Reduce(_, how) | Scan(_, how, _) if len(how.identity) != len(op.args):
+            return f"{how.name} carries {len(how.identity)} values"
+        case Project(number):
+            of = body.ops[op.args[0]]
+            if not isinstance(of.attrs, Reduce | Scan) or number >= len(of.args):
+                return "has nothing to project from"
+        case Round() | Constant() | Load() | Index() | Check():
+            return "" if op.dtype is not None else "is a value without a dtype"
+        case _:
+            pass
+    return ""
+
+
+def _stores_convert(program: Program) -> Iterator[str]:
+    table = program.buffer_table()
+    for kernel in _kernels(program):
+        for position, op in enumerate(kernel.body.ops):
+            match op.attrs:
+                case Load(ref, _):
+                    fault = _conversion(table[ref.storage].dtype, op.dtype)
+                case Store(ref, _) | Atomic(ref, _, _):
+                    fault = _conversion(table[ref.storage].dtype, kernel.body.ops[op.args[0]].dtype)
+                case _:
+                    fault = ""
+            if fault:
+                yield f"{kernel.name}: %{position} {fault}"
+
+
+def _conversion(stored: DType, value: DType | None) -> str:
+    if value in (stored, compute_dtype(stored)):
+        return ""
+    return f"has {value} for a buffer of {stored}"
+
+
+def _limits(program: Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        refs = {ref.storage for ref in (*reads(kernel), *(w.ref for w in body_writes(kernel.body)))}
+        if len(kernel.body.ops) > MAX_OPS and len(kernel.origins) > 1:
+            yield f"{kernel.name} has {len(kernel.body.ops)} ops, more than {MAX_OPS}"
+        if len(refs) > MAX_BUFFERS and len(kernel.origins) > 1:
+            yield f"{kernel.name} has {len(refs)} buffers, more than {MAX_BUFFERS}"
+
+
+def _scheduled(program: Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        if kernel.schedule is None:
+            yield f"{kernel.name} has no schedule"
+            continue
+        times = list(positions(kernel.schedule.steps))
+        for position, op in enumerate(kernel.body.ops):
+            if op.is_effect and times.count(position) != 1:
+                yield f"{kernel.name}: the effect %{position} runs {times.count(position)} times"
+
+
+def _accessed(program: Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        touching = [n for n, op in enumerate(kernel.body.ops) if isinstance(op.attrs, Load | Store | Atomic)]
+        if [a.position for a in kernel.access] != touching:
+            yield f"{kernel.name} has accesses of {[a.position for a in kernel.access]}, not {touching}"
+
+
+def _kernels(program: Program) -> Iterator[Kernel]:
+    return (node for node in program.nodes if isinstance(node, Kernel))
+
+
+STAGES = ("lower", "inline", "fuse", "order", "tile", "access")
+
+# rule -> the first stage after which it holds, and the check
+RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
+    {
+        "every storage is declared": ("lower", _buffers_declared),
+        "a version is made once, before its readers, and read before the next": ("lower", _defined_before_use),
+        "nodes have names of their own": ("lower", _names_unique),
+        "sizes are declared": ("lower", _symbols_declared),
+        "ops know their arguments, dtypes and axes": ("lower", _ops_well_formed),
+        "loads widen and stores round": ("lower", _stores_convert),
+        "a kernel stays small enough to compile": ("fuse", _limits),
+        "each effect stands once in the schedule": ("tile", _scheduled),
+        "each load and store has an access": ("access", _accessed),
+    }
+)
+
+
+# --- plans --------------------------------------------------------------------------------------------------------
+
+
+def verify_plan(plan: Plan) -> None:
+    """Every name is made before it is used, not used after it is freed, and launches fit their kernels."""
+    for fault in _plan_faults(plan):
+        raise VerifyError("memory", "names live from their making to their end", fault)
+
+
+def _plan_faults(plan: Plan) -> Iterator[str]:
+    live = {given.name for given in plan.inputs}
+    constants = {name for name in _names_in(plan) if name not in live}
+    constants -= {name for line in plan.lines for name in _made(line)}
+    live |= constants
+    kernels = dict(plan.kernels)
+    defined = {line.id for line in plan.lines if isinstance(line, KernelDef)}
+    for number, line in enumerate(plan.lines):
+        for name in _used(line):
+            if name not in live:
+                yield f"line {number} uses {name}, which is not alive"
+        match line:
+            case Free(names):
+                live -= set(names)
+            case Reuse(old=old):
+                live.discard(old)
+            case Launch(kernel, tensors, sizes, _, _):
+                if kernel not in defined:
+                    yield f"line {number} launches {kernel}, which is not defined"
+                needs = signature(kernels[kernel])
+                if (len(tensors), len(sizes)) != (len(needs.storages), len(needs.sizes)):
+                    yield f"line {number} launches {kernel} with {len(tensors)} tensors and {len(sizes)} sizes"
+            case _:
+                pass
+        for name in _made(line):
+            if name in live:
+                yield f"line {number} makes {name}, which is alive"
+            live.add(name)
+
+
+def _made(line: object) -> tuple[str, ...]:
+    match line:
+        case Allocate(name=name) | Reuse(name=name) | View(name=name):
+            return (name,)
+        case ExternLine(results=results, is_out=False):
+            return tuple(name for name in results if name is not None)
+        case SymbolDef(symbol, source) if str(source) != symbol.name:
+            return (symbol.name,)
+        case _:
+            return ()
+
+
+def _used(line: object) -> tuple[str, ...]:
+    match line:
+        case Launch(tensors=tensors):
+            return tensors
+        case ExternLine(args=args, kwargs=kwargs):
+            return (*_tensors(args), *(name for _, value in kwargs for name in _tensors(value)))
+        case View(of=of):
+            return (of,)
+        case Reuse(old=old):
+            return (old,)
+        case Free(names):
+            return names
+        case Return(values):
+            return tuple(_tensors(values))
+        case _:
+            return ()
+
+
+def _tensors(value: Argument) -> Iterator[str]:
+    match value:
+        case Token("tensor", name):
+            yield name
+        case tuple():
+            for item in value:
+                yield from _tensors(item)
+        case _:
+            return
+
+
+def _names_in(plan: Plan) -> set[str]:
+    return {name for line in plan.lines for name in _used(line)}
+
+
+
