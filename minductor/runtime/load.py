@@ -4,10 +4,10 @@ Takes the path of a shared object. Gives its kernels as built-in functions of te
 the kernel's status. Refuses a file that this process cannot load (LoadFailed).
 
 A kernel is `EXPORT int64_t name(...)` of pointers, integers and doubles, in a unit that starts with ENTRY_PRELUDE and
-ends with an `entry` for each kernel. The entry reads the arguments out of Python's own; a call costs about 60 ns, while ctypes and
-the `data_ptr()` of three tensors cost ten times that (benchmarks/launch.md). It takes no header and no extension
-module: the functions of Python that it calls belong to the stable ABI, and torch publishes the address of a function
-that finds a tensor's data.
+ends with an `entry` for each kernel. The entry reads the arguments out of Python's own, which makes a call cost about
+60 ns; with ctypes and the `data_ptr()` of three tensors it is ten times that (benchmarks/launch.md). An entry takes no
+header and no extension module: the functions of Python that it calls belong to the stable ABI, and torch publishes
+the address of a function that finds a tensor's data.
 
 >>> print(entry("fused_add_0"), end="")
 MD_ENTRY(fused_add_0)

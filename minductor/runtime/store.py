@@ -191,7 +191,7 @@ class Store:
                 return None
             # An eviction by another process between the two looks would also end here, and does no harm.
             return self._discard(place, "a file is missing")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             return self._discard(place, str(error))
         if touch is not None:
             with suppress(OSError):  # a folder that is read-only for us may still be read
