@@ -100,6 +100,7 @@ class Compiler:
         self._store = store
         self._toolchain = toolchain
         self._stores: dict[str, Store] = {}
+        self._traces: dict[str, Trace] = {}
         self._lock = Lock()
 
     def __call__(
@@ -133,14 +134,14 @@ class Compiler:
         )
         return torch._dynamo.disable(compiled)
 
-    def compile_graph(self, gm: Any, inputs: Sequence[Any], *, role: Role, env: Env) -> Call:
+    def compile_graph(self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Env) -> Call:
         """One ATen graph to its boxed call: capture, key, store; on a miss, the pipeline under the key's lock."""
         from minductor.frontend.capture import capture
         from minductor.runtime.launch import LIBRARY, WRAPPER, launch
 
         start = self.clock()
         try:
-            graph = capture(gm, inputs, role)
+            graph = capture(gm, example_inputs, role)
         except UnsupportedInput as reason:
             return self._eager(gm, role, env, reason)
         store = self._store_of(env)
@@ -178,7 +179,9 @@ class Compiler:
         from minductor.runtime.store import digest
 
         made_by = self.toolchain.identity(sanitize=env.options.sanitize)
-        return digest(graph.text(), env.options.fingerprint(), env.target.name, made_by, torch.__version__, self._sources)
+        return digest(
+            graph.text(), env.options.fingerprint(), env.target.name, made_by, torch.__version__, self._sources
+        )
 
     @cached_property
     def _sources(self) -> str:
@@ -226,7 +229,9 @@ class Compiler:
         with tempfile.TemporaryDirectory(prefix="minductor-") as folder:
             start = self.clock()
             files = dict(build(source, self.toolchain, Path(folder), sanitize=env.options.sanitize))
-            self.trace(env).stage(graph.role, "compile", self.clock() - start, {"units": len(source.units)}, (), None, str)
+            self.trace(env).stage(
+                graph.role, "compile", self.clock() - start, {"units": len(source.units)}, (), None, str
+            )
         files["report.json"] = json.dumps(facts.to_json()).encode()
         files["guards.json"] = json.dumps(guards).encode()
         return store.put(key, files, variant=f"g{len(store.variants(key))}" if guards else "main")
@@ -268,7 +273,11 @@ class Compiler:
         return result
 
     def trace(self, env: Env) -> Trace:
-        return self._trace or Trace.parse(env.options.trace)
+        """One Trace for each text that asks for it, since a page or a folder goes on from graph to graph."""
+        if self._trace is not None:
+            return self._trace
+        with self._lock:
+            return self._traces.setdefault(env.options.trace, Trace.parse(env.options.trace))
 
     # --- what minductor does not take
 
@@ -276,7 +285,7 @@ class Compiler:
         if env.options.fallback == "error":
             raise FallbackRefused("this graph", reason.what) from reason
         warnings.warn(RanInEager(reason.what), stacklevel=2)
-        from torch._functorch.aot_autograd import make_boxed_func
+        from torch._functorch._aot_autograd.utils import make_boxed_func
 
         return make_boxed_func(gm.forward)
 

@@ -120,6 +120,8 @@ class _Emitter:
     def extern(self, line: Extern) -> Iterator[str]:
         given = [self.argument(a) for a in line.args]
         given += [self.keyword(name, value) for name, value in line.kwargs]
+        if line.is_out:
+            given += [f"out={name}" for name in line.results if name is not None]
         call = f"{self.operator(line.op)}({', '.join(given)})"
         yield from _comment(line.handle, line.origins)
         if line.is_out or not line.results or all(name is None for name in line.results):

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 
 from minductor.core.dtypes import BF16, F16, F32, I64, DType
 from minductor.core.expr import Expr, Symbol, free_symbols, substitute, symbol
@@ -57,7 +57,7 @@ class Builder:
     def __init__(self, axes: Sequence[Symbol] = ()) -> None:
         self.axes = tuple(axes)
         self._bits = {axis.name: 1 << n for n, axis in enumerate(self.axes)}
-        self._names = {0: ()}
+        self._names: dict[int, tuple[str, ...]] = {0: ()}
         self._ops: list[Op] = []
         self._masks: list[int] = []
         self._seen: dict[tuple[str, tuple[int, ...], Attrs, DType | None], int] = {}
@@ -196,8 +196,8 @@ class Builder:
         """Appends another body with its axis symbols replaced; gives the new position of each of its ops.
 
         A reduce follows its axes: one that is mapped to an expression becomes a reduce over the axes in it, so the
-        mapping must be a bijection of domains. `load` may answer a load by a position; `parameters` replace parameter ops;
-        `effects` says which stores to keep (default: all); a dropped one gets the position of its value.
+        mapping must be a bijection of domains. `load` may answer a load by a position; `parameters` replace
+        parameter ops; `effects` says which stores to keep (default: all); a dropped one gets the position of its value.
         """
         moved: dict[Symbol, Expr] = dict(mapping)
         where: list[int] = []
@@ -310,7 +310,7 @@ _PLACE = symbol("v", "value", 0, None)
 # --- the named ways to combine ------------------------------------------------------------------------------------
 
 
-@cache
+@lru_cache(maxsize=256)
 def combine(name: str, dtype: DType) -> Combine:
     """The Combine of that name for values of `dtype`; ValueError for an unknown one."""
     simple = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "xor": "bitwise_xor"}
@@ -384,6 +384,3 @@ def _online_softmax(b: Builder, dtype: DType) -> Body:
     left = b.op("mul", s0, b.op("exp", b.op("sub", m0, shift)))
     right = b.op("mul", s1, b.op("exp", b.op("sub", m1, shift)))
     return b.build([top, b.op("add", left, right)])
-
-
-

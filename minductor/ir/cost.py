@@ -1,6 +1,7 @@
 """What a node moves and computes, as data that adds up.
 
-Takes nodes and buffers; gives bytes by one rule: a kernel reads and writes each distinct element range of a buffer once.
+Takes nodes and buffers; gives bytes by one rule: a kernel reads and writes each distinct element of a
+buffer once.
 Refuses to guess: a size that is not a number counts by the caller's hint, or not at all.
 """
 

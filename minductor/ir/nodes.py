@@ -87,9 +87,7 @@ class Token:
 
 
 # what an extern call is given: a tree of these
-Argument: TypeAlias = (
-    View | Expr | DType | Token | bool | int | float | complex | str | None | tuple["Argument", ...]
-)
+Argument: TypeAlias = View | Expr | DType | Token | bool | int | float | complex | str | tuple["Argument", ...] | None
 Literal_: TypeAlias = bool | int | float | complex
 
 
@@ -224,8 +222,7 @@ class Assert:
 
 
 Attrs: TypeAlias = (
-    None
-    | Constant
+    Constant
     | Round
     | Index
     | Load
@@ -238,6 +235,7 @@ Attrs: TypeAlias = (
     | Scan
     | Project
     | Assert
+    | None
 )
 EFFECTS = (Store, Atomic, Assert)
 

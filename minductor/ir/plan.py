@@ -65,7 +65,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class KernelDef:
-    """A kernel's text, by id: equal digests share one. `signature`: a parameter name and dtype for each buffer, then sizes."""
+    """A kernel's text, by id: equal digests share one. `signature`: name and dtype of each tensor parameter."""
 
     id: str
     symbol: str
@@ -76,7 +76,7 @@ class KernelDef:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Runs a kernel: tensors in the order of its signature, then sizes. `flag` says that it may set the error flag."""
+    """Runs a kernel: tensors in the order of its signature, then sizes."""
 
     kernel: str
     tensors: tuple[str, ...]

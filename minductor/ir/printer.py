@@ -12,6 +12,7 @@ from typing import assert_never
 
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, Symbol
+from minductor.ir.build import is_named
 from minductor.ir.nodes import (
     Argument,
     Assert,
@@ -43,7 +44,6 @@ from minductor.ir.nodes import (
     View,
     WhyNot,
 )
-from minductor.ir.build import is_named
 from minductor.ir.schedule import Schedule
 
 

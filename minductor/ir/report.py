@@ -20,7 +20,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Counts over one graph. `bytes` and `peak` are in bytes; `peak` is what the plan allocates at most, None if sizes vary."""
+    """Counts over one graph. `bytes` and `peak` are in bytes; `peak`: what the plan allocates at most, or None."""
 
     role: str
     kernels: int

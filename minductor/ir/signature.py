@@ -1,6 +1,7 @@
 """What a kernel takes at a launch, and its identity.
 
-Takes a Kernel; gives its parameters in order, its errors, and the canonical text that its digest hashes; refuses nothing.
+Takes a Kernel; gives its parameters in order, its errors, and the canonical text that its digest hashes.
+Refuses nothing.
 Wrapper emitters and kernel printers both read this, so that they cannot disagree.
 """
 
@@ -30,7 +31,7 @@ from minductor.ir.printer import print_kernel
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Parameters in order: a pointer per storage, the sizes, the error flag if `errors` is not empty, the thread count."""
+    """Parameters in order: a pointer per storage, the sizes, the thread count. With `errors` it returns a status."""
 
     storages: tuple[str, ...]
     written: frozenset[str]

@@ -29,7 +29,6 @@ from minductor.ir.nodes import (
     Program,
     Project,
     Reduce,
-
     Round,
     Scan,
     Store,
@@ -362,6 +361,3 @@ def _tensors(value: Argument) -> Iterator[str]:
 
 def _names_in(plan: Plan) -> set[str]:
     return {name for line in plan.lines for name in _used(line)}
-
-
-

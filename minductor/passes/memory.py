@@ -337,7 +337,9 @@ def _is_elementwise(kernel: Kernel, old: str, new: str) -> bool:
             case _:
                 pass
     top = {id(op) for op in kernel.body.ops}
-    if any(id(op) not in top and isinstance(op.attrs, Load) and op.attrs.ref.storage == old for op in all_ops(kernel.body)):
+    if any(
+        id(op) not in top and isinstance(op.attrs, Load) and op.attrs.ref.storage == old for op in all_ops(kernel.body)
+    ):
         return False
     return _is_read_before_write(kernel, old, new)
 

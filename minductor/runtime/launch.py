@@ -1,7 +1,8 @@
 """From an artefact in the store to a function that runs the graph.
 
-Takes an entry (shared object, wrapper text) and the lifted constants. Gives the boxed `call(args)` of the wrapper, with the
-kernels as globals. Refuses nothing that `load` accepts. The names that wrapper texts import live here too.
+Takes an entry (shared object, wrapper text) and the lifted constants. Gives the boxed `call(args)` of the
+wrapper, with the kernels as globals. Refuses nothing that `load` accepts.
+The names that wrapper texts import live here too.
 """
 
 from __future__ import annotations

@@ -134,15 +134,13 @@ class _State:
         function: Any = torch.ops
         for part in node.op.split("."):
             function = getattr(function, part)
-        if node.form == "out":
-            for result in node.results:
-                if isinstance(result, View):
-                    self.open(result.ref)
         for ref in node.writes:
             self.open(ref)
         moved = {Ref(r.storage, r.version - 1): r for r in node.writes}
         given = [self.value(_newest(a, moved)) for a in node.args]
         named = {name: self.value(_newest(value, moved)) for name, value in node.kwargs}
+        if node.form == "out":
+            named["out"] = self.value(node.results[0]) if isinstance(node.results[0], View) else None
         result = function(*given, **named)
         if node.form == "out":
             return
@@ -258,7 +256,6 @@ class _Run:
         at = self.index(index)
         flat = self.state.open(ref)
         if mask is not None:
-            at, mask = torch.broadcast_tensors(at, mask)
             at = torch.where(mask, at, 0)
         if flat.numel() == 0 or at.numel() == 0:
             return torch.zeros(at.shape, dtype=dtype)
@@ -373,17 +370,16 @@ def _checked(value: Tensor, size: int, mask: Tensor | None, *, wrap: bool) -> Te
     return at.clamp(0, max(size - 1, 0))
 
 
+_SAME_NAME = (
+    "neg abs sign floor ceil round trunc square relu bitwise_not logical_not sqrt reciprocal rsqrt exp exp2 "
+    "expm1 log log2 log10 log1p sigmoid tanh sin cos tan erf erfc erfinv asin acos atan sinh cosh asinh acosh "
+    "atanh lgamma digamma isnan isinf signbit add sub mul maximum minimum fmax fmin bitwise_and bitwise_or "
+    "bitwise_xor copysign div fmod pow atan2 hypot nextafter eq ne lt le gt ge logical_and logical_or "
+    "logical_xor where"
+)
+
 SPELLING: Mapping[str, Callable[..., Tensor]] = {
-    **{
-        name: getattr(torch, name)
-        for name in (
-            "neg abs sign floor ceil round trunc square relu bitwise_not logical_not sqrt reciprocal rsqrt exp exp2 "
-            "expm1 log log2 log10 log1p sigmoid tanh sin cos tan erf erfc erfinv asin acos atan sinh cosh asinh acosh "
-            "atanh lgamma digamma isnan isinf signbit add sub mul maximum minimum fmax fmin bitwise_and bitwise_or "
-            "bitwise_xor copysign div fmod pow atan2 hypot nextafter eq ne lt le gt ge logical_and logical_or "
-            "logical_xor where"
-        ).split()
-    },
+    **{name: getattr(torch, name) for name in _SAME_NAME.split()},
     "lshift": torch.bitwise_left_shift,
     "rshift": torch.bitwise_right_shift,
     "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
