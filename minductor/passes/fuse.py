@@ -1,0 +1,185 @@
+"""Joins kernels that inline left apart: producer and consumer, readers of the same data, reductions and neighbours.
+
+Takes a program whose nodes stand in an order that respects their edges. Gives one with fewer kernels, in such an order.
+Refuses, with a WhyNot for each candidate pair, what `join` refuses and what would make a cycle.
+
+Greedy: the pair that saves most bytes first; a joined kernel is a candidate again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import replace
+
+from minductor.ir.depend import dependencies
+from minductor.ir.nodes import Kernel, Node, Origin, Program, Ref, WhyNot, reads, views_of, writes
+from minductor.passes.acyclic import Acyclic
+from minductor.passes.domain import buffer_bytes, points
+from minductor.passes.join import No, join
+from minductor.passes.prune import with_nodes
+from minductor.target import Env
+
+WINDOW = 8  # readers of the same buffer that a kernel is compared with, nearest first
+REACH = 64  # readers further apart than this are left alone: joining them would keep buffers alive for long
+LAUNCH_POINTS = 4096  # below this a launch costs more than the work
+
+
+def fuse(program: Program, env: Env) -> Program:
+    """One program in, one out; see above."""
+    if not env.options.fuse:
+        return program
+    work = _Fuser(program)
+    work.run()
+    notes = work.notes()
+    if not work.is_changed:
+        return replace(program, notes=(*program.notes, *notes)) if notes else program
+    return with_nodes(replace(program, notes=(*program.notes, *notes)), work.result())
+
+
+class _Fuser:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.nodes: list[Node | None] = list(program.nodes)
+        self.table = program.buffer_table()
+        self.bytes = {name: buffer_bytes(buffer) for name, buffer in self.table.items()}
+        self.order = Acyclic(len(self.nodes), dict.fromkeys((e.source, e.target) for e in dependencies(program)))
+        self.members: list[tuple[int, ...]] = [(n,) for n in range(len(self.nodes))]
+        self.stamp = [0] * len(self.nodes)
+        self.home = list(range(len(self.nodes)))
+        self.refusals: dict[tuple[int, int], str] = {}
+        self.is_changed = False
+        self.writer: dict[Ref, int] = {}
+        self.readers: dict[Ref, dict[int, None]] = {}
+        self.written: dict[str, int] = {}
+        self.kept = {view.ref.storage for output in program.outputs for view in views_of(output)}
+        self.kept.update(buffer.name for buffer in program.buffers if buffer.kind != "local")
+        for position, node in enumerate(program.nodes):
+            for ref in reads(node):
+                self.readers.setdefault(ref, {})[position] = None
+            for ref in writes(node):
+                self.writer[ref] = position
+                self.written[ref.storage] = self.written.get(ref.storage, 0) + 1
+
+    def run(self) -> None:
+        """Best pair first, until no pair is left."""
+        heap = [entry for n in range(len(self.nodes)) for entry in self._candidates(n) if entry[1] == n]
+        heapq.heapify(heap)
+        while heap:
+            _, a, b, stamp_a, stamp_b = heapq.heappop(heap)
+            if (self.stamp[a], self.stamp[b]) != (stamp_a, stamp_b):
+                continue
+            first, second = (a, b) if self.order.rank[a] < self.order.rank[b] else (b, a)
+            joined = self._joined(first, second)
+            if isinstance(joined, No):
+                self.refusals[first, second] = joined.reason
+                continue
+            self._merge(first, second, joined)
+            for entry in self._candidates(first):
+                heapq.heappush(heap, entry)
+
+    def _joined(self, first: int, second: int) -> Kernel | No:
+        a, b = self.nodes[first], self.nodes[second]
+        assert isinstance(a, Kernel)
+        assert isinstance(b, Kernel)
+        if self.order.is_between(first, second):
+            return No("another node must run in between")
+        droppable = frozenset(ref for ref in writes(a) if self._is_private(ref, first, second))
+        return join(a, b, droppable, self.table)
+
+    def _is_private(self, ref: Ref, first: int, second: int) -> bool:
+        """Whether nobody else would miss a version that the first makes and the second reads."""
+        if ref.storage in self.kept or self.written[ref.storage] > 1:
+            return False
+        return self.readers.get(ref, {}).keys() <= {first, second}
+
+    def _merge(self, first: int, second: int, joined: Kernel) -> None:
+        for node in (first, second):
+            old = self.nodes[node]
+            assert old is not None
+            for ref in reads(old):
+                del self.readers[ref][node]
+        self.order.merge(first, second)
+        self.members[first] = tuple(sorted((*self.members[first], *self.members[second])))
+        self.home[second] = first
+        self.nodes[first], self.nodes[second] = joined, None
+        self.stamp[first] += 1
+        self.stamp[second] = -1
+        self.is_changed = True
+        for ref in reads(joined):
+            self.readers[ref][first] = None
+        for ref in writes(joined):
+            self.writer[ref] = first
+
+    # --- candidates
+
+    def _candidates(self, node: int) -> Iterator[tuple[int, int, int, int, int]]:
+        """Pairs with this node: the negative of the bytes saved, the lower id, the other one, their stamps."""
+        kernel = self.nodes[node]
+        if not isinstance(kernel, Kernel):
+            return
+        saved: dict[int, int] = {}
+        flows: set[int] = set()
+        for ref in writes(kernel):
+            for other in self.readers.get(ref, ()):
+                self._count(saved, flows, node, other, ref)
+        for ref in reads(kernel):
+            if ref in self.writer:
+                self._count(saved, flows, self.writer[ref], node, ref)
+            for other in self._near(node, ref):
+                saved[other] = saved.get(other, 0) + self.bytes[ref.storage]
+        for other, amount in saved.items():
+            partner = self.nodes[other]
+            if other == node or not isinstance(partner, Kernel):
+                continue
+            least = min(points(kernel), points(partner))
+            if other in flows or least <= LAUNCH_POINTS or 2 * amount >= least:
+                a, b = min(node, other), max(node, other)
+                yield -amount, a, b, self.stamp[a], self.stamp[b]
+
+    def _count(self, saved: dict[int, int], flows: set[int], first: int, second: int, ref: Ref) -> None:
+        """A value that the second need not read, and that the first need not write if nobody else reads it."""
+        times = 2 if self._is_private(ref, first, second) else 1
+        for node in (first, second):
+            saved[node] = saved.get(node, 0) + times * self.bytes[ref.storage]
+            flows.add(node)
+
+    def _near(self, node: int, ref: Ref) -> list[int]:
+        here = self.order.rank[node]
+        near = [(abs(self.order.rank[n] - here), n) for n in self.readers[ref] if n != node]
+        return [n for distance, n in heapq.nsmallest(WINDOW, near) if distance <= REACH]
+
+    # --- what comes out
+
+    def result(self) -> tuple[Node, ...]:
+        """The nodes in their new order, each with the origins of its members in the old one."""
+        nodes: list[Node] = []
+        for node in sorted((n for n, node in enumerate(self.nodes) if node is not None), key=self._rank):
+            made = self.nodes[node]
+            assert made is not None
+            if isinstance(made, Kernel) and len(self.members[node]) > 1:
+                made = replace(made, origins=self._origins(node))
+            nodes.append(made)
+        return tuple(nodes)
+
+    def _rank(self, node: int) -> int:
+        return self.order.rank[node]
+
+    def _origins(self, node: int) -> tuple[Origin, ...]:
+        return tuple(dict.fromkeys(o for m in self.members[node] for o in self.program.nodes[m].origins))
+
+    def notes(self) -> tuple[WhyNot, ...]:
+        """The last refusal of each pair that is still two, by the names that the kernels have now."""
+        found: dict[tuple[str, str], WhyNot] = {}
+        for (first, second), reason in self.refusals.items():
+            a, b = self._now(first), self._now(second)
+            if a is not b:
+                found[a.name, b.name] = WhyNot("fuse", a.name, b.name, reason)
+        return tuple(found.values())
+
+    def _now(self, node: int) -> Kernel:
+        while self.home[node] != node:
+            node = self.home[node]
+        kernel = self.nodes[node]
+        assert isinstance(kernel, Kernel)
+        return kernel

@@ -1,0 +1,309 @@
+"""Makes one kernel of two, if their points match and no value changes by it.
+
+Takes two kernels of which the first may run directly before the second. Gives the joined kernel, or says why not.
+
+The kernel with more points lends its axes; the other's are solved from what both touch: `store index == load index`
+where the second reads what the first writes, `load index == load index` where both read the same. Reduced axes that
+this leaves open are matched by their extents. Laws of a joined kernel, checked on its body: it has rows (the points of
+the axes that no reduce runs over) and columns; every reduce runs over all columns, and every effect happens once a row
+or once a point. What the second kernel reads of the first one's stores is the very element of the same point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from minductor.core.bounds import interval
+from minductor.core.dtypes import DType
+from minductor.core.expr import Expr, Symbol, as_int, free_symbols, linear, substitute
+from minductor.core.rewrite import delinearize, simplify
+from minductor.ir.build import Builder
+from minductor.ir.nodes import (
+    Atomic,
+    Axis,
+    Body,
+    Buffer,
+    Kernel,
+    Load,
+    Masked,
+    Op,
+    Reduce,
+    Ref,
+    Scan,
+    Store,
+    body_reads,
+    body_writes,
+)
+from minductor.passes.domain import Solution, estimate, extents_of, has_division, is_bijection, points, solve
+from minductor.passes.prune import prune_body
+
+MAX_OPS = 256
+MAX_BUFFERS = 64
+MAX_PAIRS = 12  # accesses of one buffer that are compared
+FEW_ROWS = 8  # with fewer, a reduction and what follows it are better two kernels that each use all cores,
+MANY_POINTS = 1 << 15  # if there is enough to do
+
+Pairs: TypeAlias = list[tuple[Expr, Expr]]
+
+
+@dataclass(frozen=True, slots=True)
+class No:
+    """Why two kernels stay two."""
+
+    reason: str
+
+
+def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], table: Mapping[str, Buffer]) -> Kernel | No:
+    """Both as one kernel; stores of `droppable` versions are left out. Name and origins are the first one's."""
+    for kernel in (first, second):
+        odd = next((op.name for op in kernel.body.ops if isinstance(op.attrs, Atomic | Scan)), None)
+        if odd is not None:
+            return No(f"{kernel.name} has {'an' if odd == 'atomic' else 'a'} {odd}")
+    pairs = _common_accesses(first, second)
+    if not pairs:
+        return No("no access of a common buffer names its points")
+    reason = No("their points do not match one to one")
+    for is_first in _targets(first, second):
+        target, source = (first, second) if is_first else (second, first)
+        aligned = pairs if not is_first else [(b, a) for a, b in pairs]
+        for solution in _alignments(source, target, aligned):
+            maps = ({}, solution) if is_first else (solution, {})
+            joined = _join_aligned((first, second), target.axes, maps, droppable, table)
+            if isinstance(joined, Kernel):
+                return joined
+            reason = joined
+    return reason
+
+
+# --- which point of one is which of the other -----------------------------------------------------------------------
+
+
+def _common_accesses(first: Kernel, second: Kernel) -> Pairs:
+    """Index pairs (first, second) of elements that both touch, most axes first."""
+    stored = {write.ref: write.index for write in body_writes(first.body)}
+    first_loads = _loads(first.body)
+    pairs: Pairs = []
+    for ref, indices in _loads(second.body).items():
+        if ref in stored:
+            pairs += [(stored[ref], index) for index in indices[:MAX_PAIRS]]
+        elif ref in first_loads:
+            pairs += [(a, b) for a in first_loads[ref] for b in indices][:MAX_PAIRS]
+    usable = [pair for pair in pairs if not any(s.kind == "value" for index in pair for s in free_symbols(index))]
+    return sorted(dict.fromkeys(usable), key=lambda pair: -sum(len(free_symbols(index)) for index in pair))
+
+
+def _loads(body: Body) -> dict[Ref, list[Expr]]:
+    found: dict[Ref, dict[Expr, None]] = {}
+    for load in body_reads(body):
+        found.setdefault(load.ref, {})[load.index] = None
+    return {ref: list(indices) for ref, indices in found.items()}
+
+
+def _targets(first: Kernel, second: Kernel) -> tuple[bool, ...]:
+    """Whose axes to try: True for the first's. With equally many points, the reduction's, then the consumer's."""
+    a, b = points(first), points(second)
+    if a != b:
+        return (a > b,)
+    is_first = _has_reduce(first.body) and not _has_reduce(second.body)
+    return (is_first, not is_first)
+
+
+def _has_reduce(body: Body) -> bool:
+    return any(isinstance(op.attrs, Reduce) for op in body.ops)
+
+
+def _alignments(source: Kernel, target: Kernel, pairs: Pairs) -> Iterator[Solution]:
+    """Ways to write the source's axes in the target's, the most promising first."""
+    tried: set[tuple[tuple[Symbol, Expr], ...]] = set()
+    for number in range(min(3, len(pairs))):
+        solution = _aligned(source, target, [pairs[number], *pairs[:number], *pairs[number + 1 :]])
+        if solution is None or (key := tuple(solution.items())) in tried:
+            continue
+        tried.add(key)
+        yield solution
+
+
+def _aligned(source: Kernel, target: Kernel, pairs: Pairs) -> Solution | None:
+    extents = extents_of(target.axes)
+    found: Solution = {}
+    for index, wanted in pairs:
+        open_axes = [axis for axis in source.axes if axis.symbol not in found]
+        if not open_axes:
+            break
+        split = linear(index, [axis.symbol for axis in source.axes])
+        if split is None:
+            continue
+        unknown = [axis for axis in open_axes if as_int(split[0][axis.symbol]) != 0]
+        if not unknown:
+            continue
+        # what is known already stands in the target's axes, so it moves to the other side
+        known = [(c, found[axis]) for axis, c in split[0].items() if axis in found]
+        rest = sum((split[0][axis.symbol] * axis.symbol for axis in unknown), split[1])
+        solved = solve(rest, unknown, wanted - sum((c * at for c, at in known), start=split[1] * 0), extents)
+        if solved is not None and not any(has_division(at) for at in solved.values()):
+            found.update(solved)
+    return _completed(source, target, found, extents)
+
+
+def _completed(source: Kernel, target: Kernel, found: Solution, extents: Mapping[Symbol, Expr]) -> Solution | None:
+    """Matches what is still open by extent, if it is reduced; None if the points then do not match."""
+    reduced = _reduced(source.body)
+    used = {symbol for at in found.values() for symbol in free_symbols(at)}
+    for axis in source.axes:
+        if axis.symbol in found:
+            continue
+        free = (a.symbol for a in target.axes if a.symbol not in used and a.extent == axis.extent)
+        match = next(free, None)
+        if match is None or axis.name not in reduced:
+            return None
+        found[axis.symbol] = match
+        used.add(match)
+    ordered = {axis.symbol: found[axis.symbol] for axis in source.axes}
+    return ordered if is_bijection(ordered, extents_of(source.axes), extents) else None
+
+
+def _reduced(body: Body) -> set[str]:
+    return {name for op in body.ops if isinstance(op.attrs, Reduce) for name in op.attrs.axes}
+
+
+# --- the joined body ------------------------------------------------------------------------------------------------
+
+
+def _join_aligned(
+    kernels: tuple[Kernel, Kernel],
+    axes: tuple[Axis, ...],
+    maps: tuple[Mapping[Symbol, Expr], Mapping[Symbol, Expr]],
+    droppable: frozenset[Ref],
+    table: Mapping[str, Buffer],
+) -> Kernel | No:
+    first, second = kernels
+    builder = Builder([axis.symbol for axis in axes])
+    extents = extents_of(axes)
+    places = builder.splice(first.body, maps[0], effects=lambda op: not _stores(op, droppable))
+    stored = {
+        op.attrs.ref: (simplify(substitute(op.attrs.index, maps[0]), extents), places[op.args[0]])
+        for op in first.body.ops
+        if isinstance(op.attrs, Store)
+    }
+    trouble: list[str] = []
+
+    def load(b: Builder, wanted: Load, dtype: DType) -> int | None:
+        if wanted.ref not in stored:
+            return None
+        index, value = stored[wanted.ref]
+        if b is not builder:
+            trouble.append(f"{wanted.ref} is read inside a masked region")
+        elif simplify(wanted.index, extents) != index:
+            trouble.append(f"{wanted.ref} is read at another element than the one stored at the same point")
+        else:
+            return b.cast(value, dtype)
+        return None
+
+    builder.splice(second.body, maps[1], load)
+    if trouble:
+        return No(trouble[0])
+    body = prune_body(builder.build())
+    reason = _objection(body, axes, extents, table)
+    return No(reason) if reason is not None else replace(first, axes=axes, body=body)
+
+
+def _stores(op: Op, refs: frozenset[Ref]) -> bool:
+    return isinstance(op.attrs, Store) and op.attrs.ref in refs
+
+
+def _objection(
+    body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]
+) -> str | None:
+    """What speaks against a body, or None."""
+    if len(body.ops) > MAX_OPS:
+        return f"more than {MAX_OPS} ops"
+    touched = {load.ref.storage for load in body_reads(body)} | {write.ref.storage for write in body_writes(body)}
+    if len(touched) > MAX_BUFFERS:
+        return f"more than {MAX_BUFFERS} buffers"
+    columns = _reduced(body)
+    rows = {axis.name for axis in axes if axis.name not in columns}
+    for op in body.ops:
+        if isinstance(op.attrs, Reduce) and set(op.attrs.axes) != columns:
+            return f"reduces over {_names(op.attrs.axes)} and over {_names(columns)}"
+        if op.is_effect and not rows.issubset(op.axes):
+            return f"would repeat what does not vary over {_names(rows - set(op.axes))}"
+    return (
+        _row_objection(body, axes, columns)
+        or _overwriting(body, columns)
+        or next((reason for a, b in _slices(body) if (reason := _overlap(a, b, extents, table)) is not None), None)
+    )
+
+
+def _names(axes: Iterable[str]) -> str:
+    return ", ".join(sorted(axes))
+
+
+def _row_objection(body: Body, axes: Sequence[Axis], columns: set[str]) -> str | None:
+    """Whether rows that are read again after a reduce are few, or not contiguous."""
+    if not _has_second_phase(body, columns):
+        return None
+    rows = estimate(axis.extent for axis in axes if axis.name not in columns)
+    if rows < FEW_ROWS and estimate(axis.extent for axis in axes) > MANY_POINTS:
+        return f"only {rows} rows could run in parallel"
+    symbols = [axis.symbol for axis in axes]
+    for access in (*body_reads(body), *body_writes(body)):
+        split = linear(access.index, symbols)
+        if split is not None and any(s.name in columns and as_int(c) == 1 for s, c in split[0].items()):
+            return None
+    return "a row would be read twice in strides"
+
+
+def _has_second_phase(body: Body, columns: set[str]) -> bool:
+    """Whether something varies over the columns and needs a reduce over them."""
+    after: list[bool] = []
+    for op in body.ops:
+        needs = any(after[a] for a in op.args)
+        if needs and not columns.isdisjoint(op.axes):
+            return True
+        after.append(needs or isinstance(op.attrs, Reduce))
+    return False
+
+
+def _overwriting(body: Body, columns: set[str]) -> str | None:
+    """A version may be overwritten where it is read only at the same element, and not where a row is read again."""
+    overwritten = {
+        Ref(write.ref.storage, write.ref.version - 1): write for write in body_writes(body) if isinstance(write, Store)
+    }
+    varying = {write.ref for op in body.ops if isinstance(write := op.attrs, Store) and not columns.isdisjoint(op.axes)}
+    for load in body_reads(body):
+        write = overwritten.get(load.ref)
+        if write is None:
+            continue
+        if load.index != write.index:
+            return f"{load.ref} is overwritten at another element than the one read"
+        if write.ref in varying:
+            return f"{load.ref} is overwritten while its row is in use"
+    in_regions = [load for op in body.ops if isinstance(op.attrs, Masked) for load in body_reads(op.attrs.body)]
+    late = next((load for load in in_regions if load.ref in overwritten), None)
+    return None if late is None else f"{late.ref} is overwritten and read inside a masked region"
+
+
+def _slices(body: Body) -> Iterator[tuple[Store, Store]]:
+    """Pairs of stores to the same storage."""
+    stores = [op.attrs for op in body.ops if isinstance(op.attrs, Store)]
+    for number, store in enumerate(stores):
+        yield from ((other, store) for other in stores[:number] if other.ref.storage == store.ref.storage)
+
+
+def _overlap(a: Store, b: Store, extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]) -> str | None:
+    """Why two stores to one storage may hit the same element; None if their boxes are apart in some dimension."""
+    buffer = table[a.ref.storage]
+    boxes: list[list[tuple[int | None, int | None]]] = []
+    for store in (a, b):
+        at = delinearize(store.index, buffer.size, buffer.stride, extents)
+        if at is None:
+            return f"{a.ref} and {b.ref} may overlap"
+        boxes.append([interval(coordinate, extents) for coordinate in at])
+    for (low, high), (other_low, other_high) in zip(*boxes, strict=True):
+        if (high is not None and other_low is not None and high < other_low) or (
+            other_high is not None and low is not None and other_high < low
+        ):
+            return None
+    return f"{a.ref} and {b.ref} may overlap"
