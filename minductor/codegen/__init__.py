@@ -1,0 +1,1 @@
+"""Wing C: programs and plans as text: kernels in C++, wrappers in Python."""

@@ -1,0 +1,100 @@
+"""The kernels of a Plan as C++: one function each, packed in few translation units.
+
+Takes a Plan (or one Kernel) with schedules; gives units of text, each complete with the functions of cpp_math.h that it
+uses. Refuses a kernel without a schedule. The text depends on shapes and dtypes only.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from minductor.codegen.cpp_math import owners, prelude
+from minductor.codegen.cpp_nest import NestPrinter
+from minductor.codegen.cpp_text import Lines
+from minductor.codegen.cpp_values import Values
+from minductor.codegen.spell import CPP_STORAGE
+from minductor.core.dtypes import DType, by_name
+from minductor.ir.nodes import Assert, Atomic, Check, Kernel, Load, Origin
+from minductor.ir.plan import KernelDef, Plan
+from minductor.ir.signature import all_ops, signature
+from minductor.ir.source import Unit
+from minductor.target import Env
+
+UNIT_KERNELS = 32  # at most so many in one translation unit
+
+
+def cpp(plan: Plan, env: Env) -> tuple[Unit, ...]:
+    """Every kernel of the plan once; more than a unit holds are spread evenly."""
+    del env  # the text depends on shapes and dtypes, which the plan has
+    bodies = dict(plan.kernels)
+    texts: list[tuple[str, str]] = []
+    for line in plan.lines:
+        if isinstance(line, KernelDef):
+            dtypes = {name: by_name(dtype) for name, dtype in line.signature}
+            texts.append((line.symbol, kernel_text(bodies[line.id], line.symbol, dtypes, line.origins)))
+    count = -(-len(texts) // UNIT_KERNELS)
+    units: list[Unit] = []
+    for n in range(count):
+        group = texts[n * len(texts) // count : (n + 1) * len(texts) // count]
+        name = "kernels" if count == 1 else f"kernels_{n}"
+        units.append(Unit(name, unit_text(text for _, text in group), tuple(symbol for symbol, _ in group)))
+    return tuple(units)
+
+
+def unit_text(kernels: Iterable[str]) -> str:
+    """A complete translation unit."""
+    joined = "\n".join(kernels)
+    loops = loops_header()
+    used = dict.fromkeys(re.findall(r"\bmd_\w+", joined))
+    needed = [name for name in used if name in owners() or not re.search(rf"\b{name}\b", loops + prelude(()))]
+    return f"{prelude(needed)}{loops}\n{joined}"
+
+
+@functools.cache
+def loops_header() -> str:
+    """The text of cpp_loops.h."""
+    return Path(__file__).with_name("cpp_loops.h").read_text(encoding="utf-8")
+
+
+def kernel_text(
+    kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], origins: tuple[Origin, ...] | None = None
+) -> str:
+    """One function, below a comment that names the ATen nodes it computes; `dtypes` by storage."""
+    out = Lines()
+    given = signature(kernel)
+    storages: dict[str, tuple[str, DType]] = {}
+    parameters: list[str] = []
+    loaded = {op.attrs.ref.storage for op in all_ops(kernel.body) if isinstance(op.attrs, Load | Atomic)}
+    for n, storage in enumerate(given.storages):
+        is_written, is_read = storage in given.written, storage in loaded
+        name = f"{'io' if is_written and is_read else 'out' if is_written else 'in'}{n}"
+        storages[storage] = (name, dtypes[storage])
+        const = "" if is_written else "const "
+        parameters.append(f"{const}{CPP_STORAGE[dtypes[storage].name]}* __restrict {name}")
+    parameters += [f"int64_t {size.name}" for size in given.sizes]
+    parameters.append("int64_t threads")
+    checked = [op for op in all_ops(kernel.body) if isinstance(op.attrs, Check | Assert)]
+    values = Values(out, storages, {id(op): n + 1 for n, op in enumerate(checked)})
+    for line in comment(kernel.origins if origins is None else origins):
+        out.add(line)
+    out.open(f'extern "C" {"int64_t" if checked else "void"} {symbol}({", ".join(parameters)})')
+    if checked:
+        out.add("int status = 0;")
+    NestPrinter(kernel, values).print()
+    if checked:
+        out.add("return status;")
+    out.close()
+    return "\n".join(out.lines) + "\n"
+
+
+def comment(origins: tuple[Origin, ...]) -> list[str]:
+    """The ATen nodes of a kernel, by operator."""
+    by_op: dict[str, list[str]] = {}
+    for origin in origins:
+        nodes = by_op.setdefault(origin.op, [])
+        if origin.node not in nodes:
+            nodes.append(origin.node)
+    return [f"// {op}: {', '.join(nodes)}" for op, nodes in by_op.items()]

@@ -1,0 +1,41 @@
+// What generated kernels use beside mathematics: loops with lanes, and index arithmetic that rounds down.
+//
+// A reduce along a vector loop has W accumulators, one a lane: element e of the loop goes to lane e % W, on every CPU,
+// so the count fixes the bits. The compiler turns the arrays into vector registers, since W is a constant.
+#define MD_LAMBDA __attribute__((always_inline))
+// body(i, l) for i in [begin, end), where l is the lane of i
+template <int W, class F> MD_INLINE void md_lanes(int64_t begin, int64_t end, F body) {
+  int64_t i = begin;
+  for (; i + W <= end; i += W) {
+#pragma omp simd
+    for (int l = 0; l < W; ++l) body(i + l, l);
+  }
+  const int rest = (int)(end - i);
+#pragma omp simd
+  for (int l = 0; l < rest; ++l) body(i + l, l);
+}
+// as md_lanes; body may raise `status`, and the highest is the result
+template <int W, class F> MD_INLINE int md_checked_lanes(int64_t begin, int64_t end, F body) {
+  int status = 0;
+  int64_t i = begin;
+  for (; i + W <= end; i += W) {
+#pragma omp simd reduction(max : status)
+    for (int l = 0; l < W; ++l) status = body(i + l, l, status);
+  }
+  const int rest = (int)(end - i);
+#pragma omp simd reduction(max : status)
+  for (int l = 0; l < rest; ++l) status = body(i + l, l, status);
+  return status;
+}
+// joins lane b into lane a, halves first, until lane 0 holds all of W
+template <int W, class F> MD_INLINE void md_join_lanes(F join) {
+  if constexpr (W > 1) {
+#pragma omp simd
+    for (int l = 0; l < W / 2; ++l) join(l, l + W / 2);
+    md_join_lanes<W / 2>(join);
+  }
+}
+MD_INLINE int64_t md_index_min(int64_t a, int64_t b) { return a < b ? a : b; }
+MD_INLINE int64_t md_index_max(int64_t a, int64_t b) { return a > b ? a : b; }
+MD_INLINE int64_t md_index_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+MD_INLINE int64_t md_index_mod(int64_t a, int64_t b) { return a - b * md_index_div(a, b); }

@@ -1,0 +1,408 @@
+"""A scheduled kernel's loops as C++: prints the tree of loops and decides nothing.
+
+Takes a Kernel with a Schedule; gives the statements of its function. Refuses a kernel without one (ValueError).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from minductor.codegen.cpp_text import index_text, literal
+from minductor.codegen.cpp_values import Values, cpp_type
+from minductor.core.dtypes import DType
+from minductor.core.expr import Expr, as_int
+from minductor.ir.nodes import Assert, Check, Combine, Kernel, Op, Project, Reduce, Scan
+from minductor.ir.schedule import Loop, Step, loops, positions
+from minductor.ir.signature import all_ops
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """One dimension of an array on the stack: an axis, from where it counts, and how many elements."""
+
+    axis: str
+    start: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Values of a loop that later loops read: one for each point of its dimensions."""
+
+    name: str
+    dims: tuple[Dim, ...]
+
+    def element(self) -> str:
+        """The element at the current point of the loops."""
+        if not self.dims:
+            return self.name
+        text = ""
+        for dim in self.dims:
+            point = f"{dim.axis} - {dim.start}" if dim.start else dim.axis
+            text = f"({text}) * {dim.count} + {point}" if text else point
+        return f"{self.name}[{text}]"
+
+    def count(self) -> int:
+        total = 1
+        for dim in self.dims:
+            total *= dim.count
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """The accumulators of one reduce or scan: an array for each carried value, by lane or by dimensions."""
+
+    position: int
+    how: Combine
+    arrays: tuple[Array, ...]
+    dtypes: tuple[DType, ...]
+    lanes: int
+
+    def elements(self) -> list[str]:
+        return [f"{array.name}[l]" if self.lanes else array.element() for array in self.arrays]
+
+    def at(self, index: str) -> list[str]:
+        return [f"{array.name}[{index}]" for array in self.arrays]
+
+    @property
+    def size(self) -> int:
+        """Elements of each array; 0 for a single variable."""
+        if self.lanes:
+            return self.lanes
+        return self.arrays[0].count() if self.arrays[0].dims else 0
+
+
+class NestPrinter:
+    """Prints the steps of one kernel into `out`."""
+
+    def __init__(self, kernel: Kernel, values: Values) -> None:
+        if kernel.schedule is None:
+            raise ValueError(f"kernel {kernel.name} has no schedule")
+        self.ops = kernel.body.ops
+        self.schedule = kernel.schedule
+        self.rows = set(kernel.schedule.rows)
+        self.extents = {axis.name: axis.extent for axis in kernel.axes}
+        self.values = values
+        self.out = values.out
+        self.is_checked = any(isinstance(op.attrs, Check | Assert) for op in all_ops(kernel.body))
+        self.work = _work(kernel)
+        self.labels: dict[int, str] = {}
+        self.names: dict[int, str] = {}
+        self.arrays: dict[int, tuple[Array, ...]] = {}
+        self.carries: dict[int, Carry] = {}
+        self.starts: dict[str, str] = {}  # axis -> where its open block begins
+        self.opened: dict[str, bool] = {}  # axis -> whether single elements of it are open, not only a block
+
+    def print(self) -> None:
+        self.steps(self.schedule.steps)
+
+    def steps(self, steps: Sequence[Step]) -> None:
+        self.declare_rows(steps)
+        for step in steps:
+            if isinstance(step, Loop):
+                self.loop(step)
+            else:
+                self.op(step)
+
+    # --- values
+
+    def op(self, position: int) -> None:
+        op = self.ops[position]
+        match op.attrs:
+            case Reduce():
+                self.accumulate(self.carries[position])
+                return
+            case Scan():
+                carry = self.carries[position]
+                self.accumulate(carry)
+                kinds = zip(carry.elements(), carry.dtypes, strict=True)
+                names = [self.values.define(self.values.label(), dtype, text) for text, dtype in kinds]
+                self.names[position] = names[0]
+                self.arrays[position] = tuple(Array(name, ()) for name in names)
+                return
+            case Project(number):
+                self.names[position] = self.arrays[op.args[0]][number].element()
+                return
+            case _:
+                pass
+        dtypes = [d for a in op.args if (d := self.ops[a].dtype) is not None]
+        args = [self.value(a) for a in op.args]
+        self.names[position] = self.values.emit(op, args, dtypes, lambda: self.label(position))
+        if position in self.rows and position in self.arrays:
+            self.out.add(f"{self.arrays[position][0].element()} = {self.names[position]};")
+
+    def label(self, position: int) -> str:
+        if position not in self.labels:
+            op = self.ops[position]
+            stem = op.attrs.combine.name if isinstance(op.attrs, Reduce | Scan) else "x"
+            self.labels[position] = self.values.label(stem)
+        return self.labels[position]
+
+    def value(self, position: int) -> str:
+        """The text that names a value here; one that an array keeps is read from it."""
+        if position not in self.names:
+            text = self.arrays[position][0].element()
+            dtype = self.ops[position].dtype
+            assert dtype is not None
+            if self.arrays[position][0].dims:
+                text = self.values.define(self.label(position) + "_kept", dtype, text)
+            self.names[position] = text
+        return self.names[position]
+
+    def declare_rows(self, steps: Sequence[Step]) -> None:
+        for position in sorted(self.rows - self.arrays.keys()):
+            where = [n for n, step in enumerate(steps) if position in _inside(step)]
+            users = [p for p, op in enumerate(self.ops) if position in op.args]
+            used = [n for n, step in enumerate(steps) if not _inside(step).isdisjoint(users)]
+            if where and any(n > where[0] for n in used):
+                op = self.ops[position]
+                assert op.dtype is not None
+                array = Array(f"{self.label(position)}_row", self.dims(op))
+                self.out.add(f"{cpp_type(op.dtype)} {array.name}[{array.count()}];")
+                self.arrays[position] = (array,)
+
+    def dims(self, op: Op, reduced: Iterable[str] = ()) -> tuple[Dim, ...]:
+        """What of a value's axes is not yet open here, or open as a block only."""
+        found: list[Dim] = []
+        for axis in op.axes:
+            if self.opened.get(axis) or axis in reduced:
+                continue
+            start = self.starts.get(axis, "")
+            count = self.blocks[axis] if start else as_int(self.extents[axis])
+            if not count:
+                raise ValueError(f"an array over {axis} has no bounded size")
+            found.append(Dim(axis, start, count))
+        return tuple(found)
+
+    @property
+    def blocks(self) -> dict[str, int]:
+        return {loop.axis: loop.block for loop in loops(self.schedule.steps) if loop.is_blocked}
+
+    # --- loops
+
+    def loop(self, loop: Loop) -> None:
+        if loop.kind == "parallel" and loop.carries:
+            self.parts_loop(loop)
+            return
+        carries = [self.declare(p, loop) for p in loop.carries]
+        self.run(loop)
+        for carry in carries:
+            self.finish(carry)
+
+    def run(self, loop: Loop) -> None:
+        """The loop itself, its header and its body."""
+        saved = dict(self.names), dict(self.opened), dict(self.starts), dict(self.arrays)
+        chain = _collapsed(loop)
+        if loop.kind == "parallel":
+            self.out.pragma(self.parallel_pragma(len(chain)))
+        lanes = loop.kind == "vector" and loop.lanes > 0
+        if lanes:
+            self.open_lanes(loop)
+        else:
+            if loop.kind == "vector":
+                self.out.pragma("omp simd" + (" reduction(max : status)" if self.is_checked else ""))
+            for each in chain:
+                self.open(each)
+            for each in chain:
+                self.open_block(each)
+        self.steps(chain[-1].body)
+        if lanes:
+            if self.is_checked:
+                self.out.add("return status;")
+            self.out.close("}));" if self.is_checked else "});")
+        else:
+            for _ in chain:
+                self.out.close()
+        self.names, self.opened, self.starts, self.arrays = saved
+
+    def parallel_pragma(self, depth: int) -> str:
+        text = f"omp parallel for{f' collapse({depth})' if depth > 1 else ''} num_threads({self.work})"
+        return text + (" reduction(max : status)" if self.is_checked else "")
+
+    def range(self, axis: str) -> tuple[str, str]:
+        if axis in self.starts:
+            return self.starts[axis], f"{axis}_end"
+        return "0", index_text(self.extents[axis])
+
+    def open_lanes(self, loop: Loop) -> None:
+        first, last = self.range(loop.axis)
+        self.opened[loop.axis] = True
+        if self.is_checked:
+            call = f"status = md_index_max(status, md_checked_lanes<{loop.lanes}>("
+            self.out.open(f"{call}{first}, {last}, [&](int64_t {loop.axis}, int l, int status) MD_LAMBDA")
+        else:
+            self.out.open(f"md_lanes<{loop.lanes}>({first}, {last}, [&](int64_t {loop.axis}, int l) MD_LAMBDA")
+
+    def open(self, loop: Loop) -> None:
+        axis = loop.axis
+        first, last = self.range(axis)
+        if loop.is_blocked:
+            step = str(loop.block) if loop.block else f"{axis}_block"
+            self.out.open(f"for (int64_t {axis}_start = {first}; {axis}_start < {last}; {axis}_start += {step})")
+        elif any(isinstance(a := self.ops[p].attrs, Scan) and a.reverse for p in loop.carries):
+            self.out.open(f"for (int64_t {axis} = {last} - 1; {axis} >= {first}; --{axis})")
+        else:
+            self.out.open(f"for (int64_t {axis} = {first}; {axis} < {last}; ++{axis})")
+
+    def open_block(self, loop: Loop) -> None:
+        axis = loop.axis
+        self.opened[axis] = not loop.is_blocked
+        if not loop.is_blocked:
+            return
+        start = self.starts[axis] = f"{axis}_start"
+        extent = as_int(self.extents[axis])
+        step = str(loop.block) if loop.block else f"{axis}_block"
+        if extent is not None and loop.block and extent % loop.block == 0:
+            self.out.add(f"const int64_t {axis}_end = {start} + {step};")
+        else:
+            self.out.add(
+                f"const int64_t {axis}_end = md_index_min({start} + {step}, {index_text(self.extents[axis])});"
+            )
+
+    # --- accumulators
+
+    def declare(self, position: int, loop: Loop) -> Carry:
+        op = self.ops[position]
+        assert isinstance(op.attrs, Reduce | Scan)
+        reduced = op.attrs.axes if isinstance(op.attrs, Reduce) else (op.attrs.axis,)
+        lanes = max(
+            (inner.lanes for inner in loops((loop,)) if position in inner.body and inner.axis in reduced), default=0
+        )
+        dtypes = tuple(d for a in op.args if (d := self.ops[a].dtype) is not None)
+        label = self.label(position)
+        names = [label] if len(dtypes) == 1 else [f"{label}_{n}" for n in range(len(dtypes))]
+        dims = () if lanes else self.dims(op, reduced)
+        carry = Carry(position, op.attrs.combine, tuple(Array(name, dims) for name in names), dtypes, lanes)
+        self.initialise(carry)
+        self.carries[position] = carry
+        return carry
+
+    def initialise(self, carry: Carry) -> None:
+        for array, dtype, identity in zip(carry.arrays, carry.dtypes, carry.how.identity, strict=True):
+            first = literal(identity, dtype)
+            if carry.size == 0:
+                self.out.add(f"{cpp_type(dtype)} {array.name} = {first};")
+            else:
+                self.out.add(f"{cpp_type(dtype)} {array.name}[{carry.size}];")
+                self.out.add(f"for (int l = 0; l < {carry.size}; ++l) {array.name}[l] = {first};")
+
+    def accumulate(self, carry: Carry) -> None:
+        args = [self.value(a) for a in self.ops[carry.position].args]
+        self.join(carry, carry.elements(), args)
+
+    def join(self, carry: Carry, left: Sequence[str], right: Sequence[str]) -> None:
+        results = self.values.joined(carry.how.body, left, right)
+        for target, text in zip(left, results, strict=True):
+            self.out.add(f"{target} = {text};")
+
+    def finish(self, carry: Carry) -> None:
+        """Joins the lanes; from here on the value may be used."""
+        arrays = carry.arrays
+        if carry.lanes:
+            if carry.lanes > 1:
+                self.out.open(f"md_join_lanes<{carry.lanes}>([&](int a, int b) MD_LAMBDA")
+                self.join(carry, carry.at("a"), carry.at("b"))
+                self.out.close("});")
+            arrays = tuple(Array(f"{array.name}[0]", ()) for array in arrays)
+        self.arrays[carry.position] = arrays
+        if not arrays[0].dims:
+            self.names[carry.position] = arrays[0].name
+
+    def parts_loop(self, loop: Loop) -> None:
+        """A reduce in parts: each part has accumulators of its own, joined in the order of the parts."""
+        axis = loop.axis
+        extent = self.extents[axis]
+        block = str(loop.block) if loop.block else f"{axis}_block"
+        if loop.parts:
+            whole = f"{loop.parts * 64}"
+            self.out.add(f"const int64_t {block} = ({index_text(extent + loop.parts * 64 - 1)}) / {whole} * 64;")
+        count = loop.parts or -(-_static(extent) // loop.block)
+        shapes = {p: self.carry_size(p, loop) for p in loop.carries}
+        for position in loop.carries:
+            self.declare_parts(position, count * max(1, shapes[position]))
+        saved = dict(self.names), dict(self.opened), dict(self.starts), dict(self.arrays)
+        self.out.pragma(self.parallel_pragma(1))
+        self.open(loop)
+        self.open_block(loop)
+        part = f"{axis}_start / {block}"
+        local = [self.declare(p, loop) for p in loop.carries]
+        self.steps(loop.body)
+        for carry in local:
+            self.finish(carry)
+            self.keep_part(carry, part)
+        self.out.close()
+        self.names, self.opened, self.starts, self.arrays = saved
+        for carry in local:
+            self.join_parts(carry, f"({index_text(extent)} + {block} - 1) / {block}" if loop.parts else str(count))
+
+    def carry_size(self, position: int, loop: Loop) -> int:
+        op = self.ops[position]
+        assert isinstance(op.attrs, Reduce)
+        return Array("", self.dims(op, op.attrs.axes)).count()
+
+    def declare_parts(self, position: int, size: int) -> None:
+        op = self.ops[position]
+        dtypes = [d for a in op.args if (d := self.ops[a].dtype) is not None]
+        label = self.label(position)
+        for n, dtype in enumerate(dtypes):
+            name = label if len(dtypes) == 1 else f"{label}_{n}"
+            self.out.add(f"{cpp_type(dtype)} {name}_parts[{size}];")
+
+    def keep_part(self, carry: Carry, part: str) -> None:
+        for array in carry.arrays:
+            if array.dims:
+                count = array.count()
+                self.out.add(
+                    f"for (int j = 0; j < {count}; ++j) {array.name}_parts[{part} * {count} + j] = {array.name}[j];"
+                )
+            else:
+                value = f"{array.name}[0]" if carry.lanes else array.name
+                self.out.add(f"{array.name}_parts[{part}] = {value};")
+
+    def join_parts(self, carry: Carry, count: str) -> None:
+        total = Carry(carry.position, carry.how, carry.arrays, carry.dtypes, 0)
+        self.initialise(total)
+        self.out.open(f"for (int64_t part = 0; part < {count}; ++part)")
+        if total.size:
+            self.out.pragma("omp simd")
+            self.out.open(f"for (int j = 0; j < {total.size}; ++j)")
+            parts = [f"{array.name}_parts[part * {total.size} + j]" for array in carry.arrays]
+            self.join(total, total.at("j"), parts)
+            self.out.close()
+        else:
+            self.join(total, [a.name for a in carry.arrays], [f"{a.name}_parts[part]" for a in carry.arrays])
+        self.out.close()
+        self.finish(total)
+
+
+def _inside(step: Step) -> set[int]:
+    return set(positions((step,)))
+
+
+def _collapsed(loop: Loop) -> list[Loop]:
+    """The loop and those perfectly nested in it that OpenMP runs as one."""
+    chain = [loop]
+    while loop.kind == "parallel" and len(chain[-1].body) == 1:
+        inner = chain[-1].body[0]
+        if not isinstance(inner, Loop) or inner.kind != "parallel" or inner.carries:
+            break
+        chain.append(inner)
+    return chain
+
+
+def _static(extent: Expr) -> int:
+    count = as_int(extent)
+    assert count is not None
+    return count
+
+
+def _work(kernel: Kernel) -> str:
+    """The number of threads: one for little work, where that is known only at the call."""
+    total: Expr | None = None
+    for axis in kernel.axes:
+        total = axis.extent if total is None else total * axis.extent
+    if total is None or as_int(total) is not None:
+        return "threads"
+    return f"{index_text(total)} > 16384 ? threads : 1"

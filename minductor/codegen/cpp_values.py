@@ -1,0 +1,176 @@
+"""The ops of a loop body as C++ statements.
+
+Takes ops and the texts of their arguments; gives one line or a few for each, in SSA form. Refuses dtypes that C++
+kernels do not compute in (ValueError).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from minductor.codegen.cpp_text import Lines, index_text, literal
+from minductor.codegen.spell import CPP_TYPES, spell_cpp, spell_cpp_cast
+from minductor.core.dtypes import BOOL, F32, I64, DType
+from minductor.core.expr import Expr
+from minductor.ir.build import parameter_count
+from minductor.ir.nodes import (
+    Assert,
+    Atomic,
+    Body,
+    Check,
+    Constant,
+    Index,
+    Literal_,
+    Load,
+    Masked,
+    Op,
+    Parameter,
+    Round,
+    Store,
+)
+
+ATOMIC_OPS: Mapping[str, str] = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}
+
+
+def cpp_type(dtype: DType) -> str:
+    """What a value of this dtype is declared as."""
+    if dtype.name not in CPP_TYPES:
+        raise ValueError(f"C++ kernels do not compute in {dtype.name}")
+    return CPP_TYPES[dtype.name]
+
+
+@dataclass(slots=True)
+class Values:
+    """Where statements go, and the storages that they may name: parameter and dtype by storage."""
+
+    out: Lines
+    storages: Mapping[str, tuple[str, DType]]
+    errors: Mapping[int, int] = field(default_factory=dict[int, int])  # id of a check or assert -> its status
+    count: int = 0
+
+    def label(self, stem: str = "x") -> str:
+        """The next name; one number for all stems, in order of appearance."""
+        self.count += 1
+        return f"{stem}{self.count - 1}"
+
+    def define(self, label: str, dtype: DType, text: str) -> str:
+        self.out.add(f"const {cpp_type(dtype)} {label} = {text};")
+        return label
+
+    def emit(self, op: Op, args: Sequence[str], dtypes: Sequence[DType], label: Callable[[], str]) -> str:
+        """Computes one op; gives the text that names its value ("" for an effect)."""
+        match op.attrs:
+            case Constant(value):
+                assert op.dtype is not None
+                return literal(value, op.dtype)
+            case Store(ref, index):
+                self.out.add(f"{self.element(ref.storage, index)} = {self.narrow(ref.storage, args[0])};")
+                return ""
+            case Atomic(ref, index, kind):
+                self.atomic(ref.storage, index, kind, args[0])
+                return ""
+            case Check():
+                return self.check(op, op.attrs, args[0], label())
+            case Assert():
+                self.out.add(f"status = {args[0]} ? status : {self.errors[id(op)]};")
+                return ""
+            case Masked(body, other):
+                assert op.dtype is not None
+                return self.masked(body, other, op.dtype, args, dtypes, label())
+            case _:
+                assert op.dtype is not None
+                return self.define(label(), op.dtype, self.expression(op, args, dtypes))
+
+    def expression(self, op: Op, args: Sequence[str], dtypes: Sequence[DType]) -> str:
+        match op.attrs:
+            case Load(ref, index):
+                return self.widen(ref.storage, self.element(ref.storage, index))
+            case Index(expr):
+                return index_text(expr)
+            case Round(dtype):
+                return f"md_{dtype.name}_round_f32({args[0]})"
+            case _:
+                pass
+        assert op.dtype is not None
+        if op.name == "cast":
+            return spell_cpp_cast(args[0], dtypes[0], op.dtype)
+        if op.name == "bitcast":
+            return f"__builtin_bit_cast({cpp_type(op.dtype)}, {args[0]})"
+        return spell_cpp(op.name, dtypes[-1], *args)
+
+    # --- memory
+
+    def element(self, storage: str, index: Expr) -> str:
+        return f"{self.storages[storage][0]}[{index_text(index)}]"
+
+    def widen(self, storage: str, text: str) -> str:
+        match self.storages[storage][1].name:
+            case "bf16" | "f16" as name:
+                return f"md_{name}_to_f32({text})"
+            case "bool":
+                return f"{text} != 0"
+            case _:
+                return text
+
+    def narrow(self, storage: str, text: str) -> str:
+        match self.storages[storage][1].name:
+            case "bf16" | "f16" as name:
+                return f"md_f32_to_{name}({text})"
+            case _:
+                return text
+
+    def atomic(self, storage: str, index: Expr, kind: str, value: str) -> None:
+        """On one thread: the kernel's loops are serial, so that sums have one order."""
+        element = self.element(storage, index)
+        dtype = self.storages[storage][1]
+        compute = F32 if dtype.name in ("bf16", "f16") else dtype
+        joined = spell_cpp(ATOMIC_OPS[kind], compute, self.widen(storage, element), value)
+        self.out.add(f"{element} = {self.narrow(storage, joined)};")
+
+    def check(self, op: Op, attrs: Check, value: str, label: str) -> str:
+        """An index outside its bounds sets the status and becomes 0, so that no load leaves the tensor."""
+        size = index_text(attrs.size)
+        raw = f"({value} < 0 ? {value} + {size} : {value})" if attrs.wrap else value
+        self.define(label, I64, raw)
+        wrong = self.define(f"{label}_wrong", BOOL, f"({label} < 0) | ({label} >= {size})")
+        self.out.add(f"status = {wrong} ? {self.errors[id(op)]} : status;")
+        self.out.add(f"const int64_t {attrs.symbol.name} = {wrong} ? 0 : {label};")
+        return attrs.symbol.name
+
+    # --- regions
+
+    def masked(
+        self, body: Body, other: Literal_, dtype: DType, args: Sequence[str], dtypes: Sequence[DType], label: str
+    ) -> str:
+        taken = parameter_count(body)
+        self.out.add(f"{cpp_type(dtype)} {label} = {literal(other, dtype)};")
+        self.out.open(f"if ({args[0]})")
+        (result,) = self.region(body, args[1 : 1 + taken], dtypes[1 : 1 + taken])
+        self.out.add(f"{label} = {result};")
+        self.out.close()
+        return label
+
+    def region(self, body: Body, parameters: Sequence[str], dtypes: Sequence[DType]) -> list[str]:
+        """The statements of a region; gives the texts of its results."""
+        del dtypes  # each parameter op says its own
+        names: list[str] = []
+        for op in body.ops:
+            if isinstance(op.attrs, Parameter):
+                names.append(parameters[op.attrs.number])
+                continue
+            kinds = [d for a in op.args if (d := body.ops[a].dtype) is not None]
+            names.append(self.emit(op, [names[a] for a in op.args], kinds, self.label))
+        return [names[r] for r in body.results]
+
+    def joined(self, body: Body, left: Sequence[str], right: Sequence[str]) -> list[str]:
+        """The results of a combine's body for two groups of carried values, as expressions."""
+        parameters = [*left, *right]
+        if len(body.ops) == len(parameters) + 1:
+            op = body.ops[-1]
+            given = [
+                parameters[p.attrs.number] for p in (body.ops[a] for a in op.args) if isinstance(p.attrs, Parameter)
+            ]
+            kinds = [d for a in op.args if (d := body.ops[a].dtype) is not None]
+            return [self.expression(op, given, kinds)]
+        return self.region(body, parameters, [])

@@ -1,0 +1,199 @@
+"""How each pointwise operator is written in each language.
+
+Takes an operator of ir/ops.py, the dtype it works on and the texts of its arguments; gives an expression.
+Refuses operators without a row (ValueError): a test holds the table against ir/ops.py.
+
+In a C++ spelling `{0}` to `{2}` are the arguments, `{t}` the dtype's name, `{T}` its C++ type, `{f}` the suffix
+of gcc's float builtins, `{bits}` the width.
+
+>>> from minductor.core.dtypes import F32, I64
+>>> spell_cpp("add", F32, "x0", "x1"), spell_cpp("exp", F32, "x0")
+('x0 + x1', 'md_exp_f32(x0)')
+>>> spell_cpp("add", I64, "x0", "x1")
+'md_add_i64(x0, x1)'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from minductor.core.dtypes import DType
+
+CPP_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "f32": "float",
+        "f64": "double",
+        "bool": "bool",
+        **{f"i{n}": f"int{n}_t" for n in (8, 16, 32, 64)},
+        **{f"u{n}": f"uint{n}_t" for n in (8, 16, 32, 64)},
+    }
+)
+# what an element of a buffer is declared as; a loop over `bool` elements does not vectorise
+CPP_STORAGE: Mapping[str, str] = MappingProxyType(
+    {**CPP_TYPES, "bool": "uint8_t", "bf16": "uint16_t", "f16": "uint16_t"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """One operator; `cpp_int` and `cpp_bool` where integers or booleans are written differently."""
+
+    triton: str
+    cpp: str
+    cpp_int: str = ""
+    cpp_bool: str = ""
+
+
+def _wrapping(name: str, sign: str, cpp_bool: str = "") -> Spelling:
+    """Integers wrap around, as eager's do; C++'s own may not overflow."""
+    text = f"{{0}} {sign} {{1}}"
+    return Spelling(text, text, f"md_{name}_{{t}}({{0}}, {{1}})", cpp_bool)
+
+
+def _infix(sign: str) -> Spelling:
+    return Spelling(f"{{0}} {sign} {{1}}", f"{{0}} {sign} {{1}}")
+
+
+def _bitwise(sign: str) -> Spelling:
+    return Spelling(f"{{0}} {sign} {{1}}", f"({{T}})({{0}} {sign} {{1}})")
+
+
+def _logical(sign: str) -> Spelling:
+    return Spelling(f"{{0}} {sign} {{1}}", f"({{0}} != 0) {sign} ({{1}} != 0)", cpp_bool=f"{{0}} {sign} {{1}}")
+
+
+def _called(name: str, triton: str = "") -> Spelling:
+    """A function of cpp_math.h."""
+    return Spelling(triton or f"libdevice.{name}({{0}})", f"md_{name}_{{t}}({{0}})")
+
+
+def _called2(name: str, triton: str = "") -> Spelling:
+    return Spelling(triton or f"libdevice.{name}({{0}}, {{1}})", f"md_{name}_{{t}}({{0}}, {{1}})")
+
+
+def _same(name: str) -> Spelling:
+    return Spelling(f"libdevice.{name}({{0}})", f"__builtin_{name}{{f}}({{0}})", "{0}")
+
+
+SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
+    {
+        # name          Triton, C++, C++ for integers, C++ for booleans
+        "neg": Spelling("-{0}", "-{0}", "md_neg_{t}({0})"),
+        "abs": Spelling("tl.abs({0})", "__builtin_fabs{f}({0})", "md_abs_{t}({0})", "{0}"),
+        "sign": Spelling("libdevice.sign({0})", "md_sign_{t}({0})", cpp_bool="{0}"),
+        "floor": _same("floor"),
+        "ceil": _same("ceil"),
+        "trunc": _same("trunc"),
+        "round": Spelling("libdevice.rint({0})", "__builtin_rint{f}({0})", "{0}"),
+        "square": Spelling("{0} * {0}", "{0} * {0}", "md_mul_{t}({0}, {0})"),
+        "relu": Spelling("tl.maximum({0}, 0)", "md_relu_{t}({0})", "md_maximum_{t}({0}, ({T})0)"),
+        "bitwise_not": Spelling("~{0}", "({T})~{0}", cpp_bool="!{0}"),
+        "logical_not": Spelling("{0} == 0", "{0} == 0", cpp_bool="!{0}"),
+        "isnan": Spelling("{0} != {0}", "{0} != {0}", "false", "false"),
+        "isinf": Spelling('tl.abs({0}) == float("inf")', "__builtin_fabs{f}({0}) == MD_INF", "false", "false"),
+        "signbit": Spelling("libdevice.signbit({0}) != 0", "md_bits({0}) >> ({bits} - 1) != 0", "{0} < 0", "false"),
+        "sqrt": Spelling("tl.sqrt_rn({0})", "__builtin_sqrt{f}({0})"),
+        "rsqrt": Spelling("libdevice.rsqrt({0})", "1 / __builtin_sqrt{f}({0})"),
+        "reciprocal": Spelling("1.0 / {0}", "1 / {0}"),
+        "exp": _called("exp", "tl.exp({0})"),
+        "exp2": _called("exp2", "tl.exp2({0})"),
+        "expm1": _called("expm1"),
+        "log": _called("log", "tl.log({0})"),
+        "log2": _called("log2", "tl.log2({0})"),
+        "log10": _called("log10"),
+        "log1p": _called("log1p"),
+        "sigmoid": _called("sigmoid", "tl.sigmoid({0})"),
+        "tanh": _called("tanh"),
+        "sin": _called("sin", "tl.sin({0})"),
+        "cos": _called("cos", "tl.cos({0})"),
+        "tan": _called("tan"),
+        "erf": _called("erf", "tl.erf({0})"),
+        "erfc": _called("erfc"),
+        "erfinv": _called("erfinv"),
+        "asin": _called("asin"),
+        "acos": _called("acos"),
+        "atan": _called("atan"),
+        "sinh": _called("sinh"),
+        "cosh": _called("cosh"),
+        "asinh": _called("asinh"),
+        "acosh": _called("acosh"),
+        "atanh": _called("atanh"),
+        "lgamma": _called("lgamma"),
+        "digamma": _called("digamma"),
+        "add": _wrapping("add", "+"),
+        "sub": _wrapping("sub", "-"),
+        "mul": _wrapping("mul", "*", "{0} & {1}"),
+        "maximum": Spelling(
+            "tl.maximum({0}, {1}, tl.PropagateNan.ALL)",
+            "md_maximum_{t}({0}, {1})",
+            cpp_bool="{0} | {1}",
+        ),
+        "minimum": Spelling(
+            "tl.minimum({0}, {1}, tl.PropagateNan.ALL)",
+            "md_minimum_{t}({0}, {1})",
+            cpp_bool="{0} & {1}",
+        ),
+        "fmax": Spelling("tl.maximum({0}, {1})", "md_fmax_{t}({0}, {1})", "md_maximum_{t}({0}, {1})"),
+        "fmin": Spelling("tl.minimum({0}, {1})", "md_fmin_{t}({0}, {1})", "md_minimum_{t}({0}, {1})"),
+        "bitwise_and": _bitwise("&"),
+        "bitwise_or": _bitwise("|"),
+        "bitwise_xor": _bitwise("^"),
+        "copysign": Spelling("libdevice.copysign({0}, {1})", "__builtin_copysign{f}({0}, {1})"),
+        "lshift": Spelling("{0} << {1}", "md_shl_{t}({0}, {1})"),
+        "rshift": Spelling("{0} >> {1}", "md_shr_{t}({0}, {1})"),
+        "div": Spelling("{0} / {1}", "{0} / {1}", "md_truncdiv_{t}({0}, {1})"),
+        "truncdiv": Spelling(
+            "libdevice.trunc({0} / {1})", "__builtin_trunc{f}({0} / {1})", "md_truncdiv_{t}({0}, {1})"
+        ),
+        "floordiv": _called2("floordiv"),
+        "mod": Spelling("{0} % {1}", "md_remainder_{t}({0}, {1})"),
+        "fmod": _called2("fmod"),
+        "pow": _called2("pow"),
+        "atan2": _called2("atan2"),
+        "hypot": _called2("hypot"),
+        "nextafter": _called2("nextafter"),
+        "eq": _infix("=="),
+        "ne": _infix("!="),
+        "lt": _infix("<"),
+        "le": _infix("<="),
+        "gt": _infix(">"),
+        "ge": _infix(">="),
+        "logical_and": _logical("&"),
+        "logical_or": _logical("|"),
+        "logical_xor": _logical("!="),
+        "where": Spelling("tl.where({0}, {1}, {2})", "{0} ? {1} : {2}"),
+        "fma": Spelling("tl.fma({0}, {1}, {2})", "md_fma({0}, {1}, {2})"),
+    }
+)
+
+
+def spell_cpp(name: str, dtype: DType, *args: str) -> str:
+    """The C++ expression; `dtype` is that of the last argument."""
+    row = SPELLINGS.get(name)
+    if row is None:
+        raise ValueError(f"no spelling for the operator {name!r}")
+    match dtype.kind:
+        case "int" | "uint":
+            text = row.cpp_int or row.cpp
+        case "bool":
+            text = row.cpp_bool or row.cpp
+        case _:
+            text = row.cpp
+    return text.format(
+        *args,
+        t=dtype.name,
+        T=CPP_TYPES[dtype.name],
+        f="f" if dtype.name == "f32" else "",
+        bits=dtype.bits,
+    )
+
+
+def spell_cpp_cast(value: str, old: DType, new: DType) -> str:
+    """A value as another dtype, converted as eager does."""
+    if new.kind == "bool":
+        return f"{value} != 0"
+    if old.kind == "float" and new.kind in ("int", "uint"):
+        return f"md_{old.name}_to_{new.name}({value})"
+    return f"({CPP_TYPES[new.name]}){value}"

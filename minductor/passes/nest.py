@@ -1,0 +1,225 @@
+"""Places the ops of a kernel in a loop nest whose loop order is given.
+
+Takes a body and levels, outermost first; gives a Schedule. Each op runs in the loops of its own axes only. Where a
+reduce is used over an axis that it reduced, the loop is split in phases, one behind the other; a value used in a later
+phase is computed again there if that is cheap, or kept in a row array if that fits. Refuses nothing: what neither is
+cheap nor fits is computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from minductor.ir.nodes import Body, Load, Masked, Op, Reduce, Scan, Store, body_reads
+from minductor.ir.ops import op_cost
+from minductor.ir.schedule import Loop, LoopKind, Schedule, Step
+
+CHEAP = 4  # operations: recomputed rather than kept, if no more than one of them is a load
+SMALL_ROWS = 16 * 1024  # bytes: kept rows of all cheap values stay in the first-level cache
+LARGE_ROWS = 256 * 1024  # bytes: those of expensive values may go to the second
+EXPENSIVE = 10  # operations: reading a row back from the second-level cache costs less
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One loop to open. `extent` is the axis' (None: not known here); a blocked axis has a second level further in."""
+
+    axis: str
+    kind: LoopKind
+    extent: int | None
+    block: int = 0
+    parts: int = 0
+
+    @property
+    def is_blocked(self) -> bool:
+        return self.block > 0 or self.parts > 0
+
+
+def nest(body: Body, levels: Sequence[Level], lanes: Mapping[int, int]) -> Schedule:
+    """The schedule of `body` under these levels; `lanes` says how many accumulators a value of an item size has."""
+    placer = _Placer(body, levels, lanes)
+    steps = placer.steps(list(range(len(body.ops))), 0)
+    return Schedule(steps, tuple(sorted(placer.rows)))
+
+
+def runs_over(op: Op, ops: Sequence[Op]) -> frozenset[str]:
+    """The loops that an op stands in: a reduce accumulates inside the loops that it reduces."""
+    match op.attrs:
+        case Reduce(axes, _):
+            inside = set(axes)
+            for arg in op.args:
+                inside.update(ops[arg].axes)
+            return frozenset(inside)
+        case _:
+            return frozenset(op.axes)
+
+
+class _Placer:
+    def __init__(self, body: Body, levels: Sequence[Level], lanes: Mapping[int, int]) -> None:
+        self.ops = body.ops
+        self.levels = levels
+        self.lanes = lanes
+        self.rows: set[int] = set()
+        self.small = 0
+        self.inside = [runs_over(op, body.ops) for op in body.ops]
+
+    def steps(self, members: list[int], depth: int) -> tuple[Step, ...]:
+        """The steps that compute `members`, with the loops from `depth` on still to open."""
+        if depth == len(self.levels) or not members:
+            return tuple(members)
+        level = self.levels[depth]
+        inner = {p for p in members if level.axis in self.inside[p]}
+        kind = level.kind
+        if depth and kind == "parallel" and self.levels[depth - 1].kind == "parallel":
+            # loops that OpenMP collapses are perfectly nested: what varies over fewer axes is repeated inside
+            if any(self.ops[p].is_effect for p in members if p not in inner):
+                kind = "serial"
+            elif inner:
+                inner = set(members)
+        if not inner:
+            return self.steps(members, depth + 1)
+        phase = self.phases(members, inner, depth)
+        self.choose_rows(members, inner, phase, depth)
+        steps: list[Step] = []
+        for number in range(max(phase.values()) + 1):
+            before = [p for p in members if p not in inner and phase[p] == number]
+            steps += self.steps(before, depth + 1)
+            group = [p for p in inner if phase[p] == number]
+            if group:
+                steps.append(self.loop(self.with_recomputed(group, inner, depth), kind, depth))
+        return tuple(steps)
+
+    def loop(self, group: list[int], kind: LoopKind, depth: int) -> Loop:
+        level = self.levels[depth]
+        carries = tuple(p for p in group if self.ends_at(p, depth))
+        lanes = 0
+        if kind == "vector":
+            joined = [p for p in group if isinstance(a := self.ops[p].attrs, Reduce) and level.axis in a.axes]
+            if joined:
+                lanes = self.lane_count(joined, level)
+        body = self.steps(group, depth + 1)
+        return Loop(level.axis, kind, body, level.block, level.parts, lanes, carries)
+
+    def lane_count(self, joined: Sequence[int], level: Level) -> int:
+        sizes = [d.itemsize for p in joined for a in self.ops[p].args if (d := self.ops[a].dtype) is not None]
+        lanes = min(self.lanes[size] for size in sizes)
+        block = next((outer.block for outer in self.levels if outer.axis == level.axis and outer.block), None)
+        extent = block or level.extent
+        while extent is not None and lanes > max(extent, 1):
+            lanes //= 2
+        return lanes
+
+    def opened(self, depth: int) -> set[str]:
+        return {level.axis for level in self.levels[:depth]}
+
+    def ends_at(self, position: int, depth: int) -> bool:
+        """Whether a reduce or scan begins before the loop at `depth` and ends after it."""
+        level = self.levels[depth]
+        match self.ops[position].attrs:
+            case Reduce(axes, _):
+                return level.axis in axes and self.opened(depth).isdisjoint(axes)
+            case Scan(axis, _, _):
+                return level.axis == axis and axis not in self.opened(depth)
+            case _:
+                return False
+
+    def phases(self, members: list[int], inner: set[int], depth: int) -> dict[int, int]:
+        """Which pass over the loop at `depth` each member belongs to; for others, before which pass it stands."""
+        phase: dict[int, int] = {}
+        for p in members:
+            phase[p] = max((phase[a] + self.is_reduced_at(a, depth) for a in self.ops[p].args if a in phase), default=0)
+        last = max(phase[p] for p in inner)
+        reread = {load.ref.storage for load in body_reads(Body(tuple(self.ops[p] for p in members)))}
+        users: dict[int, int] = {}
+        for p in reversed(members):
+            op = self.ops[p]
+            if p in inner:
+                if isinstance(op.attrs, Store) and op.attrs.ref.storage in reread:
+                    phase[p] = last  # a later pass may read again what this overwrites
+                elif not op.is_effect and not self.is_reduced_at(p, depth):
+                    phase[p] = max(phase[p], users.get(p, phase[p]))
+            for a in op.args:
+                # a value that is used only behind a reduce is computed there
+                users[a] = min(users.get(a, phase[p]), phase[p])
+        return phase
+
+    def is_reduced_at(self, position: int, depth: int) -> bool:
+        return isinstance(self.ops[position].attrs, Reduce) and self.ends_at(position, depth)
+
+    def choose_rows(self, members: list[int], inner: set[int], phase: Mapping[int, int], depth: int) -> None:
+        crossing = {
+            a
+            for p in inner
+            for a in self.ops[p].args
+            if a in inner and phase[a] < phase[p] and not self.is_reduced_at(a, depth)
+        }
+        for p in sorted(crossing):
+            cost, loads = self.recompute_cost(p, inner)
+            size = self.row_bytes(p, depth)
+            if p in self.rows or size is None or (cost <= CHEAP and loads <= 1):
+                continue
+            if self.small + size <= SMALL_ROWS:
+                self.small += size
+                self.rows.add(p)
+            elif cost >= EXPENSIVE and size <= LARGE_ROWS:
+                self.rows.add(p)
+
+    def recompute_cost(self, position: int, inner: set[int]) -> tuple[int, int]:
+        cost = loads = 0
+        seen: set[int] = set()
+        stack = [position]
+        while stack:
+            p = stack.pop()
+            if p in seen or p not in inner or p in self.rows:
+                continue
+            seen.add(p)
+            op = self.ops[p]
+            match op.attrs:
+                case Load():
+                    loads += 1
+                case Reduce() | Scan():
+                    cost += 10 * EXPENSIVE
+                case Masked(body, _):
+                    cost += sum(op_cost(o.name) for o in body.ops)
+                    loads += sum(1 for o in body.ops if isinstance(o.attrs, Load))
+                case _:
+                    cost += op_cost(op.name) if op.name not in ("constant", "index") else 0
+            stack.extend(op.args)
+        return cost + loads, loads
+
+    def row_bytes(self, position: int, depth: int) -> int | None:
+        """The array that holds the value for all of what the loops from `depth` on run over; None if not bounded."""
+        op = self.ops[position]
+        assert op.dtype is not None
+        size = op.dtype.itemsize
+        for axis in op.axes:
+            span = self.span(axis, depth)
+            if span is None:
+                return None
+            size *= span
+        return size
+
+    def span(self, axis: str, depth: int) -> int | None:
+        """How much of an axis is still to run over at `depth`: all, a block, or one element; None if not known."""
+        own = [(number, level) for number, level in enumerate(self.levels) if level.axis == axis]
+        opened = [level for number, level in own if number < depth]
+        if not opened:
+            return own[0][1].extent if own else 1
+        if not opened[-1].is_blocked:
+            return 1
+        return opened[-1].block or None
+
+    def with_recomputed(self, group: list[int], inner: set[int], depth: int) -> list[int]:
+        """The group, and before it what it needs of earlier passes that no row keeps.
+
+        The result of a reduce over this loop needs nothing: its accumulator stands outside.
+        """
+        wanted = set(group)
+        stack = list(group)
+        while stack:
+            for a in self.ops[stack.pop()].args:
+                if a in inner and a not in wanted and a not in self.rows and not self.is_reduced_at(a, depth):
+                    wanted.add(a)
+                    stack.append(a)
+        return sorted(wanted)

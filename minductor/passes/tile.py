@@ -1,0 +1,224 @@
+"""Chooses the loop nest of every kernel: which loops run in parallel, which one is vectorised, in what order.
+
+Takes a Program; gives it with axes merged and a Schedule on each Kernel. Refuses nothing.
+
+The vector loop is the axis along which most bytes are contiguous. If no reduce runs over it, the kernel works on
+blocks of it, with the reduced axes inside and an accumulator for each element of the block. If a reduce does, the
+kernel works row by row, with a fixed number of accumulators along the row. Work that leaves too few rows or blocks is
+split along a reduced axis in parts whose number depends on the shape alone: bits do not depend on the threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from minductor.core.expr import Expr, Symbol, as_int, free_symbols, substitute
+from minductor.ir.nodes import Atomic, Body, Buffer, Kernel, Load, Masked, Op, Program, Reduce, Scan, Store
+from minductor.ir.ops import op_cost
+from minductor.passes.merge_axes import merge_axes
+from minductor.passes.nest import Level, nest
+from minductor.target import Env
+
+ASSUMED = 1024  # the extent of an axis whose size is known only at the call
+FEW = 16  # fewer parallel steps than this leave threads idle
+PARTS = 64  # at most so many parts of a reduced axis
+SERIAL_WORK = 16 * 1024  # operations: below this a thread costs more than it saves
+PART_WORK = 16 * 1024  # elements: a part of a reduce is worth a thread
+POINTWISE_BLOCK = 4096
+COLUMN_BLOCK = 256
+TRANSPOSE_BLOCK = 32
+
+
+def tile(program: Program, env: Env) -> Program:
+    """A kernel that has a schedule already keeps it."""
+    table = program.buffer_table()
+    nodes = tuple(
+        tile_kernel(node, table, env) if isinstance(node, Kernel) and node.schedule is None else node
+        for node in program.nodes
+    )
+    return program if nodes == program.nodes else replace(program, nodes=nodes)
+
+
+def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
+    """One kernel with its schedule."""
+    kernel = merge_axes(kernel)
+    levels = _Chooser(kernel, buffers).levels()
+    lanes = {size: env.target.lanes(max(size, 4)) for size in (1, 2, 4, 8, 16)}
+    return replace(kernel, schedule=nest(kernel.body, levels, lanes))
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """A load or store: how far it moves along each axis (None: not by a constant step), and its weight in bytes."""
+
+    steps: dict[str, int | None]
+    weight: int
+    is_store: bool
+
+
+def step_along(index: Expr, axis: Symbol) -> Expr:
+    """How far an index moves when the axis does by one."""
+    if axis not in free_symbols(index):
+        return index - index
+    return substitute(index, {axis: axis + 1}) - index
+
+
+class _Chooser:
+    def __init__(self, kernel: Kernel, buffers: dict[str, Buffer]) -> None:
+        self.kernel = kernel
+        self.axes = {axis.name: axis for axis in kernel.axes}
+        self.extents = {axis.name: as_int(axis.extent) for axis in kernel.axes}
+        self.touches = [self.touch(op, buffers) for op in _memory_ops(kernel.body)]
+        self.reduced: dict[str, None] = {}
+        self.scanned: set[str] = set()
+        for op in kernel.body.ops:
+            match op.attrs:
+                case Reduce(axes, _):
+                    self.reduced.update(dict.fromkeys(axes))
+                case Scan(axis, _, _):
+                    self.scanned.add(axis)
+                case _:
+                    pass
+
+    def size(self, names: list[str]) -> int:
+        total = 1
+        for name in names:
+            extent = self.extents[name]
+            total *= ASSUMED if extent is None else extent
+        return total
+
+    def touch(self, op: Op, buffers: dict[str, Buffer]) -> Touch:
+        assert isinstance(op.attrs, Load | Store | Atomic)
+        index = op.attrs.index
+        steps = {name: as_int(step_along(index, axis.symbol)) for name, axis in self.axes.items()}
+        is_store = not isinstance(op.attrs, Load)
+        moved = [name for name, step in steps.items() if step != 0]
+        itemsize = buffers[op.attrs.ref.storage].dtype.itemsize
+        return Touch(steps, self.size(moved) * itemsize * (2 if is_store else 1), is_store)
+
+    def contiguous(self, name: str) -> int:
+        return sum(touch.weight for touch in self.touches if touch.steps[name] in (1, -1))
+
+    def vector_axis(self) -> str | None:
+        candidates = [name for name in self.axes if name not in self.scanned]
+        if not candidates:
+            return None
+        return max(reversed(candidates), key=self.contiguous)
+
+    def by_stride(self, names: list[str]) -> list[str]:
+        """Outer loops first: those that move farthest through the heaviest accesses."""
+
+        def distance(name: str) -> tuple[int, int]:
+            moves = [(t.weight, t.steps[name]) for t in self.touches if t.steps[name] != 0]
+            if not moves:
+                return (-1, 0)
+            weight, step = max(moves, key=lambda move: move[0])
+            return (1 << 60 if step is None else abs(step), weight)
+
+        return sorted(names, key=distance, reverse=True)
+
+    def cost(self) -> int:
+        return sum(op_cost(op.name) for op in self.kernel.body.ops)
+
+    def is_serial(self) -> bool:
+        """Small kernels, and those whose writes may meet, run on one thread."""
+        if any(isinstance(op.attrs, Atomic) for op in self.kernel.body.ops):
+            return True
+        return self.size(list(self.axes)) * self.cost() < SERIAL_WORK
+
+    def levels(self) -> list[Level]:
+        vector = self.vector_axis()
+        kept = self.by_stride([n for n in self.axes if n not in self.reduced and n != vector and n not in self.scanned])
+        scanned = self.by_stride([n for n in self.axes if n in self.scanned])
+        joined = self.by_stride([n for n in self.axes if n in self.reduced and n != vector])
+        if vector is None:
+            found = [self.level(n, "parallel") for n in kept] + [self.level(n, "serial") for n in (*joined, *scanned)]
+        elif vector in self.reduced:
+            found = self.rows(kept, [*joined, *scanned], vector)
+        elif self.reduced or self.scanned:
+            found = self.columns(kept, [*joined, *scanned], vector)
+        else:
+            found = self.pointwise(kept, vector)
+        if self.is_serial():
+            found = [replace(level, kind="serial") if level.kind == "parallel" else level for level in found]
+        return found
+
+    def level(self, name: str, kind: str, *, block: int = 0, parts: int = 0) -> Level:
+        extent = self.extents[name]
+        if parts and extent is not None:
+            block, parts = max(1, -(-extent // parts)), 0
+        assert kind in ("parallel", "serial", "vector")
+        return Level(name, kind, extent, block, parts)
+
+    def pointwise(self, kept: list[str], vector: str) -> list[Level]:
+        crossing = self.crossing_axis(kept, vector)
+        if crossing is not None:
+            rest = [n for n in kept if n != crossing]
+            return [
+                *(self.level(n, "parallel") for n in rest),
+                self.level(crossing, "parallel", block=TRANSPOSE_BLOCK),
+                self.level(vector, "parallel", block=TRANSPOSE_BLOCK),
+                self.level(crossing, "serial"),
+                self.level(vector, "vector"),
+            ]
+        extent = self.extents[vector]
+        is_long = extent is None or extent >= 2 * POINTWISE_BLOCK
+        outer = [self.level(n, "parallel") for n in kept]
+        if is_long and (not kept or self.size(kept) < FEW):
+            outer.append(self.level(vector, "parallel", block=POINTWISE_BLOCK))
+        return [*outer, self.level(vector, "vector")]
+
+    def crossing_axis(self, kept: list[str], vector: str) -> str | None:
+        """An axis along which other accesses are contiguous while they jump along the vector axis."""
+        for name in reversed(kept):
+            if any(t.steps[name] == 1 and t.steps[vector] not in (0, 1, None) for t in self.touches):
+                return name
+        return None
+
+    def rows(self, kept: list[str], joined: list[str], vector: str) -> list[Level]:
+        inner = [*(self.level(n, "serial") for n in joined), self.level(vector, "vector")]
+        work = self.size([*joined, vector])
+        if self.size(kept) >= FEW or work < 2 * PART_WORK:
+            return [*(self.level(n, "parallel") for n in kept), *inner]
+        split = max([vector, *joined], key=lambda n: self.size([n]))
+        parts = min(PARTS, max(2, work // PART_WORK))
+        return [
+            *(self.level(n, "serial") for n in kept),
+            self.part_level(split, parts, is_vector=split == vector),
+            *inner,
+        ]
+
+    def part_level(self, name: str, parts: int, *, is_vector: bool) -> Level:
+        level = self.level(name, "parallel", parts=parts)
+        if level.block and is_vector:
+            return replace(level, block=-(-level.block // 64) * 64)
+        return level
+
+    def columns(self, kept: list[str], joined: list[str], vector: str) -> list[Level]:
+        extent = self.extents[vector]
+        outer = [self.level(n, "parallel") for n in kept]
+        block = COLUMN_BLOCK
+        if extent is None or extent > block:
+            outer.append(self.level(vector, "parallel", block=block))
+            blocks = -(-(extent or ASSUMED) // block)
+        else:
+            blocks = 1
+        inner = [*(self.level(n, "serial") for n in joined), self.level(vector, "vector")]
+        work = self.size([*joined]) * min(extent or ASSUMED, block)
+        if self.size(kept) * blocks >= FEW or work < 2 * PART_WORK or self.scanned:
+            return [*outer, *inner]
+        split = max(joined, key=lambda n: self.size([n]))
+        parts = self.part_level(split, min(PARTS, max(2, work // PART_WORK)), is_vector=False)
+        return [*(replace(level, kind="serial") for level in outer), parts, *inner]
+
+
+def _memory_ops(body: Body) -> Iterator[Op]:
+    for op in body.ops:
+        match op.attrs:
+            case Load() | Store() | Atomic():
+                yield op
+            case Masked(inner, _):
+                yield from _memory_ops(inner)
+            case _:
+                pass
