@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from minductor.frontend.rules import norm, pointwise, reduce, views
+from minductor.frontend.rules import create, index, join, norm, pointwise, reduce, views
 from minductor.frontend.values import Value
 
 RULES: Mapping[str, Callable[..., Value]] = MappingProxyType(
@@ -17,5 +17,8 @@ RULES: Mapping[str, Callable[..., Value]] = MappingProxyType(
         **pointwise.RULES,
         **reduce.RULES,
         **norm.RULES,
+        **create.RULES,
+        **join.RULES,
+        **index.RULES,
     }
 )

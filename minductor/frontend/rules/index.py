@@ -1,0 +1,157 @@
+"""Reads at places that data decides: embedding, gather, indexing, and the losses that pick a class.
+
+Takes index tensors. Gives kernels whose index values are checked against the dimension (`check` sets the error flag, so
+that the call raises as eager does). Refuses (to an extern call) masks as indices and tensors without elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from minductor.core.dtypes import BOOL, I64, U8, compute_dtype
+from minductor.core.expr import Expr, integer
+from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.values import Term, Value, broadcast, is_zero, wrap_dim
+from minductor.ir.nodes import View
+
+Rule = Callable[..., Value]
+Coords = Sequence[Expr]
+
+
+def place(loop: Loop, index: View, coords: Coords, size: Expr, *, wrap: bool) -> Expr:
+    """An index tensor's element as an index into a dimension of that size."""
+    return loop.b.check(loop.load(index, coords, I64).at, size, wrap=wrap)
+
+
+def embedding(ctx: Lowering, table: View, ids: View, *ignored: Value, **named: Value) -> Value:
+    if any(is_zero(n) for n in table.size):
+        return NotImplemented
+
+    def fn(loop: Loop) -> Term:
+        *outer, column = loop.coords
+        return loop.load(table, [place(loop, ids, outer, table.size[0], wrap=False), column])
+
+    return ctx.map(fn)
+
+
+def gather(ctx: Lowering, x: View, dim: int, index: View, sparse_grad: Value = None) -> Value:
+    if not x.size or any(is_zero(n) for n in x.size):
+        return NotImplemented
+    along = wrap_dim(dim, len(x.size))
+
+    def fn(loop: Loop) -> Term:
+        at = place(loop, index, loop.coords, x.size[along], wrap=False)
+        return loop.load(x, [at if d == along else c for d, c in enumerate(loop.coords)])
+
+    return ctx.map(fn)
+
+
+def index_select(ctx: Lowering, x: View, dim: int, index: View) -> Value:
+    if not x.size or not index.size or any(is_zero(n) for n in x.size):
+        return NotImplemented
+    along = wrap_dim(dim, len(x.size))
+
+    def fn(loop: Loop) -> Term:
+        at = place(loop, index, (loop.coords[along],), x.size[along], wrap=False)
+        return loop.load(x, [at if d == along else c for d, c in enumerate(loop.coords)])
+
+    return ctx.map(fn)
+
+
+def index_tensors(ctx: Lowering, x: View, indices: Sequence[View | None]) -> Value:
+    """x[i, :, j]: the indices broadcast; their dimensions stand where the first one was, or in front if parted."""
+    given = [(d, i) for d, i in enumerate(indices) if i is not None]
+    masks = any(i.dtype in (BOOL, U8) for _, i in given)
+    if not given or masks or any(is_zero(n) for n in x.size):
+        return NotImplemented
+    dims = [d for d, _ in given]
+    rank = max(len(i.size) for _, i in given)
+    first = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
+
+    def fn(loop: Loop) -> Term:
+        shared = loop.coords[first : first + rank]
+        rest = [*loop.coords[:first], *loop.coords[first + rank :]]
+        at: list[Expr] = []
+        for d, size in enumerate(x.size):
+            index = indices[d] if d < len(indices) else None
+            at.append(rest.pop(0) if index is None else place(loop, index, shared, size, wrap=True))
+        return loop.load(x, at)
+
+    return ctx.map(fn)
+
+
+# --- the class that a target names ---------------------------------------------------------------------------------
+
+
+def _class_weight(loop: Loop, weight: View | None, at: Expr, like: Term) -> Term:
+    return like.number(1) if weight is None else loop.load(weight, (at,)).cast(like.dtype)
+
+
+def nll_loss_forward(ctx: Lowering, x: View, target: View, weight: View | None, reduction: int, ignored: int) -> Value:
+    """-x[n, target[n]], weighted; a target that is to be ignored reads class 0 and counts for nothing."""
+    if any(is_zero(n) for n in x.size):
+        return NotImplemented
+    metas = ctx.metas
+    compute = compute_dtype(x.dtype)
+    rows = tuple(x.size[:-1])
+    classes = x.size[-1]
+
+    def picked(loop: Loop, coords: Coords) -> tuple[Term, Term]:
+        """The loss of a row and its weight."""
+        wanted = loop.load(target, broadcast(target, coords) if target.size else (), I64)
+        counts = wanted.op("ne", ignored)
+        at = loop.b.check(counts.where(wanted, wanted.number(0)).at, classes, wrap=False)
+        value = loop.load(x, [*coords, at], compute)
+        share = _class_weight(loop, weight, at, value)
+        return counts.where(-value if weight is None else -(value * share), 0.0), counts.where(share, 0.0)
+
+    if reduction == 0:
+        loss = ctx.map(lambda loop: picked(loop, loop.coords)[0], metas[0])
+        return loss, ctx.pointwise(lambda z: z, 0, meta=metas[1])
+    every = tuple(range(len(rows)))
+    total = ctx.reduction(ctx.buffer(compute, ()), rows, every, lambda loop, at: picked(loop, at)[0], "sum")
+    count = ctx.reduction(ctx.result(metas[1]), rows, every, lambda loop, at: picked(loop, at)[1], "sum")
+    if reduction == 1:
+        return ctx.pointwise(lambda t, n: t / n, total, count, meta=metas[0]), count
+    return ctx.pointwise(lambda t: t, total, meta=metas[0]), count
+
+
+def nll_loss_backward(
+    ctx: Lowering,
+    grad: View,
+    x: View,
+    target: View,
+    weight: View | None,
+    reduction: int,
+    ignored: int,
+    total_weight: View,
+) -> Value:
+    """The gradient is zero but in the class of the target: a comparison, no scatter."""
+    compute = compute_dtype(x.dtype)
+
+    def fn(loop: Loop) -> Term:
+        *rows, column = loop.coords
+        wanted = loop.load(target, rows if target.size else (), I64)
+        is_hit = wanted.equals(loop.index(column, I64)).both(wanted.op("ne", ignored))
+        slope = -loop.load(grad, rows if grad.size else (), compute)
+        if reduction == 1:
+            slope = slope / loop.load(total_weight, (), compute)
+        if weight is not None:
+            slope = slope * loop.load(weight, (column,), compute)
+        return is_hit.where(slope, 0.0)
+
+    return ctx.map(fn)
+
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        "aten.embedding.default": embedding,
+        "aten.gather.default": gather,
+        "aten.index_select.default": index_select,
+        "aten.index.Tensor": index_tensors,
+        "aten._unsafe_index.Tensor": index_tensors,
+        "aten.nll_loss_forward.default": nll_loss_forward,
+        "aten.nll_loss_backward.default": nll_loss_backward,
+    }
+)
