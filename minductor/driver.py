@@ -312,6 +312,7 @@ def _counts(value: Any) -> dict[str, int]:
 
 def _text(value: Any) -> str:
     from minductor.ir.nodes import Program
+    from minductor.ir.plan_text import print_plan
     from minductor.ir.printer import print_program
 
-    return print_program(value) if isinstance(value, Program) else "\n".join(map(str, value.lines))
+    return print_program(value) if isinstance(value, Program) else print_plan(value)

@@ -78,14 +78,11 @@ def _buffers_declared(program: Program) -> Iterator[str]:
 def _defined_before_use(program: Program) -> Iterator[str]:
     newest = {b.name: 0 for b in program.buffers if b.kind != "local"}
     for number, node in enumerate(program.nodes):
-        made = writes(node)
-        own = {ref.storage for ref in made}
         for ref in reads(node):
             now = newest.get(ref.storage, -1)
-            inside = ref in made or (ref.storage in own and ref.version <= now)
-            if ref.version != now and not inside:
+            if ref.version != now:
                 yield f"node {number} reads {ref} while {ref.storage}@{now} stands there"
-        for ref in made:
+        for ref in writes(node):
             if ref.version != newest.get(ref.storage, -1) + 1:
                 yield f"node {number} makes {ref} after {ref.storage}@{newest.get(ref.storage, -1)}"
             newest[ref.storage] = ref.version

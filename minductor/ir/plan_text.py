@@ -1,0 +1,74 @@
+"""Plans as text, one line of text a line of plan: what a trace and `explain` show of the memory stage.
+
+Takes a Plan; gives text; refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from minductor.core.expr import Expr
+from minductor.ir.nodes import Body
+from minductor.ir.plan import (
+    Allocate,
+    Assert,
+    Constant,
+    Extern,
+    Free,
+    KernelDef,
+    Launch,
+    Line,
+    Plan,
+    Return,
+    Reuse,
+    SymbolDef,
+    Unpack,
+    View,
+)
+from minductor.ir.printer import print_argument
+
+
+def print_plan(plan: Plan) -> str:
+    """The whole plan."""
+    head = f"plan {plan.name} ({', '.join(given.name for given in plan.inputs)})"
+    return "\n".join([head, *(f"  {print_line(line)}" for line in plan.lines)]) + "\n"
+
+
+def print_line(line: Line) -> str:
+    """One line."""
+    match line:
+        case KernelDef(id, symbol, parameters, digest, _):
+            return f"kernel {id} {symbol}({', '.join(f'{name}: {dtype}' for name, dtype in parameters)}) {digest}"
+        case Constant(name, number):
+            return f"constant {name} = {number}"
+        case Allocate(name, dtype, size, stride, device):
+            return f"allocate {name}: {dtype.name}{_row(size)} stride {_row(stride)} {device}"
+        case Reuse(name, old, dtype, size, stride):
+            return f"reuse {name} = {old} as {dtype.name}{_row(size)} stride {_row(stride)}"
+        case View(name, of, dtype, size, stride, offset):
+            return f"view {name} = {of} as {dtype.name}{_row(size)} stride {_row(stride)} offset {offset}"
+        case Free(names):
+            return f"free {', '.join(names)}"
+        case Launch(kernel, tensors, sizes, origins, handle):
+            given = ", ".join((*tensors, *map(str, sizes)))
+            return f"launch #{handle} {kernel}({given}) from {', '.join(o.node for o in origins)}"
+        case Extern(op, args, kwargs, results, is_out, origins, handle):
+            given = ", ".join([*map(print_argument, args), *(f"{k}={print_argument(v)}" for k, v in kwargs)])
+            form = "into" if is_out else "->"
+            made = ", ".join(name or "_" for name in results)
+            return f"extern #{handle} {op}({given}) {form} ({made}) from {', '.join(o.node for o in origins)}"
+        case Unpack(names, of):
+            return f"unpack {', '.join(name or '_' for name in names)} = {of}"
+        case SymbolDef(symbol, source):
+            return f"define {symbol.name} = {'a scalar body' if isinstance(source, Body) else source}"
+        case Assert(rel, message):
+            return f"assert {rel} {message!r}"
+        case Return(values):
+            return f"return ({', '.join(map(print_argument, values))})"
+        case _:
+            assert_never(line)
+
+
+def _row(sizes: Iterable[Expr]) -> str:
+    return f"[{', '.join(map(str, sizes))}]"

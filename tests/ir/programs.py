@@ -1,0 +1,83 @@
+"""Small programs that the tests of ir/, passes/memory and codegen/wrapper start from, as text that a person can read."""
+
+SOFTMAX = """program inference
+  input arg0: f32[4, 8] stride [8, 1] cpu
+  buffer buf0: f32[4, 8] stride [8, 1] cpu
+  kernel k0 (i0: 4, i1: 8) from softmax = aten._softmax.default
+    %0 = load arg0@0[8*i0 + i1] : f32 {i0 i1}
+    %1 = reduce max over i1 of %0 : f32 {i0}
+    %2 = sub %0 %1 : f32 {i0 i1}
+    %3 = exp %2 : f32 {i0 i1}
+    %4 = reduce sum over i1 of %3 : f32 {i0}
+    %5 = div %3 %4 : f32 {i0 i1}
+    %6 = store buf0@0[8*i0 + i1] %5 {i0 i1}
+  return (buf0@0 f32[4, 8] stride [8, 1] offset 0)
+"""
+
+# two kernels and a product between them; arg0 is changed by the last one
+CHAIN = """program forward
+  symbol s0 [2, inf]
+  input s0 = s0
+  input arg0: f32[s0, 8] stride [8, 1] cpu
+  input arg1: f32[8, 8] stride [8, 1] cpu static
+  constant c0: f32[8] stride [1] cpu
+  buffer buf0: f32[s0, 8] stride [8, 1] cpu
+  buffer buf1: f32[s0, 8] stride [8, 1] cpu
+  buffer buf2: f32[s0, 8] stride [8, 1] cpu
+  guard 8*s0 < 2147483648 because "offsets in int32"
+  note lower mm "aten.mm.default: a matrix product"
+  note fuse k0 | k1 "a product stands between"
+  kernel k0 (i0: s0, i1: 8) from add = aten.add.Tensor
+    %0 = load arg0@0[8*i0 + i1] : f32 {i0 i1}
+    %1 = load c0@0[i1] : f32 {i1}
+    %2 = add %0 %1 : f32 {i0 i1}
+    %3 = store buf0@0[8*i0 + i1] %2 {i0 i1}
+  extern x0 out aten.mm.out(buf0@0 f32[s0, 8] stride [8, 1] offset 0, arg1@0 f32[8, 8] stride [1, 8] offset 0) \
+-> (buf1@0 f32[s0, 8] stride [8, 1] offset 0) from mm = aten.mm.default because "a matrix product"
+  kernel k1 (i0: s0, i1: 8) from relu = aten.relu.default
+    %0 = load buf1@0[8*i0 + i1] : f32 {i0 i1}
+    %1 = relu %0 : f32 {i0 i1}
+    %2 = store buf2@0[8*i0 + i1] %1 {i0 i1}
+    %3 = store arg0@1[8*i0 + i1] %1 {i0 i1}
+  return (buf2@0 f32[s0, 8] stride [8, 1] offset 0, <8*s0>, none)
+"""
+
+# a checked index, a masked region, two carried values and a custom way to combine
+REGIONS = """program inference
+  input arg0: f32[4, 8] stride [8, 1] cpu
+  input arg1: i64[4] stride [1] cpu
+  buffer buf0: f32[4] stride [1] cpu
+  buffer buf1: i64[4] stride [1] cpu
+  kernel k0 (i0: 4, i1: 8) from gather = aten.gather.default
+    %0 = load arg1@0[i0] : i64 {i0}
+    %1 = check %0 as v1 < 8 wrap : i64 {i0}
+    %2 = load arg0@0[8*i0 + v1] %1 : f32 {i0}
+    %3 = load arg0@0[8*i0 + i1] : f32 {i0 i1}
+    %4 = index <i1> : i64 {i1}
+    %5 = constant 0 : i64 {}
+    %6 = gt %4 %5 : bool {i1}
+    %7 = masked %6 %2 else -0.0 : f32 {i0 i1} {
+      %0 = parameter 0 : f32 {i0}
+      %1 = load arg0@0[8*i0 + i1 - 1] : f32 {i0 i1}
+      %2 = add %0 %1 : f32 {i0 i1}
+      yield %2
+    }
+    %8 = reduce furthest(0.0) over i1 of %7 : f32 {i0} {
+      %0 = parameter 0 : f32 {}
+      %1 = parameter 1 : f32 {}
+      %2 = abs %0 : f32 {}
+      %3 = abs %1 : f32 {}
+      %4 = maximum %2 %3 : f32 {}
+      yield %4
+    }
+    %9 = reduce argmax over i1 of %3 %4 : f32 {i0}
+    %10 = project 1 %9 : i64 {i0}
+    %11 = constant nan : f32 {}
+    %12 = isnan %11 : bool {}
+    %13 = assert %12 "not \\"a\\" number"
+    %14 = store buf0@0[i0] %8 {i0}
+    %15 = store buf1@0[i0] %10 {i0}
+  return (buf0@0 f32[4] stride [1] offset 0, buf1@0 i64[4] stride [1] offset 0)
+""".replace('number"\n', 'number" {}\n')
+
+ALL = {"softmax": SOFTMAX, "chain": CHAIN, "regions": REGIONS}

@@ -1,0 +1,67 @@
+"""Each rule of the IR: the good programs pass it, and a program that breaks it is refused under the rule's name."""
+
+import pytest
+from tests.ir.programs import ALL, CHAIN, REGIONS, SOFTMAX
+
+from minductor.core.errors import VerifyError
+from minductor.ir.parser import parse_program
+from minductor.ir.verify import RULES, verify
+
+ORDER = "a version is made once, before its readers, and read before the next"
+FORM = "ops know their arguments, dtypes and axes"
+
+# rule, program, old text, new text
+FAULTS = [
+    ("every storage is declared", SOFTMAX, "  buffer buf0: f32[4, 8] stride [8, 1] cpu\n", ""),
+    (ORDER, SOFTMAX, "store buf0@0", "store buf0@1"),
+    (ORDER, SOFTMAX, "return (buf0@0", "return (buf0@1"),
+    (ORDER, CHAIN, "load arg0@0", "load arg0@1"),
+    (ORDER, CHAIN, "load buf1@0", "load buf2@0"),
+    ("nodes have names of their own", CHAIN, "kernel k1", "kernel k0"),
+    (FORM, SOFTMAX, "%3 = exp %2 : f32", "%3 = exp %2 : i64"),
+    (FORM, SOFTMAX, "sub %0 %1 : f32 {i0 i1}", "sub %0 %1 : f32 {i0}"),
+    (FORM, SOFTMAX, "exp %2", "exp %2 %0"),
+    (FORM, SOFTMAX, "exp %2", "oxp %2"),
+    (FORM, SOFTMAX, "exp %2", "exp %5"),
+    (FORM, REGIONS, "project 1 %9", "project 2 %9"),
+    (FORM, REGIONS, "gt %4 %5", "gt %4 %3"),
+    (FORM, REGIONS, "reduce argmax over i1 of %3 %4", "reduce argmax over i1 of %3"),
+    ("loads widen and stores round", SOFTMAX, "arg0: f32", "arg0: i64"),
+    ("loads widen and stores round", REGIONS, "store buf1@0[i0] %10", "store buf1@0[i0] %8"),
+]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_good_programs_pass(name: str) -> None:
+    verify(parse_program(ALL[name]), "lower")
+
+
+@pytest.mark.parametrize(("rule", "text", "old", "new"), FAULTS)
+def test_a_broken_rule_is_named(rule: str, text: str, old: str, new: str) -> None:
+    assert text.count(old) >= 1
+    with pytest.raises(VerifyError) as caught:
+        verify(parse_program(text.replace(old, new, 1)), "lower")
+    assert caught.value.rule == rule
+
+
+def test_undeclared_sizes_are_found() -> None:
+    program = parse_program(CHAIN)
+    with pytest.raises(VerifyError, match="sizes are declared"):
+        verify(
+            type(program)(program.name, (), *[getattr(program, n) for n in ("inputs", "buffers", "nodes", "outputs")]),
+            "lower",
+        )
+
+
+def test_rules_of_later_stages_wait_for_them() -> None:
+    program = parse_program(SOFTMAX)
+    verify(program, "order")
+    for stage, rule in (("tile", "each effect stands once in the schedule"), ("access", "each effect stands once")):
+        with pytest.raises(VerifyError, match=rule):
+            verify(program, stage)
+
+
+def test_every_early_rule_has_a_fault_here() -> None:
+    shown = {rule for rule, *_ in FAULTS} | {"sizes are declared", "each effect stands once in the schedule"}
+    later = {"a kernel stays small enough to compile", "each load and store has an access"}
+    assert shown | later == set(RULES)
