@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from minductor.core.expr import Expr, Symbol, as_int, free_symbols, substitute
+from minductor.core.expr import as_int
 from minductor.ir.nodes import Atomic, Body, Buffer, Kernel, Load, Masked, Op, Program, Reduce, Scan, Store
 from minductor.ir.ops import op_cost
 from minductor.passes.merge_axes import merge_axes
 from minductor.passes.nest import Level, nest
+from minductor.passes.strides import step_along
 from minductor.target import Env
 
 ASSUMED = 1024  # the extent of an axis whose size is known only at the call
@@ -55,13 +56,6 @@ class Touch:
     steps: dict[str, int | None]
     weight: int
     is_store: bool
-
-
-def step_along(index: Expr, axis: Symbol) -> Expr:
-    """How far an index moves when the axis does by one."""
-    if axis not in free_symbols(index):
-        return index - index
-    return substitute(index, {axis: axis + 1}) - index
 
 
 class _Chooser:

@@ -1,0 +1,60 @@
+"""Says of every load and store how it moves along the vector loop that it stands in.
+
+Takes a Program whose kernels have schedules; gives it with an Access for each load, store and atomic of a kernel's body
+(not for those in masked regions, which may not run). Refuses nothing: what fits no kind is a gather.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from minductor.core.expr import Expr, as_int, free_symbols, integer
+from minductor.ir.access import Access
+from minductor.ir.nodes import Atomic, Kernel, Load, Program, Store
+from minductor.ir.schedule import Schedule, loops
+from minductor.passes.strides import step_along
+from minductor.target import Env
+
+
+def access(program: Program, env: Env) -> Program:
+    """Kernels without a schedule, and those that are classified already, stay."""
+    del env  # a fact of index and loop alone
+    nodes = tuple(classified(node) if isinstance(node, Kernel) else node for node in program.nodes)
+    return program if nodes == program.nodes else replace(program, nodes=nodes)
+
+
+def classified(kernel: Kernel) -> Kernel:
+    """The kernel with its accesses."""
+    if kernel.schedule is None:
+        return kernel
+    vector = vector_axes(kernel.schedule)
+    symbols = {axis.name: axis.symbol for axis in kernel.axes}
+    found: list[Access] = []
+    for position, op in enumerate(kernel.body.ops):
+        if isinstance(op.attrs, Load | Store | Atomic):
+            axis = vector.get(position)
+            step = integer(0) if axis is None else step_along(op.attrs.index, symbols[axis])
+            found.append(_access(position, step))
+    return replace(kernel, access=tuple(found))
+
+
+def vector_axes(schedule: Schedule) -> dict[int, str]:
+    """The axis of the vector loop that each position stands in, if it stands in one."""
+    found: dict[int, str] = {}
+    for loop in loops(schedule.steps):
+        if loop.kind == "vector":
+            for step in loop.body:
+                if isinstance(step, int):
+                    found.setdefault(step, loop.axis)
+    return found
+
+
+def _access(position: int, step: Expr) -> Access:
+    count = as_int(step)
+    if count == 0:
+        return Access(position, "scalar")
+    if count == 1:
+        return Access(position, "block", step)
+    if count is not None or all(s.kind == "size" for s in free_symbols(step)):
+        return Access(position, "strided", step)
+    return Access(position, "gather")
