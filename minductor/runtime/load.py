@@ -18,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -152,9 +153,9 @@ class Library:
 
 def load_library(path: Path) -> Library:
     """Loads with every symbol resolved now, so that a missing one is an error here and not a crash in a kernel."""
-    if _needs_sanitizer(path):
-        raise LoadFailed(str(path), "it is built with a sanitiser whose library is not in LD_PRELOAD")
     try:
+        if fault := _fault(path.read_bytes()):
+            raise LoadFailed(str(path), fault)
         handle = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL | getattr(os, "RTLD_NOW", 0))
     except OSError as error:
         raise LoadFailed(str(path), _explain(str(error))) from None
@@ -172,12 +173,18 @@ def _tensor_data(path: Path) -> int:
     return address
 
 
-def _needs_sanitizer(path: Path) -> bool:
-    # The sanitiser's library ends the process if it comes late; no exception would tell why.
-    try:
-        return b"libasan.so" in path.read_bytes() and not hasattr(ctypes.CDLL(None), "__asan_init")
-    except OSError:
-        return False
+def _fault(data: bytes) -> str:
+    """What in the file would end the process instead of raising an error, or nothing."""
+    if not data.startswith(b"\x7fELF") or len(data) < 64:
+        return "it is no shared object"
+    # The table of sections is what linkers write last. A library that is cut short loads, and faults when it is read.
+    (table,), (size, count) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<HH", data, 58)
+    if table + size * count > len(data):
+        return "it is cut short"
+    # The sanitiser's library ends the process if it comes late.
+    if b"libasan.so" in data and not hasattr(ctypes.CDLL(None), "__asan_init"):
+        return "it is built with a sanitiser whose library is not in LD_PRELOAD"
+    return ""
 
 
 def _explain(error: str) -> str:

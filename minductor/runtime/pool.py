@@ -61,8 +61,8 @@ class Pool:
 
     def submit(self, job: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Runs job(*args, **kwargs) in a worker. What does not pickle is refused here, not in the future."""
-        if job.__module__ == "__main__":
-            raise ValueError(f"{job.__qualname__} lies in the main module, which workers do not import")
+        if getattr(job, "__module__", None) == "__main__":
+            raise ValueError(f"{job} lies in the main module, which workers do not import")
         payload = pickle.dumps((job, args, kwargs))
         # After a fork the threads that serve the workers exist in the parent only.
         if self._live is None or self._live.owner != os.getpid():

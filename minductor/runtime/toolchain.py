@@ -181,7 +181,7 @@ class _Job:
         else:
             self.keep.mkdir(mode=0o700, parents=True, exist_ok=True)
             kept = Path(tempfile.mkdtemp(prefix="", dir=self.keep))
-        for file in (*self.folder.glob("*.cpp"), *self.folder.glob("*.log")):
+        for file in self.folder.glob("*"):
             shutil.copy(file, kept)
         return kept
 
@@ -191,5 +191,8 @@ def _reason(log: str, status: int) -> str:
     if status < 0:
         return f"the compiler was stopped by {signal.Signals(-status).name}"
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    telling = [line for line in lines if "error" in line or "undefined reference" in line or "cannot find" in line]
-    return (telling or lines or [f"the compiler gave status {status} and no text"])[0]
+    for telling in ("multiple definition", "undefined reference", "cannot find", "error"):
+        for line in lines:
+            if telling in line:
+                return line
+    return lines[0] if lines else f"the compiler gave status {status} and no text"

@@ -136,7 +136,7 @@ def test_digest_takes_any_text() -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_no_damage_gives_altered_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Bit flips, truncations, growth and loss of any file: the old bytes or a miss with a warning, and then a rebuild."""
+    """Bit flips, truncations, growth, loss: the old bytes or a miss with a warning, and then a rebuild."""
     store = Store(tmp_path_factory.mktemp("damage") / "store")
     path = store.put(KEY, FILES).path / data.draw(st.sampled_from([*FILES, MANIFEST]))
     before = path.read_bytes()
