@@ -11,7 +11,7 @@ not depend on the precision they are run in, since the same function is run in f
 (2048,)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,7 +183,7 @@ def outer_broadcast(column: Tensor, row: Tensor, x: Tensor) -> Tensor:
 
 BF16 = torch.bfloat16
 
-CASES: dict[str, Micro] = {
+CASES: Mapping[str, Micro] = {
     "layer_norm_gelu": Micro(layer_norm_gelu, randn((4096, 1024))),
     "pointwise_chain": Micro(pointwise_chain, randn((1024, 1024), (1024, 1024))),
     "pointwise_chain_backward": Micro(pointwise_chain, randn((512, 1024), (512, 1024)), backward=True),
@@ -227,9 +227,11 @@ CASES: dict[str, Micro] = {
 }
 
 # A name that was measured once and is no longer, with the reason: the report prints this table.
-REMOVED: dict[str, str] = {}
+REMOVED: Mapping[str, str] = {}
 
 
-def unexplained_removals(recorded: tuple[str, ...], present: dict[str, Micro], removed: dict[str, str]) -> list[str]:
+def unexplained_removals(
+    recorded: tuple[str, ...], present: Mapping[str, Micro], removed: Mapping[str, str]
+) -> list[str]:
     """The recorded names that are neither measured any more nor given a reason."""
     return [name for name in recorded if name not in present and not removed.get(name, "").strip()]

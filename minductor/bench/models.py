@@ -11,7 +11,7 @@ Nothing is random after construction (no dropout), so any two backends must agre
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -350,7 +350,7 @@ def make_vit(sizes: Vision) -> Workload:
     return make_image_model(ViT, sizes)
 
 
-BUILDERS: dict[str, dict[str, Callable[[], Workload]]] = {
+BUILDERS: Mapping[str, Mapping[str, Callable[[], Workload]]] = {
     "gpt": {
         "bench": lambda: make_gpt(Transformer(layers=4, width=256, heads=8, context=128, batch=8, vocab=1024)),
         "tiny": lambda: make_gpt(Transformer(layers=2, width=32, heads=2, context=16, batch=2, vocab=61)),

@@ -1,0 +1,137 @@
+"""The bounds that minductor must meet, and whether a run meets them.
+
+Takes: `Results`. Gives: one `Claim` a bound, with a verdict. Refuses: nothing; what was not measured is left out, and
+what a backend could not run fails.
+
+A bound on a ratio or a time is missed only if the whole 95% interval lies on the wrong side of it. All ratios are
+paired ratios of CPU time: other programs on the machine move the wall clock more than the CPU clock.
+
+>>> judge("twice as fast", Bound(2.0, "at least"), Estimate(1.9, 1.7, 2.1)).verdict
+'pass (within noise)'
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from minductor.bench.bootstrap import Estimate, geometric_mean, median, paired, ratio
+from minductor.bench.cases import FLAGSHIP, GPT_TRAINING
+from minductor.bench.results import Accuracy, FirstCall, Results, Running
+
+OURS = "minductor"
+PEER = "inductor"
+EAGER = "eager"
+AOT = "aot_eager"
+
+FLAGSHIP_SPEEDUP = 2.0
+MICRO_GEOMETRIC_MEAN = 1.3
+MICRO_VS_EAGER = 0.9
+MODEL_VS_PEER = 0.97
+COLD_SECONDS: Mapping[str, float] = {FLAGSHIP: 1.2, GPT_TRAINING: 12.0}
+WARM_VS_AOT_EAGER = 1.3
+WARM_WITH_IMPORTS = "warm+imports"  # measured for the reader; no claim rests on it
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A limit and its side: "at least" or "at most"."""
+
+    limit: float
+    side: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A bound, what was measured, and "pass", "pass (within noise)" or "FAIL"."""
+
+    text: str
+    bound: Bound
+    measured: Estimate | None
+    verdict: str
+    reason: str = ""
+
+
+def judge(text: str, bound: Bound, measured: Estimate) -> Claim:
+    """Hold a figure against its bound."""
+    match bound.side:
+        case "at least":
+            is_met, is_possible = measured.value >= bound.limit, measured.high >= bound.limit
+        case "at most":
+            is_met, is_possible = measured.value <= bound.limit, measured.low <= bound.limit
+        case _:
+            raise ValueError(f"a bound is at least or at most, not {bound.side!r}")
+    return Claim(text, bound, measured, "pass" if is_met else "pass (within noise)" if is_possible else "FAIL")
+
+
+def speedup(case: Running | FirstCall, over: str) -> Estimate | None:
+    """How many times the CPU time of ours the other needs; None if one of them has no samples."""
+    if OURS not in case.samples or over not in case.samples:
+        return None
+    return ratio(case.samples[over].cpu, case.samples[OURS].cpu)
+
+
+def speed_claim(case: Running, over: str, limit: float) -> Claim | None:
+    text, bound = f"{case.case}: CPU time of {over} over ours", Bound(limit, "at least")
+    if OURS in case.failures:
+        return Claim(text, bound, None, "FAIL", case.failures[OURS])
+    measured = speedup(case, over)
+    return None if measured is None else judge(text, bound, measured)
+
+
+def running_claims(case: Running) -> list[Claim | None]:
+    if case.case == FLAGSHIP:
+        return [speed_claim(case, over, FLAGSHIP_SPEEDUP) for over in (PEER, EAGER)]
+    if case.case.startswith("micro/"):
+        return [speed_claim(case, EAGER, MICRO_VS_EAGER)]
+    return [speed_claim(case, PEER, MODEL_VS_PEER)]
+
+
+def peer_mean(results: Results) -> Estimate | None:
+    """The geometric mean over the micro cases of the speedup over the peer."""
+    ratios = [
+        paired(case.samples[PEER].cpu, case.samples[OURS].cpu)
+        for case in results.running
+        if case.case.startswith("micro/") and {OURS, PEER} <= case.samples.keys()
+    ]
+    return geometric_mean(ratios) if ratios else None
+
+
+def mean_claim(results: Results) -> Claim | None:
+    measured = peer_mean(results)
+    if measured is None:
+        return None
+    return judge("micro cases: geometric mean over TorchInductor", Bound(MICRO_GEOMETRIC_MEAN, "at least"), measured)
+
+
+def accuracy_claim(case: Running) -> Claim | None:
+    """No further from float64 than twice eager's error or 4 ULP, whichever is more; a fact, without an interval."""
+    worst: Accuracy | None = case.accuracy.get(OURS)
+    if worst is None:
+        return None
+    bound = Bound(worst.bound, "at most")
+    measured = Estimate(worst.error, worst.error, worst.error)
+    verdict = "pass" if worst.is_close else "FAIL"
+    return Claim(f"{case.case}: error against float64 in ULP", bound, measured, verdict, f"result {worst.result}")
+
+
+def first_call_claim(case: FirstCall) -> Claim | None:
+    if case.cache == WARM_WITH_IMPORTS or (case.cache == "cold" and case.case not in COLD_SECONDS):
+        return None
+    if case.cache == "cold":
+        text, bound = f"{case.case}: cold first call, CPU seconds", Bound(COLD_SECONDS[case.case], "at most")
+    else:
+        text, bound = f"{case.case}: warm first call over aot_eager", Bound(WARM_VS_AOT_EAGER, "at most")
+    if OURS in case.failures:
+        return Claim(text, bound, None, "FAIL", case.failures[OURS])
+    if OURS not in case.samples or (case.cache == "warm" and AOT not in case.samples):
+        return None
+    ours = case.samples[OURS].cpu
+    return judge(text, bound, median(ours) if case.cache == "cold" else ratio(ours, case.samples[AOT].cpu))
+
+
+def check(results: Results) -> tuple[Claim, ...]:
+    """Every claim that this run can speak about, in the order of the cases."""
+    found: list[Claim | None] = [first_call_claim(case) for case in results.first_calls]
+    for case in results.running:
+        found += [*running_claims(case), accuracy_claim(case)]
+    found.append(mean_claim(results))
+    return tuple(claim for claim in found if claim is not None)

@@ -1,0 +1,236 @@
+"""`minductor bench`: eager, TorchInductor and minductor side by side, in one run.
+
+Takes: a command line. Gives: tables on stdout, JSON and a PNG where asked; exit code 1 if a claim fails. Refuses:
+unknown cases and backends with the near names, and a plot without matplotlib, before anything is measured.
+
+Every measurement runs in a fresh process (`measure`); the caches of all backends live in a temporary folder that is
+empty at the start, and a cold first call gets one of its own.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from minductor.bench import cases, claims, micro, plot, report, results
+
+BACKENDS = (claims.EAGER, claims.PEER, claims.OURS)
+FIRST_CALL_CASES = (cases.FLAGSHIP, cases.GPT_TRAINING)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """The command line, parsed and checked."""
+
+    running: tuple[str, ...]
+    first_calls: tuple[str, ...]
+    backends: tuple[str, ...]
+    rounds: int
+    first_call_runs: int
+    size: str
+    json: Path | None
+    plot: Path | None
+
+
+class MeasureError(Exception):
+    """A measuring process ended badly; the text is the tail of what it said."""
+
+
+def parse(argv: list[str]) -> Settings:
+    """Read the command line. Without --models, --micro and --first-calls all three are run."""
+    parser = argparse.ArgumentParser(prog="minductor bench", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--models", action="store_true", help="run the models")
+    parser.add_argument("--micro", action="store_true", help="run the micro cases")
+    parser.add_argument("--first-calls", action="store_true", help="time cold and warm first calls")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="only cases whose name contains NAME"
+    )
+    parser.add_argument("--rounds", type=int, default=20, help="interleaved rounds of each running case (default 20)")
+    parser.add_argument(
+        "--first-call-runs", type=int, default=3, help="fresh processes for each first call (default 3)"
+    )
+    parser.add_argument("--backends", default=",".join(BACKENDS), help="comma separated (default %(default)s)")
+    parser.add_argument("--size", choices=("bench", "tiny"), default="bench", help="size of the models")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the results here")
+    parser.add_argument("--plot", type=Path, metavar="PATH", help="write a PNG here")
+    given = parser.parse_args(argv)
+    is_all = not (given.models or given.micro or given.first_calls)
+    names = (cases.micro_names() if given.micro or is_all else ()) + (
+        cases.model_names() if given.models or is_all else ()
+    )
+    first = FIRST_CALL_CASES if given.first_calls or is_all else ()
+    try:
+        chosen = cases.matching(tuple(dict.fromkeys(names + first)), tuple(given.only))
+    except ValueError as error:
+        parser.error(str(error))
+    if given.rounds < 1 or given.first_call_runs < 1:
+        parser.error("at least one round and one run are needed")
+    if given.plot is not None and (problem := plot.missing()):
+        parser.error(problem)
+    return Settings(
+        running=tuple(name for name in names if name in chosen),
+        first_calls=tuple(name for name in first if name in chosen),
+        backends=tuple(dict.fromkeys(given.backends.split(","))),
+        rounds=given.rounds,
+        first_call_runs=given.first_call_runs,
+        size=given.size,
+        json=given.json,
+        plot=given.plot,
+    )
+
+
+def machine() -> dict[str, str]:
+    """What the figures depend on, without names or paths of this machine."""
+    processor = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        models = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        processor = models[0] if models else processor
+    return {
+        "processor": processor,
+        "vectors": torch.backends.cpu.get_cpu_capability(),
+        "threads": str(torch.get_num_threads()),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def measure(request: dict[str, Any], caches: Path) -> dict[str, Any]:
+    """Run one measurement in a fresh process whose compilers keep their caches below `caches`."""
+    root = Path(__file__).resolve().parents[2]
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(root), environment.get("PYTHONPATH"))))
+    environment["TORCHINDUCTOR_CACHE_DIR"] = str(caches / "inductor")
+    environment["MINDUCTOR_CACHE_DIR"] = str(caches / "minductor")
+    with tempfile.TemporaryDirectory(prefix="minductor_bench_") as folder:
+        source, target = Path(folder) / "request.json", Path(folder) / "answer.json"
+        source.write_text(json.dumps(request), encoding="utf-8")
+        command = [sys.executable, "-m", "minductor.bench.measure", str(source), str(target)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0 or not target.exists():
+            said = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+            raise MeasureError(f"exit code {done.returncode}: {said[0]}"[:300])
+        return json.loads(target.read_text(encoding="utf-8"))
+
+
+def measure_running(case: str, settings: Settings, caches: Path) -> results.Running:
+    """One running case; if the process dies, each backend gets one of its own, to find which one did it."""
+    request = {"do": "running", "case": case, "rounds": settings.rounds, "size": settings.size}
+    try:
+        return results.running_of(measure({**request, "backends": list(settings.backends)}, caches))
+    except MeasureError:
+        failures = {}
+        alive = []
+        for backend in settings.backends:
+            try:
+                measure({**request, "backends": [backend], "rounds": 1}, caches)
+                alive.append(backend)
+            except MeasureError as error:
+                failures[backend] = str(error)
+        found = results.running_of(measure({**request, "backends": alive}, caches)) if failures else None
+        if found is None:
+            raise
+        return dataclasses.replace(found, failures={**found.failures, **failures})
+
+
+def measure_first_call(case: str, settings: Settings, scratch: Path) -> list[results.FirstCall]:
+    """Cold and warm first calls of every compiling backend, interleaved.
+
+    The first process of a backend fills its warm cache and tells which modules a first call imports; the timed ones
+    import those beforehand.
+    """
+    backends = tuple(dict.fromkeys((*settings.backends, claims.AOT)))
+    modules: dict[str, list[str]] = {}
+    failures: dict[str, str] = {}
+    seconds: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for backend in (name for name in backends if name != claims.EAGER):
+        request = {"do": "first call", "case": case, "backend": backend, "modules": [], "size": settings.size}
+        found = measure_or_failure(request, scratch / "warm")
+        if "failure" in found:
+            failures[backend] = found["failure"]
+        else:
+            modules[backend] = found["modules"]
+    for run in range(settings.first_call_runs):
+        for backend, names in modules.items():
+            request = {"do": "first call", "case": case, "backend": backend, "size": settings.size}
+            for kind, imported, caches in (
+                ("cold", names, scratch / f"cold_{backend}_{run}"),
+                ("warm", names, scratch / "warm"),
+                (claims.WARM_WITH_IMPORTS, [], scratch / "warm"),
+            ):
+                found = measure_or_failure({**request, "modules": imported}, caches)
+                if "failure" in found:
+                    failures[backend] = found["failure"]
+                else:
+                    seconds.setdefault((kind, backend), []).append(found)
+    return [
+        results.FirstCall(
+            case,
+            kind,
+            {
+                backend: results.Samples(tuple(each["cpu"] for each in runs), tuple(each["wall"] for each in runs))
+                for (found_kind, backend), runs in seconds.items()
+                if found_kind == kind and backend not in failures
+            },
+            failures,
+        )
+        for kind in ("cold", "warm", claims.WARM_WITH_IMPORTS)
+    ]
+
+
+def measure_or_failure(request: dict[str, Any], caches: Path) -> dict[str, Any]:
+    try:
+        return measure(request, caches)
+    except MeasureError as error:
+        return {"failure": str(error)}
+
+
+def run(settings: Settings) -> results.Results:
+    """Measure everything that the settings ask for; the results so far are saved after each case."""
+    found = results.Results(machine(), settings.backends, settings.rounds, (), (), dict(micro.REMOVED))
+    with tempfile.TemporaryDirectory(prefix="minductor_bench_") as folder:
+        total = len(settings.first_calls) + len(settings.running)
+        for count, case in enumerate((*settings.first_calls, *settings.running), 1):
+            is_first_call = count <= len(settings.first_calls)
+            print(f"[{count}/{total}] {'first call of ' if is_first_call else ''}{case}", file=sys.stderr, flush=True)
+            if is_first_call:
+                calls = measure_first_call(case, settings, Path(folder) / f"first_{count}")
+                found = dataclasses.replace(found, first_calls=(*found.first_calls, *calls))
+            else:
+                one = measure_running(case, settings, Path(folder) / "running")
+                found = dataclasses.replace(found, running=(*found.running, one))
+            save(found, settings.json)
+    return found
+
+
+def save(found: results.Results, path: Path | None) -> None:
+    if path is not None:
+        judged = tuple(dataclasses.asdict(claim) for claim in claims.check(found))
+        path.write_text(results.dump(found, judged), encoding="utf-8")
+
+
+def main(argv: list[str]) -> int:
+    """The command. Exit code 1 says that a claim failed, 2 that it could not be measured."""
+    settings = parse(argv)
+    try:
+        found = run(settings)
+    except MeasureError as error:
+        print(f"minductor bench: a measuring process died: {error}", file=sys.stderr)
+        return 2
+    judged = claims.check(found)
+    print(report.render(found, judged))
+    if settings.plot is not None and found.running:
+        plot.draw(found, settings.plot)
+    return int(any(claim.verdict == "FAIL" for claim in judged))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,62 @@
+"""The benchmark's PNG: how many times faster than eager each case runs.
+
+Takes: `Results` and a path. Gives: a picture of one panel for the micro cases and one for the models. Refuses: to work
+without matplotlib (the `test` extra), before anything is measured.
+"""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from minductor.bench.claims import EAGER
+from minductor.bench.report import faster
+from minductor.bench.results import Results, Running
+
+
+def missing() -> str | None:
+    """What to tell the user if there is nothing to draw with."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return "--plot needs matplotlib: pip install 'minductor[test]'"
+    return None
+
+
+def bars(axes: Any, cases: list[Running], backends: tuple[str, ...]) -> None:
+    """One group of bars a case, one bar a backend, with its interval as a line."""
+    height = 0.8 / max(1, len(backends))
+    for place, backend in enumerate(backends):
+        found = [(row, faster(EAGER, backend, case.samples, "cpu")) for row, case in enumerate(cases)]
+        known = [(row, estimate) for row, estimate in found if estimate is not None]
+        axes.barh(
+            [row + (place - (len(backends) - 1) / 2) * height for row, _ in known],
+            [estimate.value for _, estimate in known],
+            height,
+            xerr=[
+                [max(0.0, estimate.value - estimate.low) for _, estimate in known],
+                [max(0.0, estimate.high - estimate.value) for _, estimate in known],
+            ],
+            label=backend,
+        )
+    axes.set_yticks(range(len(cases)), [case.case.partition("/")[2] for case in cases])
+    axes.invert_yaxis()
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.set_xlabel("times faster than eager (CPU time)")
+    axes.legend()
+
+
+def draw(results: Results, path: Path) -> None:
+    """Write the picture."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    backends = tuple(name for name in results.backends if name != EAGER)
+    groups = [[case for case in results.running if case.case.startswith(kind)] for kind in ("micro/", "model/")]
+    groups = [group for group in groups if group]
+    # Figure without pyplot: no window system is looked for, and nothing global is left behind.
+    figure = Figure(figsize=(9, 1.5 + 0.32 * sum(len(group) + 2 for group in groups)), layout="constrained")
+    FigureCanvasAgg(figure)
+    ratios = [len(group) + 2 for group in groups]
+    for axes, group in zip(
+        figure.subplots(len(groups), height_ratios=ratios, squeeze=False)[:, 0], groups, strict=True
+    ):
+        bars(axes, group, backends)
+    figure.savefig(path, format="png", dpi=120)
