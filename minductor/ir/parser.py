@@ -298,7 +298,12 @@ class _Reader:
         kind = self.name()
         if kind not in ("block", "strided", "scalar", "gather"):
             raise self.tokens.error(f"unknown kind of access {kind!r}")
-        return Access(position, kind, self.expr() if self.accept("stride") else None)
+        if not self.accept("stride"):
+            return Access(position, kind)
+        self.expect("<")
+        stride = self.expr()
+        self.expect(">")
+        return Access(position, kind, stride)
 
     def extern(self) -> Extern:
         name, form = self.name(), self.name()

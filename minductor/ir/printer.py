@@ -130,7 +130,7 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
     if kernel.schedule is not None:
         yield from _schedule(kernel.schedule)
     for access in kernel.access:
-        stride = "" if access.stride is None else f" stride {access.stride}"
+        stride = "" if access.stride is None else f" stride <{access.stride}>"
         yield f"  access %{access.position} {access.kind}{stride}"
     yield from _body(kernel.body, "  ")
 

@@ -1,4 +1,4 @@
-"""Small programs that the tests of ir/, passes/memory and codegen/wrapper start from, as text that a person can read."""
+"""Small programs, as text that a person can read, for the tests of ir/, passes/memory and codegen/wrapper."""
 
 SOFTMAX = """program inference
   input arg0: f32[4, 8] stride [8, 1] cpu

@@ -7,24 +7,24 @@ from minductor.core.expr import integer, symbol
 from minductor.ir.build import Builder, combine, is_named
 from minductor.ir.nodes import Check, Load, Masked, Ref, Round
 
-I, J, K = (symbol(name, "axis", 0, 7) for name in ("i0", "i1", "i2"))
+A, J, K = (symbol(name, "axis", 0, 7) for name in ("i0", "i1", "i2"))
 X, Y = Ref("arg0", 0), Ref("arg1", 0)
 
 
 def test_equal_ops_are_one_and_effects_are_not() -> None:
-    b = Builder((I,))
-    assert b.load(X, I, F32) == b.load(X, I, F32) != b.load(Ref("arg0", 1), I, F32)
+    b = Builder((A,))
+    assert b.load(X, A, F32) == b.load(X, A, F32) != b.load(Ref("arg0", 1), A, F32)
     value = b.constant(0.0, F32)
     assert value != b.constant(-0.0, F32)
-    assert b.store(Y, I, value) != b.store(Y, I, value)
+    assert b.store(Y, A, value) != b.store(Y, A, value)
 
 
 def test_axes_follow_indices_and_reduces() -> None:
-    b = Builder((I, J))
-    x = b.load(X, 8 * I + J, F32)
+    b = Builder((A, J))
+    x = b.load(X, 8 * A + J, F32)
     row = b.reduce([x], ["i1"], combine("sum", F32))
     back = b.op("sub", x, row)
-    store = b.store(Y, I + 0, row)
+    store = b.store(Y, A + 0, row)
     assert [b[p].axes for p in (x, row, back, store)] == [("i0", "i1"), ("i0",), ("i0", "i1"), ("i0",)]
 
 
@@ -36,8 +36,8 @@ def test_a_cast_to_a_small_float_is_a_rounding() -> None:
 
 
 def test_a_checked_index_brings_its_axes_and_its_argument() -> None:
-    b = Builder((I, J))
-    chosen = b.check(b.load(Y, I, I64), integer(8), wrap=True)
+    b = Builder((A, J))
+    chosen = b.check(b.load(Y, A, I64), integer(8), wrap=True)
     load = b[b.load(X, 8 * J + chosen, F32)]
     assert load.axes == ("i0", "i1")
     assert isinstance(b[load.args[0]].attrs, Check)
@@ -54,46 +54,46 @@ def test_wrong_arity_and_unknown_ops_are_refused() -> None:
 
 def producer() -> Builder:
     """buf0[8*i0 + i1] = exp(arg0[8*i0 + i1])."""
-    b = Builder((I, J))
-    b.store(Ref("buf0", 0), 8 * I + J, b.op("exp", b.load(X, 8 * I + J, F32)))
+    b = Builder((A, J))
+    b.store(Ref("buf0", 0), 8 * A + J, b.op("exp", b.load(X, 8 * A + J, F32)))
     return b
 
 
 def test_splice_replaces_axes_and_drops_effects() -> None:
-    b = Builder((K, I))
-    where = b.splice(producer().build(), {I: K, J: I}, effects=lambda op: False)
+    b = Builder((K, A))
+    where = b.splice(producer().build(), {A: K, J: A}, effects=lambda op: False)
     assert [op.name for op in b.build().ops] == ["load", "exp"]
-    assert b[where[0]].attrs == Load(X, 8 * K + I)
+    assert b[where[0]].attrs == Load(X, 8 * K + A)
     assert where[2] == where[1]
 
 
 def test_splice_lets_a_load_be_answered() -> None:
-    outer = Builder((K, I))
+    outer = Builder((K, A))
 
     def answer(b: Builder, load: Load, dtype: object) -> int | None:
         return b.constant(2.0, F32) if load.ref == X else None
 
-    outer.splice(producer().build(), {I: K, J: I}, answer)
+    outer.splice(producer().build(), {A: K, J: A}, answer)
     assert [op.name for op in outer.build().ops] == ["constant", "exp", "store"]
 
 
 def test_splice_reaches_into_regions() -> None:
-    inner = Builder((I,))
-    region = inner.build([inner.load(X, I - 1, F32)])
-    b = Builder((I,))
-    cond = b.op("gt", b.index(I), b.constant(0, I64))
-    b.store(Y, I, b.masked(cond, [], region, 0.0, F32))
+    inner = Builder((A,))
+    region = inner.build([inner.load(X, A - 1, F32)])
+    b = Builder((A,))
+    cond = b.op("gt", b.index(A), b.constant(0, I64))
+    b.store(Y, A, b.masked(cond, [], region, 0.0, F32))
     moved = Builder((J,))
-    moved.splice(b.build(), {I: J})
+    moved.splice(b.build(), {A: J})
     attrs = next(op.attrs for op in moved.build().ops if isinstance(op.attrs, Masked))
     assert attrs.body.ops[0].attrs == Load(X, J - 1)
 
 
 def test_a_reduce_follows_an_axis_that_splits() -> None:
-    b = Builder((I,))
-    b.store(Y, integer(0), b.reduce([b.load(X, I, F32)], ["i0"], combine("sum", F32)))
+    b = Builder((A,))
+    b.store(Y, integer(0), b.reduce([b.load(X, A, F32)], ["i0"], combine("sum", F32)))
     outer = Builder((J, K))
-    outer.splice(b.build(), {I: J * 2 + K})
+    outer.splice(b.build(), {A: J * 2 + K})
     assert outer.build().ops[1].attrs.axes == ("i1", "i2")  # type: ignore[union-attr]
 
 

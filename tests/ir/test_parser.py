@@ -5,7 +5,6 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.ir.programs import ALL, SOFTMAX
 
 from minductor.core.dtypes import BOOL, F32, I64, by_name
 from minductor.core.expr import integer, symbol
@@ -13,6 +12,7 @@ from minductor.ir.build import Builder, combine
 from minductor.ir.nodes import Axis, Constant, Kernel, Note, Origin, Ref, Token, WhyNot
 from minductor.ir.parser import parse_kernel, parse_program
 from minductor.ir.printer import print_argument, print_kernel, print_program
+from tests.ir.programs import ALL, SOFTMAX
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -1,11 +1,11 @@
 """Each rule of the IR: the good programs pass it, and a program that breaks it is refused under the rule's name."""
 
 import pytest
-from tests.ir.programs import ALL, CHAIN, REGIONS, SOFTMAX
 
 from minductor.core.errors import VerifyError
 from minductor.ir.parser import parse_program
 from minductor.ir.verify import RULES, verify
+from tests.ir.programs import ALL, CHAIN, REGIONS, SOFTMAX
 
 ORDER = "a version is made once, before its readers, and read before the next"
 FORM = "ops know their arguments, dtypes and axes"
