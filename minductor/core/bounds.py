@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import cast
 
 from minductor.core import ranges
 from minductor.core.algebra import from_terms, product_of, range_from
@@ -199,6 +200,11 @@ def _least(expr: Expr, extents: Extents, fuel: int) -> int | None:
         return best
     for atom in _targets(expr, extents):
         factor, rest = _split(expr, atom)
+        if isinstance(atom, FloorDiv) and _has_fraction(factor, atom.den):
+            # d*e holds d*(num//d), which is num - num % d
+            den = cast(Const, atom.den).value
+            low = _least(expr * den, extents, fuel - 1)
+            return best if low is None else -(-low // den) if best is None else max(best, -(-low // den))
         products = _products(atom, factor, extents, fuel)
         for product in products:
             # the alternatives share the fuel, so that a proof costs no more for having many
@@ -211,15 +217,20 @@ def _least(expr: Expr, extents: Extents, fuel: int) -> int | None:
 
 
 def _targets(expr: Expr, extents: Extents) -> list[Expr]:
-    """The atoms whose bounds tell more than interval arithmetic did, axes before what bounds them."""
+    """The atoms whose bounds tell more than interval arithmetic did, those made of symbols, then axes, then what bounds them."""
     found: dict[Expr, int] = {}
     for term, _ in parts(expr)[1]:
         factors = term.args if isinstance(term, Product) else (term,)
         for factor in factors:
             is_axis = factor in extents
             if len(factors) > 1 or not isinstance(factor, Symbol) or (is_axis and as_int(extents[factor]) is None):
-                found.setdefault(factor, 0 if is_axis else 2 if isinstance(factor, Symbol) else 1)
+                found.setdefault(factor, 1 if is_axis else 2 if isinstance(factor, Symbol) else 0)
     return sorted(found, key=found.__getitem__)
+
+
+def _has_fraction(factor: Expr, den: Expr) -> bool:
+    value, divisor = as_int(factor), as_int(den)
+    return value is not None and divisor is not None and value % divisor != 0
 
 
 def _split(expr: Expr, atom: Expr) -> tuple[Expr, Expr]:

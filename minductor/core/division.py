@@ -103,9 +103,10 @@ def _mod_const(a: Expr, n: int) -> Expr:
     return g * _mod_const(from_sorted(q, tuple([(term, c // g) for term, c in terms])), n // g) + r
 
 
-def _is_positive(expr: Expr) -> bool:
+def _is_natural(expr: Expr) -> bool:
+    """A denominator that is not negative is positive: at zero nothing is asked."""
     low = expr.range[0]
-    return low is not None and low > 0
+    return low is not None and low >= 0
 
 
 def _is_reversed(expr: Expr) -> bool:
@@ -173,7 +174,7 @@ def _floordiv_symbolic(a: Expr, b: Expr) -> Expr:
     _, _, num, den = _cancel(rest, b)
     if isinstance(den, Const):
         return whole + _floordiv_const(num, den.value)
-    if not _is_positive(den):
+    if not _is_natural(den):
         return whole + node(FloorDiv, num, den)
     if _is_within(num, den):
         return whole
@@ -195,5 +196,4 @@ def _mod_symbolic(a: Expr, b: Expr) -> Expr:
 
 
 def _is_within(a: Expr, b: Expr) -> bool:
-    low = a.range[0]
-    return low is not None and low >= 0 and _is_positive(b - a)
+    return _is_natural(a) and _is_natural(b - a - 1)
