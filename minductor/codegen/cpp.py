@@ -62,7 +62,10 @@ def loops_header() -> str:
 def kernel_text(
     kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], origins: tuple[Origin, ...] | None = None
 ) -> str:
-    """One function, below a comment that names the ATen nodes it computes; `dtypes` by storage."""
+    """One function, below a comment that names the ATen nodes it computes; `dtypes` by storage.
+
+    It returns 0, or the number of the check or assert that failed (ir/signature.py, `errors`).
+    """
     out = Lines()
     given = signature(kernel)
     storages: dict[str, tuple[str, DType]] = {}
@@ -80,12 +83,11 @@ def kernel_text(
     values = Values(out, storages, {id(op): n + 1 for n, op in enumerate(checked)})
     for line in comment(kernel.origins if origins is None else origins):
         out.add(line)
-    out.open(f'extern "C" {"int64_t" if checked else "void"} {symbol}({", ".join(parameters)})')
+    out.open(f'extern "C" int64_t {symbol}({", ".join(parameters)})')
     if checked:
         out.add("int status = 0;")
     NestPrinter(kernel, values).print()
-    if checked:
-        out.add("return status;")
+    out.add(f"return {'status' if checked else '0'};")
     out.close()
     return "\n".join(out.lines) + "\n"
 

@@ -80,15 +80,37 @@ class _Placer:
         if not inner:
             return self.steps(members, depth + 1)
         phase = self.phases(members, inner, depth)
-        self.choose_rows(members, inner, phase, depth)
+        self.choose_rows(inner, phase, depth)
+        deep = self.repeated(members, inner, depth)
+        anywhere = inner | deep
         steps: list[Step] = []
         for number in range(max(phase.values()) + 1):
-            before = [p for p in members if p not in inner and phase[p] == number]
-            steps += self.steps(before, depth + 1)
+            before = [p for p in members if p not in anywhere and phase[p] == number]
+            steps += self.steps(self.with_recomputed(before, deep, depth), depth + 1)
             group = [p for p in inner if phase[p] == number]
             if group:
-                steps.append(self.loop(self.with_recomputed(group, inner, depth), kind, depth))
+                steps.append(self.loop(self.with_recomputed(group, anywhere, depth), kind, depth))
         return tuple(steps)
+
+    def repeated(self, members: list[int], inner: set[int], depth: int) -> set[int]:
+        """Values that do not vary over this loop but over one further in: computed inside it, each time again.
+
+        An expensive one is computed before the loop, in a row, if that is small.
+        """
+        further = {level.axis for level in self.levels[depth + 1 :]}
+        deep: set[int] = set()
+        for p in members:
+            op = self.ops[p]
+            if p in inner or op.is_effect or further.isdisjoint(self.inside[p]) or isinstance(op.attrs, Reduce | Scan):
+                continue
+            size = self.row_bytes(p, depth)
+            is_costly = self.recompute_cost(p, deep | {p})[0] >= EXPENSIVE
+            if is_costly and size is not None and self.small + size <= SMALL_ROWS:
+                self.small += size
+                self.rows.add(p)
+            else:
+                deep.add(p)
+        return deep
 
     def loop(self, group: list[int], kind: LoopKind, depth: int) -> Loop:
         level = self.levels[depth]
@@ -147,7 +169,7 @@ class _Placer:
     def is_reduced_at(self, position: int, depth: int) -> bool:
         return isinstance(self.ops[position].attrs, Reduce) and self.ends_at(position, depth)
 
-    def choose_rows(self, members: list[int], inner: set[int], phase: Mapping[int, int], depth: int) -> None:
+    def choose_rows(self, inner: set[int], phase: Mapping[int, int], depth: int) -> None:
         crossing = {
             a
             for p in inner
