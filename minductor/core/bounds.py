@@ -18,13 +18,14 @@ Refuses: nothing; it never guesses from hints and never guards.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import cast
 
 from minductor.core import ranges
-from minductor.core.algebra import from_terms, product_of, range_from
+from minductor.core.algebra import factors_of, from_terms, product_of, range_from
 from minductor.core.division import divide
 from minductor.core.expr import (
     And,
@@ -69,9 +70,9 @@ def interval(expr: Expr | int, extents: Extents = NO_EXTENTS) -> Range:
     expr = as_expr(expr)
     low, high = _plain(expr, extents)
     if low is None:
-        low = _least(expr, extents, _FUEL)
+        low = _proved_least(expr, relevant(expr, extents))
     if high is None:
-        least = _least(-expr, extents, _FUEL)
+        least = _proved_least(-expr, relevant(expr, extents))
         high = None if least is None else -least
     return low, high
 
@@ -106,8 +107,19 @@ def at_least(expr: Expr, bound: int, extents: Extents = NO_EXTENTS) -> bool:
     low = _plain(expr, extents)[0]
     if low is not None and low >= bound:
         return True
-    low = _least(expr, extents, _FUEL)
+    low = _proved_least(expr, relevant(expr, extents))
     return low is not None and low >= bound
+
+
+def relevant(expr: Expr, extents: Extents) -> tuple[tuple[Symbol, Expr], ...]:
+    """The extents of the axes that occur: with the expression, a key for what is known about it."""
+    return tuple([(s, extents[s]) for s in free_symbols(expr) if s in extents]) if extents else ()
+
+
+# Passes ask the same few questions about the same few indices again and again.
+@functools.lru_cache(maxsize=4096)
+def _proved_least(expr: Expr, items: tuple[tuple[Symbol, Expr], ...]) -> int | None:
+    return _least(expr, dict(items), _FUEL)
 
 
 def divides(n: int | Expr, expr: Expr | int) -> bool:
@@ -194,7 +206,7 @@ def _plain_inner(expr: Expr, extents: Extents, memo: dict[Expr, Range]) -> Range
 
 def _least(expr: Expr, extents: Extents, fuel: int) -> int | None:
     """The greatest int found that is never above the value."""
-    expr = expand(expr, identity=True)
+    expr = _open(expr)
     best = _plain(expr, extents)[0]
     if fuel <= 0:
         return best
@@ -216,11 +228,16 @@ def _least(expr: Expr, extents: Extents, fuel: int) -> int | None:
     return best
 
 
+def _open(expr: Expr) -> Expr:
+    is_closed = any(isinstance(factor, (Sum, Identity)) for term, _ in parts(expr)[1] for factor in factors_of(term))
+    return expand(expr, identity=True) if is_closed else expr
+
+
 def _targets(expr: Expr, extents: Extents) -> list[Expr]:
-    """The atoms whose bounds tell more than interval arithmetic did, those made of symbols, then axes, then what bounds them."""
+    """The atoms whose bounds tell more than interval arithmetic did: composed ones, axes, then what bounds an axis."""
     found: dict[Expr, int] = {}
     for term, _ in parts(expr)[1]:
-        factors = term.args if isinstance(term, Product) else (term,)
+        factors = factors_of(term)
         for factor in factors:
             is_axis = factor in extents
             if len(factors) > 1 or not isinstance(factor, Symbol) or (is_axis and as_int(extents[factor]) is None):
@@ -240,7 +257,7 @@ def _split(expr: Expr, atom: Expr) -> tuple[Expr, Expr]:
     rest: dict[Expr, int] = {}
     offset = 0
     for term, coefficient in terms:
-        args = list(term.args if isinstance(term, Product) else (term,))
+        args = list(factors_of(term))
         if atom not in args:
             rest[term] = coefficient
             continue

@@ -19,10 +19,11 @@ Refuses (None): layouts whose elements overlap or whose order of strides is not 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from minductor.core.algebra import factors_of, from_terms, product_of
-from minductor.core.bounds import NO_EXTENTS, Extents, at_least, interval
+from minductor.core.bounds import NO_EXTENTS, Extents, at_least, interval, relevant
 from minductor.core.division import divide
 from minductor.core.expr import (
     Const,
@@ -54,6 +55,12 @@ from minductor.core.expr import (
 def simplify(expr: Expr | int, extents: Extents = NO_EXTENTS) -> Expr:
     """An equal expression, simplified until nothing changes."""
     expr = as_expr(expr)
+    return _simplified(expr, relevant(expr, extents))
+
+
+@functools.lru_cache(maxsize=4096)
+def _simplified(expr: Expr, items: tuple[tuple[Symbol, Expr], ...]) -> Expr:
+    extents = dict(items)
     while (simpler := _simplify(expr, extents, {})) is not expr:
         expr = simpler
     return expr
@@ -271,14 +278,10 @@ def delinearize(
     if order is None:
         return None
     found: list[Expr] = [integer(0)] * len(size)
-    direct = _match_terms(index, [size[k] for k in order], [stride[k] for k in order], extents)
-    rest = index
-    for place, k in enumerate(order):
-        if direct is not None:
-            found[k] = direct[place]
-            continue
-        found[k] = simplify(floordiv(rest, stride[k]), extents)
-        rest = simplify(mod(index, stride[k]), extents)
+    sizes, strides = [size[k] for k in order], [stride[k] for k in order]
+    coordinates = _digits(index, sizes, strides, extents) or _remainders(index, strides, extents)
+    for k, at in zip(order, coordinates, strict=True):
+        found[k] = at
     return tuple(found)
 
 
@@ -298,21 +301,41 @@ def _by_stride(dims: Sequence[int], size: Sequence[Expr], stride: Sequence[Expr]
     return order
 
 
-def _match_terms(index: Expr, size: Sequence[Expr], stride: Sequence[Expr], extents: Extents) -> list[Expr] | None:
-    """Coordinates read off the coefficients, if all but the outermost are in range: that one then is as well."""
+def _digits(index: Expr, size: Sequence[Expr], stride: Sequence[Expr], extents: Extents) -> list[Expr] | None:
+    """Coordinates read off the coefficients, the strides being the place values of a number that may need carrying.
+
+    The outermost needs no check: it is in range because the others are.
+    """
+    values: list[Expr] = []
+    for step in stride:
+        quotient, index = divide(index, step)
+        offset, number = parts(index)[0], as_int(step)
+        if number is not None and offset:
+            quotient, index = quotient + offset // number, index - offset // number * number
+        values.append(quotient)
+    if as_int(index) != 0:
+        return None
+    carry: Expr = integer(0)
+    for k in range(len(values) - 1, 0, -1):
+        value = values[k] + carry
+        radix, rest = divide(stride[k - 1], stride[k])
+        is_exact = as_int(rest) == 0
+        if at_least(value, 0, extents) and at_least((radix if is_exact else size[k]) - value, 1, extents):
+            values[k], carry = value, integer(0)
+        elif is_exact:
+            values[k], carry = simplify(mod(value, radix), extents), simplify(floordiv(value, radix), extents)
+        else:
+            return None
+    return [values[0] + carry, *values[1:]] if values else []
+
+
+def _remainders(index: Expr, stride: Sequence[Expr], extents: Extents) -> list[Expr]:
+    """Coordinates by definition, for strides that are no multiples of each other."""
     found: list[Expr] = []
     rest = index
     for step in stride:
-        quotient, rest = divide(rest, step)
-        value, number = parts(rest)[0], as_int(step)
-        if number is not None and value:
-            quotient, rest = quotient + value // number, rest - value // number * number
-        found.append(quotient)
-    if as_int(rest) != 0:
-        return None
-    for at, extent in list(zip(found, size, strict=True))[1:]:
-        if not at_least(at, 0, extents) or not at_least(extent - at, 1, extents):
-            return None
+        found.append(simplify(floordiv(rest, step), extents))
+        rest = simplify(mod(index, step), extents)
     return found
 
 
