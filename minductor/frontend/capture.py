@@ -1,9 +1,9 @@
 """Reads an ATen graph of torch.fx into plain data, whose text is the larger part of the store's key.
 
-Takes the GraphModule that AOTAutograd hands to a compiler, its example inputs and a role. Gives a `Graph`: nodes, inputs
-with their facts (static, donated), outputs and symbols. What only this process knows (lifted tensors, torch's own
-symbols) hangs on it as `Live`, outside its text. Refuses what no kernel of ours could take: sparse, quantised and nested
-tensors, subclasses, symbolic floats, higher-order operators.
+Takes the GraphModule that AOTAutograd hands to a compiler, its example inputs and a role. Gives a `Graph`: nodes,
+inputs with their facts (static, donated), outputs and symbols. What only this process knows (lifted tensors, torch's
+own symbols) hangs on it as `Live`, outside its text. Refuses what no kernel of ours could take: sparse, quantised and
+nested tensors, subclasses, symbolic floats, sizes that data decides, higher-order operators.
 
 >>> import torch
 >>> from torch.fx.experimental.proxy_tensor import make_fx
@@ -64,7 +64,7 @@ class TensorMeta:
 
 Meta: TypeAlias = "TensorMeta | Size | tuple[Meta, ...] | None"
 # what a node is called with: a tree of these
-Arg: TypeAlias = "NodeRef | Size | float | complex | bool | str | DType | Token | None | tuple[Arg, ...]"
+Arg: TypeAlias = "NodeRef | Size | float | complex | bool | str | DType | Token | tuple[Arg, ...] | None"
 
 
 @dataclass(frozen=True, slots=True)

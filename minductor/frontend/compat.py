@@ -1,6 +1,6 @@
 """What differs between the torch versions that we serve (2.11 to 2.13), and what is reached by private names.
 
-Takes nothing but the ambient TracingContext of AOTAutograd. Gives its facts as plain data; outside a compile, empty ones.
+Takes nothing but the ambient TracingContext of AOTAutograd. Gives its facts as plain data, empty outside a compile.
 """
 
 from __future__ import annotations

@@ -48,8 +48,6 @@ ROWS: Mapping[str, str] = MappingProxyType(
         "mvlgamma": "pointwise, then a sum",
         "nansum": "a masked sum",
         "native_dropout_backward": "a product",
-        "nll_loss2d_forward": "a gather, then a mean",
-        "nll_loss2d_backward": "a masked copy",
         "norm": "a sum of powers",
         "_prelu_kernel": "pointwise",
         "_prelu_kernel_backward": "pointwise",

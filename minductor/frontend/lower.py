@@ -1,7 +1,7 @@
 """From a captured graph to a Program: one kernel per computed buffer, views as index maps, the rest as extern calls.
 
 Takes a `Graph` and an `Env`. Gives a Program whose outputs have the sizes, strides and dtypes of the traced ones.
-Refuses operators without a rule only under options.fallback == "error"; otherwise they become extern calls, with a note.
+Refuses operators without a rule only under options.fallback == "error"; else they become extern calls, with a note.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Lowering:
 
     def _visit(self, node: Node) -> Value:
         if isinstance(node.meta, int | Expr) and not isinstance(node.meta, bool):
-            return self._size_node(node, node.meta)
+            return node.meta  # arithmetic on sizes: the tracer has its value
         args = [self.value(a) for a in node.args]
         if node.op == "getitem":
             of, number = args
@@ -162,15 +162,6 @@ class Lowering:
             if result is not NotImplemented:
                 return result
         return self.extern(node.op, args, kwargs)
-
-    def _size_node(self, node: Node, meta: Size) -> Value:
-        """Arithmetic on sizes costs nothing: the tracer has its value. A size that data decides is an extern's result."""
-        if isinstance(meta, int) or node.op != "aten._local_scalar_dense.default" or not isinstance(meta, Symbol):
-            return meta
-        name = f"x{len(self.nodes)}"
-        args = tuple(self._argument(self.value(a)) for a in node.args)
-        self.nodes.append(Extern(name, node.op, args, (), (meta,), (self.origin,), "a size that data decides"))
-        return meta
 
     @staticmethod
     def rules() -> Mapping[str, Callable[..., Value]]:
@@ -241,8 +232,7 @@ class Lowering:
         """Ends a kernel: `value` goes to `coords` of `out`, rounded by the store."""
         if any(is_zero(axis.extent) for axis in loop.axes):
             return self.uninitialised(out) if is_zero_sized(out) else out
-        stored = value if self.is_eager_precise else value
-        stored = stored.cast(out.dtype if self.is_eager_precise else compute_dtype(out.dtype))
+        stored = value.cast(out.dtype if self.is_eager_precise else compute_dtype(out.dtype))
         loop.b.store(out.ref, element(out, coords), stored.at)
         self.nodes.append(Kernel(f"k{self._kernels}", tuple(loop.axes), loop.b.build(), (self.origin,)))
         self._kernels += 1

@@ -1,4 +1,4 @@
-"""What ATen says about an operator: what it writes and aliases, its `out=` form, and why we call it instead of a kernel.
+"""What ATen says about an operator: what it writes and aliases, its `out=` form, and why we call it at all.
 
 Takes an operator's name ("aten.mm.default"). Gives `Facts` read from its schema; nothing for what is no operator.
 

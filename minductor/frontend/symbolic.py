@@ -1,8 +1,8 @@
 """The border to torch's symbolic sizes: SymPy expressions to ours, our relations to theirs. The only file with SymPy.
 
-Takes SymInts and guards. Gives index expressions over symbols s0, s1, ... in order of first use, and says whether guards
-hold (which makes them guards of the caller's compiled code). Refuses sizes that data decides, and operators that the
-index algebra does not have.
+Takes SymInts and guards. Gives index expressions over symbols s0, s1, ... in order of first use, and says whether
+guards hold (which makes them guards of the caller's compiled code). Refuses sizes that data decides, and operators
+that the index algebra does not have.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils._sympy.numbers import int_oo
 
 from minductor.core import expr as ours
 from minductor.core.errors import UnsupportedInput
-from minductor.core.expr import Expr, Rel, Symbol, as_expr, integer, maximum, minimum, symbol
+from minductor.core.expr import Expr, Rel, Symbol, integer, maximum, minimum, symbol
 from minductor.core.text import parse_rel
 from minductor.frontend.capture import Graph, Size
 
@@ -146,7 +146,3 @@ def guards_hold(guards: Sequence[str], graph: Graph) -> bool:
     """Whether each guard of a stored artefact, as text, holds for this graph's sizes."""
     by_name = {s.name: s for s in graph.symbols}
     return all(evaluate_guard(parse_rel(text, by_name), graph) for text in guards)
-
-
-def size_expr(value: Size) -> Expr:
-    return as_expr(value)

@@ -22,7 +22,7 @@ from minductor.ir.nodes import Ref, View
 
 Operand: TypeAlias = "View | Expr | bool | int | float | complex"
 # what the environment holds for a node
-Value: TypeAlias = "Operand | str | None | tuple[Value, ...]"
+Value: TypeAlias = "Operand | str | tuple[Value, ...] | None"
 
 _RANK = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
 
@@ -71,7 +71,7 @@ def element(view: View, coords: Sequence[Expr]) -> Expr:
 
 
 def broadcast(view: View, coords: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The coordinates at which an operand is read for an element of the result: aligned right, 0 where its size is 1."""
+    """Where an operand is read for an element of the result: aligned right, 0 where its size is 1."""
     zero = integer(0)
     tail = coords[len(coords) - len(view.size) :]
     return tuple([zero if is_one(n) else c for n, c in zip(view.size, tail, strict=True)])

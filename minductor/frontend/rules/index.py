@@ -89,20 +89,20 @@ def _class_weight(loop: Loop, weight: View | None, at: Expr, like: Term) -> Term
 
 
 def nll_loss_forward(ctx: Lowering, x: View, target: View, weight: View | None, reduction: int, ignored: int) -> Value:
-    """-x[n, target[n]], weighted; a target that is to be ignored reads class 0 and counts for nothing."""
+    """-x[n, target[n]], weighted, the classes along dimension 1; a target that is to be ignored reads class 0 and counts for nothing."""
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     metas = ctx.metas
     compute = compute_dtype(x.dtype)
-    rows = tuple(x.size[:-1])
-    classes = x.size[-1]
+    axis = min(1, len(x.size) - 1)
+    rows = (*x.size[:axis], *x.size[axis + 1 :])
 
     def picked(loop: Loop, coords: Coords) -> tuple[Term, Term]:
         """The loss of a row and its weight."""
         wanted = loop.load(target, broadcast(target, coords) if target.size else (), I64)
         counts = wanted.op("ne", ignored)
-        at = loop.b.check(counts.where(wanted, wanted.number(0)).at, classes, wrap=False)
-        value = loop.load(x, [*coords, at], compute)
+        at = loop.b.check(counts.where(wanted, wanted.number(0)).at, x.size[axis], wrap=False)
+        value = loop.load(x, [*coords[:axis], at, *coords[axis:]], compute)
         share = _class_weight(loop, weight, at, value)
         return counts.where(-value if weight is None else -(value * share), 0.0), counts.where(share, 0.0)
 
@@ -131,7 +131,8 @@ def nll_loss_backward(
     compute = compute_dtype(x.dtype)
 
     def fn(loop: Loop) -> Term:
-        *rows, column = loop.coords
+        axis = min(1, len(x.size) - 1)
+        rows, column = [*loop.coords[:axis], *loop.coords[axis + 1 :]], loop.coords[axis]
         wanted = loop.load(target, rows if target.size else (), I64)
         is_hit = wanted.equals(loop.index(column, I64)).both(wanted.op("ne", ignored))
         slope = -loop.load(grad, rows if grad.size else (), compute)
@@ -153,5 +154,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten._unsafe_index.Tensor": index_tensors,
         "aten.nll_loss_forward.default": nll_loss_forward,
         "aten.nll_loss_backward.default": nll_loss_backward,
+        "aten.nll_loss2d_forward.default": nll_loss_forward,
+        "aten.nll_loss2d_backward.default": nll_loss_backward,
     }
 )

@@ -104,7 +104,9 @@ def flip(ctx: Lowering, x: View, dims: Sequence[int]) -> Value:
     turned = {wrap_dim(d, len(x.size)) for d in dims}
 
     def fn(loop: Loop) -> Term:
-        return loop.load(x, [n - 1 - c if d in turned else c for d, (n, c) in enumerate(zip(x.size, loop.coords))])
+        return loop.load(
+            x, [n - 1 - c if d in turned else c for d, (n, c) in enumerate(zip(x.size, loop.coords, strict=True))]
+        )
 
     return ctx.map(fn)
 

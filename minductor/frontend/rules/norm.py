@@ -84,7 +84,7 @@ def layer_norm_backward(
     def row_total(value: Callable[[Loop, Coords], Term]) -> View:
         return ctx.reduction(ctx.buffer(compute, kept), x.size, inner, value, "sum")
 
-    metas = _metas_by_mask(ctx, mask)
+    metas = metas_by_mask(ctx, mask)
     dx = dw = db = None
     if metas[0] is not None:
         a = row_total(scaled_grad)
@@ -92,11 +92,9 @@ def layer_norm_backward(
 
         def fn(loop: Loop) -> Term:
             at = loop.coords
-            g, n = scaled_grad(loop, at), g_size(loop)
-            return loop.load(rstd, at, compute) * (g - (loop.load(a) + normal(loop, at) * loop.load(b)) / n)
-
-        def g_size(loop: Loop) -> Term:
-            return loop.term(loop.b.index(size, compute))
+            g = scaled_grad(loop, at)
+            share = (loop.load(a) + normal(loop, at) * loop.load(b)) / g.size(size)
+            return loop.load(rstd, at, compute) * (g - share)
 
         dx = ctx.map(fn, metas[0])
     if metas[1] is not None:
@@ -112,16 +110,78 @@ def layer_norm_backward(
     return dx, dw, db
 
 
-def _metas_by_mask(ctx: Lowering, mask: Sequence[bool]) -> list[TensorMeta | None]:
+def metas_by_mask(ctx: Lowering, mask: Sequence[bool]) -> list[TensorMeta | None]:
     """The metadata of each result that is asked for."""
     metas = ctx.node.meta
     assert isinstance(metas, tuple)
     return [m if wanted and isinstance(m, TensorMeta) else None for m, wanted in zip(metas, mask, strict=True)]
 
 
+# --- rms norm -----------------------------------------------------------------------------------------------------
+
+
+def rms_norm(ctx: Lowering, x: View, shape: Sequence[Expr], weight: View | None, eps: float | None) -> Value:
+    if any(is_zero(n) for n in x.size):
+        return NotImplemented
+    y_meta, rstd_meta = ctx.metas
+    dims = tuple(range(len(x.size) - len(shape), len(x.size)))
+    compute = compute_dtype(x.dtype)
+    kept = tuple(integer(1) if d in dims else n for d, n in enumerate(x.size))
+    small = x.dtype.eps if eps is None else eps
+
+    def squared(loop: Loop, at: Coords) -> Term:
+        value = loop.load(x, at, compute)
+        return value * value
+
+    squares = ctx.reduction(ctx.buffer(compute, kept), x.size, dims, squared, "sum")
+    rstd = inverse_deviation(ctx, squares, count(x.size[d] for d in dims), small)
+    given = [] if weight is None else [weight]
+    y = ctx.pointwise(lambda x, r, *w: x * r * w[0] if w else x * r, x, rstd, *given, meta=y_meta)
+    return y, reshaped(ctx, rstd, rstd_meta)
+
+
+def rms_norm_backward(
+    ctx: Lowering, grad: View, x: View, shape: Sequence[Expr], rstd: View, weight: View | None, mask: Sequence[bool]
+) -> Value:
+    if any(is_zero(n) for n in x.size):
+        return NotImplemented
+    rank, first = len(x.size), len(x.size) - len(shape)
+    inner, outer = tuple(range(first, rank)), tuple(range(first))
+    compute = compute_dtype(x.dtype)
+    kept = tuple(integer(1) if d in inner else n for d, n in enumerate(x.size))
+    size = count(x.size[d] for d in inner)
+
+    def normal(loop: Loop, at: Coords) -> Term:
+        return loop.load(x, at, compute) * loop.load(rstd, at, compute)
+
+    def scaled_grad(loop: Loop, at: Coords) -> Term:
+        g = loop.load(grad, at, compute)
+        return g if weight is None else g * loop.load(weight, at, compute)
+
+    metas = metas_by_mask(ctx, mask)
+    dx = dw = None
+    if metas[0] is not None:
+        dot = ctx.reduction(
+            ctx.buffer(compute, kept), x.size, inner, lambda loop, at: scaled_grad(loop, at) * normal(loop, at), "sum"
+        )
+
+        def fn(loop: Loop) -> Term:
+            g, at = scaled_grad(loop, loop.coords), loop.coords
+            return loop.load(rstd, at, compute) * (g - normal(loop, at) * (loop.load(dot) / g.size(size)))
+
+        dx = ctx.map(fn, metas[0])
+    if metas[1] is not None:
+        dw = ctx.reduction(
+            ctx.result(metas[1]), x.size, outer, lambda l, at: l.load(grad, at, compute) * normal(l, at), "sum"
+        )
+    return dx, dw
+
+
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "aten.native_layer_norm.default": layer_norm,
         "aten.native_layer_norm_backward.default": layer_norm_backward,
+        "aten._fused_rms_norm.default": rms_norm,
+        "aten._fused_rms_norm_backward.default": rms_norm_backward,
     }
 )

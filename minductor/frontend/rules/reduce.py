@@ -6,6 +6,7 @@ dtype. Refuses (to an extern call) a reduction over no element at all.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -131,6 +132,33 @@ def extreme_and_place(how: str) -> Rule:
         return found, place_of(ctx, x, dim, how, ctx.result(places))
 
     return rule
+
+
+def vector_norm(
+    ctx: Lowering,
+    x: View,
+    order: float = 2,
+    dims: Dims = None,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+) -> Value:
+    """linalg.vector_norm: the orders 2, 1, 0 and the infinite ones without `pow`."""
+
+    def truth_value(value: Term) -> Term:
+        return value.op("ne", 0.0).where(1.0, value * 0.0)
+
+    if math.isinf(order):
+        return reduce_over(ctx, x, dims, "max" if order > 0 else "min", lambda value: value.op("abs"))
+    if order == 2:
+        return reduce_over(ctx, x, dims, "sum", lambda value: value * value, lambda total: total.op("sqrt"))
+    if order == 1:
+        return reduce_over(ctx, x, dims, "sum", lambda value: value.op("abs"))
+    if order == 0:
+        return reduce_over(ctx, x, dims, "sum", truth_value)
+    power = float(order)
+    return reduce_over(
+        ctx, x, dims, "sum", lambda v: v.op("abs").op("pow", power), lambda total: total.op("pow", 1.0 / power)
+    )
 
 
 # --- variance -----------------------------------------------------------------------------------------------------
@@ -296,6 +324,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.argmin.default": arg_extreme("argmin"),
         **{f"aten.any.{kind}": truth_of("any") for kind in ("default", "dim", "dims")},
         **{f"aten.all.{kind}": truth_of("all") for kind in ("default", "dim", "dims")},
+        "aten.linalg_vector_norm.default": vector_norm,
         "aten.var.correction": spread(root=False),
         "aten.std.correction": spread(root=True),
         "aten.var_mean.correction": spread_and_mean(root=False),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from minductor.frontend.rules import create, index, join, norm, pointwise, reduce, views
+from minductor.frontend.rules import batch, create, index, join, norm, pointwise, reduce, views
 from minductor.frontend.values import Value
 
 RULES: Mapping[str, Callable[..., Value]] = MappingProxyType(
@@ -17,6 +17,7 @@ RULES: Mapping[str, Callable[..., Value]] = MappingProxyType(
         **pointwise.RULES,
         **reduce.RULES,
         **norm.RULES,
+        **batch.RULES,
         **create.RULES,
         **join.RULES,
         **index.RULES,
