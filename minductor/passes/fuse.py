@@ -16,7 +16,7 @@ from minductor.ir.depend import dependencies
 from minductor.ir.nodes import Kernel, Node, Origin, Program, Ref, WhyNot, reads, views_of, writes
 from minductor.passes.acyclic import Acyclic
 from minductor.passes.domain import buffer_bytes, points
-from minductor.passes.join import No, join
+from minductor.passes.join import Limits, No, join
 from minductor.passes.prune import with_nodes
 from minductor.target import Env
 
@@ -29,7 +29,7 @@ def fuse(program: Program, env: Env) -> Program:
     """One program in, one out; see above."""
     if not env.options.fuse:
         return program
-    work = _Fuser(program)
+    work = _Fuser(program, env)
     work.run()
     notes = work.notes()
     if not work.is_changed:
@@ -38,11 +38,11 @@ def fuse(program: Program, env: Env) -> Program:
 
 
 class _Fuser:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, env: Env) -> None:
         self.program = program
         self.nodes: list[Node | None] = list(program.nodes)
-        self.table = program.buffer_table()
-        self.bytes = {name: buffer_bytes(buffer) for name, buffer in self.table.items()}
+        self.limits = Limits(program.buffer_table(), env.target.l2_bytes or env.target.shared_memory)
+        self.bytes = {name: buffer_bytes(buffer) for name, buffer in self.limits.table.items()}
         self.order = Acyclic(len(self.nodes), dict.fromkeys((e.source, e.target) for e in dependencies(program)))
         self.members: list[tuple[int, ...]] = [(n,) for n in range(len(self.nodes))]
         self.stamp = [0] * len(self.nodes)
@@ -85,7 +85,7 @@ class _Fuser:
         if self.order.is_between(first, second):
             return No("another node must run in between")
         droppable = frozenset(ref for ref in writes(a) if self._is_private(ref, first, second))
-        return join(a, b, droppable, self.table)
+        return join(a, b, droppable, self.limits)
 
     def _is_private(self, ref: Ref, first: int, second: int) -> bool:
         """Whether nobody else would miss a version that the first makes and the second reads."""

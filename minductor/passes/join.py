@@ -44,6 +44,7 @@ MAX_BUFFERS = 64
 MAX_PAIRS = 12  # accesses of one buffer that are compared
 FEW_ROWS = 8  # with fewer, a reduction and what follows it are better two kernels that each use all cores,
 MANY_POINTS = 1 << 15  # if there is enough to do
+ROW_BLOCK_BYTES = 1024  # of rows side by side that are worked on at a time if rows are not contiguous
 
 Pairs: TypeAlias = list[tuple[Expr, Expr]]
 
@@ -55,7 +56,15 @@ class No:
     reason: str
 
 
-def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], table: Mapping[str, Buffer]) -> Kernel | No:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What of the program and the target a join must know."""
+
+    table: Mapping[str, Buffer]
+    cache: int
+
+
+def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limits) -> Kernel | No:
     """Both as one kernel; stores of `droppable` versions are left out. Name and origins are the first one's."""
     for kernel in (first, second):
         odd = next((op.name for op in kernel.body.ops if isinstance(op.attrs, Atomic | Scan)), None)
@@ -69,8 +78,9 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], table: Mappin
         target, source = (first, second) if is_first else (second, first)
         aligned = pairs if not is_first else [(b, a) for a, b in pairs]
         for solution in _alignments(source, target, aligned):
-            maps = ({}, solution) if is_first else (solution, {})
-            joined = _join_aligned((first, second), target.axes, maps, droppable, table)
+            same: Solution = {}
+            maps = (same, solution) if is_first else (solution, same)
+            joined = _join_aligned((first, second), target.axes, maps, droppable, limits)
             if isinstance(joined, Kernel):
                 return joined
             reason = joined
@@ -176,7 +186,7 @@ def _join_aligned(
     axes: tuple[Axis, ...],
     maps: tuple[Mapping[Symbol, Expr], Mapping[Symbol, Expr]],
     droppable: frozenset[Ref],
-    table: Mapping[str, Buffer],
+    limits: Limits,
 ) -> Kernel | No:
     first, second = kernels
     builder = Builder([axis.symbol for axis in axes])
@@ -205,7 +215,7 @@ def _join_aligned(
     if trouble:
         return No(trouble[0])
     body = prune_body(builder.build())
-    reason = _objection(body, axes, extents, table)
+    reason = _objection(body, axes, extents, limits)
     return No(reason) if reason is not None else replace(first, axes=axes, body=body)
 
 
@@ -213,9 +223,7 @@ def _stores(op: Op, refs: frozenset[Ref]) -> bool:
     return isinstance(op.attrs, Store) and op.attrs.ref in refs
 
 
-def _objection(
-    body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]
-) -> str | None:
+def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr], limits: Limits) -> str | None:
     """What speaks against a body, or None."""
     if len(body.ops) > MAX_OPS:
         return f"more than {MAX_OPS} ops"
@@ -226,13 +234,16 @@ def _objection(
     rows = {axis.name for axis in axes if axis.name not in columns}
     for op in body.ops:
         if isinstance(op.attrs, Reduce) and set(op.attrs.axes) != columns:
-            return f"reduces over {_names(op.attrs.axes)} and over {_names(columns)}"
+            others = {tuple(sorted(o.attrs.axes)) for o in body.ops if isinstance(o.attrs, Reduce)}
+            return f"reduces over {' and over '.join(_names(o) for o in sorted(others))}"
         if op.is_effect and not rows.issubset(op.axes):
             return f"would repeat what does not vary over {_names(rows - set(op.axes))}"
     return (
-        _row_objection(body, axes, columns)
+        _row_objection(body, axes, columns, limits.cache)
         or _overwriting(body, columns)
-        or next((reason for a, b in _slices(body) if (reason := _overlap(a, b, extents, table)) is not None), None)
+        or next(
+            (reason for a, b in _slices(body) if (reason := _overlap(a, b, extents, limits.table)) is not None), None
+        )
     )
 
 
@@ -240,19 +251,23 @@ def _names(axes: Iterable[str]) -> str:
     return ", ".join(sorted(axes))
 
 
-def _row_objection(body: Body, axes: Sequence[Axis], columns: set[str]) -> str | None:
-    """Whether rows that are read again after a reduce are few, or not contiguous."""
+def _row_objection(body: Body, axes: Sequence[Axis], columns: set[str], cache: int) -> str | None:
+    """Whether what is read again after a reduce is too few rows, or in strides that no cache bridges."""
     if not _has_second_phase(body, columns):
         return None
     rows = estimate(axis.extent for axis in axes if axis.name not in columns)
-    if rows < FEW_ROWS and estimate(axis.extent for axis in axes) > MANY_POINTS:
+    width = estimate(axis.extent for axis in axes if axis.name in columns)
+    if rows < FEW_ROWS and rows * width > MANY_POINTS:
         return f"only {rows} rows could run in parallel"
     symbols = [axis.symbol for axis in axes]
     for access in (*body_reads(body), *body_writes(body)):
         split = linear(access.index, symbols)
         if split is not None and any(s.name in columns and as_int(c) == 1 for s, c in split[0].items()):
             return None
-    return "a row would be read twice in strides"
+    # Rows side by side are worked on in blocks instead, which costs more arithmetic than two kernels and less memory.
+    if width * ROW_BLOCK_BYTES > cache:
+        return "a block of rows, read twice in strides, would not fit the cache"
+    return None if 4 * rows * width > 8 * cache else "so little data in strides stays in the cache between two kernels"
 
 
 def _has_second_phase(body: Body, columns: set[str]) -> bool:
