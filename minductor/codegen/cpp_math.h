@@ -2,7 +2,8 @@
 //
 // Takes nothing: no header is included. Gives md_<op>_<type> functions. Refuses -ffast-math: NaN, infinities and
 // signed zeros are relied on. A line `//@ names : needs` opens a section, which runs to the next such line: the names
-// it defines, then the names that it uses. minductor/codegen/cpp_math.py emits the sections that a kernel needs.
+// it defines, then the names that it uses; after `//@ lines` each line stands
+// alone. minductor/codegen/cpp_math.py emits the sections that a kernel needs.
 // Lines `#define MD_C_...` are written by tests/codegen/fit_cpp_math.py.
 
 //@ base :
@@ -31,36 +32,49 @@ MD_INLINE double md_fma(double a, double b, double c) { return a * b + c; }
 // c0 + c1 * x + c2 * x**2 + ...
 template <class T> MD_INLINE T md_poly(T, T c) { return c; }
 template <class T, class... C> MD_INLINE T md_poly(T x, T c, C... rest) { return md_fma(md_poly(x, rest...), x, c); }
-MD_INLINE float md_copysign_f32(float x, float s) { return __builtin_copysignf(x, s); }
-MD_INLINE double md_copysign_f64(double x, double s) { return __builtin_copysign(x, s); }
+MD_INLINE float md_copysign(float x, float s) { return __builtin_copysignf(x, s); }
+MD_INLINE double md_copysign(double x, double s) { return __builtin_copysign(x, s); }
 
-// The factor two in `2 ** n` is applied in halves, so that results below the normal range round once.
 //@ md_ldexp_f32 :
-MD_INLINE float md_ldexp_f32(float p, int32_t n) {
-  int32_t half = n >> 1;
-  return p * md_float((uint32_t)(half + 127) << 23) * md_float((uint32_t)(n - half + 127) << 23);
+// value * 2 ** n, where the low nine bits of `t` are n in [-256, 255]. The factor is applied in halves, so that a result
+// below the normal range rounds once.
+MD_INLINE float md_ldexp_f32(float value, uint32_t t) {
+  uint32_t n = t << 23;
+  uint32_t half = (uint32_t)((int32_t)n >> 1) & 0xff800000u;
+  return value * md_float(half + 0x3f800000u) * md_float(n - half + 0x3f800000u);
 }
+// value * 2 ** n for n in [-126, 127]: one factor
+MD_INLINE float md_scale_f32(float value, uint32_t t) { return value * md_float((t << 23) + 0x3f800000u); }
 
-// Adding 1.5 * 2**23 rounds to the nearest integer and leaves it in the low bits, which costs no conversion.
 //@ md_exp_parts_f32 :
+// Adding 1.5 * 2**23 rounds to the nearest integer and leaves it in the low bits, which costs no conversion.
 #define MD_C_EXP_F32 0.49999994f, 0.16666517f, 0.041668102f, 0.008369193f, 0.0013838912f
-struct md_parts_f32 { float value; int32_t exponent; };
-// exp(x) = value * 2 ** exponent for |x| < 2**21
-MD_INLINE md_parts_f32 md_exp_parts_f32(float x) {
+struct md_exp_parts { float tail; uint32_t exponent; };  // exp(x) = (1 + tail) * 2 ** exponent
+// the argument is x + low, |x| < 2**21, |low| < 0.05
+MD_INLINE md_exp_parts md_exp_parts_f32(float x, float low = -0.0f) {
   float t = md_fma(x, 0x1.715476p+0f, 0x1.8p23f);
   float n = t - 0x1.8p23f;
-  float r = md_fma(n, -0x1.62e4p-1f, x);
+  float r = md_fma(n, -0x1.62e4p-1f, x) + low;
   r = md_fma(n, -0x1.7f7d1cp-20f, r);
-  float p = md_fma(r * r, md_poly(r, MD_C_EXP_F32), r) + 1.0f;
-  return {p, (int32_t)(md_bits(t) << 9) >> 9};
+  return {md_fma(r * r, md_poly(r, MD_C_EXP_F32), r), md_bits(t)};
 }
+// a NaN stays: the comparison is false
+MD_INLINE float md_limit_f32(float x, float most) { return md_copysign(__builtin_fabsf(x) > most ? most : __builtin_fabsf(x), x); }
 
 //@ md_exp_f32 : md_exp_parts_f32 md_ldexp_f32
 MD_INLINE float md_exp_f32(float x) {
-  x = x > 90.0f ? 90.0f : x;
-  x = x < -105.0f ? -105.0f : x;
-  md_parts_f32 e = md_exp_parts_f32(x);
-  return md_ldexp_f32(e.value, e.exponent);
+  md_exp_parts e = md_exp_parts_f32(md_limit_f32(x, 120.0f));
+  return md_ldexp_f32(1.0f + e.tail, e.exponent);
+}
+
+//@ md_expm1_f32 : md_exp_parts_f32
+// 2 ** n * (1 + tail) - 1; half of each term, so that 2 ** 128 does not occur
+MD_INLINE float md_expm1_f32(float x) {
+  md_exp_parts e = md_exp_parts_f32(x > 100.0f ? 100.0f : (x < -40.0f ? -40.0f : x));
+  uint32_t n = e.exponent << 23;
+  float half = md_float(((int32_t)n > 0x40000000 ? 0x40000000u : n) + 0x3f000000u);
+  float y = 2.0f * md_fma(half, e.tail, half - 0.5f);
+  return md_copysign(x > 88.8f ? MD_INF : y, x);
 }
 
 //@ md_log_parts_f32 :
@@ -90,68 +104,168 @@ MD_INLINE float md_log_f32(float x) {
   return md_log_edges_f32(x, md_fma(p.exponent, 0x1.62e4p-1f, y));
 }
 
-//@ md_tanh_f32 : md_exp_parts_f32
+//@ md_log2_f32 : md_log_parts_f32
+MD_INLINE float md_log2_f32(float x) {
+  md_log_parts p = md_log_parts_f32(x);
+  float low = md_fma(md_log_rest_f32(p.f), 0x1.715476p+0f, p.f * 0x1.4ae0cp-26f);
+  return md_log_edges_f32(x, md_fma(p.f, 0x1.715476p+0f, low) + p.exponent);
+}
+
+//@ md_log10_f32 : md_log_parts_f32
+MD_INLINE float md_log10_f32(float x) {
+  md_log_parts p = md_log_parts_f32(x);
+  float low = md_fma(p.exponent, 0x1.3509f8p-18f, p.f * -0x1.5b235ep-27f);
+  low = md_fma(md_log_rest_f32(p.f), 0x1.bcb7b2p-2f, low);
+  return md_log_edges_f32(x, md_fma(p.exponent, 0x1.344p-2f, md_fma(p.f, 0x1.bcb7b2p-2f, low)));
+}
+
+//@ md_log1p_f32 : md_log_parts_f32
+// With k the exponent of 1 + x, x * 2**-k + (2**-k - 1) is the reduced argument: nothing of x is lost.
+MD_INLINE float md_log1p_f32(float x) {
+  float u = 1.0f + x;
+  uint32_t t = (md_bits(u) - 0x3f2aaaabu) & 0xff800000u;
+  float quarter = md_float(0x40800000u - t);
+  float f = md_fma(0.25f * x, quarter, md_fma(0.25f, quarter, -1.0f));
+  float e = (float)((int32_t)t >> 23);
+  float y = md_fma(e, 0x1.7f7d1cp-20f, md_log_rest_f32(f)) + f;
+  y = md_log_edges_f32(u, md_fma(e, 0x1.62e4p-1f, y));
+  return __builtin_fabsf(x) < 0x1p-25f ? x : y;
+}
+
+//@ md_tanh_f32 : md_exp_parts_f32 md_ldexp_f32
 #define MD_C_TANH_F32 -0.33333293f, 0.13331655f, -0.053753957f, 0.020678341f, -0.0057432554f
 MD_INLINE float md_tanh_f32(float x) {
   float a = __builtin_fabsf(x), t = x * x;
   float small = md_fma(a * t, md_poly(t, MD_C_TANH_F32), a);
-  md_parts_f32 e = md_exp_parts_f32(a > 10.0f ? 20.0f : 2.0f * a);
-  float large = 1.0f - 2.0f / (e.value * md_float((uint32_t)(e.exponent + 127) << 23) + 1.0f);
-  return md_copysign_f32(a < 0.625f ? small : large, x);
+  md_exp_parts e = md_exp_parts_f32(a > 10.0f ? 20.0f : 2.0f * a);
+  float large = 1.0f - 2.0f / (md_scale_f32(1.0f + e.tail, e.exponent) + 1.0f);
+  return md_copysign(a < 0.625f ? small : large, x);
 }
 
-// Half of exp(-x) fits one factor of two; its double overflows where eager's does, to sigmoid 0.
-//@ md_sigmoid_f32 : md_exp_parts_f32
+//@ md_sigmoid_f32 : md_exp_parts_f32 md_ldexp_f32
+// Half of exp(-x) fits one factor of two; doubled it overflows where eager's does, to sigmoid 0.
 MD_INLINE float md_sigmoid_f32(float x) {
-  x = x < -89.0f ? -89.0f : x;
-  x = x > 87.0f ? 87.0f : x;
-  md_parts_f32 e = md_exp_parts_f32(-x);
-  return 1.0f / md_fma(e.value * md_float((uint32_t)(e.exponent + 126) << 23), 2.0f, 1.0f);
+  md_exp_parts e = md_exp_parts_f32(-md_limit_f32(x, 89.0f));
+  int32_t factor = (int32_t)((e.exponent << 23) + 0x3f000000u);
+  float half = (1.0f + e.tail) * md_float((uint32_t)(factor < 0 ? 0 : factor));
+  return 1.0f / md_fma(half, 2.0f, 1.0f);
+}
+
+//@ md_sinh_f32 md_cosh_f32 : md_exp_parts_f32
+// e / 2 and 1 / (2 * e), where e = exp(|x|) may itself overflow: a quarter of it never does.
+#define MD_C_SINH_F32 0.16666667f, 0.008333307f, 0.00019843873f, 2.7760586e-06f
+MD_INLINE float md_half_exp_f32(float a) {
+  md_exp_parts e = md_exp_parts_f32(a);
+  float y = 2.0f * ((1.0f + e.tail) * md_float((e.exponent << 23) + 0x3e800000u));
+  return a > 89.5f ? MD_INF : y;
+}
+MD_INLINE float md_sinh_f32(float x) {
+  float a = __builtin_fabsf(x), t = x * x;
+  float e = md_half_exp_f32(a > 89.6f ? 89.6f : a);
+  return md_copysign(a < 1.0f ? md_fma(a * t, md_poly(t, MD_C_SINH_F32), a) : e - 0.25f / e, x);
+}
+MD_INLINE float md_cosh_f32(float x) {
+  float a = __builtin_fabsf(x);
+  float e = md_half_exp_f32(a > 89.6f ? 89.6f : a);
+  return e + 0.25f / e;
+}
+
+//@ md_asinh_f32 : md_log1p_f32
+// Arguments beyond 2**30 drop the squares' ones and twos, which leaves log(2 * x).
+MD_INLINE float md_asinh_f32(float x) {
+  float a = __builtin_fabsf(x), t = a * a;
+  bool huge = a > 0x1p30f;
+  float y = md_log1p_f32(huge ? a : a + t / (1.0f + __builtin_sqrtf(1.0f + t)));
+  return md_copysign(huge ? y + 0x1.62e43p-1f : y, x);
+}
+//@ md_acosh_f32 : md_log1p_f32
+MD_INLINE float md_acosh_f32(float x) {
+  float t = x - 1.0f;
+  bool huge = x > 0x1p30f;
+  float y = md_log1p_f32(huge ? t : t + __builtin_sqrtf(t * (t + 2.0f)));
+  y = huge ? y + 0x1.62e43p-1f : y;
+  return x < 1.0f ? MD_NAN : y;
+}
+//@ md_atanh_f32 : md_log1p_f32
+MD_INLINE float md_atanh_f32(float x) {
+  float a = __builtin_fabsf(x);
+  return md_copysign(0.5f * md_log1p_f32(2.0f * a / (1.0f - a)), x);
 }
 
 //@ md_exp2_parts_f32 :
-#define MD_C_EXP2_F32 0.69314724f, 0.24022655f, 0.055502675f, 0.009617186f, 0.0013420999f, 0.0001575345f
-// 2 ** x = value * 2 ** exponent for |x| < 2**21
-struct md_parts2_f32 { float value; int32_t exponent; };
-MD_INLINE md_parts2_f32 md_exp2_parts_f32(float x) {
+#define MD_C_EXP2_F32 0.69314724f, 0.24022655f, 0.055502728f, 0.009617063f, 0.0013417688f, 0.0001582538f
+struct md_exp2_parts { float value; uint32_t exponent; };  // 2 ** x = value * 2 ** exponent, |x| < 2**21
+MD_INLINE md_exp2_parts md_exp2_parts_f32(float x) {
   float t = x + 0x1.8p23f;
   float r = x - (t - 0x1.8p23f);
-  return {md_fma(r, md_poly(r, MD_C_EXP2_F32), 1.0f), (int32_t)(md_bits(t) << 9) >> 9};
+  return {md_fma(r, md_poly(r, MD_C_EXP2_F32), 1.0f), md_bits(t)};
 }
 
-//@ md_exp2_f32 : md_exp2_parts_f32 md_ldexp_f32
+//@ md_exp2_f32 : md_exp2_parts_f32 md_exp_parts_f32 md_ldexp_f32
 MD_INLINE float md_exp2_f32(float x) {
-  x = x > 130.0f ? 130.0f : x;
-  x = x < -151.0f ? -151.0f : x;
-  md_parts2_f32 e = md_exp2_parts_f32(x);
+  md_exp2_parts e = md_exp2_parts_f32(md_limit_f32(x, 160.0f));
   return md_ldexp_f32(e.value, e.exponent);
 }
 
-// Beyond 0.9 the tail is 2 ** polynomial: its error counts a fifth and less.
-//@ md_erf_f32 : md_exp2_parts_f32
+//@ md_erf_small_f32 :
 #define MD_C_ERF_F32 0.12837917f, -0.3761263f, 0.11283624f, -0.02685556f, 0.005191753f, -0.0008039751f, 7.943098e-05f
-#define MD_C_ERFLOG_F32 0.00024410957f, -1.6295073f, -0.91380435f, -0.15612885f, 0.036183525f, -0.0059961285f, 0.0006223487f, -3.0047206e-05f
+// erf(a) for 0 <= a < 0.9
+MD_INLINE float md_erf_small_f32(float a) { return md_fma(a, md_poly(a * a, MD_C_ERF_F32), a); }
+
+//@ md_erf_f32 : md_exp2_parts_f32 md_ldexp_f32 md_erf_small_f32
+// Beyond 0.9 the complement is 2 ** polynomial: its error counts a fifth and less.
+#define MD_C_ERFLOG_F32 0.00024410957f, -1.6295073f, -0.91380435f, -0.15612882f, 0.036183473f, -0.0059960783f, 0.00062232744f, -3.0043886e-05f
 MD_INLINE float md_erf_f32(float x) {
-  float a = __builtin_fabsf(x), t = x * x;
-  float small = md_fma(a, md_poly(t, MD_C_ERF_F32), a);
+  float a = __builtin_fabsf(x), small = md_erf_small_f32(a);
   float b = a > 4.0f ? 4.0f : a;
-  md_parts2_f32 e = md_exp2_parts_f32(md_poly(b, MD_C_ERFLOG_F32));
-  float large = 1.0f - e.value * md_float((uint32_t)(e.exponent + 127) << 23);
-  return md_copysign_f32(a < 0.9f ? small : large, x);
+  md_exp2_parts e = md_exp2_parts_f32(md_poly(b, MD_C_ERFLOG_F32));
+  float large = 1.0f - md_scale_f32(e.value, e.exponent);
+  return md_copysign(a < 0.9f ? small : large, x);
 }
 
-// Rounding to a quarter turn is done in double: exact enough below 2**30 with FMA.
+//@ md_erfc_f32 : md_exp_parts_f32 md_ldexp_f32 md_erf_small_f32
+// exp(-a*a) * polynomial((a - 3) / (a + 3)); the square is split, its rounding would be scaled by itself.
+#define MD_C_ERFC_F32 0.17900115f, -0.32623357f, 0.24560367f, -0.15011562f, 0.07166808f, -0.024395745f, 0.0042552585f, 0.0007185167f, -0.0005581923f, 3.7286358e-05f, 1.9964773e-05f, -2.0941494e-05f
+MD_INLINE float md_erfc_f32(float x) {
+  float a = __builtin_fabsf(x);
+  a = a > 10.5f ? 10.5f : a;
+  float h = md_float(md_bits(a) & 0xfffff000u);
+  md_exp_parts e = md_exp_parts_f32(-(h * h), (h - a) * (h + a));
+  float n = a - 3.0f, d = a + 3.0f;
+  float p = md_poly(n / d, MD_C_ERFC_F32);
+  float y = md_ldexp_f32(md_fma(p, e.tail, p), e.exponent);
+  y = a < 0.8f ? 1.0f - md_erf_small_f32(a) : y;
+  return x < 0.0f ? 2.0f - y : y;
+}
+
+//@ md_erfinv_f32 : md_log_f32
+// Polynomials in w = -log(1 - x*x), and in its root where w is large.
+#define MD_C_ERFINV_F32 1.5014094f, 0.24664022f, -0.004177802f, -0.0012526072f, 0.00021887133f, -5.0376066e-06f, -3.6964761e-06f, 4.813201e-07f, 6.5528695e-08f, -9.819896e-09f, -2.6768325e-09f
+#define MD_C_ERFINVT_F32 2.8329768f, 1.0016748f, 0.009444306f, -0.007634276f, 0.0056949607f, -0.0036108552f, 0.0014653318f, -3.25021e-05f, -0.00029464744f, 9.995962e-05f
+MD_INLINE float md_erfinv_f32(float x) {
+  float a = __builtin_fabsf(x);
+  float w = -md_log_f32((1.0f - a) * (1.0f + a));
+  float y = w < 5.0f ? md_poly(w - 2.5f, MD_C_ERFINV_F32) : md_poly(__builtin_sqrtf(w) - 3.0f, MD_C_ERFINVT_F32);
+  return a == 1.0f ? x * MD_INF : x * y;
+}
+
 //@ md_trig_parts_f32 :
-#define MD_C_SIN_F32 -0.16666667f, 0.008333379f, -0.00019853066f, 2.8325476e-06f
-#define MD_C_COS_F32 0.041666646f, -0.001388731f, 2.4432327e-05f
+// x * 2/pi to the last bit needed, for every float: 2/pi * 2**k modulo 4 in two doubles, with k by the size of x.
+// __builtin_fma and not md_fma: the first product must be exact.
+#define MD_C_TURN 0.6366197723675814, -3.935735335036497e-17, -0.5529460512772132, 3.808591801500832e-17, 1.2910009524680295, -3.862804515881076e-17, -1.3139050952781812, 9.395526559852902e-17
+#define MD_C_SIN_F32 -0.16666667f, 0.00833337f, -0.00019848433f, 2.7798103e-06f
+#define MD_C_COS_F32 0.04166663f, -0.0013886634f, 2.4360568e-05f
 struct md_trig_parts { float r; uint32_t quadrant; };
 MD_INLINE md_trig_parts md_trig_parts_f32(float x) {
-  double d = x;
-  double t = md_fma(d, 0x1.45f306dc9c883p-1, 0x1.8p52);
-  double n = t - 0x1.8p52;
-  double r = md_fma(n, -0x1.921fb54442d18p+0, d);
-  r = md_fma(n, -0x1.1a62633145c07p-54, r);
-  return {(float)r, (uint32_t)md_bits(t)};
+  constexpr double c[] = {MD_C_TURN};
+  float a = __builtin_fabsf(x);
+  bool k1 = a >= 0x1p50f, k2 = a >= 0x1p77f, k3 = a >= 0x1p104f;
+  double y = x * (k1 ? (k2 ? (k3 ? 0x1p-81f : 0x1p-54f) : 0x1p-27f) : 1.0f);
+  double high = k1 ? (k2 ? (k3 ? c[6] : c[4]) : c[2]) : c[0];
+  double low = k1 ? (k2 ? (k3 ? c[7] : c[5]) : c[3]) : c[1];
+  double t = __builtin_fma(y, high, 0x1.8p52);
+  double r = __builtin_fma(y, low, __builtin_fma(y, high, -(t - 0x1.8p52)));
+  return {(float)(r * 0x1.921fb54442d18p+0), (uint32_t)md_bits(t)};
 }
 MD_INLINE float md_sin_part_f32(float r, float t) { return md_fma(r * t, md_poly(t, MD_C_SIN_F32), r); }
 MD_INLINE float md_cos_part_f32(float t) { return md_fma(t * t, md_poly(t, MD_C_COS_F32), md_fma(t, -0.5f, 1.0f)); }
@@ -161,7 +275,8 @@ MD_INLINE float md_sin_f32(float x) {
   md_trig_parts p = md_trig_parts_f32(x);
   float t = p.r * p.r;
   float y = p.quadrant & 1 ? md_cos_part_f32(t) : md_sin_part_f32(p.r, t);
-  return md_float(md_bits(y) ^ (p.quadrant & 2) << 30);
+  y = md_float(md_bits(y) ^ (p.quadrant & 2) << 30);
+  return x == 0.0f ? x : y;
 }
 
 //@ md_cos_f32 : md_trig_parts_f32
@@ -169,13 +284,69 @@ MD_INLINE float md_cos_f32(float x) {
   md_trig_parts p = md_trig_parts_f32(x);
   float t = p.r * p.r;
   float y = p.quadrant & 1 ? md_sin_part_f32(p.r, t) : md_cos_part_f32(t);
-  return md_float(md_bits(y) ^ (p.quadrant + 1 & 2) << 30);
+  return md_float(md_bits(y) ^ ((p.quadrant + 1) & 2) << 30);
 }
 
-// log2 and exp2 in double: y * log2(x) may reach 150, which leaves a float no digits.
+//@ md_tan_f32 : md_trig_parts_f32
+#define MD_C_TAN_F32 0.33333382f, 0.13331325f, 0.05421782f, 0.020474456f, 0.012863039f, -0.002368985f, 0.0055286135f
+MD_INLINE float md_tan_f32(float x) {
+  md_trig_parts p = md_trig_parts_f32(x);
+  float t = p.r * p.r;
+  float y = md_fma(p.r * t, md_poly(t, MD_C_TAN_F32), p.r);
+  y = p.quadrant & 1 ? -1.0f / y : y;
+  return x == 0.0f ? x : y;
+}
+
+//@ md_asin_f32 md_acos_f32 :
+// Above one half: pi/2 - 2 * asin(sqrt((1 - a) / 2)).
+#define MD_C_ASIN_F32 0.16666731f, 0.07495957f, 0.045401495f, 0.024475638f, 0.041715868f
+MD_INLINE float md_asin_f32(float x) {
+  float a = __builtin_fabsf(x);
+  bool high = a > 0.5f;
+  float t = high ? md_fma(a, -0.5f, 0.5f) : a * a;
+  float s = high ? __builtin_sqrtf(t) : a;
+  float p = s * t * md_poly(t, MD_C_ASIN_F32);
+  return md_copysign(high ? md_fma(s, -2.0f, 0x1.921fb6p+0f) - md_fma(p, 2.0f, 0x1.777a5cp-25f) : s + p, x);
+}
+MD_INLINE float md_acos_f32(float x) {
+  float a = __builtin_fabsf(x);
+  bool high = a > 0.5f;
+  float t = high ? md_fma(a, -0.5f, 0.5f) : a * a;
+  float s = high ? __builtin_sqrtf(t) : a;
+  float p = s * t * md_poly(t, MD_C_ASIN_F32);
+  float twice = 2.0f * (s + p);
+  float middle = 0x1.921fb6p+0f - md_copysign(s + (p + (x < 0.0f ? -0x1.777a5cp-25f : 0x1.777a5cp-25f)), x);
+  return high ? (x < 0.0f ? 0x1.921fb6p+1f - (twice + 0x1.777a5cp-24f) : twice) : middle;
+}
+
+//@ md_atan_f32 md_atan2_f32 :
+#define MD_C_ATAN_F32 -0.3333331f, 0.1999883f, -0.14266853f, 0.1096446f, -0.08436367f, 0.058482774f, -0.031671092f, 0.01116638f, -0.0018475032f
+// for s in [0, 1]
+MD_INLINE float md_atan_part_f32(float s) {
+  float t = s * s;
+  return md_fma(s * t, md_poly(t, MD_C_ATAN_F32), s);
+}
+MD_INLINE float md_atan_f32(float x) {
+  float a = __builtin_fabsf(x);
+  float y = md_atan_part_f32(a > 1.0f ? 1.0f / a : a);
+  return md_copysign(a > 1.0f ? 0x1.921fb6p+0f - (y + 0x1.777a5cp-25f) : y, x);
+}
+MD_INLINE float md_atan2_f32(float y, float x) {
+  float a = __builtin_fabsf(y), b = __builtin_fabsf(x);
+  bool steep = a > b;
+  float q = steep ? b / a : a / b;
+  q = a == b ? 1.0f : q;  // both infinite
+  q = a == 0.0f ? 0.0f : q;  // both zero
+  float z = md_atan_part_f32(q);
+  z = steep ? 0x1.921fb6p+0f - (z + 0x1.777a5cp-25f) : z;
+  z = md_bits(x) >> 31 ? 0x1.921fb6p+1f - (z + 0x1.777a5cp-24f) : z;
+  return x != x || y != y ? x + y : md_copysign(z, y);
+}
+
 //@ md_pow_f32 :
+// log2 and exp2 in double: y * log2(x) may reach 150, which leaves a float no digits.
 #define MD_C_LOG2_F64P 2.8853900818356855, 0.9617966220419686, 0.5770923066542802, 0.41120788175840484, 0.34837296457034356
-#define MD_C_EXP2_F64P 1.0000000005544365, 0.693147205739197, 0.2402264689019859, 0.05550328775599444, 0.009618489016153878, 0.0013399931617729362, 0.00015345794703855792
+#define MD_C_EXP2_F64P 1.0000000005544365, 0.693147205739197, 0.2402264689019859, 0.055503287755994536, 0.009618489016154303, 0.0013399931617717876, 0.00015345794703384335
 MD_INLINE double md_log2_short_f64(double x) {
   uint64_t b = md_bits(x), t = b - 0x3fe5555555555555u;
   double m = md_double(b - (t & 0xfff0000000000000u));
@@ -205,25 +376,115 @@ MD_INLINE float md_pow_f32(float x, float y) {
   return x == 1.0f || y == 0.0f ? 1.0f : r;
 }
 
-//@ md_sqrt_f32 :
+//@ lines
 MD_INLINE float md_sqrt_f32(float x) { return __builtin_sqrtf(x); }
-//@ md_rsqrt_f32 :
 MD_INLINE float md_rsqrt_f32(float x) { return 1.0f / __builtin_sqrtf(x); }
-//@ md_reciprocal_f32 :
 MD_INLINE float md_reciprocal_f32(float x) { return 1.0f / x; }
+MD_INLINE float md_abs_f32(float x) { return __builtin_fabsf(x); }
+MD_INLINE float md_floor_f32(float x) { return __builtin_floorf(x); }
+MD_INLINE float md_ceil_f32(float x) { return __builtin_ceilf(x); }
+MD_INLINE float md_trunc_f32(float x) { return __builtin_truncf(x); }
+// half to even: no code here changes the rounding mode
+MD_INLINE float md_round_f32(float x) { return __builtin_rintf(x); }
+MD_INLINE float md_copysign_f32(float x, float s) { return __builtin_copysignf(x, s); }
+//@ md_hypot_f32 :
+MD_INLINE float md_hypot_f32(float x, float y) {
+  double a = x, b = y;
+  float r = (float)__builtin_sqrt(a * a + b * b);
+  return __builtin_fabsf(x) == MD_INF || __builtin_fabsf(y) == MD_INF ? MD_INF : r;
+}
+//@ lines
+MD_INLINE float md_lgamma_f32(float x) { return __builtin_lgammaf(x); }
+//@ md_nextafter_f32 :
+// the next float up or down is the next integer up or down, counted from zero
+MD_INLINE float md_nextafter_f32(float x, float y) {
+  uint32_t away = md_bits(x) + 1, back = md_bits(x) - 1;
+  bool grows = (y > x) == (x > 0.0f);
+  float z = x == 0.0f ? md_float(1 | (md_bits(y) & 0x80000000u)) : md_float(grows ? away : back);
+  return x != x || y != y ? x + y : (x == y ? y : z);
+}
 
+//@ md_fmod_f32 :
+// Exact: each round takes a multiple of b * 2**k from what is left, and every remainder fits a double. Quotients reach
+// 2**277. __builtin_fma and not md_fma: the product must not be rounded.
+MD_INLINE double md_fmod_round(double r, double b, double inverse, double two) {
+  return __builtin_fma(-__builtin_rint(r * (inverse / two)), b * two, r);
+}
+// a modulo b for finite a >= 0, b > 0
+MD_INLINE double md_fmod_part_f32(double a, double b) {
+  double inverse = 1.0 / b;
+  double r = md_fmod_round(a, b, inverse, 0x1p235);
+  r = md_fmod_round(r, b, inverse, 0x1p188);
+  r = md_fmod_round(r, b, inverse, 0x1p141);
+  r = md_fmod_round(r, b, inverse, 0x1p94);
+  r = md_fmod_round(r, b, inverse, 0x1p47);
+  r = md_fmod_round(r, b, inverse, 1.0);
+  return r < 0.0 ? r + b : r;
+}
+MD_INLINE float md_fmod_f32(float x, float y) {
+  float a = __builtin_fabsf(x), b = __builtin_fabsf(y);
+  float r = md_copysign((float)md_fmod_part_f32(a, b), x);
+  r = b == MD_INF ? x : r;
+  return a < MD_INF && b > 0.0f ? r : MD_NAN;
+}
+
+//@ md_remainder_f32 : md_fmod_f32
+// Python's %: the sign is the divisor's.
+MD_INLINE float md_remainder_f32(float x, float y) {
+  float r = md_fmod_f32(x, y), moved = r + y;
+  bool apart = (r < 0.0f) != (y < 0.0f);
+  return apart & (r != 0.0f) ? moved : r;
+}
+
+//@ md_floordiv_f32 : md_fmod_f32
+// Eager's steps, one by one: (x - remainder) / y is whole up to its rounding.
+MD_INLINE float md_floordiv_f32(float x, float y) {
+  float r = md_fmod_f32(x, y);
+  bool apart = (r < 0.0f) != (y < 0.0f);
+  float quotient = x / y, zero = md_copysign(0.0f, quotient);
+  float q = (x - r) / y - (apart & (r != 0.0f) ? 1.0f : 0.0f);
+  float n = __builtin_floorf(q);
+  n = n + (q - n > 0.5f ? 1.0f : 0.0f);
+  n = q == 0.0f ? zero : n;
+  return y == 0.0f ? quotient : n;
+}
+
+//@ md_{maximum,minimum}_{f32,f64} :
 // NaN in either argument gives NaN; of two zeros the second is taken, as maxps does.
-//@ md_maximum_f32 :
-MD_INLINE float md_maximum_f32(float a, float b) { return a != a ? a : (a > b ? a : b); }
-//@ md_minimum_f32 :
-MD_INLINE float md_minimum_f32(float a, float b) { return a != a ? a : (a < b ? a : b); }
+template <class T> MD_INLINE T md_maximum(T a, T b) { return a != a ? a : (a > b ? a : b); }
+template <class T> MD_INLINE T md_minimum(T a, T b) { return a != a ? a : (a < b ? a : b); }
+MD_INLINE float md_maximum_f32(float a, float b) { return md_maximum(a, b); }
+MD_INLINE float md_minimum_f32(float a, float b) { return md_minimum(a, b); }
+MD_INLINE double md_maximum_f64(double a, double b) { return md_maximum(a, b); }
+MD_INLINE double md_minimum_f64(double a, double b) { return md_minimum(a, b); }
+//@ md_{fmax,fmin}_{f32,f64} :
+// NaN in one argument gives the other; of two zeros the first is taken.
+template <class T> MD_INLINE T md_fmax(T a, T b) { return a >= b || b != b ? a : b; }
+template <class T> MD_INLINE T md_fmin(T a, T b) { return a <= b || b != b ? a : b; }
+MD_INLINE float md_fmax_f32(float a, float b) { return md_fmax(a, b); }
+MD_INLINE float md_fmin_f32(float a, float b) { return md_fmin(a, b); }
+MD_INLINE double md_fmax_f64(double a, double b) { return md_fmax(a, b); }
+MD_INLINE double md_fmin_f64(double a, double b) { return md_fmin(a, b); }
+//@ md_{relu,sign}_{f32,f64} :
+// relu(-0) is -0 and sign(NaN) is 0, as in eager
+MD_INLINE float md_relu_f32(float x) { return x < 0.0f ? 0.0f : x; }
+MD_INLINE double md_relu_f64(double x) { return x < 0.0 ? 0.0 : x; }
+MD_INLINE float md_sign_f32(float x) { return x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : 0.0f); }
+MD_INLINE double md_sign_f64(double x) { return x > 0.0 ? 1.0 : (x < 0.0 ? -1.0 : 0.0); }
+//@ md_{isnan,isinf,signbit}_{f32,f64} :
+MD_INLINE bool md_isnan_f32(float x) { return x != x; }
+MD_INLINE bool md_isnan_f64(double x) { return x != x; }
+MD_INLINE bool md_isinf_f32(float x) { return __builtin_fabsf(x) == MD_INF; }
+MD_INLINE bool md_isinf_f64(double x) { return __builtin_fabs(x) == (double)MD_INF; }
+MD_INLINE bool md_signbit_f32(float x) { return md_bits(x) >> 31; }
+MD_INLINE bool md_signbit_f64(double x) { return md_bits(x) >> 63; }
 
 //@ md_bf16_to_f32 :
 MD_INLINE float md_bf16_to_f32(uint16_t h) { return md_float((uint32_t)h << 16); }
 //@ md_f32_to_bf16 :
 MD_INLINE uint16_t md_f32_to_bf16(float x) {
   uint32_t b = md_bits(x);
-  uint32_t rounded = (b + 0x7fffu + (b >> 16 & 1)) >> 16;
+  uint32_t rounded = (b + 0x7fffu + ((b >> 16) & 1)) >> 16;
   return (uint16_t)(x != x ? 0x7fc0u : rounded);
 }
 
@@ -240,8 +501,204 @@ MD_INLINE uint16_t md_f32_to_f16(float x) {
   uint32_t b = md_bits(x) & 0x7fffffffu;
   // below 2**-14: adding 0.5 leaves the value in units of 2**-24, rounded to even
   uint32_t small = md_bits(md_float(b) + 0.5f) - 0x3f000000u;
-  uint32_t normal = (b - 0x38000000u + 0xfffu + (b >> 13 & 1)) >> 13;
+  uint32_t normal = (b - 0x38000000u + 0xfffu + ((b >> 13) & 1)) >> 13;
   uint32_t y = b < 0x38800000u ? small : (b < 0x477ff000u ? normal : 0x7c00u);
   y = b > 0x7f800000u ? 0x7e00u : y;
-  return (uint16_t)(y | md_bits(x) >> 16 & 0x8000u);
+  return (uint16_t)(y | (md_bits(x) >> 16 & 0x8000u));
 }
+//@ md_{bf16,f16}_round_f32 : md_bf16_to_f32 md_f32_to_bf16 md_f16_to_f32 md_f32_to_f16
+MD_INLINE float md_bf16_round_f32(float x) { return md_bf16_to_f32(md_f32_to_bf16(x)); }
+MD_INLINE float md_f16_round_f32(float x) { return md_f16_to_f32(md_f32_to_f16(x)); }
+
+//@ md_{f32,f64}_to_{i8,i16,i32,i64,u8,u16,u32,u64} :
+// Out of range and NaN give the smallest integer, as the x86 instructions do; eager narrows from int32, and from int64
+// to uint32 and uint8. C++ leaves the conversion itself undefined, hence the choice before it.
+MD_INLINE int32_t md_f32_to_i32(float x) { return (int32_t)(x >= -0x1p31f && x < 0x1p31f ? x : -0x1p31f); }
+MD_INLINE int64_t md_f32_to_i64(float x) { return (int64_t)(x >= -0x1p63f && x < 0x1p63f ? x : -0x1p63f); }
+MD_INLINE int32_t md_f64_to_i32(double x) { return (int32_t)(x > -0x1.00000002p31 && x < 0x1p31 ? x : -0x1p31); }
+MD_INLINE int64_t md_f64_to_i64(double x) { return (int64_t)(x >= -0x1p63 && x < 0x1p63 ? x : -0x1p63); }
+MD_INLINE uint64_t md_f64_to_u64(double x) {
+  uint64_t high = (uint64_t)md_f64_to_i64(x - 0x1p63) ^ 0x8000000000000000u;
+  return x >= 0x1p63 ? high : (uint64_t)md_f64_to_i64(x);
+}
+MD_INLINE uint64_t md_f32_to_u64(float x) { return md_f64_to_u64(x); }
+MD_INLINE uint32_t md_f32_to_u32(float x) { return (uint32_t)md_f32_to_i64(x); }
+MD_INLINE uint32_t md_f64_to_u32(double x) { return (uint32_t)md_f64_to_i64(x); }
+MD_INLINE int16_t md_f32_to_i16(float x) { return (int16_t)md_f32_to_i32(x); }
+MD_INLINE int16_t md_f64_to_i16(double x) { return (int16_t)md_f64_to_i32(x); }
+MD_INLINE int8_t md_f32_to_i8(float x) { return (int8_t)md_f32_to_i32(x); }
+MD_INLINE int8_t md_f64_to_i8(double x) { return (int8_t)md_f64_to_i32(x); }
+MD_INLINE uint16_t md_f32_to_u16(float x) { return (uint16_t)md_f32_to_i32(x); }
+MD_INLINE uint16_t md_f64_to_u16(double x) { return (uint16_t)md_f64_to_i32(x); }
+MD_INLINE uint8_t md_f32_to_u8(float x) { return (uint8_t)md_f32_to_i32(x); }
+MD_INLINE uint8_t md_f64_to_u8(double x) { return (uint8_t)md_f64_to_i64(x); }
+
+//@ md_{add,sub,mul,neg,abs,sign,maximum,minimum}_{i8,i16,i32,i64,u8,u16,u32,u64} :
+// Signed overflow wraps in eager and is undefined in C++: the work is done in an unsigned type at least as wide as int.
+#define MD_ARITHMETIC(N, T, U) \
+  MD_INLINE T md_add_##N(T a, T b) { return (T)((U)a + (U)b); } \
+  MD_INLINE T md_sub_##N(T a, T b) { return (T)((U)a - (U)b); } \
+  MD_INLINE T md_mul_##N(T a, T b) { return (T)((U)a * (U)b); } \
+  MD_INLINE T md_neg_##N(T a) { return (T)(0 - (U)a); } \
+  MD_INLINE T md_abs_##N(T a) { return a > 0 ? a : (T)(0 - (U)a); } \
+  MD_INLINE T md_sign_##N(T a) { return (T)(a > 0 ? 1 : (a == 0 ? 0 : -1)); } \
+  MD_INLINE T md_maximum_##N(T a, T b) { return a > b ? a : b; } \
+  MD_INLINE T md_minimum_##N(T a, T b) { return a < b ? a : b; }
+MD_ARITHMETIC(i8, int8_t, uint32_t)
+MD_ARITHMETIC(i16, int16_t, uint32_t)
+MD_ARITHMETIC(i32, int32_t, uint32_t)
+MD_ARITHMETIC(i64, int64_t, uint64_t)
+MD_ARITHMETIC(u8, uint8_t, uint32_t)
+MD_ARITHMETIC(u16, uint16_t, uint32_t)
+MD_ARITHMETIC(u32, uint32_t, uint32_t)
+MD_ARITHMETIC(u64, uint64_t, uint64_t)
+
+//@ md_{shl,shr}_{i8,i16,i32,i64,u8,u16,u32,u64} :
+// A count outside [0, bits) shifts everything out.
+#define MD_SHIFTS(N, T, U, BITS, LAST) \
+  MD_INLINE T md_shl_##N(T a, T b) { return b >= 0 && b < BITS ? (T)((U)a << (b & (BITS - 1))) : (T)0; } \
+  MD_INLINE T md_shr_##N(T a, T b) { return (T)(b >= 0 && b < BITS ? a >> (b & (BITS - 1)) : LAST); }
+MD_SHIFTS(i8, int8_t, uint32_t, 8, a >> 7)
+MD_SHIFTS(i16, int16_t, uint32_t, 16, a >> 15)
+MD_SHIFTS(i32, int32_t, uint32_t, 32, a >> 31)
+MD_SHIFTS(i64, int64_t, uint64_t, 64, a >> 63)
+MD_SHIFTS(u8, uint8_t, uint32_t, 8, 0)
+MD_SHIFTS(u16, uint16_t, uint32_t, 16, 0)
+MD_SHIFTS(u32, uint32_t, uint32_t, 32, 0)
+MD_SHIFTS(u64, uint64_t, uint64_t, 64, 0)
+
+//@ md_{truncdiv,floordiv,fmod,remainder}_{i8,i16,i32,i64,u8,u16,u32,u64} :
+// Division by zero, for which eager raises, gives 0 here and must be flagged by the caller (b == 0); the smallest
+// integer by -1 wraps. Up to 32 bits the quotient of doubles is exact once truncated, and it vectorises.
+#define MD_DIVISION(N, T, U, WIDE, MINUS) \
+  MD_INLINE T md_truncdiv_##N(T a, T b) { \
+    bool plain = b != 0 && !(MINUS); \
+    T q = (T)((WIDE)a / (WIDE)(plain ? b : (T)1)); \
+    return b == 0 ? (T)0 : ((MINUS) ? (T)(0 - (U)a) : q); \
+  } \
+  MD_INLINE T md_fmod_##N(T a, T b) { return b == 0 ? (T)0 : (T)((U)a - (U)md_truncdiv_##N(a, b) * (U)b); } \
+  MD_INLINE T md_remainder_##N(T a, T b) { \
+    T r = md_fmod_##N(a, b); \
+    return r != 0 && (r < 0) != (b < 0) ? (T)((U)r + (U)b) : r; \
+  } \
+  MD_INLINE T md_floordiv_##N(T a, T b) { \
+    T q = md_truncdiv_##N(a, b), r = md_fmod_##N(a, b); \
+    return r != 0 && (r < 0) != (b < 0) ? (T)((U)q - 1) : q; \
+  }
+MD_DIVISION(i8, int8_t, uint32_t, float, b == -1)
+MD_DIVISION(i16, int16_t, uint32_t, double, b == -1)
+MD_DIVISION(i32, int32_t, uint32_t, double, b == -1)
+MD_DIVISION(i64, int64_t, uint64_t, int64_t, b == -1)
+MD_DIVISION(u8, uint8_t, uint32_t, float, false)
+MD_DIVISION(u16, uint16_t, uint32_t, double, false)
+MD_DIVISION(u32, uint32_t, uint32_t, double, false)
+MD_DIVISION(u64, uint64_t, uint64_t, uint64_t, false)
+
+//@ md_pow_{i8,i16,i32,i64,u8,u16,u32,u64} :
+// A negative exponent leaves 1, -1 or 0, as eager's.
+#define MD_POWER(N, T) \
+  MD_INLINE T md_pow_##N(T a, T b) { \
+    uint64_t power = 1, factor = (uint64_t)a; \
+    for (uint64_t n = b < 0 ? 0 : (uint64_t)b; n; n >>= 1) { \
+      power *= n & 1 ? factor : 1; \
+      factor *= factor; \
+    } \
+    T negative = (T)(a == 1 ? 1 : (a == (T)-1 ? (b & 1 ? -1 : 1) : 0)); \
+    return b < 0 ? negative : (T)power; \
+  }
+MD_POWER(i8, int8_t)
+MD_POWER(i16, int16_t)
+MD_POWER(i32, int32_t)
+MD_POWER(i64, int64_t)
+MD_POWER(u8, uint8_t)
+MD_POWER(u16, uint16_t)
+MD_POWER(u32, uint32_t)
+MD_POWER(u64, uint64_t)
+
+//@ lines
+// float64: libm, whose calls stay scalar.
+MD_INLINE double md_exp_f64(double x) { return __builtin_exp(x); }
+MD_INLINE double md_exp2_f64(double x) { return __builtin_exp2(x); }
+MD_INLINE double md_expm1_f64(double x) { return __builtin_expm1(x); }
+MD_INLINE double md_log_f64(double x) { return __builtin_log(x); }
+MD_INLINE double md_log2_f64(double x) { return __builtin_log2(x); }
+MD_INLINE double md_log10_f64(double x) { return __builtin_log10(x); }
+MD_INLINE double md_log1p_f64(double x) { return __builtin_log1p(x); }
+MD_INLINE double md_sin_f64(double x) { return __builtin_sin(x); }
+MD_INLINE double md_cos_f64(double x) { return __builtin_cos(x); }
+MD_INLINE double md_tan_f64(double x) { return __builtin_tan(x); }
+MD_INLINE double md_asin_f64(double x) { return __builtin_asin(x); }
+MD_INLINE double md_acos_f64(double x) { return __builtin_acos(x); }
+MD_INLINE double md_atan_f64(double x) { return __builtin_atan(x); }
+MD_INLINE double md_sinh_f64(double x) { return __builtin_sinh(x); }
+MD_INLINE double md_cosh_f64(double x) { return __builtin_cosh(x); }
+MD_INLINE double md_tanh_f64(double x) { return __builtin_tanh(x); }
+MD_INLINE double md_asinh_f64(double x) { return __builtin_asinh(x); }
+MD_INLINE double md_acosh_f64(double x) { return __builtin_acosh(x); }
+MD_INLINE double md_atanh_f64(double x) { return __builtin_atanh(x); }
+MD_INLINE double md_erf_f64(double x) { return __builtin_erf(x); }
+MD_INLINE double md_erfc_f64(double x) { return __builtin_erfc(x); }
+MD_INLINE double md_lgamma_f64(double x) { return __builtin_lgamma(x); }
+MD_INLINE double md_sqrt_f64(double x) { return __builtin_sqrt(x); }
+MD_INLINE double md_floor_f64(double x) { return __builtin_floor(x); }
+MD_INLINE double md_ceil_f64(double x) { return __builtin_ceil(x); }
+MD_INLINE double md_trunc_f64(double x) { return __builtin_trunc(x); }
+MD_INLINE double md_round_f64(double x) { return __builtin_rint(x); }
+MD_INLINE double md_abs_f64(double x) { return __builtin_fabs(x); }
+MD_INLINE double md_pow_f64(double x, double y) { return __builtin_pow(x, y); }
+MD_INLINE double md_atan2_f64(double x, double y) { return __builtin_atan2(x, y); }
+MD_INLINE double md_fmod_f64(double x, double y) { return __builtin_fmod(x, y); }
+MD_INLINE double md_hypot_f64(double x, double y) { return __builtin_hypot(x, y); }
+MD_INLINE double md_nextafter_f64(double x, double y) { return __builtin_nextafter(x, y); }
+MD_INLINE double md_copysign_f64(double x, double y) { return __builtin_copysign(x, y); }
+MD_INLINE double md_sigmoid_f64(double x) { return 1.0 / (1.0 + __builtin_exp(-x)); }
+MD_INLINE double md_rsqrt_f64(double x) { return 1.0 / __builtin_sqrt(x); }
+MD_INLINE double md_reciprocal_f64(double x) { return 1.0 / x; }
+//@ md_remainder_f64 : md_fmod_f64
+MD_INLINE double md_remainder_f64(double x, double y) {
+  double r = md_fmod_f64(x, y);
+  return r != 0.0 && (r < 0.0) != (y < 0.0) ? r + y : r;
+}
+//@ md_floordiv_f64 : md_fmod_f64
+MD_INLINE double md_floordiv_f64(double x, double y) {
+  double r = md_fmod_f64(x, y);
+  double q = (x - r) / y;
+  q = r != 0.0 && (r < 0.0) != (y < 0.0) ? q - 1.0 : q;
+  double n = __builtin_floor(q);
+  n = q - n > 0.5 ? n + 1.0 : n;
+  n = q == 0.0 ? md_copysign(0.0, x / y) : n;
+  return y == 0.0 ? x / y : n;
+}
+
+//@ md_erfinv_f64 :
+// A start good to 1e-6, then two of Halley's steps on the complement, which keeps its digits near 1.
+#define MD_C_ERFINV_F64 1.501409421668595, 0.2466407261277626, -0.004177707924626129, -0.0012537017863178852, 0.00021859218274215635, -4.397165248548786e-06, -3.5248617802159805e-06, 3.4355820789016e-07, 2.8118759450609025e-08
+#define MD_C_ERFINVT_F64 3.8397820961767666, 1.0095096079490888, 0.0012857284370871927, -0.0009395413634570318, 0.0002680614792632775, -2.8684861935663514e-05, 8.46470069186613e-05, -7.885216321017317e-05, 1.8711382367526297e-05
+MD_INLINE double md_erfinv_f64(double x) {
+  double a = __builtin_fabs(x), w = -__builtin_log((1.0 - a) * (1.0 + a));
+  double y = a * (w < 5.0 ? md_poly(w - 2.5, MD_C_ERFINV_F64) : md_poly(__builtin_sqrt(w) - 4.0, MD_C_ERFINVT_F64));
+  for (int step = 0; step < 2; ++step) {
+    double miss = a < 0.5 ? __builtin_erf(y) - a : (1.0 - a) - __builtin_erfc(y);
+    double u = miss * __builtin_exp(y * y) * 0x1.c5bf891b4ef6bp-1;
+    y -= u / (1.0 + y * u);
+  }
+  return a == 1.0 ? x * (double)MD_INF : (a < 1.0 ? md_copysign(y, x) : (double)MD_NAN);
+}
+
+//@ md_digamma_{f32,f64} :
+// Recurrence up to 10, then the asymptotic series; negative arguments by reflection. Branches: it stays scalar.
+MD_INLINE double md_digamma_f64(double x) {
+  if (x == 0.0) return md_copysign((double)MD_INF, -x);
+  double y = 0.0;
+  if (x < 0.0) {
+    double part = x - __builtin_trunc(x);
+    if (part == 0.0 || x == (double)-MD_INF) return (double)MD_NAN;
+    y = -0x1.921fb54442d18p+1 / __builtin_tan(0x1.921fb54442d18p+1 * part);
+    x = 1.0 - x;
+  }
+  for (; x < 10.0; x += 1.0) y -= 1.0 / x;
+  double q = 1.0 / (x * x);
+  double series = md_poly(q, 1.0 / 12, -1.0 / 120, 1.0 / 252, -1.0 / 240, 1.0 / 132, -691.0 / 32760, 1.0 / 12);
+  return y + __builtin_log(x) - 0.5 / x - q * series;
+}
+MD_INLINE float md_digamma_f32(float x) { return (float)md_digamma_f64(x); }

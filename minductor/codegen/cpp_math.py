@@ -10,6 +10,8 @@ False
 """
 
 import functools
+import itertools
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,8 @@ from pathlib import Path
 HEADER = Path(__file__).with_name("cpp_math.h")
 MARK = "//@ "
 BASE = "base"
+LINES = "lines"  # a mark: each line below is a section of its own
+LINE_NAME = re.compile(r"(md_\w+)\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +32,33 @@ class Section:
     text: str
 
 
+def spelled(pattern: str) -> tuple[str, ...]:
+    """The names that a pattern with braces stands for.
+
+    >>> spelled("md_{add,sub}_{i32,i64}")
+    ('md_add_i32', 'md_add_i64', 'md_sub_i32', 'md_sub_i64')
+    """
+    parts = [part.strip("{}").split(",") for part in re.split(r"(\{[^}]*\})", pattern)]
+    return tuple("".join(choice) for choice in itertools.product(*parts))
+
+
+def code(text: str) -> list[str]:
+    """The lines that are neither empty nor a comment."""
+    return [line for line in text.splitlines() if line and not line.startswith("//")]
+
+
 @functools.cache
 def sections() -> tuple[Section, ...]:
     """The header's sections in its own order; each uses only those above it."""
     found: list[Section] = []
     for block in ("\n" + HEADER.read_text(encoding="utf-8")).split("\n" + MARK)[1:]:
         mark, _, text = block.partition("\n")
+        if mark == LINES:
+            found.extend(Section(tuple(LINE_NAME.findall(line)[:1]), (), line + "\n") for line in code(text))
+            continue
         names, _, needs = mark.partition(":")
-        found.append(Section(tuple(names.split()), tuple(needs.split()), text.strip("\n") + "\n"))
+        defined = tuple(name for pattern in names.split() for name in spelled(pattern))
+        found.append(Section(defined, tuple(needs.split()), text.strip("\n") + "\n"))
     return tuple(found)
 
 

@@ -1,10 +1,10 @@
 """Minimax fits behind minductor/codegen/cpp_math.h.
 
 Takes a table of functions with interval, weight and degree. Gives each polynomial's coefficients, rounded to the
-type that evaluates them, and writes them into the header's `#define MD_C_...` lines (`--write`) or says which lines
-differ (`--check`, the default). Refuses a fit whose error exceeds the bound stated in its row.
+type that evaluates them, and writes them into the header's `#define MD_C_...` lines (`--write`) or prints the lines
+that differ. Refuses a fit whose error exceeds the bound stated in its row.
 
-    python tests/codegen/fit_cpp_math.py [--write] [NAME ...]
+    python tests/codegen/fit_cpp_math.py [--write]
 """
 
 import sys
@@ -34,7 +34,7 @@ class Fit:
     double: bool = False
 
 
-def taylor(series: Callable[[int], mpf], t: mpf, scale: Real | None = None) -> mpf:
+def taylor(series: Callable[[int], mpf], t: mpf) -> mpf:
     """Sum a power series whose closed form cancels near t = 0."""
     total, power = mpf(0), mpf(1)
     for k in range(60):
@@ -90,12 +90,32 @@ def log2_ratio(t: mpf) -> mpf:
     return 2 / mp.log(2) if t == 0 else 2 * mp.atanh(s) / s / mp.log(2)
 
 
-def one(_: mpf) -> mpf:
-    return mpf(1)
+def erfc_scaled(s: mpf) -> mpf:
+    """erfc(a) * exp(a**2) for s = (a - 3) / (a + 3)."""
+    a = 3 * (1 + s) / (1 - s)
+    return mp.erfc(a) * mp.exp(a * a)
+
+
+def erfinv_ratio(w: mpf) -> mpf:
+    """erfinv(x) / x for w = -log(1 - x**2)."""
+    x = mp.sqrt(-mp.expm1(-w))
+    return mp.sqrt(mp.pi) / 2 if w == 0 else mp.erfinv(x) / x
+
+
+def turns() -> list[float]:
+    """2 / pi * 2**k modulo 4, near zero, as high and low doubles for k = 0, 27, 54, 81."""
+    parts: list[float] = []
+    with mp.workdps(80):
+        for k in (0, 27, 54, 81):
+            value = mpf(2) / mp.pi * mpf(2) ** k
+            value -= 4 * mp.nint(value / 4)
+            high = float(value)
+            parts += [high, float(value - mpf(high))]
+    return parts
 
 
 HALF_LN2 = 0.34657359
-QUARTER_PI = 0.78539817
+WIDE_QUARTER = 0.86  # pi/4, and what the reduction of huge arguments leaves above it
 
 FITS: tuple[Fit, ...] = (
     Fit("EXP_F32", exp_tail, lambda r: r**2 / mp.exp(r), -HALF_LN2, HALF_LN2, 4, 4e-9),
@@ -109,17 +129,52 @@ FITS: tuple[Fit, ...] = (
         8e-9,
     ),
     Fit("LOG_F32", log_tail, lambda f: f**3 / mp.log1p(f) if f else f, -1 / 3, 1 / 3, 8, 2e-8),
-    Fit("SIN_F32", odd_tail(mp.sin, mpf(-1) / 6), odd_weight(mp.sin), 0, QUARTER_PI**2, 3, 1e-9),
-    Fit("COS_F32", cos_tail, lambda t: t**2 / mp.cos(mp.sqrt(t)), 0, QUARTER_PI**2, 2, 3e-9),
+    Fit("SIN_F32", odd_tail(mp.sin, mpf(-1) / 6), odd_weight(mp.sin), 0, WIDE_QUARTER**2, 3, 2e-9),
+    Fit("COS_F32", cos_tail, lambda t: t**2 / mp.cos(mp.sqrt(t)), 0, WIDE_QUARTER**2, 2, 1e-8),
     Fit("TANH_F32", odd_tail(mp.tanh, mpf(-1) / 3), odd_weight(mp.tanh), 0, 0.625**2, 4, 1e-8),
     Fit("ERF_F32", erf_ratio, lambda t: 1 / (1 + erf_ratio(t)), 0, 0.9**2, 6, 1e-8),
     Fit("ERFLOG_F32", lambda a: mp.log(mp.erfc(a), 2), lambda a: mp.erfc(a) * mp.log(2) / mp.erf(a), 0.9, 4.0, 7, 2e-8),
+    Fit("SINH_F32", odd_tail(mp.sinh, mpf(1) / 6), odd_weight(mp.sinh), 0, 1, 3, 4e-9),
+    Fit("TAN_F32", odd_tail(mp.tan, mpf(1) / 3), odd_weight(mp.tan), 0, WIDE_QUARTER**2, 6, 2e-8),
+    Fit("ASIN_F32", odd_tail(mp.asin, mpf(1) / 6), odd_weight(mp.asin), 0, 0.25, 4, 1e-8),
+    Fit("ATAN_F32", odd_tail(mp.atan, mpf(-1) / 3), odd_weight(mp.atan), 0, 1, 8, 2e-8),
+    Fit("ERFC_F32", erfc_scaled, lambda s: 1 / erfc_scaled(s), -1, 0.56, 11, 4e-8),
+    Fit("ERFINV_F32", lambda t: erfinv_ratio(t + 2.5), lambda t: 1 / erfinv_ratio(t + 2.5), -2.5, 2.5, 10, 5e-8),
+    Fit(
+        "ERFINVT_F32",
+        lambda t: erfinv_ratio((t + 3) ** 2),
+        lambda t: 1 / erfinv_ratio((t + 3) ** 2),
+        -0.77,
+        1.1,
+        9,
+        4e-8,
+    ),
+    Fit(
+        "ERFINV_F64",
+        lambda t: erfinv_ratio(t + 2.5),
+        lambda t: 1 / erfinv_ratio(t + 2.5),
+        -2.5,
+        2.5,
+        8,
+        1e-6,
+        double=True,
+    ),
+    Fit(
+        "ERFINVT_F64",
+        lambda t: erfinv_ratio((t + 4) ** 2),
+        lambda t: 1 / erfinv_ratio((t + 4) ** 2),
+        -1.77,
+        2.03,
+        8,
+        4e-6,
+        double=True,
+    ),
     Fit("LOG2_F64P", log2_ratio, lambda t: 1 / log2_ratio(t), 0, 0.04, 4, 3e-11, double=True),
     Fit("EXP2_F64P", lambda r: mpf(2) ** r, lambda r: mpf(2) ** -r, -0.5, 0.5, 6, 3e-9, double=True),
 )
 
 
-def rounded(value: mpf, double: bool) -> mpf:  # noqa: FBT001
+def rounded(value: mpf, *, double: bool) -> mpf:
     return mpf(float(value)) if double else mpf(float(np.float32(float(value))))
 
 
@@ -134,6 +189,7 @@ def exchange(points: Sequence[mpf], target: Sequence[mpf], weight: Sequence[mpf]
     """Remez exchange on a grid: coefficients of t**power that level the weighted error."""
     n = len(powers) + 1
     chosen = [round(i * (len(points) - 1) / (n - 1)) for i in range(n)]
+    best, smallest = [mpf(0)] * (n - 1), mp.inf
     for _ in range(20):
         system, right = mp.matrix(n, n), mp.matrix(n, 1)
         for row, index in enumerate(chosen):
@@ -146,11 +202,14 @@ def exchange(points: Sequence[mpf], target: Sequence[mpf], weight: Sequence[mpf]
             w * (f - sum(solution[j] * t**p for j, p in enumerate(powers)))
             for t, f, w in zip(points, target, weight, strict=True)
         ]
+        worst = max(abs(e) for e in error)
+        if worst < smallest:
+            best, smallest = [solution[j] for j in range(n - 1)], worst
         fresh = extrema(error, n)
         if fresh == chosen or len(fresh) < n:
             break
         chosen = fresh
-    return [solution[j] for j in range(n - 1)]
+    return best
 
 
 def extrema(error: Sequence[mpf], count: int) -> list[int]:
@@ -182,41 +241,53 @@ def solve(fit: Fit) -> tuple[list[float], float]:
         for _ in range(3):
             rest = [f - evaluate(fixed, t) for t, f in zip(points, target, strict=True)]
             found = exchange(points, rest, weight, range(len(fixed), fit.degree + 1))
-            fixed.append(rounded(found[0], fit.double))
+            fixed.append(rounded(found[0], double=fit.double))
         rest = [f - evaluate(fixed, t) for t, f in zip(points, target, strict=True)]
         tail = exchange(points, rest, weight, range(len(fixed), fit.degree + 1)) if fit.degree >= len(fixed) else []
-        fixed += [rounded(c, fit.double) for c in tail]
+        fixed += [rounded(c, double=fit.double) for c in tail]
         worst = max(abs(w * (f - evaluate(fixed, t))) for t, f, w in zip(points, target, weight, strict=True))
         return [float(c) for c in fixed], float(worst)
 
 
-def define(fit: Fit, coefficients: Sequence[float]) -> str:
-    """The header's line: shortest decimal that reads back as the same number."""
-    if fit.double:
-        return f"#define MD_C_{fit.name} " + ", ".join(repr(c) for c in coefficients)
-    return f"#define MD_C_{fit.name} " + ", ".join(f"{np.float32(c)!s}f" for c in coefficients)
+def literal(value: float, *, double: bool) -> str:
+    """The shortest decimal that reads back as the same number."""
+    return repr(value) if double else f"{np.float32(value)!s}f"
+
+
+def line(fit: Fit) -> tuple[str, float]:
+    """The header's line for one row, and the error its coefficients leave."""
+    coefficients, worst = solve(fit)
+    return define(fit.name, [literal(c, double=fit.double) for c in coefficients]), worst
+
+
+def define(name: str, literals: Sequence[str]) -> str:
+    return f"#define MD_C_{name} " + ", ".join(literals)
+
+
+def turn_line() -> str:
+    return define("TURN", [literal(c, double=True) for c in turns()])
 
 
 def main(arguments: Sequence[str]) -> int:
-    write = "--write" in arguments
-    names = [a for a in arguments if not a.startswith("--")]
-    lines = HEADER.read_text().splitlines()
-    stale = 0
+    text = HEADER.read_text(encoding="utf-8").splitlines()
+    found = [turn_line()]
     for fit in FITS:
-        if names and fit.name not in names:
-            continue
-        coefficients, worst = solve(fit)
-        text = define(fit, coefficients)
-        print(f"{fit.name:14s} degree {fit.degree} error {worst:.2e}{'' if worst <= fit.bound else '  TOO LARGE'}")
-        where = [i for i, line in enumerate(lines) if line.startswith(f"#define MD_C_{fit.name} ")]
-        if worst > fit.bound or len(where) != 1 or lines[where[0]] != text:
-            stale += 1
-            print("   " + text)
-        if write and len(where) == 1 and worst <= fit.bound:
-            lines[where[0]] = text
-    if write:
-        HEADER.write_text("\n".join(lines) + "\n")
-    return 1 if stale and not write else 0
+        fresh, worst = line(fit)
+        print(f"{fit.name:14s} degree {fit.degree} error {worst:.2e}")
+        if worst > fit.bound:
+            print(f"refused: more than {fit.bound:.2e}")
+            return 1
+        found.append(fresh)
+    by_name = {fresh.split()[1]: fresh for fresh in found}
+    changed = [
+        by_name.get((old.split() + ["", ""])[1], old) if old.startswith("#define MD_C_") else old for old in text
+    ]
+    stale = [new for old, new in zip(text, changed, strict=True) if old != new]
+    print("\n".join(stale) or "the header holds these coefficients")
+    if "--write" in arguments:
+        HEADER.write_text("\n".join(changed) + "\n", encoding="utf-8")
+        return 0
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":
