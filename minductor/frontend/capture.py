@@ -153,7 +153,7 @@ class _Reader:
 
     def read(self) -> Graph:
         statics = frozenset(static_indices()) if self.role != "backward" else frozenset()
-        donated = frozenset(donated_indices()) if self.role == "backward" else frozenset()
+        donated = self._unshared(donated_indices()) if self.role == "backward" else frozenset()
         for node in self.gm.graph.nodes:
             match node.op:
                 case "placeholder":
@@ -176,6 +176,12 @@ class _Reader:
             live.shape_env = self.sizes.shape_env
         parts = (tuple(self.inputs), tuple(self.constants), tuple(self.nodes))
         return Graph(self.role, *parts, self.outputs, symbols, live)
+
+    def _unshared(self, donated: Sequence[int]) -> frozenset[int]:
+        """Donated inputs that no other input is a view of: AOTAutograd donates a saved tensor and its saved view alike."""
+        values = [node.meta.get("val") for node in self.gm.graph.nodes if node.op == "placeholder"]
+        storages = [v.untyped_storage()._cdata if isinstance(v, torch.Tensor) else None for v in values]
+        return frozenset(n for n in donated if storages.count(storages[n]) == 1)
 
     def _input_meta(self, node: fx.Node) -> TensorMeta | Size:
         meta = self._meta(node.meta.get("val"), node)
