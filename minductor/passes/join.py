@@ -78,6 +78,10 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limit
         target, source = (first, second) if is_first else (second, first)
         aligned = pairs if not is_first else [(b, a) for a, b in pairs]
         for solution in _alignments(source, target, aligned):
+            others = _reduced_by(solution, source)
+            if others and (columns := _reduced(target.body)) and columns != others:
+                reason = No(f"reduces over {_names(columns)} and over {_names(others)}")
+                continue
             same: Solution = {}
             maps = (same, solution) if is_first else (solution, same)
             joined = _join_aligned((first, second), target.axes, maps, droppable, limits)
@@ -176,6 +180,12 @@ def _completed(source: Kernel, target: Kernel, found: Solution, extents: Mapping
 
 def _reduced(body: Body) -> set[str]:
     return {name for op in body.ops if isinstance(op.attrs, Reduce) for name in op.attrs.axes}
+
+
+def _reduced_by(solution: Solution, source: Kernel) -> set[str]:
+    """The target's axes that the source's reduces run over."""
+    names = _reduced(source.body)
+    return {s.name for axis, at in solution.items() if axis.name in names for s in free_symbols(at)}
 
 
 # --- the joined body ------------------------------------------------------------------------------------------------
