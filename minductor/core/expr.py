@@ -413,6 +413,8 @@ def expand(expr: Expr, *, identity: bool = False) -> Expr:
         return functools.reduce(distribute, inner)
     if isinstance(expr, Identity) and identity:
         return inner[0]
+    if isinstance(expr, (FloorDiv, Mod)) and inner[1] == 0:
+        return expr  # nowhere defined
     return rebuild(expr, inner)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 
 class Entry(weakref.ref[Any]):
@@ -67,8 +67,8 @@ def intern(key: Hashable, made: _N) -> _N:
 
 # Bound now: the callback may run while the interpreter shuts down and modules lose their names.
 def _forget(
-    entry: weakref.ref[Any],
+    entry: Any,
     table: dict[Hashable, Entry] = TABLE,
     remove: Any = weakref._remove_dead_weakref,  # pyright: ignore # the only atomic "delete if dead" there is
 ) -> None:
-    remove(table, cast(Entry, entry).key)
+    remove(table, entry.key)

@@ -73,7 +73,10 @@ def _simplify(expr: Expr, extents: Extents, memo: dict[Expr, Expr]) -> Expr:
         return _point(expr, extents)
     if expr in memo:
         return memo[expr]
-    result = rebuild(expr, [_simplify(child, extents, memo) for child in children(expr)])
+    inner = [_simplify(child, extents, memo) for child in children(expr)]
+    if isinstance(expr, (FloorDiv, Mod)) and inner[1] == 0:
+        return expr  # nowhere defined
+    result = rebuild(expr, inner)
     match result:
         case FloorDiv(num, den):
             result = _floordiv(num, den, extents)
