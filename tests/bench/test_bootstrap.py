@@ -51,3 +51,9 @@ def test_nothing_and_uneven_samples_are_refused() -> None:
         bootstrap.geometric_mean([])
     with pytest.raises(ValueError, match="2 samples cannot be paired with 1"):
         bootstrap.ratio([1.0, 2.0], [1.0])
+
+
+def test_the_interval_leaves_out_a_fortieth_on_each_side() -> None:
+    found = bootstrap.interval(0.5, lambda source: source.random())
+    assert found.low == pytest.approx(0.025, abs=0.012) and found.high == pytest.approx(0.975, abs=0.012)
+    assert found.low > 0.01 and found.high < 0.99
