@@ -8,23 +8,23 @@ Wrapper emitters and kernel printers both read this, so that they cannot disagre
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from minductor.core.expr import Symbol
+from minductor.core.expr import Expr, Symbol, free_symbols
 from minductor.ir.nodes import (
     Assert,
     Atomic,
     Body,
     Buffer,
     Check,
+    Index,
     Kernel,
     Load,
     Masked,
     Op,
     Ref,
     Store,
-    symbols_in,
 )
 from minductor.ir.printer import print_kernel
 
@@ -43,17 +43,23 @@ def signature(kernel: Kernel) -> Signature:
     """Storages in the order of their first mention in the body, regions included."""
     storages: dict[str, None] = {}
     written: set[str] = set()
+    exprs: dict[Expr, None] = dict.fromkeys(axis.extent for axis in kernel.axes)
     for op in all_ops(kernel.body):
         match op.attrs:
-            case Load(ref, _):
+            case Load(ref, index):
                 storages[ref.storage] = None
-            case Store(ref, _) | Atomic(ref, _, _):
+                exprs[index] = None
+            case Store(ref, index) | Atomic(ref, index, _):
                 storages[ref.storage] = None
                 written.add(ref.storage)
+                exprs[index] = None
+            case Index(expr) | Check(_, expr, _):
+                exprs[expr] = None
             case _:
                 pass
-    sizes = tuple(sorted((s for s in symbols_in(kernel) if s.kind == "size"), key=lambda s: s.name))
-    return Signature(tuple(storages), frozenset(written), sizes, errors(kernel))
+    sizes = {s for expr in exprs for s in free_symbols(expr) if s.kind == "size"}
+    order = tuple(sorted(sizes, key=lambda s: s.name))
+    return Signature(tuple(storages), frozenset(written), order, errors(kernel))
 
 
 def all_ops(body: Body) -> Iterator[Op]:
@@ -101,12 +107,12 @@ def _rename(body: Body, names: Mapping[Ref, Ref]) -> Body:
     return Body(tuple(ops), body.results)
 
 
-def canonical(kernel: Kernel, buffers: Mapping[str, Buffer]) -> tuple[Kernel, str]:
-    """The kernel with storages named p0, p1, ... in signature order, and the text that identifies it.
+def canonical(kernel: Kernel, storages: Sequence[str], buffers: Mapping[str, Buffer]) -> tuple[Kernel, str]:
+    """The kernel with `storages`, those of its signature, named p0, p1, ..., and the text that identifies it.
 
     Two kernels of equal text compute the same from their parameters, so one generated function serves both.
     """
-    order = {name: f"p{n}" for n, name in enumerate(signature(kernel).storages)}
+    order = {name: f"p{n}" for n, name in enumerate(storages)}
     versions: dict[str, dict[int, int]] = {name: {} for name in order}
     names: dict[Ref, Ref] = {}
     for op in all_ops(kernel.body):

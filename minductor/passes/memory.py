@@ -40,7 +40,7 @@ from minductor.ir.nodes import (
 )
 from minductor.ir.plan import Line, Plan
 from minductor.ir.schedule import positions
-from minductor.ir.signature import all_ops, canonical, digest, rename_storages, signature
+from minductor.ir.signature import Signature, all_ops, canonical, digest, rename_storages, signature
 from minductor.target import Env
 
 # Below this a fresh allocation costs less than a strided window on an old one.
@@ -126,19 +126,18 @@ class _Planner:
         if taken:
             kernel = rename_storages(kernel, _takeover(kernel, taken))
         needs = signature(kernel)
-        definition = self._define(kernel)
+        definition = self._define(kernel, needs)
         self.handles += 1
-        sizes = tuple(needs.sizes)
-        self.body.append(lines.Launch(definition.id, needs.storages, sizes, kernel.origins, self.handles))
+        self.body.append(lines.Launch(definition.id, needs.storages, needs.sizes, kernel.origins, self.handles))
         for name, old in taken.items():
             self._reuse(name, old)
 
-    def _define(self, kernel: Kernel) -> _Definition:
-        plain, text = canonical(kernel, self.buffers)
+    def _define(self, kernel: Kernel, needs: Signature) -> _Definition:
+        plain, text = canonical(kernel, needs.storages, self.buffers)
         found = self.texts.get(text)
         if found is None:
             parameters = tuple(
-                (f"p{n}", self.buffers[name].dtype.name) for n, name in enumerate(signature(kernel).storages)
+                (f"p{n}", self.buffers[name].dtype.name) for n, name in enumerate(needs.storages)
             )
             ops = tuple(_short(o.op) for o in kernel.origins)
             found = self.texts[text] = _Definition(f"k{len(self.texts)}", digest(text), ops, parameters, [])
