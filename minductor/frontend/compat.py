@@ -31,3 +31,9 @@ def is_seeded(overload: Any) -> bool:
     import torch
 
     return torch.Tag.nondeterministic_seeded in overload.tags
+
+
+def is_backed(shape_env: Any, symbol: Any) -> bool:
+    """Whether a size symbol comes from an input, so that its value is known while tracing."""
+    known = getattr(shape_env, "backed_var_to_val", None)  # its name since 2.12; var_to_val is now deprecated
+    return symbol in (shape_env.var_to_val if known is None else known)

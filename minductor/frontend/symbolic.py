@@ -20,6 +20,7 @@ from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import Expr, Rel, Symbol, integer, maximum, minimum, symbol
 from minductor.core.text import parse_rel
 from minductor.frontend.capture import Graph, Size
+from minductor.frontend.compat import is_backed
 
 
 class SizeReader:
@@ -67,7 +68,7 @@ class SizeReader:
     def _symbol(self, given: Any) -> Symbol:
         known = self._symbols.get(given)
         if known is None:
-            if given not in self.shape_env.var_to_val:
+            if not is_backed(self.shape_env, given):
                 raise UnsupportedInput("a size", f"decided by data ({given})")
             limits = self.shape_env.var_to_range[given]
             hi = None if limits.upper is int_oo or limits.upper == int_oo else int(limits.upper)
