@@ -294,7 +294,7 @@ def _plus(a: Expr, b: Expr | int, sign: int) -> Expr:
         const, terms = parts(a)
         acc = dict(terms)
         return from_terms(const + collect_into(acc, b, sign), acc)
-    return _with_term(a, b if isinstance(b, Expr) else as_expr(b), sign)
+    return _with_term(a, as_expr(b), sign)
 
 
 def _with_term(a: Expr, term: Expr, coefficient: int) -> Expr:

@@ -40,8 +40,10 @@ from minductor.core.algebra import (
     as_expr,
     as_int,
     children,
+    collect_into,
     distribute,
     factors_of,
+    from_terms,
     identity,
     integer,
     maximum,
@@ -305,10 +307,14 @@ def _substitute(expr: Expr, mapping: Mapping[Symbol, Expr | int], memo: dict[Exp
     found = memo.get(expr)
     if found is not None:
         return found
-    if not any(s in mapping for s in free_symbols(expr)):
+    if mapping.keys().isdisjoint(free_symbols(expr)):
         return expr
     if isinstance(expr, Sum):
-        result = add(expr.const, *(_substitute(term, mapping, memo) * factor for term, factor in expr.terms))
+        acc: dict[Expr, int] = {}
+        const = expr.const
+        for term, factor in expr.terms:
+            const += collect_into(acc, _substitute(term, mapping, memo), factor)
+        result = from_terms(const, acc)
     else:
         result = rebuild(expr, tuple(_substitute(child, mapping, memo) for child in children(expr)))
     memo[expr] = result
