@@ -46,7 +46,7 @@ MANIFEST = "manifest.json"
 DEFAULT_VARIANT = "main"
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 _ABANDONED_S = 24 * 3600.0
-# Each attempt but the last meets a damaged entry, or one that another process removes at this moment.
+# Each attempt but the last meets what another process does to the same entry at this moment.
 _ATTEMPTS = 8
 
 
@@ -171,7 +171,7 @@ class Store:
     def entries(self) -> tuple[Entry, ...]:
         """Everything that is here and whole, the longest unused first."""
         aged = sorted((_used(place), place) for place in self._places())
-        return tuple(entry for _, place in aged if (entry := self._open(place, touch=None)) is not None)
+        return tuple(entry for _, place in aged if (entry := self._open(place, touch=False)) is not None)
 
     def size(self) -> int:
         """The bytes of all files of all entries, damaged ones too."""
@@ -183,20 +183,25 @@ class Store:
         else:
             self.stats.misses += 1
 
-    def _open(self, place: Path, *, touch: float | None = 0.0) -> Entry | None:
-        try:
-            contents = _checked(place)
-        except FileNotFoundError:
-            if not place.exists():
+    def _open(self, place: Path, *, touch: bool = True) -> Entry | None:
+        for _ in range(_ATTEMPTS):
+            if (seen := _identity(place)) is None:
                 return None
-            # An eviction by another process between the two looks would also end here, and does no harm.
-            return self._discard(place, "a file is missing")
-        except (OSError, ValueError, RecursionError) as error:
-            return self._discard(place, str(error))
-        if touch is not None:
-            with suppress(OSError):  # a folder that is read-only for us may still be read
-                os.utime(place)
-        return Entry(place.parent.name, place.name, place, contents)
+            try:
+                contents = _checked(place)
+            except FileNotFoundError:
+                why = "a file is missing"
+            except (OSError, ValueError, RecursionError) as error:
+                why = str(error)
+            else:
+                if touch:
+                    with suppress(OSError):  # a folder that is read-only for us may still be read
+                        os.utime(place)
+                return Entry(place.parent.name, place.name, place, contents)
+            # Damage, unless another process removed the entry meanwhile, or removed it and wrote it again.
+            if _identity(place) == seen:
+                return self._discard(place, why)
+        return None
 
     def _discard(self, place: Path, why: str) -> None:
         warnings.warn(CorruptEntry(str(place), why), stacklevel=4)
@@ -448,6 +453,15 @@ def _bytes_in(place: Path) -> int:
         with suppress(OSError):
             total += item.stat().st_size
     return total
+
+
+def _identity(place: Path) -> tuple[int, int] | None:
+    """What tells a folder from another one that takes its name later."""
+    try:
+        state = place.stat()
+    except OSError:
+        return None
+    return state.st_ino, state.st_ctime_ns
 
 
 def _used(place: Path) -> float:

@@ -36,7 +36,7 @@ EXPORT = 'extern "C" __attribute__((noinline, visibility("default"))) '
 # Values: eager's NaN, infinities and signed zeros hold, so never -ffast-math. errno and traps are nobody's business;
 # contraction is off because FMA is written out where it is meant.
 _SEMANTICS = ("-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fopenmp")
-# Form: what the text never uses is not compiled for (8 ms of 85 on a small kernel, with _LINK below).
+# Form: what the text never uses is not compiled for.
 _FORM = ("-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables", "-g0")
 # Jamming unrolled loops takes a quarter of g++'s time on a row kernel and gains nothing on it: benchmarks/launch.md.
 _OPTIMISE: Mapping[str, tuple[str, ...]] = {"gnu": ("-O3", "-fno-loop-unroll-and-jam", "-pipe"), "clang": ("-O3",)}
@@ -44,7 +44,7 @@ _ARCHITECTURE: Mapping[str, tuple[str, ...]] = {
     "x86_64": ("-march=native", "-mprefer-vector-width=512"),
     "aarch64": ("-mcpu=native",),
 }
-# Named, because the driver would add the C++ library, whose loading costs more than ours.
+# Named, because the driver would add the C++ library: nothing uses it, and looking into it costs the linker 8 ms.
 _LINK: Mapping[str, tuple[str, ...]] = {
     "gnu": ("-nodefaultlibs", "-lgomp", "-lm", "-lc", "-lgcc"),
     "clang": ("-nostdlib++",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import signal
@@ -148,13 +149,28 @@ def test_jobs_see_no_gpu_and_no_interpreter() -> None:
     assert seen == ["", None, "yes"]
 
 
-def test_jobs_import_from_where_the_parent_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "only_here_for_this_test.py").write_text("def job(x): return x + 1\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    import only_here_for_this_test  # pyright: ignore[reportMissingImports]  # made two lines above
+ELSEWHERE = """
+class Odd(Exception):
+    def __init__(self, code, text):
+        super().__init__(text)  # which does not bring it back from a pickle
 
+def job(x):
+    return x + 1
+
+def odd():
+    raise Odd(7, "cannot travel")
+"""
+
+
+def test_jobs_import_from_where_the_parent_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "only_here_for_this_test.py").write_text(ELSEWHERE)
+    monkeypatch.syspath_prepend(tmp_path)
+    elsewhere = importlib.import_module("only_here_for_this_test")
     with Pool(1) as pool:
-        assert pool.submit(only_here_for_this_test.job, 1).result(60) == 2
+        assert pool.submit(elsewhere.job, 1).result(60) == 2
+        with pytest.raises(RuntimeError, match="Odd: cannot travel"):
+            pool.submit(elsewhere.odd).result(60)
+        assert pool.submit(elsewhere.job, 2).result(60) == 3
 
 
 def test_what_does_not_pickle_is_refused_at_once(pool: Pool) -> None:

@@ -133,7 +133,7 @@ def test_digest_takes_any_text() -> None:
 # Damage.
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_no_damage_gives_altered_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Bit flips, truncations, growth, loss: the old bytes or a miss with a warning, and then a rebuild."""
@@ -188,6 +188,16 @@ def test_an_entry_under_another_key_is_damage(store: Store) -> None:
     entry.path.rename(place / "main")
     with pytest.warns(CorruptEntry, match="another"):
         assert store.get(other) is None
+
+
+def test_a_manifest_that_leaves_a_file_out_is_damage(store: Store) -> None:
+    """Every file it still names is whole; only its hash of itself can tell."""
+    path = store.put(KEY, FILES).path / MANIFEST
+    claim = json.loads(path.read_text())
+    del claim["files"]["plan.json"]
+    path.write_text(json.dumps(claim))
+    with pytest.warns(CorruptEntry, match="its own hash"):
+        assert store.get(KEY) is None
 
 
 def test_an_entry_of_another_schema_is_rebuilt(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,26 +410,29 @@ def test_writers_without_a_lock_agree(store: Store) -> None:
     assert list((store.root / "temporary").iterdir()) == []
 
 
-def test_readers_during_evictions_see_all_or_nothing(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store", limit_bytes=1, grace_s=0.0)
+def test_readers_and_evictions_at_once_see_all_or_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store", limit_bytes=1, grace_s=-10.0)
     stop = threading.Event()
+    seen: set[bool] = set()
 
     def churn() -> None:
         while not stop.is_set():
-            store.put(KEY, FILES)
-            store.evict()
+            store.put(KEY, FILES)  # and evicts it at once, since the limit is a byte
 
     thread = threading.Thread(target=churn)
     thread.start()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # an eviction is no damage
-            for _ in range(300):
+            end = time.monotonic() + 2
+            while time.monotonic() < end:
                 entry = store.get(KEY)
                 assert entry is None or dict(entry.contents) == FILES
+                seen.add(entry is None)
     finally:
         stop.set()
         thread.join(60)
+    assert seen == {True, False} and store.stats.damaged == 0
 
 
 # Stops for ever inside the n-th step of put: after each file, before and after the rename.

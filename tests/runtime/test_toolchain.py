@@ -51,23 +51,27 @@ def test_several_units_make_one_object(tmp_path: Path, cores: int) -> None:
 
 
 def test_no_more_than_the_cores_compile_at_a_time(tmp_path: Path) -> None:
-    """A compiler that notes when it runs stands in for the real one."""
-    note = tmp_path / "note"
-    note.mkdir()
+    """A compiler that notes when it runs, and waits until it has met a second one, stands in for the real one."""
+    (tmp_path / "running").mkdir()
     script = tmp_path / "g++"
-    script.write_text(
-        f"#!{sys.executable}\n"
-        "import os, sys, time\n"
-        f"mine = {str(note)!r} + f'/{{os.getpid()}}'\n"
-        "open(mine, 'w').close()\n"
-        f"print(len(os.listdir({str(note)!r})), file=open({str(tmp_path / 'most')!r}, 'a'))\n"
-        "time.sleep(0.05); os.unlink(mine)\n"
-        "open(sys.argv[sys.argv.index('-o') + 1], 'w').close()\n"
-    )
+    script.write_text(f"""#!{sys.executable}
+import os, sys, time
+os.chdir({str(tmp_path)!r})
+open(f"running/{{os.getpid()}}", "w").close()
+end = time.monotonic() + 20
+while (count := len(os.listdir("running"))) < 2 and not os.path.exists("met") and time.monotonic() < end:
+    time.sleep(0.002)
+if count >= 2: open("met", "w").close()
+print(count, file=open("counts", "a"))
+time.sleep(0.03)
+os.unlink(f"running/{{os.getpid()}}")
+open(sys.argv[sys.argv.index("-o") + 1], "w").close()
+""")
     script.chmod(0o755)
     toolchain = Toolchain(dataclasses.replace(HOST, cores=2), {**os.environ, "CXX": str(script)})
     toolchain.compile([answer(f"f{i}", i) for i in range(6)], tmp_path / "out.so")
-    assert max(map(int, (tmp_path / "most").read_text().split())) == 2
+    counts = [int(count) for count in (tmp_path / "counts").read_text().split()]
+    assert len(counts) == 7 and max(counts) == 2
 
 
 def test_a_failure_quotes_the_line_and_keeps_the_file(toolchain: Toolchain, tmp_path: Path) -> None:
@@ -97,8 +101,13 @@ def test_the_first_error_is_shown_not_a_warning(toolchain: Toolchain, tmp_path: 
 
 
 def test_errors_are_english_wherever_the_user_lives(tmp_path: Path) -> None:
-    toolchain = Toolchain(HOST, {**os.environ, "LC_ALL": "de_DE.UTF-8", "LANG": "de_DE.UTF-8"}, keep=tmp_path)
-    with pytest.raises(CompileFailed, match="was not declared"):
+    script = tmp_path / "g++"
+    script.write_text(
+        '#!/bin/sh\ncase $LC_ALL in C) echo "$4:1:1: error: plain" >&2;; *) echo "Fehler" >&2;; esac\nexit 1\n'
+    )
+    script.chmod(0o755)
+    toolchain = Toolchain(HOST, {**os.environ, "LC_ALL": "de_DE.UTF-8", "CXX": str(script)}, keep=tmp_path / "kept")
+    with pytest.raises(CompileFailed, match="error: plain"):
         toolchain.compile([Unit("bad", "int y = x;")], tmp_path / "out.so")
 
 
@@ -213,9 +222,11 @@ def test_the_identity_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Toolchain(probe(), os.environ).identity()
 
 
-def test_the_cxx_library_is_not_linked(toolchain: Toolchain, tmp_path: Path) -> None:
-    toolchain.compile([answer("one", 1)], tmp_path / "out.so")
-    assert b"libstdc++" not in (tmp_path / "out.so").read_bytes()
+def test_openmp_is_linked_and_the_cxx_library_is_not(toolchain: Toolchain, tmp_path: Path) -> None:
+    text = EXPORT + "void f(int* x) {\n#pragma omp parallel\n  x[0] = 1;\n}\n"
+    toolchain.compile([Unit("m", text)], tmp_path / "out.so")
+    data = (tmp_path / "out.so").read_bytes()
+    assert b"libgomp.so" in data and b"libstdc++" not in data
 
 
 def test_sanitised_code_stops_at_the_fault(toolchain: Toolchain, tmp_path: Path) -> None:
