@@ -166,7 +166,9 @@ class NestPrinter:
     def dims(self, op: Op, reduced: Iterable[str] = ()) -> tuple[Dim, ...]:
         """What of a value's axes is not yet open here, or open as a block only."""
         found: list[Dim] = []
-        for axis in op.axes:
+        # the axis of the vector loop last: neighbours in the loop are neighbours in the array
+        vector = {loop.axis for loop in loops(self.schedule.steps) if loop.kind == "vector"}
+        for axis in sorted(op.axes, key=lambda a: a in vector):
             if self.opened.get(axis) or axis in reduced:
                 continue
             start = self.starts.get(axis, "")

@@ -177,7 +177,7 @@ class _Placer:
             if a in inner and phase[a] < phase[p] and not self.is_reduced_at(a, depth)
         }
         for p in sorted(crossing):
-            cost, loads = self.recompute_cost(p, inner)
+            cost, loads = self.recompute_cost(p, {q for q in inner if not self.is_reduced_at(q, depth)})
             size = self.row_bytes(p, depth)
             if p in self.rows or size is None or (cost <= CHEAP and loads <= 1):
                 continue

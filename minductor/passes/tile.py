@@ -18,6 +18,7 @@ from minductor.ir.nodes import Atomic, Body, Buffer, Kernel, Load, Masked, Op, P
 from minductor.ir.ops import op_cost
 from minductor.passes.merge_axes import merge_axes
 from minductor.passes.nest import Level, nest
+from minductor.passes.stage import stage
 from minductor.passes.strides import step_along
 from minductor.target import Env
 
@@ -27,8 +28,10 @@ PARTS = 64  # at most so many parts of a reduced axis
 SERIAL_WORK = 16 * 1024  # operations: below this a thread costs more than it saves
 PART_WORK = 16 * 1024  # elements: a part of a reduce is worth a thread
 POINTWISE_BLOCK = 4096
-COLUMN_BLOCK = 256
-TRANSPOSE_BLOCK = 32
+COLUMN_BLOCK = 256  # accumulators of a column kernel, if there are blocks enough for the threads
+WIDE_COLUMN_BLOCK = 1024  # and if the rows are split in parts instead: long runs of memory
+CROSSING_BLOCK = 128  # along the axis that a transposed load is contiguous in: whole cache lines, in a row
+CROSSED_BLOCK = 16  # along the vector axis: a cache line of the result
 
 
 def tile(program: Program, env: Env) -> Program:
@@ -44,9 +47,10 @@ def tile(program: Program, env: Env) -> Program:
 def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
     """One kernel with its schedule."""
     kernel = merge_axes(kernel)
-    levels = _Chooser(kernel, buffers).levels()
+    chooser = _Chooser(kernel, buffers)
     lanes = {size: env.target.lanes(max(size, 4)) for size in (1, 2, 4, 8, 16)}
-    return replace(kernel, schedule=nest(kernel.body, levels, lanes))
+    schedule = nest(kernel.body, chooser.levels(), lanes)
+    return replace(kernel, schedule=stage(schedule, *chooser.staged) if chooser.staged else schedule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class _Chooser:
         self.touches = [self.touch(op, buffers) for op in _memory_ops(kernel.body)]
         self.reduced: dict[str, None] = {}
         self.scanned: set[str] = set()
+        self.staged: tuple[str, str, frozenset[int]] | None = None
         for op in kernel.body.ops:
             match op.attrs:
                 case Reduce(axes, _):
@@ -149,10 +154,11 @@ class _Chooser:
         crossing = self.crossing_axis(kept, vector)
         if crossing is not None:
             rest = [n for n in kept if n != crossing]
+            self.staged = (crossing, vector, self.jumping(crossing, vector))
             return [
                 *(self.level(n, "parallel") for n in rest),
-                self.level(crossing, "parallel", block=TRANSPOSE_BLOCK),
-                self.level(vector, "parallel", block=TRANSPOSE_BLOCK),
+                self.level(crossing, "parallel", block=CROSSING_BLOCK),
+                self.level(vector, "parallel", block=CROSSED_BLOCK),
                 self.level(crossing, "serial"),
                 self.level(vector, "vector"),
             ]
@@ -166,9 +172,19 @@ class _Chooser:
     def crossing_axis(self, kept: list[str], vector: str) -> str | None:
         """An axis along which other accesses are contiguous while they jump along the vector axis."""
         for name in reversed(kept):
-            if any(t.steps[name] == 1 and t.steps[vector] not in (0, 1, None) for t in self.touches):
+            if self.jumping(name, vector):
                 return name
         return None
+
+    def jumping(self, crossing: str, vector: str) -> frozenset[int]:
+        """The loads that jump along the vector axis and are contiguous along the other."""
+        found: set[int] = set()
+        for position, op in enumerate(self.kernel.body.ops):
+            if isinstance(op.attrs, Load) and not op.args:
+                along, across = (as_int(step_along(op.attrs.index, self.axes[n].symbol)) for n in (crossing, vector))
+                if along == 1 and across not in (0, 1, None):
+                    found.add(position)
+        return frozenset(found)
 
     def rows(self, kept: list[str], joined: list[str], vector: str) -> list[Level]:
         inner = [*(self.level(n, "serial") for n in joined), self.level(vector, "vector")]
@@ -191,16 +207,15 @@ class _Chooser:
 
     def columns(self, kept: list[str], joined: list[str], vector: str) -> list[Level]:
         extent = self.extents[vector]
+        width = ASSUMED if extent is None else extent
         outer = [self.level(n, "parallel") for n in kept]
-        block = COLUMN_BLOCK
+        inner = [*(self.level(n, "serial") for n in joined), self.level(vector, "vector")]
+        work = self.size(joined) * min(width, WIDE_COLUMN_BLOCK)
+        is_split = self.size(kept) * -(-width // COLUMN_BLOCK) < FEW and work >= 2 * PART_WORK and not self.scanned
+        block = WIDE_COLUMN_BLOCK if is_split else COLUMN_BLOCK
         if extent is None or extent > block:
             outer.append(self.level(vector, "parallel", block=block))
-            blocks = -(-(extent or ASSUMED) // block)
-        else:
-            blocks = 1
-        inner = [*(self.level(n, "serial") for n in joined), self.level(vector, "vector")]
-        work = self.size([*joined]) * min(extent or ASSUMED, block)
-        if self.size(kept) * blocks >= FEW or work < 2 * PART_WORK or self.scanned:
+        if not is_split:
             return [*outer, *inner]
         split = max(joined, key=lambda n: self.size([n]))
         parts = self.part_level(split, min(PARTS, max(2, work // PART_WORK)), is_vector=False)
