@@ -182,7 +182,8 @@ class _Inliner:
                 cost, moved = cost + inner.cost, moved + inner.input_bytes
             else:
                 moved += self._bytes_each(load, kernel, points)
-        return _Producer(kernel, position, store, value, len(kernel.body.ops) - 1, cost, moved, points)
+        added = len(kernel.body.ops) - 2  # neither its store nor the load that it answers
+        return _Producer(kernel, position, store, value, added, cost, moved, points)
 
     def _bytes_each(self, load: Load, kernel: Kernel, points: int) -> float:
         """Bytes of memory per point that a load brings in; what is read again by neighbours comes from a cache."""

@@ -1,0 +1,199 @@
+"""Which kernels fuse joins, what is stored after that, and why the others stay apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from minductor.ir.nodes import Kernel, Program, View, WhyNot, body_reads, body_writes
+from minductor.ir.verify import verify
+from minductor.options import Options
+from minductor.passes.fuse import fuse
+from minductor.passes.inline import inline
+from minductor.target import Env
+from tests.passes.graphs import assert_same
+from tests.passes.sketch import CPU, Sketch, flatten, narrow, transpose, unflatten
+
+
+def kernels(program: Program) -> list[Kernel]:
+    return [node for node in program.nodes if isinstance(node, Kernel)]
+
+
+def fused(program: Program) -> Program:
+    made = fuse(inline(program, CPU), CPU)
+    verify(made, "fuse")
+    assert_same(program, made)
+    return made
+
+
+def reasons(program: Program) -> list[str]:
+    return [note.reason for note in program.notes if isinstance(note, WhyNot) and note.stage == "fuse"]
+
+
+def softmax(s: Sketch, x: View, dim: int) -> View:
+    e = s.op("exp", s.op("sub", x, s.reduce("max", x, dim)))
+    return s.op("div", e, s.reduce("sum", e, dim))
+
+
+def layer_norm(s: Sketch, x: View) -> tuple[View, View]:
+    """The result, and the row statistic that a backward graph would want."""
+    centred = s.op("sub", x, s.reduce("sum", x, 1))
+    scale = s.op("rsqrt", s.reduce("sum", s.op("square", centred), 1))
+    return s.op("mul", centred, scale), scale
+
+
+def test_softmax_is_one_kernel_that_loads_once_and_stores_once() -> None:
+    s = Sketch()
+    (kernel,) = kernels(fused(s.done(softmax(s, s.input(8, 64), 1))))
+    assert len(list(body_reads(kernel.body))) == len(list(body_writes(kernel.body))) == 1
+
+
+def test_layer_norm_is_one_kernel_that_keeps_its_statistic() -> None:
+    s = Sketch()
+    made = fused(s.done(*layer_norm(s, s.op("exp", s.input(8, 64)))))
+    (kernel,) = kernels(made)
+    assert [str(write.index) for write in body_writes(kernel.body)] == ["i0", "64*i0 + i1"]
+    assert [origin.node for origin in kernel.origins] == [f"k{n}" for n in range(7)]
+
+
+def test_rows_in_three_dims_meet_rows_in_two() -> None:
+    s = Sketch()
+    x = s.input(2, 4, 64)
+    flat = flatten(x)
+    made = fused(s.done(s.op("sub", x, unflatten(s.reduce("sum", flat, 1), 2))))
+    (kernel,) = kernels(made)
+    assert [str(axis.extent) for axis in kernel.axes] == ["2", "4", "64"]
+    assert [str(load.index) for load in body_reads(kernel.body)] == ["256*i0 + 64*i1 + i2"]
+
+
+def test_transposed_siblings_share_their_reads() -> None:
+    s = Sketch()
+    x = s.input(16, 8)
+    made = fused(s.done(s.op("exp", x), s.op("neg", transpose(x, 0, 1))))
+    (kernel,) = kernels(made)
+    assert len(list(body_reads(kernel.body))) == 1
+
+
+def test_a_store_that_an_output_or_another_kernel_needs_stays() -> None:
+    s = Sketch()
+    x = s.op("exp", s.input(8, 64))
+    made = fused(s.done(x, s.op("neg", x), s.reduce("sum", x, 1)))
+    (kernel,) = kernels(made)
+    assert len(list(body_writes(kernel.body))) == 3
+    assert len(list(body_reads(kernel.body))) == 1
+
+
+def test_kernels_without_common_data_stay_apart() -> None:
+    s = Sketch()
+    assert len(kernels(fused(s.done(s.op("exp", s.input(8, 8)), s.op("neg", s.input(8, 8)))))) == 2
+
+
+def test_an_extern_in_between_is_no_cycle() -> None:
+    s = Sketch()
+    x = s.op("exp", s.input(128, 64))
+    y = s.extern(x)
+    made = fused(s.done(x, s.op("add", x, y)))
+    assert len(kernels(made)) == 2
+    assert "another node must run in between" in reasons(made)
+
+
+def test_rows_and_columns_stay_two() -> None:
+    s = Sketch()
+    x = s.input(64, 64)
+    made = fused(s.done(s.reduce("sum", x, 0), s.reduce("sum", x, 1)))
+    assert len(kernels(made)) == 2
+    assert reasons(made) == ["reduces over i1 and over i0"] or reasons(made) == ["reduces over i0 and over i1"]
+
+
+def test_a_column_sum_joins_what_makes_its_data() -> None:
+    s = Sketch()
+    x = s.op("exp", s.input(64, 64))
+    (kernel,) = kernels(fused(s.done(x, s.reduce("sum", x, 0))))
+    assert len(list(body_writes(kernel.body))) == 2
+
+
+@pytest.mark.parametrize(("rows", "columns", "count"), [(64, 64, 3), (1024, 4096, 1)])
+def test_columns_that_are_read_twice_join_if_memory_traffic_counts(rows: int, columns: int, count: int) -> None:
+    s = Sketch()
+    program = s.done(softmax(s, s.input(rows, columns), 0))
+    assert len(kernels(fuse(inline(program, CPU), CPU))) == count
+
+
+def test_one_long_row_is_left_to_all_cores() -> None:
+    s = Sketch()
+    made = fuse(inline(s.done(softmax(s, s.input(1, 1 << 16), 1)), CPU), CPU)
+    assert len(kernels(made)) > 1
+    assert "only 1 rows could run in parallel" in reasons(made)
+
+
+def test_a_shifted_read_stays_apart() -> None:
+    s = Sketch()
+    x = s.op("exp", s.input(128, 64))
+    made = fused(s.done(x, s.op("neg", narrow(x, 0, 1, 127))))
+    assert len(kernels(made)) == 2
+
+
+def test_a_square_read_transposed_stays_apart() -> None:
+    """The points match one to one, but in the transposed sense: then each reads what it stores itself."""
+    s = Sketch()
+    x = s.op("exp", s.input(64, 64))
+    made = fused(s.done(x, s.op("add", x, transpose(x, 0, 1))))
+    assert len(kernels(made)) == 2
+    assert any("another element" in reason for reason in reasons(made))
+
+
+def test_reading_and_overwriting_the_same_element_joins() -> None:
+    s = Sketch()
+    x = s.input(64, 64)
+    y = s.op("exp", x)
+    s.copy(x, s.op("neg", x))
+    assert len(kernels(fused(s.done(y)))) == 1
+
+
+def test_reading_and_overwriting_other_elements_does_not() -> None:
+    """The kernels' points match by what both read, but one of them would overwrite what the other still needs."""
+    s = Sketch()
+    x, w = s.input(64, 64), s.input(64, 64)
+    y = s.op("add", transpose(x, 0, 1), w)
+    s.copy(x, w)
+    made = fused(s.done(y))
+    assert len(kernels(made)) == 2
+    assert "arg0@0 is overwritten at another element than the one read" in reasons(made)
+
+
+def test_a_row_is_not_overwritten_while_it_is_in_use() -> None:
+    s = Sketch()
+    x = s.input(64, 64)
+    s.copy(x, s.op("div", x, s.reduce("sum", x, 1)))
+    made = fused(s.done())
+    assert "arg0@0 is overwritten while its row is in use" in reasons(made)
+
+
+@pytest.mark.parametrize(("shift", "count"), [(64, 1), (0, 2)])
+def test_slices_of_one_storage_join_if_they_are_apart(shift: int, count: int) -> None:
+    s = Sketch()
+    x = s.input(64, 64)
+    joined = s.buffer([64, 128])
+    s.pointwise(lambda b, v: b.op("exp", v), x, into=narrow(joined, 1, 0, 64))
+    last = View(joined.ref.__class__(joined.ref.storage, 1), joined.dtype, joined.size, joined.stride, joined.offset)
+    s.pointwise(lambda b, v: b.op("neg", v), x, into=narrow(last, 1, shift, 64))
+    made = fuse(s.done(last), CPU)
+    verify(made, "fuse")
+    assert len(kernels(made)) == count
+
+
+def test_a_kernel_stays_small() -> None:
+    s = Sketch()
+    x = s.input(64, 64)
+    views = [x]
+    for n in range(150):
+        views.append(s.op(("sub", "add")[n % 2], views[-1], x))
+    made = fuse(s.done(*views[1:]), CPU)
+    verify(made, "fuse")
+    assert 2 < len(kernels(made)) < 20
+    assert any(reason.startswith("more than 64 buffers") for reason in reasons(made))
+
+
+def test_the_option_fuse_false_returns_the_same_object() -> None:
+    s = Sketch()
+    program = s.done(softmax(s, s.input(8, 64), 1))
+    assert fuse(program, Env(Options(fuse=False), CPU.target)) is program

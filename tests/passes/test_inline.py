@@ -1,0 +1,229 @@
+"""What inline moves, what it leaves, and why."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from minductor.ir.nodes import Kernel, Program, WhyNot, body_reads
+from minductor.ir.parser import parse_program
+from minductor.ir.verify import verify
+from minductor.options import Options
+from minductor.passes.inline import inline
+from minductor.runtime.reference import run_program
+from minductor.target import Env
+from tests.passes.graphs import assert_same
+from tests.passes.sketch import CPU, Sketch, flatten, narrow, sizes_of, transpose, unflatten
+
+
+def kernels(program: Program) -> list[Kernel]:
+    return [node for node in program.nodes if isinstance(node, Kernel)]
+
+
+def inlined(program: Program) -> Program:
+    made = inline(program, CPU)
+    verify(made, "inline")
+    assert_same(program, made)
+    return made
+
+
+def reasons(program: Program) -> set[str]:
+    return {note.reason for note in program.notes if isinstance(note, WhyNot)}
+
+
+def test_a_chain_becomes_one_kernel_with_all_origins_in_order() -> None:
+    s = Sketch()
+    made = inlined(s.done(s.op("exp", s.op("neg", s.op("relu", s.input(3, 4))))))
+    (kernel,) = kernels(made)
+    assert [op.name for op in kernel.body.ops] == ["load", "relu", "neg", "exp", "store"]
+    assert [origin.node for origin in kernel.origins] == ["k0", "k1", "k2"]
+    assert [buffer.name for buffer in made.buffers] == ["arg0", "buf3"]
+
+
+def test_the_option_fuse_false_returns_the_same_object() -> None:
+    s = Sketch()
+    program = s.done(s.op("exp", s.op("neg", s.input(3, 4))))
+    assert inline(program, Env(Options(fuse=False), CPU.target)) is program
+
+
+def test_nothing_to_do_returns_the_same_object() -> None:
+    s = Sketch()
+    program = s.done(s.op("neg", s.input(3, 4)))
+    assert inline(program, CPU) is program
+
+
+def test_what_nobody_uses_goes() -> None:
+    s = Sketch()
+    x = s.input(3, 4)
+    s.op("exp", s.reduce("sum", x, 1))
+    assert len(kernels(inlined(s.done(s.op("neg", x))))) == 1
+
+
+def test_a_mutation_of_an_input_is_used() -> None:
+    s = Sketch()
+    x = s.input(3, 4)
+    s.copy(x, s.op("neg", x))
+    assert [str(write) for k in kernels(inlined(s.done())) for write in k.body.ops[-1:]]
+
+
+def test_views_of_a_producer_are_index_maps() -> None:
+    s = Sketch()
+    y = s.op("exp", s.input(6, 4))
+    made = inlined(s.done(s.op("neg", transpose(unflatten(y, 2), 1, 2))))
+    (kernel,) = kernels(made)
+    assert [str(load.index) for load in body_reads(kernel.body)] == ["12*i0 + i1 + 4*i2"]
+
+
+def test_a_flat_view_needs_no_division() -> None:
+    s = Sketch()
+    y = s.op("exp", s.input(6, 4))
+    (kernel,) = kernels(inlined(s.done(s.op("neg", flatten(y)))))
+    assert [str(load.index) for load in body_reads(kernel.body)] == ["i0"]
+
+
+def test_both_uses_of_one_element_are_one_copy() -> None:
+    """x * sigmoid(x), with an x that is dear to compute."""
+    s = Sketch()
+    x = s.op("exp", s.input(64, 512))
+    (kernel,) = kernels(inlined(s.done(s.op("mul", x, s.op("sigmoid", x)))))
+    assert [op.name for op in kernel.body.ops].count("exp") == 1
+
+
+@pytest.mark.parametrize(("op", "left"), [("neg", 2), ("exp", 3)])
+def test_a_producer_of_two_consumers_moves_if_it_is_cheap(op: str, left: int) -> None:
+    s = Sketch()
+    x = s.op(op, s.input(256, 512))
+    made = inlined(s.done(s.op("relu", x), s.reduce("sum", x, 1)))
+    assert len(kernels(made)) == left
+    assert reasons(made) == ({"recomputing costs more than keeping"} if left == 3 else set())
+
+
+@pytest.mark.parametrize(("op", "left"), [("neg", 1), ("exp", 2)])
+def test_a_broadcast_that_multiplies_dear_work_keeps_the_buffer(op: str, left: int) -> None:
+    s = Sketch()
+    row = s.op(op, s.input(512))
+    made = inline(s.done(s.op("add", s.input(512, 512), row)), CPU)
+    assert len(kernels(made)) == left
+
+
+def test_a_row_statistic_is_finished_where_it_is_used() -> None:
+    """Its op runs once a row, so a broadcast along the row multiplies nothing."""
+    s = Sketch()
+    x = s.input(512, 512)
+    total = s.op("exp", s.reduce("sum", x, 1))
+    assert len(kernels(inline(s.done(s.op("mul", x, total)), CPU))) == 2
+
+
+def test_outputs_and_what_externs_read_stay() -> None:
+    s = Sketch()
+    x = s.input(3, 4)
+    y, z = s.op("neg", x), s.op("relu", x)
+    made = inlined(s.done(y, s.extern(z), s.op("exp", y), s.op("exp", z)))
+    assert len(kernels(made)) == 4
+
+
+def test_slices_of_one_storage_stay_and_take_their_producers() -> None:
+    s = Sketch()
+    x = s.input(3, 4)
+    joined = s.cat(1, s.op("exp", x), s.op("neg", x))
+    made = inlined(s.done(s.op("relu", joined)))
+    assert len(kernels(made)) == 3
+
+
+def test_a_read_of_an_input_does_not_move_past_its_overwriting() -> None:
+    s = Sketch()
+    x, y = s.input(3, 4), s.input(3, 4)
+    z = s.op("neg", x)
+    s.copy(x, y)
+    made = inlined(s.done(s.op("exp", z)))
+    assert "arg0@0 is overwritten before the last use" in reasons(made)
+
+
+def test_an_update_in_place_takes_its_producer() -> None:
+    s = Sketch()
+    x, y = s.input(3, 4), s.input(3, 4)
+    new = s.copy(x, s.op("add", x, y))
+    assert len(kernels(inlined(s.done(new)))) == 1
+
+
+def test_an_update_from_other_elements_does_not() -> None:
+    """a.copy_(a.t()) must read all of a first, through one producer or two."""
+    s = Sketch()
+    x = s.input(4, 4)
+    new = s.copy(x, s.op("neg", s.op("exp", transpose(x, 0, 1))))
+    made = inlined(s.done(new))
+    assert len(kernels(made)) == 2
+    assert "arg0@0 is overwritten by its consumer" in reasons(made)
+
+
+def test_a_producer_moves_into_a_region() -> None:
+    s = Sketch()
+    made = inlined(s.done(s.pad(s.op("exp", s.op("neg", s.input(3, 4))), 1)))
+    assert len(kernels(made)) == 1
+
+
+def test_a_bounds_check_does_not_move_into_a_region() -> None:
+    s = Sketch()
+    rows = s.gather(s.input(5, 4), s.input(3))
+    made = inlined(s.done(s.pad(s.op("neg", rows), 1)))
+    assert "its bounds check would run inside a masked region" in reasons(made)
+
+
+def test_a_gather_takes_its_producers() -> None:
+    s = Sketch()
+    rows = s.gather(s.op("exp", s.input(5, 4)), s.op("neg", s.input(3)))
+    assert len(kernels(inlined(s.done(s.op("neg", rows))))) == 1
+
+
+def test_a_body_stays_small_however_long_the_chain() -> None:
+    s = Sketch()
+    x = s.input(3, 4)
+    y = s.input(3, 4)
+    for n in range(600):
+        x = s.op(("add", "sub")[n % 2], x, y)
+    made = inlined(s.done(x))
+    assert 2 < len(kernels(made)) < 8, len(kernels(made))
+    assert max(len(kernel.body.ops) for kernel in kernels(made)) <= 256
+
+
+SYMBOLIC = """program inference
+  symbol s0 [2, inf]
+  input s0 = s0
+  input arg0: f32[s0, 5] stride [5, 1] cpu
+  buffer buf0: f32[s0, 5] stride [5, 1] cpu
+  buffer buf1: f32[5, s0] stride [s0, 1] cpu
+  buffer buf2: f32[5*s0] stride [1] cpu
+  kernel k0 (i0: s0, i1: 5) from relu = aten.relu.default
+    %0 = load arg0@0[5*i0 + i1] : f32 {i0 i1}
+    %1 = relu %0 : f32 {i0 i1}
+    %2 = store buf0@0[5*i0 + i1] %1 {i0 i1}
+  kernel k1 (i0: 5, i1: s0) from exp = aten.exp.default
+    %0 = load buf0@0[i0 + 5*i1] : f32 {i0 i1}
+    %1 = exp %0 : f32 {i0 i1}
+    %2 = store buf1@0[i0*s0 + i1] %1 {i0 i1}
+  kernel k2 (i0: 5*s0) from neg = aten.neg.default
+    %0 = load buf1@0[i0] : f32 {i0}
+    %1 = neg %0 : f32 {i0}
+    %2 = store buf2@0[i0] %1 {i0}
+  return (buf2@0 f32[5*s0] stride [1] offset 0)
+"""
+
+
+def test_symbolic_sizes() -> None:
+    program = parse_program(SYMBOLIC)
+    made = inline(program, CPU)
+    verify(made, "inline")
+    (kernel,) = kernels(made)
+    assert [op.name for op in kernel.body.ops] == ["load", "relu", "exp", "neg", "store"]
+    x = torch.rand(7, 5)
+    for given in (program, made):
+        assert run_program(given, [7, x])[0].equal(-x.relu().exp().t().reshape(-1))
+
+
+def test_a_slice_of_a_producer_computes_the_slice_only() -> None:
+    s = Sketch()
+    y = s.op("exp", s.input(6, 4))
+    half = narrow(y, 0, 3, 3)
+    assert sizes_of(half) == (3, 4)
+    (kernel,) = kernels(inlined(s.done(s.op("neg", half))))
+    assert [str(load.index) for load in body_reads(kernel.body)] == ["4*i0 + i1 + 12"]

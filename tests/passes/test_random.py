@@ -1,0 +1,65 @@
+"""Each pass keeps the numbers of random programs, and the rules of the IR; so does every order that the edges allow."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minductor.ir.depend import dependencies, neighbours
+from minductor.ir.nodes import Kernel, Program
+from minductor.ir.printer import print_program
+from minductor.ir.verify import verify
+from minductor.passes.fuse import fuse
+from minductor.passes.inline import inline
+from minductor.passes.order import order
+from tests.passes.graphs import assert_same, programs
+from tests.passes.sketch import CPU
+
+
+def count(program: Program) -> int:
+    return sum(isinstance(node, Kernel) for node in program.nodes)
+
+
+@settings(max_examples=120, deadline=None)
+@given(programs())
+def test_passes_keep_the_numbers(program: Program) -> None:
+    verify(program, "lower")
+    now = program
+    for stage, step in (("inline", inline), ("fuse", fuse), ("order", order)):
+        before, now = now, step(now, CPU)
+        verify(now, stage)
+        assert count(now) <= count(before)
+        assert_same(program, now)
+        assert print_program(step(before, CPU)) == print_program(now)
+
+
+@settings(max_examples=60, deadline=None)
+@given(programs())
+def test_fuse_alone_keeps_the_numbers(program: Program) -> None:
+    fused = fuse(program, CPU)
+    verify(fused, "fuse")
+    assert_same(program, fused)
+
+
+@settings(max_examples=40, deadline=None)
+@given(programs(), st.integers(0, 9))
+def test_every_order_that_edges_allow_gives_the_same(program: Program, seed: int) -> None:
+    before, after = neighbours(len(program.nodes), dependencies(program))
+    left = [len(sources) for sources in before]
+    ready = [n for n, sources in enumerate(before) if not sources]
+    picked: list[int] = []
+    chance = random.Random(seed)
+    while ready:
+        node = ready.pop(chance.randrange(len(ready)))
+        picked.append(node)
+        for target in after[node]:
+            left[target] -= 1
+            if left[target] == 0:
+                ready.append(target)
+    assert sorted(picked) == list(range(len(program.nodes)))
+    shuffled = replace(program, nodes=tuple(program.nodes[n] for n in picked))
+    verify(shuffled, "lower")
+    assert_same(program, shuffled)
