@@ -107,6 +107,7 @@ class Lowering:
         self.versions: dict[str, int] = {}
         self.origin = Origin("", "")
         self.node: Node
+        self._wanted = wanted_results(graph)
         self._kernels = 0
         self._locals = 0
 
@@ -208,6 +209,10 @@ class Lowering:
     def metas(self) -> tuple[TensorMeta, ...]:
         assert isinstance(self.node.meta, tuple)
         return tuple(m for m in self.node.meta if isinstance(m, TensorMeta))
+
+    def is_wanted(self, number: int) -> bool:
+        """Whether anybody uses that result of an operator with several."""
+        return number in self._wanted.get(self.node.name, ())
 
     def buffer(self, dtype: DType, size: Sequence[Expr], stride: Sequence[Expr] | None = None) -> View:
         """A new storage of our own, row-major if no stride is given; whoever asks writes all of it."""
@@ -385,6 +390,17 @@ class Lowering:
         if isinstance(value, tuple):
             return tuple([self._argument(v) for v in value])
         return value
+
+
+def wanted_results(graph: Graph) -> dict[str, set[int]]:
+    """For each node that is taken apart, the numbers of the results that are used."""
+    found: dict[str, set[int]] = {}
+    for node in graph.nodes:
+        if node.op == "getitem":
+            of, number = node.args
+            assert isinstance(of, NodeRef) and isinstance(number, int)
+            found.setdefault(of.name, set()).add(number)
+    return found
 
 
 def is_zero_sized(view: View) -> bool:

@@ -66,10 +66,13 @@ def batch_norm(
         return NotImplemented
     if not training:
         assert running_mean is not None and running_var is not None
-        empty = tuple(None if m is None else ctx.uninitialised(ctx.result(m)) for m in (mean_meta, rstd_meta))
+        saved = [
+            ctx.uninitialised(ctx.result(m)) if m is not None and ctx.is_wanted(k) else None
+            for k, m in ((1, mean_meta), (2, rstd_meta))
+        ]
         result = normalised_by_running(ctx, x, running_mean, running_var, weight, bias, eps, y)
-        kept = (running_mean, running_var)
-        return result, *empty, *(ctx.pointwise(lambda v: v, k, meta=m) for k, m in zip(kept, updated) if m is not None)
+        kept = zip((running_mean, running_var), updated, strict=False)
+        return result, *saved, *(ctx.pointwise(lambda v: v, old, meta=m) for old, m in kept if m is not None)
     dims = tuple(d for d in range(len(x.size)) if d != 1)
     mean, squares, size = mean_and_squares(ctx, x, dims, x.dtype)
     rstd = inverse_deviation(ctx, squares, size, eps)

@@ -128,8 +128,8 @@ def extreme_and_place(how: str) -> Rule:
         if any(is_zero(n) for n in x.size):
             return NotImplemented
         values, places = ctx.metas
-        found = place_of(ctx, x, dim, how, ctx.result(values), is_value=True)
-        return found, place_of(ctx, x, dim, how, ctx.result(places))
+        first = place_of(ctx, x, dim, how, ctx.result(values), is_value=True) if ctx.is_wanted(0) else None
+        return first, place_of(ctx, x, dim, how, ctx.result(places)) if ctx.is_wanted(1) else None
 
     return rule
 

@@ -1,0 +1,70 @@
+"""Splits a joint graph into forward and backward by torch's min-cut partitioner.
+
+Takes what AOTAutograd hands to a `partition_fn`. Gives the two modules. Refuses nothing.
+
+The partitioner's own merging of equal nodes imports TorchInductor's pattern matcher and with it all its lowerings: 0.9
+CPU seconds, as long as the rest of AOTAutograd takes for a small transformer. So it is switched off, and ours runs.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._functorch import config
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from minductor.frontend.compat import is_seeded
+
+
+def partition(joint: fx.GraphModule, inputs: Sequence[Any], **facts: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The `partition_fn` of a compile; `facts` are the partitioner's keyword arguments."""
+    merge_equal_nodes(joint.graph)
+    with config.patch(cse=False):
+        return min_cut_rematerialization_partition(joint, inputs, **facts)
+
+
+def merge_equal_nodes(graph: fx.Graph) -> int:
+    """Of calls of one pure operator with the same arguments, the first stays; gives the number of those dropped."""
+    seen: dict[Any, fx.Node] = {}
+    dropped = 0
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not _is_pure(node.target):
+            continue
+        # what must be recomputed, or belongs to one half by decree, is not merged with what does not
+        place = node.meta.get("recompute"), node.meta.get("partitioner_tag")
+        key = node.target, place, _key(node.args), _key(node.kwargs)
+        first = seen.setdefault(key, node)
+        if first is not node:
+            node.replace_all_uses_with(first)
+            graph.erase_node(node)
+            dropped += 1
+    return dropped
+
+
+def _is_pure(target: Any) -> bool:
+    if target is operator.getitem:
+        return True
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    return bool(target._schema.returns) and not target._schema.is_mutable and not is_seeded(target)
+
+
+def _key(value: Any) -> Any:
+    """An argument tree that tells 1 from 1.0 and True."""
+    match value:
+        case fx.Node():
+            return value
+        case tuple() | list():
+            return tuple([_key(v) for v in value])
+        case dict():
+            return tuple([(name, _key(v)) for name, v in value.items()])
+        case float():
+            return float, repr(value)  # 0.0 is not -0.0, and NaN is NaN
+        case torch.SymInt() | torch.SymFloat() | torch.SymBool():
+            return type(value), str(value)
+        case _:
+            return type(value), value
