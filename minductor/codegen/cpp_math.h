@@ -29,6 +29,16 @@ MD_INLINE double md_fma(double a, double b, double c) { return __builtin_fma(a, 
 MD_INLINE float md_fma(float a, float b, float c) { return a * b + c; }
 MD_INLINE double md_fma(double a, double b, double c) { return a * b + c; }
 #endif
+// c ? a : b by masks. Where a or b is a constant, jumps threaded past `?:` in the functions of one expression leave a
+// loop with branches, which stays scalar.
+MD_INLINE float md_where(bool c, float a, float b) {
+  uint32_t mask = 0u - (uint32_t)c;
+  return md_float((md_bits(a) & mask) | (md_bits(b) & ~mask));
+}
+MD_INLINE double md_where(bool c, double a, double b) {
+  uint64_t mask = 0u - (uint64_t)c;
+  return md_double((md_bits(a) & mask) | (md_bits(b) & ~mask));
+}
 // c0 + c1 * x + c2 * x**2 + ...
 template <class T> MD_INLINE T md_poly(T, T c) { return c; }
 template <class T, class... C> MD_INLINE T md_poly(T x, T c, C... rest) { return md_fma(md_poly(x, rest...), x, c); }
@@ -93,8 +103,9 @@ MD_INLINE float md_log_rest_f32(float f) {
   float s = f * f;
   return md_fma(s * f, md_poly(f, MD_C_LOG_F32), -0.5f * s);
 }
+// y is finite where x is not NaN; added, not chosen, for the reason given at md_where
 MD_INLINE float md_log_edges_f32(float x, float y) {
-  return x > 0.0f ? (x < MD_INF ? y : MD_INF) : (x == 0.0f ? -MD_INF : MD_NAN);
+  return y + (x > 0.0f ? (x < MD_INF ? -0.0f : MD_INF) : (x == 0.0f ? -MD_INF : MD_NAN));
 }
 
 //@ md_log_f32 : md_log_parts_f32
@@ -129,7 +140,7 @@ MD_INLINE float md_log1p_f32(float x) {
   float e = (float)((int32_t)t >> 23);
   float y = md_fma(e, 0x1.7f7d1cp-20f, md_log_rest_f32(f)) + f;
   y = md_log_edges_f32(u, md_fma(e, 0x1.62e4p-1f, y));
-  return __builtin_fabsf(x) < 0x1p-25f ? x : y;
+  return (__builtin_fabsf(x) < 0x1p-25f) | (x == MD_INF) ? x : y;
 }
 
 //@ md_tanh_f32 : md_exp_parts_f32 md_ldexp_f32
@@ -156,17 +167,16 @@ MD_INLINE float md_sigmoid_f32(float x) {
 #define MD_C_SINH_F32 0.16666667f, 0.008333307f, 0.00019843873f, 2.7760586e-06f
 MD_INLINE float md_half_exp_f32(float a) {
   md_exp_parts e = md_exp_parts_f32(a);
-  float y = 2.0f * ((1.0f + e.tail) * md_float((e.exponent << 23) + 0x3e800000u));
-  return a > 89.5f ? MD_INF : y;
+  return 2.0f * ((1.0f + e.tail) * md_float((e.exponent << 23) + 0x3e800000u));
 }
 MD_INLINE float md_sinh_f32(float x) {
   float a = __builtin_fabsf(x), t = x * x;
-  float e = md_half_exp_f32(a > 89.6f ? 89.6f : a);
+  float e = md_half_exp_f32(md_limit_f32(a, 89.6f));
   return md_copysign(a < 1.0f ? md_fma(a * t, md_poly(t, MD_C_SINH_F32), a) : e - 0.25f / e, x);
 }
 MD_INLINE float md_cosh_f32(float x) {
   float a = __builtin_fabsf(x);
-  float e = md_half_exp_f32(a > 89.6f ? 89.6f : a);
+  float e = md_half_exp_f32(md_limit_f32(a, 89.6f));
   return e + 0.25f / e;
 }
 
@@ -184,7 +194,7 @@ MD_INLINE float md_acosh_f32(float x) {
   bool huge = x > 0x1p30f;
   float y = md_log1p_f32(huge ? t : t + __builtin_sqrtf(t * (t + 2.0f)));
   y = huge ? y + 0x1.62e43p-1f : y;
-  return x < 1.0f ? MD_NAN : y;
+  return y + (x < 1.0f ? MD_NAN : -0.0f);
 }
 //@ md_atanh_f32 : md_log1p_f32
 MD_INLINE float md_atanh_f32(float x) {
@@ -340,7 +350,7 @@ MD_INLINE float md_atan2_f32(float y, float x) {
   float z = md_atan_part_f32(q);
   z = steep ? 0x1.921fb6p+0f - (z + 0x1.777a5cp-25f) : z;
   z = md_bits(x) >> 31 ? 0x1.921fb6p+1f - (z + 0x1.777a5cp-24f) : z;
-  return x != x || y != y ? x + y : md_copysign(z, y);
+  return md_where((x != x) | (y != y), MD_NAN, md_copysign(z, y));
 }
 
 //@ md_pow_f32 :
@@ -371,9 +381,9 @@ MD_INLINE float md_pow_f32(float x, float y) {
   float half = 0.5f * y;
   bool whole = __builtin_floorf(y) == y, odd = whole && __builtin_floorf(half) != half;
   r = md_float(md_bits(r) ^ (odd ? md_bits(x) & 0x80000000u : 0u));
-  r = x < 0.0f && !whole && a < MD_INF ? MD_NAN : r;
-  r = x != x || y != y ? x + y : r;
-  return x == 1.0f || y == 0.0f ? 1.0f : r;
+  r += (x < 0.0f) & !whole & (a < MD_INF) ? MD_NAN : -0.0f;
+  r = md_where((x != x) | (y != y), MD_NAN, r);
+  return md_where((x == 1.0f) | (y == 0.0f), 1.0f, r);
 }
 
 //@ lines
@@ -401,7 +411,7 @@ MD_INLINE float md_nextafter_f32(float x, float y) {
   uint32_t away = md_bits(x) + 1, back = md_bits(x) - 1;
   bool grows = (y > x) == (x > 0.0f);
   float z = x == 0.0f ? md_float(1 | (md_bits(y) & 0x80000000u)) : md_float(grows ? away : back);
-  return x != x || y != y ? x + y : (x == y ? y : z);
+  return md_where((x != x) | (y != y), MD_NAN, x == y ? y : z);
 }
 
 //@ md_fmod_f32 :
@@ -425,22 +435,22 @@ MD_INLINE float md_fmod_f32(float x, float y) {
   float a = __builtin_fabsf(x), b = __builtin_fabsf(y);
   float r = md_copysign((float)md_fmod_part_f32(a, b), x);
   r = b == MD_INF ? x : r;
-  return a < MD_INF && b > 0.0f ? r : MD_NAN;
+  return r + (a < MD_INF && b > 0.0f ? -0.0f : MD_NAN);
 }
 
 //@ md_remainder_f32 : md_fmod_f32
 // Python's %: the sign is the divisor's.
 MD_INLINE float md_remainder_f32(float x, float y) {
-  float r = md_fmod_f32(x, y), moved = r + y;
-  bool apart = (r < 0.0f) != (y < 0.0f);
-  return apart & (r != 0.0f) ? moved : r;
+  float r = md_fmod_f32(x, y);
+  bool apart = (md_bits(r) ^ md_bits(y)) >> 31;
+  return r + (apart & (r != 0.0f) ? y : -0.0f);
 }
 
 //@ md_floordiv_f32 : md_fmod_f32
 // Eager's steps, one by one: (x - remainder) / y is whole up to its rounding.
 MD_INLINE float md_floordiv_f32(float x, float y) {
   float r = md_fmod_f32(x, y);
-  bool apart = (r < 0.0f) != (y < 0.0f);
+  bool apart = (md_bits(r) ^ md_bits(y)) >> 31;
   float quotient = x / y, zero = md_copysign(0.0f, quotient);
   float q = (x - r) / y - (apart & (r != 0.0f) ? 1.0f : 0.0f);
   float n = __builtin_floorf(q);
@@ -451,24 +461,24 @@ MD_INLINE float md_floordiv_f32(float x, float y) {
 
 //@ md_{maximum,minimum}_{f32,f64} :
 // NaN in either argument gives NaN; of two zeros the second is taken, as maxps does.
-template <class T> MD_INLINE T md_maximum(T a, T b) { return a != a ? a : (a > b ? a : b); }
-template <class T> MD_INLINE T md_minimum(T a, T b) { return a != a ? a : (a < b ? a : b); }
+template <class T> MD_INLINE T md_maximum(T a, T b) { return (a > b) | (a != a) ? a : b; }
+template <class T> MD_INLINE T md_minimum(T a, T b) { return (a < b) | (a != a) ? a : b; }
 MD_INLINE float md_maximum_f32(float a, float b) { return md_maximum(a, b); }
 MD_INLINE float md_minimum_f32(float a, float b) { return md_minimum(a, b); }
 MD_INLINE double md_maximum_f64(double a, double b) { return md_maximum(a, b); }
 MD_INLINE double md_minimum_f64(double a, double b) { return md_minimum(a, b); }
 //@ md_{fmax,fmin}_{f32,f64} :
 // NaN in one argument gives the other; of two zeros the first is taken.
-template <class T> MD_INLINE T md_fmax(T a, T b) { return a >= b || b != b ? a : b; }
-template <class T> MD_INLINE T md_fmin(T a, T b) { return a <= b || b != b ? a : b; }
+template <class T> MD_INLINE T md_fmax(T a, T b) { return (a >= b) | (b != b) ? a : b; }
+template <class T> MD_INLINE T md_fmin(T a, T b) { return (a <= b) | (b != b) ? a : b; }
 MD_INLINE float md_fmax_f32(float a, float b) { return md_fmax(a, b); }
 MD_INLINE float md_fmin_f32(float a, float b) { return md_fmin(a, b); }
 MD_INLINE double md_fmax_f64(double a, double b) { return md_fmax(a, b); }
 MD_INLINE double md_fmin_f64(double a, double b) { return md_fmin(a, b); }
 //@ md_{relu,sign}_{f32,f64} :
 // relu(-0) is -0 and sign(NaN) is 0, as in eager
-MD_INLINE float md_relu_f32(float x) { return x < 0.0f ? 0.0f : x; }
-MD_INLINE double md_relu_f64(double x) { return x < 0.0 ? 0.0 : x; }
+MD_INLINE float md_relu_f32(float x) { return md_where(x < 0.0f, 0.0f, x); }
+MD_INLINE double md_relu_f64(double x) { return md_where(x < 0.0, 0.0, x); }
 MD_INLINE float md_sign_f32(float x) { return x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : 0.0f); }
 MD_INLINE double md_sign_f64(double x) { return x > 0.0 ? 1.0 : (x < 0.0 ? -1.0 : 0.0); }
 //@ md_{isnan,isinf,signbit}_{f32,f64} :
