@@ -41,6 +41,7 @@ from minductor.ir.nodes import (
 )
 from minductor.ir.ops import POINTWISE, result_dtype
 from minductor.ir.plan import Allocate, Free, KernelDef, Launch, Plan, Return, Reuse, SymbolDef, View
+from minductor.ir.plan import Constant as ConstantLine
 from minductor.ir.plan import Extern as ExternLine
 from minductor.ir.schedule import positions
 from minductor.ir.signature import signature
@@ -287,9 +288,6 @@ def verify_plan(plan: Plan) -> None:
 
 def _plan_faults(plan: Plan) -> Iterator[str]:
     live = {given.name for given in plan.inputs}
-    constants = {name for name in _names_in(plan) if name not in live}
-    constants -= {name for line in plan.lines for name in _made(line)}
-    live |= constants
     kernels = dict(plan.kernels)
     defined = {line.id for line in plan.lines if isinstance(line, KernelDef)}
     for number, line in enumerate(plan.lines):
@@ -317,7 +315,7 @@ def _plan_faults(plan: Plan) -> Iterator[str]:
 
 def _made(line: object) -> tuple[str, ...]:
     match line:
-        case Allocate(name=name) | Reuse(name=name) | View(name=name):
+        case ConstantLine(name=name) | Allocate(name=name) | Reuse(name=name) | View(name=name):
             return (name,)
         case ExternLine(results=results, is_out=False):
             return tuple(name for name in results if name is not None)
@@ -354,7 +352,3 @@ def _tensors(value: Argument) -> Iterator[str]:
                 yield from _tensors(item)
         case _:
             return
-
-
-def _names_in(plan: Plan) -> set[str]:
-    return {name for line in plan.lines for name in _used(line)}

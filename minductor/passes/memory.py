@@ -264,7 +264,8 @@ class _Planner:
 
     def definitions(self) -> tuple[Line, ...]:
         """The kernel definitions, then the lines."""
-        defs: list[Line] = []
+        constants = [b.name for b in self.program.buffers if b.kind == "constant"]
+        defs: list[Line] = [lines.Constant(name, number) for number, name in enumerate(constants)]
         for number, found in enumerate(self.texts.values()):
             name = kernel_name(found.ops, number)
             defs.append(lines.KernelDef(found.id, name, found.parameters, found.digest, tuple(found.origins)))

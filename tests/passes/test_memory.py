@@ -1,0 +1,163 @@
+"""The life of every storage: taken over in place, reused, freed at its last use, and never behind somebody's back."""
+
+import pytest
+
+from minductor.ir.nodes import Program
+from minductor.ir.parser import parse_program
+from minductor.ir.plan import Allocate, Extern, Free, KernelDef, Launch, Plan, Return, Reuse, View
+from minductor.ir.report import peak_bytes
+from minductor.ir.verify import verify_plan
+from minductor.options import Options
+from minductor.passes.memory import memory
+from minductor.target import Env, by_name
+from tests.ir.programs import ALL, CHAIN, SOFTMAX
+
+ENV = Env(Options(), by_name("cpu"))
+
+
+def plan_of(text: str) -> Plan:
+    return memory(parse_program(text), ENV)
+
+
+def lines(plan: Plan, kind: type) -> list[str]:
+    return [line.name for line in plan.lines if isinstance(line, kind)]
+
+
+def chain(steps: int, size: str = "[64, 1024]", stride: str = "[1024, 1]") -> str:
+    """buf0 = arg0 + 1, then each buffer the product of the one before with itself, by calls that we do not generate."""
+    head = [f"  buffer buf{n}: f32{size} stride {stride} cpu" for n in range(steps + 1)]
+    view = f"f32{size} stride {stride} offset 0"
+    calls = [
+        f"  extern x{n} out aten.mul.out(buf{n}@0 {view}, buf{n}@0 {view}) -> (buf{n + 1}@0 {view}) "
+        f'from mul_{n} = aten.mul.Tensor because "for the test"'
+        for n in range(steps)
+    ]
+    first = [
+        "  kernel k0 (i0: 65536) from add = aten.add.Tensor",
+        "    %0 = load arg0@0[i0] : f32 {i0}",
+        "    %1 = store buf0@0[i0] %0 {i0}",
+    ]
+    body = [f"program inference\n  input arg0: f32{size} stride {stride} cpu", *head, *first, *calls]
+    return "\n".join([*body, f"  return (buf{steps}@0 {view})"]) + "\n"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_plans_verify(name: str) -> None:
+    verify_plan(plan_of(ALL[name]))
+
+
+def test_a_dead_storage_is_taken_over() -> None:
+    plan = plan_of(chain(5))
+    verify_plan(plan)
+    assert lines(plan, Allocate) == ["buf0", "buf1"]
+    assert [(r.name, r.old) for r in plan.lines if isinstance(r, Reuse)] == [
+        ("buf2", "buf0"),
+        ("buf3", "buf1"),
+        ("buf4", "buf2"),
+        ("buf5", "buf3"),
+    ]
+    assert peak_bytes(plan) == 2 * 64 * 1024 * 4
+
+
+def test_an_output_is_never_taken_over() -> None:
+    text = chain(3).replace("return (", "return (buf0@0 f32[64, 1024] stride [1024, 1] offset 0, ")
+    plan = plan_of(text)
+    assert all(line.old != "buf0" for line in plan.lines if isinstance(line, Reuse))
+
+
+def test_inputs_are_freed_at_their_last_use_and_only_donated_ones_reused() -> None:
+    plan = plan_of(chain(2))
+    assert next(line for line in plan.lines if isinstance(line, Free)) == Free(("arg0",))
+    donated = plan_of(chain(2).replace("cpu\n  buffer", "cpu donated\n  buffer", 1))
+    assert next((r.name, r.old) for r in donated.lines if isinstance(r, Reuse)) == ("buf0", "arg0")
+    assert lines(donated, Allocate) == ["buf1"]
+
+
+ELEMENTWISE = """program inference
+  input arg0: f32[8, 8] stride [8, 1] cpu donated
+  buffer buf0: f32[8, 8] stride [8, 1] cpu
+  kernel k0 (i0: 8, i1: 8) from exp = aten.exp.default
+    %0 = load arg0@0[8*i0 + i1] : f32 {i0 i1}
+    %1 = exp %0 : f32 {i0 i1}
+    %2 = store buf0@0[8*i0 + i1] %1 {i0 i1}
+  return (buf0@0 f32[8, 8] stride [8, 1] offset 0)
+"""
+
+
+def takes_over(text: str) -> bool:
+    plan = plan_of(text)
+    verify_plan(plan)
+    return not lines(plan, Allocate)
+
+
+def test_an_elementwise_kernel_writes_over_its_dying_operand() -> None:
+    plan = plan_of(ELEMENTWISE)
+    assert takes_over(ELEMENTWISE)
+    launch = next(line for line in plan.lines if isinstance(line, Launch))
+    assert launch.tensors == ("arg0",)
+    assert not takes_over(ELEMENTWISE.replace(" donated", ""))
+
+
+def test_another_index_or_dtype_or_size_keeps_them_apart() -> None:
+    assert not takes_over(ELEMENTWISE.replace("load arg0@0[8*i0 + i1]", "load arg0@0[i0 + 8*i1]"))
+    assert not takes_over(ELEMENTWISE.replace("buffer buf0: f32[8, 8]", "buffer buf0: f16[8, 8]"))
+    assert not takes_over(ELEMENTWISE.replace("arg0: f32[8, 8]", "arg0: f32[9, 8]"))
+
+
+def test_a_row_that_is_read_again_after_the_store_is_not_written_over() -> None:
+    donated = SOFTMAX.replace("[8, 1] cpu", "[8, 1] cpu donated", 1)
+    assert takes_over(donated)
+    late = donated.replace(
+        "  kernel k0 (i0: 4, i1: 8) from softmax = aten._softmax.default\n",
+        "  kernel k0 (i0: 4, i1: 8) from softmax = aten._softmax.default\n"
+        "    schedule {\n      parallel i0 {\n        vector i1 carry %1 {\n          %0 %1\n        }\n"
+        "        vector i1 {\n          %0 %2 %3 %4 %5 %6\n        }\n        vector i1 {\n          %0\n        }\n"
+        "      }\n    }\n",
+    )
+    assert not takes_over(late)
+
+
+def test_equal_kernels_share_one_definition() -> None:
+    text = (
+        ELEMENTWISE.replace(" donated", "")
+        .replace(
+            "  return (buf0@0",
+            "  kernel k1 (i0: 8, i1: 8) from exp_1 = aten.exp.default\n"
+            "    %0 = load buf0@0[8*i0 + i1] : f32 {i0 i1}\n    %1 = exp %0 : f32 {i0 i1}\n"
+            "    %2 = store buf1@0[8*i0 + i1] %1 {i0 i1}\n  return (buf0@0 f32[8, 8] stride [8, 1] offset 0, buf1@0",
+        )
+        .replace("  kernel k0", "  buffer buf1: f32[8, 8] stride [8, 1] cpu\n  kernel k0", 1)
+    )
+    plan = plan_of(text)
+    defined = [line for line in plan.lines if isinstance(line, KernelDef)]
+    assert [(d.symbol, [o.node for o in d.origins]) for d in defined] == [("exp_0", ["exp", "exp_1"])]
+    assert [line.kernel for line in plan.lines if isinstance(line, Launch)] == ["k0", "k0"]
+
+
+def test_views_are_lines_and_the_whole_buffer_is_itself() -> None:
+    plan = plan_of(CHAIN)
+    assert lines(plan, View) == ["arg1_view1"]
+    call = next(line for line in plan.lines if isinstance(line, Extern))
+    assert str(call.args).count("arg1_view1") == 1
+    assert "Token(kind='tensor', name='buf0')" in str(call.args)
+
+
+def test_the_program_of_a_faulty_plan_is_refused() -> None:
+    plan = plan_of(SOFTMAX)
+    without = tuple(line for line in plan.lines if not isinstance(line, Allocate))
+    from minductor.core.errors import VerifyError
+
+    with pytest.raises(VerifyError, match="buf0"):
+        verify_plan(Plan(plan.name, plan.inputs, without, plan.kernels))
+    with pytest.raises(VerifyError, match="buf0"):
+        verify_plan(Plan(plan.name, plan.inputs, (*plan.lines[:-1], Free(("buf0",)), plan.lines[-1]), plan.kernels))
+
+
+def test_mutated_inputs_stay_with_their_owner() -> None:
+    plan = plan_of(CHAIN)
+    program: Program = parse_program(CHAIN)
+    assert program.inputs[1].name == "arg0"
+    launches = [line for line in plan.lines if isinstance(line, Launch)]
+    assert "arg0" in launches[-1].tensors
+    returned = next(line for line in plan.lines if isinstance(line, Return))
+    assert len(returned.values) == 3
