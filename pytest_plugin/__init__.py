@@ -1,0 +1,8 @@
+"""A pytest plugin for tests of compilers: devices, numeric oracle, counts and golden kernels.
+
+Takes nothing, gives the names that tests import; the fixtures come with the plugin itself.
+"""
+
+from pytest_plugin.limits import at_least, at_most
+
+__all__ = ["at_least", "at_most"]

@@ -1,0 +1,77 @@
+"""Adapters: what the plugin asks of a compiler, and the table of those that come with it.
+
+Takes a name; gives the adapter. Refuses unknown names, with the known ones (ValueError).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from pytest_plugin.facts import Graph
+
+ADAPTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "minductor": "pytest_plugin.adapters.minductor:Minductor",
+        "eager": "pytest_plugin.adapters.eager:Eager",
+    }
+)
+
+
+class Session(Protocol):
+    """One `compiled` call: a compiler with a store of its own, and what it compiled."""
+
+    def compile(self, fn: Callable[..., Any], options: Mapping[str, object], dynamic: bool | None) -> Any:
+        """A callable that compiles when it is called."""
+        ...
+
+    def capture(self) -> Sequence[Graph]:
+        """The graphs compiled so far, with the events so far."""
+        ...
+
+
+class FreshStore(Protocol):
+    """A private store in use, and which stores were touched since."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def touched(self) -> Sequence[Path]: ...
+
+    @property
+    def users(self) -> Path: ...
+
+
+class Adapter(Protocol):
+    """A compiler under test."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def devices(self) -> Sequence[str]:
+        """The kinds of device that it compiles for."""
+        ...
+
+    def version(self) -> str: ...
+
+    def session(self, folder: Path) -> Session:
+        """A session whose artefacts lie below the folder."""
+        ...
+
+    def fresh_store(self, folder: Path) -> AbstractContextManager[FreshStore]:
+        """Makes the folder the store of everything compiled inside the block, child processes included."""
+        ...
+
+
+def find_adapter(name: str) -> Adapter:
+    """The adapter of that name."""
+    if name not in ADAPTERS:
+        raise ValueError(f"no compiler is called {name!r}; the compilers are {', '.join(ADAPTERS)}")
+    module, _, attribute = ADAPTERS[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)()

@@ -1,0 +1,74 @@
+"""The compiler that does nothing: graphs run as they were traced. It tests the plugin, and the plugin's tests.
+
+Takes a function; gives one that Dynamo traces and eager runs. Each graph is one kernel, whose text is the graph's own
+Python code. Refuses options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_plugin.facts import Facts, Graph, Kernel
+
+
+class Session:
+    """The graphs that one torch.compile traced."""
+
+    def __init__(self) -> None:
+        self.graphs: list[Graph] = []
+
+    def compile(self, fn: Callable[..., Any], options: Mapping[str, object], dynamic: bool | None) -> Any:
+        import torch
+
+        tools: Any = torch  # torch leaves its types open
+        if options:
+            raise ValueError(f"the eager compiler has no options: {', '.join(options)}")
+        return tools.compile(fn, backend=self._backend, fullgraph=True, dynamic=dynamic)
+
+    def _backend(self, gm: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+        text = str(gm.code).strip() + "\n"
+        events: list[tuple[str, str]] = []
+
+        def call(*args: Any) -> Any:
+            events.append(("launch", "graph"))
+            return gm(*args)
+
+        facts = Facts(kernels=1, kernel_names=("graph",))
+        kernel = Kernel("graph", "py", text)
+        self.graphs.append(Graph("forward", (kernel,), "", facts, {"trace": lambda: text}, events, False, 0.0))
+        return call
+
+    def capture(self) -> Sequence[Graph]:
+        return self.graphs
+
+
+@dataclass(frozen=True, slots=True)
+class NoStore:
+    """Eager keeps nothing on disk."""
+
+    path: Path
+    users: Path = Path("/nowhere")
+    touched: tuple[Path, ...] = ()
+
+
+class Eager:
+    """The adapter."""
+
+    name = "eager"
+    devices = ("cpu", "cuda")
+
+    def version(self) -> str:
+        import torch
+
+        return str(torch.__version__)
+
+    def session(self, folder: Path) -> Session:
+        return Session()
+
+    @contextmanager
+    def fresh_store(self, folder: Path) -> Generator[NoStore]:
+        yield NoStore(folder)

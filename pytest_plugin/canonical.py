@@ -1,0 +1,163 @@
+"""The canonical form of generated text: equal for texts that differ in layout, comments and local names only.
+
+Takes C++ or Python; gives lines of tokens, each with the names that were replaced in it. Refuses Python that does not
+parse (SyntaxError). Text of another language is its own canonical form.
+
+>>> [line.text for line in canonical("int foo(int a) {\\n  int b = f(a); // why\\n  return b;\\n}", "cpp")]
+['int foo ( int $1 ) {', 'int $2 = f ( $1 ) ;', 'return $2 ;', '}']
+>>> [line.text for line in canonical("def f(x):\\n    y = g(x)  # why\\n    return y", "py")]
+['def f(_l1_):', '    _l2_ = g(_l1_)', '    return _l2_']
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# A comment, a pragma, a string, a number, a name, an operator of up to three characters.
+CPP = re.compile(
+    r"""(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<pragma>\#[^\n]*)|(?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')
+    |(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*)|(?P<name>[A-Za-z_]\w*)
+    |(?P<operator><<=|>>=|\.\.\.|->|::|\+\+|--|<<|>>|[-+*/%&|^=!<>]=|&&|\|\||[^\s\w])|(?P<space>\s+)""",
+    re.VERBOSE | re.DOTALL,
+)
+KEYWORDS = re.compile(
+    r"alignas|auto|bool|break|case|char|const|constexpr|continue|default|do|double|else|extern|false|float|for|if"
+    r"|inline|int|long|nullptr|reinterpret_cast|return|short|signed|sizeof|static|static_cast|struct|switch|template"
+    r"|true|typename|union|unsigned|using|void|volatile|while|__restrict|__builtin_memcpy|_Float16"
+)
+# Our prelude's names, standard integer types and macros mean the same in every kernel.
+GLOBAL = re.compile(r"md_\w+|MD_\w+|\w+_t|[A-Z][A-Z0-9_]+|omp\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One canonical line, where it stood in the text, and its local names in order."""
+
+    text: str
+    number: int
+    names: tuple[str, ...]
+
+
+def canonical(text: str, language: str) -> tuple[Line, ...]:
+    """The canonical lines of a text in "cpp", "py" or another language."""
+    match language:
+        case "cpp":
+            return tuple(_cpp(text))
+        case "py":
+            return tuple(_python(text))
+        case _:
+            return tuple(Line(line, n, ()) for n, line in enumerate(text.splitlines()))
+
+
+def _cpp(text: str) -> Iterator[Line]:
+    """Lines end where statements do. Numbers of names start anew with each function, so kernels do not mix."""
+    local: dict[str, str] = {}
+    tokens: list[str] = []
+    names: list[str] = []
+    row = start = parens = depth = 0
+
+    def line() -> Line:
+        done = Line(" ".join(tokens), start, tuple(names))
+        tokens.clear()
+        names.clear()
+        return done
+
+    for found in CPP.finditer(text):
+        kind, token, at = found.lastgroup, found[0], row
+        row += token.count("\n")
+        if kind in ("comment", "space"):
+            continue
+        if not tokens:
+            start = at
+        if kind == "pragma":
+            yield Line(" ".join(_rename_in(token, local).split()), at, ())
+            continue
+        if kind == "name" and _is_local(token, text, found.end(), tokens):
+            names.append(token)
+            token = local.setdefault(token, f"${len(local) + 1}")
+        tokens.append(token)
+        parens += (token == "(") - (token == ")")
+        depth += (token == "{") - (token == "}")
+        if token in "{}" or (token == ";" and parens <= 0):
+            yield line()
+            parens = 0
+        if token == "}" and depth == 0:
+            local.clear()
+    if tokens:
+        yield line()
+
+
+def _is_local(name: str, text: str, end: int, before: list[str]) -> bool:
+    """Whether a name belongs to the kernel. Called functions, members and what every kernel knows do not."""
+    if KEYWORDS.fullmatch(name) or GLOBAL.fullmatch(name) or (before and before[-1] in (".", "->", "::")):
+        return False
+    return not re.match(r"\s*(\(|::)", text[end:])
+
+
+def _rename_in(pragma: str, local: dict[str, str]) -> str:
+    return re.sub(r"[A-Za-z_]\w*", lambda name: local.get(name[0], name[0]), pragma)
+
+
+def _python(text: str) -> Iterator[Line]:
+    tree = ast.parse(text)
+    renamer = _Renamer(_bound_names(tree))
+    tree = renamer.visit(tree)
+    for statement in _statements(tree):
+        # a compound statement's header is the first line of its text; the body follows as statements of its own
+        indent = "    " * statement.depth
+        source = ast.unparse(statement.node)
+        lines = source.splitlines()[: 1 if statement.is_compound else None]
+        for line in lines:
+            yield Line(indent + line, statement.node.lineno - 1, tuple(renamer.named(line)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    node: ast.stmt
+    depth: int
+    is_compound: bool
+
+
+def _statements(tree: ast.AST, depth: int = 0) -> Iterator[_Statement]:
+    for field in ("body", "orelse", "finalbody"):
+        for node in getattr(tree, field, ()):
+            is_compound = hasattr(node, "body")
+            yield _Statement(node, depth, is_compound)
+            if is_compound:
+                yield from _statements(node, depth + 1)
+
+
+def _bound_names(tree: ast.AST) -> frozenset[str]:
+    """The names that the text itself gives a value; functions and imports keep theirs."""
+    bound: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+    return frozenset(bound)
+
+
+class _Renamer(ast.NodeTransformer):
+    """Numbers bound names by first use, in the order of the text."""
+
+    def __init__(self, bound: frozenset[str]) -> None:
+        self.bound = bound
+        self.numbers: dict[str, str] = {}
+
+    def of(self, name: str) -> str:
+        return self.numbers.setdefault(name, f"_l{len(self.numbers) + 1}_") if name in self.bound else name
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.copy_location(ast.Name(self.of(node.id), node.ctx), node)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        annotation = self.visit(node.annotation) if node.annotation else None
+        return ast.copy_location(ast.arg(self.of(node.arg), annotation), node)
+
+    def named(self, line: str) -> Iterator[str]:
+        originals = {number: name for name, number in self.numbers.items()}
+        yield from (originals[number] for number in re.findall(r"\b_l\d+_", line))

@@ -1,0 +1,117 @@
+"""`compiled(fn, *args)`: compile, run, compare with eager and with float64, collect.
+
+Takes a function or module and its arguments, which stay as they are. Gives a Run. Refuses, by AssertionError, results,
+gradients, arguments, parameters, buffers or aliases that are not eager's within the tolerance of `closer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pytest_plugin import oracle
+from pytest_plugin.adapters import Adapter
+from pytest_plugin.closer import DEFAULT, Difference, Policy, closer
+from pytest_plugin.facts import Run
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Compile:
+    """The value of the fixture `compiled`."""
+
+    adapter: Adapter
+    folder: Callable[[], Path]  # where the next store lies
+    tell: Callable[[Run], None]
+
+    def __call__(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        options: Mapping[str, object] | None = None,
+        dynamic: bool | None = None,
+        grad: bool | None = None,
+        policy: Policy = DEFAULT,
+        **kwargs: Any,
+    ) -> Run:
+        """Compiles `fn` in a fresh store and runs it on clones of the arguments.
+
+        grad: True takes gradients of every floating argument and parameter, False none; unset, they are taken if an
+        argument requires them.
+        """
+        __tracebackhide__ = True
+        import torch
+
+        torch.compiler.reset()
+        program = oracle.Program(fn, args, kwargs)
+        subject = oracle.copied(program, exact=False).fn
+        session = self.adapter.session(self.folder())
+        function = session.compile(subject, options or {}, dynamic)
+        checked = partial(check, fn, subject, function, policy)
+        again = partial(_again, checked, grad)
+        out, grads, numerics = checked(grad, args, kwargs)
+        run = Run(out, grads, numerics, again, session.capture)
+        self.tell(run)
+        return run
+
+
+def _again(checked: Callable[..., tuple[Any, Any, float]], grad: bool | None, *args: Any, **kwargs: Any) -> Any:
+    __tracebackhide__ = True
+    return checked(grad, args, kwargs)[0]
+
+
+def check(
+    fn: Callable[..., Any],
+    subject: Callable[..., Any],
+    function: Callable[..., Any],
+    policy: Policy,
+    grad: bool | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[Any, Mapping[str, Any], float]:
+    """Runs all three; the compiled output, its gradients, and the worst error as a share of what was allowed."""
+    __tracebackhide__ = True
+    # `subject` is the module that the compiled function owns: eager must start from the same parameters and buffers
+    start = oracle.Program(subject, args, kwargs)
+    wanted = needs_grad(start) if grad is None else grad
+    if wanted:
+        start = requiring(start)
+    eager, exact = oracle.copied(start, exact=False), oracle.copied(start, exact=True)
+    own = replace(oracle.copied(oracle.Program(len, start.args, start.kwargs), exact=False), fn=subject)
+    outcomes = (
+        oracle.run(own, function, grad=wanted),
+        oracle.run(eager, eager.fn, grad=wanted),
+        oracle.run(exact, exact.fn, grad=wanted, exact=True),
+    )
+    found, plain, _ = outcomes
+    numerics = closer(*(o.out for o in outcomes), policy=policy, what="output")
+    for kind in ("grads", "state"):
+        what = "gradient" if kind == "grads" else "afterwards"
+        # gradients of leaves are laid out as autograd likes, not as the graph returns them
+        looser = replace(policy, layout=False) if kind == "grads" else policy
+        sides = [dict(getattr(outcome, kind)) for outcome in outcomes]
+        if sides[0].keys() != sides[1].keys():
+            raise Difference(f"{what}: {', '.join(sides[0])} have one, in eager {', '.join(sides[1])}")
+        numerics = max(numerics, closer(*sides, policy=looser, what=what))
+    if found.aliases != plain.aliases:
+        raise Difference(f"outputs share storage with {list(found.aliases)}, eager's with {list(plain.aliases)}")
+    return found.out, found.grads, numerics
+
+
+def needs_grad(program: oracle.Program) -> bool:
+    """Whether an argument requires gradients; a module's parameters always do, and say nothing."""
+    arguments = oracle.Program(len, program.args, program.kwargs)
+    owned = {id(p) for module in arguments.modules().values() for p in module.parameters()}
+    return any(tensor.requires_grad and id(tensor) not in owned for tensor in arguments.tensors().values())
+
+
+def requiring(program: oracle.Program) -> oracle.Program:
+    """The program, with gradients on every floating argument if nothing of it requires any."""
+    if any(tensor.requires_grad for tensor in program.tensors().values()):
+        return program
+    twin = oracle.copied(replace(program, fn=len), exact=False)
+    for tensor in twin.tensors().values():
+        tensor.requires_grad_(tensor.is_floating_point() or tensor.is_complex())
+    return replace(twin, fn=program.fn)

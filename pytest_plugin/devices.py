@@ -1,0 +1,179 @@
+"""Which devices the tests run on, decided from the environment, the options, the compiler and the machine.
+
+Takes wishes (texts as the user wrote them), what the compiler can do, and a way to look for a GPU. Gives the ids to
+run and the reason for each one left out. Refuses, by Misuse, what cannot be meant: an unknown name, a required device
+that is not there, and a choice that leaves nothing.
+
+>>> choose(Wishes(run_gpu="0"), ("cpu",), lambda: "no GPU").devices
+('cpu',)
+>>> choose(Wishes(run_cpu="0"), ("cpu",), lambda: "no GPU")
+Traceback (most recent call last):
+pytest_plugin.devices.Misuse: no device is left to test on: cpu (RUN_CPU=0), cuda (the compiler takes cpu)
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+KINDS = ("cpu", "interpret", "cuda", "compile")
+DEFAULT = ("cpu", "cuda")
+# What PYTORCH_TESTING_DEVICE_* may name: torch's own device types.
+TORCH_TYPES = ("cpu", "cuda", "mps", "xpu", "mtia", "hpu", "meta", "xla", "lazy", "privateuse1")
+# Device files without which Linux has no GPU: NVIDIA, AMD, and Windows' subsystem.
+GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+
+
+class Misuse(ValueError):
+    """Settings that cannot be followed; the run ends with pytest's usage error."""
+
+
+class Device(str):
+    """A device as torch calls take it; `id` is what tests are called by, `target` the folder of its goldens."""
+
+    __slots__ = ("id", "kind", "target")
+    id: str
+    kind: str
+    target: str
+
+    def __new__(cls, id: str) -> Self:
+        kind, _, target = id.partition(":")
+        device = super().__new__(cls, torch_type(id))
+        device.id = id
+        device.kind = kind
+        device.target = target or kind
+        return device
+
+
+def torch_type(id: str) -> str:
+    """Interpreted and compile-only tests hold their tensors on the CPU."""
+    return "cuda" if id == "cuda" else "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user asked for, unparsed: None is an unset variable, "" an absent option."""
+
+    run_cpu: str | None = None
+    run_gpu: str | None = None
+    only_for: str | None = None
+    except_for: str | None = None
+    option: str = ""
+    ini: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str], option: str, ini: Sequence[str]) -> Self:
+        return cls(
+            environ.get("RUN_CPU"),
+            environ.get("RUN_GPU"),
+            environ.get("PYTORCH_TESTING_DEVICE_ONLY_FOR"),
+            environ.get("PYTORCH_TESTING_DEVICE_EXCEPT_FOR"),
+            option,
+            tuple(ini),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The ids to run, and why each other candidate does not run."""
+
+    devices: tuple[str, ...]
+    missing: tuple[tuple[str, str], ...] = ()
+
+
+def choose(wishes: Wishes, kinds: Sequence[str], find_gpu: Callable[[], str]) -> Choice:
+    """`kinds` is what the compiler takes; `find_gpu` says why there is no GPU, or nothing if there is one."""
+    named = _names("--minductor-device", wishes.option)
+    for id in (*named, *wishes.ini):
+        _check_id(id)
+    wanted = {"RUN_CPU": _tri_state("RUN_CPU", wishes.run_cpu), "RUN_GPU": _tri_state("RUN_GPU", wishes.run_gpu)}
+    only = _filter("PYTORCH_TESTING_DEVICE_ONLY_FOR", wishes.only_for)
+    without = _filter("PYTORCH_TESTING_DEVICE_EXCEPT_FOR", wishes.except_for)
+    devices: list[str] = []
+    missing: list[tuple[str, str]] = []
+    required = {"RUN_CPU": "cpu", "RUN_GPU": "cuda"}
+    forced = [id for variable, id in required.items() if wanted[variable] is True]
+    for id in dict.fromkeys((*(named or wishes.ini or DEFAULT), *forced)):
+        variable = "RUN_GPU" if id == "cuda" else "RUN_CPU"
+        if wanted[variable] is False:
+            missing.append((id, f"{variable}=0"))
+            continue
+        absent = _absence(id, kinds, find_gpu)
+        if absent and (id in named or id in forced):
+            origin = f"{variable}=1 requires" if id in forced else "--minductor-device names"
+            raise Misuse(f"{origin} {id}, which cannot run: {absent}")
+        filtered = _filtered(id, only, without)
+        if filtered and id in forced:
+            raise Misuse(f"{variable}=1 requires {id}, which {filtered} leaves out")
+        dropped = absent or filtered or ("--minductor-device" if named and id not in named else "")
+        if dropped:
+            missing.append((id, dropped))
+        else:
+            devices.append(id)
+    if not devices:
+        reasons = ", ".join(f"{id} ({why})" for id, why in missing)
+        raise Misuse(f"no device is left to test on: {reasons}")
+    return Choice(tuple(devices), tuple(missing))
+
+
+def _absence(id: str, kinds: Sequence[str], find_gpu: Callable[[], str]) -> str:
+    if id.partition(":")[0] not in kinds:
+        return f"the compiler takes {', '.join(kinds)}"
+    return find_gpu() if id == "cuda" else ""
+
+
+def _filtered(id: str, only: tuple[str, ...] | None, without: tuple[str, ...] | None) -> str:
+    if only is not None and torch_type(id) not in only:
+        return "PYTORCH_TESTING_DEVICE_ONLY_FOR"
+    if without is not None and torch_type(id) in without:
+        return "PYTORCH_TESTING_DEVICE_EXCEPT_FOR"
+    return ""
+
+
+def _names(origin: str, text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if text and not all(names):
+        raise Misuse(f"{origin}={text!r} has an empty name")
+    return names if text else ()
+
+
+def _filter(variable: str, text: str | None) -> tuple[str, ...] | None:
+    """None if the variable is unset; upstream takes an empty one for unset as well."""
+    if not (text or "").strip():
+        return None
+    names = _names(variable, text or "")
+    for name in names:
+        if name not in TORCH_TYPES:
+            raise Misuse(f"{variable} names {name!r}; torch's device types are {', '.join(TORCH_TYPES)}")
+    return names
+
+
+def _check_id(id: str) -> None:
+    kind, colon, target = id.partition(":")
+    if kind not in KINDS or (kind == "compile") != bool(target) or (colon and kind != "compile"):
+        raise Misuse(f"{id!r} is no device; the devices are cpu, interpret, cuda and compile:<target>")
+
+
+def _tri_state(variable: str, text: str | None) -> bool | None:
+    match text:
+        case None | "":
+            return None
+        case "0":
+            return False
+        case "1":
+            return True
+        case _:
+            raise Misuse(f"{variable}={text!r}: unset is 'if it is there', 0 is never, 1 is required")
+
+
+def find_gpu() -> str:
+    """Why no GPU can be used, or nothing. Asks torch in a process of its own, and only if the system shows a GPU."""
+    if sys.platform == "linux" and not any(Path(file).exists() for file in GPU_FILES):
+        return "this machine shows no GPU"
+    question = "import torch; print(torch.cuda.is_available())"
+    done = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True, check=False)
+    return "" if done.stdout.strip() == "True" else "torch sees no GPU"

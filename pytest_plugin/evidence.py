@@ -1,0 +1,104 @@
+"""What one test proved, and the checks of what it declared.
+
+Takes a test's runs and the keywords of its markers. Gives what is wrong as one text, and a summary that travels on the
+test's report. Refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_plugin import counts
+from pytest_plugin.devices import Device
+from pytest_plugin.facts import Run
+from pytest_plugin.golden import Goldens
+
+PROOFS = ("launch", "extern")
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Collected while one test runs."""
+
+    runs: list[Run] = field(default_factory=list[Run])
+    goldens: Goldens | None = None
+    counted: int = 0
+
+    def wrong(self, shown: str, device: Device | None, declared: Mapping[str, Any], is_counted: bool) -> str:
+        """What contradicts the declared facts or shows that nothing ran; the facts hold for each run of the test."""
+        if is_counted and not any(run.graphs for run in self.runs):
+            return f"counts differ  {shown}\n  nothing was captured: no graph was compiled"
+        lines: list[str] = []
+        for number, run in enumerate(self.runs, 1):
+            found = counts.wrong(declared, run.report) if run.graphs else []
+            if len(self.runs) > 1 and found:
+                lines.append(f"run {number} of {len(self.runs)}")
+            lines += found
+            self.counted += is_counted
+        if lines:
+            return "\n  ".join((f"counts differ  {shown}", *lines))
+        if device is None or device.kind == "compile" or declared.get("kernels") == 0:
+            return ""
+        for run in self.runs:
+            if not any(kind in PROOFS for kind, _ in run.events):
+                return (
+                    f"nothing ran  {shown}\n  {len(run.graphs)} graphs were compiled, and neither a kernel nor an "
+                    f"extern was launched on {device.id}; counts(kernels=0) declares that"
+                )
+        return ""
+
+    def summary(self, device: Device | None) -> dict[str, Any]:
+        """Plain values, which xdist can carry."""
+        events = Counter(kind for run in self.runs for kind, _ in run.events)
+        return {
+            "device": device.id if device is not None else "",
+            "runs": len(self.runs),
+            "graphs": sum(len(run.graphs) for run in self.runs),
+            "launches": events["launch"],
+            "externs": events["extern"],
+            "counts": self.counted,
+            "goldens": [[check.path, check.verdict] for check in self.goldens.checks] if self.goldens else [],
+        }
+
+
+@dataclass(slots=True)
+class Totals:
+    """The summaries of all tests, added up where the terminal is."""
+
+    tests: Counter[str] = field(default_factory=Counter[str])
+    sums: Counter[str] = field(default_factory=Counter[str])
+    verdicts: Counter[str] = field(default_factory=Counter[str])
+    written: list[str] = field(default_factory=list[str])
+
+    def add(self, summary: Mapping[str, Any]) -> None:
+        if summary["device"] and summary["runs"]:
+            self.tests[summary["device"]] += 1
+        for name in ("runs", "graphs", "launches", "externs", "counts"):
+            self.sums[name] += summary[name]
+        for path, verdict in summary["goldens"]:
+            self.verdicts[verdict] += 1
+            if verdict in ("new", "accepted"):
+                self.written.append(path)
+
+    def lines(self) -> Sequence[str]:
+        """The summary section; empty if no test used the plugin."""
+        lines: list[str] = []
+        if self.tests:
+            sums = self.sums
+            tests = ", ".join(f"{count} tests on {device}" for device, count in sorted(self.tests.items()))
+            lines.append(
+                f"ran      {tests}: {sums['graphs']} graphs, {sums['launches']} kernels launched, "
+                f"{sums['externs']} externs called"
+            )
+        checks = [f"{self.sums[name]} {what}" for name, what in (("runs", "numeric"), ("counts", "counts"))]
+        if self.verdicts:
+            total = sum(self.verdicts.values())
+            kinds = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.verdicts.items()))
+            checks.append(f"{total} goldens ({kinds})")
+        if self.tests or self.verdicts:
+            lines.append(f"checked  {', '.join(checks)}")
+        lines += [f"written  {path}" for path in sorted(self.written)]
+        return lines

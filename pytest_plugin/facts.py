@@ -1,0 +1,137 @@
+"""What one run of a compiler amounts to: the facts that markers count, and everything that a test may look at.
+
+Takes what an adapter captured; gives Facts summed over the graphs and a Run. Refuses nothing.
+
+>>> Facts(kernels=1, externs=2, bytes=64) + Facts(kernels=2, externs=0, bytes=None)
+Facts(kernels=3, externs=2, bytes=None)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+# What @pytest.mark.counts may name.
+COUNTS = (
+    "kernels",
+    "externs",
+    "bytes",
+    "operations",
+    "peak",
+    "block_accesses",
+    "block_pointers",
+    "descriptors",
+    "tiles",
+    "registers",
+    "spills",
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Facts:
+    """Counts over graphs; None where the compiler cannot say. `peak` is that of the hungriest graph."""
+
+    kernels: int | None = 0
+    externs: int | None = 0
+    bytes: int | None = None
+    operations: int | None = None
+    peak: int | None = None
+    block_accesses: int | None = None
+    block_pointers: int | None = None
+    descriptors: int | None = None
+    tiles: int | None = None
+    registers: int | None = None
+    spills: int | None = None
+    kernel_names: tuple[str, ...] = ()
+    extern_reasons: tuple[tuple[str, str], ...] = ()
+    refusals: tuple[tuple[str, str, str, str], ...] = ()
+
+    def __add__(self, other: Facts) -> Facts:
+        peaks = [facts.peak for facts in (self, other)]
+        numbers = {name: _sum(getattr(self, name), getattr(other, name)) for name in COUNTS if name != "peak"}
+        return Facts(
+            **numbers,
+            peak=None if None in peaks else max(peak or 0 for peak in peaks),
+            kernel_names=self.kernel_names + other.kernel_names,
+            extern_reasons=self.extern_reasons + other.extern_reasons,
+            refusals=self.refusals + other.refusals,
+        )
+
+    def known(self) -> dict[str, int]:
+        """The counts that have a value, in the order of the table."""
+        return {name: value for name in COUNTS if (value := getattr(self, name)) is not None}
+
+    def __repr__(self) -> str:
+        shown = {field.name: getattr(self, field.name) for field in fields(self) if field.name in COUNTS[:3]}
+        return f"Facts({', '.join(f'{name}={value}' for name, value in shown.items())})"
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first + second
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel as generated; `language` is the ending of its golden file."""
+
+    name: str
+    language: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One compiled graph, as the adapter captured it."""
+
+    role: str
+    kernels: tuple[Kernel, ...]
+    wrapper: str
+    facts: Facts
+    stages: Mapping[str, Callable[[], str]]
+    events: Sequence[tuple[str, str]]
+    was_hit: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What `compiled` gives: results that the oracle has passed, and how they came about."""
+
+    out: Any
+    grads: Mapping[str, Any]
+    numerics: float  # the worst error, as a share of what was allowed
+    again: Callable[..., Any]  # the same compiled function on other arguments, checked likewise; gives its output
+    capture: Callable[[], Sequence[Graph]]
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """What is compiled by now: `again` may have added graphs."""
+        return tuple(self.capture())
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        return tuple(kernel.text for graph in self.graphs for kernel in graph.kernels)
+
+    @property
+    def wrappers(self) -> tuple[str, ...]:
+        return tuple(graph.wrapper for graph in self.graphs)
+
+    @property
+    def report(self) -> Facts:
+        facts = [graph.facts for graph in self.graphs]
+        return sum(facts[1:], facts[0]) if facts else Facts()
+
+    @property
+    def stages(self) -> dict[str, str]:
+        """The text of each stage's value, by role and stage: "forward.fuse"."""
+        return {f"{graph.role}.{name}": text() for graph in self.graphs for name, text in graph.stages.items()}
+
+    @property
+    def events(self) -> tuple[tuple[str, str], ...]:
+        """What the compiled graphs did when they ran, in the order of each graph: (launch, kernel) and so on."""
+        return tuple(event for graph in self.graphs for event in graph.events)
+
+    @property
+    def seconds(self) -> float:
+        return sum(graph.seconds for graph in self.graphs)

@@ -1,0 +1,70 @@
+"""The fixtures, without the two whose short names other plugins have too (short_names.py).
+
+Takes the test that asks; gives a device, a compiler, an oracle, goldens, a store. Refuses what they refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from pytest_plugin.adapters import Adapter, FreshStore
+from pytest_plugin.closer import closer as compare
+from pytest_plugin.compiled import Compile
+from pytest_plugin.devices import Device
+from pytest_plugin.golden import Goldens
+from pytest_plugin.session import evidence_of, goldens_of, state_of
+
+
+@pytest.fixture
+def minductor_device(request: pytest.FixtureRequest) -> Device:
+    """The device that the test runs on, a str that torch calls take; the test is parametrised with each one."""
+    return request.param
+
+
+@pytest.fixture
+def minductor_golden(request: pytest.FixtureRequest) -> Goldens:
+    """Compare generated text with the test's golden file: golden.check(run), golden.text(name, text)."""
+    return goldens_of(request.node)
+
+
+@pytest.fixture(scope="session")
+def compiler(pytestconfig: pytest.Config) -> Adapter:
+    """The adapter of the compiler under test, chosen by --compiler."""
+    return state_of(pytestconfig).adapter
+
+
+@pytest.fixture
+def compiled(
+    request: pytest.FixtureRequest,
+    minductor_device: Device,
+    compiler: Adapter,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Compile:
+    """Compile a function in a fresh store, run it, and compare everything it does with eager and with float64."""
+    # `fresh_store` is asked for by name only: a test that has it compiles into it, so that it can see hits
+    shared: FreshStore | None = None
+    if "fresh_store" in request.fixturenames:
+        shared = request.getfixturevalue("fresh_store")
+
+    def folder() -> Path:
+        return shared.path if shared is not None else tmp_path_factory.mktemp("store")
+
+    return Compile(compiler, folder, evidence_of(request.node).runs.append)
+
+
+@pytest.fixture
+def closer() -> Callable[..., float]:
+    """Compare a result with eager and with the float64 truth: closer(actual, eager, exact64)."""
+    return compare
+
+
+@pytest.fixture
+def fresh_store(compiler: Adapter, tmp_path_factory: pytest.TempPathFactory) -> Generator[FreshStore]:
+    """A private artefact store for this process and its children; the user's is neither read nor written."""
+    with compiler.fresh_store(tmp_path_factory.mktemp("fresh-store")) as store:
+        yield store
+    if store.users.absolute() in [path.absolute() for path in store.touched]:
+        pytest.fail(f"the user's store was used: {store.users}", pytrace=False)

@@ -1,0 +1,183 @@
+"""Three runs of one function on equal arguments: compiled, eager, and in float64.
+
+Takes a function or module with its arguments. Gives what each run left behind: outputs, gradients, and the arguments,
+parameters and buffers as they are afterwards. Refuses nothing; a function that cannot run in float64 raises there.
+
+Arguments are cloned storage by storage, so strides, offsets, overlaps and common storages are the user's. In the
+float64 run every floating dtype that the function itself names is float64 too, otherwise the truth would be rounded.
+A function's own closure is not cloned: what it changes there, all three runs change.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A function and its arguments, owned by one run."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def modules(self) -> dict[str, nn.Module]:
+        from torch import nn
+        from torch.utils import _pytree as pytree
+
+        found = {"": self.fn} if isinstance(self.fn, nn.Module) else {}
+        leaves, _ = pytree.tree_flatten_with_path((self.args, self.kwargs))
+        found |= {pytree.keystr(path): leaf for path, leaf in leaves if isinstance(leaf, nn.Module)}
+        return found
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor argument, parameter and buffer by name."""
+        import torch
+        from torch.utils import _pytree as pytree
+
+        found: dict[str, Tensor] = {}
+        for kind, values in (("args", self.args), ("kwargs", self.kwargs)):
+            leaves, _ = pytree.tree_flatten_with_path(values)
+            found |= {kind + pytree.keystr(path): leaf for path, leaf in leaves if isinstance(leaf, torch.Tensor)}
+        for path, module in self.modules().items():
+            named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+            found |= {f"{path}.{name}".lstrip("."): tensor for name, tensor in named.items()}
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run left behind."""
+
+    out: Any
+    grads: Mapping[str, Tensor | None]
+    state: Mapping[str, Tensor]
+    aliases: tuple[tuple[int, str], ...]  # (output, input of the same storage)
+
+
+def copied(program: Program, *, exact: bool) -> Program:
+    """The program with storages of its own, in float64 if `exact`."""
+    import torch
+    from torch import nn
+    from torch.utils import _pytree as pytree
+
+    storages: dict[int, Tensor] = {}
+
+    def clone(leaf: Any) -> Any:
+        if isinstance(leaf, nn.Module):
+            twin = copy.deepcopy(leaf)
+            return twin.double() if exact else twin
+        return _clone(leaf, storages, exact=exact) if isinstance(leaf, torch.Tensor) else leaf
+
+    fn = clone(program.fn)
+    args, kwargs = pytree.tree_map(clone, (program.args, program.kwargs))
+    return Program(fn, args, kwargs)
+
+
+def _clone(tensor: Tensor, storages: dict[int, Tensor], *, exact: bool) -> Tensor:
+    import torch
+
+    storage, key = tensor.untyped_storage(), _storage_id(tensor)
+    dtype = exact_dtype(tensor.dtype) if exact else tensor.dtype
+    if key not in storages:
+        with torch.no_grad():
+            flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            count = storage.nbytes() // tensor.element_size()
+            storages[key] = flat.set_(storage, 0, (count,), (1,)).to(dtype, copy=True)
+    twin = torch.empty(0, dtype=dtype, device=tensor.device)
+    twin.set_(storages[key].untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+    return twin.requires_grad_(tensor.requires_grad)
+
+
+def _storage_id(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]  its address may be null
+
+
+def exact_dtype(dtype: torch.dtype) -> torch.dtype:
+    import torch
+
+    if dtype.is_complex:
+        return torch.complex128
+    return torch.float64 if dtype.is_floating_point else dtype
+
+
+@contextmanager
+def exactly() -> Generator[None]:
+    """Inside, every floating dtype that torch functions are given is float64."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+    from torch.utils import _pytree as pytree
+
+    widening = {"float", "half", "bfloat16"}
+
+    class Exact(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = getattr(func, "__name__", "")
+            if name in widening and func is getattr(torch.Tensor, name, None):
+                func = torch.Tensor.double
+            args, kwargs = pytree.tree_map_only(torch.dtype, exact_dtype, (args, kwargs or {}))
+            return func(*args, **kwargs)
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with Exact():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def run(program: Program, call: Callable[..., Any], *, grad: bool, exact: bool = False) -> Outcome:
+    """Calls it, from the same random seed each time, and takes the gradients if asked to."""
+    import torch
+
+    random: Any = torch.random  # torch leaves its types open
+    tensors = program.tensors()
+    for tensor in tensors.values():
+        tensor.grad = None  # of an earlier run on the same module
+    with random.fork_rng(devices=[]), torch.set_grad_enabled(grad):
+        random.manual_seed(0)
+        with exactly() if exact else nullcontext():
+            out = call(*program.args, **program.kwargs)
+        if grad:
+            _backward(out)
+    grads = {name: tensor.grad for name, tensor in tensors.items() if tensor.is_leaf and tensor.requires_grad}
+    state = {name: tensor.detach() for name, tensor in tensors.items()}
+    return Outcome(out, grads, state, _aliases(out, tensors))
+
+
+def _backward(out: Any) -> None:
+    """Pulls fixed random cotangents, rounded as bfloat16 so that every run has the same, back through the outputs."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    outputs = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    generator = torch.Generator().manual_seed(1)
+    cotangents = [
+        torch.randn(leaf.shape, dtype=torch.float32, generator=generator).bfloat16().to(leaf.device, leaf.dtype)
+        for leaf in outputs
+    ]
+    if outputs:
+        torch.autograd.backward(outputs, cotangents)
+
+
+def _aliases(out: Any, tensors: Mapping[str, Tensor]) -> tuple[tuple[int, str], ...]:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    owners: dict[int, str] = {}
+    for name, tensor in tensors.items():
+        owners.setdefault(_storage_id(tensor), name)
+    pairs: list[tuple[int, str]] = []
+    for number, leaf in enumerate(pytree.tree_leaves(out)):
+        if isinstance(leaf, torch.Tensor) and (owner := owners.get(_storage_id(leaf))):
+            pairs.append((number, owner))
+    return tuple(pairs)

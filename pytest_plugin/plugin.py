@@ -1,0 +1,247 @@
+"""The hooks: options, devices, declared facts, the header and the summary.
+
+Takes what pytest hands to hooks. Gives nothing until a test uses a fixture or marker of ours, or an option of ours is
+given. Refuses misuse with pytest's usage error; a false fact is a failed test. Loads neither torch nor a compiler.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pytest_plugin import counts, fixtures, short_names
+from pytest_plugin.adapters import ADAPTERS
+from pytest_plugin.devices import Device
+from pytest_plugin.evidence import Totals
+from pytest_plugin.golden import LEVELS, MODES, VIEWS
+from pytest_plugin.session import (
+    EVIDENCE,
+    STATE,
+    WORKER_KEY,
+    device_of,
+    evidence_of,
+    goldens_of,
+    is_worker,
+    make_state,
+    state_of,
+)
+
+REPORT_KEY = "minductor"
+VARIABLES = ("RUN_CPU", "RUN_GPU", "PYTORCH_TESTING_DEVICE_ONLY_FOR", "PYTORCH_TESTING_DEVICE_EXCEPT_FOR")
+MARKERS = (
+    "counts(kernels=1, bytes=at_most('2.1 MiB'), ...): what the compiler must report of each `compiled` run; "
+    f"the counts are {', '.join(counts.COUNTS)}",
+    f"golden(view='kernel', level='canonical'): compare the test's one run with its golden file; "
+    f"the views are {', '.join(VIEWS)}, the levels {', '.join(LEVELS)}",
+)
+SHORT = ("device", "golden")
+GOLDEN_KEYWORDS = ("view", "level")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("minductor", "tests of compilers")
+    group.addoption(
+        "--minductor-compiler",
+        "--compiler",
+        dest="minductor_compiler",
+        default="minductor",
+        metavar="NAME",
+        help=f"the compiler under test: {', '.join(ADAPTERS)}",
+    )
+    group.addoption(
+        "--minductor-device",
+        dest="minductor_device",
+        default="",
+        metavar="IDS",
+        help="run on these devices only: cpu, cuda, interpret, compile:<target>, with commas between",
+    )
+    group.addoption(
+        "--minductor-golden",
+        "--golden",
+        dest="minductor_golden",
+        default=None,
+        metavar="MODE",
+        help=f"golden files: {', '.join(MODES)}; new, which writes missing ones, unless CI is set",
+    )
+    parser.addini("golden_dir", "the folder of the golden files, below the root", default="golden")
+    parser.addini("minductor_devices", "the devices to run on if the option names none", type="args", default=[])
+
+
+@pytest.hookimpl(trylast=True)  # the other plugins are known by then
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+    state = config.stash[STATE] = make_state(config)
+    manager = config.pluginmanager
+    taken = {name for plugin in manager.get_plugins() for name in _fixture_names(plugin)}
+    manager.register(fixtures, "pytest_plugin.fixtures")
+    if not is_worker(config):
+        manager.register(Collector(state.totals), "pytest_plugin.collector")
+    for name in SHORT:
+        if name not in taken:
+            holder = ModuleType(f"pytest_plugin.{name}")
+            setattr(holder, name, getattr(short_names, name))
+            manager.register(holder, holder.__name__)
+
+
+def _fixture_names(plugin: object) -> list[str]:
+    """The fixtures that a plugin defines, of those whose names we would take."""
+    kind = type(short_names.device)
+    found: list[str] = []
+    for attribute in SHORT:
+        value = getattr(plugin, attribute, None)
+        if isinstance(value, kind):
+            found.append(attribute)
+    return found
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """One line, if the user asked for anything of ours."""
+    state = state_of(config)
+    options = (config.getoption(f"minductor_{name}") for name in ("device", "golden"))
+    is_asked = any(name in os.environ for name in VARIABLES) or any(options) or state.wishes.ini
+    if not is_asked:
+        return None
+    devices = ", ".join(state.devices())
+    if state.choice is None:
+        return None
+    missing = "".join(f"; no {id}: {why}" for id, why in state.choice.missing)
+    return f"minductor: compiler {state.adapter.name}, devices {devices}{missing}, goldens: {state.mode}"
+
+
+# --- collection
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Golden Python files are named after tests, and are none."""
+    return True if collection_path.is_relative_to(state_of(config).golden_dir) else None
+
+
+@pytest.hookimpl(tryfirst=True)  # so that ids open with the device
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "minductor_device" in metafunc.fixturenames:
+        ids = state_of(metafunc.config).devices()
+        metafunc.parametrize("minductor_device", [Device(id) for id in ids], ids=list(ids), indirect=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    state = state_of(config)
+    problems = (problem for item in items if (problem := _marker_misuse(item)))
+    asks = any(device_of(item) is not None for item in items)
+    misuse = (state.misuse if asks else "") or next(problems, "")
+    if not misuse:
+        return
+    if not is_worker(config):
+        raise pytest.UsageError(misuse)
+    items.clear()
+    output: dict[str, Any] = getattr(config, "workeroutput", {})
+    output[WORKER_KEY] = misuse
+
+
+def _marker_misuse(item: pytest.Item) -> str:
+    for marker in item.iter_markers("counts"):
+        if marker.args:
+            return f"{item.nodeid}: counts takes keywords only"
+        if problem := counts.misuse(marker.kwargs):
+            return f"{item.nodeid}: {problem}"
+    for marker in item.iter_markers("golden"):
+        unknown = [name for name in marker.kwargs if name not in GOLDEN_KEYWORDS]
+        if marker.args or unknown:
+            wrong = unknown[0] if unknown else "positional arguments"
+            return f"{item.nodeid}: golden has no {wrong}; it has {', '.join(GOLDEN_KEYWORDS)}"
+        views = marker.kwargs.get("view", ())
+        for view in (views,) if isinstance(views, str) else views:
+            if view not in VIEWS:
+                return f"{item.nodeid}: golden has no view {view!r}; the views are {', '.join(VIEWS)}"
+        if marker.kwargs.get("level", LEVELS[0]) not in LEVELS:
+            return f"{item.nodeid}: golden has no level {marker.kwargs['level']!r}; the levels are {', '.join(LEVELS)}"
+    return ""
+
+
+# --- one test
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """After the body has passed: what the test declared, and that something ran at all."""
+    result = yield
+    markers = [marker.kwargs for marker in item.iter_markers("counts")]
+    declared = {name: value for marker in reversed(markers) for name, value in marker.items()}
+    if not markers and EVIDENCE not in item.stash and item.get_closest_marker("golden") is None:
+        return result
+    evidence = evidence_of(item)
+    if wrong := evidence.wrong(item.name, device_of(item), declared, is_counted=bool(markers)):
+        pytest.fail(wrong, pytrace=False)
+    if marker := item.get_closest_marker("golden"):
+        if len(evidence.runs) != 1:
+            pytest.fail(f"golden needs one run of `compiled`, {item.name} has {len(evidence.runs)}", pytrace=False)
+        if mismatch := goldens_of(item).mismatch(evidence.runs[0], **marker.kwargs):
+            pytest.fail(mismatch, pytrace=False)
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    report = yield
+    if call.when == "call" and EVIDENCE in item.stash:
+        setattr(report, REPORT_KEY, item.stash[EVIDENCE].summary(device_of(item)))
+    return report
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Compiled graphs are held no longer than the test."""
+    if EVIDENCE in item.stash:
+        item.stash[EVIDENCE].runs.clear()
+
+
+# --- where the terminal is
+
+
+class Collector:
+    """Adds up what the reports carry, from workers too."""
+
+    def __init__(self, totals: Totals) -> None:
+        self.totals = totals
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if summary := getattr(report, REPORT_KEY, None):
+            self.totals.add(summary)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    state = state_of(config)
+    if state.worker_misuse:
+        terminalreporter.write_line(f"ERROR: {state.worker_misuse}", red=True)
+    if lines := state.totals.lines():
+        terminalreporter.section("minductor")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+# --- xdist
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Every worker collects with the controller's devices."""
+    node.workerinput[WORKER_KEY] = state_of(node.config).to_worker()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    del error
+    if misuse := getattr(node, "workeroutput", {}).get(WORKER_KEY):
+        state_of(node.config).worker_misuse = misuse
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # the controller collects nothing itself, so it learns of a usage error from its workers
+    if state_of(session.config).worker_misuse:
+        session.exitstatus = pytest.ExitCode.USAGE_ERROR

@@ -1,0 +1,129 @@
+"""What one pytest process knows: the compiler, the devices, the mode of the goldens. It lives in `config.stash`.
+
+Takes pytest's config; gives a State. Refuses options that cannot be followed (pytest.UsageError).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_plugin.adapters import Adapter, find_adapter
+from pytest_plugin.devices import Choice, Device, Misuse, Wishes, choose, find_gpu
+from pytest_plugin.evidence import Evidence, Totals
+from pytest_plugin.golden import MODES, Goldens
+
+WORKER_KEY = "minductor"
+
+
+@dataclass(slots=True)
+class State:
+    """The settings of a run, and what is found out on the way."""
+
+    adapter: Adapter
+    wishes: Wishes
+    golden_dir: Path
+    mode: str
+    misuse: str = ""  # why the run ends with a usage error
+    worker_misuse: str = ""  # the same, as an xdist worker told it
+    choice: Choice | None = None
+    totals: Totals = field(default_factory=Totals)
+
+    def devices(self) -> tuple[str, ...]:
+        """The ids to run on, decided on the first use; a misuse is noted and gives one id that nothing runs on."""
+        if self.choice is None:
+            try:
+                self.choice = choose(self.wishes, self.adapter.devices, find_gpu)
+            except Misuse as misuse:
+                self.misuse = str(misuse)
+                return ("none",)
+        return self.choice.devices
+
+    def to_worker(self) -> dict[str, Any]:
+        """The decision, in plain values."""
+        return {"devices": list(self.devices()), "misuse": self.misuse}
+
+
+STATE = pytest.StashKey[State]()
+EVIDENCE = pytest.StashKey[Evidence]()
+
+
+def state_of(config: pytest.Config) -> State:
+    return config.stash[STATE]
+
+
+def make_state(config: pytest.Config) -> State:
+    """The state of this process; an xdist worker takes the controller's decision about devices."""
+    try:
+        adapter = find_adapter(str(config.getoption("minductor_compiler")))
+    except ValueError as error:
+        raise pytest.UsageError(f"--compiler: {error}") from None
+    wishes = Wishes.of(os.environ, str(config.getoption("minductor_device")), config.getini("minductor_devices"))
+    folder = config.rootpath / str(config.getini("golden_dir"))
+    state = State(adapter, wishes, folder, _mode(config, os.environ))
+    given = getattr(config, "workerinput", {}).get(WORKER_KEY)
+    if given is not None:
+        state.misuse = given["misuse"]
+        state.choice = Choice(tuple(given["devices"]))
+    elif wishes.option:
+        # An option is this plugin's own and is refused at once; a variable only if a test asks for a device.
+        state.devices()
+        if state.misuse:
+            raise pytest.UsageError(state.misuse)
+    return state
+
+
+def _mode(config: pytest.Config, environ: Mapping[str, str]) -> str:
+    is_ci = environ.get("CI", "").lower() not in ("", "0", "false")
+    mode = str(config.getoption("minductor_golden") or ("check" if is_ci else "new"))
+    if mode not in MODES:
+        raise pytest.UsageError(f"--golden={mode}: the modes are {', '.join(MODES)}")
+    if is_ci and mode != "check":
+        raise pytest.UsageError(f"--golden={mode}: under CI nothing is written")
+    return mode
+
+
+def is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def evidence_of(item: pytest.Item) -> Evidence:
+    return item.stash.setdefault(EVIDENCE, Evidence())
+
+
+def device_of(item: pytest.Item) -> Device | None:
+    """The device that the test was parametrised with, if it asks for one."""
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("minductor_device") if callspec is not None else None
+
+
+def goldens_of(item: pytest.Item) -> Goldens:
+    """The test's goldens, made on the first use."""
+    evidence = evidence_of(item)
+    if evidence.goldens is None:
+        state = state_of(item.config)
+        node, _, parameters = item.nodeid.partition("[")
+        device = device_of(item)
+        parameters = parameters.removesuffix("]")
+        if device is not None:  # the plugin parametrises first, so the device opens the list
+            parameters = parameters.removeprefix(device.id).removeprefix("-")
+        file = Path(node.partition("::")[0]).with_suffix("")
+        inner = file.relative_to("tests") if file.is_relative_to("tests") else file
+        evidence.goldens = Goldens(
+            folder=state.golden_dir / state.adapter.name,
+            root=item.config.rootpath,
+            node=node,
+            inner=inner.as_posix(),
+            test=".".join(node.split("::")[1:]),
+            parameters=parameters,
+            target=device.target if device is not None else "any",
+            shown=item.name,
+            mode=state.mode,
+            verbose=item.config.get_verbosity() > 0,
+        )
+    return evidence.goldens
