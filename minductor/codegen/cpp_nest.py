@@ -12,9 +12,8 @@ from minductor.codegen.cpp_text import index_text, literal
 from minductor.codegen.cpp_values import Values, cpp_type
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, as_int
-from minductor.ir.nodes import Assert, Check, Combine, Kernel, Op, Project, Reduce, Scan
+from minductor.ir.nodes import Assert, Check, Combine, Kernel, Masked, Op, Project, Reduce, Scan
 from minductor.ir.schedule import Loop, Step, loops, positions
-from minductor.ir.signature import all_ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ class NestPrinter:
         self.extents = {axis.name: axis.extent for axis in kernel.axes}
         self.values = values
         self.out = values.out
-        self.is_checked = any(isinstance(op.attrs, Check | Assert) for op in all_ops(kernel.body))
+        self.checked = {p for p, op in enumerate(self.ops) if _is_checked(op)}
         self.work = _work(kernel)
         self.labels: dict[int, str] = {}
         self.names: dict[int, str] = {}
@@ -198,30 +197,35 @@ class NestPrinter:
         saved = dict(self.names), dict(self.opened), dict(self.starts), dict(self.arrays)
         chain = _collapsed(loop)
         if loop.kind == "parallel":
-            self.out.pragma(self.parallel_pragma(len(chain)))
+            self.out.pragma(self.parallel_pragma(loop, len(chain)))
         lanes = loop.kind == "vector" and loop.lanes > 0
+        is_checked = self.is_checked(loop)
         if lanes:
             self.open_lanes(loop)
         else:
             if loop.kind == "vector":
-                self.out.pragma("omp simd" + (" reduction(max : status)" if self.is_checked else ""))
+                self.out.pragma("omp simd" + (" reduction(max : status)" if is_checked else ""))
             for each in chain:
                 self.open(each)
             for each in chain:
                 self.open_block(each)
         self.steps(chain[-1].body)
         if lanes:
-            if self.is_checked:
+            if is_checked:
                 self.out.add("return status;")
-            self.out.close("}));" if self.is_checked else "});")
+            self.out.close("}));" if is_checked else "});")
         else:
             for _ in chain:
                 self.out.close()
         self.names, self.opened, self.starts, self.arrays = saved
 
-    def parallel_pragma(self, depth: int) -> str:
+    def is_checked(self, loop: Loop) -> bool:
+        """Whether something in the loop may set the status."""
+        return not self.checked.isdisjoint(positions((loop,)))
+
+    def parallel_pragma(self, loop: Loop, depth: int) -> str:
         text = f"omp parallel for{f' collapse({depth})' if depth > 1 else ''} num_threads({self.work})"
-        return text + (" reduction(max : status)" if self.is_checked else "")
+        return text + (" reduction(max : status)" if self.is_checked(loop) else "")
 
     def range(self, axis: str) -> tuple[str, str]:
         if axis in self.starts:
@@ -231,7 +235,7 @@ class NestPrinter:
     def open_lanes(self, loop: Loop) -> None:
         first, last = self.range(loop.axis)
         self.opened[loop.axis] = True
-        if self.is_checked:
+        if self.is_checked(loop):
             call = f"status = md_index_max(status, md_checked_lanes<{loop.lanes}>("
             self.out.open(f"{call}{first}, {last}, [&](int64_t {loop.axis}, int l, int status) MD_LAMBDA")
         else:
@@ -325,7 +329,7 @@ class NestPrinter:
         for position in loop.carries:
             self.declare_parts(position, count * max(1, shapes[position]))
         saved = dict(self.names), dict(self.opened), dict(self.starts), dict(self.arrays)
-        self.out.pragma(self.parallel_pragma(1))
+        self.out.pragma(self.parallel_pragma(loop, 1))
         self.open(loop)
         self.open_block(loop)
         part = f"{axis}_start / {block}"
@@ -377,6 +381,12 @@ class NestPrinter:
             self.join(total, [a.name for a in carry.arrays], [f"{a.name}_parts[part]" for a in carry.arrays])
         self.out.close()
         self.finish(total)
+
+
+def _is_checked(op: Op) -> bool:
+    if isinstance(op.attrs, Masked):
+        return any(_is_checked(inner) for inner in op.attrs.body.ops)
+    return isinstance(op.attrs, Check | Assert)
 
 
 def _inside(step: Step) -> set[int]:

@@ -1,0 +1,220 @@
+"""Generated C++ kernels against the slow evaluator of the IR, over every kind of loop nest.
+
+Takes the kernels of cases.py, tiled and compiled into one shared object; each runs on one, two and three threads.
+Refuses a value that differs from the evaluator's beyond rounding, and any bit that depends on the thread count.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from minductor.codegen.cpp import cpp, kernel_text, unit_text
+from minductor.core.dtypes import F32, I64
+from minductor.core.expr import integer
+from minductor.ir.build import combine
+from minductor.ir.nodes import Kernel, Program
+from minductor.ir.plan import KernelDef, Plan
+from minductor.ir.schedule import parse_schedule
+from minductor.ir.signature import signature
+from minductor.options import Options
+from minductor.passes.tile import tile
+from minductor.runtime.probe import probe
+from minductor.runtime.reference import run_program, torch_dtype
+from minductor.runtime.toolchain import Toolchain, Unit
+from minductor.target import Env, by_name
+from tests.codegen.cases import BUILDERS, SIZES, Case, Sketch, case, randn
+
+CPU = Env(Options(), by_name("cpu"))
+
+
+def kernel_of(program: Program) -> Kernel:
+    (kernel,) = program.nodes
+    assert isinstance(kernel, Kernel)
+    return kernel
+
+
+def text_of(program: Program, symbol: str) -> str:
+    table = program.buffer_table()
+    return kernel_text(kernel_of(program), symbol, {name: b.dtype for name, b in table.items()})
+
+
+def compiled(texts: dict[str, str], folder: Path) -> ctypes.CDLL:
+    halves = [list(texts.values())[n::2] for n in range(2)]
+    units = [Unit(f"unit{n}", unit_text(half)) for n, half in enumerate(halves) if half]
+    visible = [Unit(u.name, f"#pragma GCC visibility push(default)\n{u.text}") for u in units]
+    out = folder / "kernels.so"
+    Toolchain(probe(), os.environ).compile(visible, out)
+    return ctypes.CDLL(str(out))
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    texts = {name: text_of(tile(case(name).program, CPU), name) for name in BUILDERS}
+    return compiled(texts, tmp_path_factory.mktemp("kernels"))
+
+
+def launch(library: ctypes.CDLL, name: str, made: Case, *, threads: int) -> tuple[int, list[Tensor]]:
+    """The status and the outputs; inputs stay as they are, but for those that the kernel overwrites."""
+    program = tile(made.program, CPU)
+    kernel = kernel_of(program)
+    tensors: dict[str, Tensor] = {name: tensor.clone() for name, tensor in made.tensors.items()}
+    for view in program.outputs:
+        size = [SIZES.get(str(n)) or int(str(n)) for n in view.size]  # type: ignore[union-attr]
+        tensors.setdefault(view.ref.storage, torch.full(size, 77).to(torch_dtype(view.dtype)))  # type: ignore[union-attr]
+    needs = signature(kernel)
+    function = getattr(library, name)
+    function.restype = ctypes.c_int64
+    pointers = [ctypes.c_void_p(tensors[s].data_ptr()) for s in needs.storages]
+    sizes = [ctypes.c_int64(SIZES[s.name]) for s in needs.sizes]
+    status = function(*pointers, *sizes, ctypes.c_int64(threads))
+    return status, [tensors[view.ref.storage] for view in program.outputs]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_agrees_with_the_evaluator_on_any_number_of_threads(library: ctypes.CDLL, name: str) -> None:
+    made = case(name)
+    inputs = [
+        SIZES[given.name] if given.symbol is not None else made.tensors[given.name] for given in made.program.inputs
+    ]
+    expected = run_program(made.program, [x.clone() if isinstance(x, Tensor) else x for x in inputs])
+    status, results = launch(library, name, made, threads=1)
+    assert status == 0
+    for want, got in zip(expected, results, strict=True):
+        torch.testing.assert_close(got, want.reshape(got.shape), rtol=1e-5, atol=3e-5 if "sum" in name else 1e-5)
+    for threads in (2, 3):
+        again = launch(library, name, made, threads=threads)[1]
+        assert all(torch.equal(a, b) for a, b in zip(results, again, strict=True))
+
+
+def test_reduces_propagate_nan(library: ctypes.CDLL) -> None:
+    for name in ("max_inner", "min_outer", "argmax_inner", "softmax"):
+        made = case(name)
+        made.tensors["a"][11, 13] = torch.nan
+        _, results = launch(library, name, made, threads=1)
+        (want, *_) = run_program(made.program, [made.tensors["a"]])
+        torch.testing.assert_close(results[0], want.reshape(results[0].shape), equal_nan=True)
+        assert name == "argmax_inner" or results[0].isnan().any()
+
+
+def test_an_index_out_of_range_is_clamped_and_reported(library: ctypes.CDLL) -> None:
+    for name in ("gathered", "scattered"):
+        for wrong in (12345, -777):
+            made = case(name)
+            made.tensors["ids"][17] = wrong
+            status, _ = launch(library, name, made, threads=2)
+            assert status == 1
+
+
+def assertion() -> Sketch:
+    s = Sketch((100,))
+    x = s.read("a", randn(100), F32, s.i[0])
+    s.b.assertion(s.b.op("lt", x, s.constant(10.0)), "too large")
+    at = s.b.check(s.b.cast(x, I64), integer(9), wrap=True)
+    s.write(s.read("b", randn(9), F32, at), F32)
+    return s
+
+
+def test_the_status_is_the_number_of_the_error(tmp_path: Path) -> None:
+    sketch = assertion()
+    made = Case(sketch.program(), sketch.tensors)
+    loaded = compiled({"assertion": text_of(tile(made.program, CPU), "assertion")}, tmp_path)
+    assert launch(loaded, "assertion", made, threads=1)[0] == 0
+    made.tensors["a"][70] = 20.0
+    kinds = [kind for kind, _ in signature(kernel_of(made.program)).errors]
+    assert kinds == ["RuntimeError", "IndexError"]
+    assert launch(loaded, "assertion", made, threads=1)[0] == 2
+
+
+# --- text
+
+
+def test_text_does_not_depend_on_the_machine_or_the_call() -> None:
+    for name in ("softmax", "sum_all", "symbolic_all"):
+        first, second = (text_of(tile(case(name).program, CPU), "f") for _ in range(2))
+        assert first == second
+
+
+def test_a_schedule_prints_and_parses_back() -> None:
+    for name in BUILDERS:
+        schedule = kernel_of(tile(case(name).program, CPU)).schedule
+        assert schedule is not None
+        assert parse_schedule(str(schedule)) == schedule
+
+
+@pytest.mark.parametrize("text", ["loop i0 {", "parallel i0 { %0", "vector i0 by x { }", "%0 }", "rows %1 %2 {"])
+def test_what_is_no_schedule_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a schedule"):
+        parse_schedule(text)
+
+
+def plan_of(count: int) -> Plan:
+    sketch = Sketch((64,))
+    sketch.write(sketch.b.op("neg", sketch.read("a", randn(64), F32, sketch.i[0])), F32)
+    kernel = kernel_of(tile(sketch.program(), CPU))
+    signatures = (("a", "f32"), ("out0", "f32"))
+    lines = tuple(KernelDef(f"k{n}", f"neg_{n}", signatures, "", kernel.origins) for n in range(count))
+    return Plan("plan", (), lines, tuple((f"k{n}", kernel) for n in range(count)))
+
+
+@pytest.mark.parametrize(("count", "units"), [(0, []), (1, [1]), (32, [32]), (33, [16, 17]), (70, [23, 23, 24])])
+def test_kernels_are_spread_evenly_over_few_units(count: int, units: list[int]) -> None:
+    made = cpp(plan_of(count), CPU)
+    assert [len(unit.symbols) for unit in made] == units
+    assert all(re.findall(r"int64_t (neg_\d+)\(", unit.text) == list(unit.symbols) for unit in made)
+
+
+def test_a_unit_has_the_mathematics_that_it_calls_and_no_other() -> None:
+    text = unit_text([text_of(tile(case("pointwise_odd").program, CPU), "f")])
+    assert "md_tanh_f32(float" in text
+    assert "md_log_f32" not in text
+
+
+def test_a_comment_names_the_nodes() -> None:
+    assert text_of(tile(case("softmax").program, CPU), "f").startswith("// aten.op.default: node\n")
+
+
+def vectorised(text: str, folder: Path) -> Callable[[str], bool]:
+    """Whether gcc says that it vectorised a loop whose head holds some text: it names a line at the top of the body."""
+    source = folder / "k.cpp"
+    source.write_text(unit_text([text]))
+    command = [*Toolchain(probe(), os.environ).compiler.command, *Toolchain(probe(), os.environ).flags()]
+    run = subprocess.run(
+        [*command, "-fopt-info-vec-optimized", "-c", str(source), "-o", str(folder / "k.o")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = source.read_text().splitlines()
+    noted = {int(m[1]) for m in re.finditer(r"k\.cpp:(\d+):\d+: optimized: loop vectorized", run.stderr)}
+    return lambda part: any(part in line for n in noted for line in lines[n - 3 : n + 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "loop"),
+    [
+        ("broadcasts", "for (int64_t i1 = 0"),
+        ("sixteen_bits", "for (int64_t i1 = 0"),
+        ("softmax", "for (int l = 0; l < W; ++l) body"),
+        ("layer_norm", "for (int l = 0; l < W; ++l) body"),
+        ("sum_outer", "for (int64_t i1 = 0"),
+        ("argmax_inner", "for (int l = 0; l < W; ++l) body"),
+        ("padded", "for (int64_t i1 = 0"),
+        ("gathered", "for (int64_t i1 = 0"),
+    ],
+)
+def test_the_vector_loop_is_vectorised(name: str, loop: str, tmp_path: Path) -> None:
+    assert vectorised(text_of(tile(case(name).program, CPU), "f"), tmp_path)(loop)
+
+
+def test_combine_of_a_name_that_spell_does_not_have_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown way to combine"):
+        combine("median", F32)
