@@ -35,7 +35,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -249,25 +249,17 @@ class Store:
         """Single flight: one thread of one process at a time. Look again with `get` once inside.
 
         The lock saves work and is not needed for correctness, so whoever waits too long goes on without it. It is a
-        new one each time: nothing is inherited by a fork, and two threads of a process exclude each other like two
-        processes do.
+        new one each time: two threads of a process exclude each other like two processes do, and a forked child neither
+        has its parent's nor gives it up (filelock sees to that).
         """
         from filelock import FileLock, Timeout
 
-        path = self._place(key, DEFAULT_VARIANT).parent.name
-        flight = FileLock(self.root / "locks" / path, mode=0o600, poll_interval=0.01)
-        owner = os.getpid()
-        try:
-            flight.acquire(timeout=self._lock_timeout_s)
-        except Timeout:
+        name = self._place(key, DEFAULT_VARIANT).parent.name
+        flight = FileLock(self.root / "locks" / name, mode=0o600, poll_interval=0.01)
+        with ExitStack() as held:
+            with suppress(Timeout):
+                held.enter_context(flight.acquire(timeout=self._lock_timeout_s))
             yield
-            return
-        try:
-            yield
-        finally:
-            # A child forked inside the block shares the open file: releasing there would release its parent's.
-            if os.getpid() == owner:
-                flight.release()
 
     # Removing.
 
