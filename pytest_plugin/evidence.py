@@ -27,7 +27,7 @@ class Evidence:
     goldens: Goldens | None = None
     counted: int = 0
 
-    def wrong(self, shown: str, device: Device | None, declared: Mapping[str, Any], is_counted: bool) -> str:
+    def wrong(self, shown: str, device: Device | None, declared: Mapping[str, Any], *, is_counted: bool) -> str:
         """What contradicts the declared facts or shows that nothing ran; the facts hold for each run of the test."""
         if is_counted and not any(run.graphs for run in self.runs):
             return f"counts differ  {shown}\n  nothing was captured: no graph was compiled"

@@ -98,7 +98,8 @@ def _clone(tensor: Tensor, storages: dict[int, Tensor], *, exact: bool) -> Tenso
 
 
 def _storage_id(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]  its address may be null
+    storage: Any = tensor.untyped_storage()
+    return storage._cdata  # its address may be null
 
 
 def exact_dtype(dtype: torch.dtype) -> torch.dtype:

