@@ -21,7 +21,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -178,7 +178,7 @@ class _Reader:
         return Graph(self.role, *parts, self.outputs, symbols, live)
 
     def _unshared(self, donated: Sequence[int]) -> frozenset[int]:
-        """Donated inputs that no other input is a view of: AOTAutograd donates a saved tensor and its saved view alike."""
+        """Donated inputs that no other input is a view of: a saved tensor and its saved view are both donated."""
         values = [node.meta.get("val") for node in self.gm.graph.nodes if node.op == "placeholder"]
         storages = [v.untyped_storage()._cdata if isinstance(v, torch.Tensor) else None for v in values]
         return frozenset(n for n in donated if storages.count(storages[n]) == 1)
@@ -243,7 +243,7 @@ class _Reader:
 
     def _tensor(self, value: torch.Tensor, node: fx.Node) -> TensorMeta:
         if value.layout is not torch.strided:
-            raise UnsupportedInput(node.name, f"a tensor of layout {str(value.layout).removeprefix('torch.')}")
+            raise UnsupportedInput(node.name, f"a tensor of layout {value.layout}")
         if value.is_quantized or value.is_nested or not is_plain(value):
             kind = "quantised" if value.is_quantized else "nested" if value.is_nested else type(value).__name__
             raise UnsupportedInput(node.name, f"a tensor of kind {kind}")
@@ -251,9 +251,9 @@ class _Reader:
         if device.type != "cpu":
             raise UnsupportedInput(node.name, f"on device {device}")
         size, stride, offset = tuple(value.shape), value.stride(), value.storage_offset()
-        if not all(type(n) is int for n in (*size, *stride, offset)):
-            return TensorMeta(dtype_of(value.dtype), self._row(size), self._row(stride), self._size(offset), "cpu")
-        return TensorMeta(dtype_of(value.dtype), size, stride, offset, "cpu")
+        if all(type(n) is int for n in (*size, *stride)) and isinstance(offset, int):
+            return TensorMeta(dtype_of(value.dtype), size, stride, offset, "cpu")
+        return TensorMeta(dtype_of(value.dtype), self._row(size), self._row(stride), self._size(offset), "cpu")
 
     def _row(self, sizes: Sequence[Any]) -> tuple[Size, ...]:
         return tuple([self._size(n) for n in sizes])
@@ -275,7 +275,7 @@ def is_plain(value: torch.Tensor) -> bool:
     return type(value) in (torch.Tensor, torch.nn.Parameter, FakeTensor) or isinstance(value, torch.nn.Buffer)
 
 
-@cache
+@lru_cache(64)
 def dtype_of(dtype: torch.dtype) -> DType:
     """Our dtype for torch's."""
     name = str(dtype).removeprefix("torch.")

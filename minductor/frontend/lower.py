@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from minductor.core.dtypes import DType, compute_dtype
 from minductor.core.errors import FallbackRefused, LyingSchema, UnsupportedInput
 from minductor.core.expr import Expr, Symbol, as_expr, as_int, integer, symbol
 from minductor.frontend import schemas
-from minductor.frontend.capture import Arg, Graph, Meta, Node, NodeRef, Size, TensorMeta
+from minductor.frontend.capture import Arg, Graph, Meta, Node, NodeRef, TensorMeta
 from minductor.frontend.graph_passes.dead_code import dead_code
 from minductor.frontend.values import (
     Operand,
@@ -109,6 +110,7 @@ class Lowering:
         self.node: Node
         self._wanted = wanted_results(graph)
         self._kernels = 0
+        self._externs = 0
         self._locals = 0
 
     # --- the walk
@@ -335,27 +337,25 @@ class Lowering:
         if isinstance(meta, TensorMeta):
             out = self.result(meta)
             dense = is_row_major(out.size, out.stride) and not is_zero_sized(out)
-            form = "out" if facts.out_op and dense else "return"
-            self._add_extern(facts.out_op if form == "out" else op, args, kwargs, (out,), why, form, facts.is_random)
+            if facts.out_op and dense:
+                self._add_extern(facts.out_op, args, kwargs, (out,), why, form="out", is_random=facts.is_random)
+            else:
+                self._add_extern(op, args, kwargs, (out,), why, is_random=facts.is_random)
             return out
         metas = meta if isinstance(meta, tuple) else ()
         results = tuple(self.result(m) if isinstance(m, TensorMeta) else None for m in metas)
-        self._add_extern(op, args, kwargs, results, why, "return", facts.is_random)
+        self._add_extern(op, args, kwargs, results, why, is_random=facts.is_random)
         return results if isinstance(meta, tuple) else None
 
     def _in_place(
         self, op: str, args: Sequence[Value], kwargs: Mapping[str, Value], facts: schemas.Facts, why: str
     ) -> Value:
-        given = tuple(self._argument(a) for a in args)
-        named = tuple((k, self._argument(v)) for k, v in kwargs.items())
         by_place: dict[int | str, Value] = {**dict(enumerate(args)), **kwargs}
         changed = [v for place in facts.written for v in ir.views_of(self._argument(by_place.get(place)))]
         refs = tuple(self.next_version(v).ref for v in {v.ref.storage: v for v in changed}.values())
-        results = self._results_in_place(facts, by_place)
-        self.nodes.append(
-            Extern(self._name(), op, given, named, (), (self.origin,), why, "inplace", refs, facts.is_random)
-        )
-        return results
+        # the call is given the versions before the write; its results are those after it
+        self._add_extern(op, args, kwargs, (), why, form="inplace", writes=refs, is_random=facts.is_random)
+        return self._results_in_place(facts, by_place)
 
     def _results_in_place(self, facts: schemas.Facts, by_place: Mapping[int | str, Value]) -> Value:
         """An in-place operator returns its arguments; anything else in its results has no place in this form."""
@@ -373,18 +373,18 @@ class Lowering:
         kwargs: Mapping[str, Value],
         results: Sequence[View | Symbol | None],
         reason: str,
-        form: str = "return",
+        *,
+        form: Literal["out", "return", "inplace"] = "return",
+        writes: tuple[Ref, ...] = (),
         is_random: bool = False,
     ) -> None:
         given = tuple(self._argument(a) for a in args)
         named = tuple((k, self._argument(v)) for k, v in kwargs.items())
-        how = "out" if form == "out" else "return"
+        name = f"x{self._externs}"
+        self._externs += 1
         self.nodes.append(
-            Extern(self._name(), op, given, named, tuple(results), (self.origin,), reason, how, (), is_random)
+            Extern(name, op, given, named, tuple(results), (self.origin,), reason, form, writes, is_random)
         )
-
-    def _name(self) -> str:
-        return f"x{sum(isinstance(n, Extern) for n in self.nodes)}"
 
     def _argument(self, value: Value) -> ir.Argument:
         if isinstance(value, tuple):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -105,7 +105,7 @@ def overload(op: str) -> Any:
     return getattr(packet, parts[2], None)
 
 
-@cache
+@lru_cache(4096)
 def facts(op: str) -> Facts | None:
     """Read once per operator; None if torch has no such operator."""
     found = overload(op)

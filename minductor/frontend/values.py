@@ -11,20 +11,21 @@ Takes and gives plain data. Refuses operands that are neither tensors nor number
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeAlias, cast
 
 from minductor.core.dtypes import BOOL, C64, F32, I64, DType, promote
 from minductor.core.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.capture import Size
 from minductor.ir.build import Builder
-from minductor.ir.nodes import Ref, View
+from minductor.ir.nodes import Ref, Token, View
 
 Operand: TypeAlias = "View | Expr | bool | int | float | complex"
 # what the environment holds for a node
-Value: TypeAlias = "Operand | str | tuple[Value, ...] | None"
+Value: TypeAlias = "Operand | str | DType | Token | tuple[Value, ...] | None"
 
-_RANK = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
+_RANK: Mapping[str, int] = MappingProxyType({"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3})
 
 
 def sizes(given: Iterable[Size]) -> tuple[Expr, ...]:

@@ -1,7 +1,7 @@
 """Normalisations that mix samples or channels: batch norm and group norm, forward and backward.
 
-Takes what ATen's native operators take. Gives the normalised tensor, the statistics, updated running statistics, and the
-gradients that are asked for. Refuses (to an extern call) tensors without elements.
+Takes what ATen's native operators take. Gives the normalised tensor, the statistics, updated running statistics, and
+the gradients that are asked for. Refuses (to an extern call) tensors without elements.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ def group_norm_backward(
     by_channel_view = [_split(ctx.result(m), inner, extents[1]) if m is not None else None for m in metas[1:]]
     if by_channel_view[0] is not None:
         ctx.reduction(
-            by_channel_view[0], extents, outer, lambda l, at: point.grad_at(l, at) * point.normal(l, at), "sum"
+            by_channel_view[0], extents, outer, lambda loop, at: point.grad_at(loop, at) * point.normal(loop, at), "sum"
         )
         dw = _joined(by_channel_view[0], x.size[1])
     if by_channel_view[1] is not None:

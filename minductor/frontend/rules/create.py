@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, F64, I64, compute_dtype
-from minductor.core.expr import as_expr
+from minductor.core.expr import Expr, as_expr
 from minductor.frontend.lower import Loop, Lowering
 from minductor.frontend.values import Operand, Term, Value
 from minductor.ir.nodes import View
@@ -51,7 +51,7 @@ def arange(ctx: Lowering, start: Operand, step: Operand) -> Value:
         (place,) = loop.coords
         if dtype.kind == "float":
             return loop.load(start, None, F64) + loop.index(place, F64) * loop.load(step, None, F64)
-        if isinstance(start, float) or isinstance(step, float) or isinstance(start, View) or isinstance(step, View):
+        if not isinstance(start, int | Expr) or not isinstance(step, int | Expr):
             raise TypeError("an integer range has integer bounds")
         return loop.index(as_expr(start) + place * as_expr(step), dtype)
 

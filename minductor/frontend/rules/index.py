@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64, U8, compute_dtype
-from minductor.core.expr import Expr, integer
+from minductor.core.expr import Expr
 from minductor.frontend.lower import Loop, Lowering
 from minductor.frontend.values import Term, Value, broadcast, is_zero, wrap_dim
 from minductor.ir.nodes import View
@@ -89,7 +89,10 @@ def _class_weight(loop: Loop, weight: View | None, at: Expr, like: Term) -> Term
 
 
 def nll_loss_forward(ctx: Lowering, x: View, target: View, weight: View | None, reduction: int, ignored: int) -> Value:
-    """-x[n, target[n]], weighted, the classes along dimension 1; a target that is to be ignored reads class 0 and counts for nothing."""
+    """-x[n, target[n]], weighted, the classes along dimension 1.
+
+    A target that is to be ignored reads class 0 and counts for nothing.
+    """
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     metas = ctx.metas

@@ -172,7 +172,7 @@ def rms_norm_backward(
         dx = ctx.map(fn, metas[0])
     if metas[1] is not None:
         dw = ctx.reduction(
-            ctx.result(metas[1]), x.size, outer, lambda l, at: l.load(grad, at, compute) * normal(l, at), "sum"
+            ctx.result(metas[1]), x.size, outer, lambda loop, at: loop.load(grad, at, compute) * normal(loop, at), "sum"
         )
     return dx, dw
 
