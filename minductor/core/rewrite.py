@@ -241,14 +241,8 @@ def _recombine(expr: Expr) -> Expr:
 
 def _join(expr: Expr, rest: Mod, scale: Expr) -> Expr | None:
     """scale*d*(x//d) + scale*(x % d) is scale*x."""
-    num, den = rest.num, rest.den
-    quotient = floordiv(num, den)
-    for term, coefficient in parts(quotient)[1]:
-        if isinstance(term, FloorDiv) and coefficient == 1:
-            whole = scale * den * term
-            if _holds(expr, whole):
-                return expr - whole - scale * rest + scale * num - scale * den * (quotient - term)
-    return None
+    whole = scale * rest.den * floordiv(rest.num, rest.den)
+    return expr - whole - scale * rest + scale * rest.num if _holds(expr, whole) else None
 
 
 def _remainder(expr: Expr, quotient: FloorDiv, scale: Expr) -> Expr | None:
@@ -277,6 +271,14 @@ def delinearize(
 ) -> tuple[Expr, ...] | None:
     """The coordinates of the element at a storage offset, which is taken to be an offset of the layout."""
     index = as_expr(index)
+    return _coordinates(index, tuple(size), tuple(stride), relevant(index, extents))
+
+
+@functools.lru_cache(maxsize=4096)
+def _coordinates(
+    index: Expr, size: tuple[Expr, ...], stride: tuple[Expr, ...], items: tuple[tuple[Symbol, Expr], ...]
+) -> tuple[Expr, ...] | None:
+    extents = dict(items)
     order = _by_stride([k for k in range(len(size)) if as_int(size[k]) != 1], size, stride, extents)
     if order is None:
         return None

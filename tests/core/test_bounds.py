@@ -149,3 +149,26 @@ def test_partial_sums_count_for_32_bits() -> None:
     big = symbol("big", "axis", 0, (1 << 31) - 1)
     assert fits_int32(big) and not fits_int32(big + 1) and not fits_int32(2 * big // 2 + big - big % 7)
     assert not fits_int32((big + 5) % 7)
+    small = symbol("small", "axis", 10, 20)
+    assert fits_int32(small - (1 << 31)) and not fits_int32(small - (1 << 31) - 5)
+
+
+@pytest.mark.parametrize(
+    ("n", "expr", "is_multiple"),
+    [
+        (4, 8 * i + 12, True),
+        (4, 8 * i + 2, False),
+        (4, 8 * i + j, False),
+        (6, 6 * (i // 5) * j, True),
+        (2, (6 * i) % 4, True),
+        (3, (6 * i) % 4, False),
+        (2, minimum(4 * i, 6 * j), True),
+        (a, a * i + a * b, True),
+        (a, a * i + b, False),
+        (a + 1, i * a + i, True),
+        (0, i - i, True),
+        (0, i, False),
+    ],
+)
+def test_divisibility(n: int | Expr, expr: Expr, is_multiple: bool) -> None:
+    assert divides(n, expr) is is_multiple
