@@ -89,7 +89,8 @@ class NestPrinter:
         self.work = _work(kernel)
         self.labels: dict[int, str] = {}
         self.names: dict[int, str] = {}
-        self.arrays: dict[int, tuple[Array, ...]] = {}
+        self.arrays: dict[int, tuple[Array, ...]] = {}  # of accumulators
+        self.kept: dict[int, Array] = {}  # of rows
         self.carries: dict[int, Carry] = {}
         self.starts: dict[str, str] = {}  # axis -> where its open block begins
         self.opened: dict[str, bool] = {}  # axis -> whether single elements of it are open, not only a block
@@ -129,8 +130,11 @@ class NestPrinter:
         dtypes = [d for a in op.args if (d := self.ops[a].dtype) is not None]
         args = [self.value(a) for a in op.args]
         self.names[position] = self.values.emit(op, args, dtypes, lambda: self.label(position))
-        if position in self.rows and position in self.arrays:
-            self.out.add(f"{self.arrays[position][0].element()} = {self.names[position]};")
+        self.keep(position)
+
+    def keep(self, position: int) -> None:
+        if position in self.kept:
+            self.out.add(f"{self.kept[position].element()} = {self.names[position]};")
 
     def label(self, position: int) -> str:
         if position not in self.labels:
@@ -142,16 +146,17 @@ class NestPrinter:
     def value(self, position: int) -> str:
         """The text that names a value here; one that an array keeps is read from it."""
         if position not in self.names:
-            text = self.arrays[position][0].element()
+            array = self.kept[position] if position in self.kept else self.arrays[position][0]
+            text = array.element()
             dtype = self.ops[position].dtype
             assert dtype is not None
-            if self.arrays[position][0].dims:
+            if array.dims:
                 text = self.values.define(self.label(position) + "_kept", dtype, text)
             self.names[position] = text
         return self.names[position]
 
     def declare_rows(self, steps: Sequence[Step]) -> None:
-        for position in sorted(self.rows - self.arrays.keys()):
+        for position in sorted(self.rows - self.kept.keys()):
             where = [n for n, step in enumerate(steps) if position in _inside(step)]
             users = [p for p, op in enumerate(self.ops) if position in op.args]
             used = [n for n, step in enumerate(steps) if not _inside(step).isdisjoint(users)]
@@ -160,7 +165,7 @@ class NestPrinter:
                 assert op.dtype is not None
                 array = Array(f"{self.label(position)}_row", self.dims(op))
                 self.out.add(f"{cpp_type(op.dtype)} {array.name}[{array.count()}];")
-                self.arrays[position] = (array,)
+                self.kept[position] = array
 
     def dims(self, op: Op, reduced: Iterable[str] = ()) -> tuple[Dim, ...]:
         """What of a value's axes is not yet open here, or open as a block only."""
@@ -194,7 +199,7 @@ class NestPrinter:
 
     def run(self, loop: Loop) -> None:
         """The loop itself, its header and its body."""
-        saved = dict(self.names), dict(self.opened), dict(self.starts), dict(self.arrays)
+        saved = self.scope()
         chain = _collapsed(loop)
         if loop.kind == "parallel":
             self.out.pragma(self.parallel_pragma(loop, len(chain)))
@@ -217,11 +222,17 @@ class NestPrinter:
         else:
             for _ in chain:
                 self.out.close()
-        self.names, self.opened, self.starts, self.arrays = saved
+        self.names, self.opened, self.starts, self.arrays, self.kept = saved
 
     def is_checked(self, loop: Loop) -> bool:
         """Whether something in the loop may set the status."""
         return not self.checked.isdisjoint(positions((loop,)))
+
+    def scope(
+        self,
+    ) -> tuple[dict[int, str], dict[str, bool], dict[str, str], dict[int, tuple[Array, ...]], dict[int, Array]]:
+        """What is known here, to return to when the loop closes."""
+        return dict(self.names), dict(self.opened), dict(self.starts), dict(self.arrays), dict(self.kept)
 
     def parallel_pragma(self, loop: Loop, depth: int) -> str:
         text = f"omp parallel for{f' collapse({depth})' if depth > 1 else ''} num_threads({self.work})"
@@ -315,6 +326,7 @@ class NestPrinter:
         self.arrays[carry.position] = arrays
         if not arrays[0].dims:
             self.names[carry.position] = arrays[0].name
+            self.keep(carry.position)
 
     def parts_loop(self, loop: Loop) -> None:
         """A reduce in parts: each part has accumulators of its own, joined in the order of the parts."""
@@ -328,7 +340,7 @@ class NestPrinter:
         shapes = {p: self.carry_size(p, loop) for p in loop.carries}
         for position in loop.carries:
             self.declare_parts(position, count * max(1, shapes[position]))
-        saved = dict(self.names), dict(self.opened), dict(self.starts), dict(self.arrays)
+        saved = self.scope()
         self.out.pragma(self.parallel_pragma(loop, 1))
         self.open(loop)
         self.open_block(loop)
@@ -339,7 +351,7 @@ class NestPrinter:
             self.finish(carry)
             self.keep_part(carry, part)
         self.out.close()
-        self.names, self.opened, self.starts, self.arrays = saved
+        self.names, self.opened, self.starts, self.arrays, self.kept = saved
         for carry in local:
             self.join_parts(carry, f"({index_text(extent)} + {block} - 1) / {block}" if loop.parts else str(count))
 

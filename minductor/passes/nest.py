@@ -101,7 +101,13 @@ class _Placer:
         deep: set[int] = set()
         for p in members:
             op = self.ops[p]
-            if p in inner or op.is_effect or further.isdisjoint(self.inside[p]) or isinstance(op.attrs, Reduce | Scan):
+            if (
+                p in inner
+                or p in self.rows
+                or op.is_effect
+                or further.isdisjoint(self.inside[p])
+                or self.is_array(p, depth)
+            ):
                 continue
             size = self.row_bytes(p, depth)
             is_costly = self.recompute_cost(p, deep | {p})[0] >= EXPENSIVE
@@ -111,6 +117,15 @@ class _Placer:
             else:
                 deep.add(p)
         return deep
+
+    def is_array(self, position: int, depth: int) -> bool:
+        """Whether this is a reduce whose accumulators, one for each element, outlive all loops further in."""
+        op = self.ops[position]
+        if not isinstance(op.attrs, Reduce):
+            return False
+        order = [level.axis for level in self.levels[depth + 1 :]]
+        begins = min((order.index(a) for a in op.attrs.axes if a in order), default=len(order))
+        return all(order.index(a) > begins for a in op.axes if a in order)
 
     def loop(self, group: list[int], kind: LoopKind, depth: int) -> Loop:
         level = self.levels[depth]

@@ -1,0 +1,222 @@
+"""Loop nests: every op stands where its arguments are, as often as its axes ask, whatever the shape.
+
+Takes kernels of random axes, strides and reduces, and the named ones of the C++ tests. Refuses a schedule that misses
+an op, runs a store twice, or uses a value that is not there yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minductor.core.dtypes import F32
+from minductor.core.expr import as_int, integer, symbol
+from minductor.ir.build import Builder, combine
+from minductor.ir.nodes import Axis, Buffer, Kernel, Program, Reduce, Ref, Scan
+from minductor.ir.schedule import Loop, Schedule, Step, loops, positions
+from minductor.options import Options
+from minductor.passes.merge_axes import merge_axes
+from minductor.passes.nest import runs_over
+from minductor.passes.tile import tile
+from minductor.target import Env, by_name
+from tests.codegen.cases import BUILDERS, Sketch, case, randn
+
+CPU = Env(Options(), by_name("cpu"))
+
+
+def tiled(program: Program) -> Kernel:
+    (kernel,) = tile(program, CPU).nodes
+    assert isinstance(kernel, Kernel)
+    return kernel
+
+
+class Walk:
+    """Runs through a schedule as the printer does, and notes what is wrong."""
+
+    def __init__(self, kernel: Kernel, schedule: Schedule) -> None:
+        self.ops = kernel.body.ops
+        self.blocks = {loop.axis for loop in loops(schedule.steps) if loop.is_blocked}
+        self.rows = set(schedule.rows)
+        self.carried: set[int] = set()
+        self.kept: set[int] = set()
+        self.problems: list[str] = []
+        self.effects: list[int] = []
+        self.steps(schedule.steps, (), set())
+
+    def steps(self, steps: Sequence[Step], opened: tuple[Loop, ...], known: set[int]) -> None:
+        for step in steps:
+            if isinstance(step, Loop):
+                self.carried.update(step.carries)
+                self.steps(step.body, (*opened, step), set(known))
+                known.update(step.carries)
+                self.kept.update(self.rows.intersection(step.carries))
+            else:
+                self.op(step, opened, known)
+
+    def op(self, position: int, opened: tuple[Loop, ...], known: set[int]) -> None:
+        op = self.ops[position]
+        axes = {loop.axis for loop in opened if not loop.is_blocked}
+        if missing := runs_over(op, self.ops) - axes:
+            self.problems.append(f"%{position} stands outside the loops over {missing}")
+        if lacking := [a for a in op.args if a not in known and a not in self.kept]:
+            self.problems.append(f"%{position} needs {lacking}")
+        if op.is_effect:
+            self.effects.append(position)
+            if axes != set(op.axes):
+                self.problems.append(f"the store %{position} runs over {axes}")
+        if isinstance(op.attrs, Reduce | Scan):
+            if position not in self.carried:
+                self.problems.append(f"no loop carries %{position}")
+            over = op.attrs.axes if isinstance(op.attrs, Reduce) else (op.attrs.axis,)
+            first = next(n for n, loop in enumerate(opened) if loop.axis in over)
+            if position not in opened[first].carries:
+                self.problems.append(f"%{position} is not carried by its outermost loop")
+            if isinstance(op.attrs, Reduce):
+                self.kept.discard(position)
+                return
+        known.add(position)
+        if position in self.rows:
+            self.kept.add(position)
+
+
+def problems(kernel: Kernel) -> list[str]:
+    assert kernel.schedule is not None
+    walk = Walk(kernel, kernel.schedule)
+    found = walk.problems
+    wanted = [p for p, op in enumerate(kernel.body.ops) if op.is_effect]
+    if sorted(walk.effects) != wanted:
+        found.append(f"effects ran {walk.effects}, not {wanted}")
+    if missing := set(range(len(kernel.body.ops))) - set(positions(kernel.schedule.steps)):
+        found.append(f"{missing} never run")
+    return found
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_named_kernels_have_sound_nests(name: str) -> None:
+    assert problems(tiled(case(name).program)) == []
+
+
+@st.composite
+def kernels(draw: st.DrawFn) -> Program:
+    """A chain of map, reduce, map over random axes, read in a random order of them."""
+    extents = draw(st.lists(st.sampled_from([1, 2, 3, 17, 64, 300, 5000]), min_size=1, max_size=4))
+    axes = [Axis(symbol(f"i{n}", "axis", 0, e - 1), integer(e)) for n, e in enumerate(extents)]
+    b = Builder([axis.symbol for axis in axes])
+
+    def place(order: Sequence[int]) -> tuple[list[int], object]:
+        index, stride = integer(0), 1
+        for n in reversed(order):
+            index, stride = index + axes[n].symbol * stride, stride * extents[n]
+        return [stride], index
+
+    numbers = list(range(len(extents)))
+    buffers: list[Buffer] = []
+
+    def load(name: str) -> int:
+        order = draw(st.permutations(numbers))
+        chosen = order[draw(st.integers(0, len(order) - 1)) :]
+        (size,), index = place(chosen)
+        buffers.append(Buffer(name, F32, (integer(size),), (integer(1),), "input"))
+        return b.load(Ref(name, 0), index, F32)  # type: ignore[arg-type]
+
+    x = b.op("exp", b.op("add", load("a"), load("b")))
+    values = [x]
+    for n in range(draw(st.integers(0, 3))):
+        over = draw(st.lists(st.sampled_from(numbers), min_size=1, unique=True))
+        total = b.reduce([values[-1]], [f"i{n}" for n in sorted(over)], combine("sum", F32))
+        values.append(b.op("mul", b.op("add", total, x) if draw(st.booleans()) else total, load(f"c{n}")))
+    for n, value in enumerate(values[-2:]):
+        kept = [m for m in numbers if f"i{m}" in b[value].axes]
+        (size,), index = place(kept)
+        buffers.append(Buffer(f"out{n}", F32, (integer(size),), (integer(1),)))
+        b.store(Ref(f"out{n}", 0), index, value)  # type: ignore[arg-type]
+    return Program("p", (), (), tuple(buffers), (Kernel("k", tuple(axes), b.build(), ()),), ())
+
+
+@given(kernels())
+@settings(max_examples=150, deadline=None)
+def test_random_kernels_have_sound_nests(program: Program) -> None:
+    assert problems(tiled(program)) == []
+
+
+@given(kernels())
+@settings(max_examples=60, deadline=None)
+def test_tiling_twice_changes_nothing(program: Program) -> None:
+    once = tile(program, CPU)
+    assert tile(once, CPU) is once
+
+
+# --- what is chosen
+
+
+def schedule_of(name: str) -> str:
+    return str(tiled(case(name).program).schedule)
+
+
+def test_a_long_row_is_one_block_after_the_other() -> None:
+    assert schedule_of("pointwise_long") == "parallel i1 by 4096 {\n  vector i1 {\n    %0 %1 %2 %3\n  }\n}"
+
+
+def test_softmax_keeps_the_exponential_and_reads_the_input_twice() -> None:
+    assert schedule_of("softmax") == (
+        "parallel i0 {\n"
+        "  vector i1 lanes 64 carry %1 {\n    %0 %1\n  }\n"
+        "  vector i1 lanes 64 carry %4 {\n    %0 %2 %3 %4\n  }\n"
+        "  vector i1 {\n    %5 %6\n  }\n"
+        "}\nrows %3"
+    )
+
+
+def test_few_rows_are_split_in_parts_fixed_by_the_shape() -> None:
+    first = next(iter(loops(tiled(case("sum_all").program).schedule.steps)))  # type: ignore[union-attr]
+    assert (first.kind, first.block % 64, first.carries) == ("parallel", 0, (1,))
+
+
+def test_columns_run_along_memory() -> None:
+    """One loop over the rows, and inside and after it one along the row."""
+    inner = [loop for loop in loops(tiled(case("sum_outer").program).schedule.steps) if not loop.is_blocked]  # type: ignore[union-attr]
+    assert [(loop.axis, loop.kind) for loop in inner] == [("i0", "serial"), ("i1", "vector"), ("i1", "vector")]
+
+
+def test_small_kernels_and_those_whose_writes_may_meet_are_serial() -> None:
+    for name in ("sum_small", "scattered"):
+        assert "parallel" not in schedule_of(name)
+
+
+def test_short_rows_have_no_more_lanes_than_elements() -> None:
+    assert "lanes 4 " in schedule_of("softmax_short")
+
+
+def test_a_transposed_load_is_read_along_its_own_axis() -> None:
+    kernel = tiled(case("transposed").program)
+    assert kernel.schedule is not None
+    (row,) = kernel.schedule.rows
+    inside = [loop for loop in loops(kernel.schedule.steps) if row in loop.body]
+    assert [loop.axis for loop in inside] == ["i0"]
+
+
+# --- axes
+
+
+def test_axes_that_every_index_runs_through_as_one_become_one() -> None:
+    sketch = Sketch((2, 1, 3, 5))
+    i, _, j, k = sketch.i
+    x = sketch.read("a", randn(2, 1, 3, 5), F32, 15 * i + 5 * j + k)
+    sketch.write(sketch.b.op("add", x, sketch.read("b", randn(2, 1, 1, 1), F32, i)), F32)
+    (kernel,) = sketch.program().nodes
+    assert isinstance(kernel, Kernel)
+    merged = merge_axes(kernel)
+    assert [(axis.name, as_int(axis.extent)) for axis in merged.axes] == [("i0", 2), ("i3", 15)]
+    assert merge_axes(merged) is merged
+
+
+def test_axes_that_are_reduced_apart_stay_apart() -> None:
+    sketch = Sketch((8, 9))
+    x = sketch.read("a", randn(8, 9), F32, 9 * sketch.i[0] + sketch.i[1])
+    sketch.write(sketch.b.reduce([x], ["i1"], combine("sum", F32)), F32, axes=(0,))
+    (kernel,) = sketch.program().nodes
+    assert isinstance(kernel, Kernel)
+    assert merge_axes(kernel) is kernel
