@@ -51,9 +51,12 @@ from minductor.core.expr import (
     symbol,
 )
 
+# Against laws that would undo each other: none do, but a compiler must not hang on the day one does.
+_ROUNDS = 16
+
 
 def simplify(expr: Expr | int, extents: Extents = NO_EXTENTS) -> Expr:
-    """An equal expression, simplified until nothing changes."""
+    """An equal expression, simplified until nothing changes, which takes two or three rounds."""
     expr = as_expr(expr)
     return _simplified(expr, relevant(expr, extents))
 
@@ -61,7 +64,10 @@ def simplify(expr: Expr | int, extents: Extents = NO_EXTENTS) -> Expr:
 @functools.lru_cache(maxsize=4096)
 def _simplified(expr: Expr, items: tuple[tuple[Symbol, Expr], ...]) -> Expr:
     extents = dict(items)
-    while (simpler := _simplify(expr, extents, {})) is not expr:
+    for _ in range(_ROUNDS):
+        simpler = _simplify(expr, extents, {})
+        if simpler is expr:
+            break
         expr = simpler
     return expr
 
