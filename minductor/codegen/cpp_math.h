@@ -2,9 +2,8 @@
 //
 // Takes nothing: no header is included. Gives md_<op>_<type> functions. Refuses -ffast-math: NaN, infinities and
 // signed zeros are relied on. A line `//@ names : needs` opens a section, which runs to the next such line: the names
-// it defines, then the names that it uses; after `//@ lines` each line stands
-// alone. minductor/codegen/cpp_math.py emits the sections that a kernel needs.
-// Lines `#define MD_C_...` are written by tests/codegen/fit_cpp_math.py.
+// it defines, then the names that it uses; after `//@ lines` each line stands alone. cpp_math.py emits the sections that a
+// kernel needs, of this header and of cpp_convert.h. Lines `#define MD_C_...` are written by the fits under tests/.
 
 //@ base :
 typedef __INT8_TYPE__ int8_t;
@@ -260,9 +259,10 @@ MD_INLINE float md_erfinv_f32(float x) {
 }
 
 //@ md_trig_parts_f32 :
-// x * 2/pi to the last bit needed, for every float: 2/pi * 2**k modulo 4 in two doubles, with k by the size of x.
+// x * 2/pi to the last bit needed, for every float: x is a multiple of 2**k, so 2/pi modulo 4 / 2**k will do, in two
+// doubles, with k by the size of x.
 // __builtin_fma and not md_fma: the first product must be exact.
-#define MD_C_TURN 0.6366197723675814, -3.935735335036497e-17, -0.5529460512772132, 3.808591801500832e-17, 1.2910009524680295, -3.862804515881076e-17, -1.3139050952781812, 9.395526559852902e-17
+#define MD_C_TURN 0.6366197723675814, -3.935735335036497e-17, -4.119769120791653e-09, 2.8376220177865265e-25, 7.166494911215068e-17, -2.1442872565786008e-33, -5.434184107743751e-25, 3.8858987075186823e-41
 #define MD_C_SIN_F32 -0.16666667f, 0.00833337f, -0.00019848433f, 2.7798103e-06f
 #define MD_C_COS_F32 0.04166663f, -0.0013886634f, 2.4360568e-05f
 struct md_trig_parts { float r; uint32_t quadrant; };
@@ -270,7 +270,7 @@ MD_INLINE md_trig_parts md_trig_parts_f32(float x) {
   constexpr double c[] = {MD_C_TURN};
   float a = __builtin_fabsf(x);
   bool k1 = a >= 0x1p50f, k2 = a >= 0x1p77f, k3 = a >= 0x1p104f;
-  double y = x * (k1 ? (k2 ? (k3 ? 0x1p-81f : 0x1p-54f) : 0x1p-27f) : 1.0f);
+  double y = x;
   double high = k1 ? (k2 ? (k3 ? c[6] : c[4]) : c[2]) : c[0];
   double low = k1 ? (k2 ? (k3 ? c[7] : c[5]) : c[3]) : c[1];
   double t = __builtin_fma(y, high, 0x1.8p52);
@@ -489,148 +489,64 @@ MD_INLINE bool md_isinf_f64(double x) { return __builtin_fabs(x) == (double)MD_I
 MD_INLINE bool md_signbit_f32(float x) { return md_bits(x) >> 31; }
 MD_INLINE bool md_signbit_f64(double x) { return md_bits(x) >> 63; }
 
-//@ md_bf16_to_f32 :
-MD_INLINE float md_bf16_to_f32(uint16_t h) { return md_float((uint32_t)h << 16); }
-//@ md_f32_to_bf16 :
-MD_INLINE uint16_t md_f32_to_bf16(float x) {
-  uint32_t b = md_bits(x);
-  uint32_t rounded = (b + 0x7fffu + ((b >> 16) & 1)) >> 16;
-  return (uint16_t)(x != x ? 0x7fc0u : rounded);
+//@ md_exp_parts_f64 :
+#define MD_C_EXP_F64 0.5000000000000011, 0.16666666666666438, 0.04166666666652576, 0.008333333333473716, 0.0013888888944876467, 0.000198412695606205, 2.4801491723355554e-05, 2.7557530153588424e-06, 2.763076617467132e-07, 2.5020320764244537e-08
+struct md_exp_parts_double { double tail; uint64_t exponent; };  // exp(x) = (1 + tail) * 2 ** exponent, |x| < 1100
+MD_INLINE md_exp_parts_double md_exp_parts_f64(double x) {
+  double t = md_fma(x, 0x1.71547652b82fep+0, 0x1.8p52);
+  double n = t - 0x1.8p52;
+  double r = md_fma(n, -0x1.ef35793c76730p-45, md_fma(n, -0x1.62e42fefa3800p-1, x));
+  return {md_fma(r * r, md_poly(r, MD_C_EXP_F64), r), md_bits(t)};
+}
+MD_INLINE double md_limit_f64(double x, double most) {
+  double a = __builtin_fabs(x);
+  return md_copysign(a > most ? most : a, x);
 }
 
-//@ md_f16_to_f32 :
-MD_INLINE float md_f16_to_f32(uint16_t h) {
-  uint32_t b = (uint32_t)(h & 0x7fff) << 13;
-  // adding 2**-14 below and subtracting it again normalises a denormal
-  float small = md_float(b + 0x38800000u) - 0x1p-14f;
-  uint32_t normal = b + (b >= 0x0f800000u ? 0x70000000u : 0x38000000u);
-  return md_float((b < 0x00800000u ? md_bits(small) : normal) | (uint32_t)(h & 0x8000) << 16);
+//@ md_exp_f64 : md_exp_parts_f64
+// The factor of two in halves, as in float; the exponent is made positive, since few machines shift int64 with its sign.
+MD_INLINE double md_exp_f64(double x) {
+  md_exp_parts_double e = md_exp_parts_f64(md_limit_f64(x, 800.0));
+  uint64_t n = (e.exponent + 2048) & 0xfff, half = n >> 1;
+  return (1.0 + e.tail) * md_double((half - 1) << 52) * md_double((n - half - 1) << 52);
 }
-//@ md_f32_to_f16 :
-MD_INLINE uint16_t md_f32_to_f16(float x) {
-  uint32_t b = md_bits(x) & 0x7fffffffu;
-  // below 2**-14: adding 0.5 leaves the value in units of 2**-24, rounded to even
-  uint32_t small = md_bits(md_float(b) + 0.5f) - 0x3f000000u;
-  uint32_t normal = (b - 0x38000000u + 0xfffu + ((b >> 13) & 1)) >> 13;
-  uint32_t y = b < 0x38800000u ? small : (b < 0x477ff000u ? normal : 0x7c00u);
-  y = b > 0x7f800000u ? 0x7e00u : y;
-  return (uint16_t)(y | (md_bits(x) >> 16 & 0x8000u));
+
+//@ md_sigmoid_f64 : md_exp_parts_f64
+MD_INLINE double md_sigmoid_f64(double x) {
+  md_exp_parts_double e = md_exp_parts_f64(-md_limit_f64(x, 709.9));
+  uint64_t n = (e.exponent + 1022) & 0xfff;
+  double half = (1.0 + e.tail) * md_double((n > 2047 ? 0 : n) << 52);
+  return 1.0 / md_fma(half, 2.0, 1.0);
 }
-//@ md_{bf16,f16}_round_f32 : md_bf16_to_f32 md_f32_to_bf16 md_f16_to_f32 md_f32_to_f16
-MD_INLINE float md_bf16_round_f32(float x) { return md_bf16_to_f32(md_f32_to_bf16(x)); }
-MD_INLINE float md_f16_round_f32(float x) { return md_f16_to_f32(md_f32_to_f16(x)); }
 
-//@ md_{f32,f64}_to_{i8,i16,i32,i64,u8,u16,u32,u64} :
-// Out of range and NaN give the smallest integer, as the x86 instructions do; eager narrows from int32, and from int64
-// to uint32 and uint8. C++ leaves the conversion itself undefined, hence the choice before it.
-MD_INLINE int32_t md_f32_to_i32(float x) { return (int32_t)(x >= -0x1p31f && x < 0x1p31f ? x : -0x1p31f); }
-MD_INLINE int64_t md_f32_to_i64(float x) { return (int64_t)(x >= -0x1p63f && x < 0x1p63f ? x : -0x1p63f); }
-MD_INLINE int32_t md_f64_to_i32(double x) { return (int32_t)(x > -0x1.00000002p31 && x < 0x1p31 ? x : -0x1p31); }
-MD_INLINE int64_t md_f64_to_i64(double x) { return (int64_t)(x >= -0x1p63 && x < 0x1p63 ? x : -0x1p63); }
-MD_INLINE uint64_t md_f64_to_u64(double x) {
-  uint64_t high = (uint64_t)md_f64_to_i64(x - 0x1p63) ^ 0x8000000000000000u;
-  return x >= 0x1p63 ? high : (uint64_t)md_f64_to_i64(x);
+//@ md_tanh_f64 : md_exp_parts_f64
+#define MD_C_TANH_F64 -0.33333333333333315, 0.1333333333332996, -0.05396825396627176, 0.021869488477517206, -0.008863234490347234, 0.0035921160380861655, -0.001455740347864071, 0.0005895168866731832, -0.00023720073309880903, 9.189985550128374e-05, -3.0536761066756336e-05, 6.197461315390641e-06
+MD_INLINE double md_tanh_f64(double x) {
+  double a = __builtin_fabs(x), t = x * x;
+  double small = md_fma(a * t, md_poly(t, MD_C_TANH_F64), a);
+  md_exp_parts_double e = md_exp_parts_f64(2.0 * md_limit_f64(a, 22.0));
+  double large = 1.0 - 2.0 / ((1.0 + e.tail) * md_double((e.exponent + 1023) << 52) + 1.0);
+  return md_copysign(a < 0.625 ? small : large, x);
 }
-MD_INLINE uint64_t md_f32_to_u64(float x) { return md_f64_to_u64(x); }
-MD_INLINE uint32_t md_f32_to_u32(float x) { return (uint32_t)md_f32_to_i64(x); }
-MD_INLINE uint32_t md_f64_to_u32(double x) { return (uint32_t)md_f64_to_i64(x); }
-MD_INLINE int16_t md_f32_to_i16(float x) { return (int16_t)md_f32_to_i32(x); }
-MD_INLINE int16_t md_f64_to_i16(double x) { return (int16_t)md_f64_to_i32(x); }
-MD_INLINE int8_t md_f32_to_i8(float x) { return (int8_t)md_f32_to_i32(x); }
-MD_INLINE int8_t md_f64_to_i8(double x) { return (int8_t)md_f64_to_i32(x); }
-MD_INLINE uint16_t md_f32_to_u16(float x) { return (uint16_t)md_f32_to_i32(x); }
-MD_INLINE uint16_t md_f64_to_u16(double x) { return (uint16_t)md_f64_to_i32(x); }
-MD_INLINE uint8_t md_f32_to_u8(float x) { return (uint8_t)md_f32_to_i32(x); }
-MD_INLINE uint8_t md_f64_to_u8(double x) { return (uint8_t)md_f64_to_i64(x); }
 
-//@ md_{add,sub,mul,neg,abs,sign,maximum,minimum}_{i8,i16,i32,i64,u8,u16,u32,u64} :
-// Signed overflow wraps in eager and is undefined in C++: the work is done in an unsigned type at least as wide as int.
-#define MD_ARITHMETIC(N, T, U) \
-  MD_INLINE T md_add_##N(T a, T b) { return (T)((U)a + (U)b); } \
-  MD_INLINE T md_sub_##N(T a, T b) { return (T)((U)a - (U)b); } \
-  MD_INLINE T md_mul_##N(T a, T b) { return (T)((U)a * (U)b); } \
-  MD_INLINE T md_neg_##N(T a) { return (T)(0 - (U)a); } \
-  MD_INLINE T md_abs_##N(T a) { return a > 0 ? a : (T)(0 - (U)a); } \
-  MD_INLINE T md_sign_##N(T a) { return (T)(a > 0 ? 1 : (a == 0 ? 0 : -1)); } \
-  MD_INLINE T md_maximum_##N(T a, T b) { return a > b ? a : b; } \
-  MD_INLINE T md_minimum_##N(T a, T b) { return a < b ? a : b; }
-MD_ARITHMETIC(i8, int8_t, uint32_t)
-MD_ARITHMETIC(i16, int16_t, uint32_t)
-MD_ARITHMETIC(i32, int32_t, uint32_t)
-MD_ARITHMETIC(i64, int64_t, uint64_t)
-MD_ARITHMETIC(u8, uint8_t, uint32_t)
-MD_ARITHMETIC(u16, uint16_t, uint32_t)
-MD_ARITHMETIC(u32, uint32_t, uint32_t)
-MD_ARITHMETIC(u64, uint64_t, uint64_t)
-
-//@ md_{shl,shr}_{i8,i16,i32,i64,u8,u16,u32,u64} :
-// A count outside [0, bits) shifts everything out.
-#define MD_SHIFTS(N, T, U, BITS, LAST) \
-  MD_INLINE T md_shl_##N(T a, T b) { return b >= 0 && b < BITS ? (T)((U)a << (b & (BITS - 1))) : (T)0; } \
-  MD_INLINE T md_shr_##N(T a, T b) { return (T)(b >= 0 && b < BITS ? a >> (b & (BITS - 1)) : LAST); }
-MD_SHIFTS(i8, int8_t, uint32_t, 8, a >> 7)
-MD_SHIFTS(i16, int16_t, uint32_t, 16, a >> 15)
-MD_SHIFTS(i32, int32_t, uint32_t, 32, a >> 31)
-MD_SHIFTS(i64, int64_t, uint64_t, 64, a >> 63)
-MD_SHIFTS(u8, uint8_t, uint32_t, 8, 0)
-MD_SHIFTS(u16, uint16_t, uint32_t, 16, 0)
-MD_SHIFTS(u32, uint32_t, uint32_t, 32, 0)
-MD_SHIFTS(u64, uint64_t, uint64_t, 64, 0)
-
-//@ md_{truncdiv,floordiv,fmod,remainder}_{i8,i16,i32,i64,u8,u16,u32,u64} :
-// Division by zero, for which eager raises, gives 0 here and must be flagged by the caller (b == 0); the smallest
-// integer by -1 wraps. Up to 32 bits the quotient of doubles is exact once truncated, and it vectorises.
-#define MD_DIVISION(N, T, U, WIDE, MINUS) \
-  MD_INLINE T md_truncdiv_##N(T a, T b) { \
-    bool plain = b != 0 && !(MINUS); \
-    T q = (T)((WIDE)a / (WIDE)(plain ? b : (T)1)); \
-    return b == 0 ? (T)0 : ((MINUS) ? (T)(0 - (U)a) : q); \
-  } \
-  MD_INLINE T md_fmod_##N(T a, T b) { return b == 0 ? (T)0 : (T)((U)a - (U)md_truncdiv_##N(a, b) * (U)b); } \
-  MD_INLINE T md_remainder_##N(T a, T b) { \
-    T r = md_fmod_##N(a, b); \
-    return r != 0 && (r < 0) != (b < 0) ? (T)((U)r + (U)b) : r; \
-  } \
-  MD_INLINE T md_floordiv_##N(T a, T b) { \
-    T q = md_truncdiv_##N(a, b), r = md_fmod_##N(a, b); \
-    return r != 0 && (r < 0) != (b < 0) ? (T)((U)q - 1) : q; \
-  }
-MD_DIVISION(i8, int8_t, uint32_t, float, b == -1)
-MD_DIVISION(i16, int16_t, uint32_t, double, b == -1)
-MD_DIVISION(i32, int32_t, uint32_t, double, b == -1)
-MD_DIVISION(i64, int64_t, uint64_t, int64_t, b == -1)
-MD_DIVISION(u8, uint8_t, uint32_t, float, false)
-MD_DIVISION(u16, uint16_t, uint32_t, double, false)
-MD_DIVISION(u32, uint32_t, uint32_t, double, false)
-MD_DIVISION(u64, uint64_t, uint64_t, uint64_t, false)
-
-//@ md_pow_{i8,i16,i32,i64,u8,u16,u32,u64} :
-// A negative exponent leaves 1, -1 or 0, as eager's.
-#define MD_POWER(N, T) \
-  MD_INLINE T md_pow_##N(T a, T b) { \
-    uint64_t power = 1, factor = (uint64_t)a; \
-    for (uint64_t n = b < 0 ? 0 : (uint64_t)b; n; n >>= 1) { \
-      power *= n & 1 ? factor : 1; \
-      factor *= factor; \
-    } \
-    T negative = (T)(a == 1 ? 1 : (a == (T)-1 ? (b & 1 ? -1 : 1) : 0)); \
-    return b < 0 ? negative : (T)power; \
-  }
-MD_POWER(i8, int8_t)
-MD_POWER(i16, int16_t)
-MD_POWER(i32, int32_t)
-MD_POWER(i64, int64_t)
-MD_POWER(u8, uint8_t)
-MD_POWER(u16, uint16_t)
-MD_POWER(u32, uint32_t)
-MD_POWER(u64, uint64_t)
+//@ md_log_f64 :
+// 2 * atanh(s) for s = f / (2 + f), arranged around f, which is exact.
+#define MD_C_LOG_F64 0.666666666666666, 0.40000000000056646, 0.2857142855583971, 0.22222224294906717, 0.18181665979729825, 0.15391108323790578, 0.13173662808506448, 0.13842597309973897
+MD_INLINE double md_log_f64(double x) {
+  bool tiny = x < 0x1p-1022;
+  uint64_t b = md_bits(tiny ? x * 0x1p54 : x), t = b - 0x3fe5555555555555u;
+  double f = md_double(b - (t & 0xfff0000000000000u)) - 1.0;
+  double e = md_double(((t + 0x4000000000000000u) >> 52) + 0x4330000000000000u) - (tiny ? 0x1p52 + 1078.0 : 0x1p52 + 1024.0);
+  double s = f / (2.0 + f), q = s * s, half = 0.5 * f * f;
+  double y = md_fma(e, 0x1.ef35793c76730p-45, s * md_fma(q, md_poly(q, MD_C_LOG_F64), half));
+  y = md_fma(e, 0x1.62e42fefa3800p-1, f - (half - y));
+  return y + (x > 0.0 ? (x < (double)MD_INF ? -0.0 : (double)MD_INF) : (x == 0.0 ? (double)-MD_INF : (double)MD_NAN));
+}
 
 //@ lines
 // float64: libm, whose calls stay scalar.
-MD_INLINE double md_exp_f64(double x) { return __builtin_exp(x); }
 MD_INLINE double md_exp2_f64(double x) { return __builtin_exp2(x); }
 MD_INLINE double md_expm1_f64(double x) { return __builtin_expm1(x); }
-MD_INLINE double md_log_f64(double x) { return __builtin_log(x); }
 MD_INLINE double md_log2_f64(double x) { return __builtin_log2(x); }
 MD_INLINE double md_log10_f64(double x) { return __builtin_log10(x); }
 MD_INLINE double md_log1p_f64(double x) { return __builtin_log1p(x); }
@@ -642,7 +558,6 @@ MD_INLINE double md_acos_f64(double x) { return __builtin_acos(x); }
 MD_INLINE double md_atan_f64(double x) { return __builtin_atan(x); }
 MD_INLINE double md_sinh_f64(double x) { return __builtin_sinh(x); }
 MD_INLINE double md_cosh_f64(double x) { return __builtin_cosh(x); }
-MD_INLINE double md_tanh_f64(double x) { return __builtin_tanh(x); }
 MD_INLINE double md_asinh_f64(double x) { return __builtin_asinh(x); }
 MD_INLINE double md_acosh_f64(double x) { return __builtin_acosh(x); }
 MD_INLINE double md_atanh_f64(double x) { return __builtin_atanh(x); }
@@ -661,7 +576,6 @@ MD_INLINE double md_fmod_f64(double x, double y) { return __builtin_fmod(x, y); 
 MD_INLINE double md_hypot_f64(double x, double y) { return __builtin_hypot(x, y); }
 MD_INLINE double md_nextafter_f64(double x, double y) { return __builtin_nextafter(x, y); }
 MD_INLINE double md_copysign_f64(double x, double y) { return __builtin_copysign(x, y); }
-MD_INLINE double md_sigmoid_f64(double x) { return 1.0 / (1.0 + __builtin_exp(-x)); }
 MD_INLINE double md_rsqrt_f64(double x) { return 1.0 / __builtin_sqrt(x); }
 MD_INLINE double md_reciprocal_f64(double x) { return 1.0 / x; }
 //@ md_remainder_f64 : md_fmod_f64

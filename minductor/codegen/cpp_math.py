@@ -1,7 +1,7 @@
-"""The part of cpp_math.h that a kernel uses.
+"""The parts of cpp_math.h and cpp_convert.h that a kernel uses.
 
-Takes the names of functions (`md_exp_f32`). Gives the text of their sections and of those these need, in the header's
-own order, after the base section. Refuses names that the header does not define.
+Takes the names of functions (`md_exp_f32`). Gives the text of their sections and of those these need, in the headers'
+own order, after the base section. Refuses names that neither defines.
 
 >>> print(prelude(["md_rsqrt_f32"]).splitlines()[-1])
 MD_INLINE float md_rsqrt_f32(float x) { return 1.0f / __builtin_sqrtf(x); }
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-HEADER = Path(__file__).with_name("cpp_math.h")
+HEADERS = tuple(Path(__file__).with_name(name) for name in ("cpp_math.h", "cpp_convert.h"))
 MARK = "//@ "
 BASE = "base"
 LINES = "lines"  # a mark: each line below is a section of its own
@@ -49,9 +49,10 @@ def code(text: str) -> list[str]:
 
 @functools.cache
 def sections() -> tuple[Section, ...]:
-    """The header's sections in its own order; each uses only those above it."""
+    """The headers' sections in their own order; each uses only those above it."""
     found: list[Section] = []
-    for block in ("\n" + HEADER.read_text(encoding="utf-8")).split("\n" + MARK)[1:]:
+    blocks = [("\n" + header.read_text(encoding="utf-8")).split("\n" + MARK)[1:] for header in HEADERS]
+    for block in itertools.chain.from_iterable(blocks):
         mark, _, text = block.partition("\n")
         if mark == LINES:
             found.extend(Section(tuple(LINE_NAME.findall(line)[:1]), (), line + "\n") for line in code(text))
@@ -75,7 +76,7 @@ def prelude(names: Iterable[str]) -> str:
     while pending:
         name = pending.pop()
         if name not in owners():
-            raise ValueError(f"cpp_math.h has no function {name!r}")
+            raise ValueError(f"no function {name!r} in {', '.join(header.name for header in HEADERS)}")
         if name not in wanted:
             wanted.add(name)
             pending.extend(owners()[name].needs)

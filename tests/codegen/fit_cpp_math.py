@@ -90,6 +90,11 @@ def log2_ratio(t: mpf) -> mpf:
     return 2 / mp.log(2) if t == 0 else 2 * mp.atanh(s) / s / mp.log(2)
 
 
+def atanh_tail(t: mpf) -> mpf:
+    """(log((1 + s) / (1 - s)) - 2 * s) / s**3 for t = s**2."""
+    return taylor(lambda k: mpf(2) / (2 * k + 3), t)
+
+
 def erfc_scaled(s: mpf) -> mpf:
     """erfc(a) * exp(a**2) for s = (a - 3) / (a + 3)."""
     a = 3 * (1 + s) / (1 - s)
@@ -103,12 +108,13 @@ def erfinv_ratio(w: mpf) -> mpf:
 
 
 def turns() -> list[float]:
-    """2 / pi * 2**k modulo 4, near zero, as high and low doubles for k = 0, 27, 54, 81."""
+    """2 / pi modulo 4 / 2**k, nearest zero, as high and low doubles for k = 0, 27, 54, 81."""
     parts: list[float] = []
     with mp.workdps(80):
         for k in (0, 27, 54, 81):
-            value = mpf(2) / mp.pi * mpf(2) ** k
-            value -= 4 * mp.nint(value / 4)
+            period = mpf(4) / mpf(2) ** k
+            value = mpf(2) / mp.pi
+            value -= period * mp.nint(value / period)
             high = float(value)
             parts += [high, float(value - mpf(high))]
     return parts
@@ -169,6 +175,9 @@ FITS: tuple[Fit, ...] = (
         4e-6,
         double=True,
     ),
+    Fit("EXP_F64", exp_tail, lambda r: r**2 / mp.exp(r), -HALF_LN2, HALF_LN2, 9, 3e-17, double=True),
+    Fit("LOG_F64", atanh_tail, lambda t: t / 2, 0, 0.04, 7, 2e-17, double=True),
+    Fit("TANH_F64", odd_tail(mp.tanh, mpf(-1) / 3), odd_weight(mp.tanh), 0, 0.625**2, 11, 2e-17, double=True),
     Fit("LOG2_F64P", log2_ratio, lambda t: 1 / log2_ratio(t), 0, 0.04, 4, 3e-11, double=True),
     Fit("EXP2_F64P", lambda r: mpf(2) ** r, lambda r: mpf(2) ** -r, -0.5, 0.5, 6, 3e-9, double=True),
 )
@@ -280,7 +289,7 @@ def main(arguments: Sequence[str]) -> int:
         found.append(fresh)
     by_name = {fresh.split()[1]: fresh for fresh in found}
     changed = [
-        by_name.get((old.split() + ["", ""])[1], old) if old.startswith("#define MD_C_") else old for old in text
+        by_name.get(([*old.split(), "", ""])[1], old) if old.startswith("#define MD_C_") else old for old in text
     ]
     stale = [new for old, new in zip(text, changed, strict=True) if old != new]
     print("\n".join(stale) or "the header holds these coefficients")
