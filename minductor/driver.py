@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -23,14 +22,16 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from minductor.backends import Backend, find_backend, find_target, resolve
-from minductor.core.errors import FallbackRefused, RanInEager, UnsupportedInput
+from minductor.core.errors import FallbackRefused, MinductorError, RanInEager, StageFailed, UnsupportedInput
 from minductor.options import Options
 from minductor.target import Env
 from minductor.trace import Trace
 
 if TYPE_CHECKING:
     from minductor.frontend.capture import Graph
+    from minductor.ir.plan import Plan
     from minductor.ir.report import Report
+    from minductor.ir.source import Source
     from minductor.runtime.store import Entry, Store
     from minductor.runtime.toolchain import Toolchain
 
@@ -150,7 +151,7 @@ class Compiler:
         was_hit = found is not None
         if found is None:
             with store.lock(key):
-                found = self._find(store, key, graph) or self._build(store, key, graph, env)
+                found = self._find(store, key, graph) or self._build(store, key, graph, env, gm)
         library = found.file(LIBRARY) if LIBRARY in found.contents else None
         constants = {c.name: t for c, t in zip(graph.constants, graph.live.constants, strict=True)}
         events: list[tuple[str, str]] = []
@@ -221,25 +222,26 @@ class Compiler:
                 return entry
         return None
 
-    def _build(self, store: Store, key: str, graph: Graph, env: Env) -> Entry:
+    def _build(self, store: Store, key: str, graph: Graph, env: Env, gm: Any) -> Entry:
         from minductor.runtime.launch import build
 
-        backend = find_backend(env.target.kind)
-        source, facts, guards = self.compile_program(graph, env, backend)
-        with tempfile.TemporaryDirectory(prefix="minductor-") as folder:
+        source, plan, facts = self.compile_program(graph, env, find_backend(env.target.kind))
+        with store.scratch() as folder:
             start = self.clock()
-            files = dict(build(source, self.toolchain, Path(folder), sanitize=env.options.sanitize))
-            self.trace(env).stage(
-                graph.role, "compile", self.clock() - start, {"units": len(source.units)}, (), None, str
-            )
+            where = partial(_user_lines, plan, gm)
+            files = dict(build(source, self.toolchain, folder, sanitize=env.options.sanitize, user_lines=where))
+            counts = {"units": len(source.units)}
+            self.trace(env).stage(graph.role, "compile", self.clock() - start, counts, (), None, str)
+        guards = [str(guard.rel) for guard in plan.guards]
         files["report.json"] = json.dumps(facts.to_json()).encode()
         files["guards.json"] = json.dumps(guards).encode()
-        return store.put(key, files, variant=f"g{len(store.variants(key))}" if guards else "main")
+        # graphs that are equal but for their guards live beside each other under one key
+        return store.put(key, files, variant=_variant(guards) if guards else "main")
 
     # --- the pipeline
 
-    def compile_program(self, graph: Graph, env: Env, backend: Backend) -> tuple[Any, Report, list[str]]:
-        """The texts, the facts and the guards of a captured graph. No effect but the trace."""
+    def compile_program(self, graph: Graph, env: Env, backend: Backend) -> tuple[Source, Plan, Report]:
+        """The texts, the plan and the facts of a captured graph. No effect but the trace."""
         from minductor.ir.report import report
         from minductor.ir.source import Source
 
@@ -256,21 +258,33 @@ class Compiler:
         facts = report(program, value)
         counts = {"kernels": facts.kernels, "externs": facts.externs}
         self.trace(env).stage(graph.role, "codegen", self.clock() - start, counts, (), texts, str)
-        return source, facts, [str(guard.rel) for guard in value.guards]
+        return source, value, facts
 
     def run_stage(self, stage: Stage, value: Any, role: Role, env: Env) -> Any:
         """Runs one stage; times, verifies and traces around it, so that the stage need not."""
         start = self.clock()
-        result = resolve(stage.function)(value, env)
+        try:
+            result = resolve(stage.function)(value, env)
+        except MinductorError:
+            raise
+        except Exception as error:
+            raise StageFailed(stage.name, error) from error
         seconds = self.clock() - start
-        if env.options.verify and stage.gives == "program":
-            from minductor.ir.verify import verify
-
-            verify(result, stage.name)
+        if env.options.verify:
+            self._verify(stage, result)
         before = len(getattr(value, "notes", ()))
         notes = [str(note) for note in getattr(result, "notes", ())[before:]]
         self.trace(env).stage(role, stage.name, seconds, _counts(result), notes, None, partial(_text, result))
         return result
+
+    @staticmethod
+    def _verify(stage: Stage, result: Any) -> None:
+        from minductor.ir.verify import verify, verify_plan
+
+        if stage.gives == "plan":
+            verify_plan(result)
+        else:
+            verify(result, stage.name)
 
     def trace(self, env: Env) -> Trace:
         """One Trace for each text that asks for it, since a page or a folder goes on from graph to graph."""
@@ -298,6 +312,23 @@ class Compiler:
         """The same compiler, watched."""
         trace, store, toolchain = self._trace, self._store, self._toolchain
         return Compiler(store=store, toolchain=toolchain, trace=trace, observer=observer, environ=self.environ)
+
+
+def _variant(guards: Sequence[str]) -> str:
+    from minductor.runtime.store import digest
+
+    return digest(*guards)[:16]
+
+
+def _user_lines(plan: Plan, gm: Any, symbol: str) -> str:
+    """Where the user wrote what became a kernel: asked for only when it does not compile."""
+    from minductor.frontend.capture import sources
+    from minductor.ir.plan import KernelDef
+
+    written = sources(gm)
+    defined = next((d for d in plan.lines if isinstance(d, KernelDef) and d.symbol == symbol), None)
+    places = (written.of(origin.node) for origin in defined.origins) if defined else ()
+    return ", ".join(dict.fromkeys(place for place in places if place))
 
 
 def _counts(value: Any) -> dict[str, int]:

@@ -26,6 +26,7 @@ from minductor.ir.plan import (
     Plan,
     Return,
     Reuse,
+    SizeOf,
     SymbolDef,
     Unpack,
 )
@@ -91,8 +92,7 @@ class _Emitter:
                 for name in names:
                     yield from self.event("free", name)
             case SymbolDef(symbol, source):
-                if not isinstance(source, Body):
-                    yield f"{symbol.name} = {source}"
+                yield f"{symbol.name} = {self.source(source)}"
             case Unpack(names, of):
                 yield f"{', '.join(name or '_' for name in names)} = {of}"
             case Assert(rel, message):
@@ -164,6 +164,16 @@ class _Emitter:
     def keyword(self, name: str, value: Argument) -> str:
         text = self.argument(value)
         return f"**{{{name!r}: {text}}}" if keyword.iskeyword(name) else f"{name}={text}"
+
+    @staticmethod
+    def source(source: str | SizeOf | Body) -> str:
+        match source:
+            case SizeOf(tensor, dim):
+                return f"{tensor}.size({dim})"
+            case str():
+                return source
+            case Body():
+                raise ValueError("a size that only a scalar body gives has no wrapper yet")
 
     def argument(self, value: Argument) -> str:
         match value:

@@ -107,11 +107,19 @@ class Unpack:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeOf:
+    """The size of a tensor along one dimension."""
+
+    tensor: str
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
 class SymbolDef:
-    """A size computed once per call: from an input's size, from an extern's result, or by a scalar body."""
+    """A size known once per call: an integer by its name (a parameter), a tensor's size, or a scalar body's result."""
 
     symbol: Symbol
-    source: Expr | Body | str
+    source: str | SizeOf | Body
 
 
 @dataclass(frozen=True, slots=True)

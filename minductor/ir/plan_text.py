@@ -22,6 +22,7 @@ from minductor.ir.plan import (
     Plan,
     Return,
     Reuse,
+    SizeOf,
     SymbolDef,
     Unpack,
     View,
@@ -61,7 +62,13 @@ def print_line(line: Line) -> str:
         case Unpack(names, of):
             return f"unpack {', '.join(name or '_' for name in names)} = {of}"
         case SymbolDef(symbol, source):
-            return f"define {symbol.name} = {'a scalar body' if isinstance(source, Body) else source}"
+            match source:
+                case SizeOf(tensor, dim):
+                    return f"define {symbol.name} = size {dim} of {tensor}"
+                case Body():
+                    return f"define {symbol.name} = a scalar body"
+                case str():
+                    return f"define {symbol.name} = {source}"
         case Assert(rel, message):
             return f"assert {rel} {message!r}"
         case Return(values):

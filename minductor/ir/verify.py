@@ -40,7 +40,7 @@ from minductor.ir.nodes import (
     writes,
 )
 from minductor.ir.ops import POINTWISE, result_dtype
-from minductor.ir.plan import Allocate, Free, KernelDef, Launch, Plan, Return, Reuse, SymbolDef, View
+from minductor.ir.plan import Allocate, Free, KernelDef, Launch, Plan, Return, Reuse, SizeOf, SymbolDef, View
 from minductor.ir.plan import Constant as ConstantLine
 from minductor.ir.plan import Extern as ExternLine
 from minductor.ir.schedule import positions
@@ -319,7 +319,7 @@ def _made(line: object) -> tuple[str, ...]:
             return (name,)
         case ExternLine(results=results, is_out=False):
             return tuple(name for name in results if name is not None)
-        case SymbolDef(symbol, source) if str(source) != symbol.name:
+        case SymbolDef(symbol, _):
             return (symbol.name,)
         case _:
             return ()
@@ -337,6 +337,10 @@ def _used(line: object) -> tuple[str, ...]:
             return (old,)
         case Free(names):
             return names
+        case SymbolDef(_, SizeOf(tensor, _)):
+            return (tensor,)
+        case SymbolDef(_, str() as name):
+            return (name,)
         case Return(values):
             return tuple(_tensors(values))
         case _:

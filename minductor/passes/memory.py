@@ -96,8 +96,22 @@ class _Planner:
         self.kept = {b.name for b in program.buffers if b.kind != "local" and b.name not in owned}
         self.kept.update(view.ref.storage for view in views_of(program.outputs))
         self.live = {b.name for b in program.buffers if b.kind != "local"}
+        self._define_symbols()
         unused = [i.name for i in program.inputs if i.symbol is None and i.name not in self.last_use]
         self._free([name for name in unused if name not in {v.ref.storage for v in views_of(program.outputs)}])
+
+    def _define_symbols(self) -> None:
+        """Each size symbol from the integer parameter that is it, else from a tensor parameter of that size."""
+        given: dict[Symbol, lines.SymbolDef] = {}
+        for parameter in self.program.inputs:
+            if isinstance(parameter.symbol, Symbol) and parameter.symbol not in given:
+                given[parameter.symbol] = lines.SymbolDef(parameter.symbol, parameter.name)
+        for parameter in self.program.inputs:
+            sizes = self.buffers[parameter.name].size if parameter.symbol is None else ()
+            for dim, size in enumerate(sizes):
+                if isinstance(size, Symbol) and size not in given:
+                    given[size] = lines.SymbolDef(size, lines.SizeOf(parameter.name, dim))
+        self.body.extend(line for line in given.values() if line.source != line.symbol.name)
 
     # --- nodes
 
@@ -136,9 +150,7 @@ class _Planner:
         plain, text = canonical(kernel, needs.storages, self.buffers)
         found = self.texts.get(text)
         if found is None:
-            parameters = tuple(
-                (f"p{n}", self.buffers[name].dtype.name) for n, name in enumerate(needs.storages)
-            )
+            parameters = tuple((f"p{n}", self.buffers[name].dtype.name) for n, name in enumerate(needs.storages))
             ops = tuple(_short(o.op) for o in kernel.origins)
             found = self.texts[text] = _Definition(f"k{len(self.texts)}", digest(text), ops, parameters, [])
             self.kernels[found.id] = plain

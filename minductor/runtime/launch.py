@@ -25,15 +25,25 @@ Call = Callable[[list[Any]], Sequence[Any]]
 LIBRARY, WRAPPER = "kernels.so", "wrapper.py"
 
 
-def build(source: Source, toolchain: Toolchain, folder: Path, *, sanitize: bool = False) -> Mapping[str, bytes]:
-    """Compiles the kernels; gives the artefact's files by name."""
+def build(
+    source: Source, toolchain: Toolchain, folder: Path, *, sanitize: bool, user_lines: Callable[[str], str]
+) -> Mapping[str, bytes]:
+    """Compiles the kernels; gives the artefact's files by name. `user_lines` tells where a kernel comes from."""
     files = {WRAPPER: source.wrapper.encode()}
     units = [CompileUnit(u.name, _with_entries(u.text, u.symbols)) for u in source.units if u.symbols]
     for unit in units:
         files[f"{unit.name}.cpp"] = unit.text.encode()
     if units:
         out = folder / LIBRARY
-        toolchain.compile(units, out, sanitize=sanitize)
+        symbols = [symbol for unit in source.units for symbol in unit.symbols]
+        texts = {unit.name: unit.text.splitlines() for unit in units}
+
+        def blame(unit: str, line: int) -> str:
+            above = (s for text in reversed(texts[unit][:line]) for s in symbols if f" {s}(" in text)
+            symbol = next(above, "")
+            return user_lines(symbol) if symbol else ""
+
+        toolchain.compile(units, out, sanitize=sanitize, blame=blame)
         files[LIBRARY] = out.read_bytes()
     return files
 
