@@ -109,6 +109,7 @@ HERE: dict[Symbol, Expr] = {i: a, j: b, k: d}
         ge(a - 1 - i, 0),
         ge(64 * ((a + 63) // 64), a),
         le((a + 1) // 2, a),
+        ge(a - a // 2, 1),
         lt(i // 2, a),
         lt((j + b * i) // b, a),
         lt((i + 3) % a, a),
