@@ -18,7 +18,7 @@ from math import prod
 from minductor.core.algebra import children
 from minductor.core.expr import Expr, FloorDiv, Mod, Symbol, as_expr, as_int, free_symbols, linear
 from minductor.core.rewrite import delinearize, simplify
-from minductor.ir.nodes import Axis, Buffer, Kernel
+from minductor.ir.nodes import Atomic, Axis, Buffer, Kernel, Reduce, Scan, Store
 
 # what an unknown size counts as where only the order of magnitude matters; never a fact
 TYPICAL = 256
@@ -95,3 +95,12 @@ def buffer_bytes(buffer: Buffer) -> int:
 def points(kernel: Kernel) -> int:
     """About how many points a kernel has."""
     return estimate(axis.extent for axis in kernel.axes)
+
+
+def pure_store(kernel: Kernel) -> Store | None:
+    """The one store of a kernel that has no other effect and no reduction."""
+    effects = [op for op in kernel.body.ops if op.is_effect]
+    if len(effects) != 1 or any(isinstance(op.attrs, Reduce | Scan | Atomic) for op in kernel.body.ops):
+        return None
+    store = effects[0].attrs
+    return store if isinstance(store, Store) else None

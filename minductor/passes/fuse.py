@@ -123,6 +123,11 @@ class _Fuser:
         for ref in writes(kernel):
             for other in self.readers.get(ref, ()):
                 self._count(saved, flows, node, other, ref)
+            for version in (ref.version - 1, ref.version + 1):
+                # slices of one storage: nothing is saved but a launch
+                other = self.writer.get(Ref(ref.storage, version), node)
+                saved[other] = saved.get(other, 0) + 1
+                flows.add(other)
         for ref in reads(kernel):
             if ref in self.writer:
                 self._count(saved, flows, self.writer[ref], node, ref)

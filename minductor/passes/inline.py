@@ -17,7 +17,6 @@ from minductor.core.expr import Expr, Symbol, free_symbols
 from minductor.core.rewrite import simplify
 from minductor.ir.build import Builder
 from minductor.ir.nodes import (
-    Atomic,
     Body,
     Buffer,
     Check,
@@ -27,9 +26,7 @@ from minductor.ir.nodes import (
     Op,
     Origin,
     Program,
-    Reduce,
     Ref,
-    Scan,
     Store,
     WhyNot,
     body_reads,
@@ -39,8 +36,9 @@ from minductor.ir.nodes import (
     writes,
 )
 from minductor.ir.ops import op_cost
-from minductor.passes.domain import estimate, extents_of, has_division, solve
+from minductor.passes.domain import estimate, extents_of, has_division, pure_store, solve
 from minductor.passes.prune import live_nodes, prune_body, with_nodes
+from minductor.passes.split import split
 from minductor.target import Env
 
 CHEAP = 4  # operations that hide behind the load of their operand
@@ -92,9 +90,11 @@ def inline(program: Program, env: Env) -> Program:
         if not work.failed:
             break
         refused.update(work.failed)
-    if not work.inlined:
-        return replace(program, notes=(*program.notes, *work.notes)) if work.notes else program
-    return work.finish(bodies)
+    if work.inlined:
+        program = work.finish(bodies)
+    elif work.notes:
+        program = replace(program, notes=(*program.notes, *work.notes))
+    return split(program)
 
 
 class _Inliner:
@@ -154,7 +154,7 @@ class _Inliner:
         for position, node in enumerate(self.program.nodes):
             if not isinstance(node, Kernel):
                 continue
-            store = _pure_store(node)
+            store = pure_store(node)
             if store is None or store.ref.storage in fixed or len(self.writers[store.ref.storage]) > 1:
                 continue
             readers = self.readers.get(store.ref, ())
@@ -288,7 +288,7 @@ class _Inliner:
                 self.failed[producer.store.ref.storage] = "an element of it does not name one point"
                 return None
             places = b.splice(producer.kernel.body, mapping, load, effects=_none)
-            return b.cast(places[producer.value], dtype)
+            return places[producer.value]
 
         builder.splice(kernel.body, {}, load)
         return prune_body(builder.build())
@@ -351,15 +351,6 @@ def _repeats(kernel: Kernel, index: Expr) -> float:
         return 1.0
     inner = max((n for n, axis in enumerate(kernel.axes) if axis.name in names), default=-1)
     return float(estimate(axis.extent for axis in kernel.axes[: inner + 1] if axis.name not in names))
-
-
-def _pure_store(kernel: Kernel) -> Store | None:
-    """The one store of a kernel that has no other effect and no reduction."""
-    effects = [op for op in kernel.body.ops if op.is_effect]
-    if len(effects) != 1 or any(isinstance(op.attrs, Reduce | Scan | Atomic) for op in kernel.body.ops):
-        return None
-    store = effects[0].attrs
-    return store if isinstance(store, Store) else None
 
 
 def _none(_: Op) -> bool:

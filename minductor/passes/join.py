@@ -3,8 +3,8 @@
 Takes two kernels of which the first may run directly before the second. Gives the joined kernel, or says why not.
 
 The kernel with more points lends its axes; the other's are solved from what both touch: `store index == load index`
-where the second reads what the first writes, `load index == load index` where both read the same. Reduced axes that
-this leaves open are matched by their extents. Laws of a joined kernel, checked on its body: it has rows (the points of
+where the second reads what the first writes, `load index == load index` where both read the same. Axes that this
+leaves open are matched by their extents. Laws of a joined kernel, checked on its body: it has rows (the points of
 the axes that no reduce runs over) and columns; every reduce runs over all columns, and every effect happens once a row
 or once a point. What the second kernel reads of the first one's stores is the very element of the same point.
 """
@@ -71,7 +71,7 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limit
         if odd is not None:
             return No(f"{kernel.name} has {'an' if odd == 'atomic' else 'a'} {odd}")
     pairs = _common_accesses(first, second)
-    if not pairs:
+    if not pairs and not _fill_one_storage(first, second):
         return No("no access of a common buffer names its points")
     reason = No("their points do not match one to one")
     for is_first in _targets(first, second):
@@ -138,6 +138,15 @@ def _alignments(source: Kernel, target: Kernel, pairs: Pairs) -> Iterator[Soluti
         tried.add(key)
         yield solution
 
+    if _fill_one_storage(source, target) and [a.extent for a in source.axes] == [a.extent for a in target.axes]:
+        yield {a.symbol: b.symbol for a, b in zip(source.axes, target.axes, strict=True)}
+
+
+def _fill_one_storage(first: Kernel, second: Kernel) -> bool:
+    """Whether both write slices of one storage: then they may run together, whatever they read."""
+    filled = {write.ref.storage for write in body_writes(first.body)}
+    return any(write.ref.storage in filled for write in body_writes(second.body))
+
 
 def _aligned(source: Kernel, target: Kernel, pairs: Pairs) -> Solution | None:
     extents = extents_of(target.axes)
@@ -162,15 +171,14 @@ def _aligned(source: Kernel, target: Kernel, pairs: Pairs) -> Solution | None:
 
 
 def _completed(source: Kernel, target: Kernel, found: Solution, extents: Mapping[Symbol, Expr]) -> Solution | None:
-    """Matches what is still open by extent, if it is reduced; None if the points then do not match."""
-    reduced = _reduced(source.body)
+    """Matches what is still open by extent; None if the points then do not match."""
     used = {symbol for at in found.values() for symbol in free_symbols(at)}
     for axis in source.axes:
         if axis.symbol in found:
             continue
         free = (a.symbol for a in target.axes if a.symbol not in used and a.extent == axis.extent)
         match = next(free, None)
-        if match is None or axis.name not in reduced:
+        if match is None:
             return None
         found[axis.symbol] = match
         used.add(match)
@@ -209,7 +217,7 @@ def _join_aligned(
     }
     trouble: list[str] = []
 
-    def load(b: Builder, wanted: Load, dtype: DType) -> int | None:
+    def load(b: Builder, wanted: Load, _: DType) -> int | None:
         if wanted.ref not in stored:
             return None
         index, value = stored[wanted.ref]
@@ -218,7 +226,7 @@ def _join_aligned(
         elif simplify(wanted.index, extents) != index:
             trouble.append(f"{wanted.ref} is read at another element than the one stored at the same point")
         else:
-            return b.cast(value, dtype)
+            return value
         return None
 
     builder.splice(second.body, maps[1], load)
@@ -252,7 +260,12 @@ def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr
         _row_objection(body, axes, columns, limits.cache)
         or _overwriting(body, columns)
         or next(
-            (reason for a, b in _slices(body) if (reason := _overlap(a, b, extents, limits.table)) is not None), None
+            (
+                reason
+                for a, b in _slices(body)
+                if (reason := _overlap(a, b, columns, extents, limits.table)) is not None
+            ),
+            None,
         )
     )
 
@@ -317,8 +330,15 @@ def _slices(body: Body) -> Iterator[tuple[Store, Store]]:
         yield from ((other, store) for other in stores[:number] if other.ref.storage == store.ref.storage)
 
 
-def _overlap(a: Store, b: Store, extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]) -> str | None:
-    """Why two stores to one storage may hit the same element; None if their boxes are apart in some dimension."""
+def _overlap(
+    a: Store, b: Store, columns: set[str], extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]
+) -> str | None:
+    """Why two stores to one storage may hit the same element; None if their boxes are apart in some dimension.
+
+    Without a reduce each point does its stores in order, so that the second may also overwrite the first.
+    """
+    if a.index == b.index and not columns:
+        return None
     buffer = table[a.ref.storage]
     boxes: list[list[tuple[int | None, int | None]]] = []
     for store in (a, b):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from minductor.core.dtypes import BOOL, F32
+from minductor.ir.build import Builder, combine
 from minductor.ir.nodes import Kernel, Program, View, WhyNot, body_reads, body_writes
 from minductor.ir.verify import verify
 from minductor.options import Options
@@ -168,7 +170,7 @@ def test_a_row_is_not_overwritten_while_it_is_in_use() -> None:
     assert "arg0@0 is overwritten while its row is in use" in reasons(made)
 
 
-@pytest.mark.parametrize(("shift", "count"), [(64, 1), (0, 2)])
+@pytest.mark.parametrize(("shift", "count"), [(64, 1), (0, 1), (32, 2)])
 def test_slices_of_one_storage_join_if_they_are_apart(shift: int, count: int) -> None:
     s = Sketch()
     x = s.input(64, 64)
@@ -179,6 +181,55 @@ def test_slices_of_one_storage_join_if_they_are_apart(shift: int, count: int) ->
     made = fuse(s.done(last), CPU)
     verify(made, "fuse")
     assert len(kernels(made)) == count
+
+
+def test_slices_join_even_without_common_data() -> None:
+    s = Sketch()
+    made = fused(s.done(s.cat(1, s.input(64, 64), s.input(64, 64))))
+    assert len(kernels(made)) == 1
+
+
+def test_two_updates_of_one_element_are_one_loop() -> None:
+    s = Sketch()
+    x = s.input(64, 64)
+    new = s.copy(s.copy(x, s.op("neg", x)), s.op("exp", s.input(64, 64)))
+    (kernel,) = kernels(fused(s.done(new)))
+    assert [str(write.ref) for write in body_writes(kernel.body)] == ["arg0@1", "arg0@2"]
+
+
+def test_what_does_not_vary_over_the_rows_is_not_repeated() -> None:
+    s = Sketch()
+    row = s.op("exp", s.input(64))
+    made = fused(s.done(row, s.op("add", s.input(16, 64), row)))
+    assert len(kernels(made)) == 2
+    assert reasons(made) == ["would repeat what does not vary over i0"]
+
+
+def test_nested_reductions_stay_alone() -> None:
+    s = Sketch()
+    x = s.input(16, 64)
+    axes, at, b = s.loop([16, 64])
+    value = b.reduce([b.load(x.ref, 64 * at[0] + at[1], F32)], ["i1"], combine("sum", F32))
+    total = s.buffer([1, 1])
+    b.store(total.ref, total.offset, b.reduce([value], ["i0"], combine("sum", F32)))
+    s.kernel(axes, b)
+    made = fused(s.done(total, s.op("exp", x)))
+    assert len(kernels(made)) == 2
+    assert reasons(made) == ["reduces over i0 and over i1"]
+
+
+def test_a_value_is_not_handed_into_a_region() -> None:
+    s = Sketch()
+    x = s.op("exp", s.input(64, 64))
+    axes, at, b = s.loop([64, 64])
+    region = Builder(b.axes)
+    inner = region.build([region.load(x.ref, 64 * at[0] + at[1], F32)])
+    made = s.buffer([64, 64])
+    b.store(made.ref, 64 * at[0] + at[1], b.masked(b.constant(1, BOOL), (), inner, 0.0, F32))
+    s.kernel(axes, b)
+    program = fused(s.done(x, made))
+    assert len(kernels(program)) == 2
+    assert any(reason.endswith("is read inside a masked region") for reason in reasons(program))
 
 
 def test_a_kernel_stays_small() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+
 import pytest
 import torch
 
@@ -126,8 +129,34 @@ def test_slices_of_one_storage_stay_and_take_their_producers() -> None:
     s = Sketch()
     x = s.input(3, 4)
     joined = s.cat(1, s.op("exp", x), s.op("neg", x))
-    made = inlined(s.done(s.op("relu", joined)))
+    made = inlined(s.done(s.reduce("sum", joined, 1)))
     assert len(kernels(made)) == 3
+
+
+def test_many_copies_of_a_producer_are_too_many() -> None:
+    s = Sketch()
+    x = s.op("neg", s.input(20, 4))
+    parts = [narrow(x, 0, n, 4) for n in range(9)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = s.op("add", total, part)
+    made = inlined(s.done(total))
+    assert "one consumer needs 9 elements of it at a time" in reasons(made)
+
+
+def test_a_long_chain_needs_no_deep_stack() -> None:
+    """A compile starts deep inside of Dynamo's frames."""
+    s = Sketch()
+    x = s.input(3, 4)
+    for n in range(200):
+        x = s.op(("exp", "neg")[n % 2], x)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 200)
+    try:
+        made = inline(s.done(x), CPU)
+    finally:
+        sys.setrecursionlimit(limit)
+    assert len(kernels(made)) == 1
 
 
 def test_a_read_of_an_input_does_not_move_past_its_overwriting() -> None:

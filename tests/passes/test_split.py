@@ -1,0 +1,75 @@
+"""Consumers of concatenations, split at the seams or left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from minductor.ir.nodes import Kernel, Program, body_reads
+from minductor.ir.verify import verify
+from minductor.passes.fuse import fuse
+from minductor.passes.inline import inline
+from minductor.passes.split import split
+from tests.passes.graphs import assert_same
+from tests.passes.sketch import CPU, Sketch, narrow, transpose
+
+
+def kernels(program: Program) -> list[Kernel]:
+    return [node for node in program.nodes if isinstance(node, Kernel)]
+
+
+def made(program: Program) -> Program:
+    now = inline(program, CPU)
+    verify(now, "inline")
+    assert_same(program, now)
+    now = fuse(now, CPU)
+    verify(now, "fuse")
+    assert_same(program, now)
+    return now
+
+
+def test_rotary_embedding_is_one_loop_of_straight_loads() -> None:
+    s = Sketch()
+    x, cos, sin = s.input(4, 8, 16), s.input(8, 16), s.input(8, 16)
+    turned = s.cat(2, s.op("neg", narrow(x, 2, 8, 8)), narrow(x, 2, 0, 8))
+    out = s.op("add", s.op("mul", x, cos), s.op("mul", turned, sin))
+    (kernel,) = kernels(made(s.done(s.extern(out))))
+    assert len(list(body_reads(kernel.body))) == 6
+    assert [str(axis.extent) for axis in kernel.axes] == ["4", "8", "8"]
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_uneven_slices_of_a_transposed_read(dim: int) -> None:
+    s = Sketch()
+    x, y = s.input(3, 4), s.input(3, 4)
+    joined = s.cat(dim, x, narrow(y, dim, 1, 2), s.op("exp", y))
+    result = made(s.done(s.op("neg", transpose(joined, 0, 1))))
+    assert len(kernels(result)) == 3
+
+
+def test_what_cannot_be_split_is_left_as_the_same_object() -> None:
+    s = Sketch()
+    x = s.input(3, 4)
+    joined = s.cat(1, x, x)
+    assert split(program := s.done(joined, s.op("neg", joined))) is program  # the caller reads it
+    s = Sketch()
+    x = s.input(3, 4)
+    joined = s.cat(1, x, x)
+    assert split(program := s.done(s.op("neg", joined), s.op("exp", joined))) is program  # two consumers
+    s = Sketch()
+    x = s.input(3, 4)
+    assert split(program := s.done(s.op("neg", narrow(s.cat(1, x, x), 1, 1, 4)))) is program  # other coordinates
+    s = Sketch()
+    x = s.input(3, 4)
+    assert split(program := s.done(s.op("neg", s.cat(1, *[x] * 5)))) is program  # too many
+    s = Sketch()
+    x = s.input(3, 4)
+    assert split(program := s.done(s.reduce("sum", s.cat(1, x, x), 1))) is program  # no pointwise consumer
+
+
+def test_a_slice_does_not_move_past_an_overwriting_of_what_it_reads() -> None:
+    s = Sketch()
+    x, y = s.input(3, 4), s.input(3, 4)
+    joined = s.cat(1, x, y)
+    s.copy(x, y)
+    program = s.done(s.op("neg", joined))
+    assert split(program) is program
