@@ -5,7 +5,7 @@
 // it defines, then the names that it uses; after `//@ lines` each line stands alone. cpp_math.py emits the sections that a
 // kernel needs, of this header and of cpp_convert.h. Lines `#define MD_C_...` are written by the fits under tests/.
 
-//@ base :
+//@ base md_bits md_float md_double md_fma md_where md_poly md_copysign :
 typedef __INT8_TYPE__ int8_t;
 typedef __INT16_TYPE__ int16_t;
 typedef __INT32_TYPE__ int32_t;
@@ -503,12 +503,35 @@ MD_INLINE double md_limit_f64(double x, double most) {
   return md_copysign(a > most ? most : a, x);
 }
 
-//@ md_exp_f64 : md_exp_parts_f64
-// The factor of two in halves, as in float; the exponent is made positive, since few machines shift int64 with its sign.
+//@ md_ldexp_f64 :
+// As md_ldexp_f32, n in [-2048, 2047]; n is made positive, since few machines shift int64 with its sign.
+MD_INLINE double md_ldexp_f64(double value, uint64_t t) {
+  uint64_t n = (t + 2048) & 0xfff, half = n >> 1;
+  return value * md_double((half - 1) << 52) * md_double((n - half - 1) << 52);
+}
+
+//@ md_exp_f64 : md_exp_parts_f64 md_ldexp_f64
 MD_INLINE double md_exp_f64(double x) {
   md_exp_parts_double e = md_exp_parts_f64(md_limit_f64(x, 800.0));
-  uint64_t n = (e.exponent + 2048) & 0xfff, half = n >> 1;
-  return (1.0 + e.tail) * md_double((half - 1) << 52) * md_double((n - half - 1) << 52);
+  return md_ldexp_f64(1.0 + e.tail, e.exponent);
+}
+
+//@ md_exp2_f64 : md_exp_parts_f64 md_ldexp_f64
+MD_INLINE double md_exp2_f64(double x) {
+  x = md_limit_f64(x, 1100.0);
+  double t = x + 0x1.8p52, r = x - (t - 0x1.8p52);
+  double high = r * 0x1.62e42fefa39efp-1, low = md_fma(r, 0x1.62e42fefa39efp-1, -high) + r * 0x1.abc9e3b39803fp-56;
+  double tail = md_fma(high * high, md_poly(high, MD_C_EXP_F64), high + low);
+  return md_ldexp_f64(1.0 + tail, md_bits(t));
+}
+
+//@ md_expm1_f64 : md_exp_parts_f64
+// 2 ** n * (1 + tail) - 1; half of each term, so that 2 ** 1024 does not occur
+MD_INLINE double md_expm1_f64(double x) {
+  md_exp_parts_double e = md_exp_parts_f64(md_limit_f64(x, 709.9));
+  double half = md_double(((e.exponent + 1022) & 0xfff) << 52);
+  double y = 2.0 * md_fma(half, e.tail, half - 0.5);
+  return md_copysign(x < -40.0 ? -1.0 : y, x);
 }
 
 //@ md_sigmoid_f64 : md_exp_parts_f64
@@ -529,27 +552,45 @@ MD_INLINE double md_tanh_f64(double x) {
   return md_copysign(a < 0.625 ? small : large, x);
 }
 
-//@ md_log_f64 :
-// 2 * atanh(s) for s = f / (2 + f), arranged around f, which is exact.
+//@ md_log_parts_f64 :
 #define MD_C_LOG_F64 0.666666666666666, 0.40000000000056646, 0.2857142855583971, 0.22222224294906717, 0.18181665979729825, 0.15391108323790578, 0.13173662808506448, 0.13842597309973897
+// log(1 + f) + e * log(2), from 2 * atanh(s) for s = f / (2 + f), arranged around f, which is exact
+MD_INLINE double md_log_sum_f64(double f, double e) {
+  double s = f / (2.0 + f), q = s * s, half = 0.5 * f * f;
+  double y = md_fma(e, 0x1.ef35793c76730p-45, s * md_fma(q, md_poly(q, MD_C_LOG_F64), half));
+  return md_fma(e, 0x1.62e42fefa3800p-1, f - (half - y));
+}
+// the exponent that the bits `t`, less those of 2/3, begin with
+MD_INLINE double md_log_exponent_f64(uint64_t t) {
+  return md_double(((t + 0x4000000000000000u) >> 52) + 0x4330000000000000u) - (0x1p52 + 1024.0);
+}
+MD_INLINE double md_log_edges_f64(double x, double y) {
+  return y + (x > 0.0 ? (x < (double)MD_INF ? -0.0 : (double)MD_INF) : (x == 0.0 ? (double)-MD_INF : (double)MD_NAN));
+}
+
+//@ md_log_f64 : md_log_parts_f64
 MD_INLINE double md_log_f64(double x) {
   bool tiny = x < 0x1p-1022;
   uint64_t b = md_bits(tiny ? x * 0x1p54 : x), t = b - 0x3fe5555555555555u;
   double f = md_double(b - (t & 0xfff0000000000000u)) - 1.0;
-  double e = md_double(((t + 0x4000000000000000u) >> 52) + 0x4330000000000000u) - (tiny ? 0x1p52 + 1078.0 : 0x1p52 + 1024.0);
-  double s = f / (2.0 + f), q = s * s, half = 0.5 * f * f;
-  double y = md_fma(e, 0x1.ef35793c76730p-45, s * md_fma(q, md_poly(q, MD_C_LOG_F64), half));
-  y = md_fma(e, 0x1.62e42fefa3800p-1, f - (half - y));
-  return y + (x > 0.0 ? (x < (double)MD_INF ? -0.0 : (double)MD_INF) : (x == 0.0 ? (double)-MD_INF : (double)MD_NAN));
+  return md_log_edges_f64(x, md_log_sum_f64(f, md_log_exponent_f64(t) - (tiny ? 54.0 : 0.0)));
+}
+
+//@ md_log1p_f64 : md_log_parts_f64
+// As md_log1p_f32.
+MD_INLINE double md_log1p_f64(double x) {
+  double u = 1.0 + x;
+  uint64_t t = md_bits(u) - 0x3fe5555555555555u;
+  double quarter = md_double(0x4010000000000000u - (t & 0xfff0000000000000u));
+  double f = md_fma(0.25 * x, quarter, md_fma(0.25, quarter, -1.0));
+  double y = md_log_edges_f64(u, md_log_sum_f64(f, md_log_exponent_f64(t)));
+  return (__builtin_fabs(x) < 0x1p-54) | (x == (double)MD_INF) ? x : y;
 }
 
 //@ lines
 // float64: libm, whose calls stay scalar.
-MD_INLINE double md_exp2_f64(double x) { return __builtin_exp2(x); }
-MD_INLINE double md_expm1_f64(double x) { return __builtin_expm1(x); }
 MD_INLINE double md_log2_f64(double x) { return __builtin_log2(x); }
 MD_INLINE double md_log10_f64(double x) { return __builtin_log10(x); }
-MD_INLINE double md_log1p_f64(double x) { return __builtin_log1p(x); }
 MD_INLINE double md_sin_f64(double x) { return __builtin_sin(x); }
 MD_INLINE double md_cos_f64(double x) { return __builtin_cos(x); }
 MD_INLINE double md_tan_f64(double x) { return __builtin_tan(x); }
