@@ -20,6 +20,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pytest_plugin.canonical import Line, canonical
@@ -53,9 +54,8 @@ def _lines(text: str, language: str) -> tuple[Line, ...]:
 
 def _aligned(old: tuple[Line, ...], new: tuple[Line, ...]) -> dict[str, str]:
     """New name -> old name, by vote of the lines that are equal but for names; no old name is given twice."""
-    before_shapes, after_shapes = ([_shape(line) for line in lines] for lines in (old, new))
     votes: Counter[tuple[str, str]] = Counter()
-    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, before_shapes, after_shapes).get_opcodes():
+    for tag, i1, i2, j1, j2 in _opcodes([_shape(line) for line in old], [_shape(line) for line in new]):
         # lines that were changed in place still say which name is which, with less weight
         weight = 4 if tag == "equal" else 1
         if tag == "equal" or (tag == "replace" and i2 - i1 == j2 - j1):
@@ -71,6 +71,18 @@ def _aligned(old: tuple[Line, ...], new: tuple[Line, ...]) -> dict[str, str]:
     # a new name without a partner must not read like an old one that another name became
     everything = dict.fromkeys(name for line in new for name in line.names)
     return found | {name: f"{name}_new" for name in everything if name not in found and name in taken}
+
+
+def _opcodes(old: list[str], new: list[str]) -> Iterator[tuple[str, int, int, int, int]]:
+    """As difflib's, with the equal start and end found first: difflib takes lines that are often equal for noise."""
+    shorter = min(len(old), len(new))
+    start = next((n for n in range(shorter) if old[n] != new[n]), shorter)
+    end = next((n for n in range(shorter - start) if old[-1 - n] != new[-1 - n]), shorter - start)
+    yield "equal", 0, start, 0, start
+    middle = difflib.SequenceMatcher(None, old[start : len(old) - end], new[start : len(new) - end])
+    for tag, i1, i2, j1, j2 in middle.get_opcodes():
+        yield tag, i1 + start, i2 + start, j1 + start, j2 + start
+    yield "equal", len(old) - end, len(old), len(new) - end, len(new)
 
 
 def _shape(line: Line) -> str:

@@ -1,0 +1,156 @@
+"""Which devices a run gets: the rules, and what pytest makes of them."""
+
+import pytest
+
+from pytest_plugin.devices import Choice, Device, Misuse, Wishes, choose
+from tests.plugin.conftest import Run
+
+ABSENT, PRESENT = "no GPU here", ""
+
+
+def chosen(
+    gpu: str = ABSENT, kinds: tuple[str, ...] = ("cpu", "cuda", "interpret", "compile"), **wishes: object
+) -> Choice:
+    return choose(Wishes(**wishes), kinds, lambda: gpu)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "wishes", "devices"),
+    [
+        (ABSENT, {}, ("cpu",)),
+        (PRESENT, {}, ("cpu", "cuda")),
+        (PRESENT, {"run_gpu": "0"}, ("cpu",)),
+        (PRESENT, {"run_cpu": "0"}, ("cuda",)),
+        (PRESENT, {"run_gpu": "1", "run_cpu": "1"}, ("cpu", "cuda")),
+        (ABSENT, {"run_cpu": "1"}, ("cpu",)),
+        (ABSENT, {"run_cpu": ""}, ("cpu",)),
+        (PRESENT, {"only_for": " cpu "}, ("cpu",)),
+        (PRESENT, {"only_for": "cpu, cuda"}, ("cpu", "cuda")),
+        (PRESENT, {"only_for": ""}, ("cpu", "cuda")),
+        (PRESENT, {"except_for": "cpu"}, ("cuda",)),
+        (PRESENT, {"only_for": "cpu,cuda", "except_for": "cuda"}, ("cpu",)),
+        (PRESENT, {"option": "cuda"}, ("cuda",)),
+        (PRESENT, {"option": " cuda , cpu"}, ("cuda", "cpu")),
+        (PRESENT, {"option": "cpu", "run_gpu": "1"}, ("cpu",)),
+        (ABSENT, {"option": "interpret,compile:sm_90"}, ("interpret", "compile:sm_90")),
+        (ABSENT, {"option": "interpret,compile:sm_90,cpu", "only_for": "cpu"}, ("interpret", "compile:sm_90", "cpu")),
+        (PRESENT, {"option": "interpret,cuda", "run_cpu": "0"}, ("cuda",)),
+        (ABSENT, {"ini": ("cpu", "cuda", "interpret")}, ("cpu", "interpret")),
+        (ABSENT, {"ini": ("interpret",), "option": "cpu"}, ("cpu",)),
+    ],
+)
+def test_choice(gpu: str, wishes: dict[str, object], devices: tuple[str, ...]) -> None:
+    assert chosen(gpu, **wishes).devices == devices
+
+
+@pytest.mark.parametrize(
+    ("gpu", "wishes", "says"),
+    [
+        (ABSENT, {"run_gpu": "1"}, "RUN_GPU=1 requires cuda.*no GPU here"),
+        (PRESENT, {"run_gpu": "1", "kinds": ("cpu",)}, "RUN_GPU=1 requires cuda.*takes cpu"),
+        (PRESENT, {"run_gpu": "yes"}, "RUN_GPU='yes'"),
+        (
+            PRESENT,
+            {"run_gpu": "1", "only_for": "cpu"},
+            "RUN_GPU=1 requires cuda, which PYTORCH_TESTING_DEVICE_ONLY_FOR",
+        ),
+        (ABSENT, {"run_cpu": "0"}, "no device is left.*RUN_CPU=0.*no GPU here"),
+        (ABSENT, {"option": "cuda"}, "--minductor-device names cuda.*no GPU here"),
+        (ABSENT, {"option": "interpret", "kinds": ("cpu",)}, "names interpret.*takes cpu"),
+        (ABSENT, {"option": "gpu"}, "'gpu' is no device"),
+        (ABSENT, {"option": "cpu,,cuda"}, "an empty name"),
+        (ABSENT, {"option": "compile"}, "'compile' is no device"),
+        (ABSENT, {"option": "cpu:"}, "'cpu:' is no device"),
+        (ABSENT, {"ini": ("cqu",)}, "'cqu' is no device"),
+        (PRESENT, {"only_for": "gpu"}, "ONLY_FOR names 'gpu'"),
+        (PRESENT, {"except_for": "cpu,cuda"}, "no device is left"),
+    ],
+)
+def test_misuse(gpu: str, wishes: dict[str, object], says: str) -> None:
+    with pytest.raises(Misuse, match=says):
+        chosen(gpu, **wishes)
+
+
+def test_missing_devices_have_reasons() -> None:
+    choice = chosen(PRESENT, run_gpu="0", kinds=("cpu", "cuda"))
+    assert choice.missing == (("cuda", "RUN_GPU=0"),)
+
+
+def test_a_device_is_its_torch_name() -> None:
+    device = Device("compile:sm_90")
+    assert (device, device.id, device.kind, device.target) == ("cpu", "compile:sm_90", "compile", "sm_90")
+    assert (Device("cuda"), Device("interpret"), Device("cpu").target) == ("cuda", "cpu", "cpu")
+
+
+SUITE = """
+    def test_on(device):
+        assert device == "cpu"
+
+    def test_host():
+        pass
+"""
+
+
+def test_ids_open_with_the_device(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("n", [4])
+        def test_on(n, device, minductor_device):
+            assert device is minductor_device
+        """
+    )
+    result = run("-v")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*test_on?cpu-4? PASSED*"])
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize(
+    ("environ", "says"),
+    [
+        ({"RUN_GPU": "1"}, "*ERROR: RUN_GPU=1 requires cuda*"),
+        ({"RUN_CPU": "0"}, "*ERROR: no device is left*"),
+        ({"PYTORCH_TESTING_DEVICE_ONLY_FOR": "gpu"}, "*ERROR: PYTORCH_TESTING_DEVICE_ONLY_FOR names 'gpu'*"),
+    ],
+)
+def test_misuse_is_a_usage_error(
+    pytester: pytest.Pytester, run: Run, workers: str, environ: dict[str, str], says: str
+) -> None:
+    if workers == "-n2" and "RUN_GPU" not in environ:
+        return  # the way through the workers is the same for every text
+    pytester.makepyfile(SUITE)
+    result = run(workers, **environ)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "passed" not in result.stdout.str()
+    (result.stdout if workers == "-n2" else result.stderr).fnmatch_lines([says])
+
+
+def test_a_suite_that_asks_for_no_device_is_left_alone(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile("def test_host():\n    pass")
+    result = run(RUN_GPU="1", RUN_CPU="0")
+    result.assert_outcomes(passed=1)
+    assert "minductor:" not in result.stdout.str() and "= minductor =" not in result.stdout.str()
+
+
+def test_a_wrong_option_is_refused_at_once(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile("def test_host():\n    pass")
+    result = run("--minductor-device=cqu")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*'cqu' is no device; the devices are cpu, interpret, cuda and compile:<target>"])
+
+
+def test_header_says_what_is_missing_and_why(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(SUITE)
+    result = run(RUN_GPU="0")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["minductor: compiler eager, devices cpu; no cuda: RUN_GPU=0, goldens: new"])
+
+
+def test_ini_names_devices(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(SUITE)
+    pytester.makeini("[pytest]\nminductor_devices = cpu interpret\naddopts = --compiler=eager")
+    result = run("-v")
+    result.stdout.fnmatch_lines(["minductor: *devices cpu; no interpret: the compiler takes cpu, cuda*"])
+    result.assert_outcomes(passed=2)
