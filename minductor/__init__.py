@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from minductor.backends import register_backend
-    from minductor.driver import Compiler, explain
+    from minductor.driver import Compiler
+    from minductor.explanation import explain
     from minductor.ir.report import Report
     from minductor.options import Options
 
@@ -31,7 +32,7 @@ PUBLIC: Mapping[str, str] = MappingProxyType(
         "Compiler": "minductor.driver",
         "Options": "minductor.options",
         "Report": "minductor.ir.report",
-        "explain": "minductor.driver",
+        "explain": "minductor.explanation",
         "register_backend": "minductor.backends",
     }
 )
