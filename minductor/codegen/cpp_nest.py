@@ -17,6 +17,18 @@ from minductor.ir.schedule import Loop, Step, loops, positions
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """An open block of an axis: where it begins, and its size (0: known only at the call)."""
+
+    start: str
+    size: int
+
+    @property
+    def end(self) -> str:
+        return self.start.replace("_start", "_end")
+
+
+@dataclass(frozen=True, slots=True)
 class Dim:
     """One dimension of an array on the stack: an axis, from where it counts, and how many elements."""
 
@@ -92,7 +104,7 @@ class NestPrinter:
         self.arrays: dict[int, tuple[Array, ...]] = {}  # of accumulators
         self.kept: dict[int, Array] = {}  # of rows
         self.carries: dict[int, Carry] = {}
-        self.starts: dict[str, str] = {}  # axis -> where its open block begins
+        self.blocks: dict[str, Block] = {}  # by axis, the innermost that is open
         self.opened: dict[str, bool] = {}  # axis -> whether single elements of it are open, not only a block
 
     def print(self) -> None:
@@ -164,7 +176,8 @@ class NestPrinter:
                 op = self.ops[position]
                 assert op.dtype is not None
                 array = Array(f"{self.label(position)}_row", self.dims(op))
-                self.out.add(f"{cpp_type(op.dtype)} {array.name}[{array.count()}];")
+                count = f"[{array.count()}]" if array.dims else ""
+                self.out.add(f"{cpp_type(op.dtype)} {array.name}{count};")
                 self.kept[position] = array
 
     def dims(self, op: Op, reduced: Iterable[str] = ()) -> tuple[Dim, ...]:
@@ -175,16 +188,12 @@ class NestPrinter:
         for axis in sorted(op.axes, key=lambda a: a in vector):
             if self.opened.get(axis) or axis in reduced:
                 continue
-            start = self.starts.get(axis, "")
-            count = self.blocks[axis] if start else as_int(self.extents[axis])
+            start = self.blocks[axis].start if axis in self.blocks else ""
+            count = self.blocks[axis].size if start else as_int(self.extents[axis])
             if not count:
                 raise ValueError(f"an array over {axis} has no bounded size")
             found.append(Dim(axis, start, count))
         return tuple(found)
-
-    @property
-    def blocks(self) -> dict[str, int]:
-        return {loop.axis: loop.block for loop in loops(self.schedule.steps) if loop.is_blocked}
 
     # --- loops
 
@@ -192,10 +201,25 @@ class NestPrinter:
         if loop.kind == "parallel" and loop.carries:
             self.parts_loop(loop)
             return
+        around = {p: self.carries[p] for p in loop.carries if p in self.carries}
         carries = [self.declare(p, loop) for p in loop.carries]
         self.run(loop)
         for carry in carries:
-            self.finish(carry)
+            if carry.position in around:
+                self.add_block(around[carry.position], carry)
+            else:
+                self.finish(carry)
+
+    def add_block(self, total: Carry, block: Carry) -> None:
+        """Joins the accumulators of an inner loop into those around it, lane by lane."""
+        if total.size:
+            self.out.pragma("omp simd")
+            self.out.open(f"for (int j = 0; j < {total.size}; ++j)")
+            self.join(total, total.at("j"), block.at("j"))
+            self.out.close()
+        else:
+            self.join(total, [a.name for a in total.arrays], [a.name for a in block.arrays])
+        self.carries[total.position] = total
 
     def run(self, loop: Loop) -> None:
         """The loop itself, its header and its body."""
@@ -222,7 +246,7 @@ class NestPrinter:
         else:
             for _ in chain:
                 self.out.close()
-        self.names, self.opened, self.starts, self.arrays, self.kept = saved
+        self.names, self.opened, self.blocks, self.arrays, self.kept = saved
 
     def is_checked(self, loop: Loop) -> bool:
         """Whether something in the loop may set the status."""
@@ -230,17 +254,17 @@ class NestPrinter:
 
     def scope(
         self,
-    ) -> tuple[dict[int, str], dict[str, bool], dict[str, str], dict[int, tuple[Array, ...]], dict[int, Array]]:
+    ) -> tuple[dict[int, str], dict[str, bool], dict[str, Block], dict[int, tuple[Array, ...]], dict[int, Array]]:
         """What is known here, to return to when the loop closes."""
-        return dict(self.names), dict(self.opened), dict(self.starts), dict(self.arrays), dict(self.kept)
+        return dict(self.names), dict(self.opened), dict(self.blocks), dict(self.arrays), dict(self.kept)
 
     def parallel_pragma(self, loop: Loop, depth: int) -> str:
         text = f"omp parallel for{f' collapse({depth})' if depth > 1 else ''} num_threads({self.work})"
         return text + (" reduction(max : status)" if self.is_checked(loop) else "")
 
     def range(self, axis: str) -> tuple[str, str]:
-        if axis in self.starts:
-            return self.starts[axis], f"{axis}_end"
+        if axis in self.blocks:
+            return self.blocks[axis].start, self.blocks[axis].end
         return "0", index_text(self.extents[axis])
 
     def open_lanes(self, loop: Loop) -> None:
@@ -256,8 +280,8 @@ class NestPrinter:
         axis = loop.axis
         first, last = self.range(axis)
         if loop.is_blocked:
-            step = str(loop.block) if loop.block else f"{axis}_block"
-            self.out.open(f"for (int64_t {axis}_start = {first}; {axis}_start < {last}; {axis}_start += {step})")
+            start = self.start(axis)
+            self.out.open(f"for (int64_t {start} = {first}; {start} < {last}; {start} += {block_step(loop)})")
         elif any(isinstance(a := self.ops[p].attrs, Scan) and a.reverse for p in loop.carries):
             self.out.open(f"for (int64_t {axis} = {last} - 1; {axis} >= {first}; --{axis})")
         else:
@@ -268,15 +292,19 @@ class NestPrinter:
         self.opened[axis] = not loop.is_blocked
         if not loop.is_blocked:
             return
-        start = self.starts[axis] = f"{axis}_start"
-        extent = as_int(self.extents[axis])
-        step = str(loop.block) if loop.block else f"{axis}_block"
-        if extent is not None and loop.block and extent % loop.block == 0:
-            self.out.add(f"const int64_t {axis}_end = {start} + {step};")
+        _, last = self.range(axis)
+        around = self.blocks[axis].size if axis in self.blocks else as_int(self.extents[axis])
+        block = Block(self.start(axis), loop.block)
+        whole = f"{block.start} + {block_step(loop)}"
+        if around and loop.block and around % loop.block == 0:
+            self.out.add(f"const int64_t {block.end} = {whole};")
         else:
-            self.out.add(
-                f"const int64_t {axis}_end = md_index_min({start} + {step}, {index_text(self.extents[axis])});"
-            )
+            self.out.add(f"const int64_t {block.end} = md_index_min({whole}, {last});")
+        self.blocks[axis] = block
+
+    def start(self, axis: str) -> str:
+        """The name of where the next block of an axis begins."""
+        return f"{axis}_inner_start" if axis in self.blocks else f"{axis}_start"
 
     # --- accumulators
 
@@ -288,7 +316,7 @@ class NestPrinter:
             (inner.lanes for inner in loops((loop,)) if position in inner.body and inner.axis in reduced), default=0
         )
         dtypes = tuple(d for a in op.args if (d := self.ops[a].dtype) is not None)
-        label = self.label(position)
+        label = self.label(position) + ("_block" if position in self.carries else "")
         names = [label] if len(dtypes) == 1 else [f"{label}_{n}" for n in range(len(dtypes))]
         dims = () if lanes else self.dims(op, reduced)
         carry = Carry(position, op.attrs.combine, tuple(Array(name, dims) for name in names), dtypes, lanes)
@@ -317,6 +345,7 @@ class NestPrinter:
     def finish(self, carry: Carry) -> None:
         """Joins the lanes; from here on the value may be used."""
         arrays = carry.arrays
+        self.carries.pop(carry.position, None)
         if carry.lanes:
             if carry.lanes > 1:
                 self.out.open(f"md_join_lanes<{carry.lanes}>([&](int a, int b) MD_LAMBDA")
@@ -332,7 +361,7 @@ class NestPrinter:
         """A reduce in parts: each part has accumulators of its own, joined in the order of the parts."""
         axis = loop.axis
         extent = self.extents[axis]
-        block = str(loop.block) if loop.block else f"{axis}_block"
+        block = block_step(loop)
         if loop.parts:
             whole = f"{loop.parts * 64}"
             self.out.add(f"const int64_t {block} = ({index_text(extent + loop.parts * 64 - 1)}) / {whole} * 64;")
@@ -351,7 +380,7 @@ class NestPrinter:
             self.finish(carry)
             self.keep_part(carry, part)
         self.out.close()
-        self.names, self.opened, self.starts, self.arrays, self.kept = saved
+        self.names, self.opened, self.blocks, self.arrays, self.kept = saved
         for carry in local:
             self.join_parts(carry, f"({index_text(extent)} + {block} - 1) / {block}" if loop.parts else str(count))
 
@@ -399,6 +428,11 @@ def _is_checked(op: Op) -> bool:
     if isinstance(op.attrs, Masked):
         return any(_is_checked(inner) for inner in op.attrs.body.ops)
     return isinstance(op.attrs, Check | Assert)
+
+
+def block_step(loop: Loop) -> str:
+    """How far a blocked loop moves."""
+    return str(loop.block) if loop.block else f"{loop.axis}_block"
 
 
 def _inside(step: Step) -> set[int]:

@@ -12,7 +12,7 @@ from minductor.core.expr import Expr, as_int, free_symbols, integer
 from minductor.ir.access import Access
 from minductor.ir.nodes import Atomic, Kernel, Load, Program, Store
 from minductor.ir.schedule import Schedule, loops
-from minductor.passes.strides import step_along
+from minductor.passes.strides import step_of
 from minductor.target import Env
 
 
@@ -33,7 +33,7 @@ def classified(kernel: Kernel) -> Kernel:
     for position, op in enumerate(kernel.body.ops):
         if isinstance(op.attrs, Load | Store | Atomic):
             axis = vector.get(position)
-            step = integer(0) if axis is None else step_along(op.attrs.index, symbols[axis])
+            step = integer(0) if axis is None else step_of(op, symbols[axis])
             found.append(_access(position, step))
     return replace(kernel, access=tuple(found))
 
@@ -49,7 +49,9 @@ def vector_axes(schedule: Schedule) -> dict[int, str]:
     return found
 
 
-def _access(position: int, step: Expr) -> Access:
+def _access(position: int, step: Expr | None) -> Access:
+    if step is None:
+        return Access(position, "gather")
     count = as_int(step)
     if count == 0:
         return Access(position, "scalar")

@@ -18,6 +18,7 @@ from minductor.ir.schedule import Loop, LoopKind, Schedule, Step
 CHEAP = 4  # operations: recomputed rather than kept, if no more than one of them is a load
 SMALL_ROWS = 16 * 1024  # bytes: kept rows of all cheap values stay in the first-level cache
 LARGE_ROWS = 256 * 1024  # bytes: those of expensive values may go to the second
+SUMS = ("sum", "welford", "online_softmax")
 EXPENSIVE = 10  # operations: reading a row back from the second-level cache costs less
 
 
@@ -30,6 +31,7 @@ class Level:
     extent: int | None
     block: int = 0
     parts: int = 0
+    is_partial: bool = False  # sums begin anew in each run of the loop, and are added to those around it
 
     @property
     def is_blocked(self) -> bool:
@@ -129,7 +131,7 @@ class _Placer:
 
     def loop(self, group: list[int], kind: LoopKind, depth: int) -> Loop:
         level = self.levels[depth]
-        carries = tuple(p for p in group if self.ends_at(p, depth))
+        carries = tuple(p for p in group if self.ends_at(p, depth) or (level.is_partial and self.is_sum(p, level.axis)))
         lanes = 0
         if kind == "vector":
             joined = [p for p in group if isinstance(a := self.ops[p].attrs, Reduce) and level.axis in a.axes]
@@ -137,6 +139,12 @@ class _Placer:
                 lanes = self.lane_count(joined, level)
         body = self.steps(group, depth + 1)
         return Loop(level.axis, kind, body, level.block, level.parts, lanes, carries)
+
+    def is_sum(self, position: int, axis: str) -> bool:
+        """Whether a long run of additions along an axis would lose digits."""
+        op = self.ops[position]
+        is_rounded = op.dtype is not None and op.dtype.kind == "float"
+        return is_rounded and isinstance(op.attrs, Reduce) and axis in op.attrs.axes and op.attrs.combine.name in SUMS
 
     def lane_count(self, joined: Sequence[int], level: Level) -> int:
         sizes = [d.itemsize for p in joined for a in self.ops[p].args if (d := self.ops[a].dtype) is not None]

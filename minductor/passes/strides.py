@@ -1,7 +1,7 @@
 """How far an index moves when one axis does.
 
 Takes an index expression and an axis; gives the difference of two neighbours, which holds the axis itself where the
-step is not constant. Refuses nothing.
+step is not constant. Refuses nothing. Of a load or store it says None where a checked value moves with the axis.
 
 >>> from minductor.core.expr import symbol
 >>> i, j = symbol("i", "axis", 0, 7), symbol("j", "axis", 0, 63)
@@ -11,7 +11,8 @@ step is not constant. Refuses nothing.
 
 from __future__ import annotations
 
-from minductor.core.expr import Expr, Symbol, free_symbols, integer, substitute
+from minductor.core.expr import Expr, Symbol, as_int, free_symbols, integer, substitute
+from minductor.ir.nodes import Atomic, Load, Op, Store
 
 
 def step_along(index: Expr, axis: Symbol) -> Expr:
@@ -19,3 +20,18 @@ def step_along(index: Expr, axis: Symbol) -> Expr:
     if axis not in free_symbols(index):
         return integer(0)
     return substitute(index, {axis: axis + 1}) - index
+
+
+def step_of(op: Op, axis: Symbol) -> Expr | None:
+    """The step of a load, store or atomic."""
+    assert isinstance(op.attrs, Load | Store | Atomic)
+    index = op.attrs.index
+    if axis.name in op.axes and axis not in free_symbols(index) and any(s.kind == "value" for s in free_symbols(index)):
+        return None
+    return step_along(index, axis)
+
+
+def constant_step(op: Op, axis: Symbol) -> int | None:
+    """The step where it is a number, else None."""
+    found = step_of(op, axis)
+    return None if found is None else as_int(found)

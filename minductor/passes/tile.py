@@ -19,7 +19,7 @@ from minductor.ir.ops import op_cost
 from minductor.passes.merge_axes import merge_axes
 from minductor.passes.nest import Level, nest
 from minductor.passes.stage import stage
-from minductor.passes.strides import step_along
+from minductor.passes.strides import constant_step
 from minductor.target import Env
 
 ASSUMED = 1024  # the extent of an axis whose size is known only at the call
@@ -29,6 +29,10 @@ SERIAL_WORK = 16 * 1024  # operations: below this a thread costs more than it sa
 PART_WORK = 16 * 1024  # elements: a part of a reduce is worth a thread
 POINTWISE_BLOCK = 4096
 COLUMN_BLOCK = 256  # accumulators of a column kernel, if there are blocks enough for the threads
+LANES = 64  # of a vector loop, for what is estimated here
+LONG_RUN = 128  # additions into one accumulator
+BLOCK_RUN = 64  # in each block of a run that was longer
+SHORT_RUN = 8  # fewer are not worth accumulators of their own
 WIDE_COLUMN_BLOCK = 1024  # and if the rows are split in parts instead: long runs of memory
 CROSSING_BLOCK = 128  # along the axis that a transposed load is contiguous in: whole cache lines, in a row
 CROSSED_BLOCK = 16  # along the vector axis: a cache line of the result
@@ -89,8 +93,7 @@ class _Chooser:
 
     def touch(self, op: Op, buffers: dict[str, Buffer]) -> Touch:
         assert isinstance(op.attrs, Load | Store | Atomic)
-        index = op.attrs.index
-        steps = {name: as_int(step_along(index, axis.symbol)) for name, axis in self.axes.items()}
+        steps = {name: constant_step(op, axis.symbol) for name, axis in self.axes.items()}
         is_store = not isinstance(op.attrs, Load)
         moved = [name for name, step in steps.items() if step != 0]
         itemsize = buffers[op.attrs.ref.storage].dtype.itemsize
@@ -139,9 +142,39 @@ class _Chooser:
             found = self.columns(kept, [*joined, *scanned], vector)
         else:
             found = self.pointwise(kept, vector)
+        found = self.shortened(found)
         if self.is_serial():
             found = [replace(level, kind="serial") if level.kind == "parallel" else level for level in found]
         return found
+
+    def shortened(self, levels: list[Level]) -> list[Level]:
+        """Cuts a long run of additions in blocks that are summed apart: an error grows with the length of a run."""
+        made: list[Level] = []
+        run = 1
+        for number, level in reversed(list(enumerate(levels))):
+            if level.axis not in self.reduced or level.is_blocked:
+                made.append(level)
+                continue
+            count = self.run_length(level, levels[:number])
+            if run * count > LONG_RUN and run >= SHORT_RUN:
+                last = next(n for n in reversed(range(len(made))) if made[n].axis in self.reduced)
+                made[last] = replace(made[last], is_partial=True)
+                run = 1
+            if count > LONG_RUN:
+                width = BLOCK_RUN * (LANES if level.kind == "vector" else 1)
+                made.append(replace(level, is_partial=True))
+                made.append(self.level(level.axis, "serial", block=width))
+                run = -(-count // BLOCK_RUN)
+            else:
+                made.append(level)
+                run *= count
+        return made[::-1]
+
+    def run_length(self, level: Level, outside: list[Level]) -> int:
+        """How many elements each accumulator takes in one run of a loop."""
+        around = next((outer for outer in outside if outer.axis == level.axis), None)
+        extent = self.size([level.axis]) if around is None or not around.block else around.block
+        return -(-extent // LANES) if level.kind == "vector" else extent
 
     def level(self, name: str, kind: str, *, block: int = 0, parts: int = 0) -> Level:
         extent = self.extents[name]
@@ -181,7 +214,7 @@ class _Chooser:
         found: set[int] = set()
         for position, op in enumerate(self.kernel.body.ops):
             if isinstance(op.attrs, Load) and not op.args:
-                along, across = (as_int(step_along(op.attrs.index, self.axes[n].symbol)) for n in (crossing, vector))
+                along, across = (constant_step(op, self.axes[n].symbol) for n in (crossing, vector))
                 if along == 1 and across not in (0, 1, None):
                     found.add(position)
         return frozenset(found)
