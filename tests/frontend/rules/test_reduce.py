@@ -1,0 +1,88 @@
+"""Reductions against eager: over one, several and all dimensions, in each dtype, of permuted inputs too."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from minductor.core.dtypes import F32
+from minductor.ir.nodes import Reduce
+from tests.frontend.tracing import grads, integers, lowered, randn
+
+X = randn(3, 4, 5)
+KINDS = {"f32": X, "bf16": X.bfloat16(), "i64": integers(-5, 6, 3, 4), "bool": X > 0, "permuted": X.transpose(0, 2)}
+NAMES = ["sum", "mean", "amax", "amin", "argmax", "argmin", "prod", "any", "all", "max", "min", "var", "std", "var_mean"]
+FLOATS_ONLY = ("mean", "var", "std", "var_mean")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_reduction(name: str, kind: str) -> None:
+    x = KINDS[kind]
+    if (name in FLOATS_ONLY and not x.is_floating_point()) or (name.startswith("arg") and kind == "bool"):
+        return
+    reduce = getattr(torch, name)
+    assert not lowered(lambda x: reduce(x), x).externs
+    assert not lowered(lambda x: reduce(x, 1), x).externs
+    assert not lowered(lambda x: reduce(x, 0, keepdim=True), x).externs
+    if name in ("sum", "mean", "amax", "any", "var"):
+        assert not lowered(lambda x: reduce(x, (0, -1)), x).externs
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "amax", "prod", "var", "std", "logsumexp", "norm"])
+def test_derivative(name: str) -> None:
+    given = (1,) if name != "norm" else (2, 1)
+    lowered(lambda x: getattr(torch, name)(x, *given), *grads(X))
+
+
+def test_dtype_argument_decides_what_is_summed_in() -> None:
+    lowered(lambda x: (x.sum(dtype=torch.float64), x.mean(-1, dtype=torch.float32)), X.bfloat16())
+
+
+def test_half_precision_is_summed_in_float32() -> None:
+    (kernel,) = lowered(lambda x: x.sum(), X.half()).kernels
+    assert [op.dtype for op in kernel.body.ops if isinstance(op.attrs, Reduce)] == [F32]
+
+
+def test_size_one_has_nothing_to_reduce() -> None:
+    for kernel in lowered(lambda x: (x[:1].amax(0), x[:1].argmax(0), x.sum().sum()), X).kernels[:2]:
+        assert not any(isinstance(op.attrs, Reduce) for op in kernel.body.ops)
+
+
+def test_no_element_at_all() -> None:
+    lowered(lambda x: (x[:0].sum(0), x[:0].sum(), x[:, :0].softmax(0)), X)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3, float("inf"), -float("inf")], ids=str)
+def test_vector_norm(order: float) -> None:
+    assert not lowered(lambda x: torch.linalg.vector_norm(x, order, (0, 1), keepdim=True), X).externs
+
+
+def test_the_first_of_equals_and_the_first_nan() -> None:
+    nan = float("nan")
+    x = torch.tensor([[1.0, 3.0, 3.0], [nan, 2.0, nan], [2.0, nan, 9.0]])
+    lowered(lambda x: (x.argmax(1), x.argmin(1), x.max(1), x.min(0), x.amax(1), x.argmax()), x)
+
+
+def test_variance_does_not_cancel() -> None:
+    """Two passes: the difference of the sums of squares would be all rounding error here."""
+    x = 1e4 + randn(4, 100)
+    program = lowered(lambda x: x.var(-1), x).program
+    assert sum(1 for node in program.nodes) == 3
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_softmax(dim: int) -> None:
+    for x in (X, X.bfloat16(), X.transpose(0, 2)):
+        assert not lowered(lambda x: x.softmax(dim), *grads(x)).externs
+        assert not lowered(lambda x: x.log_softmax(dim), *grads(x)).externs
+
+
+def test_softmax_of_a_row_without_a_number() -> None:
+    """Eager gives NaN for a row that is minus infinity throughout."""
+    x = torch.tensor([[-float("inf")] * 3, [0.0, -float("inf"), 1.0]])
+    lowered(lambda x: (x.softmax(-1), x.log_softmax(-1)), x)
+
+
+def test_a_result_that_nobody_uses_costs_no_kernel() -> None:
+    assert len(lowered(lambda x: x.max(1)[0], X).kernels) == 1

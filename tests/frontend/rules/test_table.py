@@ -1,0 +1,33 @@
+"""The table as a whole: every name in it is an operator of torch, and no operator has two rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from minductor.frontend import schemas
+from minductor.frontend.decompose import ROWS
+from minductor.frontend.rules import batch, create, index, join, norm, pointwise, reduce, views
+from minductor.frontend.rules.table import RULES
+
+FAMILIES = (views, pointwise, reduce, norm, batch, create, join, index)
+
+
+def test_every_rule_is_for_an_operator_of_torch() -> None:
+    unknown = [op for op in RULES if schemas.overload(op) is None]
+    assert not unknown
+
+
+def test_no_operator_has_two_rules() -> None:
+    counts = Counter(op for family in FAMILIES for op in family.RULES)
+    assert not [op for op, n in counts.items() if n > 1]
+    assert len(RULES) == len(counts)
+
+
+def test_no_operator_is_both_taken_apart_and_taken_whole() -> None:
+    whole = {op.split(".")[1] for op in RULES}
+    assert not whole & set(ROWS)
+
+
+def test_reasons_are_for_operators_without_a_rule_or_that_rules_give_back() -> None:
+    both = {name for name in schemas.REASONS if f"aten.{name}.default" in RULES}
+    assert both <= {"empty_strided"}

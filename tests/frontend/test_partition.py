@@ -1,0 +1,54 @@
+"""Merging equal nodes before the split, and what the split may not import."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from minductor.frontend.partition import merge_equal_nodes
+from tests.frontend.tracing import randn
+
+
+def merged(fn, *args: torch.Tensor) -> tuple[int, torch.fx.GraphModule]:
+    gm = make_fx(fn, tracing_mode="fake")(*args)
+    dropped = merge_equal_nodes(gm.graph)
+    gm.recompile()
+    torch.testing.assert_close(gm(*args), fn(*args))
+    return dropped, gm
+
+
+def test_equal_calls_are_merged() -> None:
+    assert merged(lambda x: x.sin() + x.sin() * x.exp() + x.exp(), randn(3))[0] == 2
+
+
+def test_chains_are_merged() -> None:
+    assert merged(lambda x: x.sin().exp() + x.sin().exp(), randn(3))[0] == 2
+
+
+def test_numbers_of_another_type_are_other_arguments() -> None:
+    assert merged(lambda x: (x + 1) * (x + 1.0), randn(3))[0] == 0
+    assert merged(lambda x: (x * 0.0) + (x * -0.0), randn(3))[0] == 0
+
+
+def test_random_numbers_and_writes_stay() -> None:
+    gm = make_fx(lambda x: torch.rand_like(x) + torch.rand_like(x), tracing_mode="fake")(randn(3))
+    assert merge_equal_nodes(gm.graph) == 0
+    gm = make_fx(lambda x: (x.clone().add_(1), x.add_(1), x.add_(1))[2], tracing_mode="fake")(randn(3))
+    assert merge_equal_nodes(gm.graph) == 0
+
+
+def test_a_training_step_does_not_import_the_peer_s_lowerings() -> None:
+    code = (
+        "import sys, torch\n"
+        "from tests.frontend.tracing import grads, lowered, randn\n"
+        "lowered(lambda x, w: torch.nn.functional.gelu(x @ w), *grads(randn(3, 4), randn(4, 5)))\n"
+        "print('torch._inductor.lowering' in sys.modules)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": "."}
+    )
+    assert found.stdout.strip() == "False"
