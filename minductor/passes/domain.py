@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from minductor.core.algebra import children
+from minductor.core.bounds import at_least
 from minductor.core.expr import Expr, FloorDiv, Mod, Symbol, as_expr, as_int, free_symbols, linear
 from minductor.core.rewrite import delinearize, simplify
 from minductor.ir.nodes import Atomic, Axis, Buffer, Kernel, Reduce, Scan, Store
@@ -53,11 +54,14 @@ def is_bijection(solution: Mapping[Symbol, Expr], source: Mapping[Symbol, Expr],
     """Whether the points of the target axes that occur in the solution and the source's points match one to one.
 
     The source point is written as one number; it counts the target points exactly once if it is a mixed radix
-    number in the target axes.
+    number in the target axes. Each coordinate must also be proved to stay in its axis: `solve` holds only where the
+    target is an element of the layout.
     """
     if all(isinstance(at, Symbol) and at in target for at in solution.values()):
         same = all(source[axis] == target[at] for axis, at in solution.items() if isinstance(at, Symbol))
         return same and len(set(solution.values())) == len(solution)
+    if not all(at_least(at, 0, target) and at_least(source[axis] - 1 - at, 0, target) for axis, at in solution.items()):
+        return False
     number: Expr = as_expr(0)
     for axis, at in solution.items():
         number = number * source[axis] + at

@@ -47,6 +47,7 @@ def test_unknown_sizes() -> None:
         ({A: P, B: N // 4}, False),  # more points than the source has
         ({A: 3 - P, B: Q}, False),  # it is one, but nothing that a body should be written in
         ({A: integer(0), B: Q}, False),
+        ({A: integer(0), B: N}, False),  # as many points, but outside the axis
     ],
 )
 def test_bijections(solution: dict[Expr, Expr], expected: bool) -> None:
