@@ -27,7 +27,6 @@ ROWS: Mapping[str, str] = MappingProxyType(
         "diagonal_backward": "a masked copy",
         "dist": "a difference and a norm",
         "elu_backward": "pointwise; its arguments are out of order for a formula",
-        "fill": "a constant in another's layout",
         "frac": "pointwise",
         "glu": "two halves, pointwise",
         "glu_backward": "pointwise, then a concatenation",

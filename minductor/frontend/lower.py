@@ -6,7 +6,8 @@ Refuses operators without a rule only under options.fallback == "error"; else th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
@@ -111,6 +112,7 @@ class Lowering:
         self._wanted = wanted_results(graph)
         self._kernels = 0
         self._externs = 0
+        self._uninitialised: set[str] = set()
         self._locals = 0
 
     # --- the walk
@@ -123,16 +125,28 @@ class Lowering:
             self.node = node
             self.origin = Origin(node.name, node.op)
             self.values[node.name] = self._visit(node)
+        outputs = tuple(self._argument(self.value(a)) for a in self.graph.outputs)
+        self._drop_unread(outputs)
         return Program(
             self.graph.role,
             self.graph.symbols,
             tuple(inputs),
             tuple(self.buffers),
             tuple(self.nodes),
-            tuple(self._argument(self.value(a)) for a in self.graph.outputs),
+            outputs,
             tuple(self.guards),
             tuple(self.notes),
         )
+
+    def _drop_unread(self, outputs: tuple[ir.Argument, ...]) -> None:
+        """Memory that was asked for only as a pattern, e.g. for full_like(empty(...)), is not allocated."""
+        if not self._uninitialised:
+            return
+        used = {view.ref.storage for view in ir.views_of(outputs)}
+        used.update(ref.storage for node in self.nodes for ref in ir.reads(node))
+        dropped = self._uninitialised - used
+        self.nodes = [n for n in self.nodes if not any(ref.storage in dropped for ref in ir.writes(n))]
+        self.buffers = [b for b in self.buffers if b.name not in dropped]
 
     def _input(self, number: int) -> ir.Input:
         given = self.graph.inputs[number]
@@ -212,6 +226,16 @@ class Lowering:
         assert isinstance(self.node.meta, tuple)
         return tuple(m for m in self.node.meta if isinstance(m, TensorMeta))
 
+    @contextmanager
+    def one_of_several(self, meta: TensorMeta) -> Iterator[None]:
+        """Within it the node has one result, so that a rule for one tensor serves a list of them."""
+        node = self.node
+        self.node = replace(node, meta=meta)
+        try:
+            yield
+        finally:
+            self.node = node
+
     def is_wanted(self, number: int) -> bool:
         """Whether anybody uses that result of an operator with several."""
         return number in self._wanted.get(self.node.name, ())
@@ -250,6 +274,7 @@ class Lowering:
         kwargs = {"dtype": out.dtype, "device": ir.Token("device", "cpu")}
         given = (tuple(out.size), tuple(out.stride))
         self._add_extern("aten.empty_strided.default", given, kwargs, (out,), "nothing to compute")
+        self._uninitialised.add(out.ref.storage)
         return out
 
     def map(self, fn: Callable[[Loop], Term], meta: TensorMeta | None = None) -> View:

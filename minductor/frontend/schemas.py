@@ -82,6 +82,15 @@ REASONS: Mapping[str, str] = MappingProxyType(
 )
 
 
+# Tagged as random for an argument that they refuse on CPU: the probability of dropout.
+NOT_RANDOM = frozenset(
+    (
+        "aten._scaled_dot_product_flash_attention_for_cpu.default",
+        "aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
+    )
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """`written`: the places (number, or name if keyword-only) of arguments it changes; `returned`: for each result the
@@ -127,10 +136,9 @@ def facts(op: str) -> Facts | None:
         names = () if result.alias_info is None else result.alias_info.before_set
         returned.append(next((places[n] for n in names if n in places), None))
         aliased = aliased or result.alias_info is not None
+    is_random = is_seeded(found) and op not in NOT_RANDOM
     copy_op = _copy_variant(op) if aliased and not written else ""
-    return Facts(
-        tuple(written), tuple(returned), OUT_FORMS.get(op, ""), copy_op, is_seeded(found), len(schema.returns) == 0
-    )
+    return Facts(tuple(written), tuple(returned), OUT_FORMS.get(op, ""), copy_op, is_random, len(schema.returns) == 0)
 
 
 def _copy_variant(op: str) -> str:

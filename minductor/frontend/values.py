@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias, cast
 
-from minductor.core.dtypes import BOOL, C64, F32, I64, DType, promote
+from minductor.core.dtypes import BOOL, C32, C64, F16, F32, I64, DType, promote
 from minductor.core.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.capture import Size
 from minductor.ir.build import Builder
@@ -133,7 +133,7 @@ def _joined(higher: DType, lower: DType) -> DType:
     if rank >= _RANK[lower.kind]:
         return higher
     if lower.kind == "complex" and higher.kind == "float":
-        return promote(higher, C64)
+        return C32 if higher == F16 else promote(higher, C64)
     return lower if rank < 2 else promote(higher, lower)
 
 

@@ -258,6 +258,9 @@ RULES: Mapping[str, Rule] = MappingProxyType(
             for long, short in (("left", "lshift"), ("right", "rshift"))
             for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
         },
+        **{
+            f"aten.__{short}__.{kind}": one_op(short) for short in ("lshift", "rshift") for kind in ("Tensor", "Scalar")
+        },
         "aten.isnan.default": predicate(is_nan),
         "aten.isinf.default": predicate(is_infinite),
         "aten.signbit.default": predicate(lambda x: x.op("signbit") if x.dtype.kind == "float" else x < 0),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from minductor.frontend.rules import batch, create, index, join, norm, pointwise, reduce, views
+from minductor.frontend.rules import batch, create, foreach, index, join, norm, pointwise, reduce, views
 from minductor.frontend.values import Value
 
 RULES: Mapping[str, Callable[..., Value]] = MappingProxyType(
@@ -21,5 +21,6 @@ RULES: Mapping[str, Callable[..., Value]] = MappingProxyType(
         **create.RULES,
         **join.RULES,
         **index.RULES,
+        **foreach.RULES,
     }
 )

@@ -10,8 +10,24 @@ from minductor.ir.nodes import Reduce
 from tests.frontend.tracing import grads, integers, lowered, randn
 
 X = randn(3, 4, 5)
-KINDS = {"f32": X, "bf16": X.bfloat16(), "i64": integers(-5, 6, 3, 4), "bool": X > 0, "permuted": X.transpose(0, 2)}
-NAMES = ["sum", "mean", "amax", "amin", "argmax", "argmin", "prod", "any", "all", "max", "min", "var", "std", "var_mean"]
+WHOLE = integers(-5, 6, 3, 4)
+KINDS = {"f32": X, "bf16": X.bfloat16(), "i64": WHOLE, "bool": X > 0, "permuted": X.transpose(0, 2)}
+NAMES = [
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "prod",
+    "any",
+    "all",
+    "max",
+    "min",
+    "var",
+    "std",
+    "var_mean",
+]
 FLOATS_ONLY = ("mean", "var", "std", "var_mean")
 
 

@@ -6,10 +6,10 @@ from collections import Counter
 
 from minductor.frontend import schemas
 from minductor.frontend.decompose import ROWS
-from minductor.frontend.rules import batch, create, index, join, norm, pointwise, reduce, views
+from minductor.frontend.rules import batch, create, foreach, index, join, norm, pointwise, reduce, views
 from minductor.frontend.rules.table import RULES
 
-FAMILIES = (views, pointwise, reduce, norm, batch, create, join, index)
+FAMILIES = (views, pointwise, reduce, norm, batch, create, join, index, foreach)
 
 
 def test_every_rule_is_for_an_operator_of_torch() -> None:
