@@ -1,0 +1,66 @@
+"""README.md says what is true: its tables are those of the code, and its examples run."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from minductor.options import ENVIRONMENT, MODES, RULES, Options
+from tests.house.rules import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def options_table() -> list[str]:
+    """The rows that README.md has to have."""
+    defaults = {entry.name: entry.default for entry in fields(Options)}
+    takes = {name: ", ".join(f"`{v!r}`" for v in rule.allowed) or rule.type.__name__ for name, rule in RULES.items()}
+    return [f"| `{name}` | `{defaults[name]!r}` | {takes[name]} | {rule.docs} |" for name, rule in RULES.items()]
+
+
+def test_options_table_is_the_code() -> None:
+    written = README.partition("|---|---|---|---|\n")[2].partition("<!-- end of options")[0].splitlines()
+    assert written == options_table(), "\n".join(options_table())
+
+
+def test_modes_and_variables_are_named() -> None:
+    for mode, values in MODES.items():
+        (row,) = [line for line in README.splitlines() if line.startswith(f"| `{mode}` |")]
+        assert all(f"`{name}`" in row for name in values)
+    assert all(f"`{variable}` sets `{option}`" in README for variable, option in ENVIRONMENT.items())
+
+
+def test_first_examples_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import torch
+
+    import minductor
+
+    monkeypatch.setenv("MINDUCTOR_CACHE_DIR", str(tmp_path))
+    minductor.minductor.reset()
+    torch._dynamo.reset()
+    try:
+        names: dict[str, object] = {}
+        for block in BLOCKS[:2]:
+            exec(block, names)
+    finally:
+        minductor.minductor.reset()
+        torch._dynamo.reset()
+    assert "==== inference graph ====" in capsys.readouterr().out
+    assert any(tmp_path.rglob("wrapper.py")), "the first example was compiled by minductor"
+
+
+def test_plugin_example_passes(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_example=BLOCKS[2])
+    pytester.runpytest_subprocess("--golden=accept", "-q").assert_outcomes(passed=2)
+    assert len([path for path in (pytester.path / "golden").rglob("*") if path.is_file()]) == 2
+
+
+def test_files_and_links_exist() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
+    for path in re.findall(r"(?:docs|tests|benchmarks|minductor)/[\w./]+\w", README):
+        assert (ROOT / path).exists(), path
