@@ -9,6 +9,7 @@ Greedy: the pair that saves most bytes first; a joined kernel is a candidate aga
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ from minductor.passes.join import Limits, No, join
 from minductor.passes.prune import with_nodes
 from minductor.target import Env
 
-WINDOW = 8  # readers of the same buffer that a kernel is compared with, nearest first
+WINDOW = 4  # readers of the same buffer on either side that a kernel is compared with
 REACH = 64  # readers further apart than this are left alone: joining them would keep buffers alive for long
 LAUNCH_POINTS = 4096  # below this a launch costs more than the work
 
@@ -50,13 +51,13 @@ class _Fuser:
         self.refusals: dict[tuple[int, int], str] = {}
         self.is_changed = False
         self.writer: dict[Ref, int] = {}
-        self.readers: dict[Ref, dict[int, None]] = {}
+        self.readers: dict[Ref, list[int]] = {}  # in order of id
         self.written: dict[str, int] = {}
         self.kept = {view.ref.storage for output in program.outputs for view in views_of(output)}
         self.kept.update(buffer.name for buffer in program.buffers if buffer.kind != "local")
         for position, node in enumerate(program.nodes):
             for ref in reads(node):
-                self.readers.setdefault(ref, {})[position] = None
+                self.readers.setdefault(ref, []).append(position)
             for ref in writes(node):
                 self.writer[ref] = position
                 self.written[ref.storage] = self.written.get(ref.storage, 0) + 1
@@ -91,14 +92,15 @@ class _Fuser:
         """Whether nobody else would miss a version that the first makes and the second reads."""
         if ref.storage in self.kept or self.written[ref.storage] > 1:
             return False
-        return self.readers.get(ref, {}).keys() <= {first, second}
+        return all(reader in (first, second) for reader in self.readers.get(ref, ())[:3])
 
     def _merge(self, first: int, second: int, joined: Kernel) -> None:
         for node in (first, second):
             old = self.nodes[node]
             assert old is not None
             for ref in reads(old):
-                del self.readers[ref][node]
+                readers = self.readers[ref]
+                del readers[bisect_left(readers, node)]
         self.order.merge(first, second)
         self.members[first] = tuple(sorted((*self.members[first], *self.members[second])))
         self.home[second] = first
@@ -107,7 +109,7 @@ class _Fuser:
         self.stamp[second] = -1
         self.is_changed = True
         for ref in reads(joined):
-            self.readers[ref][first] = None
+            insort(self.readers[ref], first)
         for ref in writes(joined):
             self.writer[ref] = first
 
@@ -150,9 +152,11 @@ class _Fuser:
             flows.add(node)
 
     def _near(self, node: int, ref: Ref) -> list[int]:
-        here = self.order.rank[node]
-        near = [(abs(self.order.rank[n] - here), n) for n in self.readers[ref] if n != node]
-        return [n for distance, n in heapq.nsmallest(WINDOW, near) if distance <= REACH]
+        """Other readers of a version, within the window."""
+        readers, rank = self.readers[ref], self.order.rank
+        place = bisect_left(readers, node)
+        around = readers[max(0, place - WINDOW) : place + WINDOW + 1]
+        return [n for n in around if n != node and abs(rank[n] - rank[node]) <= REACH]
 
     # --- what comes out
 

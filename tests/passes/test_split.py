@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from minductor.ir.nodes import Kernel, Program, body_reads
+from minductor.ir.nodes import Kernel, Program, Ref, body_reads
 from minductor.ir.verify import verify
 from minductor.passes.fuse import fuse
 from minductor.passes.inline import inline
@@ -35,6 +37,17 @@ def test_rotary_embedding_is_one_loop_of_straight_loads() -> None:
     (kernel,) = kernels(made(s.done(s.extern(out))))
     assert len(list(body_reads(kernel.body))) == 6
     assert [str(axis.extent) for axis in kernel.axes] == ["4", "8", "8"]
+    assert sorted(origin.node for origin in kernel.origins) == [f"k{n}" for n in range(6)]
+
+
+def test_slices_may_be_written_in_any_order() -> None:
+    s = Sketch()
+    x = s.input(3, 4)
+    joined = s.buffer([3, 8])
+    s.pointwise(lambda b, v: b.op("neg", v), x, into=narrow(joined, 1, 4, 4))
+    last = replace(joined, ref=Ref(joined.ref.storage, 1))
+    s.pointwise(lambda b, v: b.op("exp", v), x, into=narrow(last, 1, 0, 4))
+    assert len(kernels(made(s.done(s.op("neg", last))))) == 1
 
 
 @pytest.mark.parametrize("dim", [0, 1])
@@ -64,6 +77,13 @@ def test_what_cannot_be_split_is_left_as_the_same_object() -> None:
     s = Sketch()
     x = s.input(3, 4)
     assert split(program := s.done(s.reduce("sum", s.cat(1, x, x), 1))) is program  # no pointwise consumer
+    s = Sketch()
+    x = s.input(3, 4)
+    total = s.reduce("sum", s.op("neg", s.cat(1, x, x)), 1)
+    assert split(program := s.done(total)) is program  # fuse would rather keep the consumer whole
+    s = Sketch()
+    x = s.input(3, 4)
+    assert split(program := s.done(s.cat(1, s.op("neg", s.cat(1, x, x)), x))) is program  # inline has not been there
 
 
 def test_a_slice_does_not_move_past_an_overwriting_of_what_it_reads() -> None:
