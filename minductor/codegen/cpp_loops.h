@@ -3,6 +3,8 @@
 // A reduce along a vector loop has W accumulators, one a lane: element e of the loop goes to lane e % W, on every CPU,
 // so the count fixes the bits. The compiler turns the arrays into vector registers, since W is a constant.
 #define MD_LAMBDA __attribute__((always_inline))
+// Stands in a loop that stays scalar: the vector unit gathers elements more slowly than they are loaded one by one.
+#define MD_SCALAR asm volatile("")
 // body(i, l) for i in [begin, end), where l is the lane of i
 template <int W, class F> MD_INLINE void md_lanes(int64_t begin, int64_t end, F body) {
   int64_t i = begin;

@@ -238,6 +238,8 @@ class NestPrinter:
                 self.open(each)
             for each in chain:
                 self.open_block(each)
+            if loop.kind == "scalar":
+                self.out.add("MD_SCALAR;")
         self.steps(chain[-1].body)
         if lanes:
             if is_checked:

@@ -8,7 +8,7 @@ The text, which `str` writes and `parse_schedule` reads:
     schedule ::= step* ["rows" position*]
     step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
     loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] "{" step* "}"
-    kind     ::= "parallel" | "serial" | "vector"
+    kind     ::= "parallel" | "serial" | "vector" | "scalar"   "scalar": serial, and the compiler may not vectorise it
 
 `by N` runs over blocks of N elements of the axis, `parts N` over at most N equal blocks; an inner loop over the same
 axis goes through the block. `carry` names the reduces and scans that begin before the loop and end after it: their
@@ -29,7 +29,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
-LoopKind: TypeAlias = Literal["parallel", "serial", "vector"]
+LoopKind: TypeAlias = Literal["parallel", "serial", "vector", "scalar"]
+KINDS: tuple[LoopKind, ...] = ("parallel", "serial", "vector", "scalar")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ def _steps(tokens: list[str], at: int) -> tuple[tuple[Step, ...], int]:
         if token.startswith("%"):
             steps.append(int(token[1:]))
             at += 1
-        elif token in ("parallel", "serial", "vector"):
+        elif token in KINDS:
             loop, at = _loop(tokens, at)
             steps.append(loop)
         else:

@@ -39,10 +39,10 @@ def classified(kernel: Kernel) -> Kernel:
 
 
 def vector_axes(schedule: Schedule) -> dict[int, str]:
-    """The axis of the vector loop that each position stands in, if it stands in one."""
+    """The axis of the vector loop that each position stands in, or of the scalar one that it would be."""
     found: dict[int, str] = {}
     for loop in loops(schedule.steps):
-        if loop.kind == "vector":
+        if loop.kind in ("vector", "scalar"):
             for step in loop.body:
                 if isinstance(step, int):
                     found.setdefault(step, loop.axis)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from minductor.ir.nodes import Body, Load, Masked, Op, Reduce, Scan, Store, body_reads
 from minductor.ir.ops import op_cost
@@ -20,6 +21,9 @@ SMALL_ROWS = 16 * 1024  # bytes: kept rows of all cheap values stay in the first
 LARGE_ROWS = 256 * 1024  # bytes: those of expensive values may go to the second
 SUMS = ("sum", "welford", "online_softmax")
 EXPENSIVE = 10  # operations: reading a row back from the second-level cache costs less
+
+# where steps stand: in no parallel loop, as all that is in one, or beside other steps in one
+Place: TypeAlias = Literal["outside", "directly", "beside"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +70,22 @@ class _Placer:
         self.small = 0
         self.inside = [runs_over(op, body.ops) for op in body.ops]
 
-    def steps(self, members: list[int], depth: int) -> tuple[Step, ...]:
+    def steps(self, members: list[int], depth: int, place: Place = "outside") -> tuple[Step, ...]:
         """The steps that compute `members`, with the loops from `depth` on still to open."""
         if depth == len(self.levels) or not members:
             return tuple(members)
         level = self.levels[depth]
         inner = {p for p in members if level.axis in self.inside[p]}
-        kind = level.kind
-        if depth and kind == "parallel" and self.levels[depth - 1].kind == "parallel":
-            # loops that OpenMP collapses are perfectly nested: what varies over fewer axes is repeated inside
-            if any(self.ops[p].is_effect for p in members if p not in inner):
-                kind = "serial"
-            elif inner:
-                inner = set(members)
         if not inner:
-            return self.steps(members, depth + 1)
+            return self.steps(members, depth + 1, place)
+        kind = level.kind
+        if kind == "parallel" and place != "outside":
+            # loops that OpenMP collapses are perfectly nested: what varies over fewer axes is repeated inside
+            if place == "beside" or any(self.ops[p].is_effect for p in members if p not in inner):
+                kind = "serial"
+            else:
+                inner = set(members)
+        beside: Place = "outside" if place == "outside" else "beside"
         phase = self.phases(members, inner, depth)
         self.choose_rows(inner, phase, depth)
         deep = self.repeated(members, inner, depth)
@@ -88,10 +93,10 @@ class _Placer:
         steps: list[Step] = []
         for number in range(max(phase.values()) + 1):
             before = [p for p in members if p not in anywhere and phase[p] == number]
-            steps += self.steps(self.with_recomputed(before, deep, depth), depth + 1)
+            steps += self.steps(self.with_recomputed(before, deep, depth), depth + 1, beside)
             group = [p for p in inner if phase[p] == number]
             if group:
-                steps.append(self.loop(self.with_recomputed(group, anywhere, depth), kind, depth))
+                steps.append(self.loop(self.with_recomputed(group, anywhere, depth), kind, depth, beside))
         return tuple(steps)
 
     def repeated(self, members: list[int], inner: set[int], depth: int) -> set[int]:
@@ -129,7 +134,7 @@ class _Placer:
         begins = min((order.index(a) for a in op.attrs.axes if a in order), default=len(order))
         return all(order.index(a) > begins for a in op.axes if a in order)
 
-    def loop(self, group: list[int], kind: LoopKind, depth: int) -> Loop:
+    def loop(self, group: list[int], kind: LoopKind, depth: int, beside: Place) -> Loop:
         level = self.levels[depth]
         carries = tuple(p for p in group if self.ends_at(p, depth) or (level.is_partial and self.is_sum(p, level.axis)))
         lanes = 0
@@ -137,7 +142,7 @@ class _Placer:
             joined = [p for p in group if isinstance(a := self.ops[p].attrs, Reduce) and level.axis in a.axes]
             if joined:
                 lanes = self.lane_count(joined, level)
-        body = self.steps(group, depth + 1)
+        body = self.steps(group, depth + 1, "directly" if kind == "parallel" else beside)
         return Loop(level.axis, kind, body, level.block, level.parts, lanes, carries)
 
     def is_sum(self, position: int, axis: str) -> bool:

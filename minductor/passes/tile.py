@@ -19,7 +19,7 @@ from minductor.ir.ops import op_cost
 from minductor.passes.merge_axes import merge_axes
 from minductor.passes.nest import Level, nest
 from minductor.passes.stage import stage
-from minductor.passes.strides import constant_step
+from minductor.passes.strides import constant_step, step_of
 from minductor.target import Env
 
 ASSUMED = 1024  # the extent of an axis whose size is known only at the call
@@ -28,6 +28,7 @@ PARTS = 64  # at most so many parts of a reduced axis
 SERIAL_WORK = 16 * 1024  # operations: below this a thread costs more than it saves
 PART_WORK = 16 * 1024  # elements: a part of a reduce is worth a thread
 POINTWISE_BLOCK = 4096
+GATHER_COST = 24  # operations: with more, the vector unit's arithmetic pays for its slow gathers
 COLUMN_BLOCK = 256  # accumulators of a column kernel, if there are blocks enough for the threads
 LANES = 64  # of a vector loop, for what is estimated here
 LONG_RUN = 128  # additions into one accumulator
@@ -143,6 +144,8 @@ class _Chooser:
         else:
             found = self.pointwise(kept, vector)
         found = self.shortened(found)
+        if self.is_gather(vector):
+            found = [replace(level, kind="scalar") if level.kind == "vector" else level for level in found]
         if self.is_serial():
             found = [replace(level, kind="serial") if level.kind == "parallel" else level for level in found]
         return found
@@ -175,6 +178,14 @@ class _Chooser:
         around = next((outer for outer in outside if outer.axis == level.axis), None)
         extent = self.size([level.axis]) if around is None or not around.block else around.block
         return -(-extent // LANES) if level.kind == "vector" else extent
+
+    def is_gather(self, vector: str | None) -> bool:
+        """Whether the vector loop does little but load elements from anywhere."""
+        if vector is None or self.reduced or self.cost() > GATHER_COST:
+            return False
+        axis = self.axes[vector].symbol
+        loads = [op for op in self.kernel.body.ops if isinstance(op.attrs, Load) and vector in op.axes]
+        return any(step_of(op, axis) is None for op in loads)
 
     def level(self, name: str, kind: str, *, block: int = 0, parts: int = 0) -> Level:
         extent = self.extents[name]
