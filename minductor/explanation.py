@@ -82,6 +82,8 @@ class Road:
 
     def lines(self, only: Sequence[str]) -> Iterator[str]:
         yield f"==== {self.role} graph ===="
+        if not self.steps:
+            yield "no stage ran: the warning or the error says why\n"
         for step in self.steps:
             if not only or step.name in only:
                 yield from (*step.lines(), "")

@@ -1,0 +1,190 @@
+"""`explain`: the whole road as text, and a check that finds the stage which moved the numbers."""
+
+import importlib
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import minductor
+from minductor.__main__ import main
+from minductor.core.errors import UnknownOption
+from minductor.driver import PIPELINE
+from minductor.explanation import Explanation, Verdict
+from minductor.ir.nodes import Constant, Kernel, Program
+from tests.house.rules import ROOT
+
+STAGES = ["graph", *(stage.name for stage in PIPELINE), "codegen", "compile"]
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return (2 * x + 1).softmax(-1)
+
+
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes a stage turn 2 into 3 wherever it stands."""
+
+    def wrong(program: Program) -> Program:
+        nodes = []
+        for node in program.nodes:
+            if isinstance(node, Kernel):
+                ops = [replace(op, attrs=Constant(3.0)) if op.attrs == Constant(2.0) else op for op in node.body.ops]
+                node = replace(node, body=replace(node.body, ops=tuple(ops)))
+            nodes.append(node)
+        return replace(program, nodes=tuple(nodes))
+
+    def spoil(name: str) -> None:
+        (stage,) = [stage for stage in PIPELINE if stage.name == name]
+        module = importlib.import_module(stage.function.partition(":")[0])
+        right = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda value, env: wrong(right(value, env)))
+
+    return spoil
+
+
+def test_shows_every_stage_in_order() -> None:
+    explanation = minductor.explain(scaled, torch.randn(4, 8))
+    (road,) = explanation.roads
+    assert [step.name for step in road.steps] == STAGES
+    text = str(explanation)
+    places = [text.index(f"-- {name} --") for name in (*STAGES, "wrapper.py", "report")]
+    assert places[: len(STAGES)] == sorted(places[: len(STAGES)])
+    assert "program inference" in explanation.stage("fuse") and "def call(args):" in text
+    assert 'extern "C" int64_t fused_' in text and "note:" not in explanation.stage("fuse")
+    assert explanation.first_moved() == "", "nothing was checked"
+
+
+def test_shows_why_kernels_stay_apart() -> None:
+    text = str(minductor.explain(lambda x: (x.sum(0), x.sum(1)), torch.randn(4, 8)))
+    assert "stay apart: " in text
+
+
+@pytest.mark.parametrize("name", ["lower", "fuse", "tile"])
+def test_check_names_the_first_stage_that_moved(name: str, spoil: Callable[[str], None]) -> None:
+    x = torch.randn(4, 8)
+    assert minductor.explain(scaled, x, check=True).first_moved() == ""
+    spoil(name)
+    assert minductor.explain(scaled, x, check=True).first_moved() == f"inference {name}"
+
+
+def test_check_covers_forward_and_backward_and_leaves_no_gradient() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Dropout(0.5))
+    explanation = minductor.explain(net, torch.randn(4, 8), check=True)
+    assert [road.role for road in explanation.roads] == ["forward", "backward"]
+    for road in explanation.roads:
+        assert [verdict.stage for verdict in road.verdicts][-1] == "kernels"
+        assert not any(verdict.has_moved for verdict in road.verdicts)
+    assert all(parameter.grad is None for parameter in net.parameters())
+
+
+def test_check_sees_written_inputs(spoil: Callable[[str], None]) -> None:
+    x = torch.ones(4)
+    assert minductor.explain(lambda x: x.mul_(2), x, check=True).first_moved() == ""
+    spoil("inline")
+    assert minductor.explain(lambda x: x.mul_(2), torch.ones(4), check=True).first_moved() == "inference inline"
+
+
+@pytest.mark.parametrize(("error", "moved"), [(0.0, False), (1e-4, False), (2e-4, True), (float("nan"), True)])
+def test_nan_is_a_move(error: float, moved: bool) -> None:
+    assert Verdict("fuse", error, 1e-4).has_moved == moved
+
+
+def test_stages_up_to_a_failure_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(program: Any, env: Any) -> Any:
+        raise ValueError("no such order")
+
+    monkeypatch.setattr(importlib.import_module("minductor.passes.order"), "order", broken)
+    explanation = minductor.explain(scaled, torch.randn(4, 8))
+    text = str(explanation)
+    assert "-- fuse --" in text and "-- tile --" not in text
+    assert "[MD041] stage 'order' failed: ValueError: no such order" in text
+
+
+def test_errors_before_the_first_graph_are_raised() -> None:
+    with pytest.raises(UnknownOption, match="did you mean 'fuse'"):
+        minductor.explain(scaled, torch.randn(4), options={"fuze": True})
+
+
+def test_no_graph_is_said() -> None:
+    assert "no graph was compiled" in str(Explanation(()))
+    assert "no graph was compiled" in str(minductor.explain(lambda: 3))
+
+
+def test_graph_that_runs_in_eager_is_said() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        x = torch.randn(3)
+        text = str(minductor.explain(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), x))
+    assert "no stage ran" in text
+
+
+FILE = """
+import torch
+def scaled(x): return 2 * x
+net = torch.nn.Linear(4, 4)
+class Net(torch.nn.Module): pass
+def example_inputs(): return {"scaled": (torch.ones(3),), "net": [torch.ones(2, 4)]}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "explained.py"
+    path.write_text(FILE)
+    return path
+
+
+def test_command_shows_and_checks(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", f"{file}::scaled", "--check", "--stage", "lower"]) == 0
+    out = capsys.readouterr().out
+    assert "-- lower --" in out and "-- fuse --" not in out
+    assert out.endswith("every stage gives eager's numbers\n")
+
+
+def test_command_fails_when_the_numbers_move(
+    file: Path, spoil: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoil("order")
+    assert main(["explain", f"{file}::scaled", "--check"]) == 1
+    assert capsys.readouterr().out.endswith("the numbers moved first in inference order\n")
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ("{file}", "does not read FILE.py::FUNCTION"),
+        ("{file}x::scaled", "is not a Python file"),
+        ("{file}::scalde", "did you mean 'scaled'?"),
+        ("{file}::Net", "name an instance"),
+        ("{file}::net", "gives a list for net, not a tuple"),
+        ("{file}::example_inputs", "has no row for 'example_inputs', only scaled, net"),
+    ],
+)
+def test_command_says_what_is_wrong(where: str, says: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", where.format(file=file)]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_command_says_which_inputs_it_misses(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("def f(x): return x")
+    assert main(["explain", f"{file}::f"]) == 2
+    assert "has no example_inputs(): add one" in capsys.readouterr().err
+
+
+def test_target_without_a_backend(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", f"{file}::scaled", "--target", "sm_90"]) == 1
+    assert "no backend of kind 'cuda'" in capsys.readouterr().out
+    assert main(["explain", f"{file}::scaled", "--target", "sm90"]) == 1
+    assert "did you mean 'sm_90'" in capsys.readouterr().err
+
+
+def test_example_of_the_documentation() -> None:
+    from minductor.explanation import load_function
+
+    fn, inputs = load_function(f"{ROOT / 'docs' / 'layer_norm.py'}::layer_norm")
+    assert fn(*inputs).shape == inputs[0].shape
