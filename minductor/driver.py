@@ -115,9 +115,9 @@ class Compiler:
         """The backend contract: Dynamo's graph and its example inputs become a callable."""
         import torch
         from torch._functorch.aot_autograd import aot_module_simplified
-        from torch._functorch.partitioners import min_cut_rematerialization_partition
 
         from minductor.frontend.decompose import decompositions
+        from minductor.frontend.partition import partition
 
         chosen = Options.parse(mode, options, self.environ)
         env = Env(chosen, find_target(chosen.target))
@@ -129,7 +129,7 @@ class Compiler:
             fw_compiler=partial(self.compile_graph, role="forward", env=env),
             bw_compiler=partial(self.compile_graph, role="backward", env=env),
             inference_compiler=partial(self.compile_graph, role="inference", env=env),
-            partition_fn=min_cut_rematerialization_partition,
+            partition_fn=partition,
             decompositions=decompositions(),
             keep_inference_input_mutations=True,
         )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, Symbol, add, as_int, integer, mul
-from minductor.core.names import kernel_name
+from minductor.core.names import kernel_name, unique
 from minductor.ir import plan as lines
 from minductor.ir.nodes import (
     Argument,
@@ -278,8 +278,10 @@ class _Planner:
         """The kernel definitions, then the lines."""
         constants = [b.name for b in self.program.buffers if b.kind == "constant"]
         defs: list[Line] = [lines.Constant(name, number) for number, name in enumerate(constants)]
+        # a kernel must not be called as a tensor is: `add_8` may be a saved tensor's name
+        taken = {*self.buffers, *(given.name for given in self.program.inputs)}
         for number, found in enumerate(self.texts.values()):
-            name = kernel_name(found.ops, number)
+            name = unique(kernel_name(found.ops, number), taken)
             defs.append(lines.KernelDef(found.id, name, found.parameters, found.digest, tuple(found.origins)))
         return (*defs, *self.body)
 

@@ -161,3 +161,8 @@ def test_mutated_inputs_stay_with_their_owner() -> None:
     assert "arg0" in launches[-1].tensors
     returned = next(line for line in plan.lines if isinstance(line, Return))
     assert len(returned.values) == 3
+
+
+def test_a_kernel_is_not_called_as_a_tensor_is() -> None:
+    plan = plan_of(ELEMENTWISE.replace("arg0", "exp_0"))
+    assert [line.symbol for line in plan.lines if isinstance(line, KernelDef)] == ["exp_0_1"]
