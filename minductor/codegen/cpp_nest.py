@@ -318,8 +318,10 @@ class NestPrinter:
             (inner.lanes for inner in loops((loop,)) if position in inner.body and inner.axis in reduced), default=0
         )
         dtypes = tuple(d for a in op.args if (d := self.ops[a].dtype) is not None)
-        label = self.label(position) + ("_block" if position in self.carries else "")
+        label = self.label(position)
         names = [label] if len(dtypes) == 1 else [f"{label}_{n}" for n in range(len(dtypes))]
+        if position in self.carries:
+            names = [f"{array.name}_block" for array in self.carries[position].arrays]
         dims = () if lanes else self.dims(op, reduced)
         carry = Carry(position, op.attrs.combine, tuple(Array(name, dims) for name in names), dtypes, lanes)
         self.initialise(carry)

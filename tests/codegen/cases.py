@@ -329,6 +329,15 @@ def symbolic(over: tuple[str, ...]) -> Sketch:
     return s
 
 
+def symbolic_ends() -> Sketch:
+    """Sums cut in blocks on every loop, with sizes known only at the call."""
+    s = Sketch((S0, 3, S1))
+    i, j, k = s.i
+    x = s.read("a", randn(SIZES["s0"], 3, SIZES["s1"]), F32, i * S1 * 3 + j * S1 + k)
+    s.write(s.b.reduce([x], ["i0", "i2"], combine("sum", F32)), F32, axes=(1,))
+    return s
+
+
 BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "pointwise_odd": pointwise_odd,
     "pointwise_long": pointwise_long,
@@ -377,6 +386,7 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "symbolic_map": lambda: symbolic(()),
     "symbolic_rows": lambda: symbolic(("i1",)),
     "symbolic_columns": lambda: symbolic(("i0",)),
+    "symbolic_ends": symbolic_ends,
     "symbolic_all": lambda: symbolic(("i0", "i1")),
 }
 
