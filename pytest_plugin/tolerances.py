@@ -16,6 +16,9 @@ from types import MappingProxyType
 K = 2.0
 # Each of load, operation, transcendental function and store may cost one.
 ULPS = 4.0
+# Nothing here is more exact than float64, so on float64 eager's own error cannot be measured: this many units in the
+# last place of the tensor's largest value stand for it, since a sum's error has the size of its terms.
+FLOAT64_OWN_ULPS = 4.0
 
 
 @dataclass(frozen=True, slots=True)

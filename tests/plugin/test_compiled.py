@@ -12,6 +12,7 @@ from pytest_plugin.adapters.eager import Eager
 from pytest_plugin.closer import Difference
 from pytest_plugin.compiled import Compile
 from pytest_plugin.facts import Graph, Run
+from tests.plugin.conftest import Run as SuiteRun
 
 Function = Callable[..., Any]
 
@@ -41,7 +42,7 @@ class Replaced:
         raise AssertionError("no test asks for it")
 
 
-def run(wrong: Function, right: Function, *args: Any, **kwargs: Any) -> Run:
+def replaced(wrong: Function, right: Function, *args: Any, **kwargs: Any) -> Run:
     return Compile(Replaced(wrong), Path, lambda run: None)(right, *args, **kwargs)
 
 
@@ -88,8 +89,8 @@ def add_in_place(x: torch.Tensor) -> torch.Tensor:
 )
 def test_wrong(wrong: Function, right: Function, grad: bool | None, says: str) -> None:
     with pytest.raises(Difference, match=says):
-        run(wrong, right, X.clone(), grad=grad)
-    run(right, right, X.clone(), grad=grad)
+        replaced(wrong, right, X.clone(), grad=grad)
+    replaced(right, right, X.clone(), grad=grad)
 
 
 def test_a_module_with_wrong_buffers() -> None:
@@ -103,7 +104,7 @@ def test_a_module_with_wrong_buffers() -> None:
             return x * 2
 
     with pytest.raises(Difference, match=r"afterwards\['seen'\]"):
-        run(lambda x: x * 2, Counts(), X)
+        replaced(lambda x: x * 2, Counts(), X)
     module = Counts()
     assert check(module, X).again(X).equal(X * 2)
     assert module.seen == 0
@@ -135,7 +136,7 @@ def test_strides_offsets_and_shared_storage_reach_the_function() -> None:
         return x + y.sum()
 
     whole = torch.arange(24.0).reshape(4, 6)
-    run(fn, fn, whole[1:, ::2], whole[0].expand(3, 6))
+    replaced(fn, fn, whole[1:, ::2], whole[0].expand(3, 6))
     assert seen[0] == ((6, 2), 6, (0, 1), True, torch.float32)
     assert [facts[:4] for facts in seen] == [seen[0][:4]] * 3
     assert [facts[4] for facts in seen] == [torch.float32, torch.float32, torch.float64]
@@ -147,7 +148,7 @@ def test_the_truth_is_not_rounded_by_casts_of_the_function() -> None:
         return x
 
     seen: list[tuple[torch.dtype, ...]] = []
-    run(lambda x: x, fn, X)
+    replaced(lambda x: x, fn, X)
     assert seen[0] == (torch.bfloat16, torch.float16, torch.float32, torch.int32)
     assert seen[1] == (torch.float64, torch.float64, torch.float64, torch.int32)
     assert torch.zeros(1).dtype == torch.float32
@@ -175,3 +176,23 @@ def test_a_graph_break_is_an_error() -> None:
 
     with pytest.raises(Exception, match="graph_break"):
         check(fn, X)
+
+
+def test_a_tests_own_random_numbers_are_the_same_each_time(pytester: pytest.Pytester, run: SuiteRun) -> None:
+    pytester.makepyfile(
+        """
+        import torch
+
+        def test_a(compiled):
+            assert compiled(lambda x: x + 1, torch.randn(3)).out.sum() == compiled(lambda x: x + 1, A).out.sum()
+
+        def test_state_stays():
+            assert torch.equal(torch.get_rng_state(), STATE)
+
+        STATE = torch.get_rng_state()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            A = torch.randn(3)
+        """
+    )
+    run().assert_outcomes(passed=2)
