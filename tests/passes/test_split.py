@@ -81,9 +81,6 @@ def test_what_cannot_be_split_is_left_as_the_same_object() -> None:
     x = s.input(3, 4)
     total = s.reduce("sum", s.op("neg", s.cat(1, x, x)), 1)
     assert split(program := s.done(total)) is program  # fuse would rather keep the consumer whole
-    s = Sketch()
-    x = s.input(3, 4)
-    assert split(program := s.done(s.cat(1, s.op("neg", s.cat(1, x, x)), x))) is program  # inline has not been there
 
 
 def test_a_slice_does_not_move_past_an_overwriting_of_what_it_reads() -> None:
@@ -93,3 +90,10 @@ def test_a_slice_does_not_move_past_an_overwriting_of_what_it_reads() -> None:
     s.copy(x, y)
     program = s.done(s.op("neg", joined))
     assert split(program) is program
+
+
+def test_a_consumer_that_fills_a_slice_itself_stays_whole() -> None:
+    s = Sketch()
+    x = s.input(3, 4)
+    program = s.done(s.cat(0, s.op("neg", s.cat(1, x, s.op("exp", x))), s.input(2, 8)))
+    made(program)
