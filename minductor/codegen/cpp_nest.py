@@ -362,7 +362,7 @@ class NestPrinter:
             self.keep(carry.position)
 
     def parts_loop(self, loop: Loop) -> None:
-        """A reduce in parts: each part has accumulators of its own, joined in the order of the parts."""
+        """A reduce in parts: each has accumulators of its own, and they are joined when all are done."""
         axis = loop.axis
         extent = self.extents[axis]
         block = block_step(loop)
@@ -413,19 +413,24 @@ class NestPrinter:
                 self.out.add(f"{array.name}_parts[{part}] = {value};")
 
     def join_parts(self, carry: Carry, count: str) -> None:
-        total = Carry(carry.position, carry.how, carry.arrays, carry.dtypes, 0)
-        self.initialise(total)
-        self.out.open(f"for (int64_t part = 0; part < {count}; ++part)")
-        if total.size:
+        """Joins neighbours, then pairs of them, and so on, into the first part: a tree that the count alone fixes."""
+        arrays = tuple(Array(f"{array.name}_parts", array.dims) for array in carry.arrays)
+        self.out.open(f"for (int64_t step = 1; step < {count}; step *= 2)")
+        self.out.open(f"for (int64_t part = 0; part + step < {count}; part += 2 * step)")
+        if arrays[0].dims:
+            size = arrays[0].count()
             self.out.pragma("omp simd")
-            self.out.open(f"for (int j = 0; j < {total.size}; ++j)")
-            parts = [f"{array.name}_parts[part * {total.size} + j]" for array in carry.arrays]
-            self.join(total, total.at("j"), parts)
-            self.out.close()
+            self.out.open(f"for (int j = 0; j < {size}; ++j)")
+            left, right = f"part * {size} + j", f"(part + step) * {size} + j"
         else:
-            self.join(total, [a.name for a in carry.arrays], [f"{a.name}_parts[part]" for a in carry.arrays])
+            left, right = "part", "part + step"
+        total = Carry(carry.position, carry.how, arrays, carry.dtypes, 0)
+        self.join(total, total.at(left), total.at(right))
+        if arrays[0].dims:
+            self.out.close()
         self.out.close()
-        self.finish(total)
+        self.out.close()
+        self.finish(total if arrays[0].dims else Carry(carry.position, carry.how, arrays, carry.dtypes, 1))
 
 
 def _is_checked(op: Op) -> bool:

@@ -12,10 +12,10 @@ The text, which `str` writes and `parse_schedule` reads:
 
 `by N` runs over blocks of N elements of the axis, `parts N` over at most N equal blocks; an inner loop over the same
 axis goes through the block. `carry` names the reduces and scans that begin before the loop and end after it: their
-accumulators live around it (one for each block if the loop is parallel, joined in order afterwards). A loop inside may
-carry them again: then each run of it has accumulators of its own, joined into the outer ones at its end, which keeps
-sums short. `lanes` says how many accumulators a reduce along a vector loop has. `rows` are values kept in an array from
-one loop to later ones.
+accumulators live around it (one for each block if the loop is parallel, joined by a fixed tree afterwards). A loop
+inside may carry them again: then each run of it has accumulators of its own, joined into the outer ones at its end,
+which keeps sums short. `lanes` says how many accumulators a reduce along a vector loop has. `rows` are values kept in
+an array from one loop to later ones.
 
 >>> text = "parallel i0 {\\n  vector i1 lanes 64 carry %1 {\\n    %0 %1\\n  }\\n  %2\\n}\\nrows %0"
 >>> str(parse_schedule(text)) == text

@@ -18,7 +18,7 @@ from minductor.ir.schedule import Loop, LoopKind, Schedule, Step
 
 CHEAP = 4  # operations: recomputed rather than kept, if no more than one of them is a load
 SMALL_ROWS = 16 * 1024  # bytes: kept rows of all cheap values stay in the first-level cache
-LARGE_ROWS = 256 * 1024  # bytes: those of expensive values may go to the second
+LARGE_ROWS = 512 * 1024  # bytes: those of expensive values may go to the second; a thread's stack has room for more
 SUMS = ("sum", "welford", "online_softmax")
 EXPENSIVE = 10  # operations: reading a row back from the second-level cache costs less
 
@@ -68,6 +68,7 @@ class _Placer:
         self.lanes = lanes
         self.rows: set[int] = set()
         self.small = 0
+        self.large = 0
         self.inside = [runs_over(op, body.ops) for op in body.ops]
 
     def steps(self, members: list[int], depth: int, place: Place = "outside") -> tuple[Step, ...]:
@@ -212,7 +213,8 @@ class _Placer:
             if self.small + size <= SMALL_ROWS:
                 self.small += size
                 self.rows.add(p)
-            elif cost >= EXPENSIVE and size <= LARGE_ROWS:
+            elif cost >= EXPENSIVE and self.large + size <= LARGE_ROWS:
+                self.large += size
                 self.rows.add(p)
 
     def recompute_cost(self, position: int, inner: set[int]) -> tuple[int, int]:
