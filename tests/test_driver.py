@@ -1,0 +1,294 @@
+"""The road from end to end: values, the store, threads, processes, forks, and what goes wrong on the way."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+
+from minductor.core.errors import CorruptEntry, FallbackRefused, RanInEager, UnknownTarget
+from minductor.driver import PIPELINE, Compiled, Compiler
+from minductor.options import Options
+from minductor.runtime.store import Store
+from minductor.target import Env, by_name
+from minductor.trace import Record, Trace
+from tests.house.rules import ROOT
+
+ENV = Env(Options(), by_name("cpu"))
+
+
+def norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return F.layer_norm(F.gelu(2 * x + 1), (32,), weight, bias)
+
+
+def inputs() -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(16, 32), torch.randn(32), torch.randn(32)]
+
+
+@dataclass
+class Watched:
+    """A Compiler, the stages that it ran, and what it made."""
+
+    root: Path
+    environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    stages: list[str] = field(default_factory=list)
+    seen: list[Compiled] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.store = Store(self.root)
+        trace, observer = Trace((self,)), self.seen.append
+        self.compiler = Compiler(store=self.store, trace=trace, observer=observer, environ=self.environ)
+
+    def record(self, record: Record) -> None:
+        self.stages.append(record.stage)
+
+    def run(self, fn: Callable[..., Any] = norm, args: list[torch.Tensor] | None = None) -> Any:
+        """Past Dynamo and AOTAutograd, which cost seconds: traced, compiled and called."""
+        given = inputs() if args is None else args
+        gm = make_fx(fn, tracing_mode="fake")(*given)
+        return self.compiler.compile_graph(gm, given, role="inference", env=ENV)(list(given))[0]
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    return Watched(tmp_path / "store")
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Any:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def test_values_and_gradients_are_eagers(watched: Watched) -> None:
+    plain, ours = [[t.requires_grad_() for t in inputs()] for _ in range(2)]
+    expected = norm(*plain)
+    result = torch.compile(norm, backend=watched.compiler)(*ours)
+    torch.testing.assert_close(result, expected)
+    slope = torch.linspace(-1, 1, expected.numel()).reshape(expected.shape)
+    result.backward(slope)
+    expected.backward(slope)
+    for mine, theirs in zip(ours, plain, strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)
+    assert [compiled.role for compiled in watched.seen] == ["forward", "backward"]
+    assert watched.seen[0].report.kernels == 1 and watched.seen[0].report.externs == 0
+
+
+def test_every_stage_runs_once_in_order(watched: Watched) -> None:
+    watched.run()
+    assert watched.stages == [*(stage.name for stage in PIPELINE), "codegen", "compile"]
+
+
+def test_second_compiler_finds_it_and_reports_the_same(watched: Watched) -> None:
+    first = watched.run()
+    again = Watched(watched.root)
+    assert torch.equal(again.run(), first)
+    (made,), (found,) = watched.seen, again.seen
+    assert (made.was_hit, found.was_hit) == (False, True)
+    assert (found.key, found.report, found.sources) == (made.key, made.report, made.sources)
+    assert again.stages == []
+
+
+@pytest.mark.parametrize("change", ["shape", "dtype", "stride", "operator", "options"])
+def test_key_tells_apart(watched: Watched, change: str) -> None:
+    def key(fn: Callable[..., Any], *args: torch.Tensor, env: Env = ENV) -> str:
+        from minductor.frontend.capture import capture
+
+        return watched.compiler.key(capture(make_fx(fn, tracing_mode="fake")(*args), args, "inference"), env)
+
+    x = torch.ones(4, 4)
+    first = key(torch.exp, x)
+    assert key(torch.exp, x.clone()) == first
+    match change:
+        case "shape":
+            assert key(torch.exp, torch.ones(4, 5)) != first
+        case "dtype":
+            assert key(torch.exp, x.double()) != first
+        case "stride":
+            assert key(torch.exp, x.t()) != first
+        case "operator":
+            assert key(torch.sin, x) != first
+        case _:
+            assert key(torch.exp, x, env=Env(Options(precision="eager"), ENV.target)) != first
+            assert key(torch.exp, x, env=Env(Options(verify=True), ENV.target)) == first
+
+
+@pytest.mark.parametrize("name", ["kernels.so", "wrapper.py", "report.json"])
+def test_damaged_entry_is_built_again(watched: Watched, name: str) -> None:
+    expected = watched.run()
+    (file,) = watched.root.rglob(name)
+    data = file.read_bytes()
+    # Another file under the name: this process has the first one mapped, and to cut that short would end it.
+    (file.parent / "half").write_bytes(data[: len(data) // 2])
+    (file.parent / "half").replace(file)
+    again = Watched(watched.root)
+    with pytest.warns(CorruptEntry):
+        assert torch.equal(again.run(), expected)
+    assert not again.seen[0].was_hit and file.read_bytes() == data
+
+
+def test_two_threads_compile_one_graph_once(watched: Watched) -> None:
+    given = inputs()
+    gm = make_fx(norm, tracing_mode="fake")(*given)
+    barrier, results = threading.Barrier(2), list[Any]()
+
+    def work() -> None:
+        barrier.wait()
+        call = watched.compiler.compile_graph(gm, given, role="inference", env=ENV)
+        results.append(call(list(given))[0])
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 2 and torch.equal(results[0], results[1])
+    assert watched.stages.count("lower") == 1
+
+
+def test_unknown_option_surfaces_through_torch() -> None:
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="did you mean 'fuse'"):
+        torch.compile(norm, backend=Compiler(), options={"fuze": True})(*inputs())
+
+
+def test_unknown_target_is_refused(watched: Watched) -> None:
+    with pytest.raises(UnknownTarget, match="did you mean 'cpu'"):
+        watched.compiler(None, [], options={"target": "cpuu"})
+
+
+def test_torch_refuses_mode_with_options_and_we_take_both() -> None:
+    with pytest.raises(RuntimeError, match="mode or options"):
+        torch.compile(norm, backend=Compiler(), mode="default", options={"fuse": True})
+    gm = make_fx(lambda *args: (norm(*args),))(*inputs())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the option wins, so nothing is said about CUDA graphs
+        chosen = Options.parse("max-autotune", {"cudagraphs": False}, {})
+        assert chosen.autotune and not chosen.notes("cpu")
+    with pytest.warns(UserWarning, match="CUDA graphs have no effect on cpu"):
+        Compiler()(gm, inputs(), mode="reduce-overhead")
+
+
+def conditional(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+
+def test_graph_that_we_do_not_take_runs_in_eager_with_one_warning() -> None:
+    x = torch.ones(3)
+    with pytest.warns(RanInEager) as seen:
+        assert torch.equal(torch.compile(conditional, backend=Compiler())(x), x.sin())
+    assert len([w for w in seen if w.category is RanInEager]) == 1
+
+
+def test_graph_that_we_do_not_take_is_refused_where_asked() -> None:
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="would run in eager") as caught:
+        torch.compile(conditional, backend=Compiler(), options={"fallback": "error"})(torch.ones(3))
+    assert isinstance(caught.value.inner_exception, FallbackRefused)
+
+
+def test_without_a_compiler_the_message_says_how_to_get_one(tmp_path: Path) -> None:
+    watched = Watched(tmp_path / "store", environ={"PATH": str(tmp_path)})
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="no C\\+\\+ compiler found") as caught:
+        torch.compile(norm, backend=watched.compiler)(*inputs())
+    assert "tried g++, c++, clang++" in str(caught.value) and "apt-get install g++" in str(caught.value)
+
+
+def test_fault_in_a_stage_is_named(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(program: Any, env: Env) -> Any:
+        raise KeyError("lost")
+
+    monkeypatch.setattr(importlib.import_module("minductor.passes.tile"), "tile", broken)
+    with pytest.raises(Exception, match="stage 'tile' failed: KeyError: 'lost'"):
+        watched.run()
+    assert watched.store.entries() == ()
+
+
+def test_cache_dir_option_and_reset(tmp_path: Path) -> None:
+    compiler = Compiler(environ={**os.environ, "MINDUCTOR_CACHE_DIR": str(tmp_path / "other")})
+    chosen = {"cache_dir": str(tmp_path / "named")}
+    torch.compile(lambda x: x + 1, backend=compiler, options=chosen)(torch.ones(3))
+    assert list((tmp_path / "named").rglob("wrapper.py")) and not (tmp_path / "other").exists()
+    compiler.reset()
+
+
+# --- processes
+
+# Compiles and runs one graph, forks, and says what it loaded. The compiler's runs are in $LOG.
+PROGRAM = """
+import json, os, signal, sys, torch
+from minductor.driver import Compiler
+torch.set_num_threads(2)
+def norm(x, weight, bias):
+    return torch.nn.functional.layer_norm(torch.nn.functional.gelu(2 * x + 1), (512,), weight, bias)
+torch.manual_seed(0)
+args = torch.randn(512, 512), torch.randn(512), torch.randn(512)
+compiler, seen = None, []
+compiled = torch.compile(norm, backend=Compiler(observer=seen.append))
+result = compiled(*args)
+right = torch.allclose(result, norm(*args), atol=1e-5)
+signal.alarm(60)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)  # a kernel that waits for threads which the fork did not copy waits for ever
+    # by numpy, because eager's own comparison would wait so
+    os._exit(0 if compiled(*args).numpy().tobytes() == result.numpy().tobytes() else 3)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+ours = sorted(name for name in sys.modules if name.startswith("minductor."))
+print(json.dumps({"right": right, "child": status, "hit": seen[0].was_hit, "modules": ours}))
+"""
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], dict[str, Any], list[int]]:
+    """Two processes at once on an empty store, then a third; and how often the C++ compiler had run by then."""
+    folder = tmp_path_factory.mktemp("processes")
+    log, compiler = folder / "log", folder / "counting-g++"
+    compiler.write_text(f'#!/bin/sh\necho run >> "{log}"\nexec g++ "$@"\n')
+    compiler.chmod(0o700)
+    environ = {**os.environ, "CXX": str(compiler), "MINDUCTOR_CACHE_DIR": str(folder / "store")}
+
+    def start() -> subprocess.Popen[str]:
+        command = [sys.executable, "-W", "ignore", "-c", PROGRAM]
+        return subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True)
+
+    def said(process: subprocess.Popen[str]) -> dict[str, Any]:
+        out, _ = process.communicate(timeout=120)
+        assert process.returncode == 0
+        return json.loads(out.splitlines()[-1])
+
+    both = [said(process) for process in (start(), start())]
+    runs = [len(log.read_text().splitlines())]
+    warm = said(start())
+    return both, warm, [*runs, len(log.read_text().splitlines())]
+
+
+def test_two_processes_compile_one_graph_once(processes: Any) -> None:
+    both, _, runs = processes
+    assert all(process["right"] for process in both)
+    assert runs[0] == 1
+
+
+def test_warm_process_loads_neither_passes_nor_codegen_nor_a_compiler(processes: Any) -> None:
+    both, warm, runs = processes
+    assert warm["right"] and warm["hit"] and runs[1] == runs[0]
+    banned = ("minductor.frontend.lower", "minductor.frontend.rules", "minductor.passes", "minductor.codegen")
+    assert not [name for name in warm["modules"] if name.startswith(banned)]
+    cold = {name for process in both if not process["hit"] for name in process["modules"]}
+    assert "minductor.frontend.lower" in cold and "minductor.passes.tile" in cold, "the names are the real ones"
+
+
+def test_forked_child_runs_kernels(processes: Any) -> None:
+    both, warm, _ = processes
+    assert [process["child"] for process in (*both, warm)] == [0, 0, 0]
