@@ -14,7 +14,8 @@ from typing import assert_never
 
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr
-from minductor.ir.nodes import Argument, Body, Origin, Token, View
+from minductor.ir.nodes import Argument, Body, Index, Origin, Token, View
+from minductor.ir.nodes import Constant as ConstantOp
 from minductor.ir.plan import (
     Allocate,
     Assert,
@@ -185,8 +186,10 @@ class _Emitter:
                 return f"{tensor}.size({dim})"
             case str():
                 return source
+            case Body(results=(result,)):
+                return _scalar(source, result)
             case Body():
-                raise ValueError("a size that only a scalar body gives has no wrapper yet")
+                raise ValueError("a size is one number")
 
     def argument(self, value: Argument) -> str:
         match value:
@@ -208,6 +211,42 @@ class _Emitter:
                 raise ValueError(f"memory left a view in the plan: {value}")
             case _:
                 return repr(value)
+
+
+# how a body on sizes is written; floor division and remainder are Python's own
+_SCALAR: Mapping[str, str] = MappingProxyType(
+    {
+        "add": "({} + {})",
+        "sub": "({} - {})",
+        "mul": "({} * {})",
+        "floordiv": "({} // {})",
+        "mod": "({} % {})",
+        "maximum": "max({}, {})",
+        "minimum": "min({}, {})",
+        "neg": "(-{})",
+        "abs": "abs({})",
+        "pow": "({} ** {})",
+        "lshift": "({} << {})",
+        "rshift": "({} >> {})",
+        "bitwise_and": "({} & {})",
+        "bitwise_or": "({} | {})",
+        "bitwise_xor": "({} ^ {})",
+    }
+)
+
+
+def _scalar(body: Body, position: int) -> str:
+    """A value of a body that reads no tensor, as a Python expression."""
+    op = body.ops[position]
+    match op.attrs:
+        case ConstantOp(value):
+            return repr(value)
+        case Index(expr):
+            return f"({expr})"
+        case None if op.name in _SCALAR:
+            return _SCALAR[op.name].format(*(_scalar(body, a) for a in op.args))
+        case _:
+            raise ValueError(f"{op.name} is no operator on sizes")
 
 
 def _float(value: float) -> str:
