@@ -173,18 +173,21 @@ class Lowering:
             assert isinstance(of, tuple) and isinstance(number, int)
             return of[number]
         kwargs = {name: self.value(a) for name, a in node.kwargs}
-        rule = self.rules().get(node.op)
-        if rule is not None and self._is_computable(node.meta, args):
+        rules, views = self.tables()
+        rule = rules.get(node.op)
+        if rule is not None and (node.op in views or self._is_computable(node.meta, args)):
             result = rule(self, *args, **kwargs)
             if result is not NotImplemented:
                 return result
         return self.extern(node.op, args, kwargs)
 
     @staticmethod
-    def rules() -> Mapping[str, Callable[..., Value]]:
+    def tables() -> tuple[Mapping[str, Callable[..., Value]], Mapping[str, Callable[..., Value]]]:
+        """All rules, and those that compute nothing; imported late, since rules import this file."""
         from minductor.frontend.rules.table import RULES
+        from minductor.frontend.rules.views import RULES as VIEWS
 
-        return RULES
+        return RULES, VIEWS
 
     @staticmethod
     def _is_computable(meta: Meta, args: Sequence[Value]) -> bool:
@@ -350,8 +353,8 @@ class Lowering:
         facts = schemas.facts(op)
         if facts is None:
             raise UnsupportedInput(self.node.name, f"the operator {op}")
-        if facts.copy_op:  # planned memory must not be aliased behind the plan's back
-            return self.extern(facts.copy_op, args, kwargs, "its view is copied")
+        if facts.copy_op:
+            return self._copied_view(facts.copy_op, args, kwargs)
         why = reason or schemas.reason(op)
         if not reason and not schemas.is_expected(op) and self.env.options.fallback == "error":
             raise FallbackRefused(op, why)
@@ -371,6 +374,19 @@ class Lowering:
         results = tuple(self.result(m) if isinstance(m, TensorMeta) else None for m in metas)
         self._add_extern(op, args, kwargs, results, why, is_random=facts.is_random)
         return results if isinstance(meta, tuple) else None
+
+    def _copied_view(self, op: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
+        """A view that changes the dtype becomes a copy: memory that is planned has no aliases that the plan ignores.
+
+        Its `out=` form keeps the strides of the view, which the form that returns a new tensor would not.
+        """
+        out = self.result()
+        if any(is_zero(s) and not is_one(n) for n, s in zip(out.size, out.stride, strict=True)):
+            raise UnsupportedInput(self.node.name, f"an overlapping view ({self.node.op})")
+        reason = "its view is copied"
+        self.notes.append(Note("lower", self.node.name, f"{op}: {reason}"))
+        self._add_extern(op, args, kwargs, (out,), reason, form="out")
+        return out
 
     def _in_place(
         self, op: str, args: Sequence[Value], kwargs: Mapping[str, Value], facts: schemas.Facts, why: str

@@ -94,7 +94,8 @@ NOT_RANDOM = frozenset(
 @dataclass(frozen=True, slots=True)
 class Facts:
     """`written`: the places (number, or name if keyword-only) of arguments it changes; `returned`: for each result the
-    place of the argument that it is, None if it is new; `copy_op`: the variant that copies, if it returns a view."""
+    place of the argument that it is, None if it is new; `copy_op`: the `out=` form of the variant that copies, if it
+    returns a view."""
 
     written: tuple[int | str, ...]
     returned: tuple[int | str | None, ...]
@@ -143,7 +144,7 @@ def facts(op: str) -> Facts | None:
 
 def _copy_variant(op: str) -> str:
     space, name, variant = op.split(".")
-    copying = f"{space}.{name}_copy.{variant}"
+    copying = f"{space}.{name}_copy.{'out' if variant == 'default' else f'{variant}_out'}"
     return copying if overload(copying) is not None else ""
 
 

@@ -85,7 +85,16 @@ def test_several_results() -> None:
 
 def test_operators_that_return_views_are_copied() -> None:
     seen = lowered(lambda x: torch.view_as_complex(x) * 2, randn(4, 3, 2))
-    assert seen.externs == ["aten.view_as_complex_copy.default", "aten.mul.Tensor"]
+    assert seen.externs == ["aten.view_as_complex_copy.out", "aten.mul.Tensor"]
+
+
+def test_a_copied_view_keeps_its_strides() -> None:
+    seen = lowered(lambda z: torch.view_as_real(z).sum(-1) + 1, torch.complex(randn(4, 3), randn(4, 3)).t())
+    assert seen.externs == ["aten.view_as_real_copy.out"]
+
+
+def test_views_of_complex_tensors_cost_nothing() -> None:
+    assert not lowered(lambda z: z.t()[1:].unsqueeze(0), torch.complex(randn(4, 3), randn(4, 3))).externs
 
 
 def test_random_numbers_are_eager_s_and_stay_in_order() -> None:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from minductor.core.dtypes import I64, compute_dtype
 from minductor.core.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.lower import Loop, Lowering
-from minductor.frontend.values import Operand, Term, Value, is_zero, wrap_dim
+from minductor.frontend.values import Operand, Term, Value, count, is_zero, row_major, wrap_dim
 from minductor.ir.build import Builder
 from minductor.ir.nodes import View
 
@@ -112,8 +112,10 @@ def flip(ctx: Lowering, x: View, dims: Sequence[int]) -> Value:
 
 
 def roll(ctx: Lowering, x: View, shifts: Sequence[Operand], dims: Sequence[int] = ()) -> Value:
-    if not dims or any(is_zero(n) for n in x.size):
+    if any(is_zero(n) for n in x.size):
         return NotImplemented
+    if not dims:
+        return roll_flat(ctx, x, shifts[0])
     by_dim: dict[int, Expr] = {}
     for shift, dim in zip(shifts, dims, strict=True):
         if not isinstance(shift, int | Expr):
@@ -128,6 +130,22 @@ def roll(ctx: Lowering, x: View, shifts: Sequence[Operand], dims: Sequence[int] 
             for d, (n, c) in enumerate(zip(x.size, loop.coords, strict=True))
         ]
         return loop.load(x, places)
+
+    return ctx.map(fn)
+
+
+def roll_flat(ctx: Lowering, x: View, shift: Operand) -> Value:
+    """Without dimensions the elements move in their flattened order."""
+    if not isinstance(shift, int | Expr):
+        return NotImplemented
+    total, strides = count(x.size), row_major(x.size)
+
+    def fn(loop: Loop) -> Term:
+        place = total - as_expr(shift) % total
+        for c, s in zip(loop.coords, strides, strict=True):
+            place = place + c * s
+        place = place % total
+        return loop.load(x, [place // s % n for n, s in zip(x.size, strides, strict=True)])
 
     return ctx.map(fn)
 

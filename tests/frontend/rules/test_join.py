@@ -28,6 +28,7 @@ JOINS: dict[str, Callable[..., Any]] = {
     "replicate": lambda x, y: F.pad(x, (2, 1), mode="replicate"),
     "flip": lambda x, y: x.flip(0, 2),
     "roll": lambda x, y: x.roll((-1, 20), (0, 2)),
+    "roll flat": lambda x, y: x.roll(7),
     "repeat": lambda x, y: x.repeat(2, 1, 3, 1),
     "tril": lambda x, y: x.tril(1),
     "triu": lambda x, y: x.triu(-1),
