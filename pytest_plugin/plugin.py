@@ -194,10 +194,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Compiled graphs are held no longer than the test."""
+    """Compiled graphs are held no longer than the test, and a test that is run again starts with nothing."""
     if EVIDENCE in item.stash:
-        item.stash[EVIDENCE].runs.clear()
+        del item.stash[EVIDENCE]
 
 
 # --- where the terminal is

@@ -1,0 +1,45 @@
+// golden  tests/e2e/test_norm.py::test_layer_norm   target=cpu  view=kernel  level=canonical  form=1
+// facts   kernels=1  block_accesses=4  bytes=67584  peak=32768
+
+// aten.native_layer_norm.default: native_layer_norm
+extern "C" int64_t layer_norm_0(const float* __restrict in0, const float* __restrict in1, const float* __restrict in2, float* __restrict out3, int64_t threads) {
+#pragma omp parallel for num_threads(threads)
+  for (int64_t i0 = 0; i0 < 32; ++i0) {
+    float sum0[64];
+    for (int l = 0; l < 64; ++l) sum0[l] = 0.0f;
+    md_lanes<64>(0, 256, [&](int64_t i1, int l) MD_LAMBDA {
+      const float x1 = in0[256 * i0 + i1];
+      sum0[l] = sum0[l] + x1;
+    });
+    md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
+      sum0[a] = sum0[a] + sum0[b];
+    });
+    const float x2 = sum0[0] / 256.0f;
+    float sum3[64];
+    for (int l = 0; l < 64; ++l) sum3[l] = 0.0f;
+    md_lanes<64>(0, 256, [&](int64_t i1, int l) MD_LAMBDA {
+      const float x1 = in0[256 * i0 + i1];
+      const float x4 = x1 - x2;
+      const float x5 = x4 * x4;
+      sum3[l] = sum3[l] + x5;
+    });
+    md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
+      sum3[a] = sum3[a] + sum3[b];
+    });
+    const float x6 = sum3[0] / 256.0f;
+    const float x7 = x6 + 1e-05f;
+    const float x8 = 1 / __builtin_sqrtf(x7);
+#pragma omp simd
+    for (int64_t i1 = 0; i1 < 256; ++i1) {
+      const float x1 = in0[256 * i0 + i1];
+      const float x4 = x1 - x2;
+      const float x9 = in1[i1];
+      const float x10 = in2[i1];
+      const float x11 = x4 * x8;
+      const float x12 = x11 * x9;
+      const float x13 = x12 + x10;
+      out3[256 * i0 + i1] = x13;
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,23 @@
+# golden  tests/e2e/test_norm.py::test_layer_norm   target=cpu  view=wrapper  level=canonical  form=1
+
+import torch
+from minductor.runtime.launch import empty_strided, fail, reinterpret
+
+f32 = torch.float32
+layer_norm_0 = kernels('layer_norm_0')
+
+
+def call(args):
+    arg0_1, arg1_1, arg2_1 = args
+    args.clear()
+    n_threads = threads.count()
+    buf3 = empty_strided((32, 256), (256, 1), f32)
+    events.append(('allocate', 'buf3'))
+    # 1: native_layer_norm
+    layer_norm_0(arg0_1, arg1_1, arg2_1, buf3, n_threads)
+    events.append(('launch', 'layer_norm_0'))
+    del arg0_1, arg1_1, arg2_1
+    events.append(('free', 'arg0_1'))
+    events.append(('free', 'arg1_1'))
+    events.append(('free', 'arg2_1'))
+    return (buf3,)

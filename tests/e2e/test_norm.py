@@ -1,0 +1,77 @@
+"""Normalisations: statistics and map in one kernel, forward and backward."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pytest_plugin.compiled import Compile
+
+
+def gelu_norm(x: Tensor) -> Tensor:
+    return F.layer_norm(F.gelu(2 * x + 1), (x.shape[-1],))
+
+
+@pytest.mark.golden(view=("kernel", "wrapper"))
+@pytest.mark.counts(kernels=1, externs=0, block_accesses=4)
+def test_layer_norm(compiled: Compile, device: str) -> None:
+    weight, bias = torch.randn(256, device=device), torch.randn(256, device=device)
+    compiled(lambda x, w, b: F.layer_norm(x, (256,), w, b), torch.randn(32, 256, device=device), weight, bias)
+
+
+@pytest.mark.golden
+@pytest.mark.counts(kernels=1, externs=0)
+def test_layer_norm_of_gelu(compiled: Compile, device: str) -> None:
+    compiled(gelu_norm, torch.randn(64, 1024, device=device))
+
+
+def test_layer_norm_where_the_mean_dwarfs_the_spread(compiled: Compile, device: str) -> None:
+    compiled(lambda x: F.layer_norm(x, (200,)), torch.randn(16, 200, device=device) + 1e4)
+
+
+@pytest.mark.golden
+@pytest.mark.counts(kernels=1, externs=0)
+def test_rms_norm(compiled: Compile, device: str) -> None:
+    def rms_norm(x: Tensor, w: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * w
+
+    compiled(rms_norm, torch.randn(32, 256, device=device), torch.randn(256, device=device))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.counts(externs=0)
+def test_layer_norm_training(compiled: Compile, device: str, dtype: torch.dtype) -> None:
+    module = nn.LayerNorm(96).to(device, dtype)
+    compiled(module, torch.randn(40, 96, device=device, dtype=dtype).requires_grad_())
+
+
+@pytest.mark.counts(externs=0)
+def test_gelu_norm_training(compiled: Compile, device: str) -> None:
+    compiled(gelu_norm, torch.randn(64, 128, device=device), grad=True)
+
+
+@pytest.mark.counts(externs=0)
+def test_group_norm_training(compiled: Compile, device: str) -> None:
+    compiled(nn.GroupNorm(4, 16).to(device), torch.randn(2, 16, 6, 7, device=device).requires_grad_())
+
+
+@pytest.mark.parametrize("shape", [(16, 10), (4, 10, 6, 5)])
+@pytest.mark.counts(externs=0)
+def test_batch_norm_training_moves_its_buffers(compiled: Compile, device: str, shape: tuple[int, ...]) -> None:
+    module = (nn.BatchNorm1d if len(shape) == 2 else nn.BatchNorm2d)(10).to(device)
+    run = compiled(module, torch.randn(shape, device=device).requires_grad_())
+    run.again(torch.randn(shape, device=device).requires_grad_())
+
+
+@pytest.mark.counts(kernels=1, externs=0)
+def test_batch_norm_evaluation(compiled: Compile, device: str) -> None:
+    compiled(nn.BatchNorm2d(10).to(device).eval(), torch.randn(4, 10, 6, 5, device=device))
+
+
+@pytest.mark.counts(kernels=1, externs=0)
+def test_residual_before_the_norm_is_kept(compiled: Compile, device: str) -> None:
+    def fn(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        total = x + y
+        return total, F.layer_norm(total, (64,))
+
+    compiled(fn, torch.randn(8, 64, device=device), torch.randn(8, 64, device=device))

@@ -1,0 +1,106 @@
+"""Reductions over each kind of dimension, and what is made of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pytest_plugin.compiled import Compile
+
+DIMS = ((-1,), (0,), (0, 1, 2), (0, 2), (1,))
+ONE_CHAIN = "the terms of each column are added one after the other: two to three times eager's error"
+
+
+@pytest.mark.golden
+@pytest.mark.counts(kernels=1, externs=0, block_accesses=1)
+def test_sum_inner(compiled: Compile, device: str) -> None:
+    compiled(lambda x: (x * 2).sum(-1), torch.randn(64, 100, device=device))
+
+
+@pytest.mark.xfail(reason=ONE_CHAIN)
+@pytest.mark.golden
+@pytest.mark.counts(kernels=1, externs=0)
+def test_sum_outer(compiled: Compile, device: str) -> None:
+    compiled(lambda x: x.exp().sum(0), torch.randn(100, 64, device=device))
+
+
+@pytest.mark.golden
+@pytest.mark.counts(kernels=1, externs=0)
+def test_softmax(compiled: Compile, device: str) -> None:
+    compiled(lambda x: torch.softmax(x, -1), torch.randn(32, 200, device=device))
+
+
+@pytest.mark.golden
+@pytest.mark.counts(kernels=1, externs=0)
+def test_masked_softmax(compiled: Compile, device: str) -> None:
+    mask = torch.ones(24, 24, dtype=torch.bool, device=device).triu(1)
+    compiled(
+        lambda x, m: torch.softmax((x / 8).masked_fill(m, -torch.inf), -1),
+        torch.randn(2, 4, 24, 24, device=device),
+        mask,
+    )
+
+
+@pytest.mark.counts(kernels=2, externs=0)
+def test_softmax_training(compiled: Compile, device: str) -> None:
+    compiled(lambda x: torch.softmax(x, -1), torch.randn(32, 100, device=device), grad=True)
+
+
+@pytest.mark.counts(externs=0)
+def test_cross_entropy_training(compiled: Compile, device: str) -> None:
+    targets = torch.randint(50, (64,), device=device)
+    targets[3] = -100
+    compiled(lambda x: F.cross_entropy(x, targets), torch.randn(64, 50, device=device), grad=True)
+
+
+REDUCTIONS: dict[str, Callable[[Tensor, tuple[int, ...]], Any]] = {
+    "sum": lambda x, dims: x.sum(dims),
+    "mean": lambda x, dims: x.mean(dims, keepdim=True),
+    "amax": lambda x, dims: x.amax(dims),
+    "amin": lambda x, dims: x.amin(dims),
+    "any": lambda x, dims: (x > 2).any(dims[0]),
+    "all": lambda x, dims: (x < 2).all(dims[0]),
+    "prod": lambda x, dims: (1 + x / 100).prod(dims[0]),
+    "argmax": lambda x, dims: x.argmax(dims[0]),
+    "argmin": lambda x, dims: x.argmin(dims[0]),
+    "var mean": lambda x, dims: torch.var_mean(x + 10, dims),
+    "std": lambda x, dims: x.std(dims),
+    "logsumexp": lambda x, dims: torch.logsumexp(x, dims),
+    "norm": lambda x, dims: x.square().sum(dims).sqrt(),
+    "count": lambda x, dims: (x > 0).sum(dims),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.counts(externs=0)
+def test_every_reduction_over_every_kind_of_dimension(compiled: Compile, device: str, name: str) -> None:
+    reduction = REDUCTIONS[name]
+    compiled(lambda x: [reduction(x, dims) for dims in DIMS], torch.randn(5, 33, 70, device=device))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.uint8, torch.bool])
+@pytest.mark.counts(kernels=1, externs=0)
+def test_dtypes(compiled: Compile, device: str, dtype: torch.dtype) -> None:
+    compiled(lambda x: (x.sum(-1), x.amax(-1)), (torch.rand(16, 40, device=device) * 4).to(dtype))
+
+
+@pytest.mark.counts(kernels=1, externs=0)
+def test_nan_is_the_largest_and_the_smallest(compiled: Compile, device: str) -> None:
+    x = torch.randn(4, 90, device=device)
+    x[1, 70] = x[1, 80] = float("nan")
+    x[2, 5] = float("inf")
+    compiled(lambda x: (x.amax(-1), x.amin(-1), x.argmax(-1), x.sum(-1)), x)
+
+
+@pytest.mark.counts(kernels=1, externs=0)
+def test_ties_give_the_first(compiled: Compile, device: str) -> None:
+    compiled(lambda x: (x.argmax(-1), x.argmin(-1)), torch.zeros(130, 130, device=device))
+
+
+@pytest.mark.golden
+@pytest.mark.counts(kernels=1, externs=0)
+def test_siblings_share_one_reading(compiled: Compile, device: str) -> None:
+    compiled(lambda x: (x.sum(-1), x.amax(-1), x.square().mean(-1)), torch.randn(40, 128, device=device))
