@@ -38,7 +38,7 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
         (["--help"], 0, "usage: minductor COMMAND"),
         (["--version"], 0, "minductor 0."),
         ([], 2, "usage: minductor COMMAND"),
-        (["banch"], 2, "unknown command 'banch': did you mean 'bench'?"),
+        (["benchh"], 2, "unknown command 'benchh': did you mean 'bench'?"),
         (["--frob"], 2, "unknown command '--frob'"),
     ],
 )
