@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from minductor.core.errors import FallbackRefused
 from minductor.frontend import schemas
-from minductor.ir.nodes import Extern, Note, Ref, View, writes
+from minductor.frontend.capture import capture
+from minductor.frontend.lower import lower
+from minductor.ir.nodes import Extern, Note, Ref, View, reads, writes
 from minductor.options import Options
 from minductor.target import Env, by_name
-from tests.frontend.tracing import compiled, grads, integers, loads, lowered, randn
+from tests.frontend.tracing import CPU, compiled, grads, integers, loads, lowered, randn
 
 X = randn(4, 5)
 
@@ -51,6 +54,14 @@ def test_after_a_write_the_input_is_its_new_version() -> None:
     seen = compiled(lambda x: (x.add_(1), x)[1], randn(4, 5))
     outputs = [o for o in seen.program.outputs if isinstance(o, View)]
     assert all(o.ref.version == 1 for o in outputs if o.ref.storage == seen.program.inputs[0].name)
+
+
+def test_a_copy_from_its_own_memory_reads_all_of_it_first() -> None:
+    gm = make_fx(lambda x: torch.ops.aten.copy_(x, x.t()), tracing_mode="fake")(randn(4, 4))
+    program = lower(capture(gm, [], "inference"), CPU)
+    read, written = program.nodes
+    assert not set(writes(read)) & {Ref("x_1", 1)} and writes(written) == (Ref("x_1", 1),)
+    assert Ref("x_1", 0) not in reads(written)
 
 
 def test_optimiser_step_on_many_tensors() -> None:

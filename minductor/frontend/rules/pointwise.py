@@ -167,6 +167,13 @@ def copied(ctx: Lowering, x: View, source: Operand, non_blocking: Value = None) 
 
 def copy_into(ctx: Lowering, x: View, source: Operand, non_blocking: Value = None) -> Value:
     """aten.copy_: the next version of x's storage."""
+    if isinstance(source, View) and source.ref.storage == x.ref.storage:
+        if source == x:
+            return x
+        # another window on what is written: all of it is read before
+        held = ctx.buffer(x.dtype, x.size)
+        loop = Loop(x.size)
+        source = ctx.store(loop, held, loop.coords, loop.load(source))
     loop = Loop(x.size)
     value = loop.load(source, None, x.dtype)
     return ctx.store(loop, ctx.next_version(x), loop.coords, value)
