@@ -56,6 +56,19 @@ def test_after_a_write_the_input_is_its_new_version() -> None:
     assert all(o.ref.version == 1 for o in outputs if o.ref.storage == seen.program.inputs[0].name)
 
 
+def test_reads_after_a_write_see_the_new_version() -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        first = x * 3
+        window = x[1:]
+        torch.ops.aten.copy_(x, y)
+        return first[1:] + window
+
+    gm = make_fx(fn, tracing_mode="fake")(randn(4, 4), randn(4, 4))
+    program = lower(capture(gm, [], "inference"), CPU)
+    assert [reads(node)[0] for node in program.nodes] == [Ref("x_1", 0), Ref("y_1", 0), Ref("buf0", 0)]
+    assert reads(program.nodes[-1])[1] == Ref("x_1", 1)
+
+
 def test_a_copy_from_its_own_memory_reads_all_of_it_first() -> None:
     gm = make_fx(lambda x: torch.ops.aten.copy_(x, x.t()), tracing_mode="fake")(randn(4, 4))
     program = lower(capture(gm, [], "inference"), CPU)
