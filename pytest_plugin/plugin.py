@@ -119,7 +119,10 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Golden Python files are named after tests, and are none."""
-    return True if collection_path.is_relative_to(state_of(config).golden_dir) else None
+    if collection_path.suffix != ".py" or not collection_path.is_relative_to(state_of(config).golden_dir):
+        return None
+    with collection_path.open("rb") as file:
+        return True if file.readline().startswith(b"# golden  ") else None
 
 
 @pytest.hookimpl(tryfirst=True)  # so that ids open with the device

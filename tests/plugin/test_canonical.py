@@ -86,7 +86,7 @@ def test_another(language: str, text: str, old: str, new: str) -> None:
 
 
 def test_names_of_one_kernel_do_not_number_the_next() -> None:
-    assert form(CPP + CPP, "cpp") == form(CPP, "cpp") * 2
+    assert form(CPP + CPP.replace("x1", "y"), "cpp") == form(CPP, "cpp") * 2
     more = CPP.replace("  return", "  int64_t more = 1;\n  return")
     assert form(more + CPP, "cpp")[-len(form(CPP, "cpp")) :] == form(CPP, "cpp")
 

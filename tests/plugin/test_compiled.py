@@ -127,6 +127,11 @@ def test_gradients_of_arguments_and_parameters() -> None:
     assert all(grad is None for grad in check(nn.Linear(4, 2), X).grads.values())
 
 
+def test_gradients_of_one_call_are_not_added_to_the_next() -> None:
+    run = check(nn.Linear(4, 2), X, grad=True)
+    run.again(torch.ones(3, 4))
+
+
 def test_strides_offsets_and_shared_storage_reach_the_function() -> None:
     seen: list[tuple[Any, ...]] = []
 

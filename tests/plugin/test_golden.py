@@ -171,6 +171,8 @@ def test_an_equal_rung_above_is_enough(suite: pytest.Pytester, run: Run) -> None
 def test_golden_python_files_are_not_collected(suite: pytest.Pytester, run: Run) -> None:
     run("--golden=accept")
     run(".").assert_outcomes(passed=3)
+    (suite.path / "golden" / "test_own.py").write_text("def test_of_somebody():\n    pass\n")
+    run(".").assert_outcomes(passed=4)
 
 
 @pytest.mark.parametrize(
