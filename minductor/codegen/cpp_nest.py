@@ -160,9 +160,11 @@ class NestPrinter:
         if position not in self.names:
             array = self.kept[position] if position in self.kept else self.arrays[position][0]
             text = array.element()
-            dtype = self.ops[position].dtype
+            dtype, attrs = self.ops[position].dtype, self.ops[position].attrs
             assert dtype is not None
-            if array.dims:
+            if isinstance(attrs, Check):
+                text = self.values.define(attrs.symbol.name, dtype, text)  # index expressions know it by its symbol
+            elif array.dims:
                 text = self.values.define(self.label(position) + "_kept", dtype, text)
             self.names[position] = text
         return self.names[position]

@@ -71,19 +71,20 @@ def iota(ctx: Lowering, length: Value, *, start: Operand, step: Operand, **layou
 
 
 def linspace(ctx: Lowering, start: float, end: float, steps: int, **layout: Value) -> Value:
-    """From both ends towards the middle, so that both are exact."""
+    """From both ends towards the middle, so that both are exact; in float64, since near zero digits cancel."""
     dtype = ctx.meta.dtype
     if dtype.kind != "float" or isinstance(start, View) or isinstance(end, View):
         return NotImplemented
 
     def fn(loop: Loop) -> Term:
         (place,) = loop.coords
-        first, last = loop.load(float(start), None, dtype), loop.load(float(end), None, dtype)
+        first, last = loop.load(float(start), None, F64), loop.load(float(end), None, F64)
         if steps == 1:
-            return first
+            return first.cast(compute_dtype(dtype))
         step = (last - first) / float(steps - 1)
-        near, far = loop.index(place, dtype), loop.index(steps - 1 - place, dtype)
-        return (loop.index(place, I64) < steps // 2).where(first + step * near, last - step * far)
+        near, far = loop.index(place, F64), loop.index(steps - 1 - place, F64)
+        is_near = loop.index(place, I64) < steps // 2
+        return is_near.where(first + step * near, last - step * far).cast(compute_dtype(dtype))
 
     return ctx.map(fn)
 
