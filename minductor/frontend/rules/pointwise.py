@@ -122,9 +122,23 @@ def div(ctx: Lowering, x: Operand, y: Operand, rounding_mode: str | None = None)
         case None:
             return ctx.pointwise(Term.__truediv__, x, y)
         case "floor":
-            return ctx.pointwise(lambda a, b: a.op("floordiv", b), x, y)
+            return division("floordiv")(ctx, x, y)
         case _:
-            return ctx.pointwise(lambda a, b: a.op("truncdiv", b), x, y)
+            return division("truncdiv")(ctx, x, y)
+
+
+def division(name: str) -> Rule:
+    """Quotients and remainders of integers: eager raises where a divisor is 0."""
+
+    def rule(ctx: Lowering, x: Operand, y: Operand) -> Value:
+        def fn(a: Term, b: Term) -> Term:
+            if b.dtype.kind in ("int", "uint") and (isinstance(y, View | Expr) or y == 0):
+                b.b.assertion(b.op("ne", 0).at, "ZeroDivisionError")
+            return a.op(name, b)
+
+        return ctx.pointwise(fn, x, y)
+
+    return rule
 
 
 def power(ctx: Lowering, x: Operand, y: Operand) -> Value:
@@ -242,13 +256,13 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         **{f"aten.logical_{name}.default": logical(f"logical_{name}") for name in ("and", "or", "xor", "not")},
         "aten.copysign.Tensor": one_op("copysign"),
         "aten.copysign.Scalar": one_op("copysign"),
-        "aten.remainder.Tensor": one_op("mod"),
-        "aten.remainder.Scalar": one_op("mod"),
-        "aten.remainder.Scalar_Tensor": one_op("mod"),
-        "aten.fmod.Tensor": one_op("fmod"),
-        "aten.fmod.Scalar": one_op("fmod"),
-        "aten.floor_divide.default": one_op("floordiv"),
-        "aten.floor_divide.Scalar": one_op("floordiv"),
+        "aten.remainder.Tensor": division("mod"),
+        "aten.remainder.Scalar": division("mod"),
+        "aten.remainder.Scalar_Tensor": division("mod"),
+        "aten.fmod.Tensor": division("fmod"),
+        "aten.fmod.Scalar": division("fmod"),
+        "aten.floor_divide.default": division("floordiv"),
+        "aten.floor_divide.Scalar": division("floordiv"),
         "aten.sign.default": elementwise(lambda x: x if x.dtype == BOOL else x.op("sign")),
         "aten.sgn.default": elementwise(lambda x: x if x.dtype == BOOL else x.op("sign")),
         "aten.special_erf.default": one_op("erf"),

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
+from minductor.frontend.capture import capture
+from minductor.frontend.lower import lower
+from minductor.ir.nodes import Assert
 from minductor.ir.printer import print_program
 from minductor.options import Options
+from minductor.runtime.reference import run_program
 from minductor.target import Env, by_name
-from tests.frontend.tracing import grads, integers, lowered, randn
+from tests.frontend.tracing import CPU, grads, integers, lowered, randn
 
 X, Y, ROW = randn(3, 4, 5), randn(3, 4, 5, seed=1), randn(5, seed=2)
 HALF, DOUBLE, WHOLE, TRUTH = X.bfloat16(), X.double(), integers(-5, 6, 3, 4), X > 0
@@ -158,3 +163,20 @@ def test_eager_precision_rounds_after_each_op() -> None:
 def test_a_number_is_rounded_before_a_comparison() -> None:
     x = torch.tensor([1.1, 2.0]).bfloat16()
     lowered(lambda x: (x == 1.1, x < 1.1), x)
+
+
+@pytest.mark.parametrize("name", ["floor_divide", "remainder", "fmod"])
+def test_integer_division_by_zero_is_asserted(name: str) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return getattr(torch, name)(x, y)
+
+    whole = torch.tensor([3, -4, 5])
+    asserts = [op for k in lowered(fn, whole, whole).kernels for op in k.body.ops if isinstance(op.attrs, Assert)]
+    assert [op.attrs for op in asserts] == [Assert("ZeroDivisionError")]
+    for x in (whole, whole.float()):
+        constant = lowered(lambda x: fn(x, torch.tensor(2.5)) if x.is_floating_point() else x // 3, x)
+        assert not any(isinstance(op.attrs, Assert) for k in constant.kernels for op in k.body.ops)
+    gm = make_fx(fn, tracing_mode="fake")(whole, whole)
+    program = lower(capture(gm, [], "inference"), CPU)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        run_program(program, [whole, torch.tensor([1, 0, 2])])
