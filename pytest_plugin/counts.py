@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_plugin.facts import COUNTS, Facts
+from pytest_plugin.facts import Facts
 from pytest_plugin.limits import Limit
+from pytest_plugin.vocabulary import COUNTS
 
 REFUSALS_SHOWN = 8
 

@@ -12,20 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-# What @pytest.mark.counts may name.
-COUNTS = (
-    "kernels",
-    "externs",
-    "bytes",
-    "operations",
-    "peak",
-    "block_accesses",
-    "block_pointers",
-    "descriptors",
-    "tiles",
-    "registers",
-    "spills",
-)
+from pytest_plugin.vocabulary import COUNTS
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_plugin.adapters import Adapter, FreshStore
-from pytest_plugin.closer import closer as compare
-from pytest_plugin.compiled import Compile
-from pytest_plugin.devices import Device
-from pytest_plugin.golden import Goldens
-from pytest_plugin.session import evidence_of, goldens_of, state_of
+from pytest_plugin.stash import state_of
+
+# a run whose tests ask for none of this loads none of it
+if TYPE_CHECKING:
+    from pytest_plugin.adapters import Adapter, FreshStore
+    from pytest_plugin.compiled import Compile
+    from pytest_plugin.devices import Device
+    from pytest_plugin.golden import Goldens
 
 
 @pytest.fixture
@@ -28,6 +30,8 @@ def minductor_device(request: pytest.FixtureRequest) -> Device:
 @pytest.fixture
 def minductor_golden(request: pytest.FixtureRequest) -> Goldens:
     """Compare generated text with the test's golden file: golden.check(run), golden.text(name, text)."""
+    from pytest_plugin.session import goldens_of
+
     return goldens_of(request.node)
 
 
@@ -46,6 +50,9 @@ def compiled(
 ) -> Generator[Compile]:
     """Compile a function in a fresh store, run it, and compare everything it does with eager and with float64."""
     import torch
+
+    from pytest_plugin.compiled import Compile
+    from pytest_plugin.session import evidence_of
 
     # `fresh_store` is asked for by name only: a test that has it compiles into it, so that it can see hits
     shared: FreshStore | None = None
@@ -66,7 +73,9 @@ def compiled(
 @pytest.fixture
 def closer() -> Callable[..., float]:
     """Compare a result with eager and with the float64 truth: closer(actual, eager, exact64)."""
-    return compare
+    from pytest_plugin.closer import closer
+
+    return closer
 
 
 @pytest.fixture

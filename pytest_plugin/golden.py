@@ -17,9 +17,8 @@ from pytest_plugin.canonical import canonical
 from pytest_plugin.difference import difference
 from pytest_plugin.facts import Facts, Run
 from pytest_plugin.golden_file import FORM, Golden, Header, Place, file_name, read
+from pytest_plugin.vocabulary import LEVELS, VIEWS
 
-MODES = ("check", "new", "accept")
-LEVELS = ("canonical", "exact")
 LINES_SHOWN = 40
 # The counts that a header states, those that the compiler knows.
 FACTS = ("kernels", "externs", "block_accesses", "block_pointers", "descriptors", "tiles", "bytes", "peak")
@@ -53,7 +52,7 @@ def _wrapper_view(run: Run) -> Text:
     return Text("wrapper", "py", "\n\n".join(wrappers))
 
 
-VIEWS: Mapping[str, Callable[[Run], Text]] = MappingProxyType({"kernel": _kernel_view, "wrapper": _wrapper_view})
+PRINTERS: Mapping[str, Callable[[Run], Text]] = MappingProxyType({"kernel": _kernel_view, "wrapper": _wrapper_view})
 
 
 def facts_line(facts: Facts) -> str:
@@ -100,7 +99,7 @@ class Goldens:
                 raise ValueError(f"no view is called {each!r}; the views are {', '.join(VIEWS)}")
         if not run.graphs:
             return f"nothing was captured, so {self.shown} has no {' and no '.join(views)} to compare"
-        return "\n\n".join(why for each in views if (why := self._verdict(VIEWS[each](run), level, name)))
+        return "\n\n".join(why for each in views if (why := self._verdict(PRINTERS[each](run), level, name)))
 
     def text(self, name: str, text: str, level: str = "exact") -> None:
         """Compares any text, under a name of its own."""

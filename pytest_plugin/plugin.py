@@ -14,31 +14,19 @@ from typing import Any
 
 import pytest
 
-from pytest_plugin import counts, fixtures, short_names
-from pytest_plugin.adapters import ADAPTERS
-from pytest_plugin.devices import Device
-from pytest_plugin.evidence import Totals
-from pytest_plugin.golden import LEVELS, MODES, VIEWS
-from pytest_plugin.session import (
-    EVIDENCE,
-    STATE,
-    WORKER_KEY,
-    device_of,
-    evidence_of,
-    goldens_of,
-    is_worker,
-    make_state,
-    state_of,
-)
+from pytest_plugin import fixtures, short_names
+from pytest_plugin.stash import EVIDENCE, STATE, WORKER_KEY, golden_dir, is_worker, state_of
+from pytest_plugin.vocabulary import ADAPTERS, COUNTS, LEVELS, MODES, VIEWS
 
 REPORT_KEY = "minductor"
 VARIABLES = ("RUN_CPU", "RUN_GPU", "PYTORCH_TESTING_DEVICE_ONLY_FOR", "PYTORCH_TESTING_DEVICE_EXCEPT_FOR")
 MARKERS = (
     "counts(kernels=1, bytes=at_most('2.1 MiB'), ...): what the compiler must report of each `compiled` run; "
-    f"the counts are {', '.join(counts.COUNTS)}",
+    f"the counts are {', '.join(COUNTS)}",
     f"golden(view='kernel', level='canonical'): compare the test's one run with its golden file; "
     f"the views are {', '.join(VIEWS)}, the levels {', '.join(LEVELS)}",
 )
+OPTIONS = ("minductor_compiler", "minductor_device", "minductor_golden")
 SHORT = ("device", "golden")
 GOLDEN_KEYWORDS = ("view", "level")
 
@@ -49,9 +37,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--minductor-compiler",
         "--compiler",
         dest="minductor_compiler",
-        default="minductor",
+        default="",
         metavar="NAME",
-        help=f"the compiler under test: {', '.join(ADAPTERS)}",
+        help=f"the compiler under test: {', '.join(ADAPTERS)}; the first one unless given",
     )
     group.addoption(
         "--minductor-device",
@@ -64,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--minductor-golden",
         "--golden",
         dest="minductor_golden",
-        default=None,
+        default="",
         metavar="MODE",
         help=f"golden files: {', '.join(MODES)}; new, which writes missing ones, unless CI is set",
     )
@@ -76,17 +64,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
-    state = config.stash[STATE] = make_state(config)
     manager = config.pluginmanager
     taken = {name for plugin in manager.get_plugins() for name in _fixture_names(plugin)}
     manager.register(fixtures, "pytest_plugin.fixtures")
-    if not is_worker(config):
-        manager.register(Collector(state.totals), "pytest_plugin.collector")
     for name in SHORT:
         if name not in taken:
             holder = ModuleType(f"pytest_plugin.{name}")
             setattr(holder, name, getattr(short_names, name))
             manager.register(holder, holder.__name__)
+    if not is_worker(config):
+        manager.register(Collector(config), "pytest_plugin.collector")
+    if any(config.getoption(option) for option in OPTIONS):
+        state_of(config)  # which refuses what cannot be followed
 
 
 def _fixture_names(plugin: object) -> list[str]:
@@ -102,11 +91,10 @@ def _fixture_names(plugin: object) -> list[str]:
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     """One line, if the user asked for anything of ours."""
-    state = state_of(config)
-    options = (config.getoption(f"minductor_{name}") for name in ("device", "golden"))
-    is_asked = any(name in os.environ for name in VARIABLES) or any(options) or state.wishes.ini
-    if not is_asked:
+    options = (config.getoption(option) for option in OPTIONS[1:])
+    if not (any(name in os.environ for name in VARIABLES) or any(options) or config.getini("minductor_devices")):
         return None
+    state = state_of(config)
     devices = ", ".join(state.devices())
     if state.choice is None:
         return None
@@ -119,7 +107,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Golden Python files are named after tests, and are none."""
-    if collection_path.suffix != ".py" or not collection_path.is_relative_to(state_of(config).golden_dir):
+    if collection_path.suffix != ".py" or not collection_path.is_relative_to(golden_dir(config)):
         return None
     with collection_path.open("rb") as file:
         return True if file.readline().startswith(b"# golden  ") else None
@@ -128,16 +116,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)  # so that ids open with the device
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "minductor_device" in metafunc.fixturenames:
+        from pytest_plugin.devices import Device
+
         ids = state_of(metafunc.config).devices()
         metafunc.parametrize("minductor_device", [Device(id) for id in ids], ids=list(ids), indirect=True)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    state = state_of(config)
     problems = (problem for item in items if (problem := _marker_misuse(item)))
-    asks = any(device_of(item) is not None for item in items)
-    misuse = (state.misuse if asks else "") or next(problems, "")
+    asks = any("minductor_device" in getattr(item, "fixturenames", ()) for item in items)
+    misuse = (state_of(config).misuse if asks else "") or next(problems, "")
     if not misuse:
         return
     if not is_worker(config):
@@ -149,6 +138,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _marker_misuse(item: pytest.Item) -> str:
     for marker in item.iter_markers("counts"):
+        from pytest_plugin import counts
+
         if marker.args:
             return f"{item.nodeid}: counts takes keywords only"
         if problem := counts.misuse(marker.kwargs):
@@ -178,6 +169,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     declared = {name: value for marker in reversed(markers) for name, value in marker.items()}
     if not markers and EVIDENCE not in item.stash and item.get_closest_marker("golden") is None:
         return result
+    from pytest_plugin.session import device_of, evidence_of, goldens_of
+
     evidence = evidence_of(item)
     if wrong := evidence.wrong(item.name, device_of(item), declared, is_counted=bool(markers)):
         pytest.fail(wrong, pytrace=False)
@@ -193,6 +186,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     report = yield
     if call.when == "call" and EVIDENCE in item.stash:
+        from pytest_plugin.session import device_of
+
         setattr(report, REPORT_KEY, item.stash[EVIDENCE].summary(device_of(item)))
     return report
 
@@ -210,15 +205,17 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 class Collector:
     """Adds up what the reports carry, from workers too."""
 
-    def __init__(self, totals: Totals) -> None:
-        self.totals = totals
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if summary := getattr(report, REPORT_KEY, None):
-            self.totals.add(summary)
+            state_of(self.config).totals.add(summary)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if STATE not in config.stash:
+        return
     state = state_of(config)
     if state.worker_misuse:
         terminalreporter.write_line(f"ERROR: {state.worker_misuse}", red=True)
@@ -247,5 +244,5 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     # the controller collects nothing itself, so it learns of a usage error from its workers
-    if state_of(session.config).worker_misuse:
+    if STATE in session.config.stash and state_of(session.config).worker_misuse:
         session.exitstatus = pytest.ExitCode.USAGE_ERROR

@@ -16,9 +16,9 @@ import pytest
 from pytest_plugin.adapters import Adapter, find_adapter
 from pytest_plugin.devices import Choice, Device, Misuse, Wishes, choose, find_gpu
 from pytest_plugin.evidence import Evidence, Totals
-from pytest_plugin.golden import MODES, Goldens
-
-WORKER_KEY = "minductor"
+from pytest_plugin.golden import Goldens
+from pytest_plugin.stash import EVIDENCE, WORKER_KEY, golden_dir, state_of
+from pytest_plugin.vocabulary import ADAPTERS, MODES
 
 
 @dataclass(slots=True)
@@ -49,23 +49,14 @@ class State:
         return {"devices": list(self.devices()), "misuse": self.misuse}
 
 
-STATE = pytest.StashKey[State]()
-EVIDENCE = pytest.StashKey[Evidence]()
-
-
-def state_of(config: pytest.Config) -> State:
-    return config.stash[STATE]
-
-
 def make_state(config: pytest.Config) -> State:
     """The state of this process; an xdist worker takes the controller's decision about devices."""
     try:
-        adapter = find_adapter(str(config.getoption("minductor_compiler")))
+        adapter = find_adapter(str(config.getoption("minductor_compiler") or next(iter(ADAPTERS))))
     except ValueError as error:
         raise pytest.UsageError(f"--compiler: {error}") from None
     wishes = Wishes.of(os.environ, str(config.getoption("minductor_device")), config.getini("minductor_devices"))
-    folder = config.rootpath / str(config.getini("golden_dir"))
-    state = State(adapter, wishes, folder, _mode(config, os.environ))
+    state = State(adapter, wishes, golden_dir(config), _mode(config, os.environ))
     given = getattr(config, "workerinput", {}).get(WORKER_KEY)
     if given is not None:
         state.misuse = given["misuse"]
@@ -86,10 +77,6 @@ def _mode(config: pytest.Config, environ: Mapping[str, str]) -> str:
     if is_ci and mode != "check":
         raise pytest.UsageError(f"--golden={mode}: under CI nothing is written")
     return mode
-
-
-def is_worker(config: pytest.Config) -> bool:
-    return hasattr(config, "workerinput")
 
 
 def evidence_of(item: pytest.Item) -> Evidence:

@@ -7,10 +7,13 @@ Where another plugin has one, its own stays; a folder that wants ours imports it
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from pytest_plugin.devices import Device
-from pytest_plugin.golden import Goldens
+if TYPE_CHECKING:
+    from pytest_plugin.devices import Device
+    from pytest_plugin.golden import Goldens
 
 
 @pytest.fixture

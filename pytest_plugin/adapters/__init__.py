@@ -1,4 +1,4 @@
-"""Adapters: what the plugin asks of a compiler, and the table of those that come with it.
+"""Adapters: what the plugin asks of a compiler, and how one is found by its name.
 
 Takes a name; gives the adapter. Refuses unknown names, with the known ones (ValueError).
 """
@@ -9,17 +9,10 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from pytest_plugin.facts import Graph
-
-ADAPTERS: Mapping[str, str] = MappingProxyType(
-    {
-        "minductor": "pytest_plugin.adapters.minductor:Minductor",
-        "eager": "pytest_plugin.adapters.eager:Eager",
-    }
-)
+from pytest_plugin.vocabulary import ADAPTERS
 
 
 class Session(Protocol):

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from pytest_plugin.facts import COUNTS, Facts, Graph, Kernel
+from pytest_plugin.facts import Facts, Graph, Kernel
+from pytest_plugin.vocabulary import COUNTS
 
 if TYPE_CHECKING:
     from minductor.driver import Compiled

@@ -1,0 +1,36 @@
+"""The words that options and markers take. Every pytest run loads this file, so it loads nothing.
+
+Takes nothing; gives tuples of words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+# --compiler: where each adapter lives.
+ADAPTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "minductor": "pytest_plugin.adapters.minductor:Minductor",
+        "eager": "pytest_plugin.adapters.eager:Eager",
+    }
+)
+# --golden
+MODES = ("check", "new", "accept")
+# @pytest.mark.golden(view=..., level=...)
+VIEWS = ("kernel", "wrapper")
+LEVELS = ("canonical", "exact")
+# @pytest.mark.counts(NAME=...)
+COUNTS = (
+    "kernels",
+    "externs",
+    "bytes",
+    "operations",
+    "peak",
+    "block_accesses",
+    "block_pointers",
+    "descriptors",
+    "tiles",
+    "registers",
+    "spills",
+)
