@@ -5,8 +5,9 @@ Takes a Kernel with a Schedule; gives the statements of its function. Refuses a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from minductor.codegen.cpp_text import index_text, literal
 from minductor.codegen.cpp_values import Values, cpp_type
@@ -67,6 +68,7 @@ class Carry:
 
     position: int
     how: Combine
+    names: tuple[str, ...]  # of the results
     arrays: tuple[Array, ...]
     dtypes: tuple[DType, ...]
     lanes: int
@@ -227,6 +229,7 @@ class NestPrinter:
         """The loop itself, its header and its body."""
         saved = self.scope()
         chain = _collapsed(loop)
+        pragma = len(self.out.lines)
         if loop.kind == "parallel":
             self.out.pragma(self.parallel_pragma(loop, len(chain)))
         lanes = loop.kind == "vector" and loop.lanes > 0
@@ -250,7 +253,16 @@ class NestPrinter:
         else:
             for _ in chain:
                 self.out.close()
+        if loop.kind == "parallel":
+            self.privatise(pragma, saved[0])
         self.names, self.opened, self.blocks, self.arrays, self.kept = saved
+
+    def privatise(self, pragma: int, names: Mapping[int, str]) -> None:
+        """Copies scalars into each thread: a load through a reference, sunk into a select, stops the vectoriser."""
+        used = set(re.findall(r"\b[a-z]\w*\b", "\n".join(self.out.lines[pragma + 1 :])))
+        scalars = [name for name in dict.fromkeys(names.values()) if name in used]
+        if scalars:
+            self.out.lines[pragma] += f" firstprivate({', '.join(scalars)})"
 
     def is_checked(self, loop: Loop) -> bool:
         """Whether something in the loop may set the status."""
@@ -320,15 +332,19 @@ class NestPrinter:
             (inner.lanes for inner in loops((loop,)) if position in inner.body and inner.axis in reduced), default=0
         )
         dtypes = tuple(d for a in op.args if (d := self.ops[a].dtype) is not None)
-        label = self.label(position)
-        names = [label] if len(dtypes) == 1 else [f"{label}_{n}" for n in range(len(dtypes))]
+        names = self.result_names(position, len(dtypes))
         if position in self.carries:
-            names = [f"{array.name}_block" for array in self.carries[position].arrays]
+            names = tuple(f"{name}_block" for name in self.carries[position].names)
         dims = () if lanes else self.dims(op, reduced)
-        carry = Carry(position, op.attrs.combine, tuple(Array(name, dims) for name in names), dtypes, lanes)
+        arrays = tuple(Array(f"{name}_lanes" if lanes else name, dims) for name in names)
+        carry = Carry(position, op.attrs.combine, names, arrays, dtypes, lanes)
         self.initialise(carry)
         self.carries[position] = carry
         return carry
+
+    def result_names(self, position: int, count: int) -> tuple[str, ...]:
+        label = self.label(position)
+        return (label,) if count == 1 else tuple(f"{label}_{n}" for n in range(count))
 
     def initialise(self, carry: Carry) -> None:
         for array, dtype, identity in zip(carry.arrays, carry.dtypes, carry.how.identity, strict=True):
@@ -357,7 +373,9 @@ class NestPrinter:
                 self.out.open(f"md_join_lanes<{carry.lanes}>([&](int a, int b) MD_LAMBDA")
                 self.join(carry, carry.at("a"), carry.at("b"))
                 self.out.close("});")
-            arrays = tuple(Array(f"{array.name}[0]", ()) for array in arrays)
+            for name, array, dtype in zip(carry.names, arrays, carry.dtypes, strict=True):
+                self.values.define(name, dtype, f"{array.name}[0]")
+            arrays = tuple(Array(name, ()) for name in carry.names)
         self.arrays[carry.position] = arrays
         if not arrays[0].dims:
             self.names[carry.position] = arrays[0].name
@@ -376,6 +394,7 @@ class NestPrinter:
         for position in loop.carries:
             self.declare_parts(position, count * max(1, shapes[position]))
         saved = self.scope()
+        pragma = len(self.out.lines)
         self.out.pragma(self.parallel_pragma(loop, 1))
         self.open(loop)
         self.open_block(loop)
@@ -386,6 +405,7 @@ class NestPrinter:
             self.finish(carry)
             self.keep_part(carry, part)
         self.out.close()
+        self.privatise(pragma, saved[0])
         self.names, self.opened, self.blocks, self.arrays, self.kept = saved
         for carry in local:
             self.join_parts(carry, f"({index_text(extent)} + {block} - 1) / {block}" if loop.parts else str(count))
@@ -398,25 +418,20 @@ class NestPrinter:
     def declare_parts(self, position: int, size: int) -> None:
         op = self.ops[position]
         dtypes = [d for a in op.args if (d := self.ops[a].dtype) is not None]
-        label = self.label(position)
-        for n, dtype in enumerate(dtypes):
-            name = label if len(dtypes) == 1 else f"{label}_{n}"
+        for name, dtype in zip(self.result_names(position, len(dtypes)), dtypes, strict=True):
             self.out.add(f"{cpp_type(dtype)} {name}_parts[{size}];")
 
     def keep_part(self, carry: Carry, part: str) -> None:
-        for array in carry.arrays:
+        for name, array in zip(carry.names, carry.arrays, strict=True):
             if array.dims:
                 count = array.count()
-                self.out.add(
-                    f"for (int j = 0; j < {count}; ++j) {array.name}_parts[{part} * {count} + j] = {array.name}[j];"
-                )
+                self.out.add(f"for (int j = 0; j < {count}; ++j) {name}_parts[{part} * {count} + j] = {name}[j];")
             else:
-                value = f"{array.name}[0]" if carry.lanes else array.name
-                self.out.add(f"{array.name}_parts[{part}] = {value};")
+                self.out.add(f"{name}_parts[{part}] = {name};")
 
     def join_parts(self, carry: Carry, count: str) -> None:
         """Joins neighbours, then pairs of them, and so on, into the first part: a tree that the count alone fixes."""
-        arrays = tuple(Array(f"{array.name}_parts", array.dims) for array in carry.arrays)
+        arrays = tuple(Array(f"{name}_parts", old.dims) for name, old in zip(carry.names, carry.arrays, strict=True))
         self.out.open(f"for (int64_t step = 1; step < {count}; step *= 2)")
         self.out.open(f"for (int64_t part = 0; part + step < {count}; part += 2 * step)")
         if arrays[0].dims:
@@ -426,13 +441,13 @@ class NestPrinter:
             left, right = f"part * {size} + j", f"(part + step) * {size} + j"
         else:
             left, right = "part", "part + step"
-        total = Carry(carry.position, carry.how, arrays, carry.dtypes, 0)
+        total = replace(carry, arrays=arrays, lanes=0)
         self.join(total, total.at(left), total.at(right))
         if arrays[0].dims:
             self.out.close()
         self.out.close()
         self.out.close()
-        self.finish(total if arrays[0].dims else Carry(carry.position, carry.how, arrays, carry.dtypes, 1))
+        self.finish(total if arrays[0].dims else replace(total, lanes=1))
 
 
 def _is_checked(op: Op) -> bool:

@@ -176,6 +176,19 @@ def gathered() -> Sketch:
     return s
 
 
+def one_hot() -> Sketch:
+    """A scalar that one thread reads and every thread selects: as in the gradient of cross entropy."""
+    s = Sketch((300, 90))
+    i, j = s.i
+    scale = s.b.op("neg", s.read("scale", randn(1), F32, 0))
+    hit = s.b.op("eq", s.read("ids", integers(90, 300), I64, i), s.b.index(j))
+    value = s.b.op("where", hit, scale, s.constant(0.0))
+    total = s.b.reduce([value], ["i1"], combine("sum", F32))
+    x = s.read("a", randn(300, 90), F32, 90 * i + j)
+    s.write(s.b.op("sub", value, s.b.op("mul", x, total)), F32)
+    return s
+
+
 # --- reduces
 
 
@@ -348,6 +361,7 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "permuted": permuted,
     "padded": padded,
     "gathered": gathered,
+    "one_hot": one_hot,
     "softmax": lambda: softmax((37, 100)),
     "softmax_short": lambda: softmax((300, 7)),
     "softmax_few_long_rows": lambda: softmax((2, 40000), scale=0.1),

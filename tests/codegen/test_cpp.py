@@ -210,6 +210,7 @@ def vectorised(text: str, folder: Path) -> Callable[[str], bool]:
         ("argmax_inner", "for (int l = 0; l < W; ++l) body"),
         ("padded", "for (int64_t i1 = 0"),
         ("gathered", "for (int64_t i1 = 0"),
+        ("one_hot", "for (int l = 0; l < W; ++l) body"),
     ],
 )
 def test_the_vector_loop_is_vectorised(name: str, loop: str, tmp_path: Path) -> None:
