@@ -193,10 +193,10 @@ class NestPrinter:
             if self.opened.get(axis) or axis in reduced:
                 continue
             start = self.blocks[axis].start if axis in self.blocks else ""
-            count = self.blocks[axis].size if start else as_int(self.extents[axis])
-            if not count:
+            count = (self.blocks[axis].size or None) if start else as_int(self.extents[axis])
+            if count is None:
                 raise ValueError(f"an array over {axis} has no bounded size")
-            found.append(Dim(axis, start, count))
+            found.append(Dim(axis, start, max(1, count)))
         return tuple(found)
 
     # --- loops
