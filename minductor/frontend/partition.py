@@ -28,9 +28,13 @@ def partition(joint: fx.GraphModule, inputs: Sequence[Any], **facts: Any) -> tup
 
 
 def merge_equal_nodes(graph: fx.Graph) -> int:
-    """Of calls of one pure operator with the same arguments, the first stays; gives the number of those dropped."""
+    """Of calls of one pure operator with the same arguments, the first stays; gives the number of those dropped.
+
+    Two that both reach the caller stay two: he may write to one of them.
+    """
     seen: dict[Any, fx.Node] = {}
     dropped = 0
+    visible = visible_storages(graph)
     for node in list(graph.nodes):
         if node.op != "call_function" or not _is_pure(node.target):
             continue
@@ -38,11 +42,24 @@ def merge_equal_nodes(graph: fx.Graph) -> int:
         place = node.meta.get("recompute"), node.meta.get("partitioner_tag")
         key = node.target, place, _key(node.args), _key(node.kwargs)
         first = seen.setdefault(key, node)
-        if first is not node:
+        if first is not node and not {first, node} <= visible:
+            if node in visible:
+                visible.add(first)
             node.replace_all_uses_with(first)
             graph.erase_node(node)
             dropped += 1
     return dropped
+
+
+def visible_storages(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes whose memory the graph's results show, themselves or through views."""
+    found: set[fx.Node] = set()
+    for node in graph.output_node().all_input_nodes:
+        while node not in found:
+            found.add(node)
+            if isinstance(node.target, torch._ops.OpOverload) and node.target.is_view:
+                node = node.all_input_nodes[0]
+    return found
 
 
 def _is_pure(target: Any) -> bool:

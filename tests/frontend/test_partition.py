@@ -34,6 +34,13 @@ def test_numbers_of_another_type_are_other_arguments() -> None:
     assert merged(lambda x: (x * 0.0) + (x * -0.0), randn(3))[0] == 0
 
 
+def test_what_the_caller_sees_stays_apart() -> None:
+    assert merged(lambda x: (x.sin(), x.sin()[1:]), randn(3))[0] == 0
+    assert merged(lambda x: (x.sin() + 1, x.sin()), randn(3))[0] == 1
+    # the second of three is merged with the first, and so shows it; the third must not be
+    assert merged(lambda x: (x.sin() + 1, x.sin(), x.sin()), randn(3))[0] == 1
+
+
 def test_random_numbers_and_writes_stay() -> None:
     gm = make_fx(lambda x: torch.rand_like(x) + torch.rand_like(x), tracing_mode="fake")(randn(3))
     assert merge_equal_nodes(gm.graph) == 0

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, DType, compute_dtype
 from minductor.core.expr import Expr
-from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.lower import Loop, Lowering, is_zero_sized
 from minductor.frontend.rules import formulas
 from minductor.frontend.values import Operand, Term, Value, promoted
 from minductor.ir.nodes import Token, View
@@ -180,7 +180,9 @@ def copied(ctx: Lowering, x: View, source: Operand, non_blocking: Value = None) 
 
 
 def copy_into(ctx: Lowering, x: View, source: Operand, non_blocking: Value = None) -> Value:
-    """aten.copy_: the next version of x's storage."""
+    """aten.copy_: the next version of x's storage; the same one if x has no elements."""
+    if is_zero_sized(x):
+        return x
     if isinstance(source, View) and source.ref.storage == x.ref.storage:
         if source == x:
             return x
