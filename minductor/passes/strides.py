@@ -11,6 +11,7 @@ step is not constant. Refuses nothing. Of a load or store it says None where a c
 
 from __future__ import annotations
 
+from minductor.core.algebra import parts
 from minductor.core.expr import Expr, Symbol, as_int, free_symbols, integer, substitute
 from minductor.ir.nodes import Atomic, Load, Op, Store
 
@@ -19,6 +20,9 @@ def step_along(index: Expr, axis: Symbol) -> Expr:
     """The step in elements."""
     if axis not in free_symbols(index):
         return integer(0)
+    holding = [(term, factor) for term, factor in parts(index)[1] if axis in free_symbols(term)]
+    if len(holding) == 1 and holding[0][0] == axis:
+        return integer(holding[0][1])
     return substitute(index, {axis: axis + 1}) - index
 
 
