@@ -5,28 +5,30 @@
 extern "C" int64_t layer_norm_0(const float* __restrict in0, const float* __restrict in1, const float* __restrict in2, float* __restrict out3, int64_t threads) {
 #pragma omp parallel for num_threads(threads)
   for (int64_t i0 = 0; i0 < 32; ++i0) {
-    float sum0[64];
-    for (int l = 0; l < 64; ++l) sum0[l] = 0.0f;
+    float sum0_lanes[64];
+    for (int l = 0; l < 64; ++l) sum0_lanes[l] = 0.0f;
     md_lanes<64>(0, 256, [&](int64_t i1, int l) MD_LAMBDA {
       const float x1 = in0[256 * i0 + i1];
-      sum0[l] = sum0[l] + x1;
+      sum0_lanes[l] = sum0_lanes[l] + x1;
     });
     md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
-      sum0[a] = sum0[a] + sum0[b];
+      sum0_lanes[a] = sum0_lanes[a] + sum0_lanes[b];
     });
-    const float x2 = sum0[0] / 256.0f;
-    float sum3[64];
-    for (int l = 0; l < 64; ++l) sum3[l] = 0.0f;
+    const float sum0 = sum0_lanes[0];
+    const float x2 = sum0 / 256.0f;
+    float sum3_lanes[64];
+    for (int l = 0; l < 64; ++l) sum3_lanes[l] = 0.0f;
     md_lanes<64>(0, 256, [&](int64_t i1, int l) MD_LAMBDA {
       const float x1 = in0[256 * i0 + i1];
       const float x4 = x1 - x2;
       const float x5 = x4 * x4;
-      sum3[l] = sum3[l] + x5;
+      sum3_lanes[l] = sum3_lanes[l] + x5;
     });
     md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
-      sum3[a] = sum3[a] + sum3[b];
+      sum3_lanes[a] = sum3_lanes[a] + sum3_lanes[b];
     });
-    const float x6 = sum3[0] / 256.0f;
+    const float sum3 = sum3_lanes[0];
+    const float x6 = sum3 / 256.0f;
     const float x7 = x6 + 1e-05f;
     const float x8 = 1 / __builtin_sqrtf(x7);
 #pragma omp simd

@@ -9,8 +9,8 @@ extern "C" int64_t fused_mul_add_gelu_layer_norm_0(const float* __restrict in0, 
 #pragma omp parallel for num_threads(threads)
   for (int64_t i0 = 0; i0 < 64; ++i0) {
     float x0_row[1024];
-    float sum1[64];
-    for (int l = 0; l < 64; ++l) sum1[l] = 0.0f;
+    float sum1_lanes[64];
+    for (int l = 0; l < 64; ++l) sum1_lanes[l] = 0.0f;
     md_lanes<64>(0, 1024, [&](int64_t i1, int l) MD_LAMBDA {
       const float x2 = in0[1024 * i0 + i1];
       const float x3 = x2 * 2.0f;
@@ -21,24 +21,26 @@ extern "C" int64_t fused_mul_add_gelu_layer_norm_0(const float* __restrict in0, 
       const float x8 = x7 + 1.0f;
       const float x0 = x5 * x8;
       x0_row[i1] = x0;
-      sum1[l] = sum1[l] + x0;
+      sum1_lanes[l] = sum1_lanes[l] + x0;
     });
     md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
-      sum1[a] = sum1[a] + sum1[b];
+      sum1_lanes[a] = sum1_lanes[a] + sum1_lanes[b];
     });
-    const float x9 = sum1[0] / 1024.0f;
-    float sum10[64];
-    for (int l = 0; l < 64; ++l) sum10[l] = 0.0f;
+    const float sum1 = sum1_lanes[0];
+    const float x9 = sum1 / 1024.0f;
+    float sum10_lanes[64];
+    for (int l = 0; l < 64; ++l) sum10_lanes[l] = 0.0f;
     md_lanes<64>(0, 1024, [&](int64_t i1, int l) MD_LAMBDA {
       const float x0_kept = x0_row[i1];
       const float x11 = x0_kept - x9;
       const float x12 = x11 * x11;
-      sum10[l] = sum10[l] + x12;
+      sum10_lanes[l] = sum10_lanes[l] + x12;
     });
     md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
-      sum10[a] = sum10[a] + sum10[b];
+      sum10_lanes[a] = sum10_lanes[a] + sum10_lanes[b];
     });
-    const float x13 = sum10[0] / 1024.0f;
+    const float sum10 = sum10_lanes[0];
+    const float x13 = sum10 / 1024.0f;
     const float x14 = x13 + 1e-05f;
     const float x15 = 1 / __builtin_sqrtf(x14);
 #pragma omp simd

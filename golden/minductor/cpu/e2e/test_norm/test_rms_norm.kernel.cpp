@@ -9,17 +9,18 @@
 extern "C" int64_t fused_pow_mean_add_rsqrt_mul_0(const float* __restrict in0, const float* __restrict in1, float* __restrict out2, int64_t threads) {
 #pragma omp parallel for num_threads(threads)
   for (int64_t i0 = 0; i0 < 32; ++i0) {
-    float sum0[64];
-    for (int l = 0; l < 64; ++l) sum0[l] = 0.0f;
+    float sum0_lanes[64];
+    for (int l = 0; l < 64; ++l) sum0_lanes[l] = 0.0f;
     md_lanes<64>(0, 256, [&](int64_t i1, int l) MD_LAMBDA {
       const float x1 = in0[256 * i0 + i1];
       const float x2 = x1 * x1;
-      sum0[l] = sum0[l] + x2;
+      sum0_lanes[l] = sum0_lanes[l] + x2;
     });
     md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
-      sum0[a] = sum0[a] + sum0[b];
+      sum0_lanes[a] = sum0_lanes[a] + sum0_lanes[b];
     });
-    const float x3 = sum0[0] / 256.0f;
+    const float sum0 = sum0_lanes[0];
+    const float x3 = sum0 / 256.0f;
     const float x4 = x3 + 1e-05f;
     const float x5 = 1 / __builtin_sqrtf(x4);
 #pragma omp simd

@@ -6,31 +6,33 @@ extern "C" int64_t softmax_0(const float* __restrict in0, float* __restrict out1
 #pragma omp parallel for num_threads(threads)
   for (int64_t i0 = 0; i0 < 32; ++i0) {
     float x0_row[200];
-    float max1[64];
-    for (int l = 0; l < 64; ++l) max1[l] = -MD_INF;
+    float max1_lanes[64];
+    for (int l = 0; l < 64; ++l) max1_lanes[l] = -MD_INF;
     md_lanes<64>(0, 200, [&](int64_t i1, int l) MD_LAMBDA {
       const float x2 = in0[200 * i0 + i1];
-      max1[l] = md_maximum_f32(max1[l], x2);
+      max1_lanes[l] = md_maximum_f32(max1_lanes[l], x2);
     });
     md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
-      max1[a] = md_maximum_f32(max1[a], max1[b]);
+      max1_lanes[a] = md_maximum_f32(max1_lanes[a], max1_lanes[b]);
     });
-    float sum3[64];
-    for (int l = 0; l < 64; ++l) sum3[l] = 0.0f;
+    const float max1 = max1_lanes[0];
+    float sum3_lanes[64];
+    for (int l = 0; l < 64; ++l) sum3_lanes[l] = 0.0f;
     md_lanes<64>(0, 200, [&](int64_t i1, int l) MD_LAMBDA {
       const float x2 = in0[200 * i0 + i1];
-      const float x4 = x2 - max1[0];
+      const float x4 = x2 - max1;
       const float x0 = md_exp_f32(x4);
       x0_row[i1] = x0;
-      sum3[l] = sum3[l] + x0;
+      sum3_lanes[l] = sum3_lanes[l] + x0;
     });
     md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
-      sum3[a] = sum3[a] + sum3[b];
+      sum3_lanes[a] = sum3_lanes[a] + sum3_lanes[b];
     });
+    const float sum3 = sum3_lanes[0];
 #pragma omp simd
     for (int64_t i1 = 0; i1 < 200; ++i1) {
       const float x0_kept = x0_row[i1];
-      const float x5 = x0_kept / sum3[0];
+      const float x5 = x0_kept / sum3;
       out1[200 * i0 + i1] = x5;
     }
   }
