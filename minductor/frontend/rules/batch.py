@@ -299,7 +299,8 @@ def group_norm_backward(
         dx, loop = ctx.result(metas[0]), Loop(extents)
         at = loop.coords
         g = point.scaled(loop, at)
-        share = (loop.load(a, at[:2]) + point.normal(loop, at) * loop.load(b, at[:2])) / g.size(size)
+        n = g.size(size)  # a group's two quotients, rather than one for each element
+        share = loop.load(a, at[:2]) / n + point.normal(loop, at) * (loop.load(b, at[:2]) / n)
         ctx.store(loop, dx, ungrouped(at, inner), loop.load(rstd, at[:2], compute) * (g - share))
     dw = db = None
     outer = (0, *range(3, len(extents)))

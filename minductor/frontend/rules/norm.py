@@ -93,7 +93,8 @@ def layer_norm_backward(
         def fn(loop: Loop) -> Term:
             at = loop.coords
             g = scaled_grad(loop, at)
-            share = (loop.load(a) + normal(loop, at) * loop.load(b)) / g.size(size)
+            n = g.size(size)  # a row's two quotients, rather than one for each element
+            share = loop.load(a) / n + normal(loop, at) * (loop.load(b) / n)
             return loop.load(rstd, at, compute) * (g - share)
 
         dx = ctx.map(fn, metas[0])

@@ -272,7 +272,7 @@ def softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     top, total = softmax_statistics(ctx, x, dim, ctx.meta.dtype)
-    return ctx.pointwise(lambda x, top, total: (x - top).op("exp") / total, x, top, total)
+    return ctx.pointwise(lambda x, top, total: (x - top).op("exp") * total.op("reciprocal"), x, top, total)
 
 
 def log_softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
