@@ -61,6 +61,16 @@ def test_too_far(actual: list[float], eager: list[float], exact: list[float]) ->
         check(actual, eager, exact)
 
 
+@pytest.mark.parametrize(("error", "is_near"), [(8 * 2**-52, True), (9 * 2**-52, False)])
+def test_float64_is_judged_by_the_largest_value(error: float, is_near: bool) -> None:
+    truth = [1.0, 1e-9]
+    if is_near:
+        assert check([1.0, 1e-9 + error], truth, truth, torch.float64) <= 1
+    else:
+        with pytest.raises(Difference):
+            check([1.0, 1e-9 + error], truth, truth, torch.float64)
+
+
 def test_the_worst_element_is_shown() -> None:
     with pytest.raises(Difference) as caught:
         closer(
