@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from minductor.core.dtypes import DType, compute_dtype
 from minductor.core.errors import VerifyError
-from minductor.core.expr import Expr, free_symbols
+from minductor.core.expr import Expr, Symbol, free_symbols
 from minductor.ir.nodes import (
     Argument,
     Atomic,
@@ -102,7 +102,7 @@ def _symbols_declared(program: Program) -> Iterator[str]:
     known = set(program.symbols)
     for node in program.nodes:
         if isinstance(node, Extern):
-            known.update(r for r in node.results if r is not None and not hasattr(r, "ref"))  # pyright: ignore[reportArgumentType]  a symbol
+            known.update(r for r in node.results if isinstance(r, Symbol))
         for used in symbols_in(node):
             if used.kind == "size" and used not in known:
                 yield f"symbol {used} is used and not declared"
