@@ -260,7 +260,7 @@ class NestPrinter:
     def privatise(self, pragma: int, names: Mapping[int, str]) -> None:
         """Copies scalars into each thread: a load through a reference, sunk into a select, stops the vectoriser."""
         used = set(re.findall(r"\b[a-z]\w*\b", "\n".join(self.out.lines[pragma + 1 :])))
-        scalars = [name for name in dict.fromkeys(names.values()) if name in used]
+        scalars = [name for name in dict.fromkeys(names.values()) if name in used - {"true", "false"}]
         if scalars:
             self.out.lines[pragma] += f" firstprivate({', '.join(scalars)})"
 
