@@ -44,16 +44,17 @@ def new_full(ctx: Lowering, like: View, size: Value, value: Operand, **layout: V
 
 
 def arange(ctx: Lowering, start: Operand, step: Operand) -> Value:
-    """Floating-point ranges are computed in float64 and rounded once, as in eager."""
+    """Floating-point ranges are computed in float64 and rounded once, as in eager; integer ones cut their bounds."""
     dtype = ctx.meta.dtype
+    if any(isinstance(n, View | complex) for n in (start, step)):
+        return NotImplemented
 
     def fn(loop: Loop) -> Term:
         (place,) = loop.coords
         if dtype.kind == "float":
             return loop.load(start, None, F64) + loop.index(place, F64) * loop.load(step, None, F64)
-        if not isinstance(start, int | Expr) or not isinstance(step, int | Expr):
-            raise TypeError("an integer range has integer bounds")
-        return loop.index(as_expr(start) + place * as_expr(step), dtype)
+        first, each = (n if isinstance(n, Expr) else as_expr(int(n)) for n in (start, step))
+        return loop.index(first + place * each, dtype)
 
     return ctx.map(fn)
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from minductor.core.dtypes import BOOL, I64, U8, compute_dtype
 from minductor.core.expr import Expr
 from minductor.frontend.lower import Loop, Lowering
-from minductor.frontend.values import Term, Value, broadcast, is_zero, wrap_dim
+from minductor.frontend.values import Term, Value, broadcast, count, is_zero, wrap_dim
 from minductor.ir.nodes import View
 
 Rule = Callable[..., Value]
@@ -76,6 +76,22 @@ def index_tensors(ctx: Lowering, x: View, indices: Sequence[View | None]) -> Val
         for d, size in enumerate(x.size):
             index = indices[d] if d < len(indices) else None
             at.append(rest.pop(0) if index is None else place(loop, index, shared, size, wrap=True))
+        return loop.load(x, at)
+
+    return ctx.map(fn)
+
+
+def take(ctx: Lowering, x: View, index: View) -> Value:
+    """An element by its number in row-major order, whatever the layout."""
+    if any(is_zero(n) for n in x.size):
+        return NotImplemented
+
+    def fn(loop: Loop) -> Term:
+        rest = place(loop, index, loop.coords, count(x.size), wrap=True)
+        at: list[Expr] = []
+        for size in reversed(x.size):
+            at.insert(0, rest % size)
+            rest = rest // size
         return loop.load(x, at)
 
     return ctx.map(fn)
@@ -155,6 +171,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.index_select.default": index_select,
         "aten.index.Tensor": index_tensors,
         "aten._unsafe_index.Tensor": index_tensors,
+        "aten.take.default": take,
         "aten.nll_loss_forward.default": nll_loss_forward,
         "aten.nll_loss_backward.default": nll_loss_backward,
         "aten.nll_loss2d_forward.default": nll_loss_forward,

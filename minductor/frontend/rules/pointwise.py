@@ -13,7 +13,7 @@ from minductor.core.dtypes import BOOL, DType, compute_dtype
 from minductor.core.expr import Expr
 from minductor.frontend.lower import Loop, Lowering, is_zero_sized
 from minductor.frontend.rules import formulas
-from minductor.frontend.values import Operand, Term, Value, promoted
+from minductor.frontend.values import Operand, Term, Value, count, promoted
 from minductor.ir.nodes import Token, View
 
 Rule = Callable[..., Value]
@@ -219,6 +219,17 @@ def addcdiv(ctx: Lowering, x: View, a: View, b: View, value: float = 1) -> Value
     return ctx.pointwise(lambda x, a, b: x + (a / b if value == 1 else a * value / b), x, a, b)
 
 
+def soft_margin_loss_backward(ctx: Lowering, grad: View, x: View, y: View, reduction: int) -> Value:
+    """The slope of log(1 + exp(-x*y)), without the difference from 1 that cancels where it is small."""
+
+    def fn(loop: Loop) -> Term:
+        slope, a, b = (loop.load(t, None, ctx.meta.dtype) for t in (grad, x, y))
+        found = slope * -b * (-(a * b)).op("sigmoid")
+        return found / found.size(count(x.size)) if reduction == 1 else found
+
+    return ctx.map(fn)
+
+
 def with_numbers(fn: Callable[..., Term], tensors: int) -> Rule:
     """The first `tensors` arguments are operands, the others parameters of the formula."""
 
@@ -325,6 +336,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.lift_fresh_copy.default": copy,
         "aten.copy.default": copied,
         "aten.copy_.default": copy_into,
+        "aten.soft_margin_loss_backward.default": soft_margin_loss_backward,
         "aten.view.dtype": bitcast,
         "aten.scalar_tensor.default": scalar_tensor,
         **{op: with_numbers(fn, tensors) for op, (fn, tensors) in formulas.TABLE.items()},

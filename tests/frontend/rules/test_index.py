@@ -74,3 +74,9 @@ def test_ignored_targets_are_not_read() -> None:
     assert not lowered(lambda x, t: F.cross_entropy(x, t), *grads(randn(4, 7)), target).externs
     lowered(lambda x, t: F.cross_entropy(x, t), randn(4, 7), torch.full((4,), -100))
     lowered(lambda x, t: F.cross_entropy(x, t), *grads(randn(7)), torch.tensor(3))
+
+
+@pytest.mark.parametrize("x", [X, X.transpose(0, 2), X[:, ::2], torch.tensor(3.0)])
+def test_take_counts_in_rows_whatever_the_layout(x: torch.Tensor) -> None:
+    for index in (integers(-x.numel(), x.numel(), 2, 6), torch.tensor(-1)):
+        assert not lowered(torch.take, x, index).externs
