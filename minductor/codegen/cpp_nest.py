@@ -110,6 +110,10 @@ class NestPrinter:
         self.opened: dict[str, bool] = {}  # axis -> whether single elements of it are open, not only a block
 
     def print(self) -> None:
+        split = {loop.axis: loop for loop in loops(self.schedule.steps) if loop.parts}
+        for axis, loop in split.items():  # once, though several phases may run over the same parts
+            whole = index_text(self.extents[axis] + loop.parts * 64 - 1)
+            self.out.add(f"const int64_t {block_step(loop)} = ({whole}) / {loop.parts * 64} * 64;")
         self.steps(self.schedule.steps)
 
     def steps(self, steps: Sequence[Step]) -> None:
@@ -386,9 +390,6 @@ class NestPrinter:
         axis = loop.axis
         extent = self.extents[axis]
         block = block_step(loop)
-        if loop.parts:
-            whole = f"{loop.parts * 64}"
-            self.out.add(f"const int64_t {block} = ({index_text(extent + loop.parts * 64 - 1)}) / {whole} * 64;")
         count = loop.parts or -(-_static(extent) // loop.block)
         shapes = {p: self.carry_size(p, loop) for p in loop.carries}
         for position in loop.carries:

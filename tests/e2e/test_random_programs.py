@@ -82,6 +82,15 @@ FOUND: dict[str, Drawn] = {
         False,
         True,
     ),
+    # two phases over the same parts of an axis whose size is not known
+    "parts_twice": Drawn(
+        0,
+        ("rand(16, 65, 16).permute(1, 2, 0)",),
+        ("t0 = torch.logsumexp(torch.log_softmax(x0, 2), 0)",),
+        ("t0",),
+        False,
+        True,
+    ),
     # a slice written first, then all of it read
     "window_written": one("t0 = x0.clone(); t0.unbind(0)[0].mul_(0.5); t0 = t0.tanh()"),
 }
