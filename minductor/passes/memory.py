@@ -125,7 +125,12 @@ class _Planner:
                 self.body.append(lines.SymbolDef(symbol, body))
         touched = dict.fromkeys(ref.storage for ref in (*reads(node), *writes(node)))
         dead = [name for name in touched if self.last_use[name] == number and name in self.live]
-        self._release(dead, reusable=not isinstance(node, Extern) or node.op.startswith("aten."))
+        if isinstance(node, Extern):
+            # scratch results that nobody reads may be smaller than traced; a custom operator may keep what it saw
+            made = {ref.storage for ref in writes(node)} if node.op.startswith("aten.") else set(dead)
+            self._release([name for name in dead if name in made], reusable=False)
+            dead = [name for name in dead if name not in made]
+        self._release(dead, reusable=True)
 
     def _launch(self, number: int, kernel: Kernel) -> None:
         taken: dict[str, str] = {}

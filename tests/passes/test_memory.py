@@ -65,6 +65,25 @@ def test_an_output_is_never_taken_over() -> None:
     assert all(line.old != "buf0" for line in plan.lines if isinstance(line, Reuse))
 
 
+def test_what_a_call_made_and_nobody_read_is_not_reused() -> None:
+    """Scratch results may be smaller than the tracer was told."""
+    view = "f32[8] stride [1] offset 0"
+    buffers = "\n".join(f"  buffer buf{n}: f32[8] stride [1] cpu" for n in range(3))
+    plan = plan_of(
+        f"program inference\n  input arg0: f32[8] stride [1] cpu\n{buffers}\n"
+        f"  extern x0 return aten.frexp.Tensor(arg0@0 {view}) -> (buf0@0 {view}, buf1@0 {view}) "
+        'from frexp = aten.frexp.Tensor because "for the test"\n'
+        "  kernel k0 (i0: 8) from add = aten.add.Tensor\n"
+        "    %0 = load buf0@0[i0] : f32 {i0}\n"
+        "    %1 = load arg0@0[-i0 + 7] : f32 {i0}\n"
+        "    %2 = add %0 %1 : f32 {i0}\n"
+        "    %3 = store buf2@0[i0] %2 {i0}\n"
+        f"  return (buf2@0 {view}, buf0@0 {view})\n"
+    )
+    assert lines(plan, Allocate) == ["buf2"]
+    assert not lines(plan, Reuse)
+
+
 def test_inputs_are_freed_at_their_last_use_and_only_donated_ones_reused() -> None:
     plan = plan_of(chain(2))
     assert next(line for line in plan.lines if isinstance(line, Free)) == Free(("arg0",))

@@ -91,6 +91,11 @@ def bitwise(name: str, on_bools: str) -> Rule:
     return elementwise(fn)
 
 
+def ignoring_nan(name: str, on_whole: str) -> Rule:
+    """fmax and fmin; integers and bools have no NaN to ignore."""
+    return elementwise(lambda x, y: x.op(name if x.dtype.kind == "float" else on_whole, y))
+
+
 def rounding(name: str) -> Rule:
     """Integers are round already."""
     return elementwise(lambda x: x.op(name) if x.dtype.kind == "float" else x)
@@ -258,7 +263,7 @@ _UNARY = (
     "neg abs sqrt reciprocal rsqrt exp exp2 expm1 log log2 log10 log1p sigmoid tanh sin cos tan erf erfc"
     " erfinv asin acos atan sinh cosh asinh acosh atanh lgamma digamma"
 )
-_BINARY = "maximum minimum fmax fmin copysign atan2 hypot nextafter"
+_BINARY = "maximum minimum copysign atan2 hypot nextafter"
 _COMPARE = "eq ne lt le gt ge"
 
 RULES: Mapping[str, Rule] = MappingProxyType(
@@ -336,6 +341,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.lift_fresh_copy.default": copy,
         "aten.copy.default": copied,
         "aten.copy_.default": copy_into,
+        "aten.fmax.default": ignoring_nan("fmax", "maximum"),
+        "aten.fmin.default": ignoring_nan("fmin", "minimum"),
         "aten.soft_margin_loss_backward.default": soft_margin_loss_backward,
         "aten.view.dtype": bitcast,
         "aten.scalar_tensor.default": scalar_tensor,
