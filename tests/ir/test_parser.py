@@ -38,7 +38,7 @@ def test_notes_are_printed_and_not_compared() -> None:
         ("sub %0", "sub 0", "line 7"),
         ("i1] : f32", "i7] : f32", "line 5"),
         ("%4 = reduce", "%5 = reduce", "line 9"),
-        ("return", "retrun", "line 12"),
+        ("return", "give", "line 12"),
     ],
 )
 def test_malformed_text_says_where(old: str, new: str, where: str) -> None:
