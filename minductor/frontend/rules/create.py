@@ -46,7 +46,7 @@ def new_full(ctx: Lowering, like: View, size: Value, value: Operand, **layout: V
 def arange(ctx: Lowering, start: Operand, step: Operand) -> Value:
     """Floating-point ranges are computed in float64 and rounded once, as in eager; integer ones cut their bounds."""
     dtype = ctx.meta.dtype
-    if any(isinstance(n, View | complex) for n in (start, step)):
+    if isinstance(start, View | complex) or isinstance(step, View | complex):
         return NotImplemented
 
     def fn(loop: Loop) -> Term:
