@@ -132,9 +132,11 @@ class Options:
 
     def notes(self, kind: str) -> tuple[str, ...]:
         """What of this has no effect on a device of that kind."""
-        if self.cudagraphs and kind != "cuda":
-            return (f"CUDA graphs have no effect on {kind}",)
-        return ()
+        idle = {
+            "CUDA graphs have": self.cudagraphs and kind != "cuda",
+            "autotuning has": self.autotune and kind == "cpu",
+        }
+        return tuple(f"{what} no effect on {kind}" for what, is_idle in idle.items() if is_idle)
 
 
 def check_extra(options: Options, prefix: str, rules: Mapping[str, OptionRule]) -> None:

@@ -98,7 +98,7 @@ def test_modes() -> None:
     assert Options.parse("default", environ={}) == Options()
     assert Options.parse("reduce-overhead", environ={}).notes("cpu") == ("CUDA graphs have no effect on cpu",)
     assert Options.parse("reduce-overhead", environ={}).notes("cuda") == ()
-    assert Options.parse("max-autotune-no-cudagraphs", environ={}).notes("cpu") == ()
+    assert Options.parse("max-autotune-no-cudagraphs", environ={}).notes("cpu") == ("autotuning has no effect on cpu",)
     for values in MODES.values():
         assert all(RULES[name].is_accepted(value) for name, value in values.items())
 
