@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -212,6 +213,23 @@ def test_fault_in_a_stage_is_named(watched: Watched, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(importlib.import_module("minductor.passes.tile"), "tile", broken)
     with pytest.raises(Exception, match="stage 'tile' failed: KeyError: 'lost'"):
         watched.run()
+    assert watched.store.entries() == ()
+
+
+def test_kernel_that_does_not_compile_names_its_line_and_the_users(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpp = importlib.import_module("minductor.codegen.cpp")
+    right = cpp.kernel_text
+    monkeypatch.setattr(cpp, "kernel_text", lambda *given: right(*given).replace("return 0;", "return 0 +;"))
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as caught:
+        torch.compile(norm, backend=watched.compiler)(*inputs())
+    text = str(caught.value)
+    line = norm.__code__.co_firstlineno + 1
+    assert "return 0 +;" in text and f"{__file__}:{line}" in text
+    kept = Path(text.partition("the source is kept in ")[2].partition(";")[0])
+    assert "return 0 +;" in kept.read_text()
+    shutil.rmtree(kept.parent)
     assert watched.store.entries() == ()
 
 
