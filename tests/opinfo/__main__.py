@@ -51,12 +51,12 @@ def work(args: argparse.Namespace) -> None:
     from tests.opinfo.drive import Driver, operators
 
     torch.set_num_threads(1)
-    known = operators(getattr(torch, args.dtype), args.mode)
+    table = operators(getattr(torch, args.dtype), args.mode)
     for name in args.ops.split(","):
         signal.alarm(SECONDS)
         print(name, flush=True)
         try:
-            record = asdict(Driver(known[name], getattr(torch, args.dtype), args.mode).run(args.limit))
+            record = asdict(Driver(table[name], getattr(torch, args.dtype), args.mode).run(args.limit))
         except Exception as reason:  # a broken OpInfo: the others go on
             record = blank(name, args) | {"reason": f"{type(reason).__name__}: {reason}"[:300], "skipped": 1}
         append(args.results, record)
@@ -66,13 +66,17 @@ def blank(name: str, args: argparse.Namespace) -> dict[str, object]:
     return {"op": name, "dtype": args.dtype, "mode": args.mode, "right": 0, "wrong": [], "failed": [], "skipped": 0}
 
 
-def run(args: argparse.Namespace) -> None:
-    """All operators of one dtype and mode that have no result yet."""
+def known(dtype: str, mode: str) -> list[str]:
     import torch
 
     from tests.opinfo.drive import operators
 
-    names = args.ops.split(",") if args.ops else list(operators(getattr(torch, args.dtype), args.mode))
+    return list(operators(getattr(torch, dtype), mode))
+
+
+def run(args: argparse.Namespace) -> None:
+    """All operators of one dtype and mode that have no result yet."""
+    names = args.ops.split(",") if args.ops else known(args.dtype, args.mode)
     done = load(args.results)
     before = {op for (dtype, mode, op), r in done.items() if (dtype, mode) == (args.dtype, args.mode)}
     if args.again:
