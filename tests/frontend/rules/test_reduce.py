@@ -7,6 +7,7 @@ import torch
 
 from minductor.core.dtypes import F32
 from minductor.ir.nodes import Reduce
+from minductor.runtime.reference import run_program
 from tests.frontend.tracing import grads, integers, lowered, randn
 
 X = randn(3, 4, 5)
@@ -102,3 +103,10 @@ def test_softmax_of_a_row_without_a_number() -> None:
 
 def test_a_result_that_nobody_uses_costs_no_kernel() -> None:
     assert len(lowered(lambda x: x.max(1)[0], X).kernels) == 1
+
+
+@pytest.mark.parametrize("order", [1, 2, 6, 0.5, float("inf"), float("-inf"), 0])
+def test_norm_of_single_elements_is_exact(order: float) -> None:
+    x = torch.tensor([[1e-30], [-3e30], [0.1], [0.0]])
+    (program,) = lowered(lambda x: torch.linalg.vector_norm(x, order, dim=1), x).programs
+    assert torch.equal(run_program(program, [x])[0], (x != 0).float()[:, 0] if order == 0 else x.abs()[:, 0])
