@@ -6,12 +6,13 @@ The kernel with more points lends its axes; the other's are solved from what bot
 where the second reads what the first writes, `load index == load index` where both read the same. Axes that this
 leaves open are matched by their extents. Laws of a joined kernel, checked on its body: it has rows (the points of
 the axes that no reduce runs over) and columns; every reduce runs over all columns, and every effect happens once a row
-or once a point. What the second kernel reads of the first one's stores is the very element of the same point.
+or once a point. A kernel that reduces both ways, along its rows and down its columns, has the laws of `both_ways`.
+What the second kernel reads of the first one's stores is the very element of the same point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -36,6 +37,8 @@ from minductor.ir.nodes import (
     body_reads,
     body_writes,
 )
+from minductor.passes.both_ways import both_ways, reduced_groups
+from minductor.passes.both_ways import objection as both_ways_objection
 from minductor.passes.domain import Solution, estimate, extents_of, has_division, is_bijection, points, solve
 from minductor.passes.prune import prune_body
 
@@ -78,9 +81,9 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limit
         target, source = (first, second) if is_first else (second, first)
         aligned = pairs if not is_first else [(b, a) for a, b in pairs]
         for solution in _alignments(source, target, aligned):
-            others = _reduced_by(solution, source)
-            if others and (columns := _reduced(target.body)) and columns != others:
-                reason = No(f"reduces over {_names(columns)} and over {_names(others)}")
+            groups = {*reduced_groups(target.body), *_reduced_by(solution, source)}
+            if any(a != b and not a.isdisjoint(b) for a in groups for b in groups):
+                reason = No(f"reduces over {_alternatives(groups)}")
                 continue
             same: Solution = {}
             maps = (same, solution) if is_first else (solution, same)
@@ -190,10 +193,10 @@ def _reduced(body: Body) -> set[str]:
     return {name for op in body.ops if isinstance(op.attrs, Reduce) for name in op.attrs.axes}
 
 
-def _reduced_by(solution: Solution, source: Kernel) -> set[str]:
-    """The target's axes that the source's reduces run over."""
-    names = _reduced(source.body)
-    return {s.name for axis, at in solution.items() if axis.name in names for s in free_symbols(at)}
+def _reduced_by(solution: Solution, source: Kernel) -> list[frozenset[str]]:
+    """The target's axes that each of the source's reduces runs over."""
+    names = {axis.name: {s.name for s in free_symbols(at)} for axis, at in solution.items()}
+    return [frozenset[str]().union(*(names[n] for n in group)) for group in reduced_groups(source.body)]
 
 
 # --- the joined body ------------------------------------------------------------------------------------------------
@@ -248,16 +251,11 @@ def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr
     touched = {load.ref.storage for load in body_reads(body)} | {write.ref.storage for write in body_writes(body)}
     if len(touched) > MAX_BUFFERS:
         return f"more than {MAX_BUFFERS} buffers"
-    columns = _reduced(body)
-    rows = {axis.name for axis in axes if axis.name not in columns}
-    for op in body.ops:
-        if isinstance(op.attrs, Reduce) and set(op.attrs.axes) != columns:
-            others = {tuple(sorted(o.attrs.axes)) for o in body.ops if isinstance(o.attrs, Reduce)}
-            return f"reduces over {' and over '.join(_names(o) for o in sorted(others))}"
-        if op.is_effect and not rows.issubset(op.axes):
-            return f"would repeat what does not vary over {_names(rows - set(op.axes))}"
+    ways = both_ways(body, axes)
+    columns = _reduced(body) if ways is None else ways.columns
     return (
-        _row_objection(body, axes, columns, limits.cache)
+        (_one_way_objection(body, axes, columns) if ways is None else both_ways_objection(body, axes, ways))
+        or _row_objection(body, axes, columns, limits.cache)
         or _overwriting(body, columns)
         or next(
             (
@@ -270,11 +268,26 @@ def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr
     )
 
 
+def _one_way_objection(body: Body, axes: tuple[Axis, ...], columns: Set[str]) -> str | None:
+    """Whether a reduce runs over other axes than the columns, or an effect would happen once for each of several."""
+    rows = {axis.name for axis in axes if axis.name not in columns}
+    for op in body.ops:
+        if isinstance(op.attrs, Reduce) and set(op.attrs.axes) != columns:
+            return f"reduces over {_alternatives(reduced_groups(body))}"
+        if op.is_effect and not rows.issubset(op.axes):
+            return f"would repeat what does not vary over {_names(rows - set(op.axes))}"
+    return None
+
+
+def _alternatives(groups: Iterable[Set[str]]) -> str:
+    return " and over ".join(sorted(_names(group) for group in groups))
+
+
 def _names(axes: Iterable[str]) -> str:
     return ", ".join(sorted(axes))
 
 
-def _row_objection(body: Body, axes: Sequence[Axis], columns: set[str], cache: int) -> str | None:
+def _row_objection(body: Body, axes: Sequence[Axis], columns: Set[str], cache: int) -> str | None:
     """Whether what is read again after a reduce is too few rows, or in strides that no cache bridges."""
     if not _has_second_phase(body, columns):
         return None
@@ -293,7 +306,7 @@ def _row_objection(body: Body, axes: Sequence[Axis], columns: set[str], cache: i
     return None if 4 * rows * width > 8 * cache else "so little data in strides stays in the cache between two kernels"
 
 
-def _has_second_phase(body: Body, columns: set[str]) -> bool:
+def _has_second_phase(body: Body, columns: Set[str]) -> bool:
     """Whether something varies over the columns and needs a reduce over them."""
     after: list[bool] = []
     for op in body.ops:
@@ -304,7 +317,7 @@ def _has_second_phase(body: Body, columns: set[str]) -> bool:
     return False
 
 
-def _overwriting(body: Body, columns: set[str]) -> str | None:
+def _overwriting(body: Body, columns: Set[str]) -> str | None:
     """A version may be overwritten where it is read only at the same element, and not where a row is read again."""
     overwritten = {
         Ref(write.ref.storage, write.ref.version - 1): write for write in body_writes(body) if isinstance(write, Store)
@@ -331,7 +344,7 @@ def _slices(body: Body) -> Iterator[tuple[Store, Store]]:
 
 
 def _overlap(
-    a: Store, b: Store, columns: set[str], extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]
+    a: Store, b: Store, columns: Set[str], extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]
 ) -> str | None:
     """Why two stores to one storage may hit the same element; None if their boxes are apart in some dimension.
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from minductor.core.expr import as_int
 from minductor.ir.nodes import Atomic, Body, Buffer, Kernel, Load, Masked, Op, Program, Reduce, Scan, Store
 from minductor.ir.ops import op_cost
+from minductor.passes.both_ways import BothWays, both_ways, most_parts, objection
 from minductor.passes.merge_axes import merge_axes
 from minductor.passes.nest import Level, nest
 from minductor.passes.stage import stage
@@ -231,6 +232,9 @@ class _Chooser:
         return frozenset(found)
 
     def rows(self, kept: list[str], joined: list[str], vector: str) -> list[Level]:
+        ways = both_ways(self.kernel.body, self.kernel.axes)
+        if ways is not None and vector in ways.columns and objection(self.kernel.body, self.kernel.axes, ways) is None:
+            return self.both_ways(joined, vector, ways)
         inner = [*(self.level(n, "serial") for n in joined), self.level(vector, "vector")]
         work = self.size([*joined, vector])
         if self.size(kept) >= FEW or work < 2 * PART_WORK:
@@ -242,6 +246,16 @@ class _Chooser:
             self.part_level(split, parts, is_vector=split == vector),
             *inner,
         ]
+
+    def both_ways(self, joined: list[str], vector: str, ways: BothWays) -> list[Level]:
+        """Row by row in parts of the rows, each with accumulators for all columns."""
+        down = [n for n in joined if n in ways.rows]
+        split = max(down, key=lambda n: self.size([n]))
+        inner = [*down, *(n for n in joined if n in ways.columns)]
+        most = most_parts(self.kernel.body, self.kernel.axes, ways) or 1
+        parts = min(PARTS, most, self.size(list(self.axes)) // PART_WORK)
+        levels = [*(self.level(n, "serial") for n in inner), self.level(vector, "vector")]
+        return [self.part_level(split, parts, is_vector=False), *levels] if parts > 1 else levels
 
     def part_level(self, name: str, parts: int, *, is_vector: bool) -> Level:
         level = self.level(name, "parallel", parts=parts)

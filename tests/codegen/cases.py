@@ -263,6 +263,36 @@ def rows_and_columns() -> Sketch:
     return s
 
 
+def layer_norm_backward(rows: int | Expr) -> Sketch:
+    """Sums along the rows, and down the rows of what the row's sums have made."""
+    s = Sketch((rows, 300))
+    i, j = s.i
+    count = rows if isinstance(rows, int) else SIZES["s0"]
+    x = s.read("x", randn(count, 300), F32, 300 * i + j)
+    dy = s.read("dy", randn(count, 300) * 2, F32, 300 * i + j)
+    g = s.b.op("mul", dy, s.read("w", randn(300), F32, j))
+    mean = s.b.op("div", s.b.reduce([g], ["i1"], combine("sum", F32)), s.constant(300.0))
+    slope = s.b.op("div", s.b.reduce([s.b.op("mul", g, x)], ["i1"], combine("sum", F32)), s.constant(300.0))
+    dx = s.b.op("sub", s.b.op("sub", g, mean), s.b.op("mul", x, slope))
+    s.write(slope, F32, axes=(0,))
+    s.write(dx, F32)
+    s.write(s.b.reduce([s.b.op("mul", dy, x)], ["i0"], combine("sum", F32)), F32, axes=(1,))
+    s.write(s.b.op("neg", s.b.reduce([dx], ["i0"], combine("sum", F32))), F32, axes=(1,))
+    s.write(s.b.reduce([dy], ["i0"], combine("max", F32)), F32, axes=(1,))
+    return s
+
+
+def both_ways_of_four_axes() -> Sketch:
+    """Rows and columns that no index runs through as one."""
+    s = Sketch((12, 30, 3, 40))
+    a, b, c, d = s.i
+    x = s.read("a", randn(30, 12, 3, 41), F32, 1476 * b + 123 * a + 41 * c + d)
+    total = s.b.reduce([x], ["i2", "i3"], combine("sum", F32))
+    s.write(total, F32, axes=(0, 1))
+    s.write(s.b.reduce([s.b.op("sub", x, total)], ["i0", "i1"], combine("sum", F32)), F32, axes=(2, 3))
+    return s
+
+
 def reduced(size: tuple[int, ...], over: tuple[int, ...], name: str, dtype: DType = F32) -> Sketch:
     s = Sketch(size)
     place, stride = integer(0), 1
@@ -293,6 +323,18 @@ def reduced(size: tuple[int, ...], over: tuple[int, ...], name: str, dtype: DTyp
             s.write(s.b.project(made, 1), F32, axes=kept)
         case _:
             s.write(s.b.reduce([x], axes, combine(name, dtype)), dtype, axes=kept)
+    return s
+
+
+def sums_of_two() -> Sketch:
+    """Two sums over rows, of what a value of the row and one of the column scale; another is a product."""
+    s = Sketch((29, 90))
+    i, j = s.i
+    scale = s.b.op("add", s.read("s", randn(29), F32, i), s.constant(0.5))
+    x = s.b.op("mul", s.b.op("mul", s.read("a", randn(29, 90), F32, 90 * i + j), scale), s.read("w", randn(90), F32, j))
+    s.write(s.b.reduce([x], ["i0"], combine("sum", F32)), F32, axes=(1,))
+    s.write(s.b.reduce([s.b.op("square", x)], ["i0"], combine("sum", F32)), F32, axes=(1,))
+    s.write(s.b.reduce([s.b.op("cos", x)], ["i0"], combine("prod", F32)), F32, axes=(1,))
     return s
 
 
@@ -371,8 +413,14 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "batch_norm": batch_norm,
     "rows_then_all": rows_then_all,
     "rows_and_columns": rows_and_columns,
+    "layer_norm_sums_backward": lambda: layer_norm_backward(700),
+    "layer_norm_sums_backward_serial": lambda: layer_norm_backward(3),
+    "layer_norm_sums_backward_symbolic": lambda: layer_norm_backward(S0),
+    "sums_both_ways_of_four_axes": both_ways_of_four_axes,
     "sum_inner": lambda: reduced((70, 130), (1,), "sum"),
     "sum_outer": lambda: reduced((130, 70), (0,), "sum"),
+    "sum_outer_of_few": lambda: reduced((5, 70), (0,), "sum"),
+    "sums_of_two": sums_of_two,
     "sum_outer_in_parts": lambda: reduced((5000, 40), (0,), "sum"),
     "sum_outer_wide_in_parts": lambda: reduced((400, 1500), (0,), "sum"),
     "sum_middle": lambda: reduced((9, 50, 60), (1,), "sum"),

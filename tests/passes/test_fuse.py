@@ -98,12 +98,38 @@ def test_an_extern_in_between_is_no_cycle() -> None:
     assert "another node must run in between" in reasons(made)
 
 
-def test_rows_and_columns_stay_two() -> None:
+def test_rows_and_columns_are_one_pass() -> None:
     s = Sketch()
-    x = s.input(64, 64)
-    made = fused(s.done(s.reduce("sum", x, 0), s.reduce("sum", x, 1)))
+    x = s.input(64, 96)
+    made = fused(s.done(s.reduce("sum", x, 0), s.reduce("max", x, 1), s.reduce("max", s.op("exp", x), 0)))
+    (kernel,) = kernels(made)
+    assert len(list(body_reads(kernel.body))) == 1
+
+
+def test_a_row_does_not_wait_for_its_columns() -> None:
+    """The softmax of columns reads all rows before it can write one."""
+    s = Sketch()
+    x = s.input(64, 96)
+    made = fuse(inline(s.done(softmax(s, x, 0), s.reduce("sum", x, 1)), CPU), CPU)
+    assert len(kernels(made)) > 1
+    assert any(reason.startswith("needs a reduce over ") for reason in reasons(made))
+
+
+def test_rows_and_columns_of_reads_in_both_orders_stay_two() -> None:
+    s = Sketch()
+    x = s.op("mul", s.input(64, 96), transpose(s.input(96, 64), 0, 1))
+    made = fuse(inline(s.done(s.reduce("sum", x, 0), s.reduce("sum", x, 1)), CPU), CPU)
     assert len(kernels(made)) == 2
-    assert reasons(made) == ["reduces over i1 and over i0"] or reasons(made) == ["reduces over i0 and over i1"]
+    assert reasons(made) == ["reduces over i0 and over i1"]
+
+
+@pytest.mark.parametrize(("rows", "columns", "count"), [(64, 16384, 1), (64, 16385, 2), (63, 600, 2), (63, 500, 1)])
+def test_accumulators_of_columns_stand_in_few_parts(rows: int, columns: int, count: int) -> None:
+    s = Sketch()
+    x = s.input(rows, columns)
+    made = fused(s.done(s.reduce("sum", x, 0), s.reduce("sum", x, 1)))
+    assert len(kernels(made)) == count
+    assert reasons(made) == ["only 7 parts of i0 could run in parallel"][: count - 1]
 
 
 def test_a_column_sum_joins_what_makes_its_data() -> None:
@@ -215,7 +241,7 @@ def test_nested_reductions_stay_alone() -> None:
     s.kernel(axes, b)
     made = fused(s.done(total, s.op("exp", x)))
     assert len(kernels(made)) == 2
-    assert reasons(made) == ["reduces over i0 and over i1"]
+    assert reasons(made) == ["reduces what a reduce gives"]
 
 
 def test_a_value_is_not_handed_into_a_region() -> None:
