@@ -47,16 +47,16 @@ def cpp(plan: Plan, env: Env) -> tuple[Unit, ...]:
 def unit_text(kernels: Iterable[str]) -> str:
     """A complete translation unit."""
     joined = "\n".join(kernels)
-    loops = loops_header()
+    loops = header("cpp_loops.h") + (header("cpp_transpose.h") if "md_transpose(" in joined else "")
     used = dict.fromkeys(re.findall(r"\bmd_\w+", joined))
     needed = [name for name in used if name in owners() or not re.search(rf"\b{name}\b", loops + prelude(()))]
     return f"{prelude(needed)}{loops}\n{joined}"
 
 
-@functools.cache
-def loops_header() -> str:
-    """The text of cpp_loops.h."""
-    return Path(__file__).with_name("cpp_loops.h").read_text(encoding="utf-8")
+@functools.lru_cache(maxsize=4)
+def header(name: str) -> str:
+    """The text of a file that lies beside this one."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def kernel_text(

@@ -1,0 +1,46 @@
+// Transposes a block in registers: what a loop that reads along one axis and writes along another cannot do in order.
+//
+// A tile of N x N values, N as wide as the machine's vectors, is transposed by swapping its off-diagonal halves, then
+// those of its quarters, and so on. Elements at the rims are copied one by one.
+#if defined(__AVX512F__)
+#define MD_TILE 16
+#elif defined(__AVX__)
+#define MD_TILE 8
+#else
+#define MD_TILE 4
+#endif
+typedef int32_t md_tile_row __attribute__((vector_size(4 * MD_TILE)));
+typedef int32_t md_tile_row_in_memory __attribute__((vector_size(4 * MD_TILE), aligned(4), may_alias));
+// swaps the halves of S elements that lie off the diagonal of rows i and i + S
+template <int S> MD_INLINE void md_swap_halves(md_tile_row* row) {
+  md_tile_row left, right;
+  for (int k = 0; k < MD_TILE; ++k) left[k] = (k & S) ? MD_TILE + k - S : k;
+  for (int k = 0; k < MD_TILE; ++k) right[k] = (k & S) ? MD_TILE + k : k + S;
+#pragma GCC unroll 16
+  for (int i = 0; i < MD_TILE; ++i)
+    if (!(i & S)) {
+      const md_tile_row a = row[i], b = row[i + S];
+      row[i] = __builtin_shuffle(a, b, left);
+      row[i + S] = __builtin_shuffle(a, b, right);
+    }
+  if constexpr (S > 1) md_swap_halves<S / 2>(row);
+}
+MD_INLINE void md_transpose_tile(const int32_t* in, int64_t in_stride, int32_t* out, int64_t out_stride) {
+  md_tile_row row[MD_TILE];
+#pragma GCC unroll 16
+  for (int i = 0; i < MD_TILE; ++i) row[i] = *(const md_tile_row_in_memory*)(in + i * in_stride);
+  md_swap_halves<MD_TILE / 2>(row);
+#pragma GCC unroll 16
+  for (int i = 0; i < MD_TILE; ++i) *(md_tile_row_in_memory*)(out + i * out_stride) = row[i];
+}
+// out[c * out_stride + r] = in[r * in_stride + c] for r in [0, rows) and c in [0, columns), for values of four bytes
+template <class T>
+void md_transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride) {
+  static_assert(sizeof(T) == 4, "values of four bytes");
+  const int64_t whole_rows = rows - rows % MD_TILE, whole_columns = columns - columns % MD_TILE;
+  for (int64_t r = 0; r < whole_rows; r += MD_TILE)
+    for (int64_t c = 0; c < whole_columns; c += MD_TILE)
+      md_transpose_tile((const int32_t*)(in + r * in_stride + c), in_stride, (int32_t*)(out + c * out_stride + r), out_stride);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = r < whole_rows ? whole_columns : 0; c < columns; ++c) out[c * out_stride + r] = in[r * in_stride + c];
+}

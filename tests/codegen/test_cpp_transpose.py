@@ -1,0 +1,36 @@
+"""The transposition in registers: every size of block, on vectors of each width that this machine can run."""
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from minductor.codegen.cpp import header
+from minductor.codegen.cpp_math import prelude
+
+ENTRY = """
+extern "C" void move(const float* in, int64_t stride, int64_t rows, int64_t columns, float* out, int64_t out_stride) {
+  md_transpose(in, stride, rows, columns, out, out_stride);
+}
+"""
+
+
+@pytest.mark.parametrize("architecture", ["native", "haswell", "x86-64"])
+def test_every_block_is_transposed_and_nothing_else_is_written(architecture: str, tmp_path: Path) -> None:
+    source, library = tmp_path / "t.cpp", tmp_path / "t.so"
+    source.write_text(prelude(()) + header("cpp_transpose.h") + ENTRY, encoding="utf-8")
+    flags = ["-O2", "-std=c++17", f"-march={architecture}", "-shared", "-fPIC", "-w"]
+    subprocess.run(["g++", *flags, str(source), "-o", str(library)], check=True)
+    move = ctypes.CDLL(str(library)).move
+    given = torch.arange(40 * 80, dtype=torch.float32).reshape(40, 80)
+    for rows in (0, 1, 3, 4, 8, 15, 16, 17, 32, 40):
+        for columns in (0, 1, 4, 7, 16, 33, 80):
+            made = torch.full((80, 41), -1.0)
+            pointers = [ctypes.c_void_p(t.data_ptr()) for t in (given, made)]
+            size = [ctypes.c_int64(n) for n in (80, rows, columns, 41)]
+            move(pointers[0], *size[:3], pointers[1], size[3])
+            expected = torch.full((80, 41), -1.0)
+            expected[:columns, :rows] = given[:rows, :columns].t()
+            assert torch.equal(made, expected), (rows, columns)
