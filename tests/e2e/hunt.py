@@ -41,12 +41,13 @@ def main() -> int:
     parser.add_argument("last", type=int)
     parser.add_argument("--grad", action="store_true")
     parser.add_argument("--dynamic", action="store_true")
+    parser.add_argument("--large", action="store_true", help="sizes that need blocks and threads")
     parser.add_argument("--length", type=int, default=20)
     args = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(2 if args.large else 1)
     wrong = 0
     for seed in range(args.first, args.last):
-        drawn = draw(seed, args.length, is_differentiable=args.grad, is_scalable=args.dynamic)
+        drawn = draw(seed, args.length, is_differentiable=args.grad, is_scalable=args.dynamic, is_large=args.large)
         found = problem(drawn, dynamic=args.dynamic)
         if found is None:
             continue

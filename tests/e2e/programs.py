@@ -177,6 +177,9 @@ FAMILIES: Mapping[str, tuple[tuple[str, ...], int]] = MappingProxyType(
 )
 EXTENTS = (0, 1, 1, 2, 3, 4, 5, 7, 8, 16, 17, 33, 65)
 LARGEST = 20_000
+# sizes at which loops are cut in blocks and run on several threads
+LARGE_EXTENTS = (1, 2, 3, 16, 64, 100, 129, 257, 1024, 1031, 4100, 40_000)
+LARGEST_OF_ALL = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -227,11 +230,14 @@ def inputs_of(shapes: Sequence[str], seed: int) -> list[torch.Tensor]:
     return [eval(shape, {"rand": rand, "whole": whole, "torch": torch}) for shape in shapes]
 
 
-def draw(seed: int, length: int, *, is_differentiable: bool = False, is_scalable: bool = False) -> Drawn:
+def draw(
+    seed: int, length: int, *, is_differentiable: bool = False, is_scalable: bool = False, is_large: bool = False
+) -> Drawn:
     """Lines are drawn one at a time and kept if eager runs them."""
     rng = random.Random(seed)
-    extents = [rng.choice(EXTENTS[1:] if rng.random() < 0.9 else EXTENTS) for _ in range(3)]
+    extents = _extents(rng, is_large=is_large)
     shapes = tuple(_input(rng, extents, is_differentiable=is_differentiable) for _ in range(rng.randint(1, 4)))
+    largest = LARGEST_OF_ALL if is_large else LARGEST
     kinds = {k: v for k, v in FAMILIES.items() if not is_differentiable or k != "casts"}
     if is_scalable:
         kinds = {k: (tuple(t for t in v if "{s}" not in t and "{n}" not in t), w) for k, (v, w) in kinds.items()}
@@ -244,7 +250,7 @@ def draw(seed: int, length: int, *, is_differentiable: bool = False, is_scalable
         if len(lines) >= length:
             break
         line = _line(rng, kinds, names, space, f"t{len(lines)}")
-        if line is not None and _runs(line, space, f"t{len(lines)}"):
+        if line is not None and _runs(line, space, f"t{len(lines)}", largest):
             lines.append(line)
             if line.startswith(f"t{len(lines) - 1} ="):
                 names.append(f"t{len(lines) - 1}")
@@ -252,6 +258,15 @@ def draw(seed: int, length: int, *, is_differentiable: bool = False, is_scalable
     loose = [name for name in names if name not in re.findall(r"\w+", used)]
     outputs = tuple(dict.fromkeys([*loose[-6:], *rng.sample(names, min(len(names), rng.randint(1, 3)))]))
     return Drawn(seed, shapes, tuple(lines), outputs, is_differentiable, is_scalable)
+
+
+def _extents(rng: random.Random, *, is_large: bool) -> list[int]:
+    if not is_large:
+        return [rng.choice(EXTENTS[1:] if rng.random() < 0.9 else EXTENTS) for _ in range(3)]
+    while True:
+        found = rng.choices(LARGE_EXTENTS, k=3)
+        if 50_000 < found[0] * found[1] * found[2] < 600_000:
+            return found
 
 
 def _input(rng: random.Random, extents: list[int], *, is_differentiable: bool) -> str:
@@ -295,7 +310,7 @@ def _line(
     return text if family == "writes" else f"{new} = {text}"
 
 
-def _runs(line: str, space: dict[str, Any], new: str) -> bool:
+def _runs(line: str, space: dict[str, Any], new: str, largest: int) -> bool:
     """Whether eager takes it, on values that stay small and finite; otherwise nothing has changed."""
     storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in space.values() if isinstance(t, torch.Tensor)}
     before = [(storage, storage.clone()) for storage in storages.values()]
@@ -309,7 +324,7 @@ def _runs(line: str, space: dict[str, Any], new: str) -> bool:
         return False
     result = trial.get(new)
     tensors = [t for t in trial.values() if isinstance(t, torch.Tensor)]
-    small = all(t.numel() <= LARGEST and bool((t.detach().double().abs() < 50).all()) for t in tensors)
+    small = all(t.numel() <= largest and bool((t.detach().double().abs() < 50).all()) for t in tensors)
     if not small or (result is not None and not isinstance(result, torch.Tensor)):
         _restore(before)
         return False

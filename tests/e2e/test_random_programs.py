@@ -103,9 +103,15 @@ def test_found(name: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(0, 600, 20))
-@pytest.mark.parametrize("kind", ["forward", "gradients", "sizes"])
+@pytest.mark.parametrize("kind", ["forward", "gradients", "sizes", "large"])
 def test_many(kind: str, first: int) -> None:
     for seed in range(first, first + 20):
-        drawn = draw(seed, 24, is_differentiable=kind == "gradients", is_scalable=kind == "sizes")
+        drawn = draw(
+            seed,
+            24,
+            is_differentiable=kind == "gradients",
+            is_scalable=kind == "sizes",
+            is_large=kind == "large",
+        )
         found = problem(drawn, dynamic=kind == "sizes")
         assert found is None, shown(drawn, found)
