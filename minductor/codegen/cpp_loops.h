@@ -37,6 +37,31 @@ template <int W, class F> MD_INLINE void md_join_lanes(F join) {
     md_join_lanes<W / 2>(join);
   }
 }
+// how many rows a group has
+template <int N> struct md_count {
+  constexpr operator int() const { return N; }
+};
+// body(i, rows) for groups of N rows in [begin, end), and for each row that is left over
+template <int N, class F> MD_INLINE void md_groups(int64_t begin, int64_t end, F body) {
+  int64_t i = begin;
+  for (; i + N <= end; i += N) body(i, md_count<N>());
+  for (; i < end; ++i) body(i, md_count<1>());
+}
+// term(r) for each row of a group
+template <int N, class F> MD_INLINE void md_rows(md_count<N>, F term) {
+  if constexpr (N > 1) md_rows(md_count<N - 1>(), term);
+  term(N - 1);
+}
+// joins row b into row a, halves first, until row 0 holds all of a group
+template <int N, int L = 0, class F> MD_INLINE void md_join_rows(md_count<N> rows, F join) {
+  constexpr int half = (N + 1) / 2;
+  if constexpr (L + half < N) {
+    join(L, L + half);
+    md_join_rows<N, L + 1>(rows, join);
+  } else if constexpr (N > 1) {
+    md_join_rows<half>(md_count<half>(), join);
+  }
+}
 MD_INLINE int64_t md_index_min(int64_t a, int64_t b) { return a < b ? a : b; }
 MD_INLINE int64_t md_index_max(int64_t a, int64_t b) { return a > b ? a : b; }
 MD_INLINE int64_t md_index_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }

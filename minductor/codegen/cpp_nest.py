@@ -19,10 +19,11 @@ from minductor.ir.schedule import Loop, Step, loops, positions
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """An open block of an axis: where it begins, and its size (0: known only at the call)."""
+    """An open block of an axis: where it begins, its size (0: known only at the call), whether the last has it too."""
 
     start: str
     size: int
+    is_whole: bool = False
 
     @property
     def end(self) -> str:
@@ -106,6 +107,7 @@ class NestPrinter:
         self.arrays: dict[int, tuple[Array, ...]] = {}  # of accumulators
         self.kept: dict[int, Array] = {}  # of rows
         self.carries: dict[int, Carry] = {}
+        self.terms: dict[int, str] = {}  # of the tree that is open, by reduce
         self.blocks: dict[str, Block] = {}  # by axis, the innermost that is open
         self.opened: dict[str, bool] = {}  # axis -> whether single elements of it are open, not only a block
 
@@ -129,6 +131,9 @@ class NestPrinter:
     def op(self, position: int) -> None:
         op = self.ops[position]
         match op.attrs:
+            case Reduce() if position in self.terms:
+                self.out.add(f"{self.terms[position]}[r] = {self.value(op.args[0])};")
+                return
             case Reduce():
                 self.accumulate(self.carries[position])
                 return
@@ -209,6 +214,9 @@ class NestPrinter:
         if loop.kind == "parallel" and loop.carries:
             self.parts_loop(loop)
             return
+        if loop.kind == "tree":
+            self.tree(loop)
+            return
         around = {p: self.carries[p] for p in loop.carries if p in self.carries}
         carries = [self.declare(p, loop) for p in loop.carries]
         self.run(loop)
@@ -238,8 +246,11 @@ class NestPrinter:
             self.out.pragma(self.parallel_pragma(loop, len(chain)))
         lanes = loop.kind == "vector" and loop.lanes > 0
         is_checked = self.is_checked(loop)
+        groups = _is_grouped(loop)
         if lanes:
             self.open_lanes(loop)
+        elif groups:
+            self.open_groups(loop)
         else:
             if loop.kind == "vector":
                 self.out.pragma("omp simd" + (" reduction(max : status)" if is_checked else ""))
@@ -254,6 +265,8 @@ class NestPrinter:
             if is_checked:
                 self.out.add("return status;")
             self.out.close("}));" if is_checked else "});")
+        elif groups:
+            self.out.close("});")
         else:
             for _ in chain:
                 self.out.close()
@@ -296,6 +309,35 @@ class NestPrinter:
         else:
             self.out.open(f"md_lanes<{loop.lanes}>({first}, {last}, [&](int64_t {loop.axis}, int l) MD_LAMBDA")
 
+    def open_groups(self, loop: Loop) -> None:
+        first, last = self.range(loop.axis)
+        start = f"{loop.axis}_group"
+        self.blocks[loop.axis] = Block(start, loop.block)
+        self.opened[loop.axis] = False
+        self.out.open(f"md_groups<{loop.block}>({first}, {last}, [&](int64_t {start}, auto rows) MD_LAMBDA")
+
+    def tree(self, loop: Loop) -> None:
+        """The terms of a group of rows, joined in registers, and then to the accumulators."""
+        saved = self.scope()
+        totals = [self.carries[p] for p in loop.carries]
+        self.terms = {carry.position: f"{self.label(carry.position)}_terms" for carry in totals}
+        for carry in totals:
+            self.out.add(f"{cpp_type(carry.dtypes[0])} {self.terms[carry.position]}[rows];")
+        self.out.open("md_rows(rows, [&](int r) MD_LAMBDA")
+        self.out.add(f"const int64_t {loop.axis} = {self.blocks[loop.axis].start} + r;")
+        self.opened[loop.axis] = True
+        self.steps(loop.body)
+        self.out.close("});")
+        self.names, self.opened, self.blocks, self.arrays, self.kept = saved
+        terms, self.terms = self.terms, {}
+        self.out.open("md_join_rows(rows, [&](int a, int b) MD_LAMBDA")
+        for carry in totals:
+            name = terms[carry.position]
+            self.join(carry, [f"{name}[a]"], [f"{name}[b]"])
+        self.out.close("});")
+        for carry in totals:
+            self.join(carry, carry.elements(), [f"{terms[carry.position]}[0]"])
+
     def open(self, loop: Loop) -> None:
         axis = loop.axis
         first, last = self.range(axis)
@@ -313,18 +355,26 @@ class NestPrinter:
         if not loop.is_blocked:
             return
         _, last = self.range(axis)
-        around = self.blocks[axis].size if axis in self.blocks else as_int(self.extents[axis])
-        block = Block(self.start(axis), loop.block)
+        block = Block(self.start(axis), loop.block, self.is_multiple(axis, loop.block))
         whole = f"{block.start} + {block_step(loop)}"
-        if around and loop.block and around % loop.block == 0:
+        if block.is_whole:
             self.out.add(f"const int64_t {block.end} = {whole};")
         else:
             self.out.add(f"const int64_t {block.end} = md_index_min({whole}, {last});")
         self.blocks[axis] = block
 
+    def is_multiple(self, axis: str, size: int) -> bool:
+        """Whether what is open of an axis has blocks of this size only."""
+        if axis in self.blocks:
+            around = self.blocks[axis].size if self.blocks[axis].is_whole else 0
+        else:
+            around = as_int(self.extents[axis]) or 0
+        return bool(around and size) and around % size == 0
+
     def start(self, axis: str) -> str:
         """The name of where the next block of an axis begins."""
-        return f"{axis}_inner_start" if axis in self.blocks else f"{axis}_start"
+        around = self.blocks[axis].start if axis in self.blocks else axis
+        return around.removesuffix("_start") + ("_inner_start" if axis in self.blocks else "_start")
 
     # --- accumulators
 
@@ -455,6 +505,12 @@ def _is_checked(op: Op) -> bool:
     if isinstance(op.attrs, Masked):
         return any(_is_checked(inner) for inner in op.attrs.body.ops)
     return isinstance(op.attrs, Check | Assert)
+
+
+def _is_grouped(loop: Loop) -> bool:
+    """Whether the terms of each block are joined as a tree."""
+    inner = [step for step in loop.body if isinstance(step, Loop)]
+    return any(isinstance(s, Loop) and s.kind == "tree" and s.axis == loop.axis for i in inner for s in i.body)
 
 
 def block_step(loop: Loop) -> str:

@@ -8,8 +8,11 @@ The text, which `str` writes and `parse_schedule` reads:
     schedule ::= step* ["rows" position*]
     step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
     loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] "{" step* "}"
-    kind     ::= "parallel" | "serial" | "vector" | "scalar"   "scalar": serial, and the compiler may not vectorise it
+    kind     ::= "parallel" | "serial" | "vector" | "scalar" | "tree"
 
+`scalar` is serial, and the compiler may not vectorise it. `tree` runs over one block of a serial loop around the
+vector loop that it stands in: the values of a whole block are joined as a tree, then to the accumulators; what is left
+over of the axis is joined one by one.
 `by N` runs over blocks of N elements of the axis, `parts N` over at most N equal blocks; an inner loop over the same
 axis goes through the block. `carry` names the reduces and scans that begin before the loop and end after it: their
 accumulators live around it (one for each block if the loop is parallel, joined by a fixed tree afterwards). A loop
@@ -29,8 +32,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
-LoopKind: TypeAlias = Literal["parallel", "serial", "vector", "scalar"]
-KINDS: tuple[LoopKind, ...] = ("parallel", "serial", "vector", "scalar")
+LoopKind: TypeAlias = Literal["parallel", "serial", "vector", "scalar", "tree"]
+KINDS: tuple[LoopKind, ...] = ("parallel", "serial", "vector", "scalar", "tree")
 
 
 @dataclass(frozen=True, slots=True)

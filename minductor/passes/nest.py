@@ -61,6 +61,12 @@ def runs_over(op: Op, ops: Sequence[Op]) -> frozenset[str]:
             return frozenset(op.axes)
 
 
+def is_long_sum(op: Op, axis: str) -> bool:
+    """Whether a long run of additions along an axis would lose digits."""
+    is_rounded = op.dtype is not None and op.dtype.kind == "float"
+    return is_rounded and isinstance(op.attrs, Reduce) and axis in op.attrs.axes and op.attrs.combine.name in SUMS
+
+
 class _Placer:
     def __init__(self, body: Body, levels: Sequence[Level], lanes: Mapping[int, int]) -> None:
         self.ops = body.ops
@@ -137,7 +143,7 @@ class _Placer:
 
     def loop(self, group: list[int], kind: LoopKind, depth: int, beside: Place) -> Loop:
         level = self.levels[depth]
-        carries = tuple(p for p in group if self.ends_at(p, depth) or (level.is_partial and self.is_sum(p, level.axis)))
+        carries = tuple(p for p in group if self.ends_at(p, depth) or self.begins_anew(p, level))
         lanes = 0
         if kind == "vector":
             joined = [p for p in group if isinstance(a := self.ops[p].attrs, Reduce) and level.axis in a.axes]
@@ -146,11 +152,8 @@ class _Placer:
         body = self.steps(group, depth + 1, "directly" if kind == "parallel" else beside)
         return Loop(level.axis, kind, body, level.block, level.parts, lanes, carries)
 
-    def is_sum(self, position: int, axis: str) -> bool:
-        """Whether a long run of additions along an axis would lose digits."""
-        op = self.ops[position]
-        is_rounded = op.dtype is not None and op.dtype.kind == "float"
-        return is_rounded and isinstance(op.attrs, Reduce) and axis in op.attrs.axes and op.attrs.combine.name in SUMS
+    def begins_anew(self, position: int, level: Level) -> bool:
+        return level.is_partial and is_long_sum(self.ops[position], level.axis)
 
     def lane_count(self, joined: Sequence[int], level: Level) -> int:
         sizes = [d.itemsize for p in joined for a in self.ops[p].args if (d := self.ops[a].dtype) is not None]

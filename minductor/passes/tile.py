@@ -17,10 +17,12 @@ from minductor.core.expr import as_int
 from minductor.ir.nodes import Atomic, Body, Buffer, Kernel, Load, Masked, Op, Program, Reduce, Scan, Store
 from minductor.ir.ops import op_cost
 from minductor.passes.both_ways import BothWays, both_ways, most_parts, objection
+from minductor.passes.group import ROWS, group
 from minductor.passes.merge_axes import merge_axes
 from minductor.passes.nest import Level, nest
 from minductor.passes.stage import stage
 from minductor.passes.strides import constant_step, step_of
+from minductor.passes.unblock import unblock
 from minductor.target import Env
 
 ASSUMED = 1024  # the extent of an axis whose size is known only at the call
@@ -32,8 +34,8 @@ POINTWISE_BLOCK = 4096
 GATHER_COST = 24  # operations: with more, the vector unit's arithmetic pays for its slow gathers
 COLUMN_BLOCK = 256  # accumulators of a column kernel, if there are blocks enough for the threads
 LANES = 64  # of a vector loop, for what is estimated here
-LONG_RUN = 128  # additions into one accumulator
-BLOCK_RUN = 64  # in each block of a run that was longer
+LONG_RUN = 16  # additions into one accumulator
+BLOCK_RUN = 16  # in each block of a run that was longer
 SHORT_RUN = 8  # fewer are not worth accumulators of their own
 WIDE_COLUMN_BLOCK = 1024  # and if the rows are split in parts instead: long runs of memory
 CROSSING_BLOCK = 128  # along the axis that a transposed load is contiguous in: whole cache lines, in a row
@@ -55,7 +57,10 @@ def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
     kernel = merge_axes(kernel)
     chooser = _Chooser(kernel, buffers)
     lanes = {size: env.target.lanes(max(size, 4)) for size in (1, 2, 4, 8, 16)}
-    schedule = nest(kernel.body, chooser.levels(), lanes)
+    schedule = chooser.is_columns() and group(
+        nest(kernel.body, chooser.levels(rows=ROWS), lanes), kernel.body, chooser.extents
+    )
+    schedule = unblock(schedule or nest(kernel.body, chooser.levels(rows=1), lanes))
     return replace(kernel, schedule=stage(schedule, *chooser.staged) if chooser.staged else schedule)
 
 
@@ -131,7 +136,13 @@ class _Chooser:
             return True
         return self.size(list(self.axes)) * self.cost() < SERIAL_WORK
 
-    def levels(self) -> list[Level]:
+    def is_columns(self) -> bool:
+        """Whether the reduces run beside the vector loop."""
+        vector = self.vector_axis()
+        return vector is not None and vector not in self.reduced and bool(self.reduced) and not self.scanned
+
+    def levels(self, *, rows: int) -> list[Level]:
+        """The loops; columns are summed `rows` at a time."""
         vector = self.vector_axis()
         kept = self.by_stride([n for n in self.axes if n not in self.reduced and n != vector and n not in self.scanned])
         scanned = self.by_stride([n for n in self.axes if n in self.scanned])
@@ -144,14 +155,14 @@ class _Chooser:
             found = self.columns(kept, [*joined, *scanned], vector)
         else:
             found = self.pointwise(kept, vector)
-        found = self.shortened(found)
+        found = self.shortened(found, rows)
         if self.is_gather(vector):
             found = [replace(level, kind="scalar") if level.kind == "vector" else level for level in found]
         if self.is_serial():
             found = [replace(level, kind="serial") if level.kind == "parallel" else level for level in found]
         return found
 
-    def shortened(self, levels: list[Level]) -> list[Level]:
+    def shortened(self, levels: list[Level], rows: int) -> list[Level]:
         """Cuts a long run of additions in blocks that are summed apart: an error grows with the length of a run."""
         made: list[Level] = []
         run = 1
@@ -159,16 +170,19 @@ class _Chooser:
             if level.axis not in self.reduced or level.is_blocked:
                 made.append(level)
                 continue
-            count = self.run_length(level, levels[:number])
+            group = rows if number == len(levels) - 2 else 1
+            count = -(-self.run_length(level, levels[:number]) // group)
             if run * count > LONG_RUN and run >= SHORT_RUN:
                 last = next(n for n in reversed(range(len(made))) if made[n].axis in self.reduced)
                 made[last] = replace(made[last], is_partial=True)
                 run = 1
             if count > LONG_RUN:
-                width = BLOCK_RUN * (LANES if level.kind == "vector" else 1)
+                width = LANES if level.kind == "vector" else group
                 made.append(replace(level, is_partial=True))
-                made.append(self.level(level.axis, "serial", block=width))
-                run = -(-count // BLOCK_RUN)
+                while count > LONG_RUN:
+                    width, count = width * BLOCK_RUN, -(-count // BLOCK_RUN)
+                    made.append(replace(self.level(level.axis, "serial", block=width), is_partial=count > LONG_RUN))
+                run = count
             else:
                 made.append(level)
                 run *= count

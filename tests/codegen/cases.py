@@ -423,6 +423,7 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "sums_of_two": sums_of_two,
     "sum_outer_in_parts": lambda: reduced((5000, 40), (0,), "sum"),
     "sum_outer_wide_in_parts": lambda: reduced((400, 1500), (0,), "sum"),
+    "sum_of_long_rows": lambda: reduced((17, 70000), (1,), "sum"),
     "sum_middle": lambda: reduced((9, 50, 60), (1,), "sum"),
     "sum_ends": lambda: reduced((9, 50, 60), (0, 2), "sum"),
     "sum_all": lambda: reduced((300, 301), (0, 1), "sum"),

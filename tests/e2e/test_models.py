@@ -28,11 +28,11 @@ def test_inference(compiled: Compile, name: str) -> None:
     compiled(workload.module.eval(), *workload.inputs)
 
 
-ONE_CHAIN = pytest.mark.xfail(reason="sums over rows are one chain of additions: two to three times eager's error")
+FEW_ELEMENTS = pytest.mark.xfail(reason="the worst of 32 elements of one gradient is 2.3 times as far away as eager's worst")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=ONE_CHAIN) if name == "gpt" else name for name in models.NAMES]
+    "name", [pytest.param(name, marks=FEW_ELEMENTS) if name == "gpt" else name for name in models.NAMES]
 )
 @pytest.mark.counts(kernels=at_least(10), externs=at_least(10))
 def test_training(compiled: Compile, name: str) -> None:

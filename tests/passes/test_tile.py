@@ -175,9 +175,20 @@ def test_few_rows_are_split_in_parts_fixed_by_the_shape() -> None:
     assert (first.kind, first.block % 64, first.carries) == ("parallel", 0, (1,))
 
 
+def test_columns_are_summed_some_rows_at_a_time() -> None:
+    assert schedule_of("sum_middle") == (
+        "parallel i0 {\n"
+        "  serial i1 by 8 carry %1 {\n"
+        "    vector i2 {\n      tree i1 carry %1 {\n        %0 %1\n      }\n    }\n"
+        "  }\n"
+        "  vector i2 {\n    %2\n  }\n"
+        "}"
+    )
+
+
 def test_columns_run_along_memory() -> None:
     """One loop over the rows, and inside and after it one along the row."""
-    inner = [loop for loop in loops(tiled(case("sum_outer").program).schedule.steps) if not loop.is_blocked]  # type: ignore[union-attr]
+    inner = [loop for loop in loops(tiled(case("min_outer").program).schedule.steps) if not loop.is_blocked]  # type: ignore[union-attr]
     assert [(loop.axis, loop.kind) for loop in inner] == [("i0", "serial"), ("i1", "vector"), ("i1", "vector")]
 
 
