@@ -28,7 +28,9 @@ def test_inference(compiled: Compile, name: str) -> None:
     compiled(workload.module.eval(), *workload.inputs)
 
 
-FEW_ELEMENTS = pytest.mark.xfail(reason="the worst of 32 elements of one gradient is 2.3 times as far away as eager's worst")
+FEW_ELEMENTS = pytest.mark.xfail(
+    reason="the worst of 32 elements of one gradient is 2.3 times as far away as eager's worst"
+)
 
 
 @pytest.mark.parametrize(
