@@ -34,8 +34,8 @@ POINTWISE_BLOCK = 4096
 GATHER_COST = 24  # operations: with more, the vector unit's arithmetic pays for its slow gathers
 COLUMN_BLOCK = 256  # accumulators of a column kernel, if there are blocks enough for the threads
 LANES = 64  # of a vector loop, for what is estimated here
-LONG_RUN = 16  # additions into one accumulator
-BLOCK_RUN = 16  # in each block of a run that was longer
+LONG_RUN = 16  # additions into one accumulator; a longer run is cut in blocks of so many
+LANE_RUN = 32  # the same along a row, whose lanes are joined as a tree
 SHORT_RUN = 8  # fewer are not worth accumulators of their own
 WIDE_COLUMN_BLOCK = 1024  # and if the rows are split in parts instead: long runs of memory
 CROSSING_BLOCK = 128  # along the axis that a transposed load is contiguous in: whole cache lines, in a row
@@ -170,18 +170,19 @@ class _Chooser:
             if level.axis not in self.reduced or level.is_blocked:
                 made.append(level)
                 continue
+            most = LANE_RUN if level.kind == "vector" else LONG_RUN
             group = rows if number == len(levels) - 2 else 1
             count = -(-self.run_length(level, levels[:number]) // group)
             if run * count > LONG_RUN and run >= SHORT_RUN:
                 last = next(n for n in reversed(range(len(made))) if made[n].axis in self.reduced)
                 made[last] = replace(made[last], is_partial=True)
                 run = 1
-            if count > LONG_RUN:
+            if count > most:
                 width = LANES if level.kind == "vector" else group
                 made.append(replace(level, is_partial=True))
-                while count > LONG_RUN:
-                    width, count = width * BLOCK_RUN, -(-count // BLOCK_RUN)
-                    made.append(replace(self.level(level.axis, "serial", block=width), is_partial=count > LONG_RUN))
+                while count > most:
+                    width, count = width * most, -(-count // most)
+                    made.append(replace(self.level(level.axis, "serial", block=width), is_partial=count > most))
                 run = count
             else:
                 made.append(level)
