@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from minductor.codegen.cpp_text import index_text, literal
 from minductor.codegen.cpp_values import Values, cpp_type
 from minductor.core.dtypes import DType
-from minductor.core.expr import Expr, as_int
-from minductor.ir.nodes import Assert, Check, Combine, Kernel, Masked, Op, Project, Reduce, Scan
+from minductor.core.expr import Expr, as_int, free_symbols, linear, substitute, symbol
+from minductor.ir.nodes import Assert, Check, Combine, Kernel, Load, Masked, Op, Project, Reduce, Scan
 from minductor.ir.schedule import Loop, Step, loops, positions
 
 
@@ -211,6 +211,10 @@ class NestPrinter:
     # --- loops
 
     def loop(self, loop: Loop) -> None:
+        if calls := self.transposed(loop):
+            for call in calls:
+                self.out.add(call)
+            return
         if loop.kind == "parallel" and loop.carries:
             self.parts_loop(loop)
             return
@@ -236,6 +240,31 @@ class NestPrinter:
         else:
             self.join(total, [a.name for a in total.arrays], [a.name for a in block.arrays])
         self.carries[total.position] = total
+
+    def transposed(self, loop: Loop) -> list[str]:
+        """Two loops that only copy elements into rows, across their order, as calls of md_transpose; else nothing."""
+        inner = loop.body[0] if len(loop.body) == 1 else None
+        if not isinstance(inner, Loop) or {loop.kind, inner.kind} != {"serial"} or loop.is_blocked or inner.is_blocked:
+            return []
+        calls = [self.transpose(loop.axis, inner.axis, p) if isinstance(p, int) else "" for p in inner.body]
+        return calls if all(calls) else []
+
+    def transpose(self, outer: str, inner: str, position: int) -> str:
+        """The call that copies a value, whose elements lie in order along `inner`, into its row, in order of `outer`."""
+        op, row = self.ops[position], self.kept.get(position)
+        if not isinstance(op.attrs, Load) or op.args or row is None or [d.axis for d in row.dims] != [inner, outer]:
+            return ""
+        storage, dtype = self.values.storages[op.attrs.ref.storage]
+        axes = {s.name: s for s in free_symbols(op.attrs.index)}
+        split = linear(op.attrs.index, [axes[a] for a in (outer, inner) if a in axes])
+        is_whole = split is not None and len(split[0]) == 2 and split[0][axes[inner]] == 1
+        if split is None or not is_whole or dtype != op.dtype or dtype.itemsize != 4:
+            return ""
+        starts = {axes[a]: symbol(start, "axis") if (start := self.range(a)[0]) != "0" else 0 for a in (outer, inner)}
+        first = index_text(substitute(op.attrs.index, starts))
+        lengths = ", ".join(f"{end} - {start}" for start, end in (self.range(outer), self.range(inner)))
+        source = f"{storage} + {first}, {index_text(split[0][axes[outer]])}"
+        return f"md_transpose({source}, {lengths}, {row.name}, {row.dims[1].count});"
 
     def run(self, loop: Loop) -> None:
         """The loop itself, its header and its body."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from minductor.core.expr import Expr, as_int, free_symbols, integer
 from minductor.ir.access import Access
 from minductor.ir.nodes import Atomic, Kernel, Load, Program, Store
-from minductor.ir.schedule import Schedule, loops
+from minductor.ir.schedule import Schedule, loops, positions
 from minductor.passes.strides import step_of
 from minductor.target import Env
 
@@ -43,9 +43,8 @@ def vector_axes(schedule: Schedule) -> dict[int, str]:
     found: dict[int, str] = {}
     for loop in loops(schedule.steps):
         if loop.kind in ("vector", "scalar"):
-            for step in loop.body:
-                if isinstance(step, int):
-                    found.setdefault(step, loop.axis)
+            for position in positions((loop,)):  # what a tree inside computes, too
+                found.setdefault(position, loop.axis)
     return found
 
 
