@@ -250,7 +250,7 @@ class NestPrinter:
         return calls if all(calls) else []
 
     def transpose(self, outer: str, inner: str, position: int) -> str:
-        """The call that copies a value, whose elements lie in order along `inner`, into its row, in order of `outer`."""
+        """The call that copies a value, whose elements lie in order along `inner`, into a row in order of `outer`."""
         op, row = self.ops[position], self.kept.get(position)
         if not isinstance(op.attrs, Load) or op.args or row is None or [d.axis for d in row.dims] != [inner, outer]:
             return ""

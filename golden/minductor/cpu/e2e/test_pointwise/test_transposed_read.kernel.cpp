@@ -9,12 +9,7 @@ extern "C" int64_t add_0(const float* __restrict in0, const float* __restrict in
       const int64_t i1_end = md_index_min(i1_start + 128, 96);
       const int64_t i0_end = i0_start + 16;
       float x0_row[2048];
-      for (int64_t i0 = i0_start; i0 < i0_end; ++i0) {
-        for (int64_t i1 = i1_start; i1 < i1_end; ++i1) {
-          const float x0 = in1[96 * i0 + i1];
-          x0_row[(i1 - i1_start) * 16 + i0 - i0_start] = x0;
-        }
-      }
+      md_transpose(in1 + 96 * i0_start + i1_start, 96, i0_end - i0_start, i1_end - i1_start, x0_row, 16);
       for (int64_t i1 = i1_start; i1 < i1_end; ++i1) {
 #pragma omp simd
         for (int64_t i0 = i0_start; i0 < i0_end; ++i0) {

@@ -1,5 +1,5 @@
 // golden  tests/e2e/test_reduce.py::test_sum_outer   target=cpu  view=kernel  level=canonical  form=1
-// facts   kernels=1  block_accesses=1  bytes=25856  peak=256
+// facts   kernels=1  block_accesses=2  bytes=25856  peak=256
 
 // aten.exp.default: exp
 // aten.sum.dim_IntList: sum_1
