@@ -35,7 +35,7 @@ GATHER_COST = 24  # operations: with more, the vector unit's arithmetic pays for
 COLUMN_BLOCK = 256  # accumulators of a column kernel, if there are blocks enough for the threads
 LANES = 64  # of a vector loop, for what is estimated here
 LONG_RUN = 16  # additions into one accumulator; a longer run is cut in blocks of so many
-LANE_RUN = 32  # the same along a row, whose lanes are joined as a tree
+LANE_RUN = 32  # the same along a row, whose lanes are joined as a tree, and down the rows of a kernel with both
 SHORT_RUN = 8  # fewer are not worth accumulators of their own
 WIDE_COLUMN_BLOCK = 1024  # and if the rows are split in parts instead: long runs of memory
 CROSSING_BLOCK = 128  # along the axis that a transposed load is contiguous in: whole cache lines, in a row
@@ -81,6 +81,7 @@ class _Chooser:
         self.touches = [self.touch(op, buffers) for op in _memory_ops(kernel.body)]
         self.reduced: dict[str, None] = {}
         self.scanned: set[str] = set()
+        self.is_both_ways = False
         self.staged: tuple[str, str, frozenset[int]] | None = None
         for op in kernel.body.ops:
             match op.attrs:
@@ -170,7 +171,7 @@ class _Chooser:
             if level.axis not in self.reduced or level.is_blocked:
                 made.append(level)
                 continue
-            most = LANE_RUN if level.kind == "vector" else LONG_RUN
+            most = LANE_RUN if level.kind == "vector" or self.is_both_ways else LONG_RUN
             group = rows if number == len(levels) - 2 else 1
             count = -(-self.run_length(level, levels[:number]) // group)
             if run * count > LONG_RUN and run >= SHORT_RUN:
@@ -264,6 +265,7 @@ class _Chooser:
 
     def both_ways(self, joined: list[str], vector: str, ways: BothWays) -> list[Level]:
         """Row by row in parts of the rows, each with accumulators for all columns."""
+        self.is_both_ways = True
         down = [n for n in joined if n in ways.rows]
         split = max(down, key=lambda n: self.size([n]))
         inner = [*down, *(n for n in joined if n in ways.columns)]
