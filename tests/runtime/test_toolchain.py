@@ -150,6 +150,7 @@ def test_an_interrupt_ends_the_compiler(tmp_path: Path) -> None:
     def interrupt() -> None:
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
             time.sleep(0.01)
+        time.sleep(0.5)  # an interrupt while Popen itself still works would not show who ends the process
         os.kill(os.getpid(), 2)
 
     threading.Thread(target=interrupt).start()
