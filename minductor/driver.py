@@ -143,15 +143,10 @@ class Compiler:
         start = self.clock()
         try:
             graph = capture(gm, example_inputs, role)
+            key = self.key(graph, env)
+            found, was_hit = self._artefact(key, graph, env, gm)
         except UnsupportedInput as reason:
             return self._eager(gm, role, env, reason)
-        store = self._store_of(env)
-        key = self.key(graph, env)
-        found = self._find(store, key, graph)
-        was_hit = found is not None
-        if found is None:
-            with store.lock(key):
-                found = self._find(store, key, graph) or self._build(store, key, graph, env, gm)
         library = found.file(LIBRARY) if LIBRARY in found.contents else None
         constants = {c.name: t for c, t in zip(graph.constants, graph.live.constants, strict=True)}
         events: list[tuple[str, str]] = []
@@ -210,6 +205,14 @@ class Compiler:
             if folder not in self._stores:
                 self._stores[folder] = Store.open(Path(folder) if folder else None, self.environ)
             return self._stores[folder]
+
+    def _artefact(self, key: str, graph: Graph, env: Env, gm: Any) -> tuple[Entry, bool]:
+        """The stored artefact, or a new one, and whether it was there already; one flight for each key."""
+        store = self._store_of(env)
+        if (found := self._find(store, key, graph)) is not None:
+            return found, True
+        with store.lock(key):
+            return self._find(store, key, graph) or self._build(store, key, graph, env, gm), False
 
     def _find(self, store: Store, key: str, graph: Graph) -> Entry | None:
         """The entry of this key whose guards hold for this graph's sizes; without symbols there are none."""

@@ -18,7 +18,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from minductor.core.errors import CorruptEntry, FallbackRefused, RanInEager, UnknownTarget
+from minductor.core.errors import CorruptEntry, FallbackRefused, RanInEager, UnknownTarget, UnsupportedInput
 from minductor.driver import PIPELINE, Compiled, Compiler
 from minductor.options import Options
 from minductor.runtime.store import Store
@@ -191,6 +191,17 @@ def test_graph_that_we_do_not_take_runs_in_eager_with_one_warning() -> None:
     with pytest.warns(RanInEager) as seen:
         assert torch.equal(torch.compile(conditional, backend=Compiler())(x), x.sin())
     assert len([w for w in seen if w.category is RanInEager]) == 1
+
+
+def test_graph_that_lowering_does_not_take_runs_in_eager_too(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(graph: Any, env: Env) -> Any:
+        raise UnsupportedInput("gelu", "an operator of no name")
+
+    monkeypatch.setattr(importlib.import_module("minductor.frontend.lower"), "lower", refuse)
+    with pytest.warns(RanInEager, match="an operator of no name"):
+        result = torch.compile(norm, backend=watched.compiler)(*inputs())
+    torch.testing.assert_close(result, norm(*inputs()))
+    assert watched.store.entries() == ()
 
 
 def test_graph_that_we_do_not_take_is_refused_where_asked() -> None:
