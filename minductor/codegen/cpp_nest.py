@@ -144,9 +144,11 @@ class NestPrinter:
                 names = [self.values.define(self.values.label(), dtype, text) for text, dtype in kinds]
                 self.names[position] = names[0]
                 self.arrays[position] = tuple(Array(name, ()) for name in names)
+                self.keep(position)
                 return
             case Project(number):
                 self.names[position] = self.arrays[op.args[0]][number].element()
+                self.keep(position)
                 return
             case _:
                 pass
@@ -444,13 +446,19 @@ class NestPrinter:
 
     def join(self, carry: Carry, left: Sequence[str], right: Sequence[str]) -> None:
         results = self.values.joined(carry.how.body, left, right)
+        if any(text in left and text != target for target, text in zip(left, results, strict=True)):  # they swap
+            results = [
+                self.values.define(self.values.label(), d, t) for d, t in zip(carry.dtypes, results, strict=True)
+            ]
         for target, text in zip(left, results, strict=True):
             self.out.add(f"{target} = {text};")
 
     def finish(self, carry: Carry) -> None:
-        """Joins the lanes; from here on the value may be used."""
+        """Joins the lanes; from here on the value of a reduce may be used. That of a scan was one inside the loop."""
         arrays = carry.arrays
         self.carries.pop(carry.position, None)
+        if isinstance(self.ops[carry.position].attrs, Scan):
+            return
         if carry.lanes:
             if carry.lanes > 1:
                 self.out.open(f"md_join_lanes<{carry.lanes}>([&](int a, int b) MD_LAMBDA")

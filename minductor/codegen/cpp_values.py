@@ -166,11 +166,9 @@ class Values:
     def joined(self, body: Body, left: Sequence[str], right: Sequence[str]) -> list[str]:
         """The results of a combine's body for two groups of carried values, as expressions."""
         parameters = [*left, *right]
-        if len(body.ops) == len(parameters) + 1:
-            op = body.ops[-1]
-            given = [
-                parameters[p.attrs.number] for p in (body.ops[a] for a in op.args) if isinstance(p.attrs, Parameter)
-            ]
+        op = body.ops[-1]
+        given = [parameters[p.attrs.number] for p in (body.ops[a] for a in op.args) if isinstance(p.attrs, Parameter)]
+        if body.results == (len(body.ops) - 1,) and op.args and len(given) == len(op.args):
             kinds = [d for a in op.args if (d := body.ops[a].dtype) is not None]
             return [self.expression(op, given, kinds)]
         return self.region(body, parameters, [])

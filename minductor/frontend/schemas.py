@@ -63,8 +63,6 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "topk": "sorting is the library's",
         "nonzero": "the size of its result is data",
         "_local_scalar_dense": "a size that data decides",
-        "cumsum": "scans are the library's",
-        "cumprod": "scans are the library's",
         "empty_strided": "nothing to compute",
         "native_dropout": "random numbers are eager's, bit for bit",
         "bernoulli": "random numbers are eager's, bit for bit",

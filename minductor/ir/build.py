@@ -323,6 +323,11 @@ def combine(name: str, dtype: DType) -> Combine:
         case "argmax" | "argmin":
             extreme = _identity("max" if name == "argmax" else "min", dtype)
             return Combine(name, (extreme, I64.max_value), _arg_extreme(b, name, dtype))
+        case "last_max" | "last_min":
+            extreme = _identity(name.removeprefix("last_"), dtype)
+            return Combine(name, (extreme, 0), _last_extreme(b, name, dtype))
+        case "logsumexp":
+            return Combine(name, (-math.inf,), _log_sum_exp(b, dtype))
         case "welford":
             return Combine(name, (0.0, 0.0, 0.0), _welford(b, dtype))
         case "online_softmax":
@@ -361,6 +366,23 @@ def _arg_extreme(b: Builder, name: str, dtype: DType) -> Body:
         equal = b.op("logical_or", equal, b.op("logical_and", nan0, nan1))
     second = b.op("logical_or", better, b.op("logical_and", equal, b.op("lt", i1, i0)))
     return b.build([b.op("where", second, v1, v0), b.op("where", second, i1, i0)])
+
+
+def _last_extreme(b: Builder, name: str, dtype: DType) -> Body:
+    """(value, index): a NaN beats every number, a tie goes to the second group."""
+    v0, i0, v1, i1 = b.parameter(0, dtype), b.parameter(1, I64), b.parameter(2, dtype), b.parameter(3, I64)
+    second = b.op("ge" if name == "last_max" else "le", v1, v0)
+    if dtype.kind == "float":
+        second = b.op("logical_or", second, b.op("isnan", v1))
+    return b.build([b.op("where", second, v1, v0), b.op("where", second, i1, i0)])
+
+
+def _log_sum_exp(b: Builder, dtype: DType) -> Body:
+    """log(exp(a) + exp(b)), shifted by the larger; equals are not subtracted, since they may be infinite."""
+    x, y = b.parameter(0, dtype), b.parameter(1, dtype)
+    top, low = b.op("maximum", x, y), b.op("minimum", x, y)
+    distance = b.op("where", b.op("eq", top, low), b.constant(0.0, dtype), b.op("sub", low, top))
+    return b.build([b.op("add", top, b.op("log1p", b.op("exp", distance)))])
 
 
 def _welford(b: Builder, dtype: DType) -> Body:

@@ -79,6 +79,9 @@ COMBINES: Mapping[str, int] = MappingProxyType(
         "xor": 1,
         "argmax": 2,  # value, index: the first of equals wins, NaN beats numbers
         "argmin": 2,
+        "last_max": 2,  # value, index: the last of equals wins, NaN beats numbers
+        "last_min": 2,
+        "logsumexp": 1,
         "welford": 3,  # mean, sum of squared distances, count
         "online_softmax": 2,  # maximum, sum of exp(x - maximum)
     }

@@ -112,9 +112,9 @@ class _Chooser:
 
     def vector_axis(self) -> str | None:
         candidates = [name for name in self.axes if name not in self.scanned]
-        if not candidates:
-            return None
-        return max(reversed(candidates), key=self.contiguous)
+        best = max(reversed(candidates), key=self.contiguous, default=None)
+        # a scan along rows that are contiguous: several of them side by side would jump at each step
+        return None if best is None or (self.scanned and not self.contiguous(best)) else best
 
     def by_stride(self, names: list[str]) -> list[str]:
         """Outer loops first: those that move farthest through the heaviest accesses."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from minductor.frontend.rules import batch, create, foreach, index, join, norm, pointwise, reduce, views
+from minductor.frontend.rules import batch, create, foreach, index, join, norm, pointwise, reduce, scan, views
 from minductor.frontend.values import Value
 
 RULES: Mapping[str, Callable[..., Value]] = MappingProxyType(
@@ -16,6 +16,7 @@ RULES: Mapping[str, Callable[..., Value]] = MappingProxyType(
         **views.RULES,
         **pointwise.RULES,
         **reduce.RULES,
+        **scan.RULES,
         **norm.RULES,
         **batch.RULES,
         **create.RULES,

@@ -1,0 +1,113 @@
+"""Running sums, products, extremes and log-sum-exps: what stands so far of a reduction, at each element of a dimension.
+
+Takes tensors and a dimension. Gives one kernel a result, whose `Scan` carries what eager carries: float64 for float32,
+float32 for 16-bit floats, the result's dtype for integers. `scan` takes any combine of several values, for the
+operators that bring one of their own. Refuses (to an extern call) running sums and products of bools, which eager
+refuses too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from minductor.core.dtypes import BOOL, F32, F64, I64, U8, DType, compute_dtype
+from minductor.core.expr import Expr, Symbol, as_expr
+from minductor.frontend.capture import TensorMeta
+from minductor.frontend.lower import Loop, Lowering, is_zero_sized
+from minductor.frontend.values import Term, Value, wrap_dim
+from minductor.ir.build import combine
+from minductor.ir.nodes import Combine, View
+
+Rule = Callable[..., Value]
+Given = Callable[[Loop, Sequence[Expr]], Sequence[Term]]
+
+
+def scan(
+    ctx: Lowering, views: Sequence[View], dim: int, how: Combine, metas: Sequence[TensorMeta], *, reverse: bool = False
+) -> tuple[View, ...]:
+    """Inclusive prefixes of k values joined by `how`, one result for each of `metas`; all views have one size.
+
+    `how` takes what is carried, then the element's values, in the views' compute dtypes.
+    """
+
+    def given(loop: Loop, coords: Sequence[Expr]) -> Sequence[Term]:
+        return [loop.load(view, coords) for view in views]
+
+    return tuple(_carried(ctx, meta, dim, how, n, given, reverse=reverse) for n, meta in enumerate(metas))
+
+
+def _carried(
+    ctx: Lowering, meta: TensorMeta, dim: int, how: Combine, number: int, given: Given, *, reverse: bool = False
+) -> View:
+    """The number-th carried value of the scan of what `given` loads, in the layout of `meta`."""
+    out = ctx.result(meta)
+    if is_zero_sized(out):
+        return ctx.uninitialised(out)
+    loop = Loop(out.size)
+    values = given(loop, loop.coords)
+    if out.size:  # a number is its own scan
+        values = _joined(loop, values, loop.coords[wrap_dim(dim, len(out.size))], how, reverse=reverse)
+    return ctx.store(loop, out, loop.coords, values[number])
+
+
+def _joined(loop: Loop, values: Sequence[Term], along: Expr, how: Combine, *, reverse: bool) -> Sequence[Term]:
+    b = loop.b
+    if isinstance(along, Symbol):
+        made = b.scan([v.at for v in values], along.name, how, reverse=reverse)
+        return [loop.term(b.project(made, n)) for n in range(len(values))]
+    # one element: it is joined to the identity, which tells -0.0 from the sum of nothing and -0.0
+    first = [b.constant(i, v.dtype) for i, v in zip(how.identity, values, strict=True)]
+    places = b.splice(how.body, {}, parameters=[*first, *(v.at for v in values)])
+    return [loop.term(places[r]) for r in how.body.results]
+
+
+def running(name: str) -> Rule:
+    """cumsum, cumprod and logcumsumexp, of elements converted to the result's dtype first."""
+
+    def rule(ctx: Lowering, x: View, dim: int, dtype: DType | None = None) -> Value:
+        result = ctx.meta.dtype
+        if result == BOOL:
+            return NotImplemented
+        carried = _carrying(result) if x.size else compute_dtype(result)
+
+        def given(loop: Loop, coords: Sequence[Expr]) -> Sequence[Term]:
+            return [loop.load(x, coords).cast(result).cast(carried)]
+
+        return _carried(ctx, ctx.meta, dim, combine(name, carried), 0, given)
+
+    return rule
+
+
+def _carrying(dtype: DType) -> DType:
+    """What eager carries a running value of this dtype in."""
+    return F64 if dtype == F32 else compute_dtype(dtype)
+
+
+def running_extreme(name: str) -> Rule:
+    """cummax and cummin: the value, and where the last one of its equals so far stands; a NaN beats every number."""
+
+    def rule(ctx: Lowering, x: View, dim: int) -> Value:
+        carried = U8 if x.dtype == BOOL else compute_dtype(x.dtype)
+
+        def given(loop: Loop, coords: Sequence[Expr]) -> Sequence[Term]:
+            place = coords[wrap_dim(dim, len(coords))] if coords else 0
+            return [loop.load(x, coords).cast(carried), loop.index(as_expr(place), I64)]
+
+        how = combine(name, carried)
+        return tuple(
+            _carried(ctx, meta, dim, how, n, given) if ctx.is_wanted(n) else None for n, meta in enumerate(ctx.metas)
+        )
+
+    return rule
+
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        "aten.cumsum.default": running("sum"),
+        "aten.cumprod.default": running("prod"),
+        "aten.logcumsumexp.default": running("logsumexp"),
+        "aten.cummax.default": running_extreme("last_max"),
+        "aten.cummin.default": running_extreme("last_min"),
+    }
+)

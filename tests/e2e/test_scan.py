@@ -1,0 +1,48 @@
+"""Running sums, products and extremes along each kind of dimension, their gradients, and what runs beside them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pytest_plugin.compiled import Compile
+
+SCANS: dict[str, Callable[[Tensor, int], Any]] = {
+    "cumsum": lambda x, dim: x.cumsum(dim),
+    "cumprod": lambda x, dim: (1 + x / 16).cumprod(dim),
+    "logcumsumexp": lambda x, dim: x.logcumsumexp(dim),
+    "cummax": lambda x, dim: x.cummax(dim),
+    "cummin": lambda x, dim: x.cummin(dim),
+}
+
+
+@pytest.mark.parametrize("name", SCANS)
+@pytest.mark.counts(externs=0)
+def test_every_scan_along_every_dimension(compiled: Compile, device: str, name: str) -> None:
+    scan = SCANS[name]
+    compiled(lambda x: [scan(x, dim) for dim in (0, 1, -1)], torch.randn(5, 33, 70, device=device))
+
+
+DTYPES = (torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.counts(externs=0)
+def test_dtypes(compiled: Compile, device: str, dtype: torch.dtype) -> None:
+    x = (torch.randn(6, 50, device=device) * 3).to(dtype)
+    compiled(lambda x: (x.cumsum(1), x.cumsum(0, dtype=torch.int16), x.cummax(1), x.cummin(0)), x)
+
+
+@pytest.mark.counts(externs=0)
+def test_a_nan_beats_every_number_and_equals_give_the_last(compiled: Compile, device: str) -> None:
+    nan, inf = torch.nan, torch.inf
+    x = torch.tensor([[1, nan, inf, -inf, 2, nan, -inf], [-inf, -inf, 2, inf, inf, -inf, 0]], device=device)
+    compiled(lambda x: (x.cumsum(1), x.cummax(1), x.cummin(1), x.logcumsumexp(1)), x)
+
+
+def test_sizes_without_a_loop(compiled: Compile, device: str) -> None:
+    compiled(lambda x: (x.cumsum(0), x.cumprod(-1), x.logcumsumexp(0), x.cummax(0)), torch.tensor(-0.0, device=device))
+    compiled(lambda x: (x.cumsum(0), x.cumprod(0), x.cummin(0)), torch.tensor([-0.0], device=device))
+    compiled(lambda x: (x.cumsum(0), x.cumprod(1), x.cummax(1)), torch.zeros(3, 0, device=device))
