@@ -4,7 +4,7 @@ Takes a mode, a mapping of options and an environment. Gives a frozen `Options`,
 store's key. Refuses unknown keys, modes and values, and names what was probably meant.
 
 >>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
-"autotune=False events=False fuse=True precision='eager' sanitize=False target='cpu' wrapper='python'"
+"autotune=False events=False fuse=True fuse_random=False precision='eager' sanitize=False target='cpu' wrapper='python'"
 >>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
 True
 """
@@ -77,6 +77,9 @@ class Options:
         ),
     )
     fuse: bool = _option(True, OptionRule(bool, "False: one kernel per computed buffer"))
+    fuse_random: bool = _option(
+        False, OptionRule(bool, "random numbers inside kernels, by Philox; False: eager's own, bit for bit")
+    )
     autotune: bool = _option(False, OptionRule(bool, "try every tunable choice on the machine"))
     events: bool = _option(False, OptionRule(bool, "the compiled graph reports launches, allocations and frees"))
     sanitize: bool = _option(False, OptionRule(bool, "build kernels with the address and undefined sanitisers"))

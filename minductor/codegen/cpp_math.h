@@ -667,3 +667,23 @@ MD_INLINE double md_digamma_f64(double x) {
   return y + __builtin_log(x) - 0.5 / x - q * series;
 }
 MD_INLINE float md_digamma_f32(float x) { return (float)md_digamma_f64(x); }
+
+//@ md_philox_i64 :
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): the first two words for the key
+// `seed` and the counter {low, high, stream, 0}. Words stand in 64-bit lanes, whose products vectorise.
+MD_INLINE int64_t md_philox_i64(int64_t seed, int64_t stream, int64_t counter) {
+  const uint64_t low = 0xffffffffu;
+  uint64_t k0 = (uint64_t)seed & low, k1 = (uint64_t)seed >> 32;
+  uint64_t c0 = (uint64_t)counter & low, c1 = (uint64_t)counter >> 32, c2 = (uint64_t)stream & low, c3 = 0;
+#pragma GCC unroll 10
+  for (int round = 0; round < 10; ++round) {
+    uint64_t a = c0 * 0xd2511f53u, b = c2 * 0xcd9e8d57u;
+    c0 = (b >> 32) ^ c1 ^ k0;
+    c1 = b & low;
+    c2 = (a >> 32) ^ c3 ^ k1;
+    c3 = a & low;
+    k0 = (k0 + 0x9e3779b9u) & low;
+    k1 = (k1 + 0xbb67ae85u) & low;
+  }
+  return (int64_t)(c0 | c1 << 32);
+}

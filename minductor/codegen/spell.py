@@ -165,6 +165,7 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "logical_xor": _logical("!="),
         "where": Spelling("tl.where({0}, {1}, {2})", "{0} ? {1} : {2}"),
         "fma": Spelling("tl.fma({0}, {1}, {2})", "md_fma({0}, {1}, {2})"),
+        "philox": Spelling("md_philox({0}, {1}, {2})", "md_philox_{t}({0}, {1}, {2})"),
     }
 )
 

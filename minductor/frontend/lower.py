@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
-from minductor.core.dtypes import DType, compute_dtype
+from minductor.core.dtypes import I64, DType, compute_dtype
 from minductor.core.errors import FallbackRefused, LyingSchema, UnsupportedInput
 from minductor.core.expr import Expr, Symbol, as_expr, as_int, integer, symbol
 from minductor.frontend import schemas
@@ -114,6 +114,8 @@ class Lowering:
         self._externs = 0
         self._uninitialised: set[str] = set()
         self._locals = 0
+        self._seed: View | None = None
+        self._streams = 0
 
     # --- the walk
 
@@ -279,6 +281,16 @@ class Lowering:
         self._add_extern("aten.empty_strided.default", given, kwargs, (out,), "nothing to compute")
         self._uninitialised.add(out.ref.storage)
         return out
+
+    def random_stream(self) -> tuple[View, int]:
+        """The call's seed, drawn once from torch's generator, and a number that tells this operator from others."""
+        if self._seed is None:
+            self._seed = self.buffer(I64, ())
+            named = {"dtype": I64, "device": ir.Token("device", "cpu")}
+            limits = (-(2**63), 2**63 - 1, ())
+            self._add_extern("aten.randint.low", limits, named, (self._seed,), "the seed", is_random=True)
+        self._streams += 1
+        return self._seed, self._streams - 1
 
     def map(self, fn: Callable[[Loop], Term], meta: TensorMeta | None = None) -> View:
         """A kernel over the elements of the result; `fn` gives the value at `loop.coords`."""

@@ -47,6 +47,7 @@ POINTWISE: Mapping[str, PointwiseOp] = MappingProxyType(
         **_row(2, 20, "pow atan2 hypot nextafter"),
         **_row(2, 1, "eq ne lt le gt ge logical_and logical_or logical_xor", "bool"),
         **_row(3, 1, "where fma"),
+        **_row(3, 50, "philox"),  # seed, stream, counter: 64 random bits (Philox4x32-10, its first two words)
     }
 )
 

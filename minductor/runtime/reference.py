@@ -370,6 +370,25 @@ def _checked(value: Tensor, size: int, mask: Tensor | None, *, wrap: bool) -> Te
     return at.clamp(0, max(size - 1, 0))
 
 
+def _philox(seed: Tensor, stream: Tensor, counter: Tensor) -> Tensor:
+    """Philox4x32-10, in 64-bit integers of which each holds one word."""
+    low = 0xFFFFFFFF
+
+    def product(word: Tensor, factor: int) -> tuple[Tensor, Tensor]:
+        """High and low word; by halves, since the whole product has no sign to spare."""
+        lower, upper = word * (factor & 0xFFFF), word * (factor >> 16)
+        middle = upper + (lower >> 16)
+        return middle >> 16, ((middle & 0xFFFF) << 16) | (lower & 0xFFFF)
+
+    keys = [seed & low, (seed >> 32) & low]
+    words = [counter & low, (counter >> 32) & low, stream & low, torch.zeros_like(stream)]
+    for _ in range(10):
+        (high0, low0), (high1, low1) = product(words[0], 0xD2511F53), product(words[2], 0xCD9E8D57)
+        words = [high1 ^ words[1] ^ keys[0], low1, high0 ^ words[3] ^ keys[1], low0]
+        keys = [(keys[0] + 0x9E3779B9) & low, (keys[1] + 0xBB67AE85) & low]
+    return words[0] | (words[1] << 32)
+
+
 _SAME_NAME = (
     "neg abs sign floor ceil round trunc square relu bitwise_not logical_not sqrt reciprocal rsqrt exp exp2 "
     "expm1 log log2 log10 log1p sigmoid tanh sin cos tan erf erfc erfinv asin acos atan sinh cosh asinh acosh "
@@ -385,5 +404,6 @@ SPELLING: Mapping[str, Callable[..., Tensor]] = {
     "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
     "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
     "mod": torch.remainder,
+    "philox": _philox,
     "fma": lambda a, b, c: (a.double() * b.double() + c.double()).to(a.dtype),
 }

@@ -8,7 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from minductor.frontend.rules import batch, create, foreach, index, join, norm, pointwise, reduce, scan, views
+from minductor.frontend.rules import (
+    batch,
+    create,
+    foreach,
+    index,
+    join,
+    norm,
+    pointwise,
+    random,
+    reduce,
+    scan,
+    views,
+)
 from minductor.frontend.values import Value
 
 RULES: Mapping[str, Callable[..., Value]] = MappingProxyType(
@@ -23,5 +35,6 @@ RULES: Mapping[str, Callable[..., Value]] = MappingProxyType(
         **join.RULES,
         **index.RULES,
         **foreach.RULES,
+        **random.RULES,
     }
 )
