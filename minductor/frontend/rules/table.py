@@ -23,18 +23,20 @@ from minductor.frontend.rules import (
 )
 from minductor.frontend.values import Value
 
+FAMILIES = (
+    views,
+    pointwise,
+    reduce,
+    scan,
+    norm,
+    batch,
+    create,
+    join,
+    index,
+    foreach,
+    random,
+)
+
 RULES: Mapping[str, Callable[..., Value]] = MappingProxyType(
-    {
-        **views.RULES,
-        **pointwise.RULES,
-        **reduce.RULES,
-        **scan.RULES,
-        **norm.RULES,
-        **batch.RULES,
-        **create.RULES,
-        **join.RULES,
-        **index.RULES,
-        **foreach.RULES,
-        **random.RULES,
-    }
+    {op: rule for family in FAMILIES for op, rule in family.RULES.items()}
 )
