@@ -372,13 +372,27 @@ class NestPrinter:
     def open(self, loop: Loop) -> None:
         axis = loop.axis
         first, last = self.range(axis)
+        is_reversed = self.is_reversed(loop)
         if loop.is_blocked:
-            start = self.start(axis)
-            self.out.open(f"for (int64_t {start} = {first}; {start} < {last}; {start} += {block_step(loop)})")
-        elif any(isinstance(a := self.ops[p].attrs, Scan) and a.reverse for p in loop.carries):
+            start, step = self.start(axis), block_step(loop)
+            if is_reversed:
+                final = (
+                    f"{first} + ({last} - {first} - 1) / {step} * {step}"
+                    if first != "0"
+                    else f"({last} - 1) / {step} * {step}"
+                )
+                self.out.open(f"for (int64_t {start} = {final}; {start} >= {first}; {start} -= {step})")
+            else:
+                self.out.open(f"for (int64_t {start} = {first}; {start} < {last}; {start} += {step})")
+        elif is_reversed:
             self.out.open(f"for (int64_t {axis} = {last} - 1; {axis} >= {first}; --{axis})")
         else:
             self.out.open(f"for (int64_t {axis} = {first}; {axis} < {last}; ++{axis})")
+
+    def is_reversed(self, loop: Loop) -> bool:
+        """Whether a scan inside runs from the axis' end."""
+        found = [a for p in positions((loop,)) if isinstance(a := self.ops[p].attrs, Scan)]
+        return any(scan.reverse and scan.axis == loop.axis for scan in found)
 
     def open_block(self, loop: Loop) -> None:
         axis = loop.axis
@@ -417,6 +431,8 @@ class NestPrinter:
             (inner.lanes for inner in loops((loop,)) if position in inner.body and inner.axis in reduced), default=0
         )
         dtypes = tuple(d for a in op.args if (d := self.ops[a].dtype) is not None)
+        if isinstance(op.attrs, Scan):  # each loop that walks along it has accumulators of its own
+            self.labels.pop(position, None)
         names = self.result_names(position, len(dtypes))
         if position in self.carries:
             names = tuple(f"{name}_block" for name in self.carries[position].names)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from minductor.core.dtypes import BF16, F16, F32, I64, DType
-from minductor.core.expr import Expr, Symbol, free_symbols, substitute, symbol
+from minductor.core.expr import Expr, Symbol, as_int, free_symbols, linear, substitute, symbol
 from minductor.ir.nodes import (
     Assert,
     Atomic,
@@ -196,8 +196,9 @@ class Builder:
         """Appends another body with its axis symbols replaced; gives the new position of each of its ops.
 
         A reduce follows its axes: one that is mapped to an expression becomes a reduce over the axes in it, so the
-        mapping must be a bijection of domains. `load` may answer a load by a position; `parameters` replace
-        parameter ops; `effects` says which stores to keep (default: all); a dropped one gets the position of its value.
+        mapping must be a bijection of domains. A scan's axis is mapped to an axis, or to one counted from its end: then
+        the scan turns round. `load` may answer a load by a position; `parameters` replace parameter ops; `effects` says
+        which stores to keep (default: all); a dropped one gets the position of its value.
         """
         moved: dict[Symbol, Expr] = dict(mapping)
         where: list[int] = []
@@ -238,8 +239,8 @@ class Builder:
             case Reduce(axes, how):
                 return self.reduce(args, self._axes_after(axes, moved), how)
             case Scan(axis, how, reverse):
-                (name,) = self._axes_after((axis,), moved)
-                return self.scan(args, name, how, reverse=reverse)
+                name, is_turned = _axis_after(axis, moved)
+                return self.scan(args, name, how, reverse=reverse != is_turned)
             case Masked(inner, other):
                 assert op.dtype is not None
                 region = Builder(self.axes)
@@ -297,6 +298,25 @@ class Builder:
 
     def _checks_of(self, index: Expr) -> tuple[int, ...]:
         return tuple(self._checks[s] for s in free_symbols(index) if s.kind == "value" and s in self._checks)
+
+
+def _axis_after(axis: str, moved: Mapping[Symbol, Expr]) -> tuple[str, bool]:
+    """The axis that a scan runs along after a mapping, and whether from the other end; ValueError if along none."""
+    target = next((expr for old, expr in moved.items() if old.name == axis), None)
+    if target is None:
+        return axis, False
+    step = axis_step(target)
+    if step is None:
+        raise ValueError(f"a scan along {axis} cannot run along {target}")
+    return step[0].name, step[1] < 0
+
+
+def axis_step(index: Expr) -> tuple[Symbol, int] | None:
+    """The only axis in an index expression and the step along it, if that is one or minus one; else None."""
+    found = [s for s in free_symbols(index) if s.kind == "axis"]
+    split = linear(index, found)
+    step = None if split is None or len(found) != 1 else as_int(split[0][found[0]])
+    return None if step not in (1, -1) else (found[0], step)
 
 
 def parameter_count(body: Body) -> int:

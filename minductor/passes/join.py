@@ -6,7 +6,8 @@ The kernel with more points lends its axes; the other's are solved from what bot
 where the second reads what the first writes, `load index == load index` where both read the same. Axes that this
 leaves open are matched by their extents. Laws of a joined kernel, checked on its body: it has rows (the points of
 the axes that no reduce runs over) and columns; every reduce runs over all columns, and every effect happens once a row
-or once a point. A kernel that reduces both ways, along its rows and down its columns, has the laws of `both_ways`.
+or once a point. A scan runs along the only column axis, and all scans from the same end. A kernel that reduces both
+ways, along its rows and down its columns, has the laws of `both_ways`.
 What the second kernel reads of the first one's stores is the very element of the same point.
 """
 
@@ -20,7 +21,7 @@ from minductor.core.bounds import interval
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, Symbol, as_int, free_symbols, linear, substitute
 from minductor.core.rewrite import delinearize, simplify
-from minductor.ir.build import Builder
+from minductor.ir.build import Builder, axis_step
 from minductor.ir.nodes import (
     Atomic,
     Axis,
@@ -70,9 +71,8 @@ class Limits:
 def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limits) -> Kernel | No:
     """Both as one kernel; stores of `droppable` versions are left out. Name and origins are the first one's."""
     for kernel in (first, second):
-        odd = next((op.name for op in kernel.body.ops if isinstance(op.attrs, Atomic | Scan)), None)
-        if odd is not None:
-            return No(f"{kernel.name} has {'an' if odd == 'atomic' else 'a'} {odd}")
+        if any(isinstance(op.attrs, Atomic) for op in kernel.body.ops):
+            return No(f"{kernel.name} has an atomic")
     pairs = _common_accesses(first, second)
     if not pairs and not _fill_one_storage(first, second):
         return No("no access of a common buffer names its points")
@@ -81,7 +81,10 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limit
         target, source = (first, second) if is_first else (second, first)
         aligned = pairs if not is_first else [(b, a) for a, b in pairs]
         for solution in _alignments(source, target, aligned):
-            groups = {*reduced_groups(target.body), *_reduced_by(solution, source)}
+            groups = {*_walked_groups(target.body), *_walked_by(solution, source)}
+            if any(axis_step(at) is None for axis, at in solution.items() if axis.name in _scanned(source.body)):
+                reason = No("a scan would not run along one axis")
+                continue
             if any(a != b and not a.isdisjoint(b) for a in groups for b in groups):
                 reason = No(f"reduces over {_alternatives(groups)}")
                 continue
@@ -128,7 +131,7 @@ def _targets(first: Kernel, second: Kernel) -> tuple[bool, ...]:
 
 
 def _has_reduce(body: Body) -> bool:
-    return any(isinstance(op.attrs, Reduce) for op in body.ops)
+    return any(isinstance(op.attrs, Reduce | Scan) for op in body.ops)
 
 
 def _alignments(source: Kernel, target: Kernel, pairs: Pairs) -> Iterator[Solution]:
@@ -186,17 +189,36 @@ def _completed(source: Kernel, target: Kernel, found: Solution, extents: Mapping
         found[axis.symbol] = match
         used.add(match)
     ordered = {axis.symbol: found[axis.symbol] for axis in source.axes}
-    return ordered if is_bijection(ordered, extents_of(source.axes), extents) else None
+    matched = ordered
+    if _scanned(source.body) or _scanned(target.body):  # a flip before or behind a scan turns it round
+        matched = {axis.symbol: _turned(ordered[axis.symbol], axis.extent) for axis in source.axes}
+    return ordered if is_bijection(matched, extents_of(source.axes), extents) else None
+
+
+def _turned(at: Expr, extent: Expr) -> Expr:
+    """The axis, where a coordinate is one counted from its end."""
+    mirrored = extent - 1 - at
+    return mirrored if isinstance(mirrored, Symbol) else at
 
 
 def _reduced(body: Body) -> set[str]:
     return {name for op in body.ops if isinstance(op.attrs, Reduce) for name in op.attrs.axes}
 
 
-def _reduced_by(solution: Solution, source: Kernel) -> list[frozenset[str]]:
-    """The target's axes that each of the source's reduces runs over."""
+def _scanned(body: Body) -> dict[str, None]:
+    """The axes that scans run along, in order."""
+    return {op.attrs.axis: None for op in body.ops if isinstance(op.attrs, Scan)}
+
+
+def _walked_groups(body: Body) -> list[frozenset[str]]:
+    """The sets of axes that a reduce or scan walks along, each once."""
+    return list(dict.fromkeys([*reduced_groups(body), *(frozenset((axis,)) for axis in _scanned(body))]))
+
+
+def _walked_by(solution: Solution, source: Kernel) -> list[frozenset[str]]:
+    """The target's axes that each of the source's reduces and scans walks along."""
     names = {axis.name: {s.name for s in free_symbols(at)} for axis, at in solution.items()}
-    return [frozenset[str]().union(*(names[n] for n in group)) for group in reduced_groups(source.body)]
+    return [frozenset[str]().union(*(names[n] for n in group)) for group in _walked_groups(source.body)]
 
 
 # --- the joined body ------------------------------------------------------------------------------------------------
@@ -252,11 +274,13 @@ def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr
     if len(touched) > MAX_BUFFERS:
         return f"more than {MAX_BUFFERS} buffers"
     ways = both_ways(body, axes)
-    columns = _reduced(body) if ways is None else ways.columns
+    if ways is not None and _scanned(body):
+        return f"scans and reduces over {_alternatives(_walked_groups(body))}"
+    columns = _reduced(body) | _scanned(body).keys() if ways is None else ways.columns
     return (
         (_one_way_objection(body, axes, columns) if ways is None else both_ways_objection(body, axes, ways))
         or _row_objection(body, axes, columns, limits.cache)
-        or _overwriting(body, columns)
+        or _overwriting(body, columns if _reduced(body) else set())  # a scan walks along its row once
         or next(
             (
                 reason
@@ -274,8 +298,12 @@ def _one_way_objection(body: Body, axes: tuple[Axis, ...], columns: Set[str]) ->
     for op in body.ops:
         if isinstance(op.attrs, Reduce) and set(op.attrs.axes) != columns:
             return f"reduces over {_alternatives(reduced_groups(body))}"
+        if isinstance(op.attrs, Scan) and {op.attrs.axis} != columns:
+            return f"scans and reduces over {_alternatives(_walked_groups(body))}"
         if op.is_effect and not rows.issubset(op.axes):
             return f"would repeat what does not vary over {_names(rows - set(op.axes))}"
+    if len({op.attrs.reverse for op in body.ops if isinstance(op.attrs, Scan)}) > 1:
+        return "scans a row from both ends"
     return None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from minductor.ir.nodes import Body, Load, Masked, Op, Reduce, Scan, Store, body_reads
+from minductor.ir.nodes import Body, Load, Masked, Op, Project, Reduce, Scan, Store, body_reads
 from minductor.ir.ops import op_cost
 from minductor.ir.schedule import Loop, LoopKind, Schedule, Step
 
@@ -102,8 +102,8 @@ class _Placer:
             before = [p for p in members if p not in anywhere and phase[p] == number]
             steps += self.steps(self.with_recomputed(before, deep, depth), depth + 1, beside)
             group = [p for p in inner if phase[p] == number]
-            if group:
-                steps.append(self.loop(self.with_recomputed(group, anywhere, depth), kind, depth, beside))
+            for part in self.around_scans(group, depth):
+                steps.append(self.loop(self.with_recomputed(part, anywhere, depth), kind, depth, beside))
         return tuple(steps)
 
     def repeated(self, members: list[int], inner: set[int], depth: int) -> set[int]:
@@ -145,12 +145,84 @@ class _Placer:
         level = self.levels[depth]
         carries = tuple(p for p in group if self.ends_at(p, depth) or self.begins_anew(p, level))
         lanes = 0
+        if kind == "vector" and any(self.is_scan(p, level.axis) for p in group):
+            kind = "serial"
         if kind == "vector":
             joined = [p for p in group if isinstance(a := self.ops[p].attrs, Reduce) and level.axis in a.axes]
             if joined:
                 lanes = self.lane_count(joined, level)
         body = self.steps(group, depth + 1, "directly" if kind == "parallel" else beside)
         return Loop(level.axis, kind, body, level.block, level.parts, lanes, carries)
+
+    # --- what stands before and behind scans
+
+    def is_scan(self, position: int, axis: str) -> bool:
+        attrs = self.ops[position].attrs
+        return isinstance(attrs, Scan) and attrs.axis == axis
+
+    def around_scans(self, group: list[int], depth: int) -> list[list[int]]:
+        """The group in loops of its own before, along and behind each scan, where that pays; else as it is.
+
+        A scan walks from element to element, so what shares its loop is not computed in vectors.
+        """
+        axis = self.levels[depth].axis
+        is_last = all(level.axis != axis for level in self.levels[depth + 1 :])
+        if not is_last or not any(self.is_scan(p, axis) for p in group):
+            return [group] if group else []
+        stage = self.stages(group, axis, depth)
+        aside = [p for p in group if stage[p] % 2 == 0]
+        is_worth = sum(op_cost(self.ops[p].name) for p in aside) >= EXPENSIVE
+        if not is_worth and not any(isinstance(self.ops[p].attrs, Reduce) for p in aside):
+            return [group]
+        rows = self.scan_rows(group, stage, depth)
+        if rows is None:
+            return [group]
+        self.small += sum(rows.values())
+        self.rows.update(rows)
+        numbers = sorted(set(stage.values()))
+        return [[p for p in group if stage[p] == number] for number in numbers]
+
+    def stages(self, group: list[int], axis: str, depth: int) -> dict[int, int]:
+        """An odd number for what runs along a scan, an even one for what runs before it and behind."""
+        stage: dict[int, int] = {}
+        for p in group:
+            op = self.ops[p]
+            before = max((stage[a] for a in op.args if a in stage), default=0)
+            is_along = self.is_scan(p, axis) or (
+                before % 2 == 1 and (isinstance(op.attrs, Project) or op.name == "cast")
+            )
+            stage[p] = before + (before % 2 != is_along)
+        last = max(stage.values())
+        reread = {load.ref.storage for load in body_reads(Body(tuple(self.ops[p] for p in group)))}
+        users: dict[int, int] = {}
+        for p in reversed(group):
+            op = self.ops[p]
+            if isinstance(op.attrs, Store) and op.attrs.ref.storage in reread:
+                stage[p] = last + last % 2
+            elif not op.is_effect and stage[p] % 2 == 0 and not isinstance(op.attrs, Reduce):
+                cost, loads = self.recompute_cost(p, set(group))
+                if (cost <= CHEAP and loads <= 1) or op.name == "cast":
+                    stage[p] = max(stage[p], users.get(p, stage[p]))
+            for a in op.args:
+                users[a] = min(users.get(a, stage[p]), stage[p])
+        return stage
+
+    def scan_rows(self, group: list[int], stage: Mapping[int, int], depth: int) -> dict[int, int] | None:
+        """The bytes of each value that goes from stage to stage and is not computed again; None if that is too much."""
+        rows: dict[int, int] = {}
+        for p in group:
+            for a in self.ops[p].args:
+                if a not in stage or stage[a] == stage[p] or a in self.rows or isinstance(self.ops[a].attrs, Reduce):
+                    continue
+                cost, loads = self.recompute_cost(a, set(group))
+                if cost <= CHEAP and loads <= 1:
+                    continue
+                size = self.row_bytes(a, depth)
+                is_used_elsewhere = any(a in op.args and p not in stage for p, op in enumerate(self.ops))
+                if size is None or is_used_elsewhere:  # then its row would have to hold more than a block
+                    return None
+                rows[a] = size
+        return rows if self.small + sum(rows.values()) <= SMALL_ROWS else None
 
     def begins_anew(self, position: int, level: Level) -> bool:
         return level.is_partial and is_long_sum(self.ops[position], level.axis)

@@ -36,6 +36,7 @@ COLUMN_BLOCK = 256  # accumulators of a column kernel, if there are blocks enoug
 LANES = 64  # of a vector loop, for what is estimated here
 LONG_RUN = 16  # additions into one accumulator; a longer run is cut in blocks of so many
 LANE_RUN = 32  # the same along a row, whose lanes are joined as a tree, and down the rows of a kernel with both
+SCAN_BLOCK = 512  # elements of a row: what is kept of them between the loops around a scan fits the first-level cache
 SHORT_RUN = 8  # fewer are not worth accumulators of their own
 WIDE_COLUMN_BLOCK = 1024  # and if the rows are split in parts instead: long runs of memory
 CROSSING_BLOCK = 128  # along the axis that a transposed load is contiguous in: whole cache lines, in a row
@@ -111,10 +112,10 @@ class _Chooser:
         return sum(touch.weight for touch in self.touches if touch.steps[name] in (1, -1))
 
     def vector_axis(self) -> str | None:
-        candidates = [name for name in self.axes if name not in self.scanned]
-        best = max(reversed(candidates), key=self.contiguous, default=None)
-        # a scan along rows that are contiguous: several of them side by side would jump at each step
-        return None if best is None or (self.scanned and not self.contiguous(best)) else best
+        if not self.axes:
+            return None
+        # with equal claims, an axis that need not be walked element by element, and of these the last
+        return max(reversed(self.axes), key=lambda name: (self.contiguous(name), name not in self.scanned))
 
     def by_stride(self, names: list[str]) -> list[str]:
         """Outer loops first: those that move farthest through the heaviest accesses."""
@@ -146,14 +147,15 @@ class _Chooser:
         """The loops; columns are summed `rows` at a time."""
         vector = self.vector_axis()
         kept = self.by_stride([n for n in self.axes if n not in self.reduced and n != vector and n not in self.scanned])
-        scanned = self.by_stride([n for n in self.axes if n in self.scanned])
-        joined = self.by_stride([n for n in self.axes if n in self.reduced and n != vector])
+        joined = self.by_stride([n for n in self.axes if (n in self.reduced or n in self.scanned) and n != vector])
         if vector is None:
-            found = [self.level(n, "parallel") for n in kept] + [self.level(n, "serial") for n in (*joined, *scanned)]
+            found: list[Level] = []
+        elif vector in self.scanned:
+            found = self.scans(kept, joined, vector)
         elif vector in self.reduced:
-            found = self.rows(kept, [*joined, *scanned], vector)
+            found = self.rows(kept, joined, vector)
         elif self.reduced or self.scanned:
-            found = self.columns(kept, [*joined, *scanned], vector)
+            found = self.columns(kept, joined, vector)
         else:
             found = self.pointwise(kept, vector)
         found = self.shortened(found, rows)
@@ -198,7 +200,7 @@ class _Chooser:
 
     def is_gather(self, vector: str | None) -> bool:
         """Whether the vector loop does little but load elements from anywhere."""
-        if vector is None or self.reduced or self.cost() > GATHER_COST:
+        if vector is None or self.reduced or self.scanned or self.cost() > GATHER_COST:
             return False
         axis = self.axes[vector].symbol
         loads = [op for op in self.kernel.body.ops if isinstance(op.attrs, Load) and vector in op.axes]
@@ -246,6 +248,16 @@ class _Chooser:
                 if along == 1 and across not in (0, 1, None):
                     found.add(position)
         return frozenset(found)
+
+    def scans(self, kept: list[str], joined: list[str], vector: str) -> list[Level]:
+        """Along each row in blocks: what stands before and behind the scan runs in vectors over a block."""
+        inner = [self.level(n, "serial") for n in joined]
+        block = SCAN_BLOCK
+        blocks: list[Level] = []
+        while self.size([vector]) > block or (self.extents[vector] is None and not blocks):
+            blocks.append(replace(self.level(vector, "serial", block=block), is_partial=True))
+            block *= LANE_RUN
+        return [*(self.level(n, "parallel") for n in kept), *inner, *blocks[::-1], self.level(vector, "vector")]
 
     def rows(self, kept: list[str], joined: list[str], vector: str) -> list[Level]:
         ways = both_ways(self.kernel.body, self.kernel.axes)

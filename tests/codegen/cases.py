@@ -14,7 +14,7 @@ from torch import Tensor
 from minductor.core.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType
 from minductor.core.expr import Expr, Symbol, as_expr, integer, symbol
 from minductor.ir.build import Builder, combine
-from minductor.ir.nodes import Axis, Buffer, Input, Kernel, Origin, Program, Ref, View
+from minductor.ir.nodes import Axis, Buffer, Combine, Input, Kernel, Origin, Program, Ref, View
 
 S0 = symbol("s0", "size", 1)
 S1 = symbol("s1", "size", 1)
@@ -338,11 +338,46 @@ def sums_of_two() -> Sketch:
     return s
 
 
-def scanned(axis: int, *, reverse: bool) -> Sketch:
+def scanned(axis: int, *, reverse: bool, how: str = "sum") -> Sketch:
     s = Sketch((30, 40))
     x = s.read("a", randn(30, 40), F32, 40 * s.i[0] + s.i[1])
-    made = s.b.scan([x], f"i{axis}", combine("sum", F32), reverse=reverse)
+    made = s.b.scan([x], f"i{axis}", combine(how, F32), reverse=reverse)
     s.write(s.b.op("mul", made, s.constant(0.5)), F32)
+    return s
+
+
+def scan_between_maps(rows: int | Expr, columns: int | Expr, *, reverse: bool) -> Sketch:
+    """What is costly before and behind a scan, which is also divided by its maximum where `reverse` is not set."""
+    s = Sketch((rows, columns))
+    sizes = [SIZES[str(n)] if isinstance(n, Expr) else n for n in (rows, columns)]
+    x = s.read("a", randn(*sizes), F32, columns * s.i[0] + s.i[1])
+    made = s.b.scan([s.b.op("exp", x)], "i1", combine("sum", F32), reverse=reverse)
+    top = made if reverse else s.b.op("div", made, s.b.reduce([made], ["i1"], combine("max", F32)))
+    s.write(s.b.op("tanh", s.b.op("mul", top, s.constant(0.01))), F32)
+    return s
+
+
+def scan_of_two(axis: int) -> Sketch:
+    """x[n] = a[n] * x[n - 1] + b[n], and the value before it: a combine of three values, two of which move along."""
+    s = Sketch((30, 600))
+    place = 600 * s.i[0] + s.i[1]
+    region = Builder()
+    a0, b0, _, a1, b1, _ = (region.parameter(n, F32) for n in range(6))
+    body = region.build([region.op("mul", a0, a1), region.op("add", region.op("mul", a1, b0), b1), b0])
+    given = [s.b.op("sigmoid", s.read("a", randn(30, 600), F32, place)), s.read("b", randn(30, 600), F32, place)]
+    made = s.b.scan([*given, given[1]], f"i{axis}", Combine("recurrence", (1.0, 0.0, 0.0), body))
+    for number in range(3):
+        s.write(s.b.project(made, number), F32)
+    return s
+
+
+def scan_of_extremes() -> Sketch:
+    s = Sketch((30, 70))
+    x = s.b.op("floor", s.read("a", randn(30, 70) * 3, F32, 70 * s.i[0] + s.i[1]))
+    for name in ("last_max", "last_min"):
+        made = s.b.scan([x, s.b.index(s.i[1])], "i1", combine(name, F32))
+        s.write(made, F32)
+        s.write(s.b.project(made, 1), I64)
     return s
 
 
@@ -447,6 +482,14 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "scan_rows": lambda: scanned(1, reverse=False),
     "scan_columns": lambda: scanned(0, reverse=False),
     "scan_rows_back": lambda: scanned(1, reverse=True),
+    "scan_between_maps": lambda: scan_between_maps(30, 300, reverse=False),
+    "scan_between_maps_back": lambda: scan_between_maps(7, 1300, reverse=True),
+    "scan_between_maps_symbolic": lambda: scan_between_maps(S0, S1, reverse=False),
+    "scan_between_maps_symbolic_back": lambda: scan_between_maps(S0, S1, reverse=True),
+    "scan_of_log_sums": lambda: scanned(1, reverse=False, how="logsumexp"),
+    "scan_of_two": lambda: scan_of_two(1),
+    "scan_of_two_columns": lambda: scan_of_two(0),
+    "scan_of_extremes": scan_of_extremes,
     "scattered": scattered,
     "in_place": in_place,
     "symbolic_map": lambda: symbolic(()),

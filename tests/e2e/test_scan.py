@@ -46,3 +46,41 @@ def test_sizes_without_a_loop(compiled: Compile, device: str) -> None:
     compiled(lambda x: (x.cumsum(0), x.cumprod(-1), x.logcumsumexp(0), x.cummax(0)), torch.tensor(-0.0, device=device))
     compiled(lambda x: (x.cumsum(0), x.cumprod(0), x.cummin(0)), torch.tensor([-0.0], device=device))
     compiled(lambda x: (x.cumsum(0), x.cumprod(1), x.cummax(1)), torch.zeros(3, 0, device=device))
+
+
+@pytest.mark.golden
+@pytest.mark.counts(kernels=1, externs=0)
+def test_what_is_around_a_scan_runs_in_vectors(compiled: Compile, device: str) -> None:
+    compiled(lambda x: (x.exp().cumsum(1) / 8).tanh(), torch.randn(64, 1000, device=device))
+
+
+@pytest.mark.counts(kernels=1, externs=0)
+def test_scans_and_reductions_of_a_row_share_its_loops(compiled: Compile, device: str) -> None:
+    def fn(x: Tensor) -> tuple[Tensor, ...]:
+        made = torch.softmax(x, -1).cumsum(-1)
+        return made, x.cummax(-1).values, made / made.amax(-1, keepdim=True)
+
+    compiled(fn, torch.randn(48, 700, device=device))
+
+
+@pytest.mark.counts(kernels=1, externs=0)
+def test_flips_around_a_scan_cost_nothing(compiled: Compile, device: str) -> None:
+    compiled(lambda x: x.flip(1).cumsum(1).flip(1) * 2, torch.randn(40, 129, device=device))
+
+
+@pytest.mark.parametrize("name", SCANS)
+@pytest.mark.parametrize("dim", [0, 1])
+def test_gradients(compiled: Compile, device: str, name: str, dim: int) -> None:
+    scan = SCANS[name]
+
+    def fn(x: Tensor) -> Tensor:
+        made = scan(x.sin(), dim)
+        return made if isinstance(made, Tensor) else made.values
+
+    compiled(fn, torch.randn(9, 40, device=device), grad=True)
+
+
+@pytest.mark.counts(externs=0)
+def test_composites(compiled: Compile, device: str) -> None:
+    x = torch.randn(12, 50, device=device)
+    compiled(lambda x: (torch.trapezoid(x), torch.cumulative_trapezoid(x, dx=0.5), x.diff(n=2), x.diff(dim=0)), x)

@@ -5,7 +5,7 @@ import pytest
 from minductor.core.dtypes import BF16, F32, I64
 from minductor.core.expr import integer, symbol
 from minductor.ir.build import Builder, combine, is_named
-from minductor.ir.nodes import Check, Load, Masked, Ref, Round
+from minductor.ir.nodes import Check, Load, Masked, Ref, Round, Scan
 
 A, J, K = (symbol(name, "axis", 0, 7) for name in ("i0", "i1", "i2"))
 X, Y = Ref("arg0", 0), Ref("arg1", 0)
@@ -101,3 +101,17 @@ def test_a_combine_of_another_body_is_not_the_named_one() -> None:
     named = combine("sum", F32)
     assert is_named(named, F32)
     assert not is_named(named, I64)
+
+
+def test_a_scan_turns_round_with_its_axis_and_needs_one_to_run_along() -> None:
+    b = Builder((A,))
+    b.scan([b.load(X, A, F32)], "i0", combine("sum", F32))
+    body = b.build()
+    turned = Builder((J,))
+    turned.splice(body, {A: 7 - J})
+    assert turned[1].attrs == Scan("i1", combine("sum", F32), reverse=True)
+    same = Builder((J,))
+    same.splice(body, {A: J})
+    assert same[1].attrs == Scan("i1", combine("sum", F32))
+    with pytest.raises(ValueError, match="cannot run along"):
+        Builder((J, K)).splice(body, {A: 2 * J + K})

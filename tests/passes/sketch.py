@@ -98,6 +98,17 @@ class Sketch:
         self.kernel(axes, b)
         return made
 
+    def scan(self, how: str, view: View, dim: int) -> View:
+        """Of a dim with several elements."""
+        made = self.buffer(sizes_of(view))
+        axes, at, b = self.loop(sizes_of(view))
+        along = at[dim]
+        assert isinstance(along, Symbol)
+        value = b.scan([b.load(view.ref, element(view, at), F32)], along.name, combine(how, F32))
+        b.store(made.ref, element(made, at), value)
+        self.kernel(axes, b)
+        return made
+
     def cat(self, dim: int, *views: View) -> View:
         size = list(sizes_of(views[0]))
         size[dim] = sum(sizes_of(v)[dim] for v in views)
@@ -165,6 +176,12 @@ def narrow(view: View, dim: int, start: int, length: int) -> View:
     size = list(view.size)
     size[dim] = integer(length)
     return replace(view, size=tuple(size), offset=view.offset + start * view.stride[dim])
+
+
+def flip(view: View, dim: int) -> View:
+    """Read from the end; negative strides are no view of torch's, and any index is one of a kernel."""
+    stride = tuple(-s if d == dim else s for d, s in enumerate(view.stride))
+    return replace(view, stride=stride, offset=view.offset + (view.size[dim] - 1) * view.stride[dim])
 
 
 def transpose(view: View, a: int, b: int) -> View:

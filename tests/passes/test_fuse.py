@@ -13,7 +13,7 @@ from minductor.passes.fuse import fuse
 from minductor.passes.inline import inline
 from minductor.target import Env
 from tests.passes.graphs import assert_same
-from tests.passes.sketch import CPU, Sketch, flatten, narrow, transpose, unflatten
+from tests.passes.sketch import CPU, Sketch, flatten, flip, narrow, transpose, unflatten
 
 
 def kernels(program: Program) -> list[Kernel]:
@@ -274,3 +274,34 @@ def test_the_option_fuse_false_returns_the_same_object() -> None:
     s = Sketch()
     program = s.done(softmax(s, s.input(8, 64), 1))
     assert fuse(program, Env(Options(fuse=False), CPU.target)) is program
+
+
+def test_what_stands_before_and_behind_a_scan_shares_its_kernel() -> None:
+    s = Sketch()
+    x = s.op("exp", s.input(8, 64))
+    made = s.scan("sum", x, 1)
+    (kernel,) = kernels(fused(s.done(s.op("div", made, s.reduce("max", made, 1)), s.scan("prod", x, 1))))
+    assert len(list(body_reads(kernel.body))) == 1
+    assert len(list(body_writes(kernel.body))) == 2
+
+
+def test_a_scan_between_flips_runs_from_the_end() -> None:
+    s = Sketch()
+    made = s.scan("sum", flip(s.input(8, 64), 1), 1)
+    (kernel,) = kernels(fused(s.done(s.op("neg", flip(made, 1)))))
+    assert {str(access.index) for access in (*body_reads(kernel.body), *body_writes(kernel.body))} == {"64*i0 + i1"}
+
+
+def test_scans_from_both_ends_stay_apart() -> None:
+    s = Sketch()
+    x = s.input(8, 64)
+    made = fused(s.done(s.scan("sum", x, 1), s.op("neg", flip(s.scan("sum", flip(x, 1), 1), 1))))
+    assert len(kernels(made)) == 2
+    assert "scans a row from both ends" in reasons(made)
+
+
+def test_scans_along_two_axes_stay_apart() -> None:
+    s = Sketch()
+    made = fused(s.done(s.scan("sum", s.scan("sum", s.input(8, 64), 1), 0)))
+    assert len(kernels(made)) == 2
+    assert reasons(made) == ["scans and reduces over i0 and over i1"]

@@ -170,6 +170,26 @@ def test_softmax_keeps_the_exponential_and_reads_the_input_twice() -> None:
     )
 
 
+def test_what_is_costly_before_and_behind_a_scan_runs_in_vectors() -> None:
+    assert schedule_of("scan_between_maps_symbolic_back") == (
+        "%3\nparallel i0 {\n"
+        "  serial i1 by 512 carry %2 {\n"
+        "    vector i1 {\n      %0 %1\n    }\n"
+        "    serial i1 {\n      %2\n    }\n"
+        "    vector i1 {\n      %4 %5 %6\n    }\n"
+        "  }\n"
+        "}\nrows %1 %2"
+    )
+
+
+def test_a_cheap_scan_is_one_loop_with_what_is_around_it() -> None:
+    assert schedule_of("scan_rows") == "%2\nserial i0 {\n  serial i1 carry %1 {\n    %0 %1 %3 %4\n  }\n}"
+
+
+def test_a_scan_down_the_columns_runs_along_memory() -> None:
+    assert schedule_of("scan_columns") == ("%2\nserial i0 carry %1 {\n  vector i1 {\n    %0 %1 %3 %4\n  }\n}")
+
+
 def test_few_rows_are_split_in_parts_fixed_by_the_shape() -> None:
     first = next(iter(loops(tiled(case("sum_all").program).schedule.steps)))  # type: ignore[union-attr]
     assert (first.kind, first.block % 64, first.carries) == ("parallel", 0, (1,))
