@@ -54,6 +54,7 @@ PIPELINE = (
     Stage("fuse", "minductor.passes.fuse:fuse", "program", "program"),
     Stage("order", "minductor.passes.order:order", "program", "program"),
     Stage("tile", "minductor.passes.tile:tile", "program", "program"),
+    Stage("bundle", "minductor.passes.bundle:bundle", "program", "program"),
     Stage("access", "minductor.passes.access:access", "program", "program"),
     Stage("memory", "minductor.passes.memory:memory", "program", "plan"),
 )

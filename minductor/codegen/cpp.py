@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from minductor.codegen.cpp_math import owners, prelude
@@ -17,9 +17,10 @@ from minductor.codegen.cpp_text import Lines
 from minductor.codegen.cpp_values import Values
 from minductor.codegen.spell import CPP_STORAGE
 from minductor.core.dtypes import DType, by_name
-from minductor.ir.nodes import Assert, Atomic, Check, Kernel, Load, Origin
+from minductor.ir.nodes import Assert, Atomic, Check, Kernel, Load, Origin, Ref, reads, writes
+from minductor.ir.parts import parts
 from minductor.ir.plan import KernelDef, Plan
-from minductor.ir.signature import all_ops, signature
+from minductor.ir.signature import all_ops, rename_storages, signature
 from minductor.ir.source import Unit
 from minductor.target import Env
 
@@ -60,13 +61,19 @@ def header(name: str) -> str:
 
 
 def kernel_text(
-    kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], origins: tuple[Origin, ...] | None = None
+    kernel: Kernel,
+    symbol: str,
+    dtypes: Mapping[str, DType],
+    origins: tuple[Origin, ...] | None = None,
+    linkage: str = 'extern "C"',
 ) -> str:
     """One function, below a comment that names the ATen nodes it computes; `dtypes` by storage.
 
     It returns 0, or the number of the check or assert that failed (ir/signature.py, `errors`).
     """
     out = Lines()
+    if kernel.schedule is not None and kernel.schedule.parts:
+        return parts_text(kernel, symbol, dtypes, origins)
     given = signature(kernel)
     storages: dict[str, tuple[str, DType]] = {}
     parameters: list[str] = []
@@ -83,13 +90,50 @@ def kernel_text(
     values = Values(out, storages, {id(op): n + 1 for n, op in enumerate(checked)})
     for line in comment(kernel.origins if origins is None else origins):
         out.add(line)
-    out.open(f'extern "C" int64_t {symbol}({", ".join(parameters)})')
+    out.open(f"{linkage} int64_t {symbol}({', '.join(parameters)})")
     if checked:
         out.add("int status = 0;")
     NestPrinter(kernel, values).print()
     out.add(f"return {'status' if checked else '0'};")
     out.close()
     return "\n".join(out.lines) + "\n"
+
+
+def parts_text(
+    kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], origins: tuple[Origin, ...] | None = None
+) -> str:
+    """A function for each different part, and one that calls them for the tensors of each part."""
+    names: dict[str, str] = {}  # text -> function
+    calls: list[str] = []
+    written: list[str] = []
+    for part in parts(kernel):
+        needs = signature(part)
+        plain = rename_storages(part, {ref: Ref(f"p{n}", ref.version) for n, ref in _refs(part)})
+        of = {f"p{n}": dtypes[name] for n, name in enumerate(needs.storages)}
+        text = kernel_text(plain, f"{symbol}_part", of, (), "static")
+        if text not in names:
+            names[text] = f"{symbol}_part{len(names)}"
+            written.append(text.replace(f" {symbol}_part(", f" {names[text]}("))
+        calls.append(f"{names[text]}({', '.join((*needs.storages, *(s.name for s in needs.sizes), 'threads'))});")
+    given = signature(kernel)
+    parameters = [f"{'' if s in given.written else 'const '}{CPP_STORAGE[dtypes[s].name]}* {s}" for s in given.storages]
+    parameters += [f"int64_t {size.name}" for size in given.sizes]
+    out = Lines()
+    for line in comment(kernel.origins if origins is None else origins):
+        out.add(line)
+    out.open(f'extern "C" int64_t {symbol}({", ".join((*parameters, "int64_t threads"))})')
+    for call in calls:
+        out.add(call)
+    out.add("return 0;")
+    out.close()
+    return "".join(written) + "\n".join(out.lines) + "\n"
+
+
+def _refs(part: Kernel) -> Iterator[tuple[int, Ref]]:
+    """Each version that a kernel touches, with the number of its storage among the parameters."""
+    number = {name: n for n, name in enumerate(signature(part).storages)}
+    for ref in dict.fromkeys((*reads(part), *writes(part))):
+        yield number[ref.storage], ref
 
 
 def comment(origins: tuple[Origin, ...]) -> list[str]:

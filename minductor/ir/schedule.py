@@ -5,7 +5,7 @@ several loops: the value is then computed again in each. Refuses text that is no
 
 The text, which `str` writes and `parse_schedule` reads:
 
-    schedule ::= step* ["rows" position*]
+    schedule ::= step* ["rows" position*] ["parts" N*]
     step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
     loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] "{" step* "}"
     kind     ::= "parallel" | "serial" | "vector" | "scalar" | "tree"
@@ -18,7 +18,8 @@ axis goes through the block. `carry` names the reduces and scans that begin befo
 accumulators live around it (one for each block if the loop is parallel, joined by a fixed tree afterwards). A loop
 inside may carry them again: then each run of it has accumulators of its own, joined into the outer ones at its end,
 which keeps sums short. `lanes` says how many accumulators a reduce along a vector loop has. `rows` are values kept in
-an array from one loop to later ones.
+an array from one loop to later ones. `parts` are the steps, counted from 0, that begin a part: parts share no axis
+and do not need each other (see ir/parts.py).
 
 >>> text = "parallel i0 {\\n  vector i1 lanes 64 carry %1 {\\n    %0 %1\\n  }\\n  %2\\n}\\nrows %0"
 >>> str(parse_schedule(text)) == text
@@ -28,8 +29,8 @@ True
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast
 
 LoopKind: TypeAlias = Literal["parallel", "serial", "vector", "scalar", "tree"]
@@ -59,15 +60,18 @@ Step: TypeAlias = "int | Loop"
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Steps in order, and the positions whose values are kept in an array from one loop to later ones."""
+    """Steps in order, the positions whose values an array keeps from one loop to later ones, and where parts begin."""
 
     steps: tuple[Step, ...]
     rows: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         lines = list(_lines(self.steps, ""))
         if self.rows:
             lines.append(f"rows {_positions(self.rows)}")
+        if self.parts:
+            lines.append(f"parts {' '.join(map(str, self.parts))}")
         return "\n".join(lines)
 
 
@@ -86,6 +90,20 @@ def loops(steps: Iterable[Step]) -> Iterator[Loop]:
         if isinstance(step, Loop):
             yield step
             yield from loops(step.body)
+
+
+def moved(schedule: Schedule, places: Sequence[int] | Mapping[int, int], axes: Mapping[str, str]) -> Schedule:
+    """The schedule for a body whose op n went to `places[n]`, and whose axes have other names."""
+
+    def steps(old: tuple[Step, ...]) -> tuple[Step, ...]:
+        return tuple(
+            replace(s, axis=axes[s.axis], body=steps(s.body), carries=tuple(places[p] for p in s.carries))
+            if isinstance(s, Loop)
+            else places[s]
+            for s in old
+        )
+
+    return Schedule(steps(schedule.steps), tuple(places[p] for p in schedule.rows), schedule.parts)
 
 
 def _positions(values: Iterable[int]) -> str:
@@ -133,9 +151,13 @@ def parse_schedule(text: str) -> Schedule:
     rows: list[int] = []
     if at < len(tokens) and tokens[at] == "rows":
         rows, at = _numbers(tokens, at + 1)
+    parts: list[int] = []
+    if at < len(tokens) and tokens[at] == "parts":
+        parts = [int(token) for token in tokens[at + 1 :] if token.isdecimal()]
+        at += 1 + len(parts)
     if at != len(tokens):
         raise ValueError(f"not a schedule: {' '.join(tokens[at:])!r} is left over")
-    return Schedule(steps, tuple(rows))
+    return Schedule(steps, tuple(rows), tuple(parts))
 
 
 def _steps(tokens: list[str], at: int) -> tuple[tuple[Step, ...], int]:

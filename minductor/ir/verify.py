@@ -7,6 +7,7 @@ names the rule, the stage and the place. What a rule says is the law that later 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -43,7 +44,7 @@ from minductor.ir.ops import POINTWISE, result_dtype
 from minductor.ir.plan import Allocate, Free, KernelDef, Launch, Plan, Return, Reuse, SizeOf, SymbolDef, View
 from minductor.ir.plan import Constant as ConstantLine
 from minductor.ir.plan import Extern as ExternLine
-from minductor.ir.schedule import positions
+from minductor.ir.schedule import loops, positions
 from minductor.ir.signature import signature
 
 MAX_OPS, MAX_BUFFERS = 256, 64
@@ -231,9 +232,10 @@ def _conversion(stored: DType, value: DType | None) -> str:
 def _limits(program: Program) -> Iterator[str]:
     for kernel in _kernels(program):
         refs = {ref.storage for ref in (*reads(kernel), *(w.ref for w in body_writes(kernel.body)))}
-        if len(kernel.body.ops) > MAX_OPS and len(kernel.origins) > 1:
+        count = 1 + len(kernel.schedule.parts if kernel.schedule else ())
+        if len(kernel.body.ops) > MAX_OPS * count and len(kernel.origins) > 1:
             yield f"{kernel.name} has {len(kernel.body.ops)} ops, more than {MAX_OPS}"
-        if len(refs) > MAX_BUFFERS and len(kernel.origins) > 1:
+        if len(refs) > MAX_BUFFERS * count and len(kernel.origins) > 1:
             yield f"{kernel.name} has {len(refs)} buffers, more than {MAX_BUFFERS}"
 
 
@@ -248,6 +250,23 @@ def _scheduled(program: Program) -> Iterator[str]:
                 yield f"{kernel.name}: the effect %{position} runs {times.count(position)} times"
 
 
+def _parts_apart(program: Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        parts = kernel.schedule.parts if kernel.schedule else ()
+        if kernel.schedule is None or not parts:
+            continue
+        bounds = (0, *parts, len(kernel.schedule.steps))
+        if any(a >= b for a, b in pairwise(bounds)):
+            yield f"{kernel.name} has parts that begin at {parts}"
+        owner: dict[str, int] = {}
+        for number, (start, stop) in enumerate(pairwise(bounds)):
+            for loop in loops(kernel.schedule.steps[start:stop]):
+                if owner.setdefault(loop.axis, number) != number:
+                    yield f"{kernel.name}: two parts run over {loop.axis}"
+        if not {*writes(kernel)}.isdisjoint(reads(kernel)):
+            yield f"{kernel.name}: a part reads what another one writes"
+
+
 def _accessed(program: Program) -> Iterator[str]:
     for kernel in _kernels(program):
         touching = [n for n, op in enumerate(kernel.body.ops) if isinstance(op.attrs, Load | Store | Atomic)]
@@ -259,7 +278,7 @@ def _kernels(program: Program) -> Iterator[Kernel]:
     return (node for node in program.nodes if isinstance(node, Kernel))
 
 
-STAGES = ("lower", "inline", "fuse", "order", "tile", "access")
+STAGES = ("lower", "inline", "fuse", "order", "tile", "bundle", "access")
 
 # rule -> the first stage after which it holds, and the check
 RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
@@ -272,6 +291,7 @@ RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
         "loads widen and stores round": ("lower", _stores_convert),
         "a kernel stays small enough to compile": ("fuse", _limits),
         "each effect stands once in the schedule": ("tile", _scheduled),
+        "parts of a kernel do not need each other": ("bundle", _parts_apart),
         "each load and store has an access": ("access", _accessed),
     }
 )

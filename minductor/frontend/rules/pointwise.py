@@ -216,12 +216,16 @@ def clamp_max(ctx: Lowering, x: View, high: Operand) -> Value:
     return clamp(ctx, x, None, high)
 
 
-def addcmul(ctx: Lowering, x: View, a: View, b: View, value: float = 1) -> Value:
-    return ctx.pointwise(lambda x, a, b: x + (a * b if value == 1 else a * value * b), x, a, b)
+def addcmul(ctx: Lowering, x: View, a: View, b: View, value: Operand = 1) -> Value:
+    if isinstance(value, int | float) and value == 1:
+        return ctx.pointwise(lambda x, a, b: x + a * b, x, a, b)
+    return ctx.pointwise(lambda x, a, b, factor: x + a * factor * b, x, a, b, value)
 
 
-def addcdiv(ctx: Lowering, x: View, a: View, b: View, value: float = 1) -> Value:
-    return ctx.pointwise(lambda x, a, b: x + (a / b if value == 1 else a * value / b), x, a, b)
+def addcdiv(ctx: Lowering, x: View, a: View, b: View, value: Operand = 1) -> Value:
+    if isinstance(value, int | float) and value == 1:
+        return ctx.pointwise(lambda x, a, b: x + a / b, x, a, b)
+    return ctx.pointwise(lambda x, a, b, factor: x + a * factor / b, x, a, b, value)
 
 
 def soft_margin_loss_backward(ctx: Lowering, grad: View, x: View, y: View, reduction: int) -> Value:
@@ -333,6 +337,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.clamp_max.Tensor": clamp_max,
         "aten.addcmul.default": addcmul,
         "aten.addcdiv.default": addcdiv,
+        "prims.fma.default": one_op("fma"),
+        "aten.frac.default": elementwise(lambda x: x - x.op("trunc") if x.dtype.kind == "float" else x - x),
         "aten.lerp.Scalar": elementwise(formulas.lerp),
         "aten.lerp.Tensor": elementwise(formulas.lerp),
         "aten._to_copy.default": to_copy,

@@ -1,0 +1,121 @@
+"""Puts kernels that do the same to different tensors into one launch, side by side.
+
+Takes a Program whose kernels have schedules. Gives one in which kernels of equal operators, none of which needs
+another, are parts of one kernel: each part has its own axes and loops. Refuses kernels that can
+fail, and to keep more than a little memory alive for it.
+
+An optimiser's step is the same few operators for every parameter: a launch for each would cost more than the work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeAlias
+
+from minductor.core.dtypes import DType
+from minductor.core.expr import Expr, Symbol, as_int, symbol
+from minductor.ir.build import Builder
+from minductor.ir.depend import dependencies
+from minductor.ir.nodes import Assert, Axis, Check, Kernel, Node, Program, Scan, reads, views_of, writes
+from minductor.ir.schedule import Schedule, moved
+from minductor.ir.signature import all_ops
+from minductor.passes.acyclic import Acyclic
+from minductor.passes.domain import buffer_bytes
+from minductor.target import Env
+
+PARTS = 64  # at most so many kernels become one
+TENSORS = 256  # of one kernel
+OPEN = 4  # bundles of one kind that a kernel is compared with, the latest first
+HELD_BYTES = 1 << 20  # of storages of our own, whose lives a bundle makes longer
+
+Kind: TypeAlias = tuple[tuple[str, DType | None], ...]
+
+
+def bundle(program: Program, env: Env) -> Program:
+    """One program in, one out; see above."""
+    if not env.options.fuse:
+        return program
+    kinds = [_kind(node) for node in program.nodes]
+    if len(set(kinds)) == len(kinds) or not any(kinds.count(kind) > 1 for kind in set(kinds) if kind):
+        return program
+    groups, order = _groups(program, kinds)
+    if all(len(members) == 1 for members in groups.values()):
+        return program
+    ranked = sorted(groups, key=lambda first: order.rank[first])
+    return replace(program, nodes=tuple(_joined([program.nodes[n] for n in groups[first]]) for first in ranked))
+
+
+def _groups(program: Program, kinds: list[Kind | None]) -> tuple[dict[int, list[int]], Acyclic]:
+    """The members of each node to be, by the first of them, and the order that these keep."""
+    nodes = program.nodes
+    edges = dict.fromkeys((e.source, e.target) for e in dependencies(program))
+    order = Acyclic(len(nodes), edges)
+    kept = {view.ref.storage for view in views_of(program.outputs)}
+    local = {b.name: buffer_bytes(b) for b in program.buffers if b.kind == "local" and b.name not in kept}
+    groups: dict[int, list[int]] = {}
+    latest: dict[Kind, list[int]] = {}
+    tensors = [len(_storages(node)) for node in nodes]
+    held = [sum(local.get(name, 0) for name in _storages(node)) for node in nodes]
+    for number, kind in enumerate(kinds):
+        groups[number] = [number]
+        if kind is None:
+            continue
+        for first in reversed(latest.setdefault(kind, [])[-OPEN:]):
+            members = groups[first]
+            fits = len(members) < PARTS and sum(tensors[m] for m in (*members, number)) <= TENSORS
+            fits = fits and sum(held[m] for m in (*members, number)) <= HELD_BYTES
+            if not fits or any((member, number) in edges for member in members):
+                continue
+            low, high = sorted((first, number), key=lambda n: order.rank[n])
+            if order.is_between(low, high):
+                continue
+            order.merge(low, high)
+            groups[low] = [*members, number]
+            del groups[high]
+            latest[kind][latest[kind].index(first)] = low
+            break
+        else:
+            latest[kind].append(number)
+    return groups, order
+
+
+def _storages(node: Node) -> set[str]:
+    return {ref.storage for ref in (*reads(node), *writes(node))}
+
+
+def _kind(node: Node) -> Kind | None:
+    """The operators of a kernel that may be part of a bundle; None for all else."""
+    if not isinstance(node, Kernel) or node.schedule is None or len(node.axes) > 2:
+        return None
+    ops = tuple(all_ops(node.body))
+    if any(isinstance(op.attrs, Check | Assert | Scan) for op in ops):
+        return None
+    return tuple((op.name, op.dtype) for op in ops)
+
+
+def _joined(nodes: list[Node]) -> Node:
+    """Kernels as one: the axes, ops and steps of each after those of the ones before."""
+    if len(nodes) == 1:
+        return nodes[0]
+    kernels = [node for node in nodes if isinstance(node, Kernel)]
+    axes: list[Axis] = []
+    mappings: list[dict[Symbol, Expr]] = []
+    for kernel in kernels:
+        fresh = [_renamed(axis, len(axes) + n) for n, axis in enumerate(kernel.axes)]
+        mappings.append({old.symbol: new.symbol for old, new in zip(kernel.axes, fresh, strict=True)})
+        axes += fresh
+    builder = Builder([axis.symbol for axis in axes])
+    joined = Schedule(())
+    for kernel, mapping in zip(kernels, mappings, strict=True):
+        assert kernel.schedule is not None
+        places = builder.splice(kernel.body, mapping)
+        part = moved(kernel.schedule, places, {old.name: str(new) for old, new in mapping.items()})
+        starts = (*joined.parts, len(joined.steps)) if joined.steps else ()
+        joined = Schedule((*joined.steps, *part.steps), (*joined.rows, *part.rows), starts)
+    origins = tuple(dict.fromkeys(origin for kernel in kernels for origin in kernel.origins))
+    return replace(kernels[0], axes=tuple(axes), body=builder.build(), origins=origins, schedule=joined)
+
+
+def _renamed(axis: Axis, number: int) -> Axis:
+    extent = as_int(axis.extent)
+    return Axis(symbol(f"i{number}", "axis", 0, None if extent is None else max(extent - 1, 0)), axis.extent)

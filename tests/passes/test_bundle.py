@@ -1,0 +1,109 @@
+"""Kernels that do the same to different tensors, in one launch; the parts, taken apart again; and what stays apart."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+
+from minductor.codegen.cpp import kernel_text
+from minductor.core.dtypes import F32
+from minductor.core.errors import VerifyError
+from minductor.ir.nodes import Kernel, Program
+from minductor.ir.parser import parse_program
+from minductor.ir.parts import parts
+from minductor.ir.printer import print_program
+from minductor.ir.signature import canonical, signature
+from minductor.ir.verify import verify
+from minductor.passes.bundle import bundle
+from minductor.passes.tile import tile
+from tests.passes.graphs import assert_same, programs
+from tests.passes.sketch import CPU, Sketch
+
+
+def kernels(program: Program) -> list[Kernel]:
+    return [node for node in program.nodes if isinstance(node, Kernel)]
+
+
+def bundled(program: Program) -> Program:
+    """The program after the pass: checked, evaluated, printed and read back."""
+    tiled = tile(program, CPU)
+    made = bundle(tiled, CPU)
+    verify(made, "bundle")
+    assert_same(program, made)
+    assert parse_program(print_program(made)).nodes == made.nodes
+    return made
+
+
+def several(*sizes: tuple[int, ...]) -> Program:
+    s = Sketch()
+    return s.done(*[s.op("exp", s.op("neg", s.input(*size))) for size in sizes])
+
+
+def test_the_same_operators_on_other_tensors_are_one_kernel() -> None:
+    made = bundled(several((4, 8), (3,), (4, 8)))
+    assert len(kernels(made)) == 2  # neg, exp: the second needs the first
+
+
+def test_the_parts_are_the_kernels_that_were_joined() -> None:
+    program = tile(several((4, 8), (3,), (4, 8)), CPU)
+    buffers = program.buffer_table()
+
+    def text(kernel: Kernel) -> str:
+        return re.sub(r"\bi\d+", "i", canonical(kernel, signature(kernel).storages, buffers)[1])
+
+    made = kernels(bundle(program, CPU))
+    assert sorted(text(part) for kernel in made for part in parts(kernel)) == sorted(map(text, kernels(program)))
+    assert all(len(parts(kernel)) == 3 for kernel in made)
+
+
+def test_equal_parts_are_one_function() -> None:
+    kernel = kernels(bundled(several((4, 8), (3,), (4, 8))))[0]
+    text = kernel_text(kernel, "step", dict.fromkeys(signature(kernel).storages, F32))
+    assert text.count("static int64_t step_part") == 2
+    assert text.count("  step_part0(") == 2
+    assert text.count("  step_part1(") == 1
+
+
+def test_who_needs_another_stays_apart() -> None:
+    s = Sketch()
+    x = s.op("exp", s.input(4))
+    made = bundled(s.done(s.op("exp", x), s.op("neg", s.input(3))))
+    assert len(kernels(made)) == 3
+
+
+def test_who_needs_another_by_a_third_stays_apart() -> None:
+    s = Sketch()
+    x = s.reduce("sum", s.op("exp", s.input(4, 5)), 1)
+    assert len(kernels(bundled(s.done(s.op("exp", x))))) == 3
+
+
+def test_large_storages_of_our_own_are_not_kept_alive_together() -> None:
+    s = Sketch()
+    large = [s.op("exp", s.input(600, 600)) for _ in range(2)]
+    made = tile(s.done(*[s.reduce("sum", x, 0) for x in large]), CPU)
+    assert len(kernels(bundle(made, CPU))) == 4
+
+
+def test_a_program_without_such_kernels_stays_the_same_object() -> None:
+    s = Sketch()
+    program = tile(s.done(s.op("exp", s.op("neg", s.input(4, 4)))), CPU)
+    assert bundle(program, CPU) is program
+
+
+@settings(deadline=None)
+@given(programs())
+def test_random_programs_compute_the_same(program: Program) -> None:
+    bundled(program)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("parts 1", "parts 0"), ("vector i1 {", "vector i0 {"), ("parts 1", "parts 2")]
+)
+def test_parts_that_are_not_apart_are_refused(old: str, new: str) -> None:
+    s = Sketch()
+    text = print_program(bundled(s.done(s.op("neg", s.input(4)), s.op("neg", s.input(3)))))
+    assert old in text
+    with pytest.raises(VerifyError, match="parts of a kernel do not need each other"):
+        verify(parse_program(text.replace(old, new)), "bundle")
