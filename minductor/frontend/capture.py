@@ -30,7 +30,7 @@ from torch import fx
 from minductor.core.dtypes import TORCH_NAMES, DType
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import Expr, Symbol
-from minductor.frontend.compat import donated_indices, static_indices
+from minductor.frontend.compat import donated_indices, rebuilt_outputs, static_indices
 from minductor.ir.nodes import Token
 
 Role: TypeAlias = Literal["inference", "forward", "backward"]
@@ -122,6 +122,7 @@ class Graph:
     nodes: tuple[Node, ...]
     outputs: tuple[Arg, ...]
     symbols: tuple[Symbol, ...] = ()
+    rebuilt: frozenset[int] = frozenset()  # outputs of which the caller uses the layout only
     live: Live = field(default_factory=Live, compare=False, repr=False)
 
     def text(self) -> str:
@@ -130,6 +131,7 @@ class Graph:
         lines += [str(given) for given in self.inputs]
         lines += [f"constant {c.name}: {c.meta}" for c in self.constants]
         lines += [str(node) for node in self.nodes]
+        lines += [f"rebuilt {_row(sorted(self.rebuilt))}"] * bool(self.rebuilt)
         return "\n".join([*lines, f"return {_text(self.outputs)}"])
 
 
@@ -175,7 +177,8 @@ class _Reader:
             live.symbols = self.sizes.torch_symbols()
             live.shape_env = self.sizes.shape_env
         parts = (tuple(self.inputs), tuple(self.constants), tuple(self.nodes))
-        return Graph(self.role, *parts, self.outputs, symbols, live)
+        rebuilt = frozenset(rebuilt_outputs()) if self.role != "backward" else frozenset[int]()
+        return Graph(self.role, *parts, self.outputs, symbols, rebuilt, live)
 
     def _unshared(self, donated: Sequence[int]) -> frozenset[int]:
         """Donated inputs that no other input is a view of: a saved tensor and its saved view are both donated."""

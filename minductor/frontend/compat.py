@@ -26,6 +26,18 @@ def donated_indices() -> Sequence[int]:
     return tuple(getattr(_forward_metadata(), "bw_donated_idxs", None) or ())
 
 
+def rebuilt_outputs() -> Sequence[int]:
+    """Results of the forward that AOTAutograd makes anew from an input that they view: only their layout counts."""
+    facts = _forward_metadata()
+    if facts is None or getattr(facts, "tokens", None):
+        return ()
+    from torch._functorch._aot_autograd.schemas import OutputType
+
+    kinds = (OutputType.alias_of_input, OutputType.is_input)
+    first = facts.num_mutated_inp_runtime_indices
+    return tuple(first + number for number, info in enumerate(facts.output_info) if info.output_type in kinds)
+
+
 def is_seeded(overload: Any) -> bool:
     """Whether an operator draws from the global generator."""
     import torch

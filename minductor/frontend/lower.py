@@ -17,12 +17,15 @@ from minductor.core.expr import Expr, Symbol, as_expr, as_int, integer, symbol
 from minductor.frontend import schemas
 from minductor.frontend.capture import Arg, Graph, Meta, Node, NodeRef, TensorMeta
 from minductor.frontend.graph_passes.dead_code import dead_code
+from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES, fold_copies
+from minductor.frontend.lifetimes import Lifetimes
 from minductor.frontend.values import (
     Operand,
     Term,
     Value,
     broadcast,
     element,
+    is_injective,
     is_one,
     is_row_major,
     is_zero,
@@ -34,10 +37,13 @@ from minductor.ir.build import Builder, combine
 from minductor.ir.nodes import Buffer, Extern, Kernel, Note, Origin, Program, Ref, View
 from minductor.target import Env
 
+# So many writes into copies may come before one that is worth a kernel of its own: each adds a choice to every element.
+MAX_CHAIN = 1
+
 
 def lower(graph: Graph, env: Env) -> Program:
     """Walks the nodes in order; each becomes a value of the environment."""
-    return Lowering(dead_code(graph), env).run()
+    return Lowering(dead_code(fold_copies(graph)), env).run()
 
 
 class Loop:
@@ -110,6 +116,8 @@ class Lowering:
         self.origin = Origin("", "")
         self.node: Node
         self._wanted = wanted_results(graph)
+        self._lifetimes = Lifetimes(graph)
+        self._names: dict[str, list[str]] = {}  # storage -> the names whose values lie there
         self._kernels = 0
         self._externs = 0
         self._uninitialised: set[str] = set()
@@ -122,11 +130,11 @@ class Lowering:
     def run(self) -> Program:
         inputs = [self._input(number) for number in range(len(self.graph.inputs))]
         for constant in self.graph.constants:
-            self.values[constant.name] = self._given(constant.name, constant.meta, "constant")
+            self._name(constant.name, self._given(constant.name, constant.meta, "constant"))
         for node in self.graph.nodes:
             self.node = node
             self.origin = Origin(node.name, node.op)
-            self.values[node.name] = self._visit(node)
+            self._name(node.name, self._visit(node))
         outputs = tuple(self._argument(self.value(a)) for a in self.graph.outputs)
         self._drop_unread(outputs)
         return Program(
@@ -155,7 +163,7 @@ class Lowering:
         if not isinstance(given.meta, TensorMeta):
             self.values[given.name] = given.meta
             return ir.Input(given.name, as_expr(given.meta))
-        self.values[given.name] = self._given(given.name, given.meta, "input")
+        self._name(given.name, self._given(given.name, given.meta, "input"))
         return ir.Input(given.name, None, given.is_static, given.is_donated)
 
     def _given(self, name: str, meta: TensorMeta, kind: str) -> View:
@@ -165,6 +173,12 @@ class Lowering:
         self.buffers.append(Buffer(name, meta.dtype, size, stride, kind))
         self.versions[name] = 0
         return View(Ref(name, 0), meta.dtype, size, stride, integer(0))
+
+    def _name(self, name: str, value: Value) -> None:
+        """Binds a node's name to its value."""
+        self.values[name] = value
+        for view in ir.views_of(self._argument(value)):
+            self._names.setdefault(view.ref.storage, []).append(name)
 
     def _visit(self, node: Node) -> Value:
         if isinstance(node.meta, int | Expr) and not isinstance(node.meta, bool):
@@ -263,6 +277,77 @@ class Lowering:
         """The version that the next write of this view's storage makes."""
         self.versions[view.ref.storage] += 1
         return replace(view, ref=Ref(view.ref.storage, self.versions[view.ref.storage]))
+
+    # --- writing over values that are dead
+
+    def is_dead(self, x: View, node: Node | None = None) -> bool:
+        """Whether a node (the current one) is the last to want x's storage, so that its result may be made there.
+
+        An input is so if it is donated, or if the graph overwrites all of it later and this node's result is not
+        wanted after that; the result must have x's layout. A window's tensor may be wanted once more: by the write of
+        this result into the same window, which then has nothing to do.
+        """
+        node, lives = node or self.node, self._lifetimes
+        now, like, storage = lives.position[node.name], node.meta, x.ref.storage
+        if not isinstance(like, TensorMeta) or not is_injective(x):
+            return False
+        if (x.dtype, x.size, x.stride) != (like.dtype, sizes(like.size), sizes(like.stride)):
+            return False
+        outer = lives.enclosing(node)
+        names = self._names.get(storage, ())
+        if any(lives.is_used_after(name, now, but=outer) for name in names):
+            return False
+        given = next((i for i in self.graph.inputs if i.name == storage), None)
+        if given is None and any(c.name == storage for c in self.graph.constants):
+            return False
+        if given is not None:
+            end = lives.end if given.is_donated else lives.overwritten.get(storage, -1)
+            if now >= end or lives.last_use(node.name, self._is_view) > end:
+                return False
+        if outer is None or not any(lives.is_used_after(name, now) for name in names):
+            return True
+        around = self.value(outer.args[0])
+        return isinstance(around, View) and self.is_dead(around, outer)
+
+    def _is_view(self, node: Node) -> bool:
+        """Whether a node's result may be in the memory of its first argument."""
+        facts = schemas.facts(node.op)
+        return (
+            node.op == "getitem"
+            or node.op in self.tables()[1]
+            or (facts is not None and any(place is not None for place in facts.returned))
+        )
+
+    def is_fusable(self, x: View) -> bool:
+        """Whether x is pointwise and nobody needs it in memory, so that a write into a copy of it costs no copy."""
+        depth, storage = 0, x.ref.storage
+        for node in reversed(self.nodes):
+            if storage in {ref.storage for ref in ir.reads(node)} and isinstance(node, Extern):
+                return False
+            if storage not in {ref.storage for ref in ir.writes(node)}:
+                continue
+            if not isinstance(node, Kernel) or self.versions[storage] > 0 or depth > MAX_CHAIN:
+                return False
+            if any(isinstance(op.attrs, ir.Reduce | ir.Scan | ir.Atomic) for op in node.body.ops):
+                return False
+            if node.origins[0].op not in WINDOW_WRITES:
+                return bool(ir.reads(node))  # a constant is written at the speed of memory
+            depth, storage = depth + 1, ir.reads(node)[-1].storage  # the written tensor is read last
+        return False
+
+    def writable(self, x: View) -> View:
+        """x itself if its old value is dead and no other argument is in its memory, else a copy in the result's layout.
+
+        For the first argument of a functional write, which then makes a `next_version` of what it is given.
+        """
+        if self.is_dead(x) and self._is_alone(x):
+            return x
+        return self.map(lambda loop: loop.load(x))
+
+    def _is_alone(self, x: View) -> bool:
+        """Whether no argument of the current node but the first is in x's memory."""
+        others = [self.value(arg) for arg in (*self.node.args[1:], *(arg for _, arg in self.node.kwargs))]
+        return all(view.ref.storage != x.ref.storage for view in ir.views_of(self._argument(tuple(others))))
 
     def store(self, loop: Loop, out: View, coords: Sequence[Expr], value: Term) -> View:
         """Ends a kernel: `value` goes to `coords` of `out`, rounded by the store."""
@@ -373,6 +458,11 @@ class Lowering:
         self.notes.append(Note("lower", self.node.name, f"{op}: {why}"))
         if facts.written:
             return self._in_place(op, args, kwargs, facts, why)
+        if op in schemas.IN_PLACE_FORMS and self._has_dead_target(args):
+            twin = schemas.IN_PLACE_FORMS[op]
+            written = schemas.facts(twin)
+            assert written is not None
+            return self._in_place(twin, args, kwargs, written, why)
         meta = self.node.meta
         if isinstance(meta, TensorMeta):
             out = self.result(meta)
@@ -386,6 +476,13 @@ class Lowering:
         results = tuple(self.result(m) if isinstance(m, TensorMeta) else None for m in metas)
         self._add_extern(op, args, kwargs, results, why, is_random=facts.is_random)
         return results if isinstance(meta, tuple) else None
+
+    def _has_dead_target(self, args: Sequence[Value]) -> bool:
+        """Whether the first argument may be written over."""
+        target = args[0]
+        return (
+            isinstance(target, View) and not is_zero_sized(target) and self.is_dead(target) and self._is_alone(target)
+        )
 
     def _copied_view(self, op: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
         """A view that changes the dtype becomes a copy: memory that is planned has no aliases that the plan ignores.

@@ -88,6 +88,27 @@ NOT_RANDOM = frozenset(
     )
 )
 
+# Functional writes into their first argument whose in-place form computes the same and copies nothing.
+IN_PLACE_FORMS: Mapping[str, str] = MappingProxyType(
+    {
+        f"aten.{name}.{overload}": f"aten.{name}_.{overload}"
+        for name, overloads in {
+            "index_add": "default",
+            "index_copy": "default",
+            "index_fill": "int_Scalar int_Tensor",
+            "index_put": "default",
+            "index_reduce": "default",
+            "_index_put_impl": "default",
+            "masked_scatter": "default",
+            "put": "default",
+            "scatter": "src value reduce value_reduce",
+            "scatter_add": "default",
+            "scatter_reduce": "two",
+        }.items()
+        for overload in overloads.split()
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:

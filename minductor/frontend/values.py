@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias, cast
 
+from minductor.core.bounds import at_least
 from minductor.core.dtypes import BOOL, C32, C64, F16, F32, I64, DType, promote
 from minductor.core.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.capture import Size
@@ -61,6 +62,19 @@ def row_major(size: Sequence[Expr]) -> tuple[Expr, ...]:
 def is_row_major(size: Sequence[Expr], stride: Sequence[Expr]) -> bool:
     expected = row_major(size)
     return all(is_one(n) or s == e for n, s, e in zip(size, stride, expected, strict=True))
+
+
+def is_injective(view: View) -> bool:
+    """Whether it is known that no two elements of a view share memory: each stride reaches over all smaller ones."""
+    reach = integer(1)
+    left = [(n, s) for n, s in zip(view.size, view.stride, strict=True) if not is_one(n)]
+    while left:
+        least = next((one for one in left if all(at_least(s - one[1], 0) for _, s in left)), None)
+        if least is None or not at_least(least[1] - reach, 0):
+            return False
+        left.remove(least)
+        reach = reach + (least[0] - 1) * least[1]
+    return True
 
 
 def element(view: View, coords: Sequence[Expr]) -> Expr:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from minductor.core.dtypes import I64, compute_dtype
+from minductor.core.dtypes import I64
 from minductor.core.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.lower import Loop, Lowering
 from minductor.frontend.values import Operand, Term, Value, count, is_zero, row_major, wrap_dim
@@ -161,7 +161,7 @@ def repeat(ctx: Lowering, x: View, repeats: Value) -> Value:
     return ctx.map(fn)
 
 
-# --- derivatives of views, and their functional writes -------------------------------------------------------------
+# --- derivatives of views ------------------------------------------------------------------------------------------
 
 
 def select_backward(ctx: Lowering, grad: View, size: Value, dim: int, index: Operand) -> Value:
@@ -170,12 +170,12 @@ def select_backward(ctx: Lowering, grad: View, size: Value, dim: int, index: Ope
     def fn(loop: Loop) -> Term:
         d = wrap_dim(dim, len(loop.coords))
         value = loop.load(grad, [c for k, c in enumerate(loop.coords) if k != d])
-        return _is_at(loop, d, index).where(value, value.number(0))
+        return is_at(loop, d, index).where(value, value.number(0))
 
     return ctx.map(fn)
 
 
-def _is_at(loop: Loop, dim: int, index: Operand) -> Term:
+def is_at(loop: Loop, dim: int, index: Operand) -> Term:
     """Whether the coordinate is `index`, which may count from the end."""
     assert isinstance(index, int | Expr)
     place = as_expr(index)
@@ -183,15 +183,6 @@ def _is_at(loop: Loop, dim: int, index: Operand) -> Term:
     if known is not None and known < 0:
         place = place + loop.extents[dim]
     return loop.index(loop.coords[dim] - place, I64).equals(0)
-
-
-def select_scatter(ctx: Lowering, x: View, source: View, dim: int, index: Operand) -> Value:
-    def fn(loop: Loop) -> Term:
-        d = wrap_dim(dim, len(loop.coords))
-        value = loop.load(source, [c for k, c in enumerate(loop.coords) if k != d], x.dtype)
-        return _is_at(loop, d, index).where(value, loop.load(x))
-
-    return ctx.map(fn)
 
 
 def window_of(
@@ -227,32 +218,6 @@ def filled_with_zero(ctx: Lowering) -> Value:
     return ctx.pointwise(lambda x: x, 0)
 
 
-def slice_scatter(
-    ctx: Lowering,
-    x: View,
-    source: View,
-    dim: int = 0,
-    start: Operand | None = None,
-    end: Operand | None = None,
-    step: Operand = 1,
-) -> Value:
-    if any(is_zero(n) for n in source.size):
-        return NotImplemented
-
-    def fn(loop: Loop) -> Term:
-        d = wrap_dim(dim, len(loop.coords))
-        value, conditions = window_of(loop, source, d, 0 if start is None else start, step, 0)
-        value = value.cast(compute_dtype(x.dtype))
-        if not conditions:
-            return value
-        holds = conditions[0]
-        for condition in conditions[1:]:
-            holds = holds.both(condition)
-        return holds.where(value, loop.load(x))
-
-    return ctx.map(fn)
-
-
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "aten.cat.default": cat,
@@ -263,7 +228,5 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.repeat.default": repeat,
         "aten.select_backward.default": select_backward,
         "aten.slice_backward.default": slice_backward,
-        "aten.select_scatter.default": select_scatter,
-        "aten.slice_scatter.default": slice_scatter,
     }
 )

@@ -20,11 +20,13 @@ from minductor.frontend.rules import (
     reduce,
     scan,
     views,
+    window_write,
 )
 from minductor.frontend.values import Value
 
 FAMILIES = (
     views,
+    window_write,
     pointwise,
     reduce,
     scan,

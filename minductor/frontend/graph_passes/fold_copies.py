@@ -1,0 +1,48 @@
+"""Gives a functional write the value itself, where AOTAutograd put a copy of it in the target's layout.
+
+Takes a Graph, gives a Graph (the same one if there is nothing to fold); refuses copies that broadcast or cast.
+
+`x[1:3] = v` is traced as slice_scatter(x, copy(slice(x), v)): the copy has v's values, and nobody else wants it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from minductor.frontend.capture import Arg, Graph, Meta, Node, NodeRef, TensorMeta
+
+# functional writes of their second argument into a window of the first
+WINDOW_WRITES = frozenset(
+    f"aten.{name}_scatter.{overload}"
+    for name, overload in (
+        ("slice", "default"),
+        ("select", "default"),
+        ("diagonal", "default"),
+        ("as_strided", "default"),
+    )
+)
+
+
+def fold_copies(graph: Graph) -> Graph:
+    """One walk; dead code elimination takes what is left over."""
+    metas: dict[str, Meta] = {given.name: given.meta for given in graph.inputs}
+    metas.update((constant.name, constant.meta) for constant in graph.constants)
+    copies: dict[str, NodeRef] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        metas[node.name] = node.meta
+        if node.op == "aten.copy.default" and isinstance(value := node.args[1], NodeRef):
+            if _is_same(metas[value.name], node.meta):
+                copies[node.name] = copies.get(value.name, value)
+        elif node.op in WINDOW_WRITES and _name(node.args[1]) in copies:
+            node = replace(node, args=(node.args[0], copies[_name(node.args[1])], *node.args[2:]))
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes)) if copies else graph
+
+
+def _name(arg: Arg) -> str:
+    return arg.name if isinstance(arg, NodeRef) else ""
+
+
+def _is_same(a: Meta, b: Meta) -> bool:
+    return isinstance(a, TensorMeta) and isinstance(b, TensorMeta) and (a.dtype, a.size) == (b.dtype, b.size)

@@ -1,0 +1,210 @@
+"""Functional writes into a window of a tensor: slice_scatter, select_scatter, diagonal_scatter, as_strided_scatter.
+
+Takes the tensor, the source and the window. Gives the next version of the tensor's storage, of which only the window is
+written, where the old value is dead; else a new tensor, in one kernel where the window is a box. Refuses (to an extern
+call) sources without elements, and windows in which two elements share memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from minductor.core.algebra import maximum, minimum
+from minductor.core.bounds import at_least, interval
+from minductor.core.dtypes import compute_dtype
+from minductor.core.expr import Expr, as_expr, as_int, integer
+from minductor.core.rewrite import delinearize
+from minductor.frontend.lower import Loop, Lowering, is_zero_sized
+from minductor.frontend.rules.join import is_at, window_of
+from minductor.frontend.values import Operand, Term, Value, element, is_injective, sizes, wrap_dim
+from minductor.ir.nodes import View
+
+Rule = Callable[..., Value]
+
+
+def select_scatter(ctx: Lowering, x: View, source: View, dim: int, index: Operand) -> Value:
+    if is_zero_sized(x) or is_zero_sized(source):
+        return NotImplemented
+    d = wrap_dim(dim, len(x.size))
+    made = write_window(ctx, x, _selected(x, d, index), source)
+    if made is not None:
+        return made
+
+    def fn(loop: Loop) -> Term:
+        value = loop.load(source, [c for k, c in enumerate(loop.coords) if k != d], x.dtype)
+        return is_at(loop, d, index).where(value, loop.load(x))
+
+    return ctx.map(fn)
+
+
+def slice_scatter(
+    ctx: Lowering,
+    x: View,
+    source: View,
+    dim: int = 0,
+    start: Operand | None = None,
+    end: Operand | None = None,
+    step: Operand = 1,
+) -> Value:
+    if is_zero_sized(x) or is_zero_sized(source):
+        return NotImplemented
+    d = wrap_dim(dim, len(x.size))
+    first = _first(x.size[d], start)
+    made = write_window(ctx, x, _sliced(x, d, first, as_expr(_number(step)), source.size[d]), source)
+    if made is not None:
+        return made
+
+    def fn(loop: Loop) -> Term:
+        value, conditions = window_of(loop, source, d, first, step, 0)
+        value = value.cast(compute_dtype(x.dtype))
+        if not conditions:
+            return value
+        holds = conditions[0]
+        for condition in conditions[1:]:
+            holds = holds.both(condition)
+        return holds.where(value, loop.load(x))
+
+    return ctx.map(fn)
+
+
+def diagonal_scatter(ctx: Lowering, x: View, source: View, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """The diagonal is the last dimension of the source."""
+    if is_zero_sized(x) or is_zero_sized(source):
+        return NotImplemented
+    one, two = wrap_dim(dim1, len(x.size)), wrap_dim(dim2, len(x.size))
+    rest = [d for d in range(len(x.size)) if d not in (one, two)]
+
+    def window(base: View) -> View:
+        size = (*(base.size[d] for d in rest), source.size[-1])
+        stride = (*(base.stride[d] for d in rest), base.stride[one] + base.stride[two])
+        shift = offset * base.stride[two] if offset >= 0 else -offset * base.stride[one]
+        return replace(base, size=size, stride=stride, offset=base.offset + shift)
+
+    return _written(ctx, x, window, source)
+
+
+def as_strided_scatter(
+    ctx: Lowering,
+    x: View,
+    source: View,
+    size: Sequence[Operand],
+    stride: Sequence[Operand],
+    offset: Operand | None = None,
+) -> Value:
+    """The offset counts from the start of x's traced storage."""
+    if is_zero_sized(x) or is_zero_sized(source):
+        return NotImplemented
+    traced = ctx.traced(ctx.node.args[0])
+    shift = integer(0) if offset is None else as_expr(_number(offset)) - as_expr(traced.offset)
+    sizes_in, strides_in = (tuple(as_expr(_number(n)) for n in row) for row in (size, stride))
+
+    def window(base: View) -> View:
+        return replace(base, size=sizes_in, stride=strides_in, offset=base.offset + shift)
+
+    keeps_layout = all((x.size, x.stride) == (sizes(m.size), sizes(m.stride)) for m in (traced, ctx.meta))
+    if not keeps_layout or not is_injective(window(x)) or not _is_within(window(x), x):
+        return NotImplemented
+    return _written(ctx, x, window, source)
+
+
+def write_window(ctx: Lowering, x: View, window: View, source: View) -> View | None:
+    """x with `source` in the window, in place if x's value is dead; None if a copy is better or needed."""
+    if not ctx.is_dead(x):
+        return None
+    if source == window:
+        return x
+    return None if ctx.is_fusable(x) else _put(ctx, x, window, source)
+
+
+def _written(ctx: Lowering, x: View, window: Callable[[View], View], source: View) -> Value:
+    """x, or a copy of it, with `source` in the window."""
+    if ctx.is_dead(x) and source == window(x):
+        return x
+    base = ctx.writable(x)
+    return _put(ctx, base, window(base), source)
+
+
+def _put(ctx: Lowering, x: View, window: View, source: View) -> View:
+    """The next version of x's storage, `source` in the window."""
+    if source.ref.storage == x.ref.storage and not _is_apart(source, window, x):
+        held = ctx.buffer(x.dtype, source.size)
+        loop = Loop(source.size)
+        source = ctx.store(loop, held, loop.coords, loop.load(source))
+    loop = Loop(window.size)
+    value = loop.load(source, None, x.dtype)
+    made = ctx.next_version(x)
+    ctx.store(loop, replace(window, ref=made.ref), loop.coords, value)
+    return made
+
+
+def _selected(x: View, dim: int, index: Operand) -> View:
+    place = as_expr(_number(index))
+    known = as_int(place)
+    if known is not None and known < 0:
+        place = place + x.size[dim]
+    rest = [d for d in range(len(x.size)) if d != dim]
+    size, stride = tuple(x.size[d] for d in rest), tuple(x.stride[d] for d in rest)
+    return replace(x, size=size, stride=stride, offset=x.offset + place * x.stride[dim])
+
+
+def _sliced(x: View, dim: int, first: Expr, step: Expr, count: Expr) -> View:
+    size = tuple(count if d == dim else n for d, n in enumerate(x.size))
+    stride = tuple(s * step if d == dim else s for d, s in enumerate(x.stride))
+    return replace(x, size=size, stride=stride, offset=x.offset + first * x.stride[dim])
+
+
+def _first(size: Expr, start: Operand | None) -> Expr:
+    """Where a slice begins: counted from the end if negative, and never outside."""
+    place = as_expr(_number(0 if start is None else start))
+    known = as_int(place)
+    if known is not None and known < 0:
+        place = maximum(place + size, 0)
+    return minimum(place, size) if as_int(size) is not None else place
+
+
+def _number(value: object) -> int | Expr:
+    assert isinstance(value, int | Expr)
+    return value
+
+
+def _is_within(window: View, x: View) -> bool:
+    """Whether no element of the window lies outside the memory from x's first element to its last."""
+    first = window.offset - x.offset
+    return at_least(first, 0) and at_least(_extent(x) - _extent(window) - first, 0)
+
+
+def _extent(x: View) -> Expr:
+    total = integer(1)
+    for n, s in zip(x.size, x.stride, strict=True):
+        total = total + (n - 1) * s
+    return total
+
+
+def _is_apart(a: View, b: View, x: View) -> bool:
+    """Whether two windows on x's storage are known to have no element in common."""
+    boxes: list[list[tuple[int | None, int | None]]] = []
+    for view in (a, b):
+        loop = Loop(view.size)
+        extents = {axis.symbol: axis.extent for axis in loop.axes}
+        at = delinearize(element(view, loop.coords) - x.offset, x.size, x.stride, extents)
+        if at is None:
+            return False
+        boxes.append([interval(coordinate, extents) for coordinate in at])
+    for (low, high), (other_low, other_high) in zip(*boxes, strict=True):
+        if (high is not None and other_low is not None and high < other_low) or (
+            other_high is not None and low is not None and other_high < low
+        ):
+            return True
+    return False
+
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        "aten.select_scatter.default": select_scatter,
+        "aten.slice_scatter.default": slice_scatter,
+        "aten.diagonal_scatter.default": diagonal_scatter,
+        "aten.as_strided_scatter.default": as_strided_scatter,
+    }
+)

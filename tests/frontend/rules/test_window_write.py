@@ -1,0 +1,163 @@
+"""Functional writes: in place where the old value is dead, else into a copy; values as eager's, and the memory used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from minductor.core.expr import as_int
+from minductor.ir.nodes import Program
+from tests.frontend.tracing import compiled, lowered, randn
+
+
+def locals_of(program: Program) -> list[list[int | None]]:
+    """The sizes of the storages of our own that hold more than a slice's values."""
+    used = {ref for node in program.nodes for ref in _touched(node)}
+    return [[as_int(n) for n in b.size] for b in program.buffers if b.kind == "local" and b.name in used]
+
+
+def _touched(node: Any) -> set[str]:
+    from minductor.ir.nodes import reads, writes
+
+    return {ref.storage for ref in (*reads(node), *writes(node))}
+
+
+def slice_plus(x: torch.Tensor) -> None:
+    x[:, 2:4] += 1
+
+
+def nested(x: torch.Tensor) -> None:
+    x[1][2:4] += 1
+    x.t()[0, 1:].mul_(2)
+
+
+def diagonal(x: torch.Tensor) -> None:
+    x.diagonal(1).add_(1)
+    x.as_strided((2, 2), (1, 6), 2).mul_(2)
+
+
+def negative(x: torch.Tensor) -> None:
+    x[-100:2, ..., -1] = 3.0
+
+
+def index_put(x: torch.Tensor) -> None:
+    x[torch.tensor([1, 1, 0])] = 5.0
+
+
+# nothing as large as the input is allocated
+IN_PLACE: dict[str, Callable[[torch.Tensor], Any]] = {
+    "slice": slice_plus,
+    "nested": nested,
+    "diagonal": diagonal,
+    "from before the start": negative,
+    "index_put": index_put,
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_in_place(name: str) -> None:
+    seen = compiled(IN_PLACE[name], randn(5, 6))
+    assert [5, 6] not in locals_of(seen.program), name
+
+
+def test_a_window_of_an_input_with_gaps() -> None:
+    compiled(slice_plus, randn(10, 12)[::2, 1::2])
+    compiled(nested, randn(6, 5).t())
+
+
+def loop(x: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros(4, 6)
+    for n in range(4):
+        out[n] = x[n].sin()
+    return out
+
+
+def after_product(x: torch.Tensor) -> torch.Tensor:
+    y = x @ x.t()
+    y[:, 1:3] = 0
+    return y.relu()
+
+
+def test_temporaries_are_written_in_place() -> None:
+    assert locals_of(compiled(loop, randn(5, 6)).program).count([4, 6]) == 1
+    assert locals_of(compiled(after_product, randn(5, 6)).program).count([5, 5]) == 2  # the product and the result
+
+
+def old_value_later(x: torch.Tensor) -> torch.Tensor:
+    before = x.sum(0)
+    y = torch.slice_scatter(x, x[:, :2] * 2, 1, 1, 3)
+    x.copy_(y * 3)
+    return before + y[0]
+
+
+def returned_and_copied(x: torch.Tensor) -> torch.Tensor:
+    y = torch.slice_scatter(x, x[:, :2] * 2, 1, 1, 3)
+    x.copy_(y)
+    return y
+
+
+def two_scatters_of_one(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = x.sum(0, keepdim=True).expand(5, 6).clone()
+    z = y @ y.t()
+    return torch.select_scatter(z, z[1] * 2, 0, 0), torch.select_scatter(z, z[0] * 2, 0, 1)
+
+
+def inner_kept(x: torch.Tensor) -> torch.Tensor:
+    """The inner write's target is wanted outside its window."""
+    z = x @ x.t()
+    inner = torch.slice_scatter(z[1], z[0, :2], 0, 1, 3)
+    return torch.select_scatter(z, inner, 0, 1) + z
+
+
+def shifted(x: torch.Tensor) -> None:
+    x[:, 1:] = x[:, :-1].clone() * 2
+
+
+def from_itself(x: torch.Tensor) -> torch.Tensor:
+    z = x @ x.t()
+    return torch.slice_scatter(z, z[:, :3], 1, 1, 4)
+
+
+def overlapping_window(x: torch.Tensor) -> torch.Tensor:
+    z = x @ x.t()
+    return torch.as_strided_scatter(z, z.new_ones(3, 3), (3, 3), (1, 1), 0)
+
+
+# what must not be written over
+LIVE: dict[str, Callable[[torch.Tensor], Any]] = {
+    "old value later": old_value_later,
+    "returned and copied": returned_and_copied,
+    "two of one": two_scatters_of_one,
+    "inner kept": inner_kept,
+    "shifted": shifted,
+    "from itself": from_itself,
+    "overlapping window": overlapping_window,
+}
+
+
+@pytest.mark.parametrize("name", LIVE)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_live_values_are_kept(name: str, dynamic: bool) -> None:
+    compiled(LIVE[name], randn(5, 6), dynamic=dynamic)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64, torch.bool, torch.float64])
+def test_dtypes(dtype: torch.dtype) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = torch.diagonal_scatter(x, x[0, :4] ^ x[1, :4] if dtype == torch.bool else x[0, :4] * 3, -1)
+        return torch.select_scatter(y, y[0], 0, -1)
+
+    lowered(fn, (randn(5, 6) * 3).to(dtype))
+
+
+def test_sizes_0_and_1() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        x[:, 1:3] += 1
+        x.diagonal().mul_(2)
+        return x[:0]
+
+    for size in ((0, 6), (5, 0), (1, 1), (1, 6)):
+        compiled(fn, randn(*size))
