@@ -84,7 +84,7 @@ def kernel_text(
         storages[storage] = (name, dtypes[storage])
         const = "" if is_written else "const "
         parameters.append(f"{const}{CPP_STORAGE[dtypes[storage].name]}* __restrict {name}")
-    parameters += [f"int64_t {size.name}" for size in given.sizes]
+    parameters += [f"{'double' if size.kind == 'real' else 'int64_t'} {size.name}" for size in given.sizes]
     parameters.append("int64_t threads")
     checked = [op for op in all_ops(kernel.body) if isinstance(op.attrs, Check | Assert)]
     values = Values(out, storages, {id(op): n + 1 for n, op in enumerate(checked)})

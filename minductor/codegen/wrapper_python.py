@@ -23,6 +23,7 @@ from minductor.ir.plan import (
     Extern,
     Free,
     KernelDef,
+    LaidOut,
     Launch,
     Line,
     Plan,
@@ -36,7 +37,9 @@ from minductor.ir.plan import View as ViewLine
 from minductor.ir.signature import signature
 from minductor.target import Env
 
-HEADER = "import torch\nfrom minductor.runtime.launch import empty_strided, fail, reinterpret\n"
+HEADER = (
+    "import math\n\nimport torch\nfrom minductor.runtime.launch import empty_strided, fail, laid_out, reinterpret\n"
+)
 
 # torch's own bindings of the calls that a small model makes most: 1.9 us against 3.9 us by the operator's object
 SHORT: Mapping[str, str] = MappingProxyType(
@@ -45,6 +48,7 @@ SHORT: Mapping[str, str] = MappingProxyType(
         "aten.bmm.out": "torch.bmm",
         "aten.addmm.out": "torch.addmm",
         "aten.baddbmm.out": "torch.baddbmm",
+        "aten._local_scalar_dense.default": "torch.Tensor.item",
     }
 )
 
@@ -107,8 +111,10 @@ class _Emitter:
                 yield f"{symbol.name} = {self.source(source)}"
             case Unpack(names, of):
                 yield f"{', '.join(name or '_' for name in names)} = {of}"
-            case Assert(rel, message):
-                yield f"if not ({rel}):"
+            case LaidOut(name, size, stride):
+                yield f"{name} = laid_out({name}, {self.sizes(size)}, {None if stride is None else self.sizes(stride)})"
+            case Assert(condition, message):
+                yield f"if not {self.source(condition) if isinstance(condition, Body) else f'({condition})'}:"
                 yield f"    raise RuntimeError({message!r})"
             case Return(values):
                 inner = ", ".join(self.argument(v) for v in values)
@@ -182,8 +188,9 @@ class _Emitter:
     @staticmethod
     def source(source: str | SizeOf | Body) -> str:
         match source:
-            case SizeOf(tensor, dim):
-                return f"{tensor}.size({dim})"
+            case SizeOf(tensor, dim, scale, shift):
+                size = f"{tensor}.size({dim})" if not shift else f"({tensor}.size({dim}) - {shift})"
+                return size if scale == 1 else f"{size} // {scale}"
             case str():
                 return source
             case Body(results=(result,)):
@@ -213,12 +220,13 @@ class _Emitter:
                 return repr(value)
 
 
-# how a body on sizes is written; floor division and remainder are Python's own
+# how a body on numbers is written; floor division and remainder are Python's own
 _SCALAR: Mapping[str, str] = MappingProxyType(
     {
         "add": "({} + {})",
         "sub": "({} - {})",
         "mul": "({} * {})",
+        "div": "({} / {})",
         "floordiv": "({} // {})",
         "mod": "({} % {})",
         "maximum": "max({}, {})",
@@ -231,8 +239,41 @@ _SCALAR: Mapping[str, str] = MappingProxyType(
         "bitwise_and": "({} & {})",
         "bitwise_or": "({} | {})",
         "bitwise_xor": "({} ^ {})",
+        "eq": "({} == {})",
+        "ne": "({} != {})",
+        "lt": "({} < {})",
+        "le": "({} <= {})",
+        "gt": "({} > {})",
+        "ge": "({} >= {})",
+        "logical_and": "({} and {})",
+        "logical_or": "({} or {})",
+        "logical_not": "(not {})",
+        "where": "({1} if {0} else {2})",
+        "floor": "float(math.floor({}))",
+        "ceil": "float(math.ceil({}))",
+        "trunc": "float(math.trunc({}))",
+        "round": "float(round({}))",
+        **{
+            name: f"math.{name}({{}})"
+            for name in [
+                "sqrt",
+                "exp",
+                "log",
+                "log2",
+                "sin",
+                "cos",
+                "tan",
+                "asin",
+                "acos",
+                "atan",
+                "sinh",
+                "cosh",
+                "tanh",
+            ]
+        },
     }
 )
+_CASTS: Mapping[str, str] = MappingProxyType({"float": "float({})", "int": "int({})", "bool": "bool({})"})
 
 
 def _scalar(body: Body, position: int) -> str:
@@ -240,13 +281,15 @@ def _scalar(body: Body, position: int) -> str:
     op = body.ops[position]
     match op.attrs:
         case ConstantOp(value):
-            return repr(value)
+            return _float(value) if isinstance(value, float) else repr(value)
         case Index(expr):
             return f"({expr})"
+        case None if op.name == "cast" and op.dtype is not None and op.dtype.kind in _CASTS:
+            return _CASTS[op.dtype.kind].format(_scalar(body, op.args[0]))
         case None if op.name in _SCALAR:
             return _SCALAR[op.name].format(*(_scalar(body, a) for a in op.args))
         case _:
-            raise ValueError(f"{op.name} is no operator on sizes")
+            raise ValueError(f"{op.name} is no operator on numbers")
 
 
 def _float(value: float) -> str:

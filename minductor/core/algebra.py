@@ -27,7 +27,8 @@ from minductor.core import ranges
 from minductor.core.interning import TABLE, Node, intern, node
 from minductor.core.ranges import Range
 
-Kind: TypeAlias = Literal["axis", "size", "value", "block"]
+# "real" and "truth": a float and a bool that are known once per call; they stand alone, in no other expression
+Kind: TypeAlias = Literal["axis", "size", "value", "block", "real", "truth"]
 Factors: TypeAlias = "tuple[Expr, ...]"
 Terms: TypeAlias = "tuple[tuple[Expr, int], ...]"
 

@@ -3,7 +3,7 @@
 Takes the GraphModule that AOTAutograd hands to a compiler, its example inputs and a role. Gives a `Graph`: nodes,
 inputs with their facts (static, donated), outputs and symbols. What only this process knows (lifted tensors, torch's
 own symbols) hangs on it as `Live`, outside its text. Refuses what no kernel of ours could take: sparse, quantised and
-nested tensors, subclasses, symbolic floats, sizes that data decides, higher-order operators.
+nested tensors, subclasses, higher-order operators.
 
 >>> import torch
 >>> from torch.fx.experimental.proxy_tensor import make_fx
@@ -31,7 +31,7 @@ from minductor.core.dtypes import TORCH_NAMES, DType
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import Expr, Symbol
 from minductor.frontend.compat import donated_indices, rebuilt_outputs, static_indices
-from minductor.ir.nodes import Token
+from minductor.ir.nodes import Body, Token
 
 Role: TypeAlias = Literal["inference", "forward", "backward"]
 Size: TypeAlias = int | Expr
@@ -62,7 +62,8 @@ class TensorMeta:
         return f"{self.dtype.name}[{_row(self.size)}] stride [{_row(self.stride)}]{offset} {self.device}"
 
 
-Meta: TypeAlias = "TensorMeta | Size | tuple[Meta, ...] | None"
+# a bool or a float is one that is known while tracing; else they are symbols of these kinds
+Meta: TypeAlias = "TensorMeta | Size | float | bool | tuple[Meta, ...] | None"
 # what a node is called with: a tree of these
 Arg: TypeAlias = "NodeRef | Size | float | complex | bool | str | DType | Token | tuple[Arg, ...] | None"
 
@@ -103,12 +104,34 @@ class LiftedConstant:
     meta: TensorMeta
 
 
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A symbol for what the index algebra cannot write, and the body that computes it from other symbols."""
+
+    symbol: Symbol
+    body: Body
+
+    def __str__(self) -> str:
+        return f"define {_symbol(self.symbol)} {_body(self.body)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What has to hold of symbols that data decides; where the body yields false, the call raises RuntimeError."""
+
+    body: Body
+    message: str
+
+    def __str__(self) -> str:
+        return f"require {self.message!r} {_body(self.body)}"
+
+
 @dataclass(slots=True)
 class Live:
     """What a graph refers to in this process only: never printed, compared or stored."""
 
     constants: tuple[torch.Tensor, ...] = ()
-    symbols: Mapping[Symbol, Any] = field(default_factory=dict)  # ours -> torch's SymPy symbol
+    symbols: Mapping[Symbol, Any] = field(default_factory=dict)  # ours -> torch's SymPy symbol or expression
     shape_env: Any = None
 
 
@@ -121,17 +144,21 @@ class Graph:
     constants: tuple[LiftedConstant, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[Arg, ...]
-    symbols: tuple[Symbol, ...] = ()
-    rebuilt: frozenset[int] = frozenset()  # outputs of which the caller uses the layout only
+    symbols: tuple[Symbol, ...] = ()  # given by the caller, or decided by data
+    # outputs that are views of an input, by their numbers: the caller uses the layout only, and takes it of that input
+    rebuilt: Mapping[int, int] = field(default_factory=dict[int, int])
     live: Live = field(default_factory=Live, compare=False, repr=False)
+    definitions: tuple[Definition, ...] = ()
+    facts: tuple[Fact, ...] = ()
 
     def text(self) -> str:
         lines = [f"graph {self.role}"]
-        lines += [f"symbol {s} in [{s.lo}, {s.hi}]" for s in self.symbols]
+        lines += [f"symbol {_symbol(s)}" for s in self.symbols]
+        lines += [str(told) for told in (*self.definitions, *self.facts)]
         lines += [str(given) for given in self.inputs]
         lines += [f"constant {c.name}: {c.meta}" for c in self.constants]
         lines += [str(node) for node in self.nodes]
-        lines += [f"rebuilt {_row(sorted(self.rebuilt))}"] * bool(self.rebuilt)
+        lines += [f"rebuilt {output} from {self.inputs[number].name}" for output, number in self.rebuilt.items()]
         return "\n".join([*lines, f"return {_text(self.outputs)}"])
 
 
@@ -171,14 +198,13 @@ class _Reader:
                 case _:
                     raise UnsupportedInput(node.name, f"a node of kind {node.op}")
         live = Live(tuple(self.tensors))
-        symbols: tuple[Symbol, ...] = ()
-        if self.sizes is not None:
-            symbols = self.sizes.symbols()
-            live.symbols = self.sizes.torch_symbols()
-            live.shape_env = self.sizes.shape_env
         parts = (tuple(self.inputs), tuple(self.constants), tuple(self.nodes))
-        rebuilt = frozenset(rebuilt_outputs()) if self.role != "backward" else frozenset[int]()
-        return Graph(self.role, *parts, self.outputs, symbols, rebuilt, live)
+        rebuilt = rebuilt_outputs() if self.role != "backward" else {}
+        if (sizes := self.sizes) is None:
+            return Graph(self.role, *parts, self.outputs, (), rebuilt, live)
+        facts = sizes.facts()  # it may meet more symbols
+        live.symbols, live.shape_env = sizes.torch_symbols(), sizes.shape_env
+        return Graph(self.role, *parts, self.outputs, sizes.symbols(), rebuilt, live, sizes.definitions(), facts)
 
     def _unshared(self, donated: Sequence[int]) -> frozenset[int]:
         """Donated inputs that no other input is a view of: a saved tensor and its saved view are both donated."""
@@ -188,7 +214,7 @@ class _Reader:
 
     def _input_meta(self, node: fx.Node) -> TensorMeta | Size:
         meta = self._meta(node.meta.get("val"), node)
-        if meta is None or isinstance(meta, tuple):
+        if not isinstance(meta, TensorMeta | int | Expr) or isinstance(meta, bool):
             raise UnsupportedInput(node.name, f"a {type(node.meta.get('val')).__name__}")
         return meta
 
@@ -230,6 +256,8 @@ class _Reader:
                 return Token(kind, str(value).removeprefix("torch."))
             case torch.SymInt():
                 return self._size(value)
+            case torch.SymFloat() | torch.SymBool():
+                return self._reader().scalar(value)
             case _:
                 raise UnsupportedInput("an argument", f"a {type(value).__name__}")
 
@@ -238,10 +266,12 @@ class _Reader:
             return self._tensor(value, node)
         if isinstance(value, tuple | list):
             return tuple([self._meta(v, node) for v in value])
-        if isinstance(value, int) or value is None:
+        if isinstance(value, int | float) or value is None:
             return value
         if isinstance(value, torch.SymInt):
             return self._size(value)
+        if isinstance(value, torch.SymFloat | torch.SymBool):
+            return self._reader().scalar(value)
         raise UnsupportedInput(node.name, f"a {type(value).__name__}")
 
     def _tensor(self, value: torch.Tensor, node: fx.Node) -> TensorMeta:
@@ -262,13 +292,14 @@ class _Reader:
         return tuple([self._size(n) for n in sizes])
 
     def _size(self, value: Any) -> Size:
-        if isinstance(value, int):
-            return value
+        return value if isinstance(value, int) else self._reader().read(value)
+
+    def _reader(self) -> Any:
         if self.sizes is None:
             from minductor.frontend.symbolic import SizeReader  # a static graph needs no SymPy
 
             self.sizes = SizeReader()
-        return self.sizes.read(value)
+        return self.sizes
 
 
 def is_plain(value: torch.Tensor) -> bool:
@@ -297,6 +328,17 @@ def _op_name(node: fx.Node) -> str:
         raise UnsupportedInput(node.name, f"the higher-order operator {target.name()}")
     # arithmetic on sizes: its value is in the metadata, so that the name is for people only
     return getattr(target, "__name__", str(target))
+
+
+def _symbol(known: Symbol) -> str:
+    kind = "" if known.kind == "size" else f" {known.kind}"
+    return f"{known.name} in [{known.lo}, {known.hi}]{kind}"
+
+
+def _body(body: Body) -> str:
+    from minductor.ir.printer import print_body
+
+    return "; ".join(print_body(body).splitlines())
 
 
 def _row(values: Sequence[Size]) -> str:

@@ -5,7 +5,7 @@ Takes nothing but the ambient TracingContext of AOTAutograd. Gives its facts as 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch._guards import TracingContext
@@ -26,16 +26,20 @@ def donated_indices() -> Sequence[int]:
     return tuple(getattr(_forward_metadata(), "bw_donated_idxs", None) or ())
 
 
-def rebuilt_outputs() -> Sequence[int]:
-    """Results of the forward that AOTAutograd makes anew from an input that they view: only their layout counts."""
+def rebuilt_outputs() -> Mapping[int, int]:
+    """Results of the forward that AOTAutograd makes anew from an input that they view, and that input, by number.
+
+    What the caller gets is a view of his own tensor: of the graph's result only size, stride and offset count.
+    """
     facts = _forward_metadata()
     if facts is None or getattr(facts, "tokens", None):
-        return ()
+        return {}
     from torch._functorch._aot_autograd.schemas import OutputType
 
     kinds = (OutputType.alias_of_input, OutputType.is_input)
     first = facts.num_mutated_inp_runtime_indices
-    return tuple(first + number for number, info in enumerate(facts.output_info) if info.output_type in kinds)
+    views = ((first + n, info.base_idx) for n, info in enumerate(facts.output_info) if info.output_type in kinds)
+    return {number: base for number, base in views if base is not None}
 
 
 def is_seeded(overload: Any) -> bool:

@@ -13,12 +13,13 @@ from typing import Literal
 
 from minductor.core.dtypes import I64, DType, compute_dtype
 from minductor.core.errors import FallbackRefused, LyingSchema, UnsupportedInput
-from minductor.core.expr import Expr, Symbol, as_expr, as_int, integer, symbol
+from minductor.core.expr import Expr, Kind, Symbol, as_expr, as_int, integer, symbol
 from minductor.frontend import schemas
 from minductor.frontend.capture import Arg, Graph, Meta, Node, NodeRef, TensorMeta
 from minductor.frontend.graph_passes.dead_code import dead_code
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES, fold_copies
 from minductor.frontend.lifetimes import Lifetimes
+from minductor.frontend.settle import given_by_caller, settle
 from minductor.frontend.values import (
     Operand,
     Term,
@@ -39,6 +40,9 @@ from minductor.target import Env
 
 # So many writes into copies may come before one that is worth a kernel of its own: each adds a choice to every element.
 MAX_CHAIN = 1
+
+# operators whose rules tell the symbols of their results themselves; others that do are called
+_TELLERS = ("aten._local_scalar_dense.default", "aten.slice.Tensor", "aten.select.int")
 
 
 def lower(graph: Graph, env: Env) -> Program:
@@ -122,6 +126,9 @@ class Lowering:
         self._externs = 0
         self._uninitialised: set[str] = set()
         self._locals = 0
+        self.definitions = {made.symbol: made.body for made in graph.definitions}
+        self._open = dict.fromkeys(s for s in graph.symbols if s not in given_by_caller(graph))
+        self._numbers = 0
         self._seed: View | None = None
         self._streams = 0
 
@@ -135,18 +142,41 @@ class Lowering:
             self.node = node
             self.origin = Origin(node.name, node.op)
             self._name(node.name, self._visit(node))
-        outputs = tuple(self._argument(self.value(a)) for a in self.graph.outputs)
+        rebuilt = self.graph.rebuilt
+        outputs = tuple(self._output(a, rebuilt.get(number)) for number, a in enumerate(self.graph.outputs))
         self._drop_unread(outputs)
+        has_numbers = bool(self.graph.symbols or self._numbers)
         return Program(
             self.graph.role,
-            self.graph.symbols,
+            given_by_caller(self.graph),
             tuple(inputs),
             tuple(self.buffers),
-            tuple(self.nodes),
+            settle(self.graph, self.nodes, {b.name: b for b in self.buffers}, outputs)
+            if has_numbers
+            else tuple(self.nodes),
             outputs,
             tuple(self.guards),
             tuple(self.notes),
         )
+
+    def _output(self, arg: Arg, base: int | None) -> ir.Argument:
+        """An output; one that is a view of an input is made of that, whatever the traced program computes there.
+
+        AOTAutograd makes the caller's view of the caller's tensor, by the offset in the storage that it finds here.
+        """
+        value = self._argument(self.value(arg))
+        if base is None or not isinstance(value, View) or not isinstance(arg, NodeRef):
+            return value
+        given = self.graph.inputs[base]
+        meta, whole = self._traced()[arg.name], given.meta
+        if not isinstance(meta, TensorMeta) or not isinstance(whole, TensorMeta) or meta.dtype != whole.dtype:
+            return value
+        ref = Ref(given.name, self.versions[given.name])
+        offset = as_expr(meta.offset) - as_expr(whole.offset)
+        first = offset.range[0]
+        if first is None or first < 0:  # the traced program computes it elsewhere: the view will be made by replay
+            return value
+        return View(ref, meta.dtype, sizes(meta.size), sizes(meta.stride), offset)
 
     def _drop_unread(self, outputs: tuple[ir.Argument, ...]) -> None:
         """Memory that was asked for only as a pattern, e.g. for full_like(empty(...)), is not allocated."""
@@ -181,8 +211,8 @@ class Lowering:
             self._names.setdefault(view.ref.storage, []).append(name)
 
     def _visit(self, node: Node) -> Value:
-        if isinstance(node.meta, int | Expr) and not isinstance(node.meta, bool):
-            return node.meta  # arithmetic on sizes: the tracer has its value
+        if isinstance(node.meta, int | float | Expr) and node.op != "aten._local_scalar_dense.default":
+            return node.meta  # arithmetic on numbers: the tracer has its value
         args = [self.value(a) for a in node.args]
         if node.op == "getitem":
             of, number = args
@@ -191,7 +221,8 @@ class Lowering:
         kwargs = {name: self.value(a) for name, a in node.kwargs}
         rules, views = self.tables()
         rule = rules.get(node.op)
-        if rule is not None and (node.op in views or self._is_computable(node.meta, args)):
+        tells = bool(self._open) and node.op not in _TELLERS and bool(self.undefined(node.meta))
+        if rule is not None and not tells and (node.op in views or self._is_computable(node.meta, args)):
             result = rule(self, *args, **kwargs)
             if result is not NotImplemented:
                 return result
@@ -231,6 +262,33 @@ class Lowering:
                 return tuple([self.newest(v) for v in value])
             case _:
                 return value
+
+    # --- numbers
+
+    def undefined(self, value: object) -> tuple[Symbol, ...]:
+        """The symbols in a value that data decides and that no node has told yet."""
+        found: dict[Symbol, None] = {}
+        for s in ir.symbols_in(value) if self._open else ():
+            found.update(dict.fromkeys(self.undefined(self.definitions[s]) if s in self.definitions else (s,)))
+        return tuple(s for s in found if s in self._open)
+
+    def define(self, made: Symbol, body: Callable[[Builder], int]) -> None:
+        """`made` is what the body computes from other numbers."""
+        b = Builder()
+        self.nodes.append(ir.SymbolDef(made, b.build([body(b)]), (self.origin,)))
+        self._open.pop(made, None)
+
+    def new_symbol(self, kind: Kind) -> Symbol:
+        """A number that the tracer has no name for."""
+        self._numbers += 1
+        return symbol(f"n{self._numbers - 1}", kind, None, None)
+
+    def read_scalar(self, x: View, made: Symbol) -> None:
+        """`made` is the one element of a tensor."""
+        op = "aten._local_scalar_dense.default"
+        self.notes.append(Note("lower", self.node.name, f"{op}: {schemas.reason(op)}"))
+        self._add_extern(op, (x,), {}, (made,), schemas.reason(op))
+        self._open.pop(made, None)
 
     # --- what rules ask for
 
@@ -467,7 +525,7 @@ class Lowering:
         if isinstance(meta, TensorMeta):
             out = self.result(meta)
             dense = is_row_major(out.size, out.stride) and not is_zero_sized(out)
-            if facts.out_op and dense:
+            if facts.out_op and dense and not self.undefined(out.size):
                 self._add_extern(facts.out_op, args, kwargs, (out,), why, form="out", is_random=facts.is_random)
             else:
                 self._add_extern(op, args, kwargs, (out,), why, is_random=facts.is_random)
@@ -532,9 +590,12 @@ class Lowering:
         named = tuple((k, self._argument(v)) for k, v in kwargs.items())
         name = f"x{self._externs}"
         self._externs += 1
-        self.nodes.append(
-            Extern(name, op, given, named, tuple(results), (self.origin,), reason, form, writes, is_random)
-        )
+        unknown = self.undefined([view.size for view in results if isinstance(view, View)])
+        made = Extern(name, op, given, named, tuple(results), (self.origin,), reason, form, writes, is_random, unknown)
+        told = tuple(s for s in unknown if form == "return" and ir.told_by(made, s) is not None)
+        self.nodes.append(made if told == unknown else replace(made, defines=told))
+        for s in told:
+            self._open.pop(s)
 
     def _argument(self, value: Value) -> ir.Argument:
         if isinstance(value, tuple):

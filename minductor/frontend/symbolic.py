@@ -1,34 +1,41 @@
-"""The border to torch's symbolic sizes: SymPy expressions to ours, our relations to theirs. The only file with SymPy.
+"""The border to torch's symbolic numbers: SymPy expressions to ours, our relations to theirs. The only file with SymPy.
 
-Takes SymInts and guards. Gives index expressions over symbols s0, s1, ... in order of first use, and says whether
-guards hold (which makes them guards of the caller's compiled code). Refuses sizes that data decides, and operators
-that the index algebra does not have.
+Takes SymInts, SymFloats, SymBools and guards. Gives index expressions over symbols in order of first use (s0: given by
+the caller; u0: decided by data; f0: a float), and for what the index algebra does not have a symbol of its own with
+the body that computes it (d0: a size; f0: a float; t0: a truth value). Says whether guards hold (which makes them
+guards of the caller's compiled code). Refuses functions that no operator of a body computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from types import MappingProxyType
 from typing import Any
 
 import sympy
 from torch.utils._sympy import functions as torch_functions
 from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import bound_sympy
 
 from minductor.core import expr as ours
+from minductor.core.dtypes import BOOL, F64, I64, DType
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import Expr, Rel, Symbol, integer, maximum, minimum, symbol
 from minductor.core.text import parse_rel
-from minductor.frontend.capture import Graph, Size
+from minductor.frontend.capture import Definition, Fact, Graph, Size
 from minductor.frontend.compat import is_backed
+from minductor.ir.build import Builder
+from minductor.ir.nodes import symbols_in
 
 
 class SizeReader:
-    """Reads SymInts into Exprs and remembers which symbol is whose."""
+    """Reads symbolic numbers and remembers which symbol is whose."""
 
     def __init__(self) -> None:
         self.shape_env: Any = None
         self._symbols: dict[Any, Symbol] = {}
+        self._defined: dict[Any, Definition] = {}
         self._seen: dict[Any, Expr] = {}
 
     def read(self, value: Any) -> Size:
@@ -37,6 +44,16 @@ class SizeReader:
         found = value.node.expr
         return int(found) if found.is_Integer else self.expr(found)
 
+    def scalar(self, value: Any) -> Symbol | float | bool:
+        """The symbol of a SymFloat or SymBool; a number if it is constant."""
+        self.shape_env = self.shape_env or value.node.shape_env
+        found = value.node.expr
+        if found in (sympy.true, sympy.false):
+            return found == sympy.true
+        if found.is_number:
+            return float(found)
+        return self._symbol(found) if found.is_Symbol else self._definition(found)
+
     def expr(self, given: Any) -> Expr:
         known = self._seen.get(given)
         if known is None:
@@ -44,37 +61,181 @@ class SizeReader:
         return known
 
     def symbols(self) -> tuple[Symbol, ...]:
+        """Those that nothing here defines."""
         return tuple(self._symbols.values())
 
+    def definitions(self) -> tuple[Definition, ...]:
+        return tuple(self._defined.values())
+
+    def facts(self) -> tuple[Fact, ...]:
+        """What torch has put off until the data are known: of each symbol that it decides, its range and relations."""
+        found: dict[Any, Fact] = {}
+        for theirs, mine in list(self._symbols.items()):
+            if is_backed(self.shape_env, theirs):
+                continue
+            for put_off in self.shape_env.deferred_runtime_asserts.get(theirs, ()):
+                if put_off.expr not in found:
+                    message = f"Runtime assertion failed for expression {put_off.expr}"
+                    found[put_off.expr] = Fact(self._body(put_off.expr), message)
+            if (limits := _limits(mine)) is not None:
+                found.setdefault(mine, Fact(self._body(limits(theirs)), f"{theirs} is not in [{mine.lo}, {mine.hi}]"))
+        return tuple(fact for fact in found.values() if symbols_in(fact.body))
+
     def torch_symbols(self) -> Mapping[Symbol, Any]:
-        return MappingProxyType({mine: theirs for theirs, mine in self._symbols.items()})
+        pairs = [(mine, theirs) for theirs, mine in self._symbols.items()]
+        pairs += [(made.symbol, theirs) for theirs, made in self._defined.items()]
+        return MappingProxyType(dict(pairs))
 
     def _convert(self, given: Any) -> Expr:
         if given.is_Integer:
             return integer(int(given))
         if given.is_Symbol:
             return self._symbol(given)
-        args = [self.expr(a) for a in given.args]
-        if isinstance(given, sympy.Pow | torch_functions.PowByNatural):
-            power = ours.as_int(args[1])
-            if power is None or power < 0:
-                raise UnsupportedInput("a size", f"of the form {given}")
-            return ours.mul(*[args[0]] * power)
+        power: Any = given.args[1] if isinstance(given, sympy.Pow | torch_functions.PowByNatural) else None
+        if power is not None and power.is_Integer and power >= 0:
+            return ours.mul(*[self.expr(given.args[0])] * int(power))
         make = _FUNCTIONS.get(type(given).__name__)
-        if make is None:
-            raise UnsupportedInput("a size", f"of the form {given}")
-        return make(*args)
+        if make is None or not all(_is_int(a) for a in given.args):
+            return self._definition(given)
+        return make(*(self.expr(a) for a in given.args))
 
     def _symbol(self, given: Any) -> Symbol:
         known = self._symbols.get(given)
-        if known is None:
-            if not is_backed(self.shape_env, given):
-                raise UnsupportedInput("a size", f"decided by data ({given})")
-            limits = self.shape_env.var_to_range[given]
-            hi = None if limits.upper is int_oo or limits.upper == int_oo else int(limits.upper)
-            known = self._symbols[given] = symbol(f"s{len(self._symbols)}", "size", int(limits.lower), hi)
+        if known is not None:
+            return known
+        if not _is_int(given):
+            known = symbol(f"f{self._count('f')}", "real", None, None)
+        else:
+            letter = "s" if is_backed(self.shape_env, given) else "u"
+            known = symbol(f"{letter}{self._count(letter)}", "size", *_bounds(self.shape_env.var_to_range[given]))
+        self._symbols[given] = known
         return known
 
+    def _definition(self, given: Any) -> Symbol:
+        """A symbol for what the index algebra does not have."""
+        known = self._defined.get(given)
+        if known is None:
+            body = self._body(given)
+            match body.ops[body.results[0]].dtype:
+                case DType(kind="bool"):
+                    made = symbol(f"t{self._count('t')}", "truth", 0, 1)
+                case DType(kind="float"):
+                    made = symbol(f"f{self._count('f')}", "real", None, None)
+                case _:
+                    limits = bound_sympy(given, self.shape_env.var_to_range)
+                    made = symbol(f"d{self._count('d')}", "size", *_bounds(limits))
+            known = self._defined[given] = Definition(made, body)
+        return known.symbol
+
+    def _count(self, letter: str) -> int:
+        made = (*self._symbols.values(), *(d.symbol for d in self._defined.values()))
+        return sum(s.name.startswith(letter) for s in made)
+
+    def _body(self, given: Any) -> Any:
+        b = Builder()
+        return b.build([_Arithmetic(b, self).value(given)])
+
+
+def _is_int(given: Any) -> bool:
+    return given.is_integer is True
+
+
+def _bounds(limits: Any) -> tuple[int | None, int | None]:
+    """A range of torch's, with None for no limit."""
+    low, high = limits.lower, limits.upper
+    return None if low in (-int_oo, -sympy.oo) else int(low), None if high in (int_oo, sympy.oo) else int(high)
+
+
+def _limits(mine: Symbol) -> Callable[[Any], Any] | None:
+    """The range of a symbol as a relation on torch's; not evaluated, since torch would answer it by the range."""
+    if mine.kind != "size" or (mine.lo is None and mine.hi is None):
+        return None
+    low = [] if mine.lo is None else [lambda x: sympy.Ge(x, mine.lo, evaluate=False)]
+    high = [] if mine.hi is None else [lambda x: sympy.Le(x, mine.hi, evaluate=False)]
+    both: Any = sympy.And
+    return lambda x: both(*(make(x) for make in (*low, *high)), evaluate=False)
+
+
+class _Arithmetic:
+    """SymPy's expressions as ops of a body, on int64, float64 and bool."""
+
+    def __init__(self, b: Builder, reader: SizeReader) -> None:
+        self.b = b
+        self.reader = reader
+
+    def value(self, given: Any) -> int:
+        b = self.b
+        if given in (sympy.true, sympy.false):
+            return b.constant(given == sympy.true, BOOL)
+        if given.is_Integer:
+            return b.constant(int(given), I64)
+        if given.is_number and not given.is_integer:
+            return b.constant(float(given), F64)
+        if given.is_Symbol:
+            return b.index(self.reader.expr(given))
+        name = type(given).__name__
+        if name == "Piecewise":
+            return self.choice(given)
+        if isinstance(given, sympy.Pow | torch_functions.PowByNatural | torch_functions.FloatPow):
+            return self.power(*given.args)
+        args = [self.value(a) for a in given.args]
+        if name in _JOINED:
+            return reduce(lambda x, y: b.op(_JOINED[name], *self.alike(x, y)), args)
+        if name in _FLOATS:
+            return reduce(lambda x, y: b.op("div", x, y), [b.cast(a, F64) for a in args])
+        if name == "ModularIndexing":
+            return b.op("mod", b.op("floordiv", args[0], args[1]), args[2])
+        if name in _ROUNDED:
+            how = _ROUNDED[name]
+            whole = b.op(how, b.cast(args[0], F64)) if how else b.cast(args[0], F64)
+            return b.cast(whole, I64) if name.endswith("ToInt") else whole
+        if name.startswith("OpaqueUnaryFn_") and name.removeprefix("OpaqueUnaryFn_") in _UNARY:
+            return b.op(name.removeprefix("OpaqueUnaryFn_"), b.cast(args[0], F64))
+        if name in ("Not", "Abs", "Identity"):
+            return args[0] if name == "Identity" else b.op("abs" if name == "Abs" else "logical_not", args[0])
+        raise UnsupportedInput("a number", f"of the form {given}")
+
+    def alike(self, *args: int) -> tuple[int, ...]:
+        """The arguments in one dtype: float if one of them is, else int unless all are truth values."""
+        dtypes = [self.b.dtype(a) for a in args]
+        wanted = next((d for d in (F64, I64) if d in dtypes), BOOL)
+        return tuple(self.b.cast(a, wanted) for a in args)
+
+    def power(self, base: Any, exponent: Any) -> int:
+        x, y = self.value(base), self.value(exponent)
+        if self.b.dtype(x) == I64 and exponent.is_Integer and exponent < 0:
+            raise UnsupportedInput("a number", f"of the form {base}**{exponent}")
+        return self.b.op("pow", *self.alike(x, y))
+
+    def choice(self, given: Any) -> int:
+        """The value of the first case that holds; the last one always does."""
+        *cases, (last, _) = given.args
+        found = self.value(last)
+        for value, condition in reversed(cases):
+            found = self.b.op("where", self.value(condition), *self.alike(self.value(value), found))
+        return found
+
+
+def _names(names: str) -> Iterator[tuple[str, str]]:
+    return ((name, op) for name, op in (pair.split("=") for pair in names.split()))
+
+
+# SymPy's class -> the op that joins its arguments from the left
+_JOINED: Mapping[str, str] = MappingProxyType(
+    dict(
+        _names(
+            "Add=add Mul=mul Max=maximum Min=minimum FloorDiv=floordiv CleanDiv=floordiv Mod=mod PythonMod=mod"
+            " LShift=lshift RShift=rshift Equality=eq Unequality=ne StrictLessThan=lt LessThan=le StrictGreaterThan=gt"
+            " GreaterThan=ge And=logical_and Or=logical_or BitwiseFn_bitwise_and=bitwise_and"
+            " BitwiseFn_bitwise_or=bitwise_or BitwiseFn_bitwise_xor=bitwise_xor"
+        )
+    )
+)
+_FLOATS = ("IntTrueDiv", "FloatTrueDiv")
+_ROUNDED: Mapping[str, str] = MappingProxyType(
+    dict(_names("ToFloat= TruncToInt=trunc TruncToFloat=trunc FloorToInt=floor CeilToInt=ceil RoundToInt=round"))
+)
+_UNARY = ("sqrt", "exp", "log", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")
 
 _FUNCTIONS: Mapping[str, Callable[..., Expr]] = MappingProxyType(
     {

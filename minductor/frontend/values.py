@@ -17,7 +17,7 @@ from typing import TypeAlias, cast
 
 from minductor.core.bounds import at_least
 from minductor.core.dtypes import BOOL, C32, C64, F16, F32, I64, DType, promote
-from minductor.core.expr import Expr, as_expr, as_int, integer
+from minductor.core.expr import Expr, Symbol, as_expr, as_int, integer
 from minductor.frontend.capture import Size
 from minductor.ir.build import Builder
 from minductor.ir.nodes import Ref, Token, View
@@ -111,12 +111,12 @@ def wrap_dims(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
 def number_dtype(value: Operand) -> DType:
     """The dtype that a Python number stands for when nothing else decides."""
     match value:
-        case bool():
+        case bool() | Symbol(kind="truth"):
             return BOOL
+        case float() | Symbol(kind="real"):
+            return F32
         case int() | Expr():
             return I64
-        case float():
-            return F32
         case complex():
             return C64
         case View():
@@ -177,12 +177,14 @@ class Term:
         return Term(self.b, self.b.constant(value, self.dtype))
 
     def size(self, value: Expr) -> Term:
-        """A size as a value of this one's dtype."""
+        """A size, or another number that a call knows, as a value of this one's dtype."""
         known = as_int(value)
         return self.number(known) if known is not None else Term(self.b, self.b.index(value, self.dtype))
 
-    def _of(self, other: Term | float) -> Term:
-        return other if isinstance(other, Term) else self.number(other)
+    def _of(self, other: Term | Expr | float) -> Term:
+        if isinstance(other, Term):
+            return other
+        return self.size(other) if isinstance(other, Expr) else self.number(other)
 
     def op(self, name: str, *others: Term | float) -> Term:
         given = [self.at, *(self._of(o).at for o in others)]

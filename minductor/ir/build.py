@@ -20,8 +20,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 
-from minductor.core.dtypes import BF16, F16, F32, I64, DType
+from minductor.core.dtypes import BF16, BOOL, F16, F32, F64, I64, DType
 from minductor.core.expr import Expr, Symbol, as_int, free_symbols, linear, substitute, symbol
 from minductor.ir.nodes import (
     Assert,
@@ -95,11 +96,12 @@ class Builder:
                 value = int(value) if not isinstance(value, complex) else int(value.real)
         return self._put("constant", (), Constant(value), dtype, 0)
 
-    def index(self, expr: Expr, dtype: DType = I64) -> int:
-        """An index expression as an integer value (int64, or cast to `dtype`)."""
+    def index(self, expr: Expr, dtype: DType | None = None) -> int:
+        """An index expression as an integer value, a float or truth symbol as it is; or either cast to `dtype`."""
         checks = self._checks_of(expr)
-        position = self._put("index", checks, Index(expr), I64, self._mask_of(expr, checks))
-        return self.cast(position, dtype)
+        own = _KINDS.get(expr.kind, I64) if isinstance(expr, Symbol) else I64
+        position = self._put("index", checks, Index(expr), own, self._mask_of(expr, checks))
+        return position if dtype is None else self.cast(position, dtype)
 
     def load(self, ref: Ref, index: Expr, dtype: DType) -> int:
         """Element `index` of a version as `dtype`, the compute dtype of its storage."""
@@ -325,6 +327,7 @@ def parameter_count(body: Body) -> int:
 
 
 _PLACE = symbol("v", "value", 0, None)
+_KINDS: Mapping[str, DType] = MappingProxyType({"real": F64, "truth": BOOL})
 
 
 # --- the named ways to combine ------------------------------------------------------------------------------------

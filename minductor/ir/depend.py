@@ -19,11 +19,12 @@ from minductor.ir.nodes import (
     Node,
     Program,
     Ref,
-    SymbolDef,
+    Require,
     body_reads,
     body_writes,
+    makes,
+    mentioned,
     reads,
-    symbols_in,
     writes,
 )
 
@@ -60,7 +61,7 @@ def dependencies(program: Program) -> tuple[Edge, ...]:
         for user in readers.get(old, ()):
             if user != position:
                 found[_anti(program.nodes, user, position, old, ref)] = None
-    found.update((edge, None) for edge in _symbol_edges(program.nodes))
+    found.update((edge, None) for edge in _symbol_edges(program))
     effects = [n for n, node in enumerate(program.nodes) if isinstance(node, Extern) and node.effect]
     found.update((Edge("effect", a, b), None) for a, b in pairwise(effects))
     return tuple(sorted(found, key=lambda edge: (edge.target, edge.source)))
@@ -75,22 +76,21 @@ def _anti(nodes: tuple[Node, ...], reader: int, writer: int, old: Ref, new: Ref)
     return Edge("war", reader, writer, old, tuple(read), written)
 
 
-def _symbol_edges(nodes: tuple[Node, ...]) -> Iterable[Edge]:
-    """From what defines a size to what mentions it."""
-    maker: dict[Symbol, int] = {}
-    for position, node in enumerate(nodes):
-        match node:
-            case SymbolDef(symbol=made):
-                maker[made] = position
-            case Extern(results=results):
-                maker.update((made, position) for made in results if isinstance(made, Symbol))
-            case Kernel():
-                pass
-    if not maker:  # walking every node for its symbols is slow
+def _symbol_edges(program: Program) -> Iterable[Edge]:
+    """From what defines a size to what mentions it, and from what requires a fact of it to who relies on that."""
+    nodes, table = program.nodes, program.buffer_table()
+    maker = {made: position for position, node in enumerate(nodes) for made in makes(node)}
+    if not maker and not any(isinstance(node, Require) for node in nodes):  # the walk is slow
         return
+    required: dict[Symbol, list[int]] = {}
     for position, node in enumerate(nodes):
-        sources = dict.fromkeys(maker[s] for s in symbols_in(node) if s in maker)
-        yield from (Edge("symbol", source, position) for source in sources if source != position)
+        used = mentioned(node, table)
+        sources = [maker[s] for s in used if s in maker]
+        sources += [source for s in used for source in required.get(s, ())]
+        yield from (Edge("symbol", source, position) for source in dict.fromkeys(sources) if source != position)
+        if isinstance(node, Require):
+            for s in used:
+                required.setdefault(s, []).append(position)
 
 
 def neighbours(count: int, edges: Iterable[Edge]) -> tuple[list[set[int]], list[set[int]]]:

@@ -7,12 +7,13 @@ The grammar, as the printer writes it and the parser reads it:
     program  ::= "program" NAME declaration* node* "return" argument*
     declaration ::= "symbol" SYMBOL range                     a size that the caller supplies
                 | "input" buffer ["static"] ["donated"]       a tensor parameter, in calling order
-                | "input" SYMBOL                              an integer parameter, in calling order
+                | "input" SYMBOL                              a number as a parameter, in calling order
+                | "made" SYMBOL range                         a size that a node below defines
                 | "constant" buffer | "buffer" buffer         a lifted tensor; a storage of our own
                 | "guard" relation                            a fact that lowering relied on
                 | "note" ...                                  a decision: printed, not compared
     buffer   ::= NAME ":" DTYPE size "stride" size DEVICE
-    node     ::= kernel | extern | symbol definition
+    node     ::= kernel | extern | "define" SYMBOL origin* body | "require" STRING origin* body
     kernel   ::= "kernel" NAME "(" (AXIS ":" extent)* ")" "from" origin* [schedule] body
     body     ::= ("%" N "=" op)*
     op       ::= "load" ref "[" index "]" | "store" ref "[" index "]" value | pointwise value*
@@ -21,7 +22,7 @@ The grammar, as the printer writes it and the parser reads it:
                | "masked" value captured* "else" literal "{" body "}"
                | "reduce" combine "over" AXIS* value* | "scan" combine "over" AXIS value* | "project" value N
                | "atomic" kind ref "[" index "]" value | "assert" value STRING | "parameter" N
-    extern   ::= "extern" NAME OP "(" argument* ")" "->" view* ["because" STRING]
+    extern   ::= "extern" NAME OP "(" argument* ")" "->" view* ["defines" SYMBOL*] ["because" STRING]
     view     ::= ref DTYPE size "stride" size "offset" index
     ref      ::= STORAGE "@" VERSION
 
@@ -34,12 +35,12 @@ Positions in `args` name earlier ops of the same body. Values are float32, float
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Literal, TypeAlias
 
 from minductor.core.dtypes import DType
-from minductor.core.expr import Expr, Rel, Symbol, free_symbols
+from minductor.core.expr import Expr, Rel, Symbol, as_int, free_symbols, linear
 from minductor.ir.access import Access
 from minductor.ir.schedule import Schedule
 
@@ -238,6 +239,8 @@ Attrs: TypeAlias = (
     | None
 )
 EFFECTS = (Store, Atomic, Assert)
+# the symbols that a call knows as numbers: handed in, or defined once on the way; the others live within a kernel
+CALL_KINDS = ("size", "real", "truth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +299,8 @@ class Extern:
 
     `form` says how results come: "out" writes into `results`, which we allocate; "return" gives new tensors that
     are named by `results`; "inplace" changes arguments, and `writes` are the versions it makes.
-    `effect` orders the call among other effects (random numbers, prints).
+    `effect` orders the call among other effects (random numbers, prints). `defines` are the symbols that data decides
+    and that the sizes of the results tell: each occurs, linearly and with no other such one, in one of these sizes.
     """
 
     name: str
@@ -309,23 +313,36 @@ class Extern:
     form: Literal["out", "return", "inplace"] = "return"
     writes: tuple[Ref, ...] = ()
     effect: bool = False
+    defines: tuple[Symbol, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SymbolDef:
-    """A size that the index algebra cannot write: `body` yields it from size symbols, once per call."""
+    """A number that the index algebra cannot write: `body` yields it from other symbols, once per call."""
 
     symbol: Symbol
     body: Body
     origins: tuple[Origin, ...] = ()
 
 
-Node: TypeAlias = Kernel | Extern | SymbolDef
+@dataclass(frozen=True, slots=True)
+class Require:
+    """What has to be true of symbols: where `body` yields false, the call raises RuntimeError(message).
+
+    Whoever mentions these symbols and stands behind it relies on it, and stays behind it.
+    """
+
+    body: Body
+    message: str
+    origins: tuple[Origin, ...] = ()
+
+
+Node: TypeAlias = Kernel | Extern | SymbolDef | Require
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A parameter, in calling order: a tensor by its buffer's name, or an integer by its symbol."""
+    """A parameter, in calling order: a tensor by its buffer's name, or a number by its symbol."""
 
     name: str
     symbol: Expr | None = None
@@ -419,7 +436,7 @@ def reads(node: Node) -> tuple[Ref, ...]:
         case Extern():
             given = (*node.args, *(value for _, value in node.kwargs))
             return tuple(dict.fromkeys(view.ref for view in views_of(given)))
-        case SymbolDef(body=body):
+        case SymbolDef(body=body) | Require(body=body):
             return tuple(dict.fromkeys(load.ref for load in body_reads(body)))
 
 
@@ -431,20 +448,52 @@ def writes(node: Node) -> tuple[Ref, ...]:
         case Extern():
             results = [view.ref for view in node.results if isinstance(view, View)]
             return tuple(dict.fromkeys((*results, *node.writes)))
-        case SymbolDef():
+        case SymbolDef() | Require():
             return ()
 
 
-def symbols_in(value: object) -> tuple[Symbol, ...]:
-    """Every symbol that occurs anywhere in a node or value: one generic walk over dataclass fields."""
-    found: dict[Symbol, None] = {}
+def makes(node: Node) -> tuple[Symbol, ...]:
+    """The symbols that a node defines."""
+    match node:
+        case Extern(results=results, defines=defines):
+            return (*(made for made in results if isinstance(made, Symbol)), *defines)
+        case SymbolDef(symbol=made):
+            return (made,)
+        case Kernel() | Require():
+            return ()
+
+
+def told_by(node: Extern, symbol: Symbol) -> tuple[int, int, int, int] | None:
+    """Where a call tells a symbol that it defines: the size of result r along d is `scale * symbol + shift`."""
+    for number, result in enumerate(node.results):
+        for dim, size in enumerate(result.size if isinstance(result, View) else ()):
+            if symbol not in free_symbols(size):
+                continue
+            found = linear(size, (symbol,))
+            scale, shift = (None, None) if found is None else (as_int(found[0][symbol]), as_int(found[1]))
+            if scale and shift is not None:
+                return number, dim, scale, shift
+    return None
+
+
+def expressions_in(value: object) -> Iterator[Expr | Rel]:
+    """Every expression and relation anywhere in a node or value: one generic walk over dataclass fields."""
     stack: list[object] = [value]
     while stack:
         item = stack.pop()
         if isinstance(item, Expr | Rel):
-            found.update(dict.fromkeys(free_symbols(item)))
+            yield item
         elif isinstance(item, tuple | list):
             stack.extend(reversed(list(item)))  # pyright: ignore[reportUnknownArgumentType]  a tuple of anything
         elif is_dataclass(item) and not isinstance(item, type | DType):
             stack.extend(getattr(item, f.name) for f in reversed(fields(item)))
-    return tuple(found)
+
+
+def symbols_in(value: object) -> tuple[Symbol, ...]:
+    """Every symbol that occurs anywhere in a node or value, by that walk and no other."""
+    return tuple(dict.fromkeys(s for found in expressions_in(value) for s in free_symbols(found)))
+
+
+def mentioned(node: Node, buffers: Mapping[str, Buffer]) -> tuple[Symbol, ...]:
+    """The symbols that have to be known where a node runs: its own, and those in the layouts of what it makes."""
+    return symbols_in((node, tuple(buffers[ref.storage] for ref in writes(node) if ref.storage in buffers)))

@@ -43,6 +43,7 @@ from minductor.ir.nodes import (
     Project,
     Reduce,
     Ref,
+    Require,
     Round,
     Scan,
     Store,
@@ -167,7 +168,9 @@ class _Reader:
         notes: list[WhyNot | Note] = []
         while True:
             if self.accept("symbol"):
-                symbols.append(self.symbol("size"))
+                symbols.append(self.symbol())
+            elif self.accept("made"):
+                self.symbol()
             elif self.accept("input"):
                 self.input(inputs, buffers)
             elif self.accept("constant"):
@@ -188,15 +191,22 @@ class _Reader:
         parts = (tuple(symbols), tuple(inputs), tuple(buffers), tuple(nodes), outputs)
         return Program(name, *parts, tuple(guards), tuple(notes))
 
-    def symbol(self, kind: str) -> Symbol:
+    def symbol(self) -> Symbol:
         name = self.name()
         self.expect("[")
         low = self.bound()
         self.expect(",")
         high = self.bound()
         self.expect("]")
-        made = self.symbols[name] = symbol(name, "size" if kind == "size" else "value", low, high)
+        kind = "real" if self.accept("real") else "truth" if self.accept("truth") else "size"
+        made = self.symbols[name] = symbol(name, kind, low, high)
         return made
+
+    def known(self) -> Symbol:
+        """A symbol that a line above declares."""
+        if self.tokens.peek.text not in self.symbols:
+            raise self.tokens.error("expected a symbol that is declared above")
+        return self.symbols[self.name()]
 
     def bound(self) -> int | None:
         if self.tokens.peek.kind == "float":
@@ -239,9 +249,13 @@ class _Reader:
             elif self.accept("extern"):
                 found.append(self.extern())
             elif self.accept("define"):
-                made = self.symbol("value")
+                made = self.known()
                 origins = self.origins()
                 found.append(SymbolDef(made, self.body(), origins))
+            elif self.accept("require"):
+                message = self.text()
+                origins = self.origins()
+                found.append(Require(self.body(), message, origins))
             else:
                 return found
 
@@ -329,10 +343,15 @@ class _Reader:
             while self.accept(","):
                 writes.append(self.ref())
         effect = self.accept("effect")
+        defines: list[Symbol] = []
+        if self.accept("defines"):
+            defines.append(self.known())
+            while self.accept(","):
+                defines.append(self.known())
         origins = self.origins()
         self.expect("because")
         given = (tuple(args), tuple(kwargs), results, origins, self.text())
-        return Extern(name, op, *given, form, tuple(writes), effect)
+        return Extern(name, op, *given, form, tuple(writes), effect, tuple(defines))
 
     def results(self) -> tuple[View | Symbol | None, ...]:
         self.expect("(")
@@ -342,10 +361,9 @@ class _Reader:
                 found.append(None)
             elif self.tokens.look(1).text == "@":
                 found.append(self.view())
-            elif self.tokens.look(1).text == "[":
-                found.append(self.symbol("size"))
             else:
-                found.append(self.symbols[self.name()])
+                self.expect("symbol")
+                found.append(self.known())
             self.accept(",")
         return tuple(found)
 

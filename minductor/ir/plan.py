@@ -107,16 +107,30 @@ class Unpack:
 
 
 @dataclass(frozen=True, slots=True)
+class LaidOut:
+    """`name`, which an extern returned, has this size, else RuntimeError; where its strides differ, it is a copy.
+
+    Without strides it is kept as it came.
+    """
+
+    name: str
+    size: tuple[Expr, ...]
+    stride: tuple[Expr, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
 class SizeOf:
-    """The size of a tensor along one dimension."""
+    """The number of which a tensor's size along one dimension is `scale * number + shift`."""
 
     tensor: str
     dim: int
+    scale: int = 1
+    shift: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SymbolDef:
-    """A size known once per call: an integer by its name (a parameter), a tensor's size, or a scalar body's result."""
+    """A number known once per call: a parameter by its name, a tensor's size, or a scalar body's result."""
 
     symbol: Symbol
     source: str | SizeOf | Body
@@ -124,9 +138,9 @@ class SymbolDef:
 
 @dataclass(frozen=True, slots=True)
 class Assert:
-    """Checked at the call, before anything runs: what fails it raises RuntimeError(message)."""
+    """Checked where it stands: what fails it raises RuntimeError(message)."""
 
-    rel: Rel
+    condition: Rel | Body
     message: str
 
 
@@ -138,7 +152,19 @@ class Return:
 
 
 Line: TypeAlias = (
-    Constant | Allocate | Reuse | Free | View | KernelDef | Launch | Extern | Unpack | SymbolDef | Assert | Return
+    Constant
+    | Allocate
+    | Reuse
+    | Free
+    | View
+    | KernelDef
+    | Launch
+    | Extern
+    | Unpack
+    | LaidOut
+    | SymbolDef
+    | Assert
+    | Return
 )
 
 

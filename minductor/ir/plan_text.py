@@ -17,6 +17,7 @@ from minductor.ir.plan import (
     Extern,
     Free,
     KernelDef,
+    LaidOut,
     Launch,
     Line,
     Plan,
@@ -27,7 +28,7 @@ from minductor.ir.plan import (
     Unpack,
     View,
 )
-from minductor.ir.printer import print_argument
+from minductor.ir.printer import print_argument, print_body
 
 
 def print_plan(plan: Plan) -> str:
@@ -63,18 +64,25 @@ def print_line(line: Line) -> str:
             return f"unpack {', '.join(name or '_' for name in names)} = {of}"
         case SymbolDef(symbol, source):
             match source:
-                case SizeOf(tensor, dim):
-                    return f"define {symbol.name} = size {dim} of {tensor}"
+                case SizeOf(tensor, dim, scale, shift):
+                    factor = "" if (scale, shift) == (1, 0) else f" is {scale} * {symbol.name} + {shift}"
+                    return f"define {symbol.name} = size {dim} of {tensor}{factor}"
                 case Body():
-                    return f"define {symbol.name} = a scalar body"
+                    return f"define {symbol.name} = {_scalar(source)}"
                 case str():
                     return f"define {symbol.name} = {source}"
-        case Assert(rel, message):
-            return f"assert {rel} {message!r}"
+        case LaidOut(name, size, stride):
+            return f"laid out {name} {_row(size)} stride {'any' if stride is None else _row(stride)}"
+        case Assert(condition, message):
+            return f"assert {_scalar(condition) if isinstance(condition, Body) else condition} {message!r}"
         case Return(values):
             return f"return ({', '.join(map(print_argument, values))})"
         case _:
             assert_never(line)
+
+
+def _scalar(body: Body) -> str:
+    return f"{{ {'; '.join(print_body(body).splitlines())} }}"
 
 
 def _row(sizes: Iterable[Expr]) -> str:

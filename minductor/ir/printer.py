@@ -36,6 +36,7 @@ from minductor.ir.nodes import (
     Program,
     Project,
     Reduce,
+    Require,
     Round,
     Scan,
     Store,
@@ -43,6 +44,7 @@ from minductor.ir.nodes import (
     Token,
     View,
     WhyNot,
+    makes,
 )
 from minductor.ir.schedule import Schedule
 
@@ -65,7 +67,9 @@ def print_body(body: Body) -> str:
 def _program(program: Program) -> Iterator[str]:
     yield f"program {program.name}"
     for symbol in program.symbols:
-        yield f"  symbol {symbol.name} {_range(symbol)}"
+        yield f"  symbol {_declared(symbol)}"
+    for symbol in (made for node in program.nodes for made in makes(node)):
+        yield f"  made {_declared(symbol)}"
     table = program.buffer_table()
     for given in program.inputs:
         yield f"  input {_input(given, table)}"
@@ -87,9 +91,10 @@ def _program(program: Program) -> Iterator[str]:
     yield f"  return {_arguments(program.outputs)}"
 
 
-def _range(symbol: Symbol) -> str:
+def _declared(symbol: Symbol) -> str:
     low = "-inf" if symbol.lo is None else str(symbol.lo)
-    return f"[{low}, {'inf' if symbol.hi is None else symbol.hi}]"
+    kind = "" if symbol.kind == "size" else f" {symbol.kind}"
+    return f"{symbol.name} [{low}, {'inf' if symbol.hi is None else symbol.hi}]{kind}"
 
 
 def _input(given: Input, table: dict[str, Buffer]) -> str:
@@ -114,7 +119,10 @@ def _node(node: Node) -> Iterator[str]:
         case Extern():
             yield _extern(node)
         case SymbolDef(symbol, body, origins):
-            yield f"define {symbol.name} {_range(symbol)}{_origins(origins)}"
+            yield f"define {symbol.name}{_origins(origins)}"
+            yield from _body(body, "  ")
+        case Require(body, message, origins):
+            yield f"require {quote(message)}{_origins(origins)}"
             yield from _body(body, "  ")
         case _:
             assert_never(node)
@@ -147,12 +155,13 @@ def _extern(node: Extern) -> str:
     results = ", ".join(_result(r) for r in node.results)
     writes = f" writes {', '.join(map(str, node.writes))}" if node.writes else ""
     effect = " effect" if node.effect else ""
+    defines = f" defines {', '.join(s.name for s in node.defines)}" if node.defines else ""
     head = f"extern {node.name} {node.form} {node.op}({', '.join(given)}) -> ({results})"
-    return f"{head}{writes}{effect}{_origins(node.origins)} because {quote(node.reason)}"
+    return f"{head}{writes}{effect}{defines}{_origins(node.origins)} because {quote(node.reason)}"
 
 
 def _result(result: View | Symbol | None) -> str:
-    return f"{result.name} {_range(result)}" if isinstance(result, Symbol) else print_argument(result)
+    return f"symbol {result.name}" if isinstance(result, Symbol) else print_argument(result)
 
 
 def _arguments(values: Iterable[Argument]) -> str:

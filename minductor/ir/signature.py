@@ -11,27 +11,28 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from minductor.core.expr import Expr, Symbol, free_symbols
+from minductor.core.expr import Symbol
 from minductor.ir.nodes import (
+    CALL_KINDS,
     Assert,
     Atomic,
     Body,
     Buffer,
     Check,
-    Index,
     Kernel,
     Load,
     Masked,
     Op,
     Ref,
     Store,
+    symbols_in,
 )
 from minductor.ir.printer import print_kernel
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Parameters in order: a pointer per storage, the sizes, the thread count. With `errors` it returns a status."""
+    """Parameters in order: a pointer per storage, the numbers, the thread count. With `errors` it returns a status."""
 
     storages: tuple[str, ...]
     written: frozenset[str]
@@ -43,21 +44,16 @@ def signature(kernel: Kernel) -> Signature:
     """Storages in the order of their first mention in the body, regions included."""
     storages: dict[str, None] = {}
     written: set[str] = set()
-    exprs: dict[Expr, None] = dict.fromkeys(axis.extent for axis in kernel.axes)
     for op in all_ops(kernel.body):
         match op.attrs:
-            case Load(ref, index):
+            case Load(ref, _):
                 storages[ref.storage] = None
-                exprs[index] = None
-            case Store(ref, index) | Atomic(ref, index, _):
+            case Store(ref, _) | Atomic(ref, _, _):
                 storages[ref.storage] = None
                 written.add(ref.storage)
-                exprs[index] = None
-            case Index(expr) | Check(_, expr, _):
-                exprs[expr] = None
             case _:
                 pass
-    sizes = {s for expr in exprs for s in free_symbols(expr) if s.kind == "size"}
+    sizes = [s for s in symbols_in((kernel.axes, kernel.body)) if s.kind in CALL_KINDS]
     order = tuple(sorted(sizes, key=lambda s: s.name))
     return Signature(tuple(storages), frozenset(written), order, errors(kernel))
 

@@ -15,6 +15,7 @@ from minductor.core.dtypes import DType, compute_dtype
 from minductor.core.errors import VerifyError
 from minductor.core.expr import Expr, Symbol, free_symbols
 from minductor.ir.nodes import (
+    CALL_KINDS,
     Argument,
     Atomic,
     Body,
@@ -35,13 +36,18 @@ from minductor.ir.nodes import (
     Store,
     Token,
     body_writes,
+    expressions_in,
+    makes,
+    mentioned,
     reads,
     symbols_in,
+    told_by,
     views_of,
     writes,
 )
+from minductor.ir.nodes import SymbolDef as SymbolNode
 from minductor.ir.ops import POINTWISE, result_dtype
-from minductor.ir.plan import Allocate, Free, KernelDef, Launch, Plan, Return, Reuse, SizeOf, SymbolDef, View
+from minductor.ir.plan import Allocate, Free, KernelDef, LaidOut, Launch, Plan, Return, Reuse, SizeOf, SymbolDef, View
 from minductor.ir.plan import Constant as ConstantLine
 from minductor.ir.plan import Extern as ExternLine
 from minductor.ir.schedule import loops, positions
@@ -100,15 +106,40 @@ def _names_unique(program: Program) -> Iterator[str]:
 
 
 def _symbols_declared(program: Program) -> Iterator[str]:
-    known = set(program.symbols)
+    known, table = set(program.symbols), program.buffer_table()
+    for node in program.nodes:
+        made = makes(node)
+        for symbol in made:
+            if symbol in known:
+                yield f"symbol {symbol} is defined twice"
+        if not isinstance(node, SymbolNode):  # the sizes of a call's results mention what they tell
+            known.update(made)
+        used = symbols_in(node.body) if isinstance(node, SymbolNode) else mentioned(node, table)
+        yield from (f"symbol {s} is used before it is defined" for s in used if _is_late(s, known))
+        known.update(made)
+    used = symbols_in((program.outputs, program.inputs, program.guards))
+    yield from (f"symbol {s} is used and never defined" for s in used if _is_late(s, known))
+
+
+def _is_late(symbol: Symbol, known: set[Symbol]) -> bool:
+    return symbol.kind in CALL_KINDS and symbol not in known
+
+
+def _told_by_sizes(program: Program) -> Iterator[str]:
     for node in program.nodes:
         if isinstance(node, Extern):
-            known.update(r for r in node.results if isinstance(r, Symbol))
-        for used in symbols_in(node):
-            if used.kind == "size" and used not in known:
-                yield f"symbol {used} is used and not declared"
-        if not isinstance(node, Kernel | Extern):
-            known.add(node.symbol)
+            yield from (f"{node.name}: no size tells {s}" for s in node.defines if told_by(node, s) is None)
+
+
+def _scalars_stand_alone(program: Program) -> Iterator[str]:
+    """A float or a truth value inside an expression would meet laws that hold for integers only."""
+    for node in program.nodes:
+        if all(s.kind not in ("real", "truth") for s in symbols_in(node)):
+            continue
+        for expr in expressions_in(node):
+            if not isinstance(expr, Symbol):
+                mixed = [s.name for s in free_symbols(expr) if s.kind in ("real", "truth")]
+                yield from (f"{name} stands inside {expr}" for name in mixed)
 
 
 # --- bodies -------------------------------------------------------------------------------------------------------
@@ -286,7 +317,9 @@ RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
         "every storage is declared": ("lower", _buffers_declared),
         "a version is made once, before its readers, and read before the next": ("lower", _defined_before_use),
         "nodes have names of their own": ("lower", _names_unique),
-        "sizes are declared": ("lower", _symbols_declared),
+        "a symbol is defined once, before who mentions it": ("lower", _symbols_declared),
+        "the sizes of results tell what a call defines": ("lower", _told_by_sizes),
+        "floats and truth values stand alone": ("lower", _scalars_stand_alone),
         "ops know their arguments, dtypes and axes": ("lower", _ops_well_formed),
         "loads widen and stores round": ("lower", _stores_convert),
         "a kernel stays small enough to compile": ("fuse", _limits),
@@ -357,7 +390,7 @@ def _used(line: object) -> tuple[str, ...]:
             return (old,)
         case Free(names):
             return names
-        case SymbolDef(_, SizeOf(tensor, _)):
+        case SymbolDef(_, SizeOf(tensor=tensor)) | LaidOut(name=tensor):
             return (tensor,)
         case SymbolDef(_, str() as name):
             return (name,)

@@ -29,12 +29,15 @@ from minductor.ir.nodes import (
     Origin,
     Program,
     Ref,
+    Require,
     Scan,
     Store,
     SymbolDef,
     Token,
     View,
+    makes,
     reads,
+    told_by,
     views_of,
     writes,
 )
@@ -120,9 +123,11 @@ class _Planner:
             case Kernel():
                 self._launch(number, node)
             case Extern():
-                self._extern(node)
+                self._extern(number, node)
             case SymbolDef(symbol, body, _):
                 self.body.append(lines.SymbolDef(symbol, body))
+            case Require(body, message, _):
+                self.body.append(lines.Assert(body, message))
         touched = dict.fromkeys(ref.storage for ref in (*reads(node), *writes(node)))
         dead = [name for name in touched if self.last_use[name] == number and name in self.live]
         if isinstance(node, Extern):
@@ -162,13 +167,11 @@ class _Planner:
         found.origins.extend(kernel.origins)
         return found
 
-    def _extern(self, node: Extern) -> None:
+    def _extern(self, number: int, node: Extern) -> None:
         views: list[str] = []
         args = tuple(self._argument(a, views) for a in node.args)
         kwargs = tuple((name, self._argument(value, views)) for name, value in node.kwargs)
         results: list[str | None] = []
-        aliases: list[View] = []
-        symbols: list[Symbol] = []
         for result in node.results:
             match result:
                 case View(ref=ref) if node.form == "out":
@@ -178,18 +181,35 @@ class _Planner:
                     self.live.add(ref.storage)
                     results.append(ref.storage)
                 case Symbol():
-                    symbols.append(result)
                     results.append(result.name)
-                case View():
-                    aliases.append(result)
-                    results.append(None)
-                case None:
+                case View() | None:
                     results.append(None)
         self.handles += 1
         is_out = node.form == "out"
         call = lines.Extern(node.op, args, kwargs, tuple(results), is_out, node.origins, self.handles)
         self.body.append(call)
         self._free(views)
+        if node.form == "return" and node.op != "aten.empty_strided.default":
+            self._returned(number, node)
+
+    def _returned(self, number: int, node: Extern) -> None:
+        """What is known of results only now: symbols and layouts.
+
+        Kernels read memory by the traced layout, and meta functions are wrong about some; eager's own strides stay on
+        what only the caller sees.
+        """
+        for symbol in makes(node):
+            if (place := told_by(node, symbol)) is not None:
+                result, dim, scale, shift = place
+                view = node.results[result]
+                assert isinstance(view, View)
+                self.body.append(lines.SymbolDef(symbol, lines.SizeOf(view.ref.storage, dim, scale, shift)))
+        for result in node.results:
+            if not isinstance(result, View):
+                continue
+            is_read = self.last_use[result.ref.storage] > number
+            if is_read or self._is_output(result.ref.storage):
+                self.body.append(lines.LaidOut(result.ref.storage, result.size, result.stride if is_read else None))
 
     def _argument(self, value: Argument, views: list[str]) -> Argument:
         match value:

@@ -17,7 +17,10 @@ from minductor.ir.nodes import (
     Node,
     Op,
     Program,
+    Require,
     SymbolDef,
+    makes,
+    mentioned,
     reads,
     symbols_in,
     views_of,
@@ -53,16 +56,17 @@ def live_nodes(program: Program) -> tuple[Node, ...]:
     """
     storages = {view.ref.storage for output in program.outputs for view in views_of(output)}
     storages.update(buffer.name for buffer in program.buffers if buffer.kind != "local")
-    makes_sizes = any(_sizes_made(node) for node in program.nodes)  # else nobody has to be searched for symbols
-    sizes = set(symbols_in((program.outputs, program.buffers, program.guards))) if makes_sizes else set[Symbol]()
+    table = program.buffer_table()
+    makes_sizes = any(makes(node) for node in program.nodes)  # else nobody has to be searched for symbols
+    sizes = set(symbols_in((program.outputs, program.guards))) if makes_sizes else set[Symbol]()
     kept: list[Node] = []
     for node in reversed(program.nodes):
-        is_live = _has_effect(node) or not sizes.isdisjoint(_sizes_made(node))
+        is_live = _has_effect(node) or not sizes.isdisjoint(makes(node))
         if is_live or any(ref.storage in storages for ref in writes(node)):
             kept.append(node)
             storages.update(ref.storage for ref in reads(node))
             if makes_sizes:
-                sizes.update(symbols_in(node))
+                sizes.update(mentioned(node, table))
     return program.nodes if len(kept) == len(program.nodes) else tuple(reversed(kept))
 
 
@@ -72,18 +76,10 @@ def _has_effect(node: Node) -> bool:
             return effect
         case Kernel(body=body):
             return any(isinstance(op.attrs, Assert) for op in body.ops)
+        case Require():
+            return True
         case SymbolDef():
             return False
-
-
-def _sizes_made(node: Node) -> tuple[Symbol, ...]:
-    match node:
-        case Extern(results=results):
-            return tuple(made for made in results if isinstance(made, Symbol))
-        case SymbolDef(symbol=made):
-            return (made,)
-        case Kernel():
-            return ()
 
 
 def with_nodes(program: Program, nodes: tuple[Node, ...]) -> Program:

@@ -83,6 +83,15 @@ def _slow_empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) 
     return torch.empty_strided(size, stride, dtype=dtype)
 
 
+def laid_out(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...] | None) -> torch.Tensor:
+    """The tensor, or a copy with the strides that the kernels were made for."""
+    if tensor.shape != size:
+        raise RuntimeError(f"an operator returned a tensor of size {tuple(tensor.shape)}, not {size} as it was traced")
+    if stride is None or tensor.stride() == stride:
+        return tensor
+    return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
 # torch publishes short ways to both for generated code; another version may not have them
 _guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
 # size, stride, dtype -> a new CPU tensor

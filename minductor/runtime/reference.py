@@ -37,12 +37,14 @@ from minductor.ir.nodes import (
     Project,
     Reduce,
     Ref,
+    Require,
     Round,
     Scan,
     Store,
     SymbolDef,
     Token,
     View,
+    told_by,
 )
 
 
@@ -59,7 +61,10 @@ def run_program(
             case Extern():
                 state.extern(node)
             case SymbolDef(symbol, body, _):
-                state.sizes[symbol.name] = int(_Run(state, ()).body(body, ())[0].item())
+                state.sizes[symbol.name] = _Run(state, ()).body(body, ())[0].item()
+            case Require(body, message, _):
+                if not _Run(state, ()).body(body, ())[0].item():
+                    raise RuntimeError(message)
     state.leave(inputs)
     return tuple(state.value(output) for output in program.outputs)
 
@@ -70,7 +75,7 @@ class _State:
 
     program: Program
     constants: Mapping[str, Tensor]
-    sizes: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, Any] = field(default_factory=dict)
     flat: dict[Ref, Tensor] = field(default_factory=dict)
 
     def enter(self, inputs: Sequence[Any]) -> None:
@@ -78,7 +83,7 @@ class _State:
             if given.symbol is None:
                 self.flat[Ref(given.name, 0)] = _flat(value).clone()
             elif isinstance(given.symbol, Symbol):
-                self.sizes[given.symbol.name] = int(value)
+                self.sizes[given.symbol.name] = value
         for name, value in self.constants.items():
             self.flat[Ref(name, 0)] = _flat(value)
 
@@ -89,7 +94,8 @@ class _State:
             if given.symbol is None and newest:
                 _flat(value).copy_(self.flat[Ref(given.name, newest)])
 
-    def number(self, expr: Expr) -> int:
+    def number(self, expr: Expr) -> Any:
+        """An int; a float or a bool where a symbol stands for one."""
         return evaluate(expr, self.sizes)
 
     def row(self, sizes: Sequence[Expr]) -> list[int]:
@@ -144,11 +150,17 @@ class _State:
         result = function(*given, **named)
         if node.form == "out":
             return
-        for place, made in zip(node.results, result if isinstance(result, tuple | list) else (result,), strict=False):
+        results = list(zip(node.results, result if isinstance(result, tuple | list) else (result,), strict=False))
+        for symbol in node.defines:
+            number, dim, scale, shift = told_by(node, symbol) or (0, 0, 1, 0)
+            self.sizes[symbol.name] = (results[number][1].size(dim) - shift) // scale
+        for place, made in results:
             if isinstance(place, Symbol):
-                self.sizes[place.name] = int(made)
-            elif isinstance(place, View):
-                self.flat[place.ref] = _flat(made).clone()
+                self.sizes[place.name] = made
+        for place, made in results:
+            if isinstance(place, View):
+                kept = made.new_empty_strided(self.row(place.size), self.row(place.stride)).copy_(made)
+                self.flat[place.ref] = _flat(kept)
 
 
 def _newest(value: Argument, moved: Mapping[Ref, Ref]) -> Argument:
@@ -189,7 +201,8 @@ class _Run:
             shape[n] = self.extents[n]
             self.symbols[name] = torch.arange(self.extents[n]).reshape(shape)
         for name, size in state.sizes.items():
-            self.symbols.setdefault(name, torch.tensor(size).reshape([1] * len(axes)))
+            number = torch.tensor(size, dtype=torch.float64) if isinstance(size, float) else torch.tensor(size)
+            self.symbols.setdefault(name, number.reshape([1] * len(axes)))
 
     def body(self, body: Body, given: Sequence[Tensor], mask: Tensor | None = None) -> list[Tensor]:
         values: list[Any] = []

@@ -102,8 +102,9 @@ def test_each_call_stands_below_a_comment_with_its_handle(text: str) -> None:
 def test_a_size_that_only_a_body_can_write() -> None:
     text = """program inference
   symbol s0 [2, inf]
+  made u0 [0, inf]
   input s0 = s0
-  define u0 [0, inf]
+  define u0
     %0 = index <s0 + 1> : i64 {}
     %1 = constant 2 : i64 {}
     %2 = bitwise_xor %0 %1 : i64 {}

@@ -80,4 +80,43 @@ REGIONS = """program inference
   return (buf0@0 f32[4] stride [1] offset 0, buf1@0 i64[4] stride [1] offset 0)
 """.replace('number"\n', 'number" {}\n')
 
-ALL = {"softmax": SOFTMAX, "chain": CHAIN, "regions": REGIONS}
+# numbers: given, read from a tensor, told by a result's size, computed, and required
+NUMBERS = """program inference
+  symbol s0 [2, inf]
+  made u0 [-inf, inf]
+  made f0 [-inf, inf] real
+  made t0 [0, 1] truth
+  made u1 [0, 12]
+  input s0 = s0
+  input arg0: f32[s0] stride [1] cpu
+  input arg1: i64[] stride [] cpu
+  buffer buf0: i64[2*u1 + 1, 1] stride [1, 1] cpu
+  buffer buf1: f32[u0] stride [1] cpu
+  extern x0 return aten._local_scalar_dense.default(arg1@0 i64[] stride [] offset 0) -> (symbol u0) from item = aten._local_scalar_dense.default because "a number"
+  require "not \\"below\\" the size" from assert_1 = aten._assert_scalar.default
+    %0 = index <u0> : i64 {}
+    %1 = index <s0> : i64 {}
+    %2 = lt %0 %1 : bool {}
+    yield %2
+  define f0 from truediv = truediv
+    %0 = index <u0> : i64 {}
+    %1 = cast %0 : f64 {}
+    %2 = constant 3.0 : f64 {}
+    %3 = div %1 %2 : f64 {}
+    yield %3
+  define t0
+    %0 = index <f0> : f64 {}
+    %1 = constant 0.5 : f64 {}
+    %2 = le %0 %1 : bool {}
+    yield %2
+  extern x1 return aten.nonzero.default(arg0@0 f32[s0] stride [1] offset 0) -> (buf0@0 i64[2*u1 + 1, 1] stride [1, 1] offset 0) defines u1 from nonzero = aten.nonzero.default because "data"
+  kernel k0 (i0: u0) from mul = aten.mul.Tensor
+    %0 = load arg0@0[i0] : f32 {i0}
+    %1 = index <f0> : f64 {}
+    %2 = cast %1 : f32 {}
+    %3 = mul %0 %2 : f32 {i0}
+    %4 = store buf1@0[i0] %3 {i0}
+  return (buf1@0 f32[u0] stride [1] offset 0, <u1>, <t0>, <f0>)
+"""  # noqa: E501  a line a node
+
+ALL = {"softmax": SOFTMAX, "chain": CHAIN, "regions": REGIONS, "numbers": NUMBERS}

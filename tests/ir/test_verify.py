@@ -5,9 +5,10 @@ import pytest
 from minductor.core.errors import VerifyError
 from minductor.ir.parser import parse_program
 from minductor.ir.verify import RULES, verify
-from tests.ir.programs import ALL, CHAIN, REGIONS, SOFTMAX
+from tests.ir.programs import ALL, CHAIN, NUMBERS, REGIONS, SOFTMAX
 
 ORDER = "a version is made once, before its readers, and read before the next"
+ONCE = "a symbol is defined once, before who mentions it"
 FORM = "ops know their arguments, dtypes and axes"
 
 # rule, program, old text, new text
@@ -26,6 +27,12 @@ FAULTS = [
     (FORM, REGIONS, "project 1 %9", "project 2 %9"),
     (FORM, REGIONS, "gt %4 %5", "gt %4 %3"),
     (FORM, REGIONS, "reduce argmax over i1 of %3 %4", "reduce argmax over i1 of %3"),
+    (ONCE, NUMBERS, "define t0", "define f0"),
+    (ONCE, NUMBERS, "(symbol u0)", "(none)"),
+    (ONCE, NUMBERS, " defines u1", ""),
+    (ONCE, NUMBERS, "index <f0>", "index <t0>"),
+    ("the sizes of results tell what a call defines", NUMBERS, "(buf0@0 i64[2*u1 + 1, 1]", "(buf0@0 i64[u1*u1, 1]"),
+    ("floats and truth values stand alone", NUMBERS, "arg0@0[i0]", "arg0@0[i0 + f0]"),
     ("loads widen and stores round", SOFTMAX, "arg0: f32", "arg0: i64"),
     ("loads widen and stores round", REGIONS, "store buf1@0[i0] %10", "store buf1@0[i0] %8"),
 ]
@@ -46,7 +53,7 @@ def test_a_broken_rule_is_named(rule: str, text: str, old: str, new: str) -> Non
 
 def test_undeclared_sizes_are_found() -> None:
     program = parse_program(CHAIN)
-    with pytest.raises(VerifyError, match="sizes are declared"):
+    with pytest.raises(VerifyError, match=ONCE):
         verify(
             type(program)(program.name, (), *[getattr(program, n) for n in ("inputs", "buffers", "nodes", "outputs")]),
             "lower",
@@ -62,7 +69,7 @@ def test_rules_of_later_stages_wait_for_them() -> None:
 
 
 def test_every_early_rule_has_a_fault_here() -> None:
-    shown = {rule for rule, *_ in FAULTS} | {"sizes are declared", "each effect stands once in the schedule"}
+    shown = {rule for rule, *_ in FAULTS} | {ONCE, "each effect stands once in the schedule"}
     later = {
         "a kernel stays small enough to compile",
         "parts of a kernel do not need each other",

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from minductor.frontend.capture import TensorMeta
 from minductor.frontend.lower import Lowering
+from minductor.frontend.rules import scalars
 from minductor.frontend.values import Value
 from minductor.ir.nodes import View
 
@@ -30,7 +31,7 @@ def windows(ctx: Lowering, base: View, *ignored: Value, **named: Value) -> Value
 _ONE = (
     "view.default _unsafe_view.default reshape.default _reshape_alias.default t.default numpy_T.default"
     " transpose.int permute.default expand.default expand_as.default squeeze.default squeeze.dim squeeze.dims"
-    " unsqueeze.default slice.Tensor select.int as_strided.default diagonal.default unfold.default"
+    " unsqueeze.default as_strided.default diagonal.default unfold.default"
     " alias.default detach.default lift_fresh.default narrow.default view_as.default movedim.int swapaxes.default"
 )
 _SEVERAL = (
@@ -42,5 +43,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     {
         **{f"aten.{name}": window for name in _ONE.split()},
         **{f"aten.{name}": windows for name in _SEVERAL.split()},
+        "aten.slice.Tensor": scalars.slice_tensor,
+        "aten.select.int": scalars.select,
     }
 )
