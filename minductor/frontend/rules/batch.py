@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from minductor.core.dtypes import DType, compute_dtype
+from minductor.core.dtypes import F32, F64, DType, compute_dtype
 from minductor.core.expr import Expr, as_expr, integer
 from minductor.frontend.capture import TensorMeta
 from minductor.frontend.lower import Loop, Lowering
@@ -19,6 +19,11 @@ from minductor.frontend.values import Operand, Term, Value, count, is_zero, size
 from minductor.ir.nodes import View
 
 Rule = Callable[..., Value]
+
+
+def accumulated(dtype: DType) -> DType:
+    """What a channel is summed in: as in eager, where the mean of many values around 0 has to keep its digits."""
+    return F64 if dtype == F32 else compute_dtype(dtype)
 
 
 def by_channel(ctx: Lowering, x: View, statistic: View) -> View:
@@ -74,7 +79,7 @@ def batch_norm(
         kept = zip((running_mean, running_var), updated, strict=False)
         return result, *saved, *(ctx.pointwise(lambda v: v, old, meta=m) for old, m in kept if m is not None)
     dims = tuple(d for d in range(len(x.size)) if d != 1)
-    mean, squares, size = mean_and_squares(ctx, x, dims, x.dtype)
+    mean, squares, size = mean_and_squares(ctx, x, dims, accumulated(x.dtype))
     rstd = inverse_deviation(ctx, squares, size, eps)
     result = normalised(ctx, x, mean, rstd, weight, bias, y)
     saved = [reshaped(ctx, v, m) for v, m in ((mean, mean_meta), (rstd, rstd_meta)) if m is not None]
@@ -174,14 +179,16 @@ def batch_norm_backward(
         value = loop.load(scale, at[1:2], compute)
         return value if training else (value + eps).op("rsqrt")
 
-    def distance(loop: Loop, at: Coords) -> Term:
-        return loop.load(x, at, compute) - loop.load(center, at[1:2], compute)
+    wide = accumulated(x.dtype)
+
+    def distance(loop: Loop, at: Coords, dtype: DType) -> Term:
+        return loop.load(x, at, dtype) - loop.load(center, at[1:2], dtype)
 
     def channel_sum(value: Callable[[Loop, Coords], Term]) -> View:
-        return ctx.reduction(ctx.buffer(compute, x.size[1:2]), x.size, dims, value, "sum")
+        return ctx.reduction(ctx.buffer(wide, x.size[1:2]), x.size, dims, value, "sum")
 
-    dot = channel_sum(lambda loop, at: loop.load(grad, at, compute) * distance(loop, at))
-    total = channel_sum(lambda loop, at: loop.load(grad, at, compute))
+    dot = channel_sum(lambda loop, at: loop.load(grad, at, wide) * distance(loop, at, wide))
+    total = channel_sum(lambda loop, at: loop.load(grad, at, wide))
 
     def dx(loop: Loop) -> Term:
         at = loop.coords
@@ -190,10 +197,11 @@ def batch_norm_backward(
         if not training:
             return g * slope
         n = g.size(size)
-        return (g - loop.load(total, c) / n - distance(loop, at) * (r * r * loop.load(dot, c) / n)) * slope
+        share = loop.load(total, c, compute) / n
+        return (g - share - distance(loop, at, compute) * (r * r * loop.load(dot, c, compute) / n)) * slope
 
     def dw(loop: Loop) -> Term:
-        return loop.load(dot) * rstd(loop, (integer(0), *loop.coords))
+        return loop.load(dot, None, wide) * rstd(loop, (integer(0), *loop.coords)).cast(wide)
 
     metas = metas_by_mask(ctx, mask)
     return (

@@ -15,12 +15,15 @@ from minductor.frontend.rules import (
     index,
     join,
     norm,
+    pad,
     pointwise,
     random,
     reduce,
+    resize,
     scalars,
     scan,
     views,
+    window,
     window_write,
 )
 from minductor.frontend.values import Value
@@ -28,6 +31,9 @@ from minductor.frontend.values import Value
 FAMILIES = (
     views,
     window_write,
+    window,
+    pad,
+    resize,
     pointwise,
     reduce,
     scalars,
