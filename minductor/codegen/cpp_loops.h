@@ -62,6 +62,18 @@ template <int N, int L = 0, class F> MD_INLINE void md_join_rows(md_count<N> row
     md_join_rows<half>(md_count<half>(), join);
   }
 }
+// An index that data decides. g++ 12 gathers 4-byte elements at an index known to be a comparison's 0 or 1 as if it
+// were 0 or -1; behind the barrier it is any number.
+#ifndef __has_builtin
+#define __has_builtin(x) 0
+#endif
+MD_INLINE int64_t md_index(int64_t x) {
+#if __has_builtin(__builtin_assoc_barrier)
+  return __builtin_assoc_barrier(x);
+#else
+  return x;
+#endif
+}
 MD_INLINE int64_t md_index_min(int64_t a, int64_t b) { return a < b ? a : b; }
 MD_INLINE int64_t md_index_max(int64_t a, int64_t b) { return a > b ? a : b; }
 MD_INLINE int64_t md_index_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }

@@ -135,7 +135,7 @@ class Values:
         self.define(label, I64, raw)
         wrong = self.define(f"{label}_wrong", BOOL, f"({label} < 0) | ({label} >= {size})")
         self.out.add(f"status = {wrong} ? {self.errors[id(op)]} : status;")
-        self.out.add(f"const int64_t {attrs.symbol.name} = {wrong} ? 0 : {label};")
+        self.out.add(f"const int64_t {attrs.symbol.name} = md_index({wrong} ? 0 : {label});")
         return attrs.symbol.name
 
     # --- regions

@@ -176,6 +176,16 @@ def gathered() -> Sketch:
     return s
 
 
+def gathered_by_a_comparison() -> Sketch:
+    """Of 4-byte elements, in a loop that is vectorised."""
+    s = Sketch((30, 700))
+    i, j = s.i
+    is_large = s.b.op("gt", s.read("a", randn(30, 700), F32, 700 * i + j), s.constant(0.5))
+    at = s.b.check(s.b.cast(is_large, I64), integer(2), wrap=False)
+    s.write(s.b.reduce([s.read("table", randn(2), F32, at)], ["i1"], combine("sum", F32)), F32, axes=(0,))
+    return s
+
+
 def one_hot() -> Sketch:
     """A scalar that one thread reads and every thread selects: as in the gradient of cross entropy."""
     s = Sketch((300, 90))
@@ -438,6 +448,7 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "permuted": permuted,
     "padded": padded,
     "gathered": gathered,
+    "gathered_by_a_comparison": gathered_by_a_comparison,
     "one_hot": one_hot,
     "softmax": lambda: softmax((37, 100)),
     "softmax_short": lambda: softmax((300, 7)),
