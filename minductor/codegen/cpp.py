@@ -13,14 +13,15 @@ from pathlib import Path
 
 from minductor.codegen.cpp_math import owners, prelude
 from minductor.codegen.cpp_nest import NestPrinter
-from minductor.codegen.cpp_text import Lines
+from minductor.codegen.cpp_text import Lines, index_text
 from minductor.codegen.cpp_values import Values
 from minductor.codegen.spell import CPP_STORAGE
+from minductor.core.bounds import at_least
 from minductor.core.dtypes import DType, by_name
-from minductor.ir.nodes import Assert, Atomic, Check, Kernel, Load, Origin, Ref, reads, writes
+from minductor.ir.nodes import Atomic, Check, Kernel, Load, Origin, Ref, reads, writes
 from minductor.ir.parts import parts
 from minductor.ir.plan import KernelDef, Plan
-from minductor.ir.signature import all_ops, rename_storages, signature
+from minductor.ir.signature import all_ops, may_fail, rename_storages, signature
 from minductor.ir.source import Unit
 from minductor.target import Env
 
@@ -86,13 +87,15 @@ def kernel_text(
         parameters.append(f"{const}{CPP_STORAGE[dtypes[storage].name]}* __restrict {name}")
     parameters += [f"{'double' if size.kind == 'real' else 'int64_t'} {size.name}" for size in given.sizes]
     parameters.append("int64_t threads")
-    checked = [op for op in all_ops(kernel.body) if isinstance(op.attrs, Check | Assert)]
+    checked = [op for op in all_ops(kernel.body) if may_fail(op)]
     values = Values(out, storages, {id(op): n + 1 for n, op in enumerate(checked)})
     for line in comment(kernel.origins if origins is None else origins):
         out.add(line)
     out.open(f"{linkage} int64_t {symbol}({', '.join(parameters)})")
     if checked:
         out.add("int status = 0;")
+        for line in unreadable(kernel, values.errors):
+            out.add(line)
     NestPrinter(kernel, values).print()
     out.add(f"return {'status' if checked else '0'};")
     out.close()
@@ -134,6 +137,15 @@ def _refs(part: Kernel) -> Iterator[tuple[int, Ref]]:
     number = {name: n for n, name in enumerate(signature(part).storages)}
     for ref in dict.fromkeys((*reads(part), *writes(part))):
         yield number[ref.storage], ref
+
+
+def unreadable(kernel: Kernel, errors: Mapping[int, int]) -> Iterator[str]:
+    """Returns early where a dimension that is indexed has no elements: no place is left that could be read instead."""
+    extents = {axis.name: axis.extent for axis in kernel.axes}
+    for op in kernel.body.ops:
+        if isinstance(op.attrs, Check) and op.attrs.error is not None and not at_least(op.attrs.size, 1):
+            tests = [f"{index_text(extents[axis])} > 0" for axis in op.axes if not at_least(extents[axis], 1)]
+            yield f"if ({' && '.join([f'{index_text(op.attrs.size)} < 1', *tests])}) return {errors[id(op)]};"
 
 
 def comment(origins: tuple[Origin, ...]) -> list[str]:

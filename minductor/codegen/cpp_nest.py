@@ -13,8 +13,9 @@ from minductor.codegen.cpp_text import index_text, literal
 from minductor.codegen.cpp_values import Values, cpp_type
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, as_int, free_symbols, linear, substitute, symbol
-from minductor.ir.nodes import Assert, Check, Combine, Kernel, Load, Masked, Op, Project, Reduce, Scan
+from minductor.ir.nodes import Check, Combine, Kernel, Load, Masked, Op, Project, Reduce, Scan
 from minductor.ir.schedule import Loop, Step, loops, positions
+from minductor.ir.signature import may_fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -557,7 +558,7 @@ class NestPrinter:
 def _is_checked(op: Op) -> bool:
     if isinstance(op.attrs, Masked):
         return any(_is_checked(inner) for inner in op.attrs.body.ops)
-    return isinstance(op.attrs, Check | Assert)
+    return may_fail(op)
 
 
 def _is_grouped(loop: Loop) -> bool:

@@ -131,6 +131,9 @@ class Values:
     def check(self, op: Op, attrs: Check, value: str, label: str) -> str:
         """An index outside its bounds sets the status and becomes 0, so that no load leaves the tensor."""
         size = index_text(attrs.size)
+        if attrs.error is None:
+            text = f"{value} < 0 ? {value} + {size} : {value}" if attrs.wrap else value
+            return self.define(attrs.symbol.name, I64, text)
         raw = f"({value} < 0 ? {value} + {size} : {value})" if attrs.wrap else value
         self.define(label, I64, raw)
         wrong = self.define(f"{label}_wrong", BOOL, f"({label} < 0) | ({label} >= {size})")

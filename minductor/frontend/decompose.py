@@ -41,7 +41,6 @@ ROWS: Mapping[str, str] = MappingProxyType(
         "heaviside": "pointwise",
         "huber_loss": "pointwise, then a mean",
         "huber_loss_backward": "pointwise",
-        "index_fill": "a masked write",
         "isin": "a comparison of all pairs, then `any`",
         "isneginf": "pointwise",
         "isposinf": "pointwise",

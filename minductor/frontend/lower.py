@@ -66,7 +66,7 @@ class Loop:
             self.axes.append(ir.Axis(axis, extent))
             coords.append(axis)
         self.coords = tuple(coords)
-        self.b = Builder([a.symbol for a in self.axes])
+        self.b = Builder([a.symbol for a in self.axes], {a.symbol: a.extent for a in self.axes})
 
     def term(self, position: int) -> Term:
         return Term(self.b, position)
@@ -413,9 +413,13 @@ class Lowering:
             return self.uninitialised(out) if is_zero_sized(out) else out
         stored = value.cast(out.dtype if self.is_eager_precise else compute_dtype(out.dtype))
         loop.b.store(out.ref, element(out, coords), stored.at)
+        self.add_kernel(loop)
+        return out
+
+    def add_kernel(self, loop: Loop) -> None:
+        """Ends a kernel that has its effects."""
         self.nodes.append(Kernel(f"k{self._kernels}", tuple(loop.axes), loop.b.build(), (self.origin,)))
         self._kernels += 1
-        return out
 
     def uninitialised(self, out: View) -> View:
         """Allocates without writing: for `empty`, and for results without elements."""

@@ -18,10 +18,12 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import count
 from types import MappingProxyType
 
+from minductor.core.bounds import NO_EXTENTS, at_least
 from minductor.core.dtypes import BF16, BOOL, F16, F32, F64, I64, DType
 from minductor.core.expr import Expr, Symbol, as_int, free_symbols, linear, substitute, symbol
 from minductor.ir.nodes import (
@@ -32,6 +34,7 @@ from minductor.ir.nodes import (
     Check,
     Combine,
     Constant,
+    ErrorKind,
     Index,
     Literal_,
     Load,
@@ -47,6 +50,7 @@ from minductor.ir.nodes import (
     symbols_in,
 )
 from minductor.ir.ops import COMBINES, result_dtype
+from minductor.ir.value_bounds import bounds
 
 # a splice asks this for each load: a position that holds the value already, or None to load it
 LoadHook = Callable[["Builder", Load, DType], int | None]
@@ -55,8 +59,12 @@ LoadHook = Callable[["Builder", Load, DType], int | None]
 class Builder:
     """Appends ops; equal ones are shared. `axes` are the kernel's, in its order."""
 
-    def __init__(self, axes: Sequence[Symbol] = ()) -> None:
+    def __init__(
+        self, axes: Sequence[Symbol] = (), extents: Mapping[Symbol, Expr] = NO_EXTENTS, around: Builder | None = None
+    ) -> None:
         self.axes = tuple(axes)
+        self.extents = extents  # of axes whose size is a symbol, for what is proved of an index
+        self._numbers: Iterator[int] = count() if around is None else around._numbers  # of checks
         self._bits = {axis.name: 1 << n for n, axis in enumerate(self.axes)}
         self._names: dict[int, tuple[str, ...]] = {0: ()}
         self._ops: list[Op] = []
@@ -133,13 +141,29 @@ class Builder:
     def bitcast(self, value: int, dtype: DType) -> int:
         return self._put("bitcast", (value,), None, dtype, self._mask((value,)))
 
-    def check(self, value: int, size: Expr, *, wrap: bool) -> Symbol:
-        """The value as an index symbol in [0, size); out of range sets the error flag and clamps."""
-        position = self._seen.get(("check", (value,), Check(_PLACE, size, wrap), I64))
+    def region(self) -> Builder:
+        """For the body of a masked region in this body: its checks have names of their own."""
+        return Builder(self.axes, self.extents, around=self)
+
+    def check(self, value: int, size: Expr, *, wrap: bool, error: ErrorKind | None = "IndexError") -> Expr:
+        """The value as an index in [0, size); out of range sets the error flag and becomes 0.
+
+        An index that is proved to be in range is no error, and an expression in range is its own symbol.
+        """
+        low, high = bounds(self._ops, value)
+        if high is not None and at_least(size - 1 - high, 0, self.extents):
+            is_natural = low is not None and at_least(low, 0, self.extents)
+            known = self._ops[value].attrs
+            if is_natural and isinstance(known, Index):
+                return known.expr
+            if is_natural or (wrap and low is not None and at_least(low + size, 0, self.extents)):
+                wrap, error = wrap and not is_natural, None
+        key = ("check", (value,), Check(_PLACE, size, wrap, error), I64)
+        position = self._seen.get(key)
         if position is None:
-            made = symbol(f"v{len(self._ops)}", "value", 0, None)
-            position = self._put("check", (value,), Check(made, size, wrap), I64, self._mask((value,)))
-            self._seen[("check", (value,), Check(_PLACE, size, wrap), I64)] = position
+            made = symbol(f"v{next(self._numbers)}", "value", 0, None)
+            attrs = Check(made, size, wrap, error)
+            position = self._seen[key] = self._put("check", (value,), attrs, I64, self._mask((value,)))
             self._checks[made] = position
         attrs = self._ops[position].attrs
         assert isinstance(attrs, Check)
@@ -228,10 +252,9 @@ class Builder:
                 return self.load(ref, there.index, op.dtype) if answer is None else answer
             case Index(expr):
                 return self.index(substitute(expr, moved))
-            case Check(old, size, wrap):
-                new = self.check(args[0], substitute(size, moved), wrap=wrap)
-                moved[old] = new
-                return self._checks[new]
+            case Check(old, size, wrap, error):
+                new = moved[old] = self.check(args[0], substitute(size, moved), wrap=wrap, error=error)
+                return self._checks[new] if isinstance(new, Symbol) and new in self._checks else args[0]
             case Store(ref, index):
                 return self.store(ref, substitute(index, moved), args[0])
             case Atomic(ref, index, kind):
@@ -245,7 +268,7 @@ class Builder:
                 return self.scan(args, name, how, reverse=reverse != is_turned)
             case Masked(inner, other):
                 assert op.dtype is not None
-                region = Builder(self.axes)
+                region = self.region()
                 places = region.splice(inner, moved, load)
                 captured = args[1 : 1 + parameter_count(inner)]
                 return self.masked(args[0], captured, region.build([places[r] for r in inner.results]), other, op.dtype)

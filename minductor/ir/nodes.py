@@ -18,7 +18,7 @@ The grammar, as the printer writes it and the parser reads it:
     body     ::= ("%" N "=" op)*
     op       ::= "load" ref "[" index "]" | "store" ref "[" index "]" value | pointwise value*
                | "constant" literal | "index" index
-               | "check" value "as" SYMBOL "<" size ["wrap"]  a value becomes an index symbol, bounds-checked
+               | "check" value "as" SYMBOL "<" size ["wrap"] ("raises" NAME | "proved")  a value becomes an index
                | "masked" value captured* "else" literal "{" body "}"
                | "reduce" combine "over" AXIS* value* | "scan" combine "over" AXIS value* | "project" value N
                | "atomic" kind ref "[" index "]" value | "assert" value STRING | "parameter" N
@@ -90,6 +90,8 @@ class Token:
 # what an extern call is given: a tree of these
 Argument: TypeAlias = View | Expr | DType | Token | bool | int | float | complex | str | tuple["Argument", ...] | None
 Literal_: TypeAlias = bool | int | float | complex
+# eager's kinds of error for an index out of range
+ErrorKind: TypeAlias = Literal["IndexError", "RuntimeError"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +159,16 @@ class Atomic:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The argument becomes `symbol`, an index in [0, size); negative ones count from the end if `wrap`."""
+    """The argument becomes `symbol`, an index in [0, size); negative ones count from the end if `wrap`.
+
+    One out of range becomes 0 and sets the error flag, after which the graph call raises `error`. Without an error it
+    is proved that none is out of range.
+    """
 
     symbol: Symbol
     size: Expr
     wrap: bool
+    error: ErrorKind | None = "IndexError"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from typing import get_args
 
 from minductor.core.dtypes import DType, by_name
 from minductor.core.expr import Expr, Symbol, as_int, symbol
@@ -26,6 +27,7 @@ from minductor.ir.nodes import (
     Check,
     Combine,
     Constant,
+    ErrorKind,
     Extern,
     Guard,
     Index,
@@ -501,7 +503,17 @@ class _Reader:
         made = self.symbols[name] = symbol(name, "value", 0, None)
         self.expect("<")
         size = self.expr()
-        return args, Check(made, size, self.accept("wrap"))
+        wrap = self.accept("wrap")
+        return args, Check(made, size, wrap, self.error())
+
+    def error(self) -> ErrorKind | None:
+        if self.accept("proved"):
+            return None
+        self.expect("raises")
+        for kind in get_args(ErrorKind):
+            if self.accept(kind):
+                return kind
+        raise self.tokens.error("an index raises IndexError or RuntimeError")
 
     def collective(self, name: str) -> tuple[tuple[int, ...], Reduce | Scan]:
         reverse = self.accept("reverse")

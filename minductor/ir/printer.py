@@ -254,8 +254,9 @@ def _op(op: Op) -> str:
             return f"store {ref}[{index}]{_given(args)}"
         case Atomic(ref, index, kind):
             return f"atomic {kind} {ref}[{index}]{_given(args)}"
-        case Check(symbol, size, wrap):
-            return f"check {args} as {symbol.name} < {size}{' wrap' if wrap else ''}"
+        case Check(symbol, size, wrap, error):
+            outcome = "proved" if error is None else f"raises {error}"
+            return f"check {args} as {symbol.name} < {size}{' wrap' if wrap else ''} {outcome}"
         case Parameter(number):
             return f"parameter {number}"
         case Masked(_, other):

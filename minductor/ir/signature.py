@@ -66,13 +66,18 @@ def all_ops(body: Body) -> Iterator[Op]:
         yield op
 
 
+def may_fail(op: Op) -> bool:
+    """Whether an op may set the error flag."""
+    return isinstance(op.attrs, Assert) or (isinstance(op.attrs, Check) and op.attrs.error is not None)
+
+
 def errors(kernel: Kernel) -> tuple[tuple[str, str], ...]:
     """What the flag's value k means: the k-th (from 1) check or assert, as an exception's name and its message."""
     found: list[tuple[str, str]] = []
     for op in all_ops(kernel.body):
         match op.attrs:
-            case Check(_, size, _):
-                found.append(("IndexError", f"index out of range: it must be below {size}"))
+            case Check(_, size, _, error) if error is not None:
+                found.append((error, f"index out of range: it is out of bounds for a dimension of size {size}"))
             case Assert(message):
                 found.append(("RuntimeError", message))
             case _:

@@ -16,7 +16,7 @@ from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, Symbol, as_int, symbol
 from minductor.ir.build import Builder
 from minductor.ir.depend import dependencies
-from minductor.ir.nodes import Assert, Axis, Check, Kernel, Node, Program, Scan, reads, views_of, writes
+from minductor.ir.nodes import Assert, Atomic, Axis, Check, Kernel, Node, Program, Scan, reads, views_of, writes
 from minductor.ir.schedule import Schedule, moved
 from minductor.ir.signature import all_ops
 from minductor.passes.acyclic import Acyclic
@@ -88,7 +88,7 @@ def _kind(node: Node) -> Kind | None:
     if not isinstance(node, Kernel) or node.schedule is None or len(node.axes) > 2:
         return None
     ops = tuple(all_ops(node.body))
-    if any(isinstance(op.attrs, Check | Assert | Scan) for op in ops):
+    if any(isinstance(op.attrs, Atomic | Check | Assert | Scan) for op in ops):
         return None
     return tuple((op.name, op.dtype) for op in ops)
 

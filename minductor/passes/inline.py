@@ -275,7 +275,7 @@ class _Inliner:
 
     def _spliced(self, kernel: Kernel) -> Body:
         extents = extents_of(kernel.axes)
-        builder = Builder([axis.symbol for axis in kernel.axes])
+        builder = Builder([axis.symbol for axis in kernel.axes], extents)
 
         def load(b: Builder, wanted: Load, dtype: DType) -> int | None:
             producer = self.inlined.get(wanted.ref)

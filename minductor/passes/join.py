@@ -42,6 +42,7 @@ from minductor.passes.both_ways import both_ways, reduced_groups
 from minductor.passes.both_ways import objection as both_ways_objection
 from minductor.passes.domain import Solution, estimate, extents_of, has_division, is_bijection, points, solve
 from minductor.passes.prune import prune_body
+from minductor.passes.scatter import scattered_writes
 
 MAX_OPS = 256
 MAX_BUFFERS = 64
@@ -73,6 +74,8 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limit
     for kernel in (first, second):
         if any(isinstance(op.attrs, Atomic) for op in kernel.body.ops):
             return No(f"{kernel.name} has an atomic")
+        if any(True for _ in scattered_writes(kernel.body)):
+            return No(f"{kernel.name} writes at places that data decide, in an order")
     pairs = _common_accesses(first, second)
     if not pairs and not _fill_one_storage(first, second):
         return No("no access of a common buffer names its points")
@@ -232,8 +235,8 @@ def _join_aligned(
     limits: Limits,
 ) -> Kernel | No:
     first, second = kernels
-    builder = Builder([axis.symbol for axis in axes])
     extents = extents_of(axes)
+    builder = Builder([axis.symbol for axis in axes], extents)
     places = builder.splice(first.body, maps[0], effects=lambda op: not _stores(op, droppable))
     stored = {
         op.attrs.ref: (simplify(substitute(op.attrs.index, maps[0]), extents), places[op.args[0]])

@@ -11,6 +11,7 @@ from dataclasses import replace
 from minductor.core.expr import Expr, Symbol, as_int, free_symbols, integer, substitute, symbol
 from minductor.ir.build import Builder
 from minductor.ir.nodes import Atomic, Axis, Body, Check, Index, Kernel, Load, Masked, Reduce, Scan, Store
+from minductor.passes.scatter import scattered_writes
 
 
 def merge_axes(kernel: Kernel) -> Kernel:
@@ -25,7 +26,8 @@ def merge_axes(kernel: Kernel) -> Kernel:
             mapping[axis.symbol] = integer(0)
             axes.remove(axis)
             indices = [substitute(e, {axis.symbol: integer(0)}) for e in indices]
-    while (pair := _pair(axes, indices, groups)) is not None:
+    is_ordered = any(True for _ in scattered_writes(kernel.body))
+    while (pair := _pair(axes, indices, groups, is_ordered=is_ordered)) is not None:
         outer, inner = pair
         extent = outer.extent * inner.extent
         count = as_int(extent)
@@ -38,7 +40,7 @@ def merge_axes(kernel: Kernel) -> Kernel:
         axes.remove(outer)
     if not mapping:
         return kernel
-    builder = Builder([axis.symbol for axis in axes])
+    builder = Builder([axis.symbol for axis in axes], {axis.symbol: axis.extent for axis in axes})
     builder.splice(kernel.body, mapping)
     return replace(kernel, axes=tuple(axes), body=builder.build())
 
@@ -68,9 +70,12 @@ def _groups(body: Body) -> Iterator[frozenset[str]]:
                 pass
 
 
-def _pair(axes: list[Axis], indices: list[Expr], groups: list[frozenset[str]]) -> tuple[Axis, Axis] | None:
-    for outer in axes:
-        for inner in axes:
+def _pair(
+    axes: list[Axis], indices: list[Expr], groups: list[frozenset[str]], *, is_ordered: bool
+) -> tuple[Axis, Axis] | None:
+    """Two axes that may be one; neighbours in their order if the points have an order."""
+    for place, outer in enumerate(axes):
+        for inner in axes[place + 1 : place + 2] if is_ordered else axes:
             if outer is inner or any((outer.name in g) != (inner.name in g) for g in groups):
                 continue
             if _is_one(outer, inner, indices):

@@ -191,7 +191,7 @@ def _part(consumer: Kernel, seam: _Seam, version: int) -> Kernel:
     mapping: dict[Symbol, Expr] = {seam.axis.symbol: short + part.start}
     axes = tuple(Axis(short, integer(part.length)) if axis == seam.axis else axis for axis in consumer.axes)
     extents = extents_of(axes)
-    builder = Builder([axis.symbol for axis in axes])
+    builder = Builder([axis.symbol for axis in axes], extents)
     value = next(op.args[0] for op in part.kernel.body.ops if op.attrs is part.store)
 
     def load(b: Builder, wanted: Load, _: DType) -> int | None:

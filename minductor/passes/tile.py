@@ -20,6 +20,7 @@ from minductor.passes.both_ways import BothWays, both_ways, most_parts, objectio
 from minductor.passes.group import ROWS, group
 from minductor.passes.merge_axes import merge_axes
 from minductor.passes.nest import Level, nest
+from minductor.passes.scatter import ordered_axes
 from minductor.passes.stage import stage
 from minductor.passes.strides import constant_step, step_of
 from minductor.passes.unblock import unblock
@@ -82,6 +83,7 @@ class _Chooser:
         self.touches = [self.touch(op, buffers) for op in _memory_ops(kernel.body)]
         self.reduced: dict[str, None] = {}
         self.scanned: set[str] = set()
+        self.ordered = ordered_axes(kernel, buffers)
         self.is_both_ways = False
         self.staged: tuple[str, str, frozenset[int]] | None = None
         for op in kernel.body.ops:
@@ -133,9 +135,7 @@ class _Chooser:
         return sum(op_cost(op.name) for op in self.kernel.body.ops)
 
     def is_serial(self) -> bool:
-        """Small kernels, and those whose writes may meet, run on one thread."""
-        if any(isinstance(op.attrs, Atomic) for op in self.kernel.body.ops):
-            return True
+        """Small kernels run on one thread."""
         return self.size(list(self.axes)) * self.cost() < SERIAL_WORK
 
     def is_columns(self) -> bool:
@@ -150,6 +150,8 @@ class _Chooser:
         joined = self.by_stride([n for n in self.axes if (n in self.reduced or n in self.scanned) and n != vector])
         if vector is None:
             found: list[Level] = []
+        elif self.ordered:
+            found = self.scattered()
         elif vector in self.scanned:
             found = self.scans(kept, joined, vector)
         elif vector in self.reduced:
@@ -231,6 +233,21 @@ class _Chooser:
         if is_long and (not kept or self.size(kept) < FEW):
             outer.append(self.level(vector, "parallel", block=POINTWISE_BLOCK))
         return [*outer, self.level(vector, "vector")]
+
+    def scattered(self) -> list[Level]:
+        """Writes that may meet stay in order on one thread; the axes that keep them apart run around, or as vectors."""
+        free = [n for n in self.axes if n not in self.ordered]
+        vector = max(reversed(free), key=self.contiguous, default=None)
+        if vector is None or not self.contiguous(vector):
+            return [*(self.level(n, "parallel") for n in self.by_stride(free)), *self.in_order()]
+        outer = [self.level(n, "parallel") for n in self.by_stride([n for n in free if n != vector])]
+        extent = self.extents[vector]
+        if self.size([level.axis for level in outer]) < FEW and (extent is None or extent > COLUMN_BLOCK):
+            outer.append(self.level(vector, "parallel", block=COLUMN_BLOCK))
+        return [*outer, *self.in_order(), self.level(vector, "vector")]
+
+    def in_order(self) -> list[Level]:
+        return [self.level(n, "serial") for n in self.axes if n in self.ordered]
 
     def crossing_axis(self, kept: list[str], vector: str) -> str | None:
         """An axis along which other accesses are contiguous while they jump along the vector axis."""

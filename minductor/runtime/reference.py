@@ -222,8 +222,9 @@ class _Run:
                 self.write(op, ref, index, args[0], None)
             case Atomic(ref, index, kind):
                 self.write(op, ref, index, args[0], kind)
-            case Check(symbol, size, wrap):
-                self.symbols[symbol.name] = _checked(args[0], self.state.number(size), mask, wrap=wrap)
+            case Check(symbol, size, wrap, error):
+                found = _checked(args[0], self.state.number(size), mask, wrap=wrap, error=error)
+                self.symbols[symbol.name] = found
                 return self.symbols[symbol.name]
             case Parameter(number):
                 return given[number]
@@ -374,12 +375,13 @@ def _arith(expr: Any, walk: Callable[[Expr], Tensor]) -> Tensor:
             raise TypeError(f"no way to evaluate {expr!r}")
 
 
-def _checked(value: Tensor, size: int, mask: Tensor | None, *, wrap: bool) -> Tensor:
+def _checked(value: Tensor, size: int, mask: Tensor | None, *, wrap: bool, error: str | None) -> Tensor:
     value = value.to(torch.int64)
     at = torch.where(value < 0, value + size, value) if wrap else value
     wrong = (at < 0) | (at >= size)
     if bool((wrong if mask is None else wrong & mask).any()):
-        raise IndexError(f"index out of range: it must be below {size}")
+        kind = AssertionError if error is None else getattr(builtins, error)
+        raise kind(f"index out of range: it is out of bounds for a dimension of size {size}")
     return at.clamp(0, max(size - 1, 0))
 
 

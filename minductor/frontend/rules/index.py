@@ -7,21 +7,22 @@ that the call raises as eager does). Refuses (to an extern call) masks as indice
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64, U8, compute_dtype
-from minductor.core.expr import Expr
+from minductor.core.expr import Expr, integer
 from minductor.frontend.lower import Loop, Lowering
-from minductor.frontend.values import Term, Value, broadcast, count, is_zero, wrap_dim
-from minductor.ir.nodes import View
+from minductor.frontend.values import Operand, Term, Value, broadcast, count, is_zero, wrap_dim
+from minductor.ir.nodes import ErrorKind, View
 
 Rule = Callable[..., Value]
 Coords = Sequence[Expr]
 
 
-def place(loop: Loop, index: View, coords: Coords, size: Expr, *, wrap: bool) -> Expr:
-    """An index tensor's element as an index into a dimension of that size."""
-    return loop.b.check(loop.load(index, coords, I64).at, size, wrap=wrap)
+def place(loop: Loop, index: View, coords: Coords, size: Expr, *, wrap: bool, error: ErrorKind = "IndexError") -> Expr:
+    """An index tensor's element as an index into a dimension of that size; eager raises `error` if it is none."""
+    return loop.b.check(loop.load(index, coords, I64).at, size, wrap=wrap, error=error)
 
 
 def embedding(ctx: Lowering, table: View, ids: View, *ignored: Value, **named: Value) -> Value:
@@ -35,26 +36,37 @@ def embedding(ctx: Lowering, table: View, ids: View, *ignored: Value, **named: V
     return ctx.map(fn)
 
 
+def lifted(x: View) -> View:
+    """A tensor without dimensions as one of a single element, as which torch indexes it."""
+    return x if x.size else replace(x, size=(integer(1),), stride=(integer(1),))
+
+
+def moved(loop: Loop, dim: int, at: Expr) -> list[Expr]:
+    """The loop's point with `at` in one dimension."""
+    return [at if d == dim else c for d, c in enumerate(loop.coords or (at,))]
+
+
 def gather(ctx: Lowering, x: View, dim: int, index: View, sparse_grad: Value = None) -> Value:
-    if not x.size or any(is_zero(n) for n in x.size):
+    if any(is_zero(n) for n in x.size):
         return NotImplemented
-    along = wrap_dim(dim, len(x.size))
+    x, along = lifted(x), wrap_dim(dim, len(x.size))
 
     def fn(loop: Loop) -> Term:
-        at = place(loop, index, loop.coords, x.size[along], wrap=False)
-        return loop.load(x, [at if d == along else c for d, c in enumerate(loop.coords)])
+        at = place(loop, index, loop.coords, x.size[along], wrap=False, error="RuntimeError")
+        return loop.load(x, moved(loop, along, at))
 
     return ctx.map(fn)
 
 
 def index_select(ctx: Lowering, x: View, dim: int, index: View) -> Value:
-    if not x.size or not index.size or any(is_zero(n) for n in x.size):
+    if any(is_zero(n) for n in x.size):
         return NotImplemented
-    along = wrap_dim(dim, len(x.size))
+    x, index, along = lifted(x), lifted(index), wrap_dim(dim, len(x.size))
 
     def fn(loop: Loop) -> Term:
-        at = place(loop, index, (loop.coords[along],), x.size[along], wrap=False)
-        return loop.load(x, [at if d == along else c for d, c in enumerate(loop.coords)])
+        which = loop.coords[along] if loop.coords else integer(0)
+        at = place(loop, index, (which,), x.size[along], wrap=False)
+        return loop.load(x, moved(loop, along, at))
 
     return ctx.map(fn)
 
@@ -79,6 +91,25 @@ def index_tensors(ctx: Lowering, x: View, indices: Sequence[View | None]) -> Val
         return loop.load(x, at)
 
     return ctx.map(fn)
+
+
+def unsafe_masked_index(ctx: Lowering, x: View, mask: View, indices: Sequence[View | None], fill: Operand) -> Value:
+    """x[indices] where the mask holds, else `fill`; an index that is masked out may be anything."""
+    if any(i is None for i in indices) or len(indices) != len(x.size) or any(is_zero(n) for n in x.size):
+        return NotImplemented
+
+    def fn(loop: Loop) -> Term:
+        holds = loop.load(mask)
+        at = [chosen_place(loop, holds, i, n) for i, n in zip(indices, x.size, strict=True) if i is not None]
+        return holds.where(loop.load(x, at), loop.load(fill, (), x.dtype))
+
+    return ctx.map(fn)
+
+
+def chosen_place(loop: Loop, holds: Term, index: View, size: Expr) -> Expr:
+    """An index where the condition holds, else 0."""
+    wanted = loop.load(index, None, I64)
+    return loop.b.check(holds.where(wanted, wanted.number(0)).at, size, wrap=True)
 
 
 def take(ctx: Lowering, x: View, index: View) -> Value:
@@ -171,6 +202,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.index_select.default": index_select,
         "aten.index.Tensor": index_tensors,
         "aten._unsafe_index.Tensor": index_tensors,
+        "aten._unsafe_masked_index.default": unsafe_masked_index,
         "aten.take.default": take,
         "aten.nll_loss_forward.default": nll_loss_forward,
         "aten.nll_loss_backward.default": nll_loss_backward,

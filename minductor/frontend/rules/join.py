@@ -13,7 +13,6 @@ from minductor.core.dtypes import I64
 from minductor.core.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.lower import Loop, Lowering
 from minductor.frontend.values import Operand, Term, Value, count, is_zero, row_major, wrap_dim
-from minductor.ir.build import Builder
 from minductor.ir.nodes import View
 
 Rule = Callable[..., Value]
@@ -62,7 +61,7 @@ def guarded(loop: Loop, conditions: Sequence[Term], x: View, coords: Coords, oth
     for condition in conditions[1:]:
         holds = holds.both(condition)
     region = Loop(())
-    region.b = Builder([axis.symbol for axis in loop.axes])
+    region.b = loop.b.region()
     value = region.load(x, coords)
     body = region.b.build([value.at])
     return loop.term(loop.b.masked(holds.at, (), body, other, value.dtype))

@@ -22,6 +22,7 @@ from minductor.frontend.rules import (
     resize,
     scalars,
     scan,
+    scatter,
     search,
     views,
     window,
@@ -45,6 +46,7 @@ FAMILIES = (
     create,
     join,
     index,
+    scatter,
     foreach,
     random,
 )

@@ -19,7 +19,7 @@ def wraps(seen: Lowered) -> set[bool]:
 
 def test_embedding_is_checked_and_does_not_wrap() -> None:
     seen = lowered(lambda w, i: F.embedding(i, w), *grads(TABLE), IDS)
-    assert seen.externs == ["aten.embedding_dense_backward.default"]
+    assert not seen.externs
     assert wraps(seen) == {False}
 
 
@@ -45,12 +45,6 @@ def test_indexing(name: str) -> None:
     seen = lowered(INDICES[name], X, i, j)
     assert not seen.externs
     assert wraps(seen) == {True}
-
-
-def test_a_mask_as_index_is_eager_s() -> None:
-    """Its result's size is data, which tracing refuses before lowering is asked."""
-    seen = lowered(lambda x, i: torch.index_put(x, (i,), torch.tensor(1.0)), X, torch.tensor([3, 0]))
-    assert seen.externs == ["aten.index_put.default"]
 
 
 LOSSES = {

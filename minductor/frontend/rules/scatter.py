@@ -1,0 +1,422 @@
+"""Writes at places that data decide: index_put, the scatter family, index_add and its kin, embedding's gradient.
+
+Takes the tensor that is written, index tensors and values. Gives a copy of the tensor and a kernel that writes into it,
+or that kernel alone where the tensor is dead or the operator works in place. Every index is checked. Points of a kernel
+run in the order of its axes where they may meet (passes/scatter.py), so that the last of several writes wins and sums
+have one order. Refuses (to an extern call) masks whose values do not broadcast, and sums of bools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
+
+from minductor.core.dtypes import BOOL, F32, I64, U8, DType, compute_dtype
+from minductor.core.expr import Expr, as_expr
+from minductor.frontend.lower import Loop, Lowering, is_zero_sized
+from minductor.frontend.rules.index import Coords, chosen_place, lifted, moved, place
+from minductor.frontend.values import Operand, Term, Value, count, element, is_one, is_row_major, is_zero, wrap_dim
+from minductor.ir.nodes import ErrorKind, View
+
+Rule = Callable[..., Value]
+# where a point of a kernel writes: coordinates, or a place in the storage
+Where: TypeAlias = Callable[[Loop], Coords | Expr]
+What: TypeAlias = Callable[[Loop], Term]
+
+
+@dataclass(frozen=True, slots=True)
+class Into:
+    """What is written: a tensor itself, or a copy of it that becomes the result."""
+
+    ctx: Lowering
+    x: View
+    is_in_place: bool
+
+    def target(self) -> View:
+        if self.is_in_place:
+            return self.x
+        return self.ctx.map(lambda loop: loop.load(self.x))
+
+    def wide(self) -> View:
+        """The values as float32 in a buffer of their own."""
+        out = self.ctx.buffer(F32, self.x.size)
+        loop = Loop(out.size)
+        return self.ctx.store(loop, out, loop.coords, loop.load(self.x))
+
+    def finish(self, values: View, fn: Callable[[Loop, Term], Term]) -> View:
+        """The result, made of `values` element by element."""
+        if not self.is_in_place:
+            return self.ctx.map(lambda loop: fn(loop, loop.load(values)))
+        loop = Loop(self.x.size)
+        value = fn(loop, loop.load(values))
+        return self.ctx.store(loop, self.ctx.next_version(self.x), loop.coords, value)
+
+    def held(self, given: Value) -> Value:
+        """An operand that does not change while the tensor is written: another window on it is copied before."""
+        match given:
+            case tuple():
+                return tuple(self.held(v) for v in given)
+            case View() if self.is_in_place and given.ref.storage == self.x.ref.storage:
+                loop = Loop(given.size)
+                return self.ctx.store(loop, self.ctx.buffer(given.dtype, given.size), loop.coords, loop.load(given))
+            case _:
+                return given
+
+
+def write(ctx: Lowering, out: View, extents: Sequence[Expr], where: Where, what: What, kind: str = "") -> View:
+    """A kernel over `extents` that stores, or joins by `kind`, `what` at `where`."""
+    if any(is_zero(n) for n in extents):
+        return out
+    loop = Loop(extents)
+    at, value = where(loop), what(loop).cast(compute_dtype(out.dtype))
+    index = out.offset + at if isinstance(at, Expr) else element(out, at)
+    made = ctx.next_version(out)
+    if kind:
+        loop.b.atomic(made.ref, index, value.at, kind)
+    else:
+        loop.b.store(made.ref, index, value.at)
+    ctx.add_kernel(loop)
+    return made
+
+
+def accumulate(into: Into, extents: Sequence[Expr], where: Where, what: What, kind: str) -> View:
+    """Joins values into the tensor; 16-bit sums and products are carried in float32, as in eager."""
+    if into.x.dtype.itemsize > 2 or into.x.dtype.kind != "float" or kind in ("min", "max"):
+        return write(into.ctx, into.target(), extents, where, what, kind)
+    total = write(into.ctx, into.wide(), extents, where, what, kind)
+    return into.finish(total, lambda loop, value: value)
+
+
+def functional(core: Callable[..., Value]) -> Rule:
+    """A value that is dead is written over, unless a copy of it costs nothing."""
+
+    def rule(ctx: Lowering, x: View, *args: Value, **kwargs: Value) -> Value:
+        return _rule(core, Into(ctx, x, is_in_place=ctx.is_dead(x) and not ctx.is_fusable(x)), args, kwargs)
+
+    return rule
+
+
+def in_place(core: Callable[..., Value]) -> Rule:
+    return lambda ctx, x, *args, **kwargs: _rule(core, Into(ctx, x, is_in_place=True), args, kwargs)
+
+
+def _rule(core: Callable[..., Value], into: Into, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
+    if is_zero_sized(into.x):
+        return NotImplemented  # an index into nothing is an error that eager words best
+    return core(into, *(into.held(a) for a in args), **{name: into.held(v) for name, v in kwargs.items()})
+
+
+# --- index_put ----------------------------------------------------------------------------------------------------
+
+
+def index_put(into: Into, indices: Sequence[View | None], values: View, accumulate: bool = False) -> Value:
+    """x[i, :, j] = values, or += values: as `index_tensors` in rules/index.py reads.
+
+    Sums of 16-bit floats are rounded at each step, as in eager.
+    """
+    x = into.x
+    given = [(d, i) for d, i in enumerate(indices) if i is not None]
+    if not given or (accumulate and x.dtype == BOOL):
+        return NotImplemented
+    if any(i.dtype in (BOOL, U8) for _, i in given):
+        return masked_put(into, given, values, accumulate=accumulate)
+    dims = [d for d, _ in given]
+    shared = shape_together([i.size for _, i in given])
+    first = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
+    rest = [n for d, n in enumerate(x.size) if d not in dims]
+    extents = [*rest[:first], *shared, *rest[first:]]
+    if len(values.size) > len(extents):
+        return NotImplemented
+
+    def where(loop: Loop) -> Coords:
+        by_index = loop.coords[first : first + len(shared)]
+        others = [*loop.coords[:first], *loop.coords[first + len(shared) :]]
+        at: list[Expr] = []
+        for d, size in enumerate(x.size):
+            index = indices[d] if d < len(indices) else None
+            at.append(others.pop(0) if index is None else place(loop, index, by_index, size, wrap=True))
+        return at
+
+    what: What = lambda loop: loop.load(values)  # noqa: E731
+    return write(into.ctx, into.target(), extents, where, what, "add" if accumulate else "")
+
+
+def shape_together(shapes: Sequence[Sequence[Expr]]) -> list[Expr]:
+    """The shape that several broadcast to."""
+    rank = max(len(shape) for shape in shapes)
+    found: list[Expr] = []
+    for d in range(rank):
+        sizes = [shape[d - rank + len(shape)] for shape in shapes if d - rank + len(shape) >= 0]
+        found.append(next((n for n in sizes if not is_one(n)), sizes[0]))
+    return found
+
+
+def masked_put(into: Into, given: Sequence[tuple[int, View]], values: View, *, accumulate: bool) -> Value:
+    """One mask chooses elements: a select, if all that it chooses along its dimensions get the same value."""
+    (first, mask), *more = given
+    after = len(into.x.size) - first - len(mask.size)  # dimensions behind the mask's
+    if more or mask.dtype != BOOL or len(values.size) > first + 1 + after:
+        return NotImplemented
+    chosen = len(values.size) - after - 1  # the dimension of `values` that counts what the mask chose
+    if chosen >= 0 and not is_one(values.size[chosen]):
+        return NotImplemented
+
+    def fn(loop: Loop, old: Term) -> Term:
+        end = first + len(mask.size)
+        coords = [*loop.coords[:first], as_expr(0), *loop.coords[end:]]
+        value = loop.load(values, coords, into.x.dtype)
+        return loop.load(mask, loop.coords[first:end]).where(old + value if accumulate else value, old)
+
+    return into.finish(into.x, fn)
+
+
+def unsafe_masked_put(into: Into, mask: View, indices: Sequence[View | None], values: View) -> Value:
+    """x[indices] += values where the mask holds; an index that is masked out may be anything."""
+    x = into.x
+    if any(i is None for i in indices) or len(indices) != len(x.size) or x.dtype == BOOL:
+        return NotImplemented
+    extents = shape_together([mask.size, values.size, *(i.size for i in indices if i is not None)])
+
+    def where(loop: Loop) -> Coords:
+        holds = loop.load(mask)
+        return [chosen_place(loop, holds, i, n) for i, n in zip(indices, x.size, strict=True) if i is not None]
+
+    def what(loop: Loop) -> Term:
+        return loop.load(mask).where(loop.load(values), 0)
+
+    return write(into.ctx, into.target(), extents, where, what, "add")
+
+
+# --- along one dimension -------------------------------------------------------------------------------------------
+
+
+def along(into: Into, dim: int, index: View) -> Where:
+    """x[.., index[c], ..] at each point c of the index."""
+    size, d = lifted(into.x).size, wrap_dim(dim, len(into.x.size))
+
+    def where(loop: Loop) -> Coords | Expr:
+        at = place(loop, index, loop.coords, size[d], wrap=False, error="RuntimeError")
+        return moved(loop, d, at) if into.x.size else at
+
+    return where
+
+
+def each(source: Operand, x: View) -> What:
+    """The source's element at the loop's point, as x's dtype; one without dimensions is the same for all."""
+    has_point = isinstance(source, View) and bool(source.size)
+    return lambda loop: loop.load(source, loop.coords if has_point else (), x.dtype)
+
+
+JOINS: Mapping[str, str] = MappingProxyType(
+    {"sum": "add", "add": "add", "mean": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
+)
+
+
+def scatter(into: Into, dim: int, index: View, source: Operand, *, reduce: str = "") -> Value:
+    """scatter.src, scatter.value, and their forms that join instead of storing."""
+    if reduce and into.x.dtype == BOOL:
+        return NotImplemented
+    where, what = along(into, dim, index), each(source, into.x)
+    if reduce:
+        return accumulate(into, index.size, where, what, JOINS[reduce])
+    return write(into.ctx, into.target(), index.size, where, what)
+
+
+def scatter_add(into: Into, dim: int, index: View, source: View) -> Value:
+    return scatter(into, dim, index, source, reduce="add")
+
+
+def scatter_reduce(into: Into, dim: int, index: View, source: View, reduce: str, *, include_self: bool = True) -> Value:
+    if into.x.dtype == BOOL:
+        return NotImplemented
+    where, what = along(into, dim, index), each(source, into.x)
+    return joined(into, index.size, where, what, reduce, include_self=include_self)
+
+
+def joined(into: Into, extents: Sequence[Expr], where: Where, what: What, reduce: str, *, include_self: bool) -> View:
+    """Joins values into the tensor; without `include_self` its elements that are reached begin at the identity."""
+    ctx, x = into.ctx, into.x
+    is_wide = x.dtype.kind == "float" and x.dtype.itemsize <= 2
+    total = into.wide() if is_wide else into.target()
+    if not include_self:
+        first = _identity(reduce, x.dtype)
+        total = write(ctx, total, extents, where, lambda loop: loop.load(first, None, x.dtype))
+    total = write(ctx, total, extents, where, what, JOINS[reduce])
+    if reduce != "mean":
+        return into.finish(total, lambda loop, value: value) if is_wide else total
+    number = counted(ctx, x.size, extents, where, start=int(include_self))
+    closing = into if is_wide else Into(ctx, total, is_in_place=True)
+    return closing.finish(total, lambda loop, value: _quotient(value, loop.load(number)))
+
+
+def counted(ctx: Lowering, size: Sequence[Expr], extents: Sequence[Expr], where: Where, start: int) -> View:
+    """How many values go to each element."""
+    out = ctx.buffer(I64, size)
+    loop = Loop(size)
+    out = ctx.store(loop, out, loop.coords, loop.load(start, None, I64))
+    return write(ctx, out, extents, where, lambda loop: loop.load(1, None, I64), "add")
+
+
+def _quotient(value: Term, number: Term) -> Term:
+    """A mean; that of integers is rounded down."""
+    number = number.op("maximum", 1)
+    return (
+        value / number.cast(value.dtype)
+        if value.dtype.kind == "float"
+        else value.op("floordiv", number.cast(value.dtype))
+    )
+
+
+def _identity(reduce: str, dtype: DType) -> float:
+    match reduce:
+        case "prod":
+            return 1
+        case "amax":
+            return -float("inf") if dtype.kind == "float" else dtype.min_value
+        case "amin":
+            return float("inf") if dtype.kind == "float" else dtype.max_value
+        case _:
+            return 0
+
+
+# --- whole slices along one dimension ------------------------------------------------------------------------------
+
+
+def slices(into: Into, dim: int, index: View, *, error: ErrorKind, wrap: bool = False) -> Where:
+    """x[.., index[k], ..] for the k of a loop over slices."""
+    size, d = lifted(into.x).size, wrap_dim(dim, len(into.x.size))
+
+    def where(loop: Loop) -> Coords | Expr:
+        which = loop.coords[d] if loop.coords else as_expr(0)
+        at = place(loop, lifted(index), (which,), size[d], wrap=wrap, error=error)
+        return moved(loop, d, at) if into.x.size else at
+
+    return where
+
+
+def index_add(into: Into, dim: int, index: View, source: View, *, alpha: float = 1) -> Value:
+    if into.x.dtype == BOOL:
+        return NotImplemented
+    error: ErrorKind = "IndexError" if len(into.x.size) < 2 else "RuntimeError"
+    value = each(source, into.x)
+    what = value if alpha == 1 else lambda loop: value(loop) * alpha
+    return accumulate(into, source.size, slices(into, dim, index, error=error), what, "add")
+
+
+def index_copy(into: Into, dim: int, index: View, source: View) -> Value:
+    where = slices(into, dim, index, error="IndexError")
+    return write(into.ctx, into.target(), source.size, where, each(source, into.x))
+
+
+def index_fill(into: Into, dim: int, index: View, value: Operand) -> Value:
+    x = into.x
+    if isinstance(value, View) and value.size:
+        return NotImplemented
+    d = wrap_dim(dim, len(x.size))
+    extents = [count(index.size) if k == d else n for k, n in enumerate(lifted(x).size)]
+    where = slices(into, dim, index, error="IndexError", wrap=True)
+    return write(into.ctx, into.target(), extents, where, each(value, x))
+
+
+def index_reduce(into: Into, dim: int, index: View, source: View, reduce: str, *, include_self: bool = True) -> Value:
+    if into.x.dtype == BOOL:
+        return NotImplemented
+    where, what = slices(into, dim, index, error="IndexError"), each(source, into.x)
+    return joined(into, source.size, where, what, reduce, include_self=include_self)
+
+
+def put(into: Into, index: View, source: View, accumulate: bool = False) -> Value:
+    """An element by its number in row-major order, whatever the layout."""
+    x = into.x
+    if accumulate and x.dtype == BOOL:
+        return NotImplemented
+
+    out = into.target()
+
+    def where(loop: Loop) -> Coords | Expr:
+        number = place(loop, index, loop.coords, count(x.size), wrap=True)
+        return number if is_row_major(x.size, out.stride) else split_number(number, x.size)
+
+    def what(loop: Loop) -> Term:
+        return loop.load(
+            source, loop.coords if source.size == index.size else split_number(flat_number(loop), source.size)
+        )
+
+    return write(into.ctx, out, index.size, where, what, "add" if accumulate else "")
+
+
+def flat_number(loop: Loop) -> Expr:
+    """The loop's point as a number in row-major order."""
+    number = as_expr(0)
+    for c, n in zip(loop.coords, loop.extents, strict=True):
+        number = number * n + c
+    return number
+
+
+def split_number(number: Expr, size: Sequence[Expr]) -> list[Expr]:
+    """The coordinates of the element with that number in row-major order."""
+    at: list[Expr] = []
+    for n in reversed(size):
+        at.insert(0, number % n)
+        number = number // n
+    return at
+
+
+# --- gradients ----------------------------------------------------------------------------------------------------
+
+
+def embedding_dense_backward(
+    ctx: Lowering, grad: View, ids: View, rows: Operand, padding: int, scale_by_frequency: bool
+) -> Value:
+    """Each row of the gradient goes to the row that its id names, in the order of the ids."""
+    if is_zero_sized(grad) or any(is_zero(as_expr(n)) for n in ctx.meta.size) or not isinstance(rows, int | Expr):
+        return NotImplemented
+    size = as_expr(rows)
+
+    def row(loop: Loop) -> Expr:
+        return place(loop, ids, loop.coords[: len(ids.size)], size, wrap=False)
+
+    number: View | None = None
+    if scale_by_frequency:
+        number = counted(ctx, (size,), ids.size, lambda loop: (row(loop),), 0)
+
+    def what(loop: Loop) -> Term:
+        value = loop.load(grad)
+        if number is not None:
+            value = value / loop.load(number, (row(loop),)).cast(value.dtype)
+        if not isinstance(padding, int) or padding >= 0:
+            is_padding = loop.load(ids, loop.coords[: len(ids.size)], I64).equals(padding)
+            value = is_padding.where(0.0, value)
+        return value
+
+    out = ctx.pointwise(lambda zero: zero, 0)
+    return write(ctx, out, grad.size, lambda loop: (row(loop), loop.coords[-1]), what, "add")
+
+
+def _pairs(name: str, core: Callable[..., Value], *overloads: str) -> dict[str, Rule]:
+    """The operator and the one that works in place."""
+    rows: dict[str, Rule] = {}
+    for overload in overloads or ("default",):
+        rows[f"aten.{name}.{overload}"] = functional(core)
+        rows[f"aten.{name}_.{overload}"] = in_place(core)
+    return rows
+
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        **_pairs("index_put", index_put),
+        "aten._unsafe_index_put.default": functional(index_put),
+        "aten._unsafe_masked_index_put_accumulate.default": functional(unsafe_masked_put),
+        **_pairs("scatter", scatter, "src", "value", "reduce", "value_reduce"),
+        **_pairs("scatter_add", scatter_add),
+        **_pairs("scatter_reduce", scatter_reduce, "two"),
+        **_pairs("index_add", index_add),
+        **_pairs("index_copy", index_copy),
+        **_pairs("index_fill", index_fill, "int_Scalar", "int_Tensor"),
+        **_pairs("index_reduce", index_reduce),
+        **_pairs("put", put),
+        "aten.embedding_dense_backward.default": embedding_dense_backward,
+    }
+)
