@@ -19,8 +19,6 @@ ROWS: Mapping[str, str] = MappingProxyType(
         "alias_copy": "a view and a copy",
         "aminmax": "two reductions that fuse",
         "as_strided_copy": "a view and a copy",
-        "batch_norm_backward": "batch norm under another name",
-        "_batch_norm_with_update_functional": "batch norm under another name",
         "binary_cross_entropy": "pointwise, then a mean",
         "binary_cross_entropy_backward": "pointwise",
         "binary_cross_entropy_with_logits": "pointwise, then a mean",

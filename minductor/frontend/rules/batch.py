@@ -83,11 +83,9 @@ def batch_norm(
     rstd = inverse_deviation(ctx, squares, size, eps)
     result = normalised(ctx, x, mean, rstd, weight, bias, y)
     saved = [reshaped(ctx, v, m) for v, m in ((mean, mean_meta), (rstd, rstd_meta)) if m is not None]
-    moved: list[Value] = []
-    for old, new, meta in (
-        (running_mean, mean, updated[0] if updated else None),
-        (running_var, squares, updated[1] if updated else None),
-    ):
+    moved: list[Value] = [ctx.uninitialised(ctx.result(m)) for m in updated[:-2] if m is not None]  # a reserve
+    pairs = zip((running_mean, running_var), (mean, squares), updated[-2:], strict=False)
+    for old, new, meta in pairs:
         if old is None or meta is None:
             moved.append(None)
             continue
@@ -138,6 +136,19 @@ def batch_norm_no_stats(
 ) -> Value:
     """Without running statistics the batch's own count, whatever `training` says."""
     return batch_norm(ctx, x, weight, bias, None, None, True, momentum, eps)
+
+
+def batch_norm_with_update(
+    ctx: Lowering,
+    x: View,
+    weight: View | None,
+    bias: View | None,
+    running_mean: View,
+    running_var: View,
+    momentum: float,
+    eps: float,
+) -> Value:
+    return batch_norm(ctx, x, weight, bias, running_mean, running_var, True, momentum, eps)
 
 
 def batch_norm_inference(
@@ -363,6 +374,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten._native_batch_norm_legit.no_stats": batch_norm_no_stats,
         "aten._native_batch_norm_legit_no_training.default": batch_norm_inference,
         "aten.native_batch_norm_backward.default": batch_norm_backward,
+        "aten._batch_norm_with_update_functional.default": batch_norm_with_update,
+        "aten.batch_norm_backward.default": lambda ctx, *given: batch_norm_backward(ctx, *given[:-1]),
         "aten.native_group_norm.default": group_norm,
         "aten.native_group_norm_backward.default": group_norm_backward,
     }

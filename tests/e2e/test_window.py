@@ -1,0 +1,84 @@
+"""Windows, resizing and padding as kernels: one each, forward and backward."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pytest_plugin.compiled import Compile
+
+
+@pytest.mark.golden
+@pytest.mark.counts(kernels=1, externs=0)
+def test_relu_of_max_pool(compiled: Compile, device: str) -> None:
+    compiled(lambda x: F.relu(F.max_pool2d(x, 3, 2, 1)), torch.randn(2, 4, 14, 14, device=device))
+
+
+@pytest.mark.golden
+@pytest.mark.counts(kernels=1, externs=0)
+def test_avg_pool(compiled: Compile, device: str) -> None:
+    compiled(lambda x: F.avg_pool2d(x, 3, 1, 1), torch.randn(2, 4, 14, 14, device=device))
+
+
+@pytest.mark.counts(kernels=2, externs=0)
+def test_max_pool_training(compiled: Compile, device: str) -> None:
+    """One kernel each way: values and places together, then a gather."""
+    compiled(lambda x: F.max_pool2d(x, 3, 2, 1), torch.randn(2, 4, 14, 13, device=device), grad=True)
+
+
+@pytest.mark.counts(kernels=2, externs=0)
+def test_avg_pool_training(compiled: Compile, device: str) -> None:
+    compiled(
+        lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+        torch.randn(2, 4, 14, 13, device=device),
+        grad=True,
+    )
+
+
+@pytest.mark.counts(externs=0)
+def test_large_windows_are_loops(compiled: Compile, device: str) -> None:
+    x = torch.randn(2, 3, 17, 19, device=device)
+    compiled(lambda x: (F.max_pool2d(x, 9, 1, 4), F.avg_pool2d(x, (7, 11), 2, (3, 5))), x)
+    compiled(lambda x: F.avg_pool2d(x, (7, 11), 2, (3, 5)), x, grad=True)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (20, 7)])
+@pytest.mark.counts(kernels=2, externs=0)
+def test_adaptive_pools(compiled: Compile, device: str, size: tuple[int, int]) -> None:
+    compiled(lambda x: F.adaptive_avg_pool2d(x, size), torch.randn(2, 3, 11, 13, device=device), grad=True)
+
+
+@pytest.mark.counts(externs=0)
+def test_sizes_that_vary(compiled: Compile, device: str) -> None:
+    def fn(x: Tensor) -> tuple[Tensor, ...]:
+        return F.max_pool2d(x, 3, 2, 1), F.adaptive_avg_pool2d(x, (2, 3)), F.pad(x, (1, 2, 2, 1), "reflect")
+
+    run = compiled(fn, torch.randn(2, 3, 11, 13, device=device), dynamic=True)
+    run.again(torch.randn(3, 3, 8, 21, device=device))
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+@pytest.mark.counts(kernels=2, externs=0)
+def test_padding(compiled: Compile, device: str, mode: str) -> None:
+    compiled(lambda x: F.pad(x, (2, 1, 3, 2), mode), torch.randn(2, 3, 9, 10, device=device), grad=True)
+
+
+@pytest.mark.counts(kernels=2, externs=0)
+def test_columns(compiled: Compile, device: str) -> None:
+    compiled(lambda x: F.unfold(x, 3, padding=1, stride=2), torch.randn(2, 3, 9, 10, device=device), grad=True)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.counts(kernels=1, externs=0)
+def test_grid_sample(compiled: Compile, device: str, mode: str) -> None:
+    x, grid = torch.randn(2, 3, 9, 10, device=device), torch.rand(2, 5, 7, 2, device=device) * 2.4 - 1.2
+    compiled(lambda x, g: F.grid_sample(x, g, mode, "reflection", align_corners=False), x, grid)
+
+
+@pytest.mark.counts(kernels=1, externs=0)
+def test_block_of_a_network(compiled: Compile, device: str) -> None:
+    """What follows a pool is computed with it, and the mean of all places closes it."""
+    pool = nn.MaxPool2d(2)
+    compiled(lambda x: F.silu(pool(x)) * 2, torch.randn(2, 4, 12, 12, device=device))
