@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from minductor.codegen.cpp_text import index_text, literal
 from minductor.codegen.cpp_values import Values, cpp_type
 from minductor.core.dtypes import DType
-from minductor.core.expr import Expr, as_int, free_symbols, linear, substitute, symbol
+from minductor.core.expr import Expr, as_int, free_symbols, linear, maximum, substitute, symbol
 from minductor.ir.nodes import Check, Combine, Kernel, Load, Masked, Op, Project, Reduce, Scan
 from minductor.ir.schedule import Loop, Step, loops, positions
 from minductor.ir.signature import may_fail
@@ -115,7 +115,8 @@ class NestPrinter:
     def print(self) -> None:
         split = {loop.axis: loop for loop in loops(self.schedule.steps) if loop.parts}
         for axis, loop in split.items():  # once, though several phases may run over the same parts
-            whole = index_text(self.extents[axis] + loop.parts * 64 - 1)
+            # a step of 0 would be divided by where data decide that there are no elements
+            whole = index_text(maximum(self.extents[axis], 1) + loop.parts * 64 - 1)
             self.out.add(f"const int64_t {block_step(loop)} = ({whole}) / {loop.parts * 64} * 64;")
         self.steps(self.schedule.steps)
 
