@@ -39,12 +39,15 @@ POINTWISE: Mapping[str, PointwiseOp] = MappingProxyType(
         **_row(1, 4, "sqrt reciprocal rsqrt"),
         **_row(1, 10, "exp exp2 expm1 log log2 log10 log1p sigmoid tanh sin cos tan"),
         **_row(1, 15, "erf erfc erfinv asin acos atan sinh cosh asinh acosh atanh lgamma digamma"),
+        **_row(1, 40, "i0 i0e i1 i1e k0 k0e k1 k1e erfcx ndtri"),  # special functions
         **_row(1, 1, "isnan isinf signbit", "bool"),
         **_row(1, 1, "cast bitcast round_to"),  # to the op's dtype; round_to stays float32 (see nodes.Round)
         **_row(2, 1, "add sub mul maximum minimum fmax fmin bitwise_and bitwise_or bitwise_xor copysign"),
         **_row(2, 2, "lshift rshift"),
         **_row(2, 4, "div truncdiv floordiv mod fmod"),
         **_row(2, 20, "pow atan2 hypot nextafter"),
+        **_row(2, 100, "zeta chebyshev_t chebyshev_u chebyshev_v chebyshev_w"),
+        **_row(2, 100, "hermite_h hermite_he laguerre_l legendre_p"),
         **_row(2, 1, "eq ne lt le gt ge logical_and logical_or logical_xor", "bool"),
         **_row(3, 1, "where fma"),
         **_row(3, 50, "philox"),  # seed, stream, counter: 64 random bits (Philox4x32-10, its first two words)

@@ -412,8 +412,22 @@ _SAME_NAME = (
     "logical_xor where"
 )
 
+_SPECIAL = {
+    "k0": "modified_bessel_k0",
+    "k1": "modified_bessel_k1",
+    "k0e": "scaled_modified_bessel_k0",
+    "k1e": "scaled_modified_bessel_k1",
+    **{name: name for name in ("i0", "i0e", "i1", "i1e", "erfcx", "ndtri", "zeta")},
+    **{f"chebyshev_{kind}": f"chebyshev_polynomial_{kind}" for kind in "tuvw"},
+    "hermite_h": "hermite_polynomial_h",
+    "hermite_he": "hermite_polynomial_he",
+    "laguerre_l": "laguerre_polynomial_l",
+    "legendre_p": "legendre_polynomial_p",
+}
+
 SPELLING: Mapping[str, Callable[..., Tensor]] = {
     **{name: getattr(torch, name) for name in _SAME_NAME.split()},
+    **{name: getattr(torch.special, theirs) for name, theirs in _SPECIAL.items()},
     "lshift": torch.bitwise_left_shift,
     "rshift": torch.bitwise_right_shift,
     "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),

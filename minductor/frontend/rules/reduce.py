@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64, DType, compute_dtype
-from minductor.core.expr import Expr, integer
+from minductor.core.expr import Expr, as_int, integer
 from minductor.frontend.capture import TensorMeta
 from minductor.frontend.lower import Loop, Lowering
 from minductor.frontend.rules.pointwise import truth
@@ -161,6 +161,42 @@ def vector_norm(
     return reduce_over(
         ctx, x, dims, "sum", lambda v: v.op("abs").op("pow", power), lambda total: total.op("pow", 1.0 / power)
     )
+
+
+def pair_distance(ctx: Lowering, x: View, y: View, order: float, mode: int | None = None) -> Value:
+    """_cdist_forward: the norm of the difference of every row of x and every row of y.
+
+    Refuses what eager computes by a matrix product: the Euclidean distance of many rows. Of the largest difference
+    eager's NaN depends on the place.
+    """
+    known = [as_int(n) for n in (x.size[-2], y.size[-2], x.size[-1])]
+    if any(n is None or n == 0 for n in known) or math.isinf(order):
+        return NotImplemented
+    if order == 2 and mode != 2 and (mode == 1 or max(n for n in known[:2] if n is not None) > 25):
+        return NotImplemented
+    out = ctx.result()
+    if any(is_zero(n) for n in out.size):
+        return NotImplemented
+    rank = len(out.size)
+
+    def value(loop: Loop, at: Sequence[Expr]) -> Term:
+        *batch, row, other, element = at
+        a, b = (loop.load(v, (*batch, r, element), out.dtype) for v, r in ((x, row), (y, other)))
+        away = (a - b).op("abs")
+        match order:
+            case 0:
+                return away.equals(0.0).where(away, away.op("isnan").where(away, 1.0))
+            case 1:
+                return away
+            case 2:
+                return away * away
+            case _:
+                return away.op("pow", float(order))
+
+    def root(total: Term) -> Term:
+        return total if order in (0, 1) else total.op("sqrt") if order == 2 else total.op("pow", 1.0 / float(order))
+
+    return ctx.reduction(out, (*out.size, x.size[-1]), (rank,), value, "sum", root)
 
 
 # --- variance -----------------------------------------------------------------------------------------------------
@@ -327,6 +363,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         **{f"aten.any.{kind}": truth_of("any") for kind in ("default", "dim", "dims")},
         **{f"aten.all.{kind}": truth_of("all") for kind in ("default", "dim", "dims")},
         "aten.linalg_vector_norm.default": vector_norm,
+        "aten._cdist_forward.default": pair_distance,
         "aten.var.correction": spread(root=False),
         "aten.std.correction": spread(root=True),
         "aten.var_mean.correction": spread_and_mean(root=False),

@@ -110,3 +110,18 @@ def test_norm_of_single_elements_is_exact(order: float) -> None:
     x = torch.tensor([[1e-30], [-3e30], [0.1], [0.0]])
     (program,) = lowered(lambda x: torch.linalg.vector_norm(x, order, dim=1), x).programs
     assert torch.equal(run_program(program, [x])[0], (x != 0).float()[:, 0] if order == 0 else x.abs()[:, 0])
+
+
+@pytest.mark.parametrize("order", [0.0, 0.5, 1.0, 2.0, 3.0])
+def test_distances_of_pairs(order: float) -> None:
+    for x, y in (
+        (randn(3, 4), randn(5, 4, seed=1)),
+        (randn(2, 1, 3, 4), randn(6, 5, 4, seed=1)),
+        (randn(1, 1), randn(1, 1)),
+    ):
+        assert not lowered(lambda x, y: torch.cdist(x, y, order, "donot_use_mm_for_euclid_dist"), x, y).externs
+
+
+def test_distances_that_stay_calls() -> None:
+    assert lowered(torch.cdist, randn(30, 4), randn(5, 4)).externs
+    assert lowered(torch.cdist, randn(3, 0), randn(5, 0)).externs
