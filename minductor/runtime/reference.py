@@ -412,7 +412,7 @@ _SAME_NAME = (
     "logical_xor where"
 )
 
-_SPECIAL = {
+_SPECIAL: Mapping[str, str] = {
     "k0": "modified_bessel_k0",
     "k1": "modified_bessel_k1",
     "k0e": "scaled_modified_bessel_k0",
