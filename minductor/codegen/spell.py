@@ -80,7 +80,7 @@ def _same(name: str) -> Spelling:
 SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
     {
         # name          Triton, C++, C++ for integers, C++ for booleans
-        "neg": Spelling("-{0}", "-{0}", "md_neg_{t}({0})"),
+        "neg": Spelling("-({0})", "-({0})", "md_neg_{t}({0})"),
         "abs": Spelling("tl.abs({0})", "__builtin_fabs{f}({0})", "md_abs_{t}({0})", "{0}"),
         "sign": Spelling("libdevice.sign({0})", "md_sign_{t}({0})", cpp_bool="{0}"),
         "floor": _same("floor"),

@@ -15,7 +15,7 @@ from minductor.core.dtypes import I64, DType, compute_dtype
 from minductor.core.errors import FallbackRefused, LyingSchema, UnsupportedInput
 from minductor.core.expr import Expr, Kind, Symbol, as_expr, as_int, integer, symbol
 from minductor.frontend import schemas
-from minductor.frontend.capture import Arg, Graph, Meta, Node, NodeRef, TensorMeta
+from minductor.frontend.capture import Arg, Graph, Meta, Node, NodeRef, Size, TensorMeta
 from minductor.frontend.graph_passes.dead_code import dead_code
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES, fold_copies
 from minductor.frontend.lifetimes import Lifetimes
@@ -76,6 +76,8 @@ class Loop:
         match operand:
             case View():
                 at = broadcast(operand, self.coords if coords is None else coords)
+                if coords is None:
+                    at = self._wrapped(operand, at)
                 found = self.b.load(operand.ref, element(operand, at), compute_dtype(operand.dtype))
             case Expr():
                 found = self.b.index(operand)
@@ -86,6 +88,13 @@ class Loop:
                 return self.term(self.b.constant(operand, compute_dtype(wanted)))
         value = self.term(found)
         return value if dtype is None else value.cast(compute_dtype(dtype))
+
+    def _wrapped(self, operand: View, at: Sequence[Expr]) -> tuple[Expr, ...]:
+        """A size that is not written as the loop's own may turn out to be 1: the remainder is right for both."""
+        extents = self.extents[len(self.extents) - len(at) :]
+        return tuple(
+            [c if n == extent or is_one(n) else c % n for c, n, extent in zip(at, operand.size, extents, strict=True)]
+        )
 
     @staticmethod
     def number_dtype(operand: bool | int | float) -> DType:
@@ -122,6 +131,7 @@ class Lowering:
         self._wanted = wanted_results(graph)
         self._lifetimes = Lifetimes(graph)
         self._names: dict[str, list[str]] = {}  # storage -> the names whose values lie there
+        self._starts: dict[str, Size] = {}
         self._kernels = 0
         self._externs = 0
         self._uninitialised: set[str] = set()
@@ -201,6 +211,7 @@ class Lowering:
         size, stride = sizes(meta.size), sizes(meta.stride)
         assert kind in ("input", "constant")
         self.buffers.append(Buffer(name, meta.dtype, size, stride, kind))
+        self._starts[name] = meta.offset
         self.versions[name] = 0
         return View(Ref(name, 0), meta.dtype, size, stride, integer(0))
 
@@ -376,6 +387,11 @@ class Lowering:
             or (facts is not None and any(place is not None for place in facts.returned))
         )
 
+    def has_own_elements(self) -> bool:
+        """Whether no two elements of the current node's result share memory."""
+        like = self.meta
+        return is_injective(View(Ref("", 0), like.dtype, sizes(like.size), sizes(like.stride), integer(0)))
+
     def is_fusable(self, x: View) -> bool:
         """Whether x is pointwise and nobody needs it in memory, so that a write into a copy of it costs no copy."""
         depth, storage = 0, x.ref.storage
@@ -498,6 +514,10 @@ class Lowering:
         assert isinstance(meta, TensorMeta)
         return meta
 
+    def start_of(self, x: View) -> Size:
+        """Where the first element of x's buffer is in its storage: inputs and what calls return may be windows."""
+        return self._starts.get(x.ref.storage, 0)
+
     def _traced(self) -> dict[str, Meta]:
         if not hasattr(self, "_metas"):
             self._metas: dict[str, Meta] = {n.name: n.meta for n in self.graph.nodes}
@@ -533,6 +553,7 @@ class Lowering:
                 self._add_extern(facts.out_op, args, kwargs, (out,), why, form="out", is_random=facts.is_random)
             else:
                 self._add_extern(op, args, kwargs, (out,), why, is_random=facts.is_random)
+                self._starts[out.ref.storage] = meta.offset
             return out
         metas = meta if isinstance(meta, tuple) else ()
         results = tuple(self.result(m) if isinstance(m, TensorMeta) else None for m in metas)

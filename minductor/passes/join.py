@@ -354,10 +354,13 @@ def _overwriting(body: Body, columns: Set[str]) -> str | None:
         Ref(write.ref.storage, write.ref.version - 1): write for write in body_writes(body) if isinstance(write, Store)
     }
     varying = {write.ref for op in body.ops if isinstance(write := op.attrs, Store) and not columns.isdisjoint(op.axes)}
+    has_scan = any(isinstance(op.attrs, Scan) for op in body.ops)
     for load in body_reads(body):
         write = overwritten.get(load.ref)
         if write is None:
             continue
+        if has_scan:
+            return f"{load.ref} is overwritten while a scan walks over it"
         if load.index != write.index:
             return f"{load.ref} is overwritten at another element than the one read"
         if write.ref in varying:

@@ -2,7 +2,8 @@
 
 Takes the tensor, the source and the window. Gives the next version of the tensor's storage, of which only the window is
 written, where the old value is dead; else a new tensor, in one kernel where the window is a box. Refuses (to an extern
-call) sources without elements, and windows in which two elements share memory.
+call) sources without elements; a graph with a write through as_strided to memory between or beside a tensor's elements
+runs in eager.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from types import MappingProxyType
 from minductor.core.algebra import maximum, minimum
 from minductor.core.bounds import at_least, interval
 from minductor.core.dtypes import compute_dtype
+from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import Expr, as_expr, as_int, integer
 from minductor.core.rewrite import delinearize
 from minductor.frontend.lower import Loop, Lowering, is_zero_sized
 from minductor.frontend.rules.join import is_at, window_of
-from minductor.frontend.values import Operand, Term, Value, element, is_injective, sizes, wrap_dim
+from minductor.frontend.values import Operand, Term, Value, count, element, is_injective, sizes, wrap_dim
 from minductor.ir.nodes import View
 
 Rule = Callable[..., Value]
@@ -28,7 +30,7 @@ def select_scatter(ctx: Lowering, x: View, source: View, dim: int, index: Operan
     if is_zero_sized(x) or is_zero_sized(source):
         return NotImplemented
     d = wrap_dim(dim, len(x.size))
-    made = write_window(ctx, x, _selected(x, d, index), source)
+    made = _in_place(ctx, x, lambda base: _selected(base, d, index), source)
     if made is not None:
         return made
 
@@ -52,7 +54,7 @@ def slice_scatter(
         return NotImplemented
     d = wrap_dim(dim, len(x.size))
     first = _first(x.size[d], start)
-    made = write_window(ctx, x, _sliced(x, d, first, as_expr(_number(step)), source.size[d]), source)
+    made = _in_place(ctx, x, lambda base: _sliced(base, d, first, as_expr(_number(step)), source.size[d]), source)
     if made is not None:
         return made
 
@@ -94,7 +96,7 @@ def as_strided_scatter(
     offset: Operand | None = None,
 ) -> Value:
     """The offset counts from the start of x's traced storage."""
-    if is_zero_sized(x) or is_zero_sized(source):
+    if is_zero_sized(x):
         return NotImplemented
     traced = ctx.traced(ctx.node.args[0])
     shift = integer(0) if offset is None else as_expr(_number(offset)) - as_expr(traced.offset)
@@ -104,21 +106,26 @@ def as_strided_scatter(
         return replace(base, size=sizes_in, stride=strides_in, offset=base.offset + shift)
 
     keeps_layout = all((x.size, x.stride) == (sizes(m.size), sizes(m.stride)) for m in (traced, ctx.meta))
-    if not keeps_layout or not is_injective(window(x)) or not _is_within(window(x), x):
-        return NotImplemented
-    return _written(ctx, x, window, source)
+    if not keeps_layout or _extent(x) != count(x.size) or _is_outside(window(x), x):
+        raise UnsupportedInput(ctx.node.name, "a write through as_strided beside a tensor's elements")
+    if _is_within(window(x), x):
+        return _written(ctx, x, window, source)
+    # the call counts from the start of the tensor's storage, which need not be where the traced tensor's was
+    start = as_expr(ctx.start_of(x)) + window(x).offset
+    return ctx.extern("aten.as_strided_scatter.default", (x, source, tuple(size), tuple(stride), start), {})
 
 
-def write_window(ctx: Lowering, x: View, window: View, source: View) -> View | None:
-    """x with `source` in the window, in place if x's value is dead; None if a copy is better or needed."""
-    if not ctx.is_dead(x):
-        return None
-    if source == window:
-        return x
-    return None if ctx.is_fusable(x) else _put(ctx, x, window, source)
+def _in_place(ctx: Lowering, x: View, window: Callable[[View], View], source: View) -> View | None:
+    """x with `source` in the window, if x's value is dead; None if one kernel had better make a new tensor."""
+    if ctx.is_dead(x):
+        if source == window(x):
+            return x
+        return None if ctx.is_fusable(x) else _put(ctx, x, window(x), source)
+    # of elements that share memory only those in the window are written: a choice for each element would not do
+    return None if ctx.has_own_elements() else _written(ctx, x, window, source)
 
 
-def _written(ctx: Lowering, x: View, window: Callable[[View], View], source: View) -> Value:
+def _written(ctx: Lowering, x: View, window: Callable[[View], View], source: View) -> View:
     """x, or a copy of it, with `source` in the window."""
     if ctx.is_dead(x) and source == window(x):
         return x
@@ -132,6 +139,11 @@ def _put(ctx: Lowering, x: View, window: View, source: View) -> View:
         held = ctx.buffer(x.dtype, source.size)
         loop = Loop(source.size)
         source = ctx.store(loop, held, loop.coords, loop.load(source))
+    if not is_injective(window):
+        ctx.extern("aten.copy_.default", (window, source), {}, "elements of its window share memory")
+        made = ctx.newest(x)
+        assert isinstance(made, View)
+        return made
     loop = Loop(window.size)
     value = loop.load(source, None, x.dtype)
     made = ctx.next_version(x)
@@ -173,6 +185,12 @@ def _is_within(window: View, x: View) -> bool:
     """Whether no element of the window lies outside the memory from x's first element to its last."""
     first = window.offset - x.offset
     return at_least(first, 0) and at_least(_extent(x) - _extent(window) - first, 0)
+
+
+def _is_outside(window: View, x: View) -> bool:
+    """Whether some element of the window is known to lie outside that memory."""
+    first = window.offset - x.offset
+    return at_least(-first - 1, 0) or at_least(first + _extent(window) - _extent(x) - 1, 0)
 
 
 def _extent(x: View) -> Expr:

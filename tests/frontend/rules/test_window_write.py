@@ -161,3 +161,29 @@ def test_sizes_0_and_1() -> None:
 
     for size in ((0, 6), (5, 0), (1, 1), (1, 6)):
         compiled(fn, randn(*size))
+
+
+def overlapping_results(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """In a result whose elements share memory only the window is written."""
+    v = x.unfold(0, 2, 1)
+    w = (x @ x.t()).as_strided((2, 2), (1, 1), 1)
+    return v.select_scatter(v[1], 0, 0).diagonal(), w.slice_scatter(w[:1, :1] * 2, 1, 1)
+
+
+def test_results_whose_elements_share_memory() -> None:
+    compiled(overlapping_results, randn(4, 4))
+
+
+def test_a_write_between_the_elements_of_a_tensor_is_not_taken() -> None:
+    def fn(x: torch.Tensor) -> None:
+        x.as_strided((2, 2), (2, 1)).add_(1)
+
+    with pytest.raises(Exception, match="beside a tensor's elements"):
+        compiled(fn, torch.stack([randn(6), randn(6)], -1)[..., 1])
+
+
+def test_a_size_that_turns_out_to_be_1_is_broadcast() -> None:
+    def fn(x: torch.Tensor) -> None:
+        x.mul_(x.chunk(2)[-1])
+
+    compiled(fn, randn(3, 4), dynamic=True)

@@ -1,0 +1,65 @@
+"""Random programs of views, writes and reads of shared memory: a few here, many with `python -m tests.e2e.aliases`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tests.e2e.aliases import Case, draw, problem, shrunk
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_forward(seed: int) -> None:
+    case = draw(500 + seed)
+    found = problem(case)
+    assert not found, f"{found}\n# {case.inputs}\n{case.text}"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients(seed: int) -> None:
+    case = draw(600 + seed, grad=True)
+    found = problem(case, grad=True)
+    assert not found, f"{found}\n# {case.inputs}\n{case.text}"
+
+
+FOUND: dict[str, Case] = {
+    "as_strided counts from the start of a storage": Case(
+        ("torch.cat([rand('float32', 1, 5), rand('float32', 1, 5)])[1:]",),
+        ("x0[x0 > 0] = 2", "v1 = x0.as_strided((2, 2), (1, 1), 1)", "v1.add_(1)"),
+        ("v1",),
+    ),
+    "a scan of what is overwritten later": Case(
+        ("rand('float32', 2, 3)",), ("v0 = x0.expand(2, *x0.shape)", "v1 = v0.cumsum(0)", "x0.clamp_(-1, 2)"), ("v1",)
+    ),
+    "a negative number negated": Case(
+        ("rand('float32', 1, 5)",), ("v0 = x0.cumsum(0)", "v0.fill_(-3)", "v0.neg_()"), ("v0",)
+    ),
+    "between the elements": Case(
+        ("torch.stack([rand('float32', 2, 3), rand('float32', 2, 3)], -1)[..., 1]",),
+        ("v2 = x0.as_strided((2, 2), (1, 1), 1)", "v2.clamp_(-1, 2)", "v2.relu_()"),
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name: str) -> None:
+    assert problem(FOUND[name]) == ""
+
+
+def test_a_wrong_program_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(("rand('float32', 3)",), ("v0 = x0 * 2", "x0.neg_()", "v1 = x0 + v0"), ("v0", "v1"))
+    assert problem(case) == ""
+    monkeypatch.setattr("tests.e2e.aliases.problem", lambda c, **_: "x0.neg_()" in c.lines)
+    assert shrunk(case, grad=False, dynamic=False) == Case(case.inputs, ("x0.neg_()",), ())
