@@ -28,16 +28,14 @@ What: TypeAlias = Callable[[Loop], Term]
 
 @dataclass(frozen=True, slots=True)
 class Into:
-    """What is written: a tensor itself, or a copy of it that becomes the result."""
+    """What is written: a tensor itself, or a copy of it that becomes the result, if its value is wanted later."""
 
     ctx: Lowering
     x: View
     is_in_place: bool
 
     def target(self) -> View:
-        if self.is_in_place:
-            return self.x
-        return self.ctx.map(lambda loop: loop.load(self.x))
+        return self.x if self.is_in_place else self.ctx.writable(self.x)
 
     def wide(self) -> View:
         """The values as float32 in a buffer of their own."""
