@@ -69,6 +69,9 @@ def run_program(
     return tuple(state.value(output) for output in program.outputs)
 
 
+LONG_SCAN = 2048  # elements: longer ones are not walked one by one
+
+
 @dataclass
 class _State:
     """Versions as flat tensors: a write copies the version before it."""
@@ -317,6 +320,8 @@ class _Run:
     def scan(self, args: list[Any], axis: str, how: Combine, *, reverse: bool) -> tuple[Tensor, ...]:
         dim = self.names.index(axis)
         values = torch.broadcast_tensors(*(self.whole(_first(a), [dim]) for a in args))
+        if self.extents[dim] > LONG_SCAN:
+            return _doubling(how, values, dim, reverse=reverse)
         steps = range(self.extents[dim])
         carried = [torch.full_like(v.narrow(dim, 0, 1), i) for v, i in zip(values, how.identity, strict=True)]
         made = [v.clone() for v in values]
@@ -325,6 +330,18 @@ class _Run:
             for m, c in zip(made, carried, strict=True):
                 m.narrow(dim, step, 1).copy_(c)
         return tuple(made)
+
+
+def _doubling(how: Combine, values: Sequence[Tensor], dim: int, *, reverse: bool) -> tuple[Tensor, ...]:
+    """A scan in as many steps as its length has digits, each of which joins what is twice as far apart."""
+    rows = [v.movedim(dim, -1).flip(-1) if reverse else v.movedim(dim, -1) for v in values]
+    rows = combine_values(how, [torch.full_like(r, i) for r, i in zip(rows, how.identity, strict=True)], rows)
+    distance = 1
+    while distance < rows[0].shape[-1]:
+        joined = combine_values(how, [r[..., :-distance] for r in rows], [r[..., distance:] for r in rows])
+        rows = [torch.cat([r[..., :distance], j], -1) for r, j in zip(rows, joined, strict=True)]
+        distance *= 2
+    return tuple((r.flip(-1) if reverse else r).movedim(-1, dim) for r in rows)
 
 
 def combine_values(how: Combine, left: Sequence[Tensor], right: Sequence[Tensor]) -> list[Tensor]:

@@ -84,3 +84,15 @@ def test_gradients(compiled: Compile, device: str, name: str, dim: int) -> None:
 def test_composites(compiled: Compile, device: str) -> None:
     x = torch.randn(12, 50, device=device)
     compiled(lambda x: (torch.trapezoid(x), torch.cumulative_trapezoid(x, dx=0.5), x.diff(n=2), x.diff(dim=0)), x)
+
+
+@pytest.mark.counts(externs=0)
+def test_blocks_of_a_long_row_run_in_parallel(compiled: Compile, device: str) -> None:
+    x = torch.randn(2, 1 << 16, device=device)
+    compiled(lambda x: (x.sin().cumsum(1) * 2, (x * 4).long().cumsum(1), x.logcumsumexp(1)), x)
+
+
+def test_a_long_product_that_vanishes_stays_nothing(compiled: Compile, device: str) -> None:
+    x = torch.full((1 << 16,), 4.0, device=device)
+    x[: 1 << 15] = 0.125
+    compiled(lambda x: x.cumprod(0), x)

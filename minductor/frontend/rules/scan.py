@@ -8,16 +8,21 @@ refuses too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, F32, F64, I64, U8, DType, compute_dtype
-from minductor.core.expr import Expr, Symbol, as_expr
+from minductor.core.expr import Expr, Symbol, as_expr, as_int, integer, maximum
 from minductor.frontend.capture import TensorMeta
 from minductor.frontend.lower import Loop, Lowering, is_zero_sized
 from minductor.frontend.values import Term, Value, wrap_dim
 from minductor.ir.build import combine
 from minductor.ir.nodes import Combine, View
+
+LONG = 1 << 16  # elements of a row: cut in blocks that are scanned in parallel, if there are
+FEW = 16  # rows or fewer
+BLOCK = 4096  # elements, about
 
 Rule = Callable[..., Value]
 Given = Callable[[Loop, Sequence[Expr]], Sequence[Term]]
@@ -74,9 +79,56 @@ def running(name: str) -> Rule:
         def given(loop: Loop, coords: Sequence[Expr]) -> Sequence[Term]:
             return [loop.load(x, coords).cast(result).cast(carried)]
 
-        return _carried(ctx, ctx.meta, dim, combine(name, carried), 0, given)
+        along = wrap_dim(dim, len(x.size))
+        # a product within a block overflows where that of the whole row is small
+        is_safe = name != "prod" or result.kind != "float"
+        block = _block(x, along) if is_safe else None
+        if block is None:
+            return _carried(ctx, ctx.meta, dim, combine(name, carried), 0, given)
+        return _in_blocks(ctx, x.size, along, block, name, carried, given)
 
     return rule
+
+
+# --- long rows
+
+
+def _block(x: View, along: int) -> int | None:
+    """The elements of a block, if x is a few long rows that equal blocks fill: they are scanned in parallel."""
+    sizes = [as_int(n) for n in x.size]
+    length = sizes[along] if sizes else None
+    rows = math.prod(n or 1 for d, n in enumerate(sizes) if d != along)
+    if length is None or None in sizes or length < LONG or rows >= FEW or x.stride[along] not in (1, -1):
+        return None
+    fits = (n for n in range(BLOCK // 4, BLOCK * 4) if length % n == 0 and length // n >= FEW)
+    return min(fits, key=lambda n: abs(n - BLOCK), default=None)
+
+
+def _in_blocks(
+    ctx: Lowering, size: Sequence[Expr], along: int, block: int, name: str, dtype: DType, given: Given
+) -> View:
+    """Joins each block, scans what the blocks give, and then each block, joined to what the blocks before it give."""
+    cut = [*size[:along], size[along] // block, integer(block), *size[along + 1 :]]
+
+    def element(loop: Loop, at: Sequence[Expr]) -> Sequence[Term]:
+        return given(loop, [*at[:along], at[along] * block + at[along + 1], *at[along + 2 :]])
+
+    how = combine(name, dtype)
+    totals = ctx.buffer(dtype, [*cut[: along + 1], *cut[along + 2 :]])
+    totals = ctx.reduction(totals, cut, (along + 1,), element, name)
+    loop = Loop(totals.size)
+    (total,) = _joined(loop, [loop.load(totals)], loop.coords[along], how, reverse=False)
+    ends = ctx.store(loop, ctx.buffer(dtype, totals.size), loop.coords, total)
+
+    out = ctx.result()
+    loop = Loop(cut)
+    at = loop.coords
+    (inside,) = _joined(loop, element(loop, at), at[along + 1], how, reverse=False)
+    before = loop.load(ends, [*at[:along], maximum(at[along] - 1, 0), *at[along + 2 :]])
+    start = loop.index(at[along], I64).op("gt", 0).where(before, loop.term(loop.b.constant(how.identity[0], dtype)))
+    places = loop.b.splice(how.body, {}, parameters=[start.at, inside.at])
+    whole = [*at[:along], at[along] * block + at[along + 1], *at[along + 2 :]]
+    return ctx.store(loop, out, whole, loop.term(places[how.body.results[0]]))
 
 
 def _carrying(dtype: DType) -> DType:

@@ -59,3 +59,9 @@ def test_numbers_and_sizes_without_elements() -> None:
 
 def test_unknown_sizes() -> None:
     assert not compiled(lambda x: (x.cumsum(1), x.cummax(0)), X, dynamic=True).externs
+
+
+@pytest.mark.parametrize(("length", "count"), [(1 << 16, 3), ((1 << 16) + 1, 1), (1 << 12, 1)])
+def test_a_long_row_is_cut_in_blocks_that_fill_it(length: int, count: int) -> None:
+    assert len(lowered(lambda x: x.cumsum(1), randn(2, length)).kernels) == count
+    assert len(lowered(lambda x: x.cumprod(1), randn(2, length)).kernels) == 1
