@@ -64,6 +64,7 @@ class Builder:
     ) -> None:
         self.axes = tuple(axes)
         self.extents = extents  # of axes whose size is a symbol, for what is proved of an index
+        self._around = around  # what a region stands in
         self._numbers: Iterator[int] = count() if around is None else around._numbers  # of checks
         self._bits = {axis.name: 1 << n for n, axis in enumerate(self.axes)}
         self._names: dict[int, tuple[str, ...]] = {0: ()}
@@ -153,9 +154,8 @@ class Builder:
         low, high = bounds(self._ops, value)
         if high is not None and at_least(size - 1 - high, 0, self.extents):
             is_natural = low is not None and at_least(low, 0, self.extents)
-            known = self._ops[value].attrs
-            if is_natural and isinstance(known, Index):
-                return known.expr
+            if is_natural and low == high:
+                return high
             if is_natural or (wrap and low is not None and at_least(low + size, 0, self.extents)):
                 wrap, error = wrap and not is_natural, None
         key = ("check", (value,), Check(_PLACE, size, wrap, error), I64)
@@ -315,8 +315,14 @@ class Builder:
     def _mask_of(self, index: Expr, args: Iterable[int]) -> int:
         mask = self._mask(args)
         for s in free_symbols(index):
-            mask |= self._bits.get(s.name, 0)
+            mask |= self._bits.get(s.name, 0) | self._check_mask(s)
         return mask
+
+    def _check_mask(self, checked: Symbol) -> int:
+        """The axes over which a checked index varies, made here or around."""
+        if checked in self._checks:
+            return self._masks[self._checks[checked]]
+        return 0 if self._around is None else self._around._check_mask(checked)
 
     def _region_mask(self, body: Body) -> int:
         return sum(bit for name, bit in self._bits.items() if any(name in op.axes for op in body.ops))

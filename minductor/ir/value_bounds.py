@@ -20,6 +20,7 @@ from functools import reduce
 
 from minductor.core.algebra import maximum, minimum
 from minductor.core.bounds import at_least
+from minductor.core.dtypes import I64
 from minductor.core.expr import Expr, integer
 from minductor.ir.nodes import Constant, Index, Op
 
@@ -40,6 +41,23 @@ def bounds(ops: Sequence[Op], position: int, depth: int = DEPTH) -> Bounds:
             return _pointwise(ops, op, depth - 1)
         case _:
             return NOTHING
+
+
+def _arithmetic(name: str, args: Sequence[Bounds]) -> Bounds:
+    """Of products only those whose factors are known."""
+    (low, high), (other_low, other_high) = args
+    match name:
+        case "add":
+            return _both(low, other_low, Expr.__add__), _both(high, other_high, Expr.__add__)
+        case "sub":
+            return _both(low, other_high, Expr.__sub__), _both(high, other_low, Expr.__sub__)
+        case _:
+            exact = _both(low, other_low, Expr.__mul__) if low == high and other_low == other_high else None
+            return exact, exact
+
+
+def _both(a: Expr | None, b: Expr | None, join: Callable[[Expr, Expr], Expr]) -> Expr | None:
+    return None if a is None or b is None else join(a, b)
 
 
 def _all(values: Sequence[Expr | None], choose: Callable[[Expr, Expr], Expr]) -> Expr | None:
@@ -80,6 +98,8 @@ def _pointwise(ops: Sequence[Op], op: Op, depth: int) -> Bounds:
             return _all(lows, minimum), _tighter(highs, minimum)
         case "where":
             return _all(lows[1:], minimum), _all(highs[1:], maximum)
+        case "add" | "sub" | "mul" if op.dtype == I64:
+            return _arithmetic(op.name, args)
         case "mod" if lows[1] is not None and highs[1] is not None and at_least(lows[1], 1):
             return integer(0), highs[1] - 1
         case "bitwise_and":

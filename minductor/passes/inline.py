@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from minductor.core.bounds import at_least
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, Symbol, free_symbols
 from minductor.core.rewrite import simplify
@@ -221,8 +222,9 @@ class _Inliner:
         for load in body_reads(producer.kernel.body):
             if self.overwritten.get(load.ref, last) < last:
                 return f"{load.ref} is overwritten before the last use"
-        if any(isinstance(op.attrs, Check) for op in producer.kernel.body.ops) and self._is_masked_use(producer):
-            return "its bounds check would run inside a masked region"
+        checks = (op.attrs for op in producer.kernel.body.ops if isinstance(op.attrs, Check))
+        if any(not at_least(check.size, 1) for check in checks) and self._is_masked_use(producer):
+            return "a region cannot give up where it indexes a dimension without elements"
         copies = max(len(keys) for keys in uses.roots.values())
         if copies > MAX_COPIES:
             return f"one consumer needs {copies} elements of it at a time"

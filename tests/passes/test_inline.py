@@ -8,8 +8,9 @@ import sys
 import pytest
 import torch
 
-from minductor.ir.nodes import Kernel, Program, WhyNot, body_reads
+from minductor.ir.nodes import Check, Kernel, Program, WhyNot, body_reads
 from minductor.ir.parser import parse_program
+from minductor.ir.signature import all_ops
 from minductor.ir.verify import verify
 from minductor.options import Options
 from minductor.passes.inline import inline
@@ -191,11 +192,44 @@ def test_a_producer_moves_into_a_region() -> None:
     assert len(kernels(made)) == 1
 
 
-def test_a_bounds_check_does_not_move_into_a_region() -> None:
-    s = Sketch()
-    rows = s.gather(s.input(5, 4), s.input(3))
-    made = inlined(s.done(s.pad(s.op("neg", rows), 1)))
-    assert "its bounds check would run inside a masked region" in reasons(made)
+PADDED = """program inference
+  symbol s0 [{least}, inf]
+  input arg0: i64[4] stride [1] cpu
+  input arg1: f32[s0] stride [1] cpu
+  input arg2: f32[4] stride [1] cpu
+  input s0 = s0
+  buffer buf0: f32[4] stride [1] cpu
+  buffer buf1: f32[9] stride [1] cpu
+  kernel k0 (i0: 4) from index = aten.index.Tensor
+    %0 = load arg0@0[i0] : i64 {{i0}}
+    %1 = check %0 as v0 < s0 wrap raises IndexError : i64 {{i0}}
+    %2 = load arg1@0[v0] %1 : f32 {{i0}}
+    %3 = store buf0@0[i0] %2 {{i0}}
+  kernel k1 (i0: 9) from pad = aten.constant_pad_nd.default
+    %0 = load arg0@0[0] : i64 {{}}
+    %1 = check %0 as v0 < 4 wrap raises IndexError : i64 {{}}
+    %2 = index <i0> : i64 {{i0}}
+    %3 = constant 4 : i64 {{}}
+    %4 = lt %2 %3 : bool {{i0}}
+    %5 = masked %4 else 0.0 : f32 {{i0}} {{
+      %0 = load buf0@0[i0] : f32 {{i0}}
+      yield %0
+    }}
+    %6 = load arg2@0[v0] %1 : f32 {{}}
+    %7 = add %5 %6 : f32 {{i0}}
+    %8 = store buf1@0[i0] %7 {{i0}}
+  return (buf1@0 f32[9] stride [1] offset 0)
+"""
+
+
+def test_a_bounds_check_moves_into_a_region_unless_there_may_be_nothing_to_read() -> None:
+    made = inline(parse_program(PADDED.format(least=0)), CPU)
+    assert "a region cannot give up where it indexes a dimension without elements" in reasons(made)
+    made = inline(parse_program(PADDED.format(least=1)), CPU)
+    verify(made, "inline")
+    (kernel,) = kernels(made)
+    symbols = [op.attrs.symbol for op in all_ops(kernel.body) if isinstance(op.attrs, Check)]
+    assert len(set(symbols)) == len(symbols) == 2
 
 
 def test_a_gather_takes_its_producers() -> None:

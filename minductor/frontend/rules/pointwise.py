@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from minductor.core.bounds import at_least
 from minductor.core.dtypes import BOOL, DType, compute_dtype
 from minductor.core.expr import Expr
 from minductor.frontend.lower import Loop, Lowering, is_zero_sized
@@ -132,12 +133,19 @@ def div(ctx: Lowering, x: Operand, y: Operand, rounding_mode: str | None = None)
             return division("truncdiv")(ctx, x, y)
 
 
+def may_be_zero(divisor: Operand) -> bool:
+    """Whether a division needs to look: an assertion keeps its kernel apart from those that use the quotient."""
+    if isinstance(divisor, Expr):
+        return not at_least(divisor, 1) and not at_least(-divisor, 1)
+    return isinstance(divisor, View) or divisor == 0
+
+
 def division(name: str) -> Rule:
     """Quotients and remainders of integers: eager raises where a divisor is 0."""
 
     def rule(ctx: Lowering, x: Operand, y: Operand) -> Value:
         def fn(a: Term, b: Term) -> Term:
-            if b.dtype.kind in ("int", "uint") and (isinstance(y, View | Expr) or y == 0):
+            if b.dtype.kind in ("int", "uint") and may_be_zero(y):
                 b.b.assertion(b.op("ne", 0).at, "ZeroDivisionError")
             return a.op(name, b)
 

@@ -11,12 +11,15 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64
 from minductor.core.expr import Expr, Symbol, as_expr
-from minductor.frontend.lower import Lowering
-from minductor.frontend.values import Operand, Value, wrap_dim
+from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.rules.pointwise import truth
+from minductor.frontend.values import Operand, Value, count, is_one, wrap_dim
 from minductor.ir.build import Builder
 from minductor.ir.nodes import Body, Require, View
 
 Rule = Callable[..., Value]
+
+NOT_TRUE = "Expected Tensor with single nonzero value, but got zero"  # eager's words
 
 
 def local_scalar(ctx: Lowering, x: View) -> Value:
@@ -63,6 +66,21 @@ def assert_scalar(ctx: Lowering, condition: Operand, message: str) -> Value:
     if condition is not True:
         ctx.nodes.append(Require(body, message, (ctx.origin,)))
     return None
+
+
+def assert_async(ctx: Lowering, x: View, message: str = NOT_TRUE) -> Value:
+    """An assertion inside a kernel: it may be joined with the kernel that computes its condition."""
+    if not is_one(count(x.size)):
+        return NotImplemented
+    loop = Loop(x.size)
+    loop.b.assertion(truth(loop.load(x)).at, message)
+    ctx.add_kernel(loop)
+    return None
+
+
+def functional_assert_async(ctx: Lowering, x: View, message: str, token: View) -> Value:
+    """The token only orders it after others, as its place in the graph does."""
+    return NotImplemented if assert_async(ctx, x, message) is NotImplemented else token
 
 
 def nothing(ctx: Lowering, *ignored: Value, **named: Value) -> Value:
@@ -142,6 +160,9 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "aten._local_scalar_dense.default": local_scalar,
         "aten._assert_scalar.default": assert_scalar,
+        "aten._assert_async.default": assert_async,
+        "aten._assert_async.msg": assert_async,
+        "aten._functional_assert_async.msg": functional_assert_async,
         "aten.sym_constrain_range.default": nothing,
         "aten.sym_constrain_range_for_size.default": nothing,
     }
