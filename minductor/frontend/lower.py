@@ -234,10 +234,25 @@ class Lowering:
         rule = rules.get(node.op)
         tells = bool(self._open) and node.op not in _TELLERS and bool(self.undefined(node.meta))
         if rule is not None and not tells and (node.op in views or self._is_computable(node.meta, args)):
-            result = rule(self, *args, **kwargs)
+            result = self._ruled(rule, args, kwargs)
             if result is not NotImplemented:
                 return result
         return self.extern(node.op, args, kwargs)
+
+    def _ruled(self, rule: Callable[..., Value], args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
+        """What a rule makes. One that needs to know a number which is a symbol is taken back, and the operator called.
+
+        Only for numbers at the top of the arguments: those in lists are sizes, which every rule takes.
+        """
+        if not any(isinstance(a, Expr) for a in (*args, *kwargs.values())):
+            return rule(self, *args, **kwargs)
+        counts, versions = (len(self.nodes), len(self.buffers)), dict(self.versions)
+        try:
+            return rule(self, *args, **kwargs)
+        except (TypeError, ValueError, AssertionError):
+            del self.nodes[counts[0] :], self.buffers[counts[1] :]
+            self.versions = versions
+            return NotImplemented
 
     @staticmethod
     def tables() -> tuple[Mapping[str, Callable[..., Value]], Mapping[str, Callable[..., Value]]]:

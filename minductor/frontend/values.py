@@ -173,7 +173,9 @@ class Term:
     def dtype(self) -> DType:
         return self.b.dtype(self.at)
 
-    def number(self, value: bool | int | float) -> Term:
+    def number(self, value: Expr | bool | int | float) -> Term:
+        if isinstance(value, Expr):
+            return self.size(value)
         return Term(self.b, self.b.constant(value, self.dtype))
 
     def size(self, value: Expr) -> Term:
@@ -182,9 +184,7 @@ class Term:
         return self.number(known) if known is not None else Term(self.b, self.b.index(value, self.dtype))
 
     def _of(self, other: Term | Expr | float) -> Term:
-        if isinstance(other, Term):
-            return other
-        return self.size(other) if isinstance(other, Expr) else self.number(other)
+        return other if isinstance(other, Term) else self.number(other)
 
     def op(self, name: str, *others: Term | float) -> Term:
         given = [self.at, *(self._of(o).at for o in others)]

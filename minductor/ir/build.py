@@ -107,6 +107,8 @@ class Builder:
 
     def index(self, expr: Expr, dtype: DType | None = None) -> int:
         """An index expression as an integer value, a float or truth symbol as it is; or either cast to `dtype`."""
+        if not isinstance(expr, Symbol) and any(s.kind in _KINDS for s in free_symbols(expr)):
+            raise TypeError(f"a float or truth value inside an index expression: {expr}")
         checks = self._checks_of(expr)
         own = _KINDS.get(expr.kind, I64) if isinstance(expr, Symbol) else I64
         position = self._put("index", checks, Index(expr), own, self._mask_of(expr, checks))

@@ -155,6 +155,22 @@ def test_a_number_of_a_tensor(values: Sequence[float]) -> None:
     serve(by_number, *((X, item(v)) for v in values))
 
 
+def test_a_rule_that_needs_to_know_a_number_is_not_used() -> None:
+    """softplus takes its threshold apart while lowering; elu multiplies by its own."""
+
+    def fn(x: torch.Tensor, number: torch.Tensor) -> Any:
+        n = number.item()
+        return (
+            F.softplus(x, n),
+            F.elu(x, n),
+            F.leaky_relu(x, n),
+            torch.addcmul(x, x, x, value=n),
+            x.masked_fill(x > 0, n),
+        )
+
+    serve(fn, *((X, item(v)) for v in (2.5, 0.25)))
+
+
 def test_a_truth_value_of_a_tensor() -> None:
     def fn(x: torch.Tensor, truth: torch.Tensor) -> Any:
         t = truth.item()

@@ -115,3 +115,11 @@ def test_a_scan_turns_round_with_its_axis_and_needs_one_to_run_along() -> None:
     assert same[1].attrs == Scan("i1", combine("sum", F32))
     with pytest.raises(ValueError, match="cannot run along"):
         Builder((J, K)).splice(body, {A: 2 * J + K})
+
+
+def test_a_float_symbol_stands_alone() -> None:
+    scale, truth = symbol("f0", "real", None, None), symbol("t0", "truth", 0, 1)
+    b = Builder((A,))
+    assert [b.dtype(b.index(s)).name for s in (scale, truth, A)] == ["f64", "bool", "i64"]
+    with pytest.raises(TypeError, match="inside an index expression"):
+        b.index(scale * 2)
