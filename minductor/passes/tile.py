@@ -120,13 +120,13 @@ class _Chooser:
         return max(reversed(self.axes), key=lambda name: (self.contiguous(name), name not in self.scanned))
 
     def by_stride(self, names: list[str]) -> list[str]:
-        """Outer loops first: those that move farthest through the heaviest accesses."""
+        """Outer loops first: those that move farthest through the heaviest accesses of those with a known step."""
 
         def distance(name: str) -> tuple[int, int]:
             moves = [(t.weight, t.steps[name]) for t in self.touches if t.steps[name] != 0]
             if not moves:
                 return (-1, 0)
-            weight, step = max(moves, key=lambda move: move[0])
+            weight, step = max(moves, key=lambda move: (move[1] is not None, move[0]))
             return (1 << 60 if step is None else abs(step), weight)
 
         return sorted(names, key=distance, reverse=True)

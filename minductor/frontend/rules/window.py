@@ -22,7 +22,7 @@ from minductor.core.expr import Expr, as_expr, as_int, integer, maximum, minimum
 from minductor.frontend.capture import TensorMeta
 from minductor.frontend.lower import Loop, Lowering, is_zero_sized
 from minductor.frontend.rules.join import guarded
-from minductor.frontend.values import Term, Value, count
+from minductor.frontend.values import Term, Value, count, is_one
 from minductor.ir.nodes import View
 
 Rule = Callable[..., Value]
@@ -182,6 +182,17 @@ def numbers_of(spans: Sequence[Span]) -> list[tuple[Expr, ...]] | None:
     return list(product(*ranges))
 
 
+def looped(spans: Sequence[Span], number: Coords) -> int:
+    """How many of the spans, the first ones, are loops; the taps of the others are written one by one.
+
+    A last dimension with one window is read along, as other reductions are.
+    """
+    if numbers_of(spans) is not None:
+        return 0
+    only_last = numbers_of(spans[-1:]) is not None and not is_one(number[-1])
+    return len(spans) - 1 if only_last else len(spans)
+
+
 def gathered(
     ctx: Lowering,
     meta: TensorMeta,
@@ -198,22 +209,21 @@ def gathered(
     if is_zero_sized(out):
         return ctx.uninitialised(out)
     rank = len(out.size)
-    lead = rank - len(spans)
-    numbers = numbers_of(spans)
-    loop = Loop(out.size if numbers is not None else (*out.size, *(span.count for span in spans)))
+    lead, loops = rank - len(spans), looped(spans, out.size)
+    loop = Loop((*out.size, *(span.count for span in spans[:loops])))
     own = loop.coords[:rank]
 
     def one(number: Coords) -> Term:
-        places, tests = taps(loop, spans, own[lead:], number)
+        places, tests = taps(loop, spans, own[lead:], [*loop.coords[rank:], *number])
         return value(loop, [*own[:lead], *places], tests)
 
-    if numbers is None:
-        joined = loop.reduce([one(loop.coords[rank:])], range(rank, len(loop.coords)), how)
-    else:
-        joined = one(numbers[0])
-        for number in numbers[1:]:
-            # the accumulator comes second: a maximum of a maximum that is its first argument becomes a branch
-            joined = one(number).op("add" if how == "sum" else "maximum", joined)
+    first, *others = numbers_of(spans[loops:]) or [()]
+    joined = one(first)
+    for number in others:
+        # the accumulator comes second: a maximum of a maximum that is its first argument becomes a branch
+        joined = one(number).op("add" if how == "sum" else "maximum", joined)
+    if loops:
+        joined = loop.reduce([joined], range(rank, rank + loops), how)
     return ctx.store(loop, out, own, finish(own, joined, loop))
 
 
