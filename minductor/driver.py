@@ -15,7 +15,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
@@ -149,9 +149,8 @@ class Compiler:
         except UnsupportedInput as reason:
             return self._eager(gm, role, env, reason)
         library = found.file(LIBRARY) if LIBRARY in found.contents else None
-        constants = {c.name: t for c, t in zip(graph.constants, graph.live.constants, strict=True)}
         events: list[tuple[str, str]] = []
-        call = launch(found.text(WRAPPER), library, f"{role} {key[:12]}", constants, events)
+        call = launch(found.text(WRAPPER), library, f"{role} {key[:12]}", graph.bound(), events)
         call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]  AOTAutograd's calling convention
         self._tell(found, role, key, events, was_hit=was_hit, seconds=self.clock() - start)
         return call
@@ -268,7 +267,7 @@ class Compiler:
         """Runs one stage; times, verifies and traces around it, so that the stage need not."""
         start = self.clock()
         try:
-            result = resolve(stage.function)(value, env)
+            result = _through(resolve(stage.function), stage, value, env)
         except MinductorError:
             raise
         except Exception as error:
@@ -316,6 +315,16 @@ class Compiler:
         """The same compiler, watched."""
         trace, store, toolchain = self._trace, self._store, self._toolchain
         return Compiler(store=store, toolchain=toolchain, trace=trace, observer=observer, environ=self.environ)
+
+
+def _through(function: Callable[[Any, Env], Any], stage: Stage, value: Any, env: Env) -> Any:
+    """A stage's value; a pass that takes one program and gives one is given each region too, innermost first."""
+    regions = value.regions
+    if regions and (stage.takes, stage.gives) == ("program", "program"):
+        made = tuple([_through(function, stage, region, env) for region in regions])
+        if any(new is not old for new, old in zip(made, regions, strict=True)):
+            value = replace(value, regions=made)
+    return function(value, env)
 
 
 def _variant(guards: Sequence[str]) -> str:

@@ -248,7 +248,7 @@ def _verdicts(road: Road) -> Iterator[Verdict]:
     if road.args is None or not road.values:
         return
     graph = road.values[0][1]
-    constants = {c.name: t for c, t in zip(graph.constants, graph.live.constants, strict=True)}
+    constants = graph.bound()
     runs: list[tuple[str, Callable[[list[Any]], Any]]] = [("eager", lambda args: road.gm(*args))]
     for name, value in road.values:
         if isinstance(value, Program):

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr
-from minductor.ir.nodes import Argument, Body, Index, Origin, Token, View
+from minductor.ir.nodes import Argument, Body, Index, Origin, Region, Token, View
 from minductor.ir.nodes import Constant as ConstantOp
 from minductor.ir.plan import (
     Allocate,
@@ -63,15 +63,15 @@ class _Emitter:
         self.plan = plan
         self.events = env.options.events
         self.names: dict[str, str] = {}  # what a module-level name stands for, by name
+        self.imports: dict[str, str] = {}  # what is imported besides the header's names -> its module
         self.symbols = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelDef)}
-        self.layouts = {
-            line.name: (line.size, line.stride) for line in plan.lines if isinstance(line, Allocate | Reuse)
-        }
+        self.layouts: dict[str, tuple[tuple[Expr, ...], tuple[Expr, ...]]] = {}
         self.errors = {name: signature(kernel).errors for name, kernel in plan.kernels}
 
     def module(self) -> Iterator[str]:
-        body = [text for line in self.plan.lines for text in self.line(line)]
-        yield HEADER
+        functions = [text for region in self.plan.regions for text in self.region(region)]
+        body = list(self.body(self.plan))
+        yield HEADER + "".join(f"from {module} import {name}\n" for name, module in self.imports.items())
         yield from (f"{name} = {value}" for name, value in self.names.items())
         yield from (f"{symbol} = kernels({symbol!r})" for symbol in self.symbols.values())
         failing = {self.symbols[name]: errors for name, errors in self.errors.items() if errors}
@@ -79,6 +79,7 @@ class _Emitter:
             yield "errors = {"
             yield from (f"    {symbol!r}: {errors!r}," for symbol, errors in failing.items())
             yield "}"
+        yield from functions
         yield ""
         yield ""
         yield "def call(args):"
@@ -86,9 +87,24 @@ class _Emitter:
         if names:
             yield f"    {', '.join(names)}{',' if len(names) == 1 else ''} = args"
         yield "    args.clear()"
-        if any(isinstance(line, Launch) for line in self.plan.lines):
+        yield from body
+
+    def region(self, plan: Plan) -> Iterator[str]:
+        """A region as a function of its inputs; those inside it stand before it."""
+        for inner in plan.regions:
+            yield from self.region(inner)
+        yield ""
+        yield ""
+        yield f"def {plan.name}({', '.join(given.name for given in plan.inputs)}):"
+        yield from self.body(plan)
+
+    def body(self, plan: Plan) -> Iterator[str]:
+        """The lines of one function."""
+        made = [line for line in plan.lines if isinstance(line, Allocate | Reuse)]
+        self.layouts = {line.name: (line.size, line.stride) for line in made}
+        if any(isinstance(line, Launch) for line in plan.lines):
             yield "    n_threads = threads.count()"
-        yield from (f"    {text}" for text in body)
+        yield from (f"    {text}" for line in plan.lines for text in self.line(line))
 
     def line(self, line: Line) -> Iterator[str]:
         match line:
@@ -136,11 +152,18 @@ class _Emitter:
         yield from self.event("launch", symbol)
 
     def extern(self, line: Extern) -> Iterator[str]:
-        given = [self.argument(a) for a in line.args]
-        given += [self.keyword(name, value) for name, value in line.kwargs]
+        # an operator of torch takes any sequence, a higher-order one often a tuple only
+        row = "({})" if line.op.startswith("higher_order.") else "[{}]"
+        given = [self.argument(a, row) for a in line.args]
+        given += [self.keyword(name, value, row) for name, value in line.kwargs]
         if line.is_out:
             given += [f"out={name}" for name in line.results if name is not None]
-        call = f"{self.operator(line.op)}({', '.join(given)})"
+        if line.dtypes:
+            yield from _comment(line.handle, line.origins)
+            yield from self.checked(line, given)
+            yield from self.event("extern", line.op)
+            return
+        call = f"{self.called(line)}({', '.join(given)})"
         yield from _comment(line.handle, line.origins)
         if line.is_out or not line.results or all(name is None for name in line.results):
             yield call
@@ -149,6 +172,17 @@ class _Emitter:
         else:
             yield f"{', '.join(name or '_' for name in line.results)} = {call}"
         yield from self.event("extern", line.op)
+
+    def checked(self, line: Extern, given: Iterable[str]) -> Iterator[str]:
+        """A call that torch does not vouch for: its results are new tensors, or it is an error."""
+        self.imports["checked"] = "minductor.runtime"
+        check = "checked.own" if line.op.startswith("higher_order.") else "checked.custom"
+        dtypes = ", ".join(self.dtype(found) if found else "None" for found in line.dtypes)
+        call = f"{check}({', '.join((repr(line.op), self.called(line), f'[{dtypes}]', *given))})"
+        if all(name is None for name in line.results):
+            yield call
+        else:
+            yield f"{', '.join(name or '_' for name in line.results)}{',' * (len(line.results) == 1)} = {call}"
 
     def reuse(self, line: Reuse) -> Iterator[str]:
         same = self.layouts.get(line.old)
@@ -173,6 +207,13 @@ class _Emitter:
         self.names[name] = f"torch.ops.{op}"
         return name
 
+    def called(self, line: Extern) -> str:
+        """The function that a call names: torch's operator, or our spelling of one that is given regions."""
+        if not any(isinstance(a, Region) for a in line.args):
+            return self.operator(line.op)
+        self.imports["control"] = "minductor.runtime"
+        return line.op.replace("higher_order", "control")
+
     def dtype(self, dtype: DType) -> str:
         self.names[dtype.name] = f"torch.{dtype.torch_name}"
         return dtype.name
@@ -181,8 +222,8 @@ class _Emitter:
         texts = [str(size) for size in sizes]
         return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
-    def keyword(self, name: str, value: Argument) -> str:
-        text = self.argument(value)
+    def keyword(self, name: str, value: Argument, row: str) -> str:
+        text = self.argument(value, row)
         return f"**{{{name!r}: {text}}}" if keyword.iskeyword(name) else f"{name}={text}"
 
     @staticmethod
@@ -198,10 +239,19 @@ class _Emitter:
             case Body():
                 raise ValueError("a size is one number")
 
-    def argument(self, value: Argument) -> str:
+    def argument(self, value: Argument, row: str = "[{}]") -> str:
         match value:
             case Token("tensor", name):
                 return name
+            case Token("external", name):
+                return name
+            case Token("operator", name):
+                return self.operator(name)
+            case Region(name, sizes):
+                if not sizes:
+                    return name
+                self.imports["partial"] = "functools"
+                return f"partial({', '.join((name, *map(str, sizes)))})"
             case Token("device", name):
                 return f"torch.device({name!r})"
             case Token(_, name):
@@ -211,7 +261,8 @@ class _Emitter:
             case DType():
                 return self.dtype(value)
             case tuple():
-                return f"[{', '.join(self.argument(item) for item in value)}]"
+                comma = "," * (row == "({})" and len(value) == 1)
+                return row.format(", ".join(self.argument(item, row) for item in value) + comma)
             case float():
                 return _float(value)
             case View():

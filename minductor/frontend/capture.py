@@ -1,9 +1,9 @@
 """Reads an ATen graph of torch.fx into plain data, whose text is the larger part of the store's key.
 
 Takes the GraphModule that AOTAutograd hands to a compiler, its example inputs and a role. Gives a `Graph`: nodes,
-inputs with their facts (static, donated), outputs and symbols. What only this process knows (lifted tensors, torch's
-own symbols) hangs on it as `Live`, outside its text. Refuses what no kernel of ours could take: sparse, quantised and
-nested tensors, subclasses, higher-order operators.
+inputs with their facts (static, donated), outputs, symbols, and the graphs that higher-order operators are given. What
+only this process knows (lifted tensors and other objects, torch's own symbols) hangs on it as `Live`, outside its text.
+Refuses what no kernel of ours could take: sparse, quantised and nested tensors, subclasses.
 
 >>> import torch
 >>> from torch.fx.experimental.proxy_tensor import make_fx
@@ -20,21 +20,24 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_leaves
 
 from minductor.core.dtypes import TORCH_NAMES, DType
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import Expr, Symbol
 from minductor.frontend.compat import donated_indices, rebuilt_outputs, static_indices
-from minductor.ir.nodes import Body, Token
+from minductor.ir.nodes import CALL_KINDS, Body, Token, symbols_in
 
 Role: TypeAlias = Literal["inference", "forward", "backward"]
 Size: TypeAlias = int | Expr
+HIGHER_ORDER = "higher_order."  # how the names of such operators begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,7 @@ class Live:
     """What a graph refers to in this process only: never printed, compared or stored."""
 
     constants: tuple[torch.Tensor, ...] = ()
+    externals: Mapping[str, Any] = field(default_factory=dict)  # graph modules, tables, functions: by name
     symbols: Mapping[Symbol, Any] = field(default_factory=dict)  # ours -> torch's SymPy symbol or expression
     shape_env: Any = None
 
@@ -150,16 +154,37 @@ class Graph:
     live: Live = field(default_factory=Live, compare=False, repr=False)
     definitions: tuple[Definition, ...] = ()
     facts: tuple[Fact, ...] = ()
+    regions: tuple[Region, ...] = ()
 
     def text(self) -> str:
         lines = [f"graph {self.role}"]
         lines += [f"symbol {_symbol(s)}" for s in self.symbols]
         lines += [str(told) for told in (*self.definitions, *self.facts)]
+        for region in self.regions:
+            lines += [f"region {region.name}", *(f"  {line}" for line in region.graph.text().splitlines())]
         lines += [str(given) for given in self.inputs]
         lines += [f"constant {c.name}: {c.meta}" for c in self.constants]
+        lines += [f"external {name}: {type(value).__name__}" for name, value in self.live.externals.items()]
         lines += [str(node) for node in self.nodes]
         lines += [f"rebuilt {output} from {self.inputs[number].name}" for output, number in self.rebuilt.items()]
         return "\n".join([*lines, f"return {_text(self.outputs)}"])
+
+    def bound(self) -> dict[str, Any]:
+        """What the generated code refers to by name: lifted tensors and other objects, those of regions too."""
+        named = {c.name: t for c, t in zip(self.constants, self.live.constants, strict=True)}
+        named.update(self.live.externals)
+        for region in self.regions:
+            named.update(region.graph.bound())
+        return named
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A graph that a higher-order operator of the outer one is given; its first inputs are sizes known there."""
+
+    name: str
+    graph: Graph
+    sizes: tuple[Symbol, ...] = ()
 
 
 def capture(gm: fx.GraphModule, example_inputs: Sequence[object], role: Role) -> Graph:
@@ -169,9 +194,16 @@ def capture(gm: fx.GraphModule, example_inputs: Sequence[object], role: Role) ->
 
 
 class _Reader:
-    def __init__(self, gm: fx.GraphModule, role: Role) -> None:
+    def __init__(self, gm: fx.GraphModule, role: Role, outer: _Reader | None = None, name: str = "") -> None:
         self.gm = gm
         self.role: Role = role
+        self.outer = outer
+        self.prefix = f"{name}_" if name else ""  # what is bound by name must not be bound twice
+        self.before = () if outer is None or outer.sizes is None else outer.sizes.known()
+        self.regions: list[Region] = []
+        self.externals: dict[str, Any] = {}
+        self.attributes: dict[str, Arg] = {}  # what a node that reads the module stands for
+        self.is_higher_order = False  # the operator whose arguments are being read
         self.inputs: list[GraphInput] = []
         self.constants: list[LiftedConstant] = []
         self.tensors: list[torch.Tensor] = []
@@ -181,8 +213,11 @@ class _Reader:
         self.sizes: Any = None  # a symbolic.SizeReader, once the first symbolic size is met
 
     def read(self) -> Graph:
-        statics = frozenset(static_indices()) if self.role != "backward" else frozenset()
-        donated = self._unshared(donated_indices()) if self.role == "backward" else frozenset()
+        statics: frozenset[int] = frozenset()
+        donated: frozenset[int] = frozenset()
+        if self.outer is None:
+            statics = frozenset(static_indices()) if self.role != "backward" else statics
+            donated = self._unshared(donated_indices()) if self.role == "backward" else donated
         for node in self.gm.graph.nodes:
             match node.op:
                 case "placeholder":
@@ -190,21 +225,39 @@ class _Reader:
                     meta = self._input_meta(node)
                     self.inputs.append(GraphInput(node.name, meta, number in statics, number in donated))
                 case "get_attr":
-                    self._constant(node)
+                    self._attribute(node)
                 case "output":
                     self.outputs = self._outputs(node.args[0])
                 case "call_function":
                     self.nodes.append(self._call(node))
                 case _:
                     raise UnsupportedInput(node.name, f"a node of kind {node.op}")
-        live = Live(tuple(self.tensors))
+        live = Live(tuple(self.tensors), self.externals)
         parts = (tuple(self.inputs), tuple(self.constants), tuple(self.nodes))
+        if self.outer is not None:
+            return Graph(self.role, *parts, self.outputs, live=live, regions=tuple(self.regions))
         rebuilt = rebuilt_outputs() if self.role != "backward" else {}
+        graph = Graph(self.role, *parts, self.outputs, (), rebuilt, live, regions=tuple(self.regions))
         if (sizes := self.sizes) is None:
-            return Graph(self.role, *parts, self.outputs, (), rebuilt, live)
+            return graph
         facts = sizes.facts()  # it may meet more symbols
         live.symbols, live.shape_env = sizes.torch_symbols(), sizes.shape_env
-        return Graph(self.role, *parts, self.outputs, sizes.symbols(), rebuilt, live, sizes.definitions(), facts)
+        return replace(graph, symbols=sizes.symbols(), definitions=sizes.definitions(), facts=facts)
+
+    def region(self, name: str) -> Region:
+        """The graph with the symbols that it mentions and the outer graph knows as its first inputs."""
+        graph = self.read()
+        if self.sizes is None:
+            return Region(name, graph)
+        used = symbols_in((graph.inputs, graph.constants, graph.nodes, graph.outputs))
+        own = {given.meta for given in graph.inputs}
+        outer = tuple(s for s in used if s.kind in CALL_KINDS and s not in own and self.sizes.is_given(s, self.before))
+        taken = {given.name for given in graph.inputs}
+        first = tuple(GraphInput(f"size_{s.name}" if s.name in taken else s.name, s) for s in outer)
+        definitions = tuple(d for d in self.sizes.definitions() if d.symbol not in outer)
+        symbols = tuple(s for s in self.sizes.symbols() if s in used)
+        graph = replace(graph, inputs=(*first, *graph.inputs), symbols=symbols, definitions=definitions)
+        return Region(name, graph, outer)
 
     def _unshared(self, donated: Sequence[int]) -> frozenset[int]:
         """Donated inputs that no other input is a view of: a saved tensor and its saved view are both donated."""
@@ -218,15 +271,31 @@ class _Reader:
             raise UnsupportedInput(node.name, f"a {type(node.meta.get('val')).__name__}")
         return meta
 
-    def _constant(self, node: fx.Node) -> None:
+    def _attribute(self, node: fx.Node) -> None:
+        """A tensor is a constant; anything else is an external, and a graph that we can read is a region too."""
         value: Any = self.gm
         for part in str(node.target).split("."):
             value = getattr(value, part)
-        if not isinstance(value, torch.Tensor):
-            raise UnsupportedInput(node.name, f"a constant of type {type(value).__name__}")
-        meta = self._tensor(value, node)
-        self.constants.append(LiftedConstant(node.name, meta))
-        self.tensors.append(value)
+        if isinstance(value, torch.Tensor):
+            meta = self._tensor(value, node)
+            self.constants.append(LiftedConstant(self.prefix + node.name, meta))
+            self.tensors.append(value)
+            self.attributes[node.name] = NodeRef(self.prefix + node.name)
+            return
+        name = self._external(node.name, value)
+        self.attributes[node.name] = Token("external", name)
+        if any(region.name == name for region in self.regions):
+            return
+        if isinstance(value, fx.GraphModule):
+            with suppress(UnsupportedInput):  # then the operator that takes it runs it in eager
+                self.regions.append(_Reader(value, self.role, self, name).region(name))
+
+    def _external(self, name: str, value: Any) -> str:
+        """The name by which generated code finds an object of this process."""
+        if (known := next((n for n, v in self.externals.items() if v is value), None)) is not None:
+            return known
+        self.externals[self.prefix + name] = value
+        return self.prefix + name
 
     def _outputs(self, given: Any) -> tuple[Arg, ...]:
         return tuple(self._arg(a) for a in (given if isinstance(given, tuple | list) else (given,)))
@@ -235,14 +304,16 @@ class _Reader:
         op = self.names.get(node.target)
         if op is None:
             op = self.names[node.target] = _op_name(node)
+        self.is_higher_order = op.startswith(HIGHER_ORDER)
         args = tuple([self._arg(a) for a in node.args])
         kwargs = tuple([(k, self._arg(a)) for k, a in node.kwargs.items()]) if node.kwargs else ()
-        return Node(node.name, op, args, kwargs, self._meta(node.meta.get("val"), node))
+        value = _value_by_use(node) if self.is_higher_order else node.meta.get("val")
+        return Node(node.name, op, args, kwargs, self._meta(value, node))
 
     def _arg(self, value: Any) -> Arg:
         match value:
             case fx.Node():
-                return NodeRef(value.name)
+                return self.attributes.get(value.name) or NodeRef(value.name)
             case None | bool() | int() | float() | complex() | str():
                 return value
             case tuple() | list():
@@ -258,6 +329,10 @@ class _Reader:
                 return self._size(value)
             case torch.SymFloat() | torch.SymBool():
                 return self._reader().scalar(value)
+            case torch._ops.OpOverload():
+                return Token("operator", str(value))
+            case _ if self.is_higher_order and _is_set(value):
+                return Token("external", self._external(f"object{len(self.externals)}", value))
             case _:
                 raise UnsupportedInput("an argument", f"a {type(value).__name__}")
 
@@ -295,6 +370,8 @@ class _Reader:
         return value if isinstance(value, int) else self._reader().read(value)
 
     def _reader(self) -> Any:
+        if self.outer is not None and self.sizes is None:
+            self.sizes = self.outer._reader()  # one table of symbols for all
         if self.sizes is None:
             from minductor.frontend.symbolic import SizeReader  # a static graph needs no SymPy
 
@@ -325,7 +402,9 @@ def _op_name(node: fx.Node) -> str:
     if target is operator.getitem:
         return "getitem"
     if isinstance(target, torch._ops.HigherOrderOperator):
-        raise UnsupportedInput(node.name, f"the higher-order operator {target.name()}")
+        if getattr(torch.ops.higher_order, target._name, None) is not target:
+            raise UnsupportedInput(node.name, f"the higher-order operator {target.name()}")
+        return HIGHER_ORDER + target._name
     # arithmetic on sizes: its value is in the metadata, so that the name is for people only
     return getattr(target, "__name__", str(target))
 
@@ -339,6 +418,23 @@ def _body(body: Body) -> str:
     from minductor.ir.printer import print_body
 
     return "; ".join(print_body(body).splitlines())
+
+
+def _value_by_use(node: fx.Node) -> Any:
+    """The traced value; the partitioner makes some calls without one, and it is then what their users take."""
+    if "val" in node.meta:
+        return node.meta["val"]
+    takers = [(user.args[1], user) for user in node.users if user.target is operator.getitem]
+    parts = {number: _value_by_use(user) for number, user in takers if isinstance(number, int)}
+    if node.target is torch.ops.higher_order.run_and_save_rng_state:
+        parts[0] = torch.get_rng_state()  # traced with a size that nothing defines
+    return tuple([parts.get(n) for n in range(1 + max(parts))]) if parts else None
+
+
+def _is_set(value: object) -> bool:
+    """Whether an object is known while tracing: it holds no node of the graph and no symbolic size."""
+    found: list[object] = tree_leaves(value)
+    return not any(isinstance(leaf, fx.Node | torch.SymInt | torch.SymFloat | torch.SymBool) for leaf in found)
 
 
 def _row(values: Sequence[Size]) -> str:

@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Literal
 
 from minductor.core.dtypes import I64, DType, compute_dtype
-from minductor.core.errors import FallbackRefused, LyingSchema, UnsupportedInput
+from minductor.core.errors import FallbackRefused, UnsupportedInput
 from minductor.core.expr import Expr, Kind, Symbol, as_expr, as_int, integer, symbol
-from minductor.frontend import schemas
-from minductor.frontend.capture import Arg, Graph, Meta, Node, NodeRef, Size, TensorMeta
-from minductor.frontend.graph_passes.dead_code import dead_code
+from minductor.frontend import regions, schemas
+from minductor.frontend.capture import HIGHER_ORDER, Arg, Graph, Meta, Node, NodeRef, Size, TensorMeta
+from minductor.frontend.graph_passes.dead_code import dead_code, used
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES, fold_copies
 from minductor.frontend.lifetimes import Lifetimes
 from minductor.frontend.settle import given_by_caller, settle
@@ -141,6 +141,8 @@ class Lowering:
         self._numbers = 0
         self._seed: View | None = None
         self._streams = 0
+        self.regions: dict[str, Program] = {}
+        self.in_flight: dict[str, tuple[View, ...]] = {}  # a collective's result -> what it still reads
 
     # --- the walk
 
@@ -167,6 +169,7 @@ class Lowering:
             outputs,
             tuple(self.guards),
             tuple(self.notes),
+            tuple(self.regions.values()),
         )
 
     def _output(self, arg: Arg, base: int | None) -> ir.Argument:
@@ -230,10 +233,12 @@ class Lowering:
             assert isinstance(of, tuple) and isinstance(number, int)
             return of[number]
         kwargs = {name: self.value(a) for name, a in node.kwargs}
+        if node.op.startswith(HIGHER_ORDER):
+            return regions.call(self, node.op, args, kwargs)
         rules, views = self.tables()
         rule = rules.get(node.op)
         tells = bool(self._open) and node.op not in _TELLERS and bool(self.undefined(node.meta))
-        if rule is not None and not tells and (node.op in views or self._is_computable(node.meta, args)):
+        if rule is not None and not tells and (node.op in views or self.is_computable(node.meta, args)):
             result = self._ruled(rule, args, kwargs)
             if result is not NotImplemented:
                 return result
@@ -263,7 +268,7 @@ class Lowering:
         return RULES, VIEWS
 
     @staticmethod
-    def _is_computable(meta: Meta, args: Sequence[Value]) -> bool:
+    def is_computable(meta: Meta, args: Sequence[Value]) -> bool:
         """Whether kernels know the dtypes at hand; others run in eager."""
         return all(
             d.kind != "complex" and d.itemsize > 0 and not d.name.startswith("f8") for d in _dtypes((meta, *args))
@@ -313,7 +318,7 @@ class Lowering:
         """`made` is the one element of a tensor."""
         op = "aten._local_scalar_dense.default"
         self.notes.append(Note("lower", self.node.name, f"{op}: {schemas.reason(op)}"))
-        self._add_extern(op, (x,), {}, (made,), schemas.reason(op))
+        self.add_extern(op, (x,), {}, (made,), schemas.reason(op))
         self._open.pop(made, None)
 
     # --- what rules ask for
@@ -381,17 +386,31 @@ class Lowering:
         names = self._names.get(storage, ())
         if any(lives.is_used_after(name, now, but=outer) for name in names):
             return False
-        given = next((i for i in self.graph.inputs if i.name == storage), None)
-        if given is None and any(c.name == storage for c in self.graph.constants):
+        if not self._may_hold(storage, node):
             return False
-        if given is not None:
-            end = lives.end if given.is_donated else lives.overwritten.get(storage, -1)
-            if now >= end or lives.last_use(node.name, self._is_view) > end:
-                return False
         if outer is None or not any(lives.is_used_after(name, now) for name in names):
             return True
         around = self.value(outer.args[0])
         return isinstance(around, View) and self.is_dead(around, outer)
+
+    def is_unwanted(self, storage: str) -> bool:
+        """Whether nobody reads a storage's present version but the current node, and that only once."""
+        lives, names = self._lifetimes, self._names.get(storage, ())
+        given = (*self.node.args, *(value for _, value in self.node.kwargs))
+        if sum(name in names for arg in given for name in used(arg)) > 1:
+            return False
+        now = lives.position[self.node.name]
+        return not any(lives.is_used_after(name, now) for name in names) and self._may_hold(storage, self.node)
+
+    def _may_hold(self, storage: str, node: Node) -> bool:
+        """Whether a node's result may be in a storage: not in a constant, nor in an input that is not written later
+        or of which the result would still be wanted then."""
+        lives = self._lifetimes
+        given = next((i for i in self.graph.inputs if i.name == storage), None)
+        if given is None:
+            return not any(c.name == storage for c in self.graph.constants)
+        end = lives.end if given.is_donated else lives.overwritten.get(storage, -1)
+        return lives.position[node.name] < end and lives.last_use(node.name, self._is_view) <= end
 
     def _is_view(self, node: Node) -> bool:
         """Whether a node's result may be in the memory of its first argument."""
@@ -456,7 +475,7 @@ class Lowering:
         """Allocates without writing: for `empty`, and for results without elements."""
         kwargs = {"dtype": out.dtype, "device": ir.Token("device", "cpu")}
         given = (tuple(out.size), tuple(out.stride))
-        self._add_extern("aten.empty_strided.default", given, kwargs, (out,), "nothing to compute")
+        self.add_extern("aten.empty_strided.default", given, kwargs, (out,), "nothing to compute")
         self._uninitialised.add(out.ref.storage)
         return out
 
@@ -466,7 +485,7 @@ class Lowering:
             self._seed = self.buffer(I64, ())
             named = {"dtype": I64, "device": ir.Token("device", "cpu")}
             limits = (-(2**63), 2**63 - 1, ())
-            self._add_extern("aten.randint.low", limits, named, (self._seed,), "the seed", is_random=True)
+            self.add_extern("aten.randint.low", limits, named, (self._seed,), "the seed", is_ordered=True)
         self._streams += 1
         return self._seed, self._streams - 1
 
@@ -524,14 +543,16 @@ class Lowering:
 
     def traced(self, arg: Arg) -> TensorMeta:
         """The metadata of an argument of the current node."""
-        assert isinstance(arg, NodeRef)
-        meta = self._traced()[arg.name]
+        meta = self.traced_meta(arg)
         assert isinstance(meta, TensorMeta)
         return meta
 
     def start_of(self, x: View) -> Size:
         """Where the first element of x's buffer is in its storage: inputs and what calls return may be windows."""
         return self._starts.get(x.ref.storage, 0)
+
+    def traced_meta(self, arg: Arg) -> Meta:
+        return self._traced()[arg.name] if isinstance(arg, NodeRef) else None
 
     def _traced(self) -> dict[str, Meta]:
         if not hasattr(self, "_metas"):
@@ -553,27 +574,25 @@ class Lowering:
         if not reason and not schemas.is_expected(op) and self.env.options.fallback == "error":
             raise FallbackRefused(op, why)
         self.notes.append(Note("lower", self.node.name, f"{op}: {why}"))
-        if facts.written:
-            return self._in_place(op, args, kwargs, facts, why)
-        if op in schemas.IN_PLACE_FORMS and self._has_dead_target(args):
-            twin = schemas.IN_PLACE_FORMS[op]
-            written = schemas.facts(twin)
-            assert written is not None
-            return self._in_place(twin, args, kwargs, written, why)
         meta = self.node.meta
+        if facts.written:
+            metas = meta if isinstance(meta, tuple) and len(facts.returned) > 1 else (meta,) * len(facts.returned)
+            values = self.in_place(op, args, kwargs, metas, why)
+            return values[0] if len(values) == 1 else values or None
+        if op in schemas.IN_PLACE_FORMS and self._has_dead_target(args):
+            return self.in_place(schemas.IN_PLACE_FORMS[op], args, kwargs, (meta,), why)[0]
         if isinstance(meta, TensorMeta):
             out = self.result(meta)
             dense = is_row_major(out.size, out.stride) and not is_zero_sized(out)
             if facts.out_op and dense and not self.undefined(out.size):
-                self._add_extern(facts.out_op, args, kwargs, (out,), why, form="out", is_random=facts.is_random)
+                self.add_extern(facts.out_op, args, kwargs, (out,), why, form="out", is_ordered=facts.is_ordered)
             else:
-                self._add_extern(op, args, kwargs, (out,), why, is_random=facts.is_random)
+                self.add_extern(op, args, kwargs, (out,), why, is_ordered=facts.is_ordered)
                 self._starts[out.ref.storage] = meta.offset
             return out
-        metas = meta if isinstance(meta, tuple) else ()
-        results = tuple(self.result(m) if isinstance(m, TensorMeta) else None for m in metas)
-        self._add_extern(op, args, kwargs, results, why, is_random=facts.is_random)
-        return results if isinstance(meta, tuple) else None
+        row, tree = regions.new_results(self, meta if isinstance(meta, tuple) else ())
+        self.add_extern(op, args, kwargs, row, why, is_ordered=facts.is_ordered)
+        return tree if isinstance(meta, tuple) else None
 
     def _has_dead_target(self, args: Sequence[Value]) -> bool:
         """Whether the first argument may be written over."""
@@ -592,29 +611,34 @@ class Lowering:
             raise UnsupportedInput(self.node.name, f"an overlapping view ({self.node.op})")
         reason = "its view is copied"
         self.notes.append(Note("lower", self.node.name, f"{op}: {reason}"))
-        self._add_extern(op, args, kwargs, (out,), reason, form="out")
+        self.add_extern(op, args, kwargs, (out,), reason, form="out")
         return out
 
-    def _in_place(
-        self, op: str, args: Sequence[Value], kwargs: Mapping[str, Value], facts: schemas.Facts, why: str
-    ) -> Value:
+    def in_place(
+        self, op: str, args: Sequence[Value], kwargs: Mapping[str, Value], metas: Sequence[Meta], why: str
+    ) -> tuple[Value, ...]:
+        """A call that writes arguments: its results are these after the write, or new tensors.
+
+        The call is given the versions before the write.
+        """
+        facts = schemas.facts(op)
+        assert facts is not None
         by_place: dict[int | str, Value] = {**dict(enumerate(args)), **kwargs}
+        by_place.update((n, kwargs[name]) for n, name in enumerate(schemas.names(op)) if name in kwargs)
         changed = [v for place in facts.written for v in ir.views_of(self._argument(by_place.get(place)))]
-        refs = tuple(self.next_version(v).ref for v in {v.ref.storage: v for v in changed}.values())
-        # the call is given the versions before the write; its results are those after it
-        self._add_extern(op, args, kwargs, (), why, form="inplace", writes=refs, is_random=facts.is_random)
-        return self._results_in_place(facts, by_place)
+        results: list[View | Symbol | None] = []
+        values: list[Value] = []
+        for place, meta in zip(facts.returned, metas, strict=True):
+            row, value = regions.new_results(self, meta) if place is None else ([None], by_place[place])
+            results += row
+            values.append(value)
+        writes = tuple(self.next_version(v).ref for v in {v.ref.storage: v for v in changed}.values())
+        form = "inplace" if all(r is None for r in results) else "return"
+        made = results if form == "return" else ()
+        self.add_extern(op, args, kwargs, made, why, form=form, writes=writes, is_ordered=facts.is_ordered)
+        return tuple(self.newest(v) for v in values)
 
-    def _results_in_place(self, facts: schemas.Facts, by_place: Mapping[int | str, Value]) -> Value:
-        """An in-place operator returns its arguments; anything else in its results has no place in this form."""
-        if not facts.returned:
-            return None
-        if None in facts.returned:
-            raise LyingSchema(self.node.op, "an argument that it writes", "it also returns new tensors")
-        values = tuple(self.newest(by_place[place]) for place in facts.returned if place is not None)
-        return values[0] if len(values) == 1 else values
-
-    def _add_extern(
+    def add_extern(
         self,
         op: str,
         args: Sequence[Value],
@@ -624,14 +648,16 @@ class Lowering:
         *,
         form: Literal["out", "return", "inplace"] = "return",
         writes: tuple[Ref, ...] = (),
-        is_random: bool = False,
+        is_ordered: bool = False,
+        holds: tuple[Ref, ...] = (),
     ) -> None:
         given = tuple(self._argument(a) for a in args)
         named = tuple((k, self._argument(v)) for k, v in kwargs.items())
         name = f"x{self._externs}"
         self._externs += 1
         unknown = self.undefined([view.size for view in results if isinstance(view, View)])
-        made = Extern(name, op, given, named, tuple(results), (self.origin,), reason, form, writes, is_random, unknown)
+        rest = (writes, is_ordered, unknown, holds)
+        made = Extern(name, op, given, named, tuple(results), (self.origin,), reason, form, *rest)
         told = tuple(s for s in unknown if form == "return" and ir.told_by(made, s) is not None)
         self.nodes.append(made if told == unknown else replace(made, defines=told))
         for s in told:

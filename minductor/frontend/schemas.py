@@ -20,6 +20,9 @@ import torch
 
 from minductor.frontend.compat import is_seeded
 
+# Namespaces of operators whose every effect is in the schema.
+TORCHS_OWN = ("aten.", "prims.", "prim.", "quantized_decomposed.")
+
 # Operators whose `out=` form computes in place of the result; most others compute elsewhere and copy.
 OUT_FORMS: Mapping[str, str] = MappingProxyType(
     {
@@ -114,13 +117,15 @@ IN_PLACE_FORMS: Mapping[str, str] = MappingProxyType(
 class Facts:
     """`written`: the places (number, or name if keyword-only) of arguments it changes; `returned`: for each result the
     place of the argument that it is, None if it is new; `copy_op`: the `out=` form of the variant that copies, if it
-    returns a view."""
+    returns a view; `is_ordered`: it keeps its place among other such calls, as random numbers, collectives and
+    operators of others do, of which nobody knows what they touch."""
 
     written: tuple[int | str, ...]
     returned: tuple[int | str | None, ...]
     out_op: str
     copy_op: str
     is_random: bool
+    is_ordered: bool
     gives_nothing: bool
 
 
@@ -158,7 +163,25 @@ def facts(op: str) -> Facts | None:
         aliased = aliased or result.alias_info is not None
     is_random = is_seeded(found) and op not in NOT_RANDOM
     copy_op = _copy_variant(op) if aliased and not written else ""
-    return Facts(tuple(written), tuple(returned), OUT_FORMS.get(op, ""), copy_op, is_random, len(schema.returns) == 0)
+    is_ordered = is_random or not op.startswith(TORCHS_OWN)
+    nothing = len(schema.returns) == 0
+    return Facts(tuple(written), tuple(returned), OUT_FORMS.get(op, ""), copy_op, is_random, is_ordered, nothing)
+
+
+def names(op: str) -> tuple[str, ...]:
+    """An operator's parameters, in order."""
+    return tuple(argument.name for argument in overload(op)._schema.arguments)
+
+
+def mutable(op: str) -> tuple[tuple[str, bool], ...]:
+    """The parameters that an operator writes, in order, and whether each is a list of tensors."""
+    found = (a for a in overload(op)._schema.arguments if a.alias_info is not None and a.alias_info.is_write)
+    return tuple((a.name, "List[" in str(a.type)) for a in found)
+
+
+def is_out(op: str) -> bool:
+    """Whether an operator only writes results that it is given."""
+    return torch.Tag.out in overload(op).tags
 
 
 def _copy_variant(op: str) -> str:
@@ -169,9 +192,13 @@ def _copy_variant(op: str) -> str:
 
 def reason(op: str) -> str:
     """Why an operator is called rather than generated."""
+    if op.startswith("_c10d_functional."):
+        return "collectives are the process group's"
+    if not op.startswith(TORCHS_OWN):
+        return "a custom operator"
     return REASONS.get(op.split(".")[1], "no rule for this operator")
 
 
 def is_expected(op: str) -> bool:
     """Whether a call is by design."""
-    return op.split(".")[1] in REASONS
+    return not op.startswith(TORCHS_OWN) or op.split(".")[1] in REASONS

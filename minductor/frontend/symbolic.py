@@ -67,6 +67,15 @@ class SizeReader:
     def definitions(self) -> tuple[Definition, ...]:
         return tuple(self._defined.values())
 
+    def known(self) -> tuple[Symbol, ...]:
+        """Every symbol met so far."""
+        return (*self._symbols.values(), *(made.symbol for made in self._defined.values()))
+
+    def is_given(self, mine: Symbol, before: Sequence[Symbol]) -> bool:
+        """Whether a symbol that a region mentions comes from outside: met `before` it, or of the caller's sizes."""
+        theirs = next((theirs for theirs, made in self._symbols.items() if made == mine), None)
+        return mine in before or (theirs is not None and is_backed(self.shape_env, theirs))
+
     def facts(self) -> tuple[Fact, ...]:
         """What torch has put off until the data are known: of each symbol that it decides, its range and relations."""
         found: dict[Any, Fact] = {}

@@ -20,11 +20,11 @@ from minductor.core.dtypes import BOOL, C32, C64, F16, F32, I64, DType, promote
 from minductor.core.expr import Expr, Symbol, as_expr, as_int, integer
 from minductor.frontend.capture import Size
 from minductor.ir.build import Builder
-from minductor.ir.nodes import Ref, Token, View
+from minductor.ir.nodes import Ref, Region, Token, View
 
 Operand: TypeAlias = "View | Expr | bool | int | float | complex"
 # what the environment holds for a node
-Value: TypeAlias = "Operand | str | DType | Token | tuple[Value, ...] | None"
+Value: TypeAlias = "Operand | Region | str | DType | Token | tuple[Value, ...] | None"
 
 _RANK: Mapping[str, int] = MappingProxyType({"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3})
 

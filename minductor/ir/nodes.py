@@ -12,6 +12,7 @@ The grammar, as the printer writes it and the parser reads it:
                 | "constant" buffer | "buffer" buffer         a lifted tensor; a storage of our own
                 | "guard" relation                            a fact that lowering relied on
                 | "note" ...                                  a decision: printed, not compared
+                | "region" "{" program "}"                    a program that a call in this one is given
     buffer   ::= NAME ":" DTYPE size "stride" size DEVICE
     node     ::= kernel | extern | "define" SYMBOL origin* body | "require" STRING origin* body
     kernel   ::= "kernel" NAME "(" (AXIS ":" extent)* ")" "from" origin* [schedule] body
@@ -22,14 +23,17 @@ The grammar, as the printer writes it and the parser reads it:
                | "masked" value captured* "else" literal "{" body "}"
                | "reduce" combine "over" AXIS* value* | "scan" combine "over" AXIS value* | "project" value N
                | "atomic" kind ref "[" index "]" value | "assert" value STRING | "parameter" N
-    extern   ::= "extern" NAME OP "(" argument* ")" "->" view* ["defines" SYMBOL*] ["because" STRING]
+    extern   ::= "extern" NAME OP "(" argument* ")" "->" view* ["writes" ref*] ["holds" ref*] ["defines" SYMBOL*]
+                 ["because" STRING]
+    argument ::= view | literal | "region" NAME "<" index* ">" | "(" argument* ")" | KIND STRING
     view     ::= ref DTYPE size "stride" size "offset" index
     ref      ::= STORAGE "@" VERSION
 
 Laws. A storage has versions; a write makes the next one, and the first write to a storage of our own makes @0
 (an input arrives as @0). A version is never changed, so loads of it are values and may be shared or repeated.
 An op runs once for each point of its own `axes`, not of the kernel's: a store of a row statistic runs once a row.
-Positions in `args` name earlier ops of the same body. Values are float32, float64, integer or bool; a load widens
+Positions in `args` name earlier ops of the same body. A region is closed: it sees its inputs and lifted constants only,
+and the sizes it needs from outside are its first inputs. Values are float32, float64, integer or bool; a load widens
 16-bit floats to float32 and a store rounds to the storage's dtype, so a cast that a program asked for is an op.
 """
 
@@ -87,8 +91,18 @@ class Token:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One of the program's regions as an argument, with the sizes that are its first inputs."""
+
+    name: str
+    sizes: tuple[Expr, ...] = ()
+
+
 # what an extern call is given: a tree of these
-Argument: TypeAlias = View | Expr | DType | Token | bool | int | float | complex | str | tuple["Argument", ...] | None
+Argument: TypeAlias = (
+    View | Region | Expr | DType | Token | bool | int | float | complex | str | tuple["Argument", ...] | None
+)
 Literal_: TypeAlias = bool | int | float | complex
 # eager's kinds of error for an index out of range
 ErrorKind: TypeAlias = Literal["IndexError", "RuntimeError"]
@@ -308,6 +322,8 @@ class Extern:
     are named by `results`; "inplace" changes arguments, and `writes` are the versions it makes.
     `effect` orders the call among other effects (random numbers, prints). `defines` are the symbols that data decides
     and that the sizes of the results tell: each occurs, linearly and with no other such one, in one of these sizes.
+    `holds` are versions that something still reads until this call: what a collective sends, until it has been waited
+    for.
     """
 
     name: str
@@ -321,6 +337,7 @@ class Extern:
     writes: tuple[Ref, ...] = ()
     effect: bool = False
     defines: tuple[Symbol, ...] = ()
+    holds: tuple[Ref, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,6 +413,7 @@ class Program:
     outputs: tuple[Argument, ...]
     guards: tuple[Guard, ...] = ()
     notes: tuple[WhyNot | Note, ...] = field(default=(), compare=False)
+    regions: tuple[Program, ...] = ()
 
     def buffer_table(self) -> dict[str, Buffer]:
         return {b.name: b for b in self.buffers}
@@ -442,7 +460,7 @@ def reads(node: Node) -> tuple[Ref, ...]:
             return tuple(dict.fromkeys(load.ref for load in body_reads(body)))
         case Extern():
             given = (*node.args, *(value for _, value in node.kwargs))
-            return tuple(dict.fromkeys(view.ref for view in views_of(given)))
+            return tuple(dict.fromkeys((*(view.ref for view in views_of(given)), *node.holds)))
         case SymbolDef(body=body) | Require(body=body):
             return tuple(dict.fromkeys(load.ref for load in body_reads(body)))
 

@@ -45,6 +45,7 @@ from minductor.ir.nodes import (
     Project,
     Reduce,
     Ref,
+    Region,
     Require,
     Round,
     Scan,
@@ -168,6 +169,7 @@ class _Reader:
         buffers: list[Buffer] = []
         guards: list[Guard] = []
         notes: list[WhyNot | Note] = []
+        regions: list[Program] = []
         while True:
             if self.accept("symbol"):
                 symbols.append(self.symbol())
@@ -185,13 +187,24 @@ class _Reader:
                 guards.append(Guard(rel, self.text()))
             elif self.accept("note"):
                 notes.append(self.note())
+            elif self.accept("region"):
+                regions.append(self.nested())
             else:
                 break
         nodes = self.nodes()
         self.expect("return")
         outputs = self.tuple()
         parts = (tuple(symbols), tuple(inputs), tuple(buffers), tuple(nodes), outputs)
-        return Program(name, *parts, tuple(guards), tuple(notes))
+        return Program(name, *parts, tuple(guards), tuple(notes), tuple(regions))
+
+    def nested(self) -> Program:
+        """A region's symbols are its own, even where the outer program has some of the same name."""
+        outer, self.symbols = self.symbols, {}
+        self.expect("{")
+        program = self.program()
+        self.expect("}")
+        self.symbols = outer
+        return program
 
     def symbol(self) -> Symbol:
         name = self.name()
@@ -344,6 +357,11 @@ class _Reader:
             writes.append(self.ref())
             while self.accept(","):
                 writes.append(self.ref())
+        holds: list[Ref] = []
+        if self.accept("holds"):
+            holds.append(self.ref())
+            while self.accept(","):
+                holds.append(self.ref())
         effect = self.accept("effect")
         defines: list[Symbol] = []
         if self.accept("defines"):
@@ -353,7 +371,7 @@ class _Reader:
         origins = self.origins()
         self.expect("because")
         given = (tuple(args), tuple(kwargs), results, origins, self.text())
-        return Extern(name, op, *given, form, tuple(writes), effect, tuple(defines))
+        return Extern(name, op, *given, form, tuple(writes), effect, tuple(defines), tuple(holds))
 
     def results(self) -> tuple[View | Symbol | None, ...]:
         self.expect("(")
@@ -403,6 +421,8 @@ class _Reader:
         if self.tokens.look(1).text == "@":
             return self.view()
         kind = self.name()
+        if kind == "region":
+            return Region(self.name(), self.sizes())
         return self.dtype() if kind == "dtype" else Token(kind, self.text())
 
     # --- bodies

@@ -87,7 +87,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Extern:
-    """Calls an ATen operator; tensors in the argument tree are `Name`s. `out`: results are written into these."""
+    """Calls an operator; tensors in the argument tree are `Name`s. `is_out`: results are written into these.
+
+    With `dtypes` the call is checked, since it is not torch's own: its results are to be new tensors of these.
+    """
 
     op: str
     args: tuple[Argument, ...]
@@ -96,6 +99,7 @@ class Extern:
     is_out: bool
     origins: tuple[Origin, ...]
     handle: int
+    dtypes: tuple[DType | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,8 @@ class Unpack:
 
 @dataclass(frozen=True, slots=True)
 class LaidOut:
-    """`name`, which an extern returned, has this size, else RuntimeError; where its strides differ, it is a copy.
+    """`name`, which an extern returned or a region was given, has this size, else RuntimeError; where its strides
+    differ, it is a copy.
 
     Without strides it is kept as it came.
     """
@@ -170,10 +175,14 @@ Line: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Inputs in calling order, lines in execution order; `kernels` maps an id to its Kernel for the kernel printers."""
+    """Inputs in calling order, lines in execution order; `kernels` maps an id to its Kernel for the kernel printers.
+
+    The outermost plan defines the kernels and constants of its regions too.
+    """
 
     name: str
     inputs: tuple[Input, ...]
     lines: tuple[Line, ...]
     kernels: tuple[tuple[str, Kernel], ...]
     guards: tuple[Guard, ...] = ()
+    regions: tuple[Plan, ...] = ()

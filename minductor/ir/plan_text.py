@@ -34,7 +34,8 @@ from minductor.ir.printer import print_argument, print_body
 def print_plan(plan: Plan) -> str:
     """The whole plan."""
     head = f"plan {plan.name} ({', '.join(given.name for given in plan.inputs)})"
-    return "\n".join([head, *(f"  {print_line(line)}" for line in plan.lines)]) + "\n"
+    inner = [f"  {line}" for region in plan.regions for line in print_plan(region).splitlines()]
+    return "\n".join([head, *inner, *(f"  {print_line(line)}" for line in plan.lines)]) + "\n"
 
 
 def print_line(line: Line) -> str:
@@ -55,11 +56,12 @@ def print_line(line: Line) -> str:
         case Launch(kernel, tensors, sizes, origins, handle):
             given = ", ".join((*tensors, *map(str, sizes)))
             return f"launch #{handle} {kernel}({given}) from {', '.join(o.node for o in origins)}"
-        case Extern(op, args, kwargs, results, is_out, origins, handle):
+        case Extern(op, args, kwargs, results, is_out, origins, handle, dtypes):
             given = ", ".join([*map(print_argument, args), *(f"{k}={print_argument(v)}" for k, v in kwargs)])
             form = "into" if is_out else "->"
             made = ", ".join(name or "_" for name in results)
-            return f"extern #{handle} {op}({given}) {form} ({made}) from {', '.join(o.node for o in origins)}"
+            head = f"{'checked ' if dtypes else ''}extern #{handle} {op}"
+            return f"{head}({given}) {form} ({made}) from {', '.join(o.node for o in origins)}"
         case Unpack(names, of):
             return f"unpack {', '.join(name or '_' for name in names)} = {of}"
         case SymbolDef(symbol, source):

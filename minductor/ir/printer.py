@@ -36,6 +36,7 @@ from minductor.ir.nodes import (
     Program,
     Project,
     Reduce,
+    Region,
     Require,
     Round,
     Scan,
@@ -86,6 +87,10 @@ def _program(program: Program) -> Iterator[str]:
                 yield f"  note {stage} {first} | {second} {quote(reason)}"
             case Note(stage, subject, text):
                 yield f"  note {stage} {subject} {quote(text)}"
+    for region in program.regions:
+        yield "  region {"
+        yield from (f"    {line}" for line in _program(region))
+        yield "  }"
     for node in program.nodes:
         yield from (f"  {line}" for line in _node(node))
     yield f"  return {_arguments(program.outputs)}"
@@ -154,6 +159,7 @@ def _extern(node: Extern) -> str:
     given += [f"{name}={print_argument(value)}" for name, value in node.kwargs]
     results = ", ".join(_result(r) for r in node.results)
     writes = f" writes {', '.join(map(str, node.writes))}" if node.writes else ""
+    writes += f" holds {', '.join(map(str, node.holds))}" if node.holds else ""
     effect = " effect" if node.effect else ""
     defines = f" defines {', '.join(s.name for s in node.defines)}" if node.defines else ""
     head = f"extern {node.name} {node.form} {node.op}({', '.join(given)}) -> ({results})"
@@ -173,6 +179,8 @@ def print_argument(value: Argument) -> str:
     match value:
         case View(ref, dtype, size, stride, offset):
             return f"{ref} {dtype.name}{_sizes(size)} stride {_sizes(stride)} offset {offset}"
+        case Region(name, sizes):
+            return f"region {name} {_sizes(sizes)}"
         case Expr():
             return f"<{value}>"
         case DType():

@@ -6,7 +6,7 @@ A cache hit reports the same as the compile that filled the cache. Dynamic facts
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -57,10 +57,10 @@ class Report:
 
 def report(program: Program, plan: Plan) -> Report:
     """The facts of a tiled program and its plan; `kernels` counts launches."""
-    buffers = program.buffer_table()
-    kernels = [node for node in program.nodes if isinstance(node, Kernel)]
-    externs = [node for node in program.nodes if isinstance(node, Extern)]
-    total = sum((kernel_cost(kernel, buffers) for kernel in kernels), Cost())
+    programs, plans = list(_all_programs(program)), list(_all_plans(plan))
+    kernels = [node for p in programs for node in p.nodes if isinstance(node, Kernel)]
+    externs = [node for p in programs for node in p.nodes if isinstance(node, Extern)]
+    total = sum((_cost(p) for p in programs), Cost())
     names = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelDef)}
     return Report(
         role=program.name,
@@ -70,10 +70,30 @@ def report(program: Program, plan: Plan) -> Report:
         operations=total.operations,
         peak=peak_bytes(plan),
         block_accesses=sum(a.kind == "block" for kernel in kernels for a in kernel.access),
-        kernel_names=tuple(names[line.kernel] for line in plan.lines if isinstance(line, Launch)),
+        kernel_names=tuple(names[line.kernel] for p in plans for line in p.lines if isinstance(line, Launch)),
         extern_reasons=tuple((node.op, node.reason) for node in externs),
-        refusals=tuple((n.stage, n.first, n.second, n.reason) for n in program.notes if isinstance(n, WhyNot)),
+        refusals=tuple(
+            (n.stage, n.first, n.second, n.reason) for p in programs for n in p.notes if isinstance(n, WhyNot)
+        ),
     )
+
+
+def _cost(program: Program) -> Cost:
+    """Of its own kernels, each counted once: how often a region runs is not known."""
+    buffers = program.buffer_table()
+    return sum((kernel_cost(node, buffers) for node in program.nodes if isinstance(node, Kernel)), Cost())
+
+
+def _all_programs(program: Program) -> Iterator[Program]:
+    yield program
+    for region in program.regions:
+        yield from _all_programs(region)
+
+
+def _all_plans(plan: Plan) -> Iterator[Plan]:
+    yield plan
+    for region in plan.regions:
+        yield from _all_plans(region)
 
 
 def peak_bytes(plan: Plan) -> int | None:

@@ -31,6 +31,7 @@ from minductor.ir.nodes import (
     Program,
     Project,
     Reduce,
+    Region,
     Round,
     Scan,
     Store,
@@ -61,6 +62,8 @@ Rule: TypeAlias = Callable[[Program], Iterator[str]]
 
 def verify(program: Program, stage: str) -> None:
     """Checks every rule that holds from `stage` on."""
+    for region in program.regions:
+        verify(region, stage)
     for name, (since, rule) in RULES.items():
         if STAGES.index(stage) >= STAGES.index(since):
             for fault in rule(program):
@@ -103,6 +106,20 @@ def _names_unique(program: Program) -> Iterator[str]:
     names = [node.name for node in program.nodes if isinstance(node, Kernel | Extern)]
     if len(set(names)) != len(names):
         yield "two nodes have one name"
+
+
+def _regions_called(program: Program) -> Iterator[str]:
+    inner = {region.name: region for region in program.regions}
+    if len(inner) != len(program.regions):
+        yield "two regions have one name"
+    for node in program.nodes:
+        for given in node.args if isinstance(node, Extern) else ():
+            if not isinstance(given, Region):
+                continue
+            if given.name not in inner:
+                yield f"a call is given {given.name}, which is no region of this program"
+            elif any(i.symbol is None for i in inner[given.name].inputs[: len(given.sizes)]):
+                yield f"{given.name} is given {len(given.sizes)} sizes for inputs that are not all sizes"
 
 
 def _symbols_declared(program: Program) -> Iterator[str]:
@@ -317,6 +334,7 @@ RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
         "every storage is declared": ("lower", _buffers_declared),
         "a version is made once, before its readers, and read before the next": ("lower", _defined_before_use),
         "nodes have names of their own": ("lower", _names_unique),
+        "a call names regions of its program, and gives them their sizes": ("lower", _regions_called),
         "a symbol is defined once, before who mentions it": ("lower", _symbols_declared),
         "the sizes of results tell what a call defines": ("lower", _told_by_sizes),
         "floats and truth values stand alone": ("lower", _scalars_stand_alone),
@@ -339,10 +357,14 @@ def verify_plan(plan: Plan) -> None:
         raise VerifyError("memory", "names live from their making to their end", fault)
 
 
-def _plan_faults(plan: Plan) -> Iterator[str]:
+def _plan_faults(plan: Plan, outer: Plan | None = None) -> Iterator[str]:
+    top = outer or plan  # defines the kernels and constants of its regions
+    for region in plan.regions:
+        yield from (f"{region.name}: {fault}" for fault in _plan_faults(region, top))
     live = {given.name for given in plan.inputs}
-    kernels = dict(plan.kernels)
-    defined = {line.id for line in plan.lines if isinstance(line, KernelDef)}
+    live.update(line.name for line in top.lines if isinstance(line, ConstantLine) and outer is not None)
+    kernels = dict(top.kernels)
+    defined = {line.id for line in top.lines if isinstance(line, KernelDef)}
     for number, line in enumerate(plan.lines):
         for name in _used(line):
             if name not in live:

@@ -11,8 +11,8 @@ reused, except donated ones.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, Symbol, add, as_int, integer, mul
@@ -54,10 +54,22 @@ def memory(program: Program, env: Env) -> Plan:
     """The plan of one call of the program."""
     del env  # the plan does not depend on the target yet; the signature is every stage's
     planner = _Planner(program)
+    plan = _planned(planner)
+    return replace(plan, lines=planner.definitions(), kernels=tuple(planner.kernels.items()))
+
+
+def _planned(planner: _Planner) -> Plan:
+    """A program's own lines, and the plans of its regions, whose kernels join those of the outermost program."""
+    program = planner.program
     for number, node in enumerate(program.nodes):
         planner.node(number, node)
     planner.finish()
-    return Plan(program.name, program.inputs, planner.definitions(), tuple(planner.kernels.items()), program.guards)
+    regions: list[Plan] = []
+    for region in program.regions:
+        inner = _Planner(region, planner.kernels, planner.texts)
+        inner.enter()
+        regions.append(_planned(inner))
+    return Plan(program.name, program.inputs, tuple(planner.body), (), program.guards, tuple(regions))
 
 
 @dataclass(slots=True)
@@ -74,15 +86,16 @@ class _Definition:
 @dataclass(slots=True)
 class _Planner:
     program: Program
+    kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
+    texts: dict[str, _Definition] = field(default_factory=dict[str, _Definition])
     buffers: dict[str, Buffer] = field(init=False)
     last_use: dict[str, int] = field(init=False)
     kept: set[str] = field(init=False)  # storages that outlive the call or that we do not own
     live: set[str] = field(init=False)
     body: list[Line] = field(default_factory=list[Line])
-    kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
-    texts: dict[str, _Definition] = field(default_factory=dict[str, _Definition])
     pool: dict[tuple[DType, Expr], list[str]] = field(default_factory=dict[tuple[DType, Expr], list[str]])
     wanted: Counter[tuple[DType, Expr]] = field(init=False)  # storages still to be made, by what they could take over
+    shown: set[str] = field(default_factory=set[str])  # seen by operators of others, which may have kept them
     handles: int = 0
     view_count: Counter[str] = field(default_factory=Counter[str])
 
@@ -116,6 +129,13 @@ class _Planner:
                     given[size] = lines.SymbolDef(size, lines.SizeOf(parameter.name, dim))
         self.body.extend(line for line in given.values() if line.source != line.symbol.name)
 
+    def enter(self) -> None:
+        """A region's tensors come from wherever its caller has them: a row of one, a result of its last round."""
+        for given in self.program.inputs:
+            if given.symbol is None and given.name in self.last_use:
+                buffer = self.buffers[given.name]
+                self.body.append(lines.LaidOut(given.name, buffer.size, buffer.stride))
+
     # --- nodes
 
     def node(self, number: int, node: Node) -> None:
@@ -131,8 +151,10 @@ class _Planner:
         touched = dict.fromkeys(ref.storage for ref in (*reads(node), *writes(node)))
         dead = [name for name in touched if self.last_use[name] == number and name in self.live]
         if isinstance(node, Extern):
-            # scratch results that nobody reads may be smaller than traced; a custom operator may keep what it saw
-            made = {ref.storage for ref in writes(node)} if node.op.startswith("aten.") else set(dead)
+            # scratch results that nobody reads may be smaller than traced
+            made = {ref.storage for ref in writes(node)}
+            if _is_foreign(node):
+                self.shown.update(touched)
             self._release([name for name in dead if name in made], reusable=False)
             dead = [name for name in dead if name not in made]
         self._release(dead, reusable=True)
@@ -186,7 +208,8 @@ class _Planner:
                     results.append(None)
         self.handles += 1
         is_out = node.form == "out"
-        call = lines.Extern(node.op, args, kwargs, tuple(results), is_out, node.origins, self.handles)
+        dtypes = tuple(map(_dtype, node.results)) if _is_foreign(node) and node.form == "return" else ()
+        call = lines.Extern(node.op, args, kwargs, tuple(results), is_out, node.origins, self.handles, dtypes)
         self.body.append(call)
         self._free(views)
         if node.form == "return" and node.op != "aten.empty_strided.default":
@@ -270,7 +293,12 @@ class _Planner:
                     gone.append(name)
                 continue
             buffer = self.buffers[name]
-            if reusable and _is_dense(buffer) and self.wanted[_key(buffer)] > len(self.pool.get(_key(buffer), ())):
+            if (
+                reusable
+                and name not in self.shown
+                and _is_dense(buffer)
+                and self.wanted[_key(buffer)] > len(self.pool.get(_key(buffer), ()))
+            ):
                 self.pool.setdefault(_key(buffer), []).append(name)
             else:
                 gone.append(name)
@@ -289,7 +317,13 @@ class _Planner:
         """A dying operand whose elements this kernel reads just where it writes `name`'s."""
         for ref in reads(kernel):
             old = ref.storage
-            if old in self.kept or old in taken.values() or self.last_use[old] != number or old not in self.live:
+            if (
+                old in self.kept
+                or old in self.shown
+                or old in taken.values()
+                or self.last_use[old] != number
+                or old not in self.live
+            ):
                 continue
             a, b = self.buffers[old], self.buffers[name]
             same = a.dtype == b.dtype and _elements(a) == _elements(b) and _is_dense(a) and _is_dense(b)
@@ -301,10 +335,13 @@ class _Planner:
 
     def definitions(self) -> tuple[Line, ...]:
         """The kernel definitions, then the lines."""
-        constants = [b.name for b in self.program.buffers if b.kind == "constant"]
+        programs = list(_with_regions(self.program))
+        constants = [b.name for program in programs for b in program.buffers if b.kind == "constant"]
         defs: list[Line] = [lines.Constant(name, number) for number, name in enumerate(constants)]
         # a kernel must not be called as a tensor is: `add_8` may be a saved tensor's name
-        taken = {*self.buffers, *(given.name for given in self.program.inputs)}
+        taken = {b.name for program in programs for b in program.buffers}
+        taken.update(given.name for program in programs for given in program.inputs)
+        taken.update(program.name for program in programs)
         for number, found in enumerate(self.texts.values()):
             name = unique(kernel_name(found.ops, number), taken)
             defs.append(lines.KernelDef(found.id, name, found.parameters, found.digest, tuple(found.origins)))
@@ -322,6 +359,21 @@ def _elements(buffer: Buffer) -> Expr:
 
 def _key(buffer: Buffer) -> tuple[DType, Expr]:
     return buffer.dtype, _elements(buffer)
+
+
+def _with_regions(program: Program) -> Iterator[Program]:
+    yield program
+    for region in program.regions:
+        yield from _with_regions(region)
+
+
+def _is_foreign(node: Extern) -> bool:
+    """Whether a call is of an operator that torch does not answer for, or of one that calls graphs."""
+    return not node.op.startswith(("aten.", "prims.", "_c10d_functional."))
+
+
+def _dtype(result: View | Symbol | None) -> DType | None:
+    return result.dtype if isinstance(result, View) else None
 
 
 def _is_planned(node: Node) -> bool:

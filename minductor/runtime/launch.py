@@ -89,7 +89,18 @@ def laid_out(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...
         raise RuntimeError(f"an operator returned a tensor of size {tuple(tensor.shape)}, not {size} as it was traced")
     if stride is None or tensor.stride() == stride:
         return tensor
-    return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    return copied(tensor, size, stride)
+
+
+def copied(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
+    """A new tensor of that layout; a dimension of stride 0 has one element to write."""
+    made = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
+    into = made
+    for dim, step in enumerate(stride):
+        if step == 0 and size[dim] > 1:
+            into, tensor = into.narrow(dim, 0, 1), tensor.narrow(dim, 0, 1)
+    into.copy_(tensor)
+    return made
 
 
 # torch publishes short ways to both for generated code; another version may not have them

@@ -37,6 +37,7 @@ from minductor.ir.nodes import (
     Project,
     Reduce,
     Ref,
+    Region,
     Require,
     Round,
     Scan,
@@ -46,11 +47,10 @@ from minductor.ir.nodes import (
     View,
     told_by,
 )
+from minductor.runtime.control import CONTROL
 
 
-def run_program(
-    program: Program, inputs: Sequence[Any], constants: Mapping[str, Tensor] | None = None
-) -> tuple[Any, ...]:
+def run_program(program: Program, inputs: Sequence[Any], constants: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
     """The program's outputs. Input tensors are read and, where the program mutates them, written."""
     state = _State(program, constants or {})
     state.enter(inputs)
@@ -77,7 +77,7 @@ class _State:
     """Versions as flat tensors: a write copies the version before it."""
 
     program: Program
-    constants: Mapping[str, Tensor]
+    constants: Mapping[str, Any]  # what the program refers to by name: tensors and other objects
     sizes: dict[str, Any] = field(default_factory=dict)
     flat: dict[Ref, Tensor] = field(default_factory=dict)
 
@@ -88,7 +88,8 @@ class _State:
             elif isinstance(given.symbol, Symbol):
                 self.sizes[given.symbol.name] = value
         for name, value in self.constants.items():
-            self.flat[Ref(name, 0)] = _flat(value)
+            if isinstance(value, Tensor):
+                self.flat[Ref(name, 0)] = _flat(value)
 
     def leave(self, inputs: Sequence[Any]) -> None:
         """Mutated inputs get their newest version."""
@@ -126,6 +127,12 @@ class _State:
         match given:
             case View(ref, _, size, stride, offset):
                 return self.open(ref).as_strided(self.row(size), self.row(stride), self.number(offset))
+            case Region():
+                return self.region(given)
+            case Token("external", name):
+                return self.constants[name]
+            case Token("operator", name):
+                return _operator(name)
             case Expr():
                 return self.number(given)
             case DType():
@@ -140,9 +147,8 @@ class _State:
                 return given
 
     def extern(self, node: Extern) -> None:
-        function: Any = torch.ops
-        for part in node.op.split("."):
-            function = getattr(function, part)
+        function = CONTROL.get(node.op) if any(isinstance(a, Region) for a in node.args) else None
+        function = function or _operator(node.op)
         for ref in node.writes:
             self.open(ref)
         moved = {Ref(r.storage, r.version - 1): r for r in node.writes}
@@ -153,7 +159,7 @@ class _State:
         result = function(*given, **named)
         if node.form == "out":
             return
-        results = list(zip(node.results, result if isinstance(result, tuple | list) else (result,), strict=False))
+        results = list(zip(node.results, _leaves(result), strict=False))
         for symbol in node.defines:
             number, dim, scale, shift = told_by(node, symbol) or (0, 0, 1, 0)
             self.sizes[symbol.name] = (results[number][1].size(dim) - shift) // scale
@@ -164,6 +170,22 @@ class _State:
             if isinstance(place, View):
                 kept = made.new_empty_strided(self.row(place.size), self.row(place.stride)).copy_(made)
                 self.flat[place.ref] = _flat(kept)
+
+    def region(self, given: Region) -> Callable[..., tuple[Any, ...]]:
+        program = next(p for p in self.program.regions if p.name == given.name)
+        sizes = self.row(given.sizes)
+        return lambda *args: run_program(program, [*sizes, *args], self.constants)
+
+
+def _operator(name: str) -> Any:
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _leaves(value: Any) -> list[Any]:
+    return [leaf for item in value for leaf in _leaves(item)] if isinstance(value, tuple | list) else [value]
 
 
 def _newest(value: Argument, moved: Mapping[Ref, Ref]) -> Argument:

@@ -13,8 +13,9 @@ from minductor.ir.plan import Extern, Launch, Plan
 from minductor.options import Options
 from minductor.passes.memory import memory
 from minductor.runtime.launch import launch
+from minductor.runtime.reference import run_program
 from minductor.target import Env, by_name
-from tests.ir.programs import CHAIN, REGIONS, SOFTMAX
+from tests.ir.programs import CALLS, CHAIN, REGIONS, SOFTMAX
 
 ENV = Env(Options(), by_name("cpu"))
 
@@ -115,3 +116,18 @@ def test_a_size_that_only_a_body_can_write() -> None:
     program = parse_program(text)
     plan = memory(program, ENV)
     assert "u0 = (((s0 + 1) ^ 2) << 2)" in wrapper_python(plan, ENV)
+
+
+def test_a_region_is_a_function_and_what_a_call_still_reads_stays() -> None:
+    def neg(x: torch.Tensor, out: torch.Tensor, s0: int, threads: int) -> int:
+        assert s0 == 5
+        return int(torch.neg(x, out=out) is None)
+
+    plan = plan_of(CALLS)
+    text = wrapper_python(plan, ENV)
+    assert "def region_0(s0, arg0):" in text and "control.invoke_subgraph, [f32], partial(region_0, s0)" in text
+    assert text.index("relu_(buf1)") < text.index("del buf0")
+    x = torch.randn(10)[::2]
+    (out,), _ = run(plan, {"neg_0": neg}, [5, x.clone()])
+    torch.testing.assert_close(out, (-x).exp().relu())
+    torch.testing.assert_close(run_program(parse_program(CALLS), [5, x.clone()])[0], out)

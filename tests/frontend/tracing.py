@@ -116,7 +116,7 @@ def _compile(gm: Any, inputs: Sequence[Any], *, seen: Lowered, role: Any, env: E
     verify(program, "lower")
     seen.graphs.append(graph)
     seen.programs.append(program)
-    constants = {c.name: t for c, t in zip(graph.constants, graph.live.constants, strict=True)}
+    constants = graph.bound()
 
     def call(args: list[Any]) -> Any:
         mine, theirs = ([same_layout(a) for a in args] for _ in range(2))

@@ -119,4 +119,33 @@ NUMBERS = """program inference
   return (buf1@0 f32[u0] stride [1] offset 0, <u1>, <t0>, <f0>)
 """  # noqa: E501  a line a node
 
-ALL = {"softmax": SOFTMAX, "chain": CHAIN, "regions": REGIONS, "numbers": NUMBERS}
+# a program that calls one of its own with a size of its, and waits for what a call has started
+CALLS = """program inference
+  symbol s0 [2, inf]
+  input s0 = s0
+  input arg0: f32[s0] stride [1] cpu
+  buffer buf0: f32[s0] stride [1] cpu
+  buffer buf1: f32[s0] stride [1] cpu
+  region {
+    program region_0
+      symbol s0 [2, inf]
+      input s0 = s0
+      input arg0: f32[s0] stride [1] cpu
+      buffer buf0: f32[s0] stride [1] cpu
+      kernel k0 (i0: s0) from neg = aten.neg.default
+        %0 = load arg0@0[i0] : f32 {i0}
+        %1 = neg %0 : f32 {i0}
+        %2 = store buf0@0[i0] %1 {i0}
+      return (buf0@0 f32[s0] stride [1] offset 0)
+  }
+  extern x0 return higher_order.invoke_subgraph(region region_0 [s0], "region_0", \
+arg0@0 f32[s0] stride [1] offset 0) -> (buf0@0 f32[s0] stride [1] offset 0) \
+from invoke_subgraph = higher_order.invoke_subgraph because "its graphs are compiled"
+  extern x1 return aten.exp.default(buf0@0 f32[s0] stride [1] offset 0) -> (buf1@0 f32[s0] stride [1] offset 0) effect \
+from exp = aten.exp.default because "a call that goes on"
+  extern x2 inplace aten.relu_.default(buf1@0 f32[s0] stride [1] offset 0) -> () writes buf1@1 holds buf0@0 effect \
+from relu_ = aten.relu_.default because "its end"
+  return (buf1@1 f32[s0] stride [1] offset 0)
+"""
+
+ALL = {"calls": CALLS, "softmax": SOFTMAX, "chain": CHAIN, "regions": REGIONS, "numbers": NUMBERS}

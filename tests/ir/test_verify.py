@@ -5,10 +5,11 @@ import pytest
 from minductor.core.errors import VerifyError
 from minductor.ir.parser import parse_program
 from minductor.ir.verify import RULES, verify
-from tests.ir.programs import ALL, CHAIN, NUMBERS, REGIONS, SOFTMAX
+from tests.ir.programs import ALL, CALLS, CHAIN, NUMBERS, REGIONS, SOFTMAX
 
 ORDER = "a version is made once, before its readers, and read before the next"
 ONCE = "a symbol is defined once, before who mentions it"
+CALLED = "a call names regions of its program, and gives them their sizes"
 FORM = "ops know their arguments, dtypes and axes"
 
 # rule, program, old text, new text
@@ -32,6 +33,9 @@ FAULTS = [
     (ONCE, NUMBERS, " defines u1", ""),
     (ONCE, NUMBERS, "index <f0>", "index <t0>"),
     ("the sizes of results tell what a call defines", NUMBERS, "(buf0@0 i64[2*u1 + 1, 1]", "(buf0@0 i64[u1*u1, 1]"),
+    (CALLED, CALLS, "region region_0 [s0]", "region region_1 [s0]"),
+    (CALLED, CALLS, "region region_0 [s0]", "region region_0 [s0, s0]"),
+    (FORM, CALLS, "neg %0 : f32", "neg %0 : i64"),
     ("floats and truth values stand alone", NUMBERS, "arg0@0[i0]", "arg0@0[i0 + f0]"),
     ("loads widen and stores round", SOFTMAX, "arg0: f32", "arg0: i64"),
     ("loads widen and stores round", REGIONS, "store buf1@0[i0] %10", "store buf1@0[i0] %8"),

@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from minductor.frontend import schemas
-from minductor.frontend.capture import Arg, Graph, Node, NodeRef
+from minductor.frontend.capture import HIGHER_ORDER, Arg, Graph, Node, NodeRef
+from minductor.ir.nodes import Token
+
+# higher-order operators that do more than give results
+EFFECTS = frozenset(("with_effects", "print", "call_torchbind", "run_and_save_rng_state"))
 
 
 def dead_code(graph: Graph) -> Graph:
@@ -17,7 +21,7 @@ def dead_code(graph: Graph) -> Graph:
     live: set[str] = {name for arg in graph.outputs for name in used(arg)}
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if node.name in live or has_effect(node):
+        if node.name in live or has_effect(node, graph):
             kept.append(node)
             for arg in (*node.args, *(value for _, value in node.kwargs)):
                 live.update(used(arg))
@@ -36,9 +40,17 @@ def used(arg: Arg) -> Iterator[str]:
             return
 
 
-def has_effect(node: Node) -> bool:
-    """Whether a node must run although nobody uses its result: it writes, draws random numbers, or returns nothing."""
+def has_effect(node: Node, graph: Graph) -> bool:
+    """Whether a node must run although nobody uses its result: it writes, draws random numbers, is a collective, or
+    returns nothing."""
     if node.op == "getitem":
         return False
+    if node.op.startswith(HIGHER_ORDER):
+        called = {arg.name for arg in node.args if isinstance(arg, Token) and arg.kind == "external"}
+        inner = [region.graph for region in graph.regions if region.name in called]
+        is_pure = len(inner) == len(called) and node.op.removeprefix(HIGHER_ORDER) not in EFFECTS
+        return not is_pure or any(has_effect(n, g) for g in inner for n in g.nodes)
     facts = schemas.facts(node.op)
-    return facts is not None and (bool(facts.written) or facts.is_random or facts.gives_nothing)
+    if facts is None:
+        return False
+    return bool(facts.written) or facts.is_random or facts.gives_nothing or node.op.startswith("_c10d_functional.")
