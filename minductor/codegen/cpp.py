@@ -18,7 +18,7 @@ from minductor.codegen.cpp_values import Values
 from minductor.codegen.spell import CPP_STORAGE
 from minductor.core.bounds import at_least
 from minductor.core.dtypes import DType, by_name
-from minductor.ir.nodes import Atomic, Check, Kernel, Load, Origin, Ref, reads, writes
+from minductor.ir.nodes import Atomic, Check, Kernel, Load, Op, Origin, Ref, reads, writes
 from minductor.ir.parts import parts
 from minductor.ir.plan import KernelDef, Plan
 from minductor.ir.signature import all_ops, may_fail, rename_storages, signature
@@ -78,7 +78,7 @@ def kernel_text(
     given = signature(kernel)
     storages: dict[str, tuple[str, DType]] = {}
     parameters: list[str] = []
-    loaded = {op.attrs.ref.storage for op in all_ops(kernel.body) if isinstance(op.attrs, Load | Atomic)}
+    loaded = {storage for op in all_ops(kernel.body) if (storage := _loaded(op))}
     for n, storage in enumerate(given.storages):
         is_written, is_read = storage in given.written, storage in loaded
         name = f"{'io' if is_written and is_read else 'out' if is_written else 'in'}{n}"
@@ -137,6 +137,17 @@ def _refs(part: Kernel) -> Iterator[tuple[int, Ref]]:
     number = {name: n for n, name in enumerate(signature(part).storages)}
     for ref in dict.fromkeys((*reads(part), *writes(part))):
         yield number[ref.storage], ref
+
+
+def _loaded(op: Op) -> str:
+    """The storage that an op reads from, or ""."""
+    match op.attrs:
+        case Load(ref, _):
+            return ref.storage
+        case Atomic(ref, _, kind) if kind != "set":
+            return ref.storage
+        case _:
+            return ""
 
 
 def unreadable(kernel: Kernel, errors: Mapping[int, int]) -> Iterator[str]:

@@ -121,8 +121,11 @@ class Values:
                 return text
 
     def atomic(self, storage: str, index: Expr, kind: str, value: str) -> None:
-        """On one thread: the kernel's loops are serial, so that sums have one order."""
+        """Points that may meet run on one thread, so that sums have one order."""
         element = self.element(storage, index)
+        if kind == "set":
+            self.out.add(f"{element} = {self.narrow(storage, value)};")
+            return
         dtype = self.storages[storage][1]
         compute = F32 if dtype.name in ("bf16", "f16") else dtype
         joined = spell_cpp(ATOMIC_OPS[kind], compute, self.widen(storage, element), value)

@@ -50,7 +50,6 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "_scaled_dot_product_flash_attention_for_cpu": "attention is the library's",
         "_scaled_dot_product_flash_attention_for_cpu_backward": "attention is the library's",
         "max_pool2d_with_indices": "where the maxima of large windows are takes a comparison of each element",
-        "masked_scatter": "where a value goes depends on all of the mask before it",
         "sort": "sorting is the library's",
         "topk": "sorting is the library's",
         "kthvalue": "sorting is the library's",

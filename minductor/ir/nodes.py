@@ -164,7 +164,11 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Atomic:
-    """As Store, but combines with what is there by `kind`: add, min, max, mul."""
+    """As Store, but several points may write one element.
+
+    A value is joined with what is there by `kind` (add, min, max, mul); by `set` the last one wins, in the order of the
+    kernel's axes.
+    """
 
     ref: Ref
     index: Expr

@@ -102,11 +102,9 @@ def points(kernel: Kernel) -> int:
 
 
 def pure_store(kernel: Kernel) -> Store | None:
-    """The one store of a kernel that has no other effect and no reduction, at a place that its axes decide."""
+    """The one store of a kernel that has no other effect and no reduction."""
     effects = [op for op in kernel.body.ops if op.is_effect]
     if len(effects) != 1 or any(isinstance(op.attrs, Reduce | Scan | Atomic) for op in kernel.body.ops):
         return None
     store = effects[0].attrs
-    if not isinstance(store, Store) or any(symbol.kind == "value" for symbol in free_symbols(store.index)):
-        return None
-    return store
+    return store if isinstance(store, Store) else None

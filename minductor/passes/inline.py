@@ -18,6 +18,7 @@ from minductor.core.expr import Expr, Symbol, free_symbols
 from minductor.core.rewrite import simplify
 from minductor.ir.build import Builder
 from minductor.ir.nodes import (
+    Atomic,
     Body,
     Buffer,
     Check,
@@ -301,11 +302,15 @@ class _Inliner:
         return solve(producer.store.index, producer.kernel.axes, index, extents)
 
     def _check_overwriting(self, kernel: Kernel, body: Body, used: list[_Producer]) -> None:
-        """A kernel that overwrites what it reads may read only the element that it writes; its own reads are so."""
+        """A kernel that overwrites what it reads may read only the element that it writes; its own reads are so.
+
+        Where several points may write one element, the second would read what the first wrote.
+        """
         own = set(body_reads(kernel.body))
         for write in body_writes(body):
             old = Ref(write.ref.storage, write.ref.version - 1)
-            if any(load.ref == old and load.index != write.index and load not in own for load in body_reads(body)):
+            elsewhere = (load for load in body_reads(body) if load.index != write.index or isinstance(write, Atomic))
+            if any(load.ref == old and load not in own for load in elsewhere):
                 self.failed.update({p.store.ref.storage: f"{old} is overwritten by its consumer" for p in used})
 
     def finish(self, bodies: Mapping[int, Body]) -> Program:

@@ -42,7 +42,6 @@ from minductor.passes.both_ways import both_ways, reduced_groups
 from minductor.passes.both_ways import objection as both_ways_objection
 from minductor.passes.domain import Solution, estimate, extents_of, has_division, is_bijection, points, solve
 from minductor.passes.prune import prune_body
-from minductor.passes.scatter import scattered_writes
 
 MAX_OPS = 256
 MAX_BUFFERS = 64
@@ -74,8 +73,6 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limit
     for kernel in (first, second):
         if any(isinstance(op.attrs, Atomic) for op in kernel.body.ops):
             return No(f"{kernel.name} has an atomic")
-        if any(True for _ in scattered_writes(kernel.body)):
-            return No(f"{kernel.name} writes at places that data decide, in an order")
     pairs = _common_accesses(first, second)
     if not pairs and not _fill_one_storage(first, second):
         return No("no access of a common buffer names its points")

@@ -11,7 +11,6 @@ from dataclasses import replace
 from minductor.core.expr import Expr, Symbol, as_int, free_symbols, integer, substitute, symbol
 from minductor.ir.build import Builder
 from minductor.ir.nodes import Atomic, Axis, Body, Check, Index, Kernel, Load, Masked, Reduce, Scan, Store
-from minductor.passes.scatter import scattered_writes
 
 
 def merge_axes(kernel: Kernel) -> Kernel:
@@ -26,7 +25,7 @@ def merge_axes(kernel: Kernel) -> Kernel:
             mapping[axis.symbol] = integer(0)
             axes.remove(axis)
             indices = [substitute(e, {axis.symbol: integer(0)}) for e in indices]
-    is_ordered = any(True for _ in scattered_writes(kernel.body))
+    is_ordered = any(isinstance(op.attrs, Atomic) for op in kernel.body.ops)
     while (pair := _pair(axes, indices, groups, is_ordered=is_ordered)) is not None:
         outer, inner = pair
         extent = outer.extent * inner.extent

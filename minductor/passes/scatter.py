@@ -27,25 +27,13 @@ from collections.abc import Iterator, Mapping
 
 from minductor.core.expr import Expr, Symbol, as_int, free_symbols, linear
 from minductor.core.rewrite import delinearize
-from minductor.ir.nodes import Atomic, Body, Buffer, Check, Kernel, Op, Store
+from minductor.ir.nodes import Atomic, Buffer, Check, Kernel, Op
 from minductor.passes.domain import extents_of
-
-
-def scattered_writes(body: Body) -> Iterator[Store | Atomic]:
-    """The writes of a body whose points may meet: those that join, and those at places that data decide."""
-    for op in body.ops:
-        match op.attrs:
-            case Atomic():
-                yield op.attrs
-            case Store(_, index) if any(s.kind == "value" for s in free_symbols(index)):
-                yield op.attrs
-            case _:
-                pass
 
 
 def ordered_axes(kernel: Kernel, buffers: Mapping[str, Buffer]) -> frozenset[str]:
     """See above."""
-    writes = list(scattered_writes(kernel.body))
+    writes = [op.attrs for op in kernel.body.ops if isinstance(op.attrs, Atomic)]
     if not writes:
         return frozenset()
     extents = extents_of(kernel.axes) | {c.symbol: c.size for c in _checks(kernel.body.ops)}

@@ -306,7 +306,10 @@ class _Run:
         at = self.index(index).expand(shape).reshape(-1)
         flat = self.state.open(ref)
         source = _first(value).expand(shape).reshape(-1).to(flat.dtype)
-        if kind is None:
+        if kind == "set":
+            for place, value in zip(at.tolist(), source, strict=True):  # the last wins
+                flat[place] = value
+        elif kind is None:
             flat[at] = source
         else:
             flat.scatter_reduce_(0, at, source, {"add": "sum", "mul": "prod", "min": "amin", "max": "amax"}[kind])

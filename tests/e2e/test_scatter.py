@@ -193,6 +193,24 @@ def test_numbers_without_dimensions() -> None:
         torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
+SHARED: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "the columns that are read": lambda x, i, v: _set(x, (slice(None), i % 3), x[:, i % 3] + 1),
+    "of a temporary": lambda x, i, v: torch.ops.aten.index_put(x * 2, [None, i % 3], (x * 2)[:, i % 3] + 1),
+    "known to meet": lambda x, i, v: x[:, 0].index_put((torch.arange(9) // 4,), v[:9, 0]),
+    "all in one place": lambda x, i, v: x.index_put((torch.zeros(20, dtype=torch.long),), v),
+    "along a row": lambda x, i, v: x.scatter(1, torch.zeros(9, 6, dtype=torch.long), x * 2),
+    "in turn": lambda x, i, v: x.index_add(0, torch.arange(20) % 3, v),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_elements_that_several_points_write(name: str) -> None:
+    """A point must not read what another one wrote, nor run before one that comes first."""
+    x, i, _, v = arguments(torch.float32)
+    for dynamic in (False, True):
+        assert torch.equal(run(SHARED[name], x, i, v, dynamic=dynamic), SHARED[name](x, i, v))
+
+
 def test_in_place_operators_write_the_tensor_itself_and_read_windows_on_it_before() -> None:
     """As a pass over the graph leaves them; eager refuses values that overlap with what is written."""
 

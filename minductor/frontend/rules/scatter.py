@@ -17,7 +17,20 @@ from minductor.core.dtypes import BOOL, F32, I64, U8, DType, compute_dtype
 from minductor.core.expr import Expr, as_expr
 from minductor.frontend.lower import Loop, Lowering, is_zero_sized
 from minductor.frontend.rules.index import Coords, chosen_place, lifted, moved, place
-from minductor.frontend.values import Operand, Term, Value, count, element, is_one, is_row_major, is_zero, wrap_dim
+from minductor.frontend.values import (
+    Operand,
+    Term,
+    Value,
+    broadcast,
+    count,
+    element,
+    is_one,
+    is_row_major,
+    is_zero,
+    sizes,
+    wrap_dim,
+)
+from minductor.ir.build import combine
 from minductor.ir.nodes import ErrorKind, View
 
 Rule = Callable[..., Value]
@@ -63,7 +76,7 @@ class Into:
                 return given
 
 
-def write(ctx: Lowering, out: View, extents: Sequence[Expr], where: Where, what: What, kind: str = "") -> View:
+def write(ctx: Lowering, out: View, extents: Sequence[Expr], where: Where, what: What, kind: str = "set") -> View:
     """A kernel over `extents` that stores, or joins by `kind`, `what` at `where`."""
     if any(is_zero(n) for n in extents):
         return out
@@ -71,10 +84,7 @@ def write(ctx: Lowering, out: View, extents: Sequence[Expr], where: Where, what:
     at, value = where(loop), what(loop).cast(compute_dtype(out.dtype))
     index = out.offset + at if isinstance(at, Expr) else element(out, at)
     made = ctx.next_version(out)
-    if kind:
-        loop.b.atomic(made.ref, index, value.at, kind)
-    else:
-        loop.b.store(made.ref, index, value.at)
+    loop.b.atomic(made.ref, index, value.at, kind)
     ctx.add_kernel(loop)
     return made
 
@@ -138,7 +148,7 @@ def index_put(into: Into, indices: Sequence[View | None], values: View, accumula
         return at
 
     what: What = lambda loop: loop.load(values)  # noqa: E731
-    return write(into.ctx, into.target(), extents, where, what, "add" if accumulate else "")
+    return write(into.ctx, into.target(), extents, where, what, "add" if accumulate else "set")
 
 
 def shape_together(shapes: Sequence[Sequence[Expr]]) -> list[Expr]:
@@ -185,6 +195,25 @@ def unsafe_masked_put(into: Into, mask: View, indices: Sequence[View | None], va
         return loop.load(mask).where(loop.load(values), 0)
 
     return write(into.ctx, into.target(), extents, where, what, "add")
+
+
+def masked_scatter(into: Into, mask: View, source: View) -> Value:
+    """The source's elements in turn where the mask holds: a running count of the mask says which."""
+    ctx, x = into.ctx, into.x
+    total = count(x.size)
+    if mask.dtype != BOOL or is_zero_sized(source) or is_one(total) or sizes(ctx.meta.size) != x.size:
+        return NotImplemented
+    loop = Loop((total,))
+    flags = loop.load(mask, broadcast(mask, split_number(loop.coords[0], x.size))).cast(I64)
+    counted = loop.b.scan([flags.at], loop.axes[0].name, combine("sum", I64))
+    number = ctx.store(loop, ctx.buffer(I64, (total,)), loop.coords, loop.term(counted))
+
+    def fn(loop: Loop, old: Term) -> Term:
+        holds, nth = loop.load(mask), loop.load(number, (flat_number(loop),)) - 1
+        at = loop.b.check(holds.where(nth, 0).at, count(source.size), wrap=False, error="RuntimeError")
+        return holds.where(loop.load(source, split_number(at, source.size)), old)
+
+    return into.finish(x, fn)
 
 
 # --- along one dimension -------------------------------------------------------------------------------------------
@@ -342,7 +371,7 @@ def put(into: Into, index: View, source: View, accumulate: bool = False) -> Valu
             source, loop.coords if source.size == index.size else split_number(flat_number(loop), source.size)
         )
 
-    return write(into.ctx, out, index.size, where, what, "add" if accumulate else "")
+    return write(into.ctx, out, index.size, where, what, "add" if accumulate else "set")
 
 
 def flat_number(loop: Loop) -> Expr:
@@ -407,6 +436,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         **_pairs("index_put", index_put),
         "aten._unsafe_index_put.default": functional(index_put),
         "aten._unsafe_masked_index_put_accumulate.default": functional(unsafe_masked_put),
+        **_pairs("masked_scatter", masked_scatter),
         **_pairs("scatter", scatter, "src", "value", "reduce", "value_reduce"),
         **_pairs("scatter_add", scatter_add),
         **_pairs("scatter_reduce", scatter_reduce, "two"),
