@@ -269,6 +269,8 @@ class _Reader:
         meta = self._meta(node.meta.get("val"), node)
         if not isinstance(meta, TensorMeta | int | Expr) or isinstance(meta, bool):
             raise UnsupportedInput(node.name, f"a {type(node.meta.get('val')).__name__}")
+        if isinstance(meta, TensorMeta) and node.meta["val"].is_neg():
+            raise UnsupportedInput(node.name, "a tensor whose memory holds the negatives of its elements")
         return meta
 
     def _attribute(self, node: fx.Node) -> None:

@@ -103,6 +103,7 @@ class Builder:
                 value = complex(value)
             case _:
                 value = int(value) if not isinstance(value, complex) else int(value.real)
+                value = (value - int(dtype.min_value)) % (1 << dtype.bits) + int(dtype.min_value)  # as a cast wraps
         return self._put("constant", (), Constant(value), dtype, 0)
 
     def index(self, expr: Expr, dtype: DType | None = None) -> int:

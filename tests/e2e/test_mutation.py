@@ -362,3 +362,9 @@ def test_autocast() -> None:
     for ours, theirs in zip(*found, strict=True):
         assert ours.dtype == theirs.dtype
         torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)
+
+
+def test_a_tensor_that_holds_negatives_is_read_as_what_it_means() -> None:
+    negated = torch.randn(5, dtype=torch.complex64).conj().imag
+    assert negated.is_neg()
+    agree(lambda x: x + 1, lambda: [negated])

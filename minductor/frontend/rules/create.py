@@ -71,21 +71,36 @@ def iota(ctx: Lowering, length: Value, *, start: Operand, step: Operand, **layou
     return arange(ctx, start, step)
 
 
-def linspace(ctx: Lowering, start: float, end: float, steps: int, **layout: Value) -> Value:
+def even_steps(loop: Loop, start: Operand, end: Operand, steps: int) -> Term:
     """From both ends towards the middle, so that both are exact; in float64, since near zero digits cancel."""
+    (place,) = loop.coords
+    first, last = loop.load(start, None, F64), loop.load(end, None, F64)
+    if steps == 1:
+        return first
+    step = (last - first) / float(steps - 1)
+    near, far = loop.index(place, F64), loop.index(steps - 1 - place, F64)
+    return (loop.index(place, I64) < steps // 2).where(first + step * near, last - step * far)
+
+
+def linspace(ctx: Lowering, start: Operand, end: Operand, steps: int, **layout: Value) -> Value:
     dtype = ctx.meta.dtype
-    if dtype.kind != "float" or isinstance(start, View) or isinstance(end, View):
+    if dtype.kind != "float" or not isinstance(steps, int):
         return NotImplemented
+    return ctx.map(lambda loop: even_steps(loop, start, end, steps).cast(compute_dtype(dtype)))
+
+
+def logspace(
+    ctx: Lowering, start: Operand, end: Operand, steps: int, base: float | None = None, **layout: Value
+) -> Value:
+    """Powers of the base; an exponent is rounded where its error is not yet multiplied."""
+    dtype = ctx.meta.dtype
+    if dtype.kind != "float" or not isinstance(steps, int):
+        return NotImplemented
+    number = 10.0 if base is None else float(base)
 
     def fn(loop: Loop) -> Term:
-        (place,) = loop.coords
-        first, last = loop.load(float(start), None, F64), loop.load(float(end), None, F64)
-        if steps == 1:
-            return first.cast(compute_dtype(dtype))
-        step = (last - first) / float(steps - 1)
-        near, far = loop.index(place, F64), loop.index(steps - 1 - place, F64)
-        is_near = loop.index(place, I64) < steps // 2
-        return is_near.where(first + step * near, last - step * far).cast(compute_dtype(dtype))
+        exponent = even_steps(loop, start, end, steps)
+        return exponent.number(number).op("pow", exponent).cast(compute_dtype(dtype))
 
     return ctx.map(fn)
 
@@ -134,7 +149,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         **_variants("arange.default", arange_end),
         **_variants("arange.start arange.start_step", arange_start),
         "prims.iota.default": iota,
-        **_variants("linspace.default", linspace),
+        **_variants("linspace.default linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor", linspace),
+        **_variants("logspace.default logspace.Tensor_Tensor logspace.Tensor_Scalar logspace.Scalar_Tensor", logspace),
         **_variants("eye.default eye.m", eye),
         **_variants("tril.default", triangle(is_lower=True)),
         **_variants("triu.default", triangle(is_lower=False)),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from minductor.core.bounds import at_least
-from minductor.core.dtypes import BOOL, DType, compute_dtype
+from minductor.core.dtypes import BOOL, F16, DType, compute_dtype
 from minductor.core.expr import Expr
 from minductor.frontend.lower import Loop, Lowering, is_zero_sized
 from minductor.frontend.rules import formulas
@@ -155,10 +155,18 @@ def division(name: str) -> Rule:
 
 
 def power(ctx: Lowering, x: Operand, y: Operand) -> Value:
-    """Small constant exponents are products, as in eager."""
-    if isinstance(y, int | float) and not isinstance(y, bool) and y in formulas.SMALL_POWERS:
+    """Small constant exponents are products, and roots but for float16, as in eager."""
+    is_small = isinstance(y, int | float) and not isinstance(y, bool) and y in formulas.SMALL_POWERS
+    if is_small and not (ctx.meta.dtype == F16 and y in (0.5, -0.5)):
         return ctx.pointwise(lambda a: formulas.small_power(a, y), x)
     return ctx.pointwise(lambda a, b: a.op("pow", b), x, y)
+
+
+def nextafter(ctx: Lowering, x: Operand, y: Operand) -> Value:
+    """A step of the dtype's own; a 16-bit float is not kept as itself inside kernels."""
+    if compute_dtype(ctx.meta.dtype) != ctx.meta.dtype:
+        return NotImplemented
+    return ctx.pointwise(lambda a, b: a.op("nextafter", b), x, y)
 
 
 def where(ctx: Lowering, condition: View, x: Operand, y: Operand) -> Value:
@@ -275,7 +283,7 @@ _UNARY = (
     "neg abs sqrt reciprocal rsqrt exp exp2 expm1 log log2 log10 log1p sigmoid tanh sin cos tan erf erfc"
     " erfinv asin acos atan sinh cosh asinh acosh atanh lgamma digamma"
 )
-_BINARY = "maximum minimum copysign atan2 hypot nextafter"
+_BINARY = "maximum minimum copysign atan2 hypot"
 _COMPARE = "eq ne lt le gt ge"
 
 RULES: Mapping[str, Rule] = MappingProxyType(
@@ -284,6 +292,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         **{f"aten.{name}.default": rounding(name) for name in ("floor", "ceil", "round", "trunc")},
         **{f"aten.{name}.{kind}": comparison(name) for name in _COMPARE.split() for kind in ("Tensor", "Scalar")},
         **{f"aten.logical_{name}.default": logical(f"logical_{name}") for name in ("and", "or", "xor", "not")},
+        "aten.nextafter.default": nextafter,
         "aten.copysign.Tensor": one_op("copysign"),
         "aten.copysign.Scalar": one_op("copysign"),
         "aten.remainder.Tensor": division("mod"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from minductor.runtime.reference import run_program
@@ -17,3 +18,12 @@ def test_linspace_is_even_near_zero() -> None:
     exact = torch.linspace(-2, 1, 50, dtype=torch.float64)
     (program,) = lowered(lambda x: torch.linspace(-2, 1, 50) * x, torch.tensor(1.0)).programs
     assert (run_program(program, [torch.tensor(1.0)])[0].double() - exact).abs().max() < 1e-7
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_spaces_between_numbers_and_tensors(dtype: torch.dtype, steps: int) -> None:
+    low = torch.tensor(-1)
+    for fn in (torch.linspace, torch.logspace):
+        assert not lowered(lambda x, fn=fn: fn(x, 2.5, steps, dtype=dtype), low).externs
+        assert not lowered(lambda x, fn=fn: fn(2.5, x, steps, dtype=dtype) + fn(0, 1, steps, dtype=dtype), low).externs

@@ -180,3 +180,21 @@ def test_integer_division_by_zero_is_asserted(name: str) -> None:
     program = lower(capture(gm, [], "inference"), CPU)
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         run_program(program, [whole, torch.tensor([1, 0, 2])])
+
+
+def test_a_number_wraps_into_the_dtype_that_it_is_compared_in() -> None:
+    x = torch.tensor([255, 1, 0], dtype=torch.uint8)
+    (program,) = lowered(lambda x: (x == -1, x > -1), x).programs
+    assert "constant 255 : u8" in print_program(program)
+
+
+def test_the_next_number_of_a_narrow_float_is_its_own() -> None:
+    x, y = torch.tensor([1.0, 0.0, -0.0, torch.inf]), torch.tensor([2.0, -1.0, 1.0, 0.0])
+    assert not lowered(torch.nextafter, x, y).externs
+    assert lowered(torch.nextafter, x.bfloat16(), y.bfloat16()).externs
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_roots_of_minus_zero_and_minus_infinity(dtype: torch.dtype) -> None:
+    x = torch.tensor([-0.0, -torch.inf, 4.0], dtype=dtype)
+    assert not lowered(lambda x: (1 / x**0.5, x**-0.5, x**-1), x).externs
