@@ -136,7 +136,7 @@ class Values:
         size = index_text(attrs.size)
         if attrs.error is None:
             text = f"{value} < 0 ? {value} + {size} : {value}" if attrs.wrap else value
-            return self.define(attrs.symbol.name, I64, text)
+            return self.define(attrs.symbol.name, I64, f"md_index({text})")
         raw = f"({value} < 0 ? {value} + {size} : {value})" if attrs.wrap else value
         self.define(label, I64, raw)
         wrong = self.define(f"{label}_wrong", BOOL, f"({label} < 0) | ({label} >= {size})")
