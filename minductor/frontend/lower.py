@@ -25,6 +25,7 @@ from minductor.frontend.values import (
     Term,
     Value,
     broadcast,
+    count,
     element,
     is_injective,
     is_one,
@@ -32,6 +33,7 @@ from minductor.frontend.values import (
     is_zero,
     row_major,
     sizes,
+    span,
 )
 from minductor.ir import nodes as ir
 from minductor.ir.build import Builder, combine
@@ -408,7 +410,10 @@ class Lowering:
         lives = self._lifetimes
         given = next((i for i in self.graph.inputs if i.name == storage), None)
         if given is None:
-            return not any(c.name == storage for c in self.graph.constants)
+            made = next(
+                b for b in reversed(self.buffers) if b.name == storage
+            )  # if returned by a call, perhaps no gaps
+            return made.kind == "local" and span(made.size, made.stride) == count(made.size)
         end = lives.end if given.is_donated else lives.overwritten.get(storage, -1)
         return lives.position[node.name] < end and lives.last_use(node.name, self._is_view) <= end
 
@@ -420,11 +425,6 @@ class Lowering:
             or node.op in self.tables()[1]
             or (facts is not None and any(place is not None for place in facts.returned))
         )
-
-    def has_own_elements(self) -> bool:
-        """Whether no two elements of the current node's result share memory."""
-        like = self.meta
-        return is_injective(View(Ref("", 0), like.dtype, sizes(like.size), sizes(like.stride), integer(0)))
 
     def is_fusable(self, x: View) -> bool:
         """Whether x is pointwise and nobody needs it in memory, so that a write into a copy of it costs no copy."""

@@ -64,6 +64,14 @@ def is_row_major(size: Sequence[Expr], stride: Sequence[Expr]) -> bool:
     return all(is_one(n) or s == e for n, s, e in zip(size, stride, expected, strict=True))
 
 
+def span(size: Sequence[Expr], stride: Sequence[Expr]) -> Expr:
+    """From the first element in memory to the last, in elements."""
+    total = integer(1)
+    for n, s in zip(size, stride, strict=True):
+        total = total + (n - 1) * s
+    return total
+
+
 def is_injective(view: View) -> bool:
     """Whether it is known that no two elements of a view share memory: each stride reaches over all smaller ones."""
     reach = integer(1)

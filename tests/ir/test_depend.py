@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
+import torch
+
 from minductor.core.expr import symbol
-from minductor.ir.depend import Edge, dependencies
-from minductor.ir.nodes import Extern, Program, Ref
+from minductor.ir.depend import Edge, dependencies, neighbours
+from minductor.ir.nodes import Extern, Node, Program, Ref, reads, writes
+from minductor.runtime.reference import run_program
 from tests.passes.sketch import Sketch, transpose
 
 
@@ -53,3 +57,59 @@ def test_a_size_follows_what_finds_it() -> None:
     first = replace(first, results=(size,))
     grown = replace(second, axes=tuple(replace(axis, extent=size) for axis in second.axes))  # pyright: ignore
     assert dependencies(replace(program, nodes=(first, grown))) == (Edge("symbol", 0, 1),)
+
+
+# --- any order that the edges allow ---------------------------------------------------------------------------------
+
+
+def written_over() -> Program:
+    """Reads before and after several writes of an input, and slices of one storage."""
+    s = Sketch()
+    x, y = s.input(4, 4), s.input(4, 4)
+    before = s.op("exp", transpose(x, 0, 1))
+    first = s.copy(x, y)
+    between = s.op("neg", first)
+    second = s.copy(first, before)
+    return s.done(s.cat(0, between, y), s.op("add", second, y), before)
+
+
+def any_order(program: Program, rng: random.Random) -> Program:
+    before, _ = neighbours(len(program.nodes), dependencies(program))
+    left, found = list(range(len(program.nodes))), list[int]()
+    while left:
+        ready = [n for n in left if before[n] <= set(found)]
+        found.append(rng.choice(ready))
+        left.remove(found[-1])
+    return replace(program, nodes=tuple(program.nodes[n] for n in found))
+
+
+def stale_reads(program: Program) -> list[Ref]:
+    """Versions read after the next one was made: their memory holds other values by then."""
+    newest: dict[str, int] = {}
+    stale: list[Ref] = []
+    for node in program.nodes:
+        stale += [ref for ref in reads(node) if newest.get(ref.storage, 0) > ref.version]
+        for ref in writes(node):
+            newest[ref.storage] = max(newest.get(ref.storage, 0), ref.version)
+    return stale
+
+
+def test_any_order_that_the_edges_allow_gives_the_same() -> None:
+    program = written_over()
+    tensors = [torch.arange(16.0).reshape(4, 4).mul(0.3 + n).sin() for n in range(2)]
+    expected_inputs = [t.clone() for t in tensors]
+    expected = run_program(program, expected_inputs)
+    orders: set[tuple[Node, ...]] = set()
+    for seed in range(40):
+        other = any_order(program, random.Random(seed))
+        orders.add(other.nodes)
+        assert stale_reads(other) == []
+        inputs = [t.clone() for t in tensors]
+        for got, want in zip([*run_program(other, inputs), *inputs], [*expected, *expected_inputs], strict=True):
+            assert torch.equal(got, want)
+    assert len(orders) > 3
+
+
+def test_without_the_edges_some_order_reads_what_was_overwritten() -> None:
+    program = written_over()
+    assert stale_reads(replace(program, nodes=tuple(reversed(program.nodes))))

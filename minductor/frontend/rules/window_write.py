@@ -20,7 +20,7 @@ from minductor.core.expr import Expr, as_expr, as_int, integer
 from minductor.core.rewrite import delinearize
 from minductor.frontend.lower import Loop, Lowering, is_zero_sized
 from minductor.frontend.rules.join import is_at, window_of
-from minductor.frontend.values import Operand, Term, Value, count, element, is_injective, sizes, wrap_dim
+from minductor.frontend.values import Operand, Term, Value, count, element, is_injective, sizes, span, wrap_dim
 from minductor.ir.nodes import View
 
 Rule = Callable[..., Value]
@@ -106,7 +106,7 @@ def as_strided_scatter(
         return replace(base, size=sizes_in, stride=strides_in, offset=base.offset + shift)
 
     keeps_layout = all((x.size, x.stride) == (sizes(m.size), sizes(m.stride)) for m in (traced, ctx.meta))
-    if not keeps_layout or _extent(x) != count(x.size) or _is_outside(window(x), x):
+    if not keeps_layout or span(x.size, x.stride) != count(x.size) or _is_outside(window(x), x):
         raise UnsupportedInput(ctx.node.name, "a write through as_strided beside a tensor's elements")
     if _is_within(window(x), x):
         return _written(ctx, x, window, source)
@@ -122,7 +122,11 @@ def _in_place(ctx: Lowering, x: View, window: Callable[[View], View], source: Vi
             return x
         return None if ctx.is_fusable(x) else _put(ctx, x, window(x), source)
     # of elements that share memory only those in the window are written: a choice for each element would not do
-    return None if ctx.has_own_elements() else _written(ctx, x, window, source)
+    return (
+        None
+        if is_injective(replace(x, size=sizes(ctx.meta.size), stride=sizes(ctx.meta.stride)))
+        else _written(ctx, x, window, source)
+    )
 
 
 def _written(ctx: Lowering, x: View, window: Callable[[View], View], source: View) -> View:
@@ -184,20 +188,13 @@ def _number(value: object) -> int | Expr:
 def _is_within(window: View, x: View) -> bool:
     """Whether no element of the window lies outside the memory from x's first element to its last."""
     first = window.offset - x.offset
-    return at_least(first, 0) and at_least(_extent(x) - _extent(window) - first, 0)
+    return at_least(first, 0) and at_least(span(x.size, x.stride) - span(window.size, window.stride) - first, 0)
 
 
 def _is_outside(window: View, x: View) -> bool:
     """Whether some element of the window is known to lie outside that memory."""
     first = window.offset - x.offset
-    return at_least(-first - 1, 0) or at_least(first + _extent(window) - _extent(x) - 1, 0)
-
-
-def _extent(x: View) -> Expr:
-    total = integer(1)
-    for n, s in zip(x.size, x.stride, strict=True):
-        total = total + (n - 1) * s
-    return total
+    return at_least(-first - 1, 0) or at_least(first + span(window.size, window.stride) - span(x.size, x.stride) - 1, 0)
 
 
 def _is_apart(a: View, b: View, x: View) -> bool:
