@@ -156,8 +156,8 @@ def division(name: str) -> Rule:
 
 def power(ctx: Lowering, x: Operand, y: Operand) -> Value:
     """Small constant exponents are products, and roots but for float16, as in eager."""
-    is_small = isinstance(y, int | float) and not isinstance(y, bool) and y in formulas.SMALL_POWERS
-    if is_small and not (ctx.meta.dtype == F16 and y in (0.5, -0.5)):
+    is_called = ctx.meta.dtype == F16 and y in (0.5, -0.5)
+    if isinstance(y, int | float) and not isinstance(y, bool) and y in formulas.SMALL_POWERS and not is_called:
         return ctx.pointwise(lambda a: formulas.small_power(a, y), x)
     return ctx.pointwise(lambda a, b: a.op("pow", b), x, y)
 
