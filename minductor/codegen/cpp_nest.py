@@ -375,6 +375,8 @@ class NestPrinter:
         axis = loop.axis
         first, last = self.range(axis)
         is_reversed = self.is_reversed(loop)
+        if loop.kind == "parallel" and loop.carries:  # the first part is there even if there are no elements
+            last = index_text(maximum(self.extents[axis], 1))
         if loop.is_blocked:
             start, step = self.start(axis), block_step(loop)
             if is_reversed:

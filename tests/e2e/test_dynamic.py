@@ -208,6 +208,21 @@ def test_pieces_that_data_decide() -> None:
     serve(fn, *((X, item(v)) for v in ([1, 2, 3], [0, 6, 0], [6, 0, 0])))
 
 
+def test_sums_of_nothing_are_zero_however_large_they_may_be() -> None:
+    """In parts, in lanes, along rows and down columns."""
+
+    def fn(x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> Any:
+        m, n = rows.item(), columns.item()
+        torch._check(m >= 0)
+        torch._check(n >= 0)
+        z = torch.zeros(m, n) + x[0, 0]
+        return (z + 1).sum(0), (z + 2).sum(1), z.exp().sum(), z.prod(0), (z > 0).any(0), z.softmax(-1), z.t() @ z
+
+    pairs = ((3, 4), (0, 4), (3, 0), (0, 0), (1, 1), (70, 200))
+    calls = [(X, item(m), item(n)) for m, n in pairs]
+    serve(fn, *calls, graphs=dynamo_alone(fn, *calls))
+
+
 # --- promises ---------------------------------------------------------------------------------------------------------
 
 
