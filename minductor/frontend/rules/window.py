@@ -10,6 +10,7 @@ to hold is not tested: only the taps at the border of a padded window have masks
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +23,7 @@ from minductor.core.expr import Expr, as_expr, as_int, integer, maximum, minimum
 from minductor.frontend.capture import TensorMeta
 from minductor.frontend.lower import Loop, Lowering, is_zero_sized
 from minductor.frontend.rules.join import guarded
-from minductor.frontend.values import Term, Value, count, is_one
+from minductor.frontend.values import Term, Value, count, is_one, is_zero
 from minductor.ir.nodes import View
 
 Rule = Callable[..., Value]
@@ -140,13 +141,14 @@ def _longest(size: Expr, number: Expr) -> Expr:
         return size // number
     if n is None or m is None:
         return (size + number - 1) // number + 1
-    return integer(max(((o + 1) * n + m - 1) // m - o * n // m for o in range(min(m, n + 1))))
+    period = m // math.gcd(n, m)
+    return integer(max(((o + 1) * n + m - 1) // m - o * n // m for o in range(period)))
 
 
 def shares(size: Expr, number: Expr) -> Window | Share:
     """Equal shares are plain windows."""
     n, m = as_int(size), as_int(number)
-    if n is not None and m is not None and m > 0 and n % m == 0 and n > 0:
+    if n is not None and m is not None and n % m == 0:
         return Window(size, number, n // m, n // m, 0)
     return Share(size, number)
 
@@ -338,15 +340,19 @@ def max_pool_backward(
 
 
 def adaptive_max_pool(rank: int, ctx: Lowering, x: View, number: Value) -> Value:
-    return maxima(ctx, x, _shares(rank, x.size, _number(ctx)))
+    windows = _shares(rank, x.size, _number(ctx))
+    return maxima(ctx, x, windows) if windows else NotImplemented
 
 
 def adaptive_max_pool_backward(rank: int, ctx: Lowering, grad: View, x: View, places: View) -> Value:
-    return maxima_backward(ctx, grad, places, _shares(rank, x.size, grad.size))
+    windows = _shares(rank, x.size, grad.size)
+    return maxima_backward(ctx, grad, places, windows) if windows else NotImplemented
 
 
 def _shares(rank: int, size: Coords, number: Coords) -> list[Window | Share]:
-    return [shares(n, m) for n, m in zip(size[-rank:], number[-rank:], strict=True)]
+    """None of them if there is nothing to share, or nobody."""
+    rows = list(zip(size[-rank:], number[-rank:], strict=True))
+    return [] if any(is_zero(n) for row in rows for n in row) else [shares(n, m) for n, m in rows]
 
 
 # --- means --------------------------------------------------------------------------------------------------------
@@ -439,12 +445,12 @@ def avg_pool_backward(
 
 def adaptive_avg_pool(rank: int, ctx: Lowering, x: View, number: Value) -> Value:
     windows = _shares(rank, x.size, _number(ctx))
-    return means(ctx, x, windows, counted(windows))
+    return means(ctx, x, windows, counted(windows)) if windows else NotImplemented
 
 
 def adaptive_avg_pool_backward(rank: int, ctx: Lowering, grad: View, x: View) -> Value:
     windows = _shares(rank, x.size, grad.size)
-    return means_backward(ctx, grad, windows, counted(windows))
+    return means_backward(ctx, grad, windows, counted(windows)) if windows else NotImplemented
 
 
 # --- windows as columns -------------------------------------------------------------------------------------------

@@ -36,6 +36,8 @@ POOLS: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "adaptive avg1d": (lambda x: F.adaptive_avg_pool1d(x, 4), LINE),
     "adaptive avg2d": (lambda x: F.adaptive_avg_pool2d(x, (3, 5)), IMAGE),
     "adaptive avg2d up": (lambda x: F.adaptive_avg_pool2d(x, (12, 15)), IMAGE),
+    "adaptive avg2d late overlap": (lambda x: F.adaptive_avg_pool2d(x, (2, 6)), randn(1, 2, 7, 5)),
+    "adaptive max2d late overlap": (lambda x: F.adaptive_max_pool2d(x, (2, 6)), randn(1, 2, 7, 5)),
     "adaptive avg2d of all": (lambda x: F.adaptive_avg_pool2d(x, (None, 1)), IMAGE),
     "adaptive avg3d": (lambda x: F.adaptive_avg_pool3d(x, (3, 3, 3)), SOLID),
     "adaptive max1d": (lambda x: F.adaptive_max_pool1d(x, 4, return_indices=True), LINE),
@@ -104,6 +106,7 @@ def test_nothing_in_the_batch() -> None:
         lambda x: F.adaptive_avg_pool2d(x, 3),
     ):
         lowered(fn, x)
+    lowered(lambda x: F.adaptive_avg_pool2d(x, (0, 3)), IMAGE)
 
 
 def test_sizes_that_vary() -> None:
