@@ -201,7 +201,9 @@ def masked_scatter(into: Into, mask: View, source: View) -> Value:
     """The source's elements in turn where the mask holds: a running count of the mask says which."""
     ctx, x = into.ctx, into.x
     total = count(x.size)
-    if mask.dtype != BOOL or is_zero_sized(source) or is_one(total) or sizes(ctx.meta.size) != x.size:
+    if (count(source.size).range[0] or 0) < 1:  # data may leave nothing to read, where the mask holds nowhere
+        return NotImplemented
+    if mask.dtype != BOOL or is_one(total) or sizes(ctx.meta.size) != x.size:
         return NotImplemented
     loop = Loop((total,))
     flags = loop.load(mask, broadcast(mask, split_number(loop.coords[0], x.size))).cast(I64)
