@@ -37,7 +37,8 @@ from minductor.ir.nodes import CALL_KINDS, Body, Token, symbols_in
 
 Role: TypeAlias = Literal["inference", "forward", "backward"]
 Size: TypeAlias = int | Expr
-HIGHER_ORDER = "higher_order."  # how the names of such operators begin
+# how the names of such operators begin
+HIGHER_ORDER, COLLECTIVE = "higher_order.", "_c10d_functional."
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +267,8 @@ class _Reader:
         return frozenset(n for n in donated if storages.count(storages[n]) == 1)
 
     def _input_meta(self, node: fx.Node) -> TensorMeta | Size:
+        if not node.users and not isinstance(node.meta.get("val"), torch.Tensor | int | torch.SymInt):
+            return 0  # an object that the program ignores, a mesh of devices say, holds its place as a number does
         meta = self._meta(node.meta.get("val"), node)
         if not isinstance(meta, TensorMeta | int | Expr) or isinstance(meta, bool):
             raise UnsupportedInput(node.name, f"a {type(node.meta.get('val')).__name__}")

@@ -15,7 +15,7 @@ from minductor.core.dtypes import I64, DType, compute_dtype
 from minductor.core.errors import FallbackRefused, UnsupportedInput
 from minductor.core.expr import Expr, Kind, Symbol, as_expr, as_int, integer, symbol
 from minductor.frontend import regions, schemas
-from minductor.frontend.capture import HIGHER_ORDER, Arg, Graph, Meta, Node, NodeRef, Size, TensorMeta
+from minductor.frontend.capture import COLLECTIVE, HIGHER_ORDER, Arg, Graph, Meta, Node, NodeRef, Size, TensorMeta
 from minductor.frontend.graph_passes.dead_code import dead_code, used
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES, fold_copies
 from minductor.frontend.lifetimes import Lifetimes
@@ -31,6 +31,7 @@ from minductor.frontend.values import (
     is_one,
     is_row_major,
     is_zero,
+    number_dtype,
     row_major,
     sizes,
     span,
@@ -86,7 +87,7 @@ class Loop:
             case _:
                 if isinstance(operand, complex):
                     raise ValueError("complex numbers are no operands of kernels")
-                wanted = dtype or (self.number_dtype(operand))
+                wanted = dtype or (number_dtype(operand))
                 return self.term(self.b.constant(operand, compute_dtype(wanted)))
         value = self.term(found)
         return value if dtype is None else value.cast(compute_dtype(dtype))
@@ -97,12 +98,6 @@ class Loop:
         return tuple(
             [c if n == extent or is_one(n) else c % n for c, n, extent in zip(at, operand.size, extents, strict=True)]
         )
-
-    @staticmethod
-    def number_dtype(operand: bool | int | float) -> DType:
-        from minductor.frontend.values import number_dtype
-
-        return number_dtype(operand)
 
     def index(self, expr: Expr, dtype: DType) -> Term:
         return self.term(self.b.index(expr, compute_dtype(dtype)))
@@ -235,7 +230,7 @@ class Lowering:
             assert isinstance(of, tuple) and isinstance(number, int)
             return of[number]
         kwargs = {name: self.value(a) for name, a in node.kwargs}
-        if node.op.startswith(HIGHER_ORDER):
+        if node.op.startswith((HIGHER_ORDER, COLLECTIVE)):
             return regions.call(self, node.op, args, kwargs)
         rules, views = self.tables()
         rule = rules.get(node.op)
@@ -405,9 +400,11 @@ class Lowering:
         return not any(lives.is_used_after(name, now) for name in names) and self._may_hold(storage, self.node)
 
     def _may_hold(self, storage: str, node: Node) -> bool:
-        """Whether a node's result may be in a storage: not in a constant, nor in an input that is not written later
-        or of which the result would still be wanted then."""
+        """Whether a node's result may be in a storage: not in a constant, nor in what a collective still reads, nor in
+        an input that is not written later or of which the result would still be wanted then."""
         lives = self._lifetimes
+        if any(view.ref.storage == storage for sent in self.in_flight.values() for view in sent):
+            return False
         given = next((i for i in self.graph.inputs if i.name == storage), None)
         if given is None:
             made = next(

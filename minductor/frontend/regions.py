@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from minductor.core.errors import FallbackRefused, UnsupportedInput
 from minductor.core.expr import Expr, Symbol, as_expr, as_int, free_symbols, integer
-from minductor.frontend import schemas
-from minductor.frontend.capture import HIGHER_ORDER, Meta, NodeRef, TensorMeta
+from minductor.frontend import collectives, schemas
+from minductor.frontend.capture import COLLECTIVE, HIGHER_ORDER, Meta, NodeRef, TensorMeta
 from minductor.frontend.values import Value, is_row_major
 from minductor.ir import nodes as ir
 from minductor.ir.nodes import Extern, Note, Program, Region, Token, View
@@ -46,7 +46,9 @@ REASONS: Mapping[str, str] = MappingProxyType(
 
 
 def call(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
-    """What `Lowering` does with a higher-order operator."""
+    """What `Lowering` does with a higher-order operator, or a collective."""
+    if op.startswith(COLLECTIVE):
+        return collectives.call(ctx, op, args, kwargs)
     handler = HANDLERS.get(op.removeprefix(HIGHER_ORDER))
     result = NotImplemented if handler is None else handler(ctx, op, args, kwargs)
     return _in_eager(ctx, op, args, kwargs) if result is NotImplemented else result

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from minductor.frontend import schemas
-from minductor.frontend.capture import HIGHER_ORDER, Arg, Graph, Node, NodeRef
+from minductor.frontend.capture import COLLECTIVE, HIGHER_ORDER, Arg, Graph, Node, NodeRef
 from minductor.ir.nodes import Token
 
 # higher-order operators that do more than give results
@@ -53,4 +53,4 @@ def has_effect(node: Node, graph: Graph) -> bool:
     facts = schemas.facts(node.op)
     if facts is None:
         return False
-    return bool(facts.written) or facts.is_random or facts.gives_nothing or node.op.startswith("_c10d_functional.")
+    return bool(facts.written) or facts.is_random or facts.gives_nothing or node.op.startswith(COLLECTIVE)
