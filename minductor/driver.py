@@ -115,11 +115,14 @@ class Compiler:
     ) -> Callable[..., Any]:
         """The backend contract: Dynamo's graph and its example inputs become a callable."""
         import torch
+        from torch._dynamo.utils import flatten_graph_inputs
         from torch._functorch.aot_autograd import aot_module_simplified
 
         from minductor.frontend.decompose import decompositions
         from minductor.frontend.partition import partition
 
+        if any(isinstance(given, list | tuple | dict) for given in inputs):  # compiled autograd hands lists over
+            return flatten_graph_inputs(gm, inputs, partial(self.__call__, mode=mode, options=options))
         chosen = Options.parse(mode, options, self.environ)
         env = Env(chosen, find_target(chosen.target))
         for note in chosen.notes(env.target.kind):

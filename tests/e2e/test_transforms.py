@@ -1,0 +1,106 @@
+"""What runs above the compiler: autocast, torch.func, compiled autograd, hooks, subclasses; equal to eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import func
+from torch.testing._internal.two_tensor import TwoTensor
+
+from minductor.driver import Compiler
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def same(fn: Callable[..., Any], *args: torch.Tensor) -> None:
+    expected, found = fn(*args), torch.compile(fn, backend=Compiler())(*args)
+    torch.testing.assert_close(found, expected)
+
+
+def test_autocast() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return net(x).softmax(-1)
+
+    x = torch.randn(4, 8)
+    expected, found = fn(x), torch.compile(fn, backend=Compiler())(x)
+    assert found.dtype == expected.dtype
+    torch.testing.assert_close(found, expected, rtol=3e-2, atol=1e-2)
+
+
+def f(x: torch.Tensor) -> torch.Tensor:
+    return (x.sin() * x).sum()
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: func.grad(f)(x),
+        lambda x: func.vmap(func.grad(f))(x),
+        lambda x: func.jvp(f, (x,), (x.cos(),)),
+        lambda x: func.jacrev(lambda y: y.tanh() * 2)(x[0]),
+        lambda x: func.jacfwd(lambda y: y.exp())(x[0]),
+        lambda x: func.grad(lambda y: func.grad(f)(y).square().sum())(x),
+    ],
+    ids=["grad", "vmap of grad", "jvp", "jacrev", "jacfwd", "grad of grad"],
+)
+def test_function_transforms(fn: Callable[..., Any]) -> None:
+    same(fn, torch.randn(3, 4))
+
+
+def test_functional_call() -> None:
+    net = torch.nn.Linear(4, 3)
+
+    def fn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return func.functional_call(net, {"weight": w}, (x,))
+
+    same(fn, torch.randn(2, 4), torch.randn(3, 4))
+
+
+def test_compiled_autograd() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    x = torch.randn(3, 4)
+    net(x).square().sum().backward()
+    expected = [p.grad for p in net.parameters()]
+    net.zero_grad()
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend=Compiler())):
+        net(x).square().sum().backward()
+    torch.testing.assert_close([p.grad for p in net.parameters()], expected)
+
+
+def test_hooks_see_gradients() -> None:
+    def grads(fn: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
+        seen: list[torch.Tensor] = []
+        x = torch.arange(4.0).requires_grad_()
+        x.register_hook(lambda g: seen.append(g * 1))
+        y = fn(x)
+        y.register_hook(lambda g: g * 2)
+        y.sum().backward()
+        assert x.grad is not None
+        return [*seen, x.grad]
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return (x * x).sin()
+
+    torch.testing.assert_close(grads(torch.compile(fn, backend=Compiler())), grads(fn))
+
+
+def test_tensor_subclass() -> None:
+    x = TwoTensor(torch.randn(3, 4), torch.randn(3, 4))
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).sin().sum(1)
+
+    expected, found = fn(x), torch.compile(fn, backend=Compiler())(x)
+    torch.testing.assert_close((found.a, found.b), (expected.a, expected.b))
