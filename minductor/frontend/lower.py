@@ -300,6 +300,10 @@ class Lowering:
             found.update(dict.fromkeys(self.undefined(self.definitions[s]) if s in self.definitions else (s,)))
         return tuple(s for s in found if s in self._open)
 
+    def told(self, made: Symbol) -> None:
+        """A call about to be added gives that number."""
+        self._open.pop(made, None)
+
     def define(self, made: Symbol, body: Callable[[Builder], int]) -> None:
         """`made` is what the body computes from other numbers."""
         b = Builder()

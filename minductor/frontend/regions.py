@@ -87,6 +87,9 @@ def new_results(ctx: Lowering, meta: Meta) -> tuple[list[View | Symbol | None], 
                 row += found
                 tree.append(value)
             return row, tuple(tree)
+        case Symbol() if ctx.undefined(meta):  # a number that the call decides
+            ctx.told(meta)
+            return [meta], meta
         case _:
             return [None], meta
 

@@ -131,6 +131,23 @@ def test_while_loop(dynamic: bool) -> None:
     assert "control.while_loop, " in seen[0].sources["wrapper.py"]
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_while_loop_that_carries_a_number(dynamic: bool) -> None:
+    def fn(x: torch.Tensor) -> Any:
+        return while_loop(lambda i, a: i < 4, lambda i, a: (i + 1, a * 2 + i), (0, x))[::-1]
+
+    same(fn, torch.randn(4, 5), dynamic=dynamic)
+
+
+def test_branches_that_write_their_operand() -> None:
+    def fn(x: torch.Tensor, sign: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return torch.cond(sign.sum() > 0, lambda a: a.add_(1).sin(), lambda a: a.mul_(2).cos(), (x,))
+
+    x = torch.randn(3, 4)
+    same(fn, x, torch.ones(2), again=((x, -torch.ones(2)),))
+
+
 @torch.compiler.nested_compile_region
 def block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.gelu(x @ weight) + x
