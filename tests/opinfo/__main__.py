@@ -1,116 +1,149 @@
 """`python -m tests.opinfo --dtype float32 --mode forward --results FILE`: torch's operator database through minductor.
 
 Takes dtypes, modes and a results file of one JSON record a line; started again it goes on where it was stopped.
-Gives a table by dtype and mode. Workers of one process run a slice of the operators each, so a crash costs one of them.
+Gives a table by dtype and mode. Each operator runs in a worker process, so a crash costs one operator and is a failure.
+With `--peer inductor` the same samples run through TorchInductor as well, for a table beside ours and the seconds.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import re
 import signal
-import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-SLICE = 60  # operators to a process
+from tests.opinfo.table import LEGEND, faster, is_within, needs_another, table
+from tests.workers import Workers, append, records, share
+
 SECONDS = 300  # an operator
+DTYPES = "float32,float64,bfloat16,float16,int64,int32,uint8,bool"
+FLOATS = ("float32", "float64")
+MODES = ("forward", "gradient", "inplace", "forward-dynamic", "gradient-dynamic")
 
 
 def parse(args: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.opinfo", description=__doc__)
-    parser.add_argument("--dtype", default="float32", help="several with commas")
-    parser.add_argument("--mode", default="forward", help="forward, gradient, inplace; several with commas")
+    parser.add_argument("--dtype", default="float32", help=f"several with commas, or all: {DTYPES}")
+    parser.add_argument("--mode", default="forward", help=f"several with commas, or all: {','.join(MODES)}")
     parser.add_argument("--results", type=Path, default=Path("opinfo.jsonl"))
     parser.add_argument("--ops", default="", help="names, with commas; all if none is given")
-    parser.add_argument("--limit", type=int, default=0, help="samples of an operator; 0 means all")
-    parser.add_argument("--again", action="store_true", help="run what is in the results and not right once more")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--match", default="", help="a pattern of names instead")
+    parser.add_argument("--limit", type=int, default=0, help="samples of an operator, spread; 0 means all")
+    parser.add_argument("--fraction", type=float, default=1.0, help="a random part of the samples, such as 0.1")
+    parser.add_argument("--seed", type=int, default=0, help="of that part")
+    parser.add_argument("--shard", default="1/1", help="i/n: the i-th of n parts of the operators")
+    parser.add_argument("--jobs", type=int, default=1, help="worker processes at a time")
+    parser.add_argument("--peer", default="", choices=("", "inductor"), help="run the same samples through it too")
+    parser.add_argument("--again", action="store_true", help="run what is in the results and not clean once more")
+    parser.add_argument("--bad", action="store_true", help="print what is wrong or failed")
+    parser.add_argument("--worker", default="", help=argparse.SUPPRESS)
     return parser.parse_args(args)
 
 
-def load(path: Path) -> dict[tuple[str, str, str], dict[str, object]]:
-    """The last record of each operator, dtype and mode."""
-    if not path.exists():
-        return {}
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    return {(r["dtype"], r["mode"], r["op"]): r for r in records}
+Key = tuple[str, str, str, str]  # compiler, dtype, mode, operator
 
 
-def append(path: Path, record: dict[str, object]) -> None:
-    with path.open("a") as file:
-        file.write(json.dumps(record) + "\n")
+def load(path: Path) -> dict[Key, dict[str, Any]]:
+    """The last record of each operator, dtype, mode and compiler."""
+    found: list[dict[str, Any]] = records(path)
+    return {(r.get("compiler", "minductor"), r["dtype"], r["mode"], r["op"]): r for r in found}
+
+
+def blank(key: Key) -> dict[str, Any]:
+    from tests.opinfo.drive import Record
+
+    compiler, dtype, mode, op = key
+    return asdict(Record(op, dtype, mode, compiler))
 
 
 def work(args: argparse.Namespace) -> None:
     """In a worker: its operators, one after the other."""
     import torch
 
-    from tests.opinfo.drive import Driver, operators
+    from tests.opinfo.drive import Choice, drive, operators
+    from tests.opinfo.expected import load as load_rows
 
     torch.set_num_threads(1)
-    table = operators(getattr(torch, args.dtype), args.mode)
+    dtype = getattr(torch, args.dtype)
+    table = operators(dtype, args.mode)
+    choice = Choice(args.limit, args.fraction, args.seed)
+    rows = load_rows() if args.worker == "minductor" else ()
     for name in args.ops.split(","):
         signal.alarm(SECONDS)
         print(name, flush=True)
         try:
-            record = asdict(Driver(table[name], getattr(torch, args.dtype), args.mode).run(args.limit))
+            record = asdict(drive(table[name], dtype, args.mode, choice, compiler=args.worker, rows=rows))
         except Exception as reason:  # a broken OpInfo: the others go on
-            record = blank(name, args) | {"reason": f"{type(reason).__name__}: {reason}"[:300], "skipped": 1}
+            why = f"{type(reason).__name__}: {reason}"[:300]
+            record = blank((args.worker, args.dtype, args.mode, name)) | {"reason": why, "skipped": 1}
         append(args.results, record)
+    signal.alarm(0)
 
 
-def blank(name: str, args: argparse.Namespace) -> dict[str, object]:
-    return {"op": name, "dtype": args.dtype, "mode": args.mode, "right": 0, "wrong": [], "failed": [], "skipped": 0}
+@dataclass(frozen=True)
+class Run:
+    """One compiler, dtype and mode."""
+
+    args: argparse.Namespace
+    compiler: str
+    dtype: str
+    mode: str
+
+    def __call__(self) -> None:
+        """All operators that have no result yet."""
+        names = self._names()
+        done = {key[3]: r for key, r in load(self.args.results).items() if key[:3] == self._key("")[:3]}
+        if self.args.again:
+            todo = [name for name in names if name in done and needs_another(done[name])]
+        else:
+            todo = [name for name in names if name not in done]
+        Workers(self._command, self._died, self.args.jobs).run(todo)
+
+    def _key(self, name: str) -> Key:
+        return self.compiler, self.dtype, self.mode, name
+
+    def _names(self) -> list[str]:
+        if self.args.ops:
+            return share(self.args.ops.split(","), self.args.shard)
+        import torch
+
+        from tests.opinfo.drive import operators
+
+        known = operators(getattr(torch, self.dtype), self.mode)
+        return share([name for name in known if re.search(self.args.match, name)], self.args.shard)
+
+    def _command(self, names: Sequence[str]) -> list[str]:
+        args = self.args
+        command = [sys.executable, "-m", "tests.opinfo", "--worker", self.compiler]
+        command += ["--dtype", self.dtype, "--mode", self.mode, "--results", str(args.results)]
+        command += ["--limit", str(args.limit), "--fraction", str(args.fraction), "--seed", str(args.seed)]
+        return [*command, "--ops", ",".join(names)]
+
+    def _died(self, name: str, why: str) -> None:
+        append(self.args.results, blank(self._key(name)) | {"failed": [why]})
 
 
-def known(dtype: str, mode: str) -> list[str]:
-    import torch
-
-    from tests.opinfo.drive import operators
-
-    return list(operators(getattr(torch, dtype), mode))
-
-
-def run(args: argparse.Namespace) -> None:
-    """All operators of one dtype and mode that have no result yet."""
-    names = args.ops.split(",") if args.ops else known(args.dtype, args.mode)
-    done = load(args.results)
-    before = {op for (dtype, mode, op), r in done.items() if (dtype, mode) == (args.dtype, args.mode)}
-    if args.again:
-        before = {op for op in before if not needs_another(done[args.dtype, args.mode, op])}
-        names = [name for name in names if name in {op for (d, m, op) in done if (d, m) == (args.dtype, args.mode)}]
-    todo = [name for name in names if name not in before]
-    while todo:
-        command = [sys.executable, "-m", "tests.opinfo", "--worker", "--dtype", args.dtype, "--mode", args.mode]
-        command += ["--results", str(args.results), "--limit", str(args.limit), "--ops", ",".join(todo[:SLICE])]
-        done_worker = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        started = done_worker.stdout.split()
-        if done_worker.returncode != 0:
-            name = started[-1] if started else todo[0]
-            append(args.results, blank(name, args) | {"failed": [f"the process died: {done_worker.returncode}"]})
-            started = started or [name]
-        todo = todo[len(started) :]
+def runs(args: argparse.Namespace) -> list[Run]:
+    """Gradients exist for floats, and are tested for those that have a truth."""
+    dtypes = (DTYPES if args.dtype == "all" else args.dtype).split(",")
+    modes = MODES if args.mode == "all" else args.mode.split(",")
+    pairs = [(d, m) for d in dtypes for m in modes if not m.startswith("gradient") or d in FLOATS]
+    return [Run(args, compiler, d, m) for d, m in pairs for compiler in ("minductor", args.peer) if compiler]
 
 
-def needs_another(record: dict[str, object]) -> bool:
-    return bool(record["wrong"] or record["failed"])
-
-
-def table(records: Iterable[dict[str, object]]) -> str:
-    """Samples and operators by dtype and mode."""
-    rows: dict[tuple[str, str], list[int]] = {}
-    for record in records:
-        row = rows.setdefault((str(record["dtype"]), str(record["mode"])), [0] * 6)
-        counts = (1, record["right"], len(record["wrong"]), len(record["failed"]), record["skipped"])  # type: ignore[arg-type]
-        for place, count in enumerate(counts):
-            row[place] += count  # type: ignore[operator]
-        row[5] += not needs_another(record)
-    lines = [f"{'dtype':<10}{'mode':<10}{'ops':>6}{'clean':>7}{'right':>8}{'wrong':>7}{'failed':>8}{'skipped':>9}"]
-    for (dtype, mode), (ops, right, wrong, failed, skipped, clean) in rows.items():
-        lines.append(f"{dtype:<10}{mode:<10}{ops:>6}{clean:>7}{right:>8}{wrong:>7}{failed:>8}{skipped:>9}")
+def bad(found: Mapping[Key, dict[str, Any]]) -> str:
+    """A line for each thing that is not as it should be."""
+    lines = [
+        f"{op}, {dtype}, {mode}, {what}: {' '.join(line.split())[:400]}"
+        for (compiler, dtype, mode, op), r in found.items()
+        for what in ("wrong", "failed")
+        for line in r[what]
+        if compiler == "minductor"
+    ]
     return "\n".join(lines)
 
 
@@ -119,12 +152,14 @@ def main() -> int:
     if args.worker:
         work(args)
         return 0
-    for dtype in args.dtype.split(","):
-        for mode in args.mode.split(","):
-            run(argparse.Namespace(**{**vars(args), "dtype": dtype, "mode": mode}))
-    records = load(args.results).values()
-    print(table(records))
-    return int(any(needs_another(record) for record in records))
+    for run in runs(args):
+        run()
+    found = load(args.results)
+    if args.bad and found:
+        print(bad(found))
+    print("\n".join(text for text in (LEGEND, table(found.values()), faster(found.values())) if text))
+    ours = [r for key, r in found.items() if key[0] == "minductor"]
+    return int(any(needs_another(record) for record in ours) or not is_within(ours))
 
 
 if __name__ == "__main__":

@@ -1,32 +1,36 @@
-"""Runs the samples of one operator of torch's own test database through minductor, several to a graph.
+"""Runs the samples of one operator of torch's own test database through a compiler, several to a graph.
 
-Takes an OpInfo, a dtype and a mode (forward or gradient). Gives a `Record`: samples right, wrong, failed and skipped,
-with a line for each thing that is wrong. Refuses nothing: what eager or the tracer cannot do is skipped, and counted.
+Takes an OpInfo, a dtype and a mode (forward, gradient or inplace, each also with symbolic sizes). Gives a `Record`:
+samples right, wrong, failed, run in eager and skipped, with a line for each thing that is wrong. Refuses nothing: what
+eager or the tracer cannot do is skipped, and counted.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
+import os
+import random
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
-from torch._functorch.aot_autograd import aot_function
-from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch.testing._internal import common_methods_invocations
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
-from minductor.driver import Compiled, Compiler
-from minductor.frontend.decompose import decompositions
-from minductor.options import Options
-from minductor.target import Env, by_name
+from minductor.core.errors import RanInEager
 from pytest_plugin.oracle import exactly
+from tests.opinfo import compilers
+from tests.opinfo.expected import Row, find, load
 from tests.opinfo.judge import difference
 
 PACK = 12  # samples to a graph
+DYNAMIC_PACK = 4  # equal sizes share a symbol, so what one sample needs of a size is known for the others too
+MODES = ("forward", "gradient", "inplace", "forward-dynamic", "gradient-dynamic")
 # their values are whatever the memory held
 WITHOUT_VALUES = frozenset(("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
 
@@ -38,19 +42,26 @@ class Record:
     op: str
     dtype: str
     mode: str
+    compiler: str = "minductor"
     right: int = 0
     wrong: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    expected: int = 0  # failures that expected.txt has a row for
+    fallback: int = 0  # samples whose graph ran in eager as a whole; right or wrong like any other
     skipped: int = 0  # by eager or by the tracer
     reason: str = ""  # the first of them
     externs: list[str] = field(default_factory=list)
     kernels: int = 0
+    graphs: int = 0
+    symbolic: int = 0  # of the graphs
+    seconds: float = 0.0  # of CPU time, to trace, compile and run twice
 
 
 @dataclass(frozen=True)
 class Sample:
     """A call of an operator: its tensors, apart from everything else."""
 
+    op: str
     fn: Callable[..., Any]
     tensors: tuple[torch.Tensor, ...]
     text: str
@@ -60,30 +71,53 @@ def full_name(op: Any) -> str:
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
 
 
-def operators(dtype: torch.dtype, mode: str) -> dict[str, Any]:
+@functools.lru_cache(maxsize=128)
+def operators(dtype: torch.dtype, mode: str) -> Mapping[str, Any]:
     """Those of the database that take this dtype, by name."""
     usable = (op for op in op_db if op.name not in WITHOUT_VALUES)
     found = {full_name(op): op for op in usable if dtype in op.supported_dtypes("cpu")}
-    if mode == "gradient":
+    if mode.startswith("gradient"):
         return {name: op for name, op in found.items() if dtype in op.supported_backward_dtypes("cpu")}
     if mode == "inplace":
         return {name: op for name, op in found.items() if op.inplace_variant is not None}
     return found
 
 
-def samples(op: Any, dtype: torch.dtype, mode: str, limit: int) -> Iterator[Sample]:
+def samples(op: Any, dtype: torch.dtype, mode: str) -> Iterator[Sample]:
     torch.manual_seed(0)
     call = op.inplace_variant if mode == "inplace" else op
-    for given in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=mode == "gradient"), limit):
+    for given in op.sample_inputs("cpu", dtype, requires_grad=mode.startswith("gradient")):
         if mode == "inplace" and given.broadcasts_input:
             continue
         leaves, spec = pytree.tree_flatten((given.input, given.args, given.kwargs))
         places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         yield Sample(
+            full_name(op),
             _call(call, given.output_process_fn_grad, leaves, spec, places, is_inplace=mode == "inplace"),
             tuple(leaves[n].detach().requires_grad_(leaves[n].requires_grad) for n in places),
             pytree.tree_unflatten([_brief(leaf) for leaf in leaves], spec).__repr__(),
         )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which samples of an operator run: all of them unless it says less."""
+
+    limit: int = 0  # at most so many, spread over the list
+    fraction: float = 1.0  # each one with this probability
+    seed: int = 0
+
+    def of(self, given: Sequence[Sample], key: str) -> list[Sample]:
+        rng = random.Random(f"{self.seed} {key}")
+        chosen = [sample for sample in given if self.fraction >= 1 or rng.random() < self.fraction]
+        if not self.limit or len(chosen) <= self.limit:
+            return chosen
+        # spread, and for each seed and operator others
+        start, count = rng.randrange(len(chosen)), len(chosen)
+        return [chosen[(start + count * n // self.limit) % count] for n in range(self.limit)]
+
+
+ALL = Choice()
 
 
 def _call(
@@ -116,7 +150,9 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
 def results(fn: Callable[..., Any], groups: Sequence[Sequence[torch.Tensor]], *, is_gradient: bool) -> list[list[Any]]:
     """The leaves of each sample's result, and the gradients of its inputs."""
     torch.manual_seed(1)
-    outs = fn(*(tensor for group in groups for tensor in group))
+    # the database seeds inside the random operators, which a tracer does not see
+    with mock.patch.object(common_methods_invocations, "wrapper_set_seed", _unseeded):
+        outs = fn(*(tensor for group in groups for tensor in group))
     found: list[list[Any]] = []
     for out, group in zip(outs, groups, strict=True):
         leaves = pytree.tree_leaves(out)
@@ -127,6 +163,10 @@ def results(fn: Callable[..., Any], groups: Sequence[Sequence[torch.Tensor]], *,
             grads = torch.autograd.grad(roots, given, [_cotangent(t) for t in roots], allow_unused=True)
         found.append([leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in (*leaves, *grads)])
     return found
+
+
+def _unseeded(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return op(*args, **kwargs)
 
 
 def _cotangent(x: torch.Tensor) -> torch.Tensor:
@@ -143,44 +183,69 @@ def together(group: Sequence[Sample]) -> Callable[..., list[Any]]:
     return fn
 
 
-def compiled(fn: Callable[..., Any], compile_graph: Callable[..., Any], table: Any = None) -> Callable[..., Any]:
-    return aot_function(
-        fn,
-        fw_compiler=partial(compile_graph, role="forward"),
-        bw_compiler=partial(compile_graph, role="backward"),
-        inference_compiler=partial(compile_graph, role="inference"),
-        partition_fn=min_cut_rematerialization_partition,
-        decompositions=decompositions() if table is None else table,
-        keep_inference_input_mutations=True,
-    )
+def cpu_seconds() -> float:
+    """Of this process and of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
-def nothing(gm: Any, inputs: Any, *, role: str) -> Any:
-    return gm
+def drive(
+    op: Any,
+    dtype: torch.dtype,
+    mode: str,
+    choice: Choice = ALL,
+    *,
+    compiler: str = "minductor",
+    rows: Sequence[Row] = (),
+) -> Record:
+    """One operator, one dtype, one mode, one compiler."""
+    record = Record(full_name(op), str(dtype).removeprefix("torch."), mode, compiler)
+    chosen = choice.of(list(samples(op, dtype, mode)), f"{record.op} {record.dtype} {record.mode}")
+    return Driver(record, rows).run(chosen)
+
+
+def mixed(ops: Sequence[Any], dtype: torch.dtype, mode: str, choice: Choice) -> Record:
+    """A few samples of each of several operators, packed into the same graphs: quicker than one after the other."""
+    name = str(dtype).removeprefix("torch.")
+    chosen = [s for op in ops for s in choice.of(list(samples(op, dtype, mode)), f"{full_name(op)} {name} {mode}")]
+    return Driver(Record("several", name, mode), load()).run(chosen)
 
 
 class Driver:
-    """One operator, one dtype, one mode."""
+    """Runs samples through one compiler, and writes down what became of them."""
 
-    def __init__(self, op: Any, dtype: torch.dtype, mode: str) -> None:
-        self.record = Record(full_name(op), str(dtype).removeprefix("torch."), mode)
-        self.is_gradient = mode == "gradient"
-        self.compiler = Compiler(observer=self._observe)
-        options = Options.parse(None, {"verify": True}, self.compiler.environ)
-        self.compile_graph = partial(self.compiler.compile_graph, env=Env(options, by_name("cpu")))
-        self.todo = list(samples(op, dtype, mode, 10_000))
+    def __init__(self, record: Record, rows: Sequence[Row] = ()) -> None:
+        self.record, self.rows = record, rows
+        self.is_gradient, self.is_dynamic = record.mode.startswith("gradient"), record.mode.endswith("dynamic")
+        self.seen = compilers.Seen()
+        self.compile: compilers.Compile = getattr(compilers, record.compiler)(self.seen)
 
-    def _observe(self, made: Compiled) -> None:
-        self.record.kernels += made.report.kernels
-        self.record.externs = sorted({*self.record.externs, *(name for name, _ in made.report.extern_reasons)})
+    def run(self, chosen: Sequence[Sample]) -> Record:
+        record = self.record
+        known = [(s, find(self.rows, s.op, record.dtype, record.mode, s.text)) for s in chosen]
+        plain = [sample for sample, row in known if row is None]
+        pack = DYNAMIC_PACK if self.is_dynamic else PACK
+        for start in range(0, len(plain), pack):
+            self._try(plain[start : start + pack])
+        for sample, row in known:
+            if row is not None:
+                self._fails(sample, row)
+        record.externs = sorted(self.seen.externs)
+        record.kernels, record.graphs, record.symbolic = self.seen.kernels, self.seen.graphs, self.seen.symbolic
+        record.seconds = round(record.seconds, 3)
+        return record
 
-    def run(self, limit: int) -> Record:
-        """All samples if `limit` is 0, else as many, spread over the list."""
-        step = max(1, -(-len(self.todo) // limit)) if limit else 1
-        chosen = self.todo[::step]
-        for start in range(0, len(chosen), PACK):
-            self._try(chosen[start : start + PACK])
-        return self.record
+    def _fails(self, sample: Sample, row: Row) -> None:
+        """A sample that is known to fail must."""
+        before = len(self.record.failed)
+        self._try([sample])
+        if len(self.record.failed) > before:
+            del self.record.failed[before:]
+            self.record.expected += 1
+        elif not self.record.wrong:
+            self.record.failed.append(
+                f"passes, although expected.txt has it: {row.reason} :: {sample.op} {sample.text}"[:1500]
+            )
 
     def _try(self, group: Sequence[Sample]) -> None:
         """Together; one by one if that fails, to see which it is."""
@@ -192,7 +257,7 @@ class Driver:
             self._try(group[:half])
             self._try(group[half:])
         elif is_ours:
-            self.record.failed.append(f"{problem} :: {group[0].text}"[:1500])
+            self.record.failed.append(f"{problem} :: {group[0].op} {group[0].text}"[:1500])
         else:
             self.record.skipped += 1
             self.record.reason = self.record.reason or problem[:200]
@@ -208,31 +273,56 @@ class Driver:
             except Exception as reason:
                 return f"eager: {reason}", False
             try:
-                ours = compiled(fn, self.compile_graph)
-                results(ours, tensors, is_gradient=self.is_gradient)
-                got = results(ours, tensors, is_gradient=self.is_gradient)  # compiling may draw random numbers
+                got, is_fallback = self._ours(fn, tensors)
             except Exception as reason:
                 problem = f"{type(reason).__name__}: {reason}"
                 if self._traced(fn, tensors) is None:
                     return f"tracer: {problem}", False
                 return problem, True
-            truth = self._truth(fn, tensors)
-            lines = compared(got, eager, truth)
-            if any(lines):
-                # the same trouble without minductor is the tracer's: seeds set by the test, fake strides
-                traced = self._traced(fn, tensors)
-                others = compared(traced, eager, truth) if traced else [""] * len(group)
-                kept = [n for n, (a, b) in enumerate(zip(lines, others, strict=True)) if not (a and b)]
-                self.record.skipped += len(group) - len(kept)
-                group, lines = [group[n] for n in kept], [lines[n] for n in kept]
-        self.record.wrong += [f"{line} :: {s.text}"[:1500] for s, line in zip(group, lines, strict=True) if line]
-        self.record.right += lines.count("")
+            if is_fallback and len(group) > 1:
+                return "a graph of it ran in eager: whose?", True
+            self._judge(group, got, eager, fn)
+        self.record.fallback += is_fallback
         return None, False
+
+    def _ours(self, fn: Callable[..., Any], tensors: Sequence[Sequence[torch.Tensor]]) -> tuple[list[list[Any]], bool]:
+        """The results, and whether a graph ran in eager as a whole."""
+        start = cpu_seconds()
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            ours = self.compile(fn, dynamic=self.is_dynamic)
+            results(ours, tensors, is_gradient=self.is_gradient)
+            got = results(ours, tensors, is_gradient=self.is_gradient)  # compiling may draw random numbers
+        self.record.seconds += cpu_seconds() - start
+        return got, any(issubclass(w.category, RanInEager) for w in warned)
+
+    def _judge(
+        self, group: Sequence[Sample], got: list[list[Any]], eager: list[list[Any]], fn: Callable[..., Any]
+    ) -> None:
+        tensors = [s.tensors for s in group]
+        truth = self._truth(fn, tensors)
+        lines = compared(got, eager, truth)
+        if any(lines):
+            # the same trouble without a compiler is the tracer's: seeds set by the test, fake strides
+            plain = self._traced(fn, tensors)
+            others = compared(plain, eager, truth) if plain else [""] * len(group)
+            # then the compiled function has to be wrong in the same way
+            alike = compared(got, plain, truth) if plain else lines
+            excused = [bool(a and b and not c) for a, b, c in zip(lines, others, alike, strict=True)]
+            self.record.skipped += sum(excused)
+            if any(excused):
+                self.record.reason = self.record.reason or f"tracer: {lines[excused.index(True)]}"[:200]
+            kept = [n for n, is_excused in enumerate(excused) if not is_excused]
+            group, lines = [group[n] for n in kept], [lines[n] for n in kept]
+        self.record.wrong += [f"{line} :: {s.op} {s.text}"[:1500] for s, line in zip(group, lines, strict=True) if line]
+        self.record.right += lines.count("")
 
     def _traced(self, fn: Callable[..., Any], tensors: Sequence[Sequence[torch.Tensor]]) -> list[list[Any]] | None:
         """What the traced graph gives without a compiler; None if it cannot be traced."""
         try:
-            return results(compiled(fn, nothing, {}), tensors, is_gradient=self.is_gradient)
+            traced = compilers.none(compilers.Seen())(fn, dynamic=self.is_dynamic)
+            results(traced, tensors, is_gradient=self.is_gradient)
+            return results(traced, tensors, is_gradient=self.is_gradient)
         except Exception:
             return None
 
