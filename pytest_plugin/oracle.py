@@ -60,7 +60,7 @@ class Outcome:
     out: Any
     grads: Mapping[str, Tensor | None]
     state: Mapping[str, Tensor]
-    aliases: tuple[tuple[int, str], ...]  # (output, input of the same storage)
+    aliases: tuple[tuple[int, str], ...]  # (output, input or earlier output of the same storage)
 
 
 def copied(program: Program, *, exact: bool) -> Program:
@@ -179,6 +179,8 @@ def _aliases(out: Any, tensors: Mapping[str, Tensor]) -> tuple[tuple[int, str], 
         owners.setdefault(_storage_id(tensor), name)
     pairs: list[tuple[int, str]] = []
     for number, leaf in enumerate(pytree.tree_leaves(out)):
-        if isinstance(leaf, torch.Tensor) and (owner := owners.get(_storage_id(leaf))):
-            pairs.append((number, owner))
+        if isinstance(leaf, torch.Tensor):
+            owner = owners.setdefault(_storage_id(leaf), f"output {number}")
+            if owner != f"output {number}":
+                pairs.append((number, owner))
     return tuple(pairs)

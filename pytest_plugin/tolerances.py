@@ -23,19 +23,22 @@ FLOAT64_OWN_ULPS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """Bits behind the point of a normal number, and the exponent of the smallest normal one."""
+    """Bits behind the point of a normal number, the exponent of the smallest normal one, torch.testing's defaults."""
 
     mantissa: int
     min_exponent: int
+    # for a result without a float64 truth: |result - eager| <= atol + rtol * |eager|
+    rtol: float
+    atol: float
 
 
 PRECISIONS: Mapping[str, Precision] = MappingProxyType(
     {
-        "float64": Precision(52, -1022),
-        "float32": Precision(23, -126),
-        "float16": Precision(10, -14),
-        "bfloat16": Precision(7, -126),
-        "complex64": Precision(23, -126),
-        "complex128": Precision(52, -1022),
+        "float64": Precision(52, -1022, rtol=1e-7, atol=1e-7),
+        "float32": Precision(23, -126, rtol=1.3e-6, atol=1e-5),
+        "float16": Precision(10, -14, rtol=1e-3, atol=1e-5),
+        "bfloat16": Precision(7, -126, rtol=1.6e-2, atol=1e-5),
+        "complex64": Precision(23, -126, rtol=1.3e-6, atol=1e-5),
+        "complex128": Precision(52, -1022, rtol=1e-7, atol=1e-7),
     }
 )

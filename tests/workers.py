@@ -26,16 +26,12 @@ class Workers:
     size: int = 40  # tasks to a process
 
     def run(self, names: Sequence[str]) -> None:
-        # neighbours in the list are of one family and often slow together: each slice takes every n-th
-        count = max(self.jobs, -(-len(names) // self.size))
+        parts = [names[start : start + self.size] for start in range(0, len(names), self.size)]
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(self.jobs) as pool:
             # what is compiled here is neither found in the user's stores nor left there
             stores = {"MINDUCTOR_CACHE_DIR": f"{folder}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/peer"}
-            list(
-                pool.map(
-                    lambda part: self._slice(part, {**os.environ, **stores}), (names[n::count] for n in range(count))
-                )
-            )
+            environ = {**os.environ, **stores}
+            list(pool.map(lambda part: self._slice(part, environ), parts))
 
     def _slice(self, names: Sequence[str], environ: Mapping[str, str]) -> None:
         todo = list(names)

@@ -49,6 +49,7 @@ FLOORS = {
     "minductor.runtime": Floor(STAR, ("torch", "triton", "filelock"), has_effects=True),
     "minductor.heuristics": Floor(("minductor.core",)),
     "pytest_plugin": Floor(("minductor",), ("torch", "pytest"), has_effects=True),
+    "pytest_plugin.strategies": Floor(("minductor", "pytest_plugin"), ("torch", "hypothesis")),
 }
 EFFECTS = ("os", "subprocess", "threading", "time", "multiprocessing", "concurrent", "ctypes", "socket", "tempfile")
 EAGER_TORCH = ("minductor.frontend", "minductor.runtime", "minductor.bench", "minductor.driver")

@@ -1,0 +1,229 @@
+"""Random programs as data: inputs and lines of Python, which print as a function and as a script that runs alone.
+
+Takes inputs, lines and the names of the results; gives text, a function, arguments, smaller programs. Refuses nothing:
+a program whose lines do not fit each other raises when it runs, in eager as everywhere.
+
+>>> given = Input("x0", "tensor((4, 6), torch.float32, 'a')[1:]")
+>>> p = Program((given,), (Node("t0", "x0.sin()", "functions"),), ("t0",))
+>>> print(p.text)
+def fn(x0):
+    t0 = x0.sin()
+    return t0,
+>>> p.arguments()[0].stride(), p.scaled(lambda n: 2 * n).inputs[0].expression
+((6, 1), "tensor((8, 12), torch.float32, 'a')[1:]")
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# What a script needs of us, and what `arguments` runs: values that depend on a letter, small, with ties among them.
+TENSOR = """\
+def tensor(shape, dtype, letter):
+    generator = torch.Generator().manual_seed(ord(letter))
+    values = torch.randn(shape, generator=generator, dtype=torch.float64)
+    if dtype.is_floating_point:
+        return (values if ord(letter) % 2 else (values * 4).round() / 4).to(dtype)
+    values = (values * 2).round()
+    return (values.abs() if dtype == torch.uint8 else values).to(dtype)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An argument, as an expression over `tensor` or over an earlier argument of which it is a view."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A line: `target = text`, or `text` alone if it writes to the tensor that is called target."""
+
+    target: str
+    text: str
+    family: str
+    writes: bool = False
+    rounds: bool = False
+
+    @property
+    def line(self) -> str:
+        return self.text if self.writes else f"{self.target} = {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A function of tensors and the arguments that it is called with."""
+
+    inputs: tuple[Input, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[str, ...]
+    differentiable: bool = False  # floating arguments require gradients, and those are compared too
+    scalable: bool = False  # no line names a size: one compilation has to serve other sizes
+
+    @property
+    def text(self) -> str:
+        names = ", ".join(given.name for given in self.inputs)
+        return "\n    ".join(
+            [f"def fn({names}):", *(node.line for node in self.nodes), f"return {', '.join(self.outputs)},"]
+        )
+
+    def __repr__(self) -> str:
+        """What hypothesis prints of a failure."""
+        return "\n" + self.setup + "\n\n\n" + self.text + "\n"
+
+    @property
+    def setup(self) -> str:
+        lines = [f"{given.name} = {given.expression}" for given in self.inputs]
+        if self.differentiable:
+            names = ", ".join(given.name for given in self.inputs)
+            lines.append(f"{names}, = [x.detach().requires_grad_(x.is_floating_point()) for x in ({names},)]")
+        return "\n".join(lines)
+
+    def space(self) -> dict[str, Any]:
+        """The names that lines use: torch, F, tensor and the arguments."""
+        import torch
+        from torch.nn import functional
+
+        names: dict[str, Any] = {"torch": torch, "F": functional}
+        exec(TENSOR, names)
+        exec(self.setup, names)
+        return names
+
+    def arguments(self) -> list[Tensor]:
+        """New ones for each run."""
+        space = self.space()
+        return [space[given.name] for given in self.inputs]
+
+    def fn(self) -> Callable[..., tuple[Any, ...]]:
+        """The function; its globals hold torch and F only, so that nothing is shared between two of them."""
+        import torch
+        from torch.nn import functional
+
+        space: dict[str, Any] = {"torch": torch, "F": functional}
+        exec(compile(self.text, "<program>", "exec"), space)
+        return space["fn"]
+
+    def scaled(self, by: Callable[[int], int]) -> Program:
+        """The same program on other sizes; equal sizes stay equal, and those below 3 what they are."""
+
+        def size(number: re.Match[str]) -> str:
+            return number[0] if int(number[0]) < 3 else str(by(int(number[0])))
+
+        found = tuple(replace(given, expression=re.sub(r"\b\d+\b", size, given.expression)) for given in self.inputs)
+        return replace(self, inputs=found)
+
+    def script(self, *, backend: str = "minductor", why: str = "", dynamic: bool = False) -> str:
+        """A text that shows the difference by itself: it needs torch and the backend."""
+        return SCRIPT.format(
+            why="\n".join(f"# {line}" for line in why.splitlines()),
+            tensor=TENSOR,
+            text=self.text,
+            setup="\n    ".join(self.setup.splitlines()),
+            names=", ".join(given.name for given in self.inputs),
+            backend=backend,
+            dynamic=dynamic,
+            grad=self.differentiable,
+        )
+
+
+SCRIPT = """\
+{why}
+import torch
+from torch.nn import functional as F
+
+
+{tensor}
+
+{text}
+
+
+def run(function):
+    {setup}
+    outputs = function({names})
+    found = {{f"output {{n}}": out for n, out in enumerate(outputs)}}
+    roots = [out for out in outputs if out.requires_grad]
+    leaves = [x for x in ({names},) if x.requires_grad]
+    if roots and leaves:
+        grads = torch.autograd.grad(roots, leaves, [torch.ones_like(r) for r in roots], allow_unused=True)
+        found |= {{f"gradient {{n}}": grad for n, grad in enumerate(grads) if grad is not None}}
+    return found | {{f"argument {{n}} afterwards": x for n, x in enumerate(({names},))}}
+
+
+torch.set_grad_enabled({grad})
+eager = run(fn)
+compiled = run(torch.compile(fn, backend="{backend}", fullgraph=True, dynamic={dynamic}))
+for name, wanted in eager.items():
+    is_laid_out = wanted.numel() > 0 and not name.startswith("gradient")
+    torch.testing.assert_close(
+        compiled[name], wanted, equal_nan=True, check_stride=is_laid_out, msg=lambda text: f"{{name}}: {{text}}"
+    )
+print("equal, within the tolerances of torch.testing")
+"""
+
+
+def smaller(program: Program) -> Iterator[Program]:
+    """Programs with a little less in them, the largest steps first; not all of them run."""
+    count = len(program.outputs)
+    for n in range(count if count > 1 else 0):
+        yield replace(program, outputs=program.outputs[:n] + program.outputs[n + 1 :])
+    size = len(program.nodes)
+    while size:
+        for start in range(len(program.nodes) - size, -1, -size):
+            yield replace(program, nodes=program.nodes[:start] + program.nodes[start + size :])
+        size //= 2
+    for n in reversed(range(len(program.nodes))):
+        yield from _bypassed(program, n)
+    for n, given in enumerate(program.inputs):
+        rest = program.inputs[:n] + program.inputs[n + 1 :]
+        if rest and not re.search(rf"\b{given.name}\b", " ".join([program.text.partition("\n")[2], repr(rest)])):
+            yield replace(program, inputs=rest)
+    sizes = sorted({int(n) for given in program.inputs for n in re.findall(r"\b\d+\b", given.expression)})
+    for number in reversed(sizes):
+        for less in (2, 3, number // 2, number - 1):
+            if 2 <= less < number:
+                yield _resized(program, number, less)
+
+
+def _bypassed(program: Program, n: int) -> Iterator[Program]:
+    """Without a line whose result others read: they read one of its operands instead."""
+    node = program.nodes[n]
+    if node.writes:
+        return
+    for operand in dict.fromkeys(re.findall(r"\b[tx]\d+\b", node.text)):
+        old = re.compile(rf"\b{node.target}\b")
+        later = (
+            replace(other, text=old.sub(operand, other.text), target=old.sub(operand, other.target))
+            for other in program.nodes[n + 1 :]
+        )
+        outputs = tuple(old.sub(operand, name) for name in program.outputs)
+        yield replace(program, nodes=(*program.nodes[:n], *later), outputs=outputs)
+
+
+def _resized(program: Program, old: int, new: int) -> Program:
+    inputs = tuple(
+        replace(given, expression=re.sub(rf"\b{old}\b", str(new), given.expression)) for given in program.inputs
+    )
+    return replace(program, inputs=inputs)
+
+
+def shrunk(program: Program, is_bad: Callable[[Program], bool], *, most: int = 300) -> Program:
+    """The smallest that is still bad and is reached by `most` trials."""
+    while most > 0:
+        for candidate in smaller(program):
+            most -= 1
+            if is_bad(candidate) or most <= 0:
+                break
+        else:
+            break
+        if most <= 0:
+            break
+        program = candidate
+    return program
