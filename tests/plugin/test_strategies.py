@@ -69,6 +69,10 @@ def test_programs_by_number_are_the_same_every_time() -> None:
     once, again = (numbered(5, 6, programs(length=(10, 15))) for _ in range(2))
     assert once == again and len(set(map(repr, once))) == len(once) >= 4
     assert once != numbered(6, 6, programs(length=(10, 15)))
+    # in another process too, which has loaded other modules
+    code = "from pytest_plugin.strategies import *; print(numbered(5, 6, programs(length=(10, 15))))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{once}\n"
 
 
 def test_every_family_is_drawn_and_can_be_left_out() -> None:
