@@ -121,10 +121,12 @@ class _Placer:
                 or op.is_effect
                 or further.isdisjoint(self.inside[p])
                 or self.is_array(p, depth)
+                or self.is_accumulated(op, depth)
             ):
                 continue
             size = self.row_bytes(p, depth)
-            is_costly = self.recompute_cost(p, deep | {p})[0] >= EXPENSIVE
+            # many accumulators end behind a loop: at no step is there one value to keep
+            is_costly = self.recompute_cost(p, deep | {p})[0] >= EXPENSIVE and not self.has_many_accumulators(op)
             if is_costly and size is not None and self.small + size <= SMALL_ROWS:
                 self.small += size
                 self.rows.add(p)
@@ -140,6 +142,18 @@ class _Placer:
         order = [level.axis for level in self.levels[depth + 1 :]]
         begins = min((order.index(a) for a in op.attrs.axes if a in order), default=len(order))
         return all(order.index(a) > begins for a in op.axes if a in order)
+
+    def is_accumulated(self, op: Op, depth: int) -> bool:
+        """Whether this is a reduce over a loop further out: each run adds a term, and must run once."""
+        return isinstance(op.attrs, Reduce) and not self.opened(depth).isdisjoint(op.attrs.axes)
+
+    def has_many_accumulators(self, op: Op) -> bool:
+        """Whether a loop over elements of a reduce stands inside the loop that it reduces."""
+        if not isinstance(op.attrs, Reduce):
+            return False
+        order = [level.axis for level in self.levels]
+        begins = min((order.index(a) for a in op.attrs.axes if a in order), default=len(order))
+        return any(order.index(a) > begins for a in op.axes if a in order)
 
     def loop(self, group: list[int], kind: LoopKind, depth: int, beside: Place) -> Loop:
         level = self.levels[depth]

@@ -69,6 +69,10 @@ FOUND: dict[str, Program] = {
         "torch.logsumexp(torch.log_softmax(x0, 2), 0)",
         scalable=True,
     ),
+    # statistics that do not vary over an expanded axis have an accumulator for each element: no row can keep them
+    "expanded_statistics": found(
+        ("tensor((17, 17, 5), torch.float32, 'a')",), "x0.expand(2, *x0.shape).erf()", "torch.softmax(t0, 2) ** 2"
+    ),
     # a slice written first, then all of it read
     "window_written": found(
         ("tensor((5, 6), torch.float32, 'a')",), "x0.clone()", "t0.unbind(0)[0].mul_(0.5)", "t0.tanh()"
