@@ -18,7 +18,7 @@ class Family:
 
     name: str
     weight: int
-    takes: str  # the kinds of {a}: f(loating), i(nteger), b(ool)
+    takes: str  # the kinds of {a}, f for floating, i for integer, b for bool
     texts: tuple[str, ...]
     rounds: bool = False
     writes: bool = False  # a statement that changes {a}, and no expression

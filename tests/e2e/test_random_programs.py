@@ -13,7 +13,7 @@ from pytest_plugin.verdict import verdict
 from tests.e2e.hunt import KINDS, Name, chunk, compile_function, load, main, names, share_of_chunks, table
 from tests.workers import append
 
-# chunks of 12, other ones than those of the hunt
+# six of each, other ones than those of the hunt
 CHUNKS = [(kind, number) for number, kind in enumerate(KINDS, 9001)]
 
 
@@ -30,14 +30,14 @@ def _one_thread() -> Iterator[None]:
 def test_equal_eager(kind: str, number: int) -> None:
     bad: list[str] = []
     words: list[str] = []
-    for program in chunk(Name(kind, number, 0))[-12:]:
+    for program in chunk(Name(kind, number, 0))[-6:]:
         found = verdict(program, compile_function(dynamic=True if program.scalable else None, backend="minductor"))
         words.append(found.word)
         if found.is_bad:
             bad.append(f"{found.word}: {found.why}{program}")
     assert not bad, "\n".join(bad)
     # programs that cannot be judged are few
-    assert words.count("right") >= 9, words
+    assert words.count("right") >= 4, words
 
 
 # --- what random programs found

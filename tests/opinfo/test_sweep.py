@@ -26,7 +26,6 @@ OTHERS = (
     ("float64", "gradient"),
     ("float32", "inplace"),
     ("float32", "forward-dynamic"),
-    ("float32", "gradient-dynamic"),
 )
 
 
