@@ -7,13 +7,14 @@ WORKERS ?= 2
 SOURCES := $(shell find minductor pytest_plugin -name '*.py' -o -name '*.h' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all opinfo programs lint format bench clean
+.PHONY: help demo test test-all opinfo sanitize programs lint format bench clean
 
 help:
 	@echo "make demo      train a small transformer in eager and through minductor, side by side"
 	@echo "make test      lint, types, house rules and all tests that are not long"
 	@echo "make test-all  the long suites too; started again it goes on where it was stopped"
 	@echo "make opinfo    every sample of torch's operator database, with its table"
+	@echo "make sanitize  samples of the same under the address and undefined-behaviour sanitisers"
 	@echo "make programs  2,000 random programs against eager, with their table"
 	@echo "make lint      lint and types only"
 	@echo "make format    put the layout of the sources in order"
@@ -45,7 +46,7 @@ test: lint
 
 # A stamp for each file with long tests, older than no source: what passed on these sources is not run again.
 LONG := $(shell grep -rlE 'mark\.long\b' tests --include='test_*.py' 2>/dev/null)
-test-all: test $(LONG:%.py=.long/%.passed) .long/opinfo.passed .long/programs.passed
+test-all: test $(LONG:%.py=.long/%.passed) .long/opinfo.passed .long/programs.passed .long/sanitized.passed
 
 .long/%.passed: %.py $(SOURCES)
 	$(PY) -m pytest -q -m long $<
@@ -59,11 +60,19 @@ test-all: test $(LONG:%.py=.long/%.passed) .long/opinfo.passed .long/programs.pa
 	$(PY) -m tests.opinfo --dtype all --mode all --jobs $(WORKERS) --results .long/opinfo.jsonl --bad
 	@touch $@
 
+# Kernels that end their process at an access outside a tensor or at undefined behaviour: a death is a failure.
+.long/sanitized.passed: .long/sources
+	$(PY) -m tests.opinfo --sanitize --dtype float32,bfloat16,int64 --mode forward,inplace,gradient,forward-dynamic \
+	  --limit 10 --jobs $(WORKERS) --results .long/sanitized.jsonl --bad
+	@touch $@
+
 .long/programs.passed: .long/sources
 	$(PY) -m tests.e2e.hunt --count 2000 --jobs $(WORKERS) --results .long/programs.jsonl --scripts .long/programs
 	@touch $@
 
 opinfo: $(VENV)/ready .long/opinfo.passed
+
+sanitize: $(VENV)/ready .long/sanitized.passed
 
 programs: $(VENV)/ready .long/programs.passed
 

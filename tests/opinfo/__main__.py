@@ -8,6 +8,7 @@ With `--peer inductor` the same samples run through TorchInductor as well, for a
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import signal
 import sys
@@ -16,6 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from minductor.runtime.probe import probe
+from minductor.runtime.toolchain import Toolchain
 from tests.opinfo.table import LEGEND, faster, is_within, needs_another, table
 from tests.workers import Workers, append, records, share
 
@@ -38,6 +41,7 @@ def parse(args: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--shard", default="1/1", help="i/n: the i-th of n parts of the operators")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes at a time")
     parser.add_argument("--peer", default="", choices=("", "inductor"), help="run the same samples through it too")
+    parser.add_argument("--sanitize", action="store_true", help="build kernels with address and undefined sanitisers")
     parser.add_argument("--again", action="store_true", help="run what is in the results and not clean once more")
     parser.add_argument("--bad", action="store_true", help="print what is wrong or failed")
     parser.add_argument("--worker", default="", help=argparse.SUPPRESS)
@@ -71,7 +75,7 @@ def work(args: argparse.Namespace) -> None:
     dtype = getattr(torch, args.dtype)
     table = operators(dtype, args.mode)
     choice = Choice(args.limit, args.fraction, args.seed)
-    rows = load_rows() if args.worker == "minductor" else ()
+    rows = () if args.worker == "inductor" else load_rows()
     for name in args.ops.split(","):
         signal.alarm(SECONDS)
         print(name, flush=True)
@@ -127,12 +131,26 @@ class Run:
         append(self.args.results, blank(self._key(name)) | {"failed": [why]})
 
 
+def ours(args: argparse.Namespace) -> str:
+    return "sanitized" if args.sanitize else "minductor"
+
+
+def preload() -> None:
+    """Starts this command anew below the sanitisers' library, which must be a process's first."""
+    library = Toolchain(probe(), os.environ).sanitizer_library()
+    if library in os.environ.get("LD_PRELOAD", ""):
+        return
+    stop = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
+    command = [sys.executable, "-m", "tests.opinfo", *sys.argv[1:]]
+    os.execve(sys.executable, command, {**os.environ, **stop, "LD_PRELOAD": library})
+
+
 def runs(args: argparse.Namespace) -> list[Run]:
     """Gradients exist for floats, and are tested for those that have a truth."""
     dtypes = (DTYPES if args.dtype == "all" else args.dtype).split(",")
     modes = MODES if args.mode == "all" else args.mode.split(",")
     pairs = [(d, m) for d in dtypes for m in modes if not m.startswith("gradient") or d in FLOATS]
-    return [Run(args, compiler, d, m) for d, m in pairs for compiler in ("minductor", args.peer) if compiler]
+    return [Run(args, compiler, d, m) for d, m in pairs for compiler in (ours(args), args.peer) if compiler]
 
 
 def bad(found: Mapping[Key, dict[str, Any]]) -> str:
@@ -142,7 +160,7 @@ def bad(found: Mapping[Key, dict[str, Any]]) -> str:
         for (compiler, dtype, mode, op), r in found.items()
         for what in ("wrong", "failed")
         for line in r[what]
-        if compiler == "minductor"
+        if compiler != "inductor"
     ]
     return "\n".join(lines)
 
@@ -152,14 +170,16 @@ def main() -> int:
     if args.worker:
         work(args)
         return 0
+    if args.sanitize:
+        preload()
     for run in runs(args):
         run()
     found = load(args.results)
     if args.bad and found:
         print(bad(found))
     print("\n".join(text for text in (LEGEND, table(found.values()), faster(found.values())) if text))
-    ours = [r for key, r in found.items() if key[0] == "minductor"]
-    return int(any(needs_another(record) for record in ours) or not is_within(ours))
+    mine = [r for key, r in found.items() if key[0] == ours(args)]
+    return int(any(needs_another(record) for record in mine) or not is_within(mine))
 
 
 if __name__ == "__main__":

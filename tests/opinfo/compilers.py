@@ -65,13 +65,13 @@ def none(seen: Seen) -> Compile:
     return partial(traced, graph_compiler=graph_compiler, table={})
 
 
-def minductor(seen: Seen) -> Compile:
+def minductor(seen: Seen, *, sanitize: bool = False) -> Compile:
     def observe(made: Compiled) -> None:
         seen.kernels += made.report.kernels
         seen.externs |= {name for name, _ in made.report.extern_reasons}
 
     compiler = Compiler(observer=observe)
-    env = Env(Options.parse(None, {"verify": True}, compiler.environ), by_name("cpu"))
+    env = Env(Options.parse(None, {"verify": True, "sanitize": sanitize}, compiler.environ), by_name("cpu"))
 
     def graph_compiler(gm: Any, inputs: Sequence[Any], *, role: Any) -> Any:
         seen.graphs += 1
@@ -79,6 +79,11 @@ def minductor(seen: Seen) -> Compile:
         return compiler.compile_graph(gm, inputs, role=role, env=env)
 
     return partial(traced, graph_compiler=graph_compiler, table=decompositions())
+
+
+def sanitized(seen: Seen) -> Compile:
+    """Kernels that end the process at a read or write outside a tensor and at undefined behaviour."""
+    return minductor(seen, sanitize=True)
 
 
 def inductor(seen: Seen) -> Compile:
