@@ -298,48 +298,6 @@ class LyingSchema(MinductorError):
         self.op = op
 
 
-# What the compiled program meets. These are also eager's kinds of error, so that a program's `except` still holds.
-
-
-class IndexOutOfRange(MinductorError, IndexError):
-    """An index beyond its dimension, where eager raises IndexError."""
-
-    code: ClassVar[str] = "MD030"
-
-    def __init__(self, op: str, *, where: str = "") -> None:
-        super().__init__(f"index out of range in {op}", where=where, hint="run the program in eager to see which one")
-        self.op = op
-
-
-class ElementOutOfBounds(MinductorError, RuntimeError):
-    """An index beyond its dimension, where eager raises RuntimeError (gather, scatter, device asserts)."""
-
-    code: ClassVar[str] = "MD031"
-
-    def __init__(self, op: str, *, where: str = "") -> None:
-        super().__init__(f"index out of bounds in {op}", where=where, hint="run the program in eager to see which one")
-        self.op = op
-
-
-class DivisionByZero(MinductorError, RuntimeError):
-    """An integer division or remainder by zero, where eager raises RuntimeError."""
-
-    code: ClassVar[str] = "MD032"
-
-    def __init__(self, op: str, *, where: str = "") -> None:
-        super().__init__(f"ZeroDivisionError: integer division by zero in {op}", where=where)
-        self.op = op
-
-
-class AssertFailed(MinductorError, RuntimeError):
-    """An assertion of the user's graph that does not hold."""
-
-    code: ClassVar[str] = "MD033"
-
-    def __init__(self, message: str, *, where: str = "") -> None:
-        super().__init__(message, where=where)
-
-
 # What minductor got wrong, or an author of a pass or backend.
 
 
@@ -396,10 +354,6 @@ CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
             FallbackRefused,
             MissingFake,
             LyingSchema,
-            IndexOutOfRange,
-            ElementOutOfBounds,
-            DivisionByZero,
-            AssertFailed,
             VerifyError,
             StageFailed,
             MinductorWarning,

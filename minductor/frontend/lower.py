@@ -13,31 +13,30 @@ from typing import Literal
 
 from minductor.core.dtypes import I64, DType, compute_dtype
 from minductor.core.errors import FallbackRefused, UnsupportedInput
-from minductor.core.expr import Expr, Kind, Symbol, as_expr, as_int, integer, symbol
+from minductor.core.expr import Expr, Kind, Symbol, as_expr, integer, symbol
 from minductor.frontend import regions, schemas
 from minductor.frontend.capture import COLLECTIVE, HIGHER_ORDER, Arg, Graph, Meta, Node, NodeRef, Size, TensorMeta
 from minductor.frontend.graph_passes.dead_code import dead_code, used
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES, fold_copies
 from minductor.frontend.lifetimes import Lifetimes
+from minductor.frontend.loop import Loop
 from minductor.frontend.settle import given_by_caller, settle
 from minductor.frontend.values import (
     Operand,
     Term,
     Value,
-    broadcast,
     count,
     element,
     is_injective,
     is_one,
     is_row_major,
     is_zero,
-    number_dtype,
     row_major,
     sizes,
     span,
 )
 from minductor.ir import nodes as ir
-from minductor.ir.build import Builder, combine
+from minductor.ir.build import Builder
 from minductor.ir.nodes import Buffer, Extern, Kernel, Note, Origin, Program, Ref, View
 from minductor.target import Env
 
@@ -51,63 +50,6 @@ _TELLERS = ("aten._local_scalar_dense.default", "aten.slice.Tensor", "aten.selec
 def lower(graph: Graph, env: Env) -> Program:
     """Walks the nodes in order; each becomes a value of the environment."""
     return Lowering(dead_code(fold_copies(graph)), env).run()
-
-
-class Loop:
-    """One kernel under construction: coordinates of its domain, loads at coordinates, one store."""
-
-    def __init__(self, extents: Sequence[Expr], first: int = 0) -> None:
-        self.extents = tuple(extents)
-        self.axes: list[ir.Axis] = []
-        coords: list[Expr] = []
-        for extent in self.extents:
-            if is_one(extent):
-                coords.append(integer(0))
-                continue
-            known = as_int(extent)
-            axis = symbol(f"i{first + len(self.axes)}", "axis", 0, None if known is None else max(known - 1, 0))
-            self.axes.append(ir.Axis(axis, extent))
-            coords.append(axis)
-        self.coords = tuple(coords)
-        self.b = Builder([a.symbol for a in self.axes], {a.symbol: a.extent for a in self.axes})
-
-    def term(self, position: int) -> Term:
-        return Term(self.b, position)
-
-    def load(self, operand: Operand, coords: Sequence[Expr] | None = None, dtype: DType | None = None) -> Term:
-        """An operand's element at `coords` (the loop's own if none), broadcast, as the compute dtype of `dtype`."""
-        match operand:
-            case View():
-                at = broadcast(operand, self.coords if coords is None else coords)
-                if coords is None:
-                    at = self._wrapped(operand, at)
-                found = self.b.load(operand.ref, element(operand, at), compute_dtype(operand.dtype))
-            case Expr():
-                found = self.b.index(operand)
-            case _:
-                if isinstance(operand, complex):
-                    raise ValueError("complex numbers are no operands of kernels")
-                wanted = dtype or (number_dtype(operand))
-                return self.term(self.b.constant(operand, compute_dtype(wanted)))
-        value = self.term(found)
-        return value if dtype is None else value.cast(compute_dtype(dtype))
-
-    def _wrapped(self, operand: View, at: Sequence[Expr]) -> tuple[Expr, ...]:
-        """A size that is not written as the loop's own may turn out to be 1: the remainder is right for both."""
-        extents = self.extents[len(self.extents) - len(at) :]
-        return tuple(
-            [c if n == extent or is_one(n) else c % n for c, n, extent in zip(at, operand.size, extents, strict=True)]
-        )
-
-    def index(self, expr: Expr, dtype: DType) -> Term:
-        return self.term(self.b.index(expr, compute_dtype(dtype)))
-
-    def reduce(self, values: Sequence[Term], dims: Sequence[int], how: str) -> Term:
-        """Joins over dimensions of the domain; those of size 1 have nothing to join."""
-        names = [s.name for d in dims if isinstance(s := self.coords[d], Symbol)]
-        if not names:
-            return values[0]
-        return self.term(self.b.reduce([v.at for v in values], names, combine(how, values[0].dtype)))
 
 
 class Lowering:

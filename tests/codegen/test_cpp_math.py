@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from minductor.codegen import cpp_math
+from minductor.runtime.reference import SPELLING
 from tests.codegen import fit_cpp_math
 
 FLAGS = (
@@ -171,6 +172,7 @@ def cases() -> Iterable[Case]:
         yield Case(f"md_f32_to_{name}", ("f32",), "u16", through(dtype))
         yield Case(f"md_{name}_to_f32", ("u16",), "f32", lambda h, dtype=dtype: h.view(dtype).float())
         yield Case(f"md_{name}_round_f32", ("f32",), "f32", lambda x, dtype=dtype: x.to(dtype).float())
+    yield Case("md_philox_i64", ("i64", "i64", "i64"), "i64", SPELLING["philox"])
 
 
 CASES = {case.name: case for case in cases()}
@@ -303,6 +305,9 @@ def inputs(case: Case) -> tuple[Array, ...]:
     values = edges(t)
     if len(case.takes) == 1:
         return (values,)
+    if len(case.takes) == 3:
+        random = np.random.default_rng(2)
+        return tuple(random.choice(values, 20000) for _ in case.takes)
     a, b = (np.ascontiguousarray(v) for v in np.array(list(itertools.product(values, values)), NUMPY[t]).T)
     keep = b != 0 if re.search("div|fmod|remainder", case.name) else np.ones(b.shape, bool)
     if case.name.startswith("md_pow"):

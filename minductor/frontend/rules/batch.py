@@ -12,7 +12,8 @@ from types import MappingProxyType
 from minductor.core.dtypes import F32, F64, DType, compute_dtype
 from minductor.core.expr import Expr, as_expr, integer
 from minductor.frontend.capture import TensorMeta
-from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.loop import Loop
+from minductor.frontend.lower import Lowering
 from minductor.frontend.rules.norm import Coords, inverse_deviation, metas_by_mask
 from minductor.frontend.rules.reduce import mean_and_squares, reshaped
 from minductor.frontend.values import Operand, Term, Value, count, is_zero, sizes

@@ -11,7 +11,8 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, F64, I64, compute_dtype
 from minductor.core.expr import Expr, as_expr
-from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.loop import Loop
+from minductor.frontend.lower import Lowering
 from minductor.frontend.values import Operand, Term, Value
 from minductor.ir.nodes import View
 

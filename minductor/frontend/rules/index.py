@@ -12,7 +12,8 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64, U8, compute_dtype
 from minductor.core.expr import Expr, integer
-from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.loop import Loop
+from minductor.frontend.lower import Lowering
 from minductor.frontend.values import Operand, Term, Value, broadcast, count, is_zero, wrap_dim
 from minductor.ir.nodes import ErrorKind, View
 

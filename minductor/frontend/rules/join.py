@@ -11,7 +11,8 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import I64
 from minductor.core.expr import Expr, as_expr, as_int, integer
-from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.loop import Loop
+from minductor.frontend.lower import Lowering
 from minductor.frontend.values import Operand, Term, Value, count, is_zero, row_major, wrap_dim
 from minductor.ir.nodes import View
 

@@ -12,7 +12,8 @@ from types import MappingProxyType
 from minductor.core.dtypes import compute_dtype
 from minductor.core.expr import Expr, integer
 from minductor.frontend.capture import TensorMeta
-from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.loop import Loop
+from minductor.frontend.lower import Lowering
 from minductor.frontend.rules.reduce import mean_and_squares, reshaped
 from minductor.frontend.values import Term, Value, count, is_zero
 from minductor.ir.nodes import View

@@ -11,7 +11,8 @@ from functools import partial
 from types import MappingProxyType
 
 from minductor.core.expr import Expr, as_expr, as_int, integer, maximum, minimum
-from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.loop import Loop
+from minductor.frontend.lower import Lowering
 from minductor.frontend.rules.window import Span, gathered, loaded, within
 from minductor.frontend.values import Operand, Term, Value
 from minductor.ir.nodes import View

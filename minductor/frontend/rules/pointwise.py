@@ -12,7 +12,8 @@ from types import MappingProxyType
 from minductor.core.bounds import at_least
 from minductor.core.dtypes import BOOL, F16, DType, compute_dtype
 from minductor.core.expr import Expr
-from minductor.frontend.lower import Loop, Lowering, is_zero_sized
+from minductor.frontend.loop import Loop
+from minductor.frontend.lower import Lowering, is_zero_sized
 from minductor.frontend.rules import formulas
 from minductor.frontend.values import Operand, Term, Value, count, promoted
 from minductor.ir.nodes import Token, View

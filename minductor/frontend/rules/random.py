@@ -17,7 +17,8 @@ from types import MappingProxyType
 from minductor.core.dtypes import F32, F64, I64, DType, compute_dtype
 from minductor.core.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.capture import TensorMeta
-from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.loop import Loop
+from minductor.frontend.lower import Lowering
 from minductor.frontend.values import Operand, Term, Value, row_major, sizes
 from minductor.ir.nodes import View
 
@@ -153,8 +154,9 @@ def dropout(ctx: Lowering, x: View, p: float, train: bool | None) -> Value:
 
 def randint(ctx: Lowering, low: Operand, high: Operand) -> Value:
     """low + a number below high - low: a word times the range for ranges below 2**31, else a remainder."""
-    first, last = (n if isinstance(n, Expr) else as_expr(int(n)) for n in (low, high) if not isinstance(n, View))
-    span = last - first
+    assert isinstance(low, int | Expr) and isinstance(high, int | Expr)
+    first = as_expr(low)
+    span = as_expr(high) - first
     known = as_int(span)
     draw = draws(ctx, ctx.meta)
 

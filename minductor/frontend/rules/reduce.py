@@ -13,7 +13,8 @@ from types import MappingProxyType
 from minductor.core.dtypes import BOOL, I64, DType, compute_dtype
 from minductor.core.expr import Expr, as_int, integer
 from minductor.frontend.capture import TensorMeta
-from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.loop import Loop
+from minductor.frontend.lower import Lowering
 from minductor.frontend.rules.pointwise import truth
 from minductor.frontend.values import Term, Value, count, is_zero, sizes, wrap_dim, wrap_dims
 from minductor.ir.nodes import View

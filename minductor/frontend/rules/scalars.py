@@ -11,7 +11,8 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64
 from minductor.core.expr import Expr, Symbol, as_expr
-from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.loop import Loop
+from minductor.frontend.lower import Lowering
 from minductor.frontend.rules.pointwise import truth
 from minductor.frontend.values import Operand, Value, count, is_one, wrap_dim
 from minductor.ir.build import Builder

@@ -15,7 +15,8 @@ from types import MappingProxyType
 from minductor.core.dtypes import BOOL, F32, F64, I64, U8, DType, compute_dtype
 from minductor.core.expr import Expr, Symbol, as_expr, as_int, integer, maximum
 from minductor.frontend.capture import TensorMeta
-from minductor.frontend.lower import Loop, Lowering, is_zero_sized
+from minductor.frontend.loop import Loop
+from minductor.frontend.lower import Lowering, is_zero_sized
 from minductor.frontend.values import Term, Value, wrap_dim
 from minductor.ir.build import combine
 from minductor.ir.nodes import Combine, View

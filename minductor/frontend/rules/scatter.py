@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 from minductor.core.dtypes import BOOL, F32, I64, U8, DType, compute_dtype
 from minductor.core.expr import Expr, as_expr
-from minductor.frontend.lower import Loop, Lowering, is_zero_sized
+from minductor.frontend.loop import Loop
+from minductor.frontend.lower import Lowering, is_zero_sized
 from minductor.frontend.rules.index import Coords, chosen_place, lifted, moved, place
 from minductor.frontend.values import (
     Operand,

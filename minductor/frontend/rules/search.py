@@ -12,7 +12,8 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64
 from minductor.core.expr import Expr, as_int, integer
-from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.loop import Loop
+from minductor.frontend.lower import Lowering
 from minductor.frontend.values import Operand, Term, Value, promoted
 from minductor.ir.nodes import View
 

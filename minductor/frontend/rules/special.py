@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from minductor.core.dtypes import F32, F64, I32, I64, DType, compute_dtype
-from minductor.frontend.lower import Loop, Lowering
+from minductor.frontend.loop import Loop
+from minductor.frontend.lower import Lowering
 from minductor.frontend.rules.pointwise import elementwise, one_op
 from minductor.frontend.values import Operand, Term, Value, number_dtype
 from minductor.ir.nodes import View

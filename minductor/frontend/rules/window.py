@@ -21,7 +21,8 @@ from minductor.core.bounds import at_least
 from minductor.core.dtypes import I64, DType
 from minductor.core.expr import Expr, as_expr, as_int, integer, maximum, minimum
 from minductor.frontend.capture import TensorMeta
-from minductor.frontend.lower import Loop, Lowering, is_zero_sized
+from minductor.frontend.loop import Loop
+from minductor.frontend.lower import Lowering, is_zero_sized
 from minductor.frontend.rules.join import guarded
 from minductor.frontend.values import Term, Value, count, is_one, is_zero
 from minductor.ir.nodes import View

@@ -18,7 +18,8 @@ from minductor.core.dtypes import compute_dtype
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import Expr, as_expr, as_int, integer
 from minductor.core.rewrite import delinearize
-from minductor.frontend.lower import Loop, Lowering, is_zero_sized
+from minductor.frontend.loop import Loop
+from minductor.frontend.lower import Lowering, is_zero_sized
 from minductor.frontend.rules.join import is_at, window_of
 from minductor.frontend.values import Operand, Term, Value, count, element, is_injective, sizes, span, wrap_dim
 from minductor.ir.nodes import View
