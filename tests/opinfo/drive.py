@@ -150,21 +150,27 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def results(fn: Callable[..., Any], groups: Sequence[Sequence[torch.Tensor]], *, is_gradient: bool) -> list[list[Any]]:
-    """The leaves of each sample's result, and the gradients of its inputs."""
+    """The leaves of each sample's result, and the gradients of its inputs.
+
+    One backward serves all samples: a compiled function has one, and it runs once.
+    """
     torch.manual_seed(1)
     # the database seeds inside the random operators, which a tracer does not see
     with mock.patch.object(common_methods_invocations, "wrapper_set_seed", _unseeded):
         outs = fn(*(tensor for group in groups for tensor in group))
-    found: list[list[Any]] = []
-    for out, group in zip(outs, groups, strict=True):
-        leaves = pytree.tree_leaves(out)
-        given = [t for t in group if t.requires_grad]
-        roots = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
-        grads: Sequence[Any] = ()
-        if is_gradient and given and roots:
-            grads = torch.autograd.grad(roots, given, [_cotangent(t) for t in roots], allow_unused=True)
-        found.append([leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in (*leaves, *grads)])
-    return found
+    found = [pytree.tree_leaves(out) for out in outs]
+    grads: list[Any] = []
+    if is_gradient:
+        given = [t for group in groups for t in group if t.requires_grad]
+        roots = [t for leaves in found for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
+        if given and roots:
+            grads = list(torch.autograd.grad(roots, given, [_cotangent(t) for t in roots], allow_unused=True))
+    rest = iter(grads)
+    for leaves, group in zip(found, groups, strict=True):
+        wanted = any(isinstance(t, torch.Tensor) and t.requires_grad for t in leaves)
+        mine = [next(rest) for t in group if t.requires_grad] if grads else []
+        leaves += mine if wanted else []
+    return [[x.detach() if isinstance(x, torch.Tensor) else x for x in leaves] for leaves in found]
 
 
 def _unseeded(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
