@@ -18,6 +18,7 @@ from minductor.codegen.cpp_values import Values
 from minductor.codegen.spell import CPP_STORAGE
 from minductor.core.bounds import at_least
 from minductor.core.dtypes import DType, by_name
+from minductor.core.expr import Symbol
 from minductor.ir.nodes import Atomic, Check, Kernel, Load, Op, Origin, Ref, reads, writes
 from minductor.ir.parts import parts
 from minductor.ir.plan import KernelDef, Plan
@@ -85,8 +86,7 @@ def kernel_text(
         storages[storage] = (name, dtypes[storage])
         const = "" if is_written else "const "
         parameters.append(f"{const}{CPP_STORAGE[dtypes[storage].name]}* __restrict {name}")
-    parameters += [f"{'double' if size.kind == 'real' else 'int64_t'} {size.name}" for size in given.sizes]
-    parameters.append("int64_t threads")
+    parameters += _numbers(given.sizes)
     checked = [op for op in all_ops(kernel.body) if may_fail(op)]
     values = Values(out, storages, {id(op): n + 1 for n, op in enumerate(checked)})
     for line in comment(kernel.origins if origins is None else origins):
@@ -120,16 +120,21 @@ def parts_text(
         calls.append(f"{names[text]}({', '.join((*needs.storages, *(s.name for s in needs.sizes), 'threads'))});")
     given = signature(kernel)
     parameters = [f"{'' if s in given.written else 'const '}{CPP_STORAGE[dtypes[s].name]}* {s}" for s in given.storages]
-    parameters += [f"int64_t {size.name}" for size in given.sizes]
+    parameters += _numbers(given.sizes)
     out = Lines()
     for line in comment(kernel.origins if origins is None else origins):
         out.add(line)
-    out.open(f'extern "C" int64_t {symbol}({", ".join((*parameters, "int64_t threads"))})')
+    out.open(f'extern "C" int64_t {symbol}({", ".join(parameters)})')
     for call in calls:
         out.add(call)
     out.add("return 0;")
     out.close()
     return "".join(written) + "\n".join(out.lines) + "\n"
+
+
+def _numbers(sizes: Iterable[Symbol]) -> list[str]:
+    """The parameters behind the pointers."""
+    return [*(f"{'double' if size.kind == 'real' else 'int64_t'} {size.name}" for size in sizes), "int64_t threads"]
 
 
 def _refs(part: Kernel) -> Iterator[tuple[int, Ref]]:

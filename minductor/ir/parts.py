@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from minductor.core.expr import Expr, Symbol, as_int, symbol
 from minductor.ir.build import Builder
-from minductor.ir.nodes import Axis, Body, Kernel
+from minductor.ir.nodes import Axis, Body, Kernel, Op, Reduce
 from minductor.ir.schedule import Schedule, Step, moved, positions
 
 
@@ -27,7 +27,8 @@ def parts(kernel: Kernel) -> tuple[Kernel, ...]:
 def _part(kernel: Kernel, steps: tuple[Step, ...]) -> Kernel:
     ops = kernel.body.ops
     needed = _needed(kernel.body, positions(steps))
-    named = {axis for p in needed for axis in ops[p].axes}
+    # a reduction of a value that varies over nothing still says how many terms it has
+    named = {axis for p in needed for axis in (*ops[p].axes, *_reduced(ops[p]))}
     old = [axis for axis in kernel.axes if axis.name in named]
     axes = [_numbered(axis, number) for number, axis in enumerate(old)]
     mapping: dict[Symbol, Expr] = {a.symbol: b.symbol for a, b in zip(old, axes, strict=True)}
@@ -52,6 +53,10 @@ def _needed(body: Body, wanted: Iterable[int]) -> list[int]:
             found.add(position)
             pending.extend(body.ops[position].args)
     return sorted(found)
+
+
+def _reduced(op: Op) -> tuple[str, ...]:
+    return op.attrs.axes if isinstance(op.attrs, Reduce) else ()
 
 
 def _numbered(axis: Axis, number: int) -> Axis:

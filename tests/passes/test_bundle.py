@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from minductor.codegen.cpp import kernel_text
 from minductor.core.dtypes import F32
 from minductor.core.errors import VerifyError
-from minductor.ir.nodes import Kernel, Program
+from minductor.core.expr import symbol
+from minductor.ir.build import combine
+from minductor.ir.nodes import Kernel, Program, View
 from minductor.ir.parser import parse_program
 from minductor.ir.parts import parts
 from minductor.ir.printer import print_program
@@ -19,7 +21,7 @@ from minductor.ir.verify import verify
 from minductor.passes.bundle import bundle
 from minductor.passes.tile import tile
 from tests.passes.graphs import assert_same, programs
-from tests.passes.sketch import CPU, Sketch
+from tests.passes.sketch import CPU, Sketch, element
 
 
 def kernels(program: Program) -> list[Kernel]:
@@ -107,3 +109,26 @@ def test_parts_that_are_not_apart_are_refused(old: str, new: str) -> None:
     assert old in text
     with pytest.raises(VerifyError, match="parts of a kernel do not need each other"):
         verify(parse_program(text.replace(old, new)), "bundle")
+
+
+def test_a_part_keeps_an_axis_that_it_only_reduces_over() -> None:
+    """The sum of a constant varies over nothing, but has as many terms as the axis has elements."""
+    s = Sketch()
+    sums: list[View] = []
+    for size in (4, 5):
+        axes, at, b = s.loop((3, size))
+        sums.append(s.buffer((3,)))
+        total = b.reduce([b.constant(2.0, F32)], [axes[1].name], combine("sum", F32))
+        b.store(sums[-1].ref, element(sums[-1], at[:1]), total)
+        s.kernel(axes, b)
+    (kernel,) = kernels(bundled(s.done(*sums)))
+    assert [len(part.axes) for part in parts(kernel)] == [2, 2]
+    assert "+ 2.0f" in kernel_text(kernel, "sums", dict.fromkeys(signature(kernel).storages, F32))
+
+
+def test_a_float_of_the_call_reaches_the_parts() -> None:
+    s, factor = Sketch(), symbol("f0", "real")
+    made = [s.pointwise(lambda b, x: b.op("mul", x, b.cast(b.index(factor), F32)), s.input(n)) for n in (3, 4)]
+    (kernel,) = kernels(bundle(tile(s.done(*made), CPU), CPU))
+    text = kernel_text(kernel, "scale", dict.fromkeys(signature(kernel).storages, F32))
+    assert text.count("double f0") == 3 and "int64_t f0" not in text

@@ -311,7 +311,9 @@ def softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     top, total = softmax_statistics(ctx, x, dim, ctx.meta.dtype)
-    return ctx.pointwise(lambda x, top, total: (x - top).op("exp") * total.op("reciprocal"), x, top, total)
+    # a division, and not a product with the sum's reciprocal: that has three times the rounding, which a gradient where
+    # one share is almost 1 shows as most of its digits
+    return ctx.pointwise(lambda x, top, total: (x - top).op("exp") / total, x, top, total)
 
 
 def log_softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
