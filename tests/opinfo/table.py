@@ -17,6 +17,7 @@ COLUMNS = {
     "native": lambda r: not r.get("externs") and not r.get("fallback") and r["right"] > 0,
     "samples": lambda r: sum(outcomes(r)),
     "right": lambda r: r["right"],
+    "unstable": lambda r: r.get("unstable", 0),
     "wrong": lambda r: len(r["wrong"]),
     "error": lambda r: len(r["failed"]) + r.get("expected", 0),
     "expected": lambda r: r.get("expected", 0),
@@ -28,15 +29,21 @@ COLUMNS = {
 }
 LEGEND = """\
 clean: operators with nothing wrong and no unexpected error. native: operators without an extern call and without
-fallback. error: an exception or a death of the process where eager and the tracer run; expected: those of them that
-expected.txt names. fallback: samples whose graph ran in eager as a whole, counted as right or wrong too. skipped:
+fallback. unstable: further from the truth than eager, but no further than one unit in the last place of eager's own
+results moves it. error: an exception or a death of the process where eager and the tracer run; expected: those of them
+that expected.txt names. fallback: samples whose graph ran in eager as a whole, counted as right or wrong too. skipped:
 samples that eager or the tracer alone do not run, or that differ from eager by the tracer alone. symbolic: graphs that
 have a symbol for a size. seconds: of CPU time, for tracing, compiling and running twice."""
 
 
 def outcomes(record: Mapping[str, Any]) -> tuple[int, int, int, int]:
-    """Right, wrong, error and expected samples: those that count."""
-    return record["right"], len(record["wrong"]), len(record["failed"]), record.get("expected", 0)
+    """Right (or as good as eager could tell), wrong, error and expected samples: those that count."""
+    return (
+        record["right"] + record.get("unstable", 0),
+        len(record["wrong"]),
+        len(record["failed"]),
+        record.get("expected", 0),
+    )
 
 
 def needs_another(record: Mapping[str, Any]) -> bool:
