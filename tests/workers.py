@@ -1,7 +1,8 @@
 """Runs many small tasks in worker processes, some to a process; a worker that dies costs the one task that it was at.
 
-Takes task names and the command of a worker, which prints each name when it starts on it and appends the task's result
-itself. Gives nothing; tells `died` about a task whose worker did not end well. Refuses nothing.
+Takes batches of task names, each with the command of its workers. A worker prints each name when it starts on it and
+appends the task's result itself. Gives nothing; tells `died` about a task whose worker did not end well. Refuses
+nothing.
 """
 
 from __future__ import annotations
@@ -10,31 +11,26 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Workers:
+class Tasks:
     """`command(names)` is the argument list of a worker; `died(name, why)` notes a task that took its worker along."""
 
+    names: Sequence[str]
     command: Callable[[Sequence[str]], Sequence[str]]
     died: Callable[[str, str], None]
-    jobs: int = 1
-    size: int = 40  # tasks to a process
+    size: int = 8  # tasks to a process
 
-    def run(self, names: Sequence[str]) -> None:
-        parts = [names[start : start + self.size] for start in range(0, len(names), self.size)]
-        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(self.jobs) as pool:
-            # what is compiled here is neither found in the user's stores nor left there
-            stores = {"MINDUCTOR_CACHE_DIR": f"{folder}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/peer"}
-            environ = {**os.environ, **stores}
-            list(pool.map(lambda part: self._slice(part, environ), parts))
+    def parts(self) -> list[Sequence[str]]:
+        return [self.names[start : start + self.size] for start in range(0, len(self.names), self.size)]
 
-    def _slice(self, names: Sequence[str], environ: Mapping[str, str]) -> None:
-        todo = list(names)
+    def run(self, part: Sequence[str], environ: Mapping[str, str]) -> None:
+        todo = list(part)
         while todo:
             done = subprocess.run(self.command(todo), capture_output=True, text=True, env=environ)
             started = [line for line in done.stdout.splitlines() if line in todo]
@@ -44,6 +40,17 @@ class Workers:
                 self.died(name, f"the process died: {done.returncode} {''.join(last)[:300]}")
                 started = started or [name]
             todo = todo[len(started) :]
+
+
+def run(batches: Iterable[Tasks], jobs: int = 1) -> None:
+    """All tasks by the same `jobs` workers, which are busy until the last part of the last batch has begun."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+        # what is compiled here is neither found in the user's stores nor left there
+        stores = {"MINDUCTOR_CACHE_DIR": f"{folder}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/peer"}
+        environ = {**os.environ, **stores}
+        begun = [pool.submit(tasks.run, part, environ) for tasks in batches for part in tasks.parts()]
+        for part in begun:
+            part.result()
 
 
 def share(names: Sequence[str], shard: str) -> list[str]:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pytest_plugin.programs import Program
 from pytest_plugin.strategies import numbered, programs
-from tests.workers import Workers, append, records, share
+from tests.workers import Tasks, append, records, run, share
 
 CHUNK = 25  # programs of one seed
 SECONDS = 900  # for a program, its shrinking included
@@ -151,12 +151,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     todo = [name for name in wanted if name not in done or (args.again and name in bad)]
     same = ["--results", str(args.results), "--scripts", str(args.scripts), "--shrink", str(args.shrink)]
     command = [sys.executable, "-m", "tests.e2e.hunt", *same, "--backend", args.backend, "--worker"]
-    Workers(
+    tasks = Tasks(
+        todo,
         lambda part: [*command, ",".join(part)],
         lambda name, why: append(args.results, {"program": name, "word": "error", "why": why}),
-        args.jobs,
         CHUNK,
-    ).run(todo)
+    )
+    run([tasks], args.jobs)
     found = load(args.results)
     print(table(found))
     return int(any(record["word"] in ("wrong", "error") for record in found.values()))

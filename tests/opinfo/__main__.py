@@ -20,7 +20,7 @@ from typing import Any
 from minductor.runtime.probe import probe
 from minductor.runtime.toolchain import Toolchain
 from tests.opinfo.table import LEGEND, faster, is_within, needs_another, table
-from tests.workers import Workers, append, records, share
+from tests.workers import Tasks, append, records, run, share
 
 SECONDS = 300  # an operator
 DTYPES = "float32,float64,bfloat16,float16,int64,int32,uint8,bool"
@@ -97,15 +97,15 @@ class Run:
     dtype: str
     mode: str
 
-    def __call__(self) -> None:
+    def tasks(self, found: Mapping[Key, dict[str, Any]]) -> Tasks:
         """All operators that have no result yet."""
         names = self._names()
-        done = {key[3]: r for key, r in load(self.args.results).items() if key[:3] == self._key("")[:3]}
+        done = {key[3]: r for key, r in found.items() if key[:3] == self._key("")[:3]}
         if self.args.again:
             todo = [name for name in names if name in done and needs_another(done[name])]
         else:
             todo = [name for name in names if name not in done]
-        Workers(self._command, self._died, self.args.jobs).run(todo)
+        return Tasks(todo, self._command, self._died)
 
     def _key(self, name: str) -> Key:
         return self.compiler, self.dtype, self.mode, name
@@ -172,9 +172,11 @@ def main() -> int:
         return 0
     if args.sanitize:
         preload()
-    for run in runs(args):
-        run()
-    found = load(args.results)
+    wanted = runs(args)
+    before = load(args.results)
+    run([one.tasks(before) for one in wanted], args.jobs)
+    rows = {(one.compiler, one.dtype, one.mode) for one in wanted}
+    found = {key: record for key, record in load(args.results).items() if key[:3] in rows}
     if args.bad and found:
         print(bad(found))
     print("\n".join(text for text in (LEGEND, table(found.values()), faster(found.values())) if text))

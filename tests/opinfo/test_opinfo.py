@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict
@@ -20,7 +22,7 @@ from tests.opinfo.compilers import Compile, Seen
 from tests.opinfo.drive import Choice, Record, Sample, drive, operators
 from tests.opinfo.judge import difference
 from tests.opinfo.table import faster, is_within, table
-from tests.workers import Workers
+from tests.workers import Tasks, run
 
 WRONG_ONCE = {
     "forward": "gradient nn.functional.interpolate.bicubic nn.functional.interpolate.trilinear linspace take",
@@ -172,12 +174,40 @@ def test_results_are_resumed(tmp_path: Path) -> None:
     assert len(results.read_text().splitlines()) == 2
 
 
-def test_a_crash_is_a_failure_of_one(tmp_path: Path) -> None:
+def test_a_crash_is_a_failure_of_one() -> None:
     script = "import os, sys\nfor name in sys.argv[1:]:\n    print(name, flush=True)\n    name == 'b' and os.abort()"
     died: list[str] = []
-    workers = Workers(lambda names: [sys.executable, "-c", script, *names], lambda name, why: died.append(name))
-    workers.run(["a", "b", "c", "d"])
+    run([Tasks("abcd", lambda names: [sys.executable, "-c", script, *names], lambda name, why: died.append(name))])
     assert died == ["b"]
+
+
+def test_batches_share_their_workers() -> None:
+    """Each of two batches of one task waits until the other has begun."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        port = server.getsockname()[1]
+        script = f"import socket, sys\nprint(sys.argv[1])\nsocket.create_connection(('127.0.0.1', {port})).recv(1)"
+        died: list[str] = []
+        batches = [
+            Tasks([name], lambda names: [sys.executable, "-c", script, *names], lambda name, why: died.append(name))
+            for name in "ab"
+        ]
+        runner = threading.Thread(target=run, args=(batches, 2))
+        runner.start()
+        both = [server.accept()[0] for _ in batches]
+        for connection in both:
+            connection.close()
+        runner.join()
+    assert not died
+
+
+def test_only_what_was_asked_for_is_in_the_table(tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    records = [asdict(Record("sin", "float32", mode, right=3)) for mode in ("forward", "gradient")]
+    results.write_text("".join(json.dumps(record) + "\n" for record in records))
+    command = [sys.executable, "-m", "tests.opinfo", "--ops", "sin", "--mode", "gradient", "--results", str(results)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "float32   gradient" in text and "float32   forward" not in text
 
 
 def test_the_table_counts() -> None:
