@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +121,7 @@ def compare(fn: Callable[[torch.Tensor], Any], x: torch.Tensor, *, dynamic: bool
     torch.testing.assert_close((found, mine), (expected, theirs))
 
 
-def start(name: str, rank: int, folder: str) -> None:
+def start(names: Sequence[str], rank: int, folder: str) -> None:
     """One process of a test; what it raises is left in a file."""
     import traceback
     import warnings
@@ -132,7 +132,8 @@ def start(name: str, rank: int, folder: str) -> None:
         warnings.simplefilter("ignore")
         warnings.filterwarnings("error", message=".*this graph runs in eager")
         distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-        globals()[name](rank)
+        for name in names:
+            globals()[name](rank)
         distributed.destroy_process_group()
         Path(folder, f"{rank}.done").touch()
     except BaseException:
@@ -140,11 +141,17 @@ def start(name: str, rank: int, folder: str) -> None:
         os._exit(1)
 
 
-@pytest.mark.parametrize("name", ["collectives", "written_while_it_is_sent", "in_place", "ddp", "fsdp", "dtensor"])
-def test_two_processes(name: str) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(("collectives", "written_while_it_is_sent", "in_place"), id="collectives"),
+        *(pytest.param((name,), id=name, marks=pytest.mark.long) for name in ("ddp", "fsdp", "dtensor")),
+    ],
+)
+def test_two_processes(names: Sequence[str]) -> None:
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        pair = [spawn.Process(target=start, args=(name, rank, folder), daemon=True) for rank in range(2)]
+        pair = [spawn.Process(target=start, args=(names, rank, folder), daemon=True) for rank in range(2)]
         for process in pair:
             process.start()
         try:
