@@ -103,10 +103,13 @@ class SizeReader:
         power: Any = given.args[1] if isinstance(given, sympy.Pow | torch_functions.PowByNatural) else None
         if power is not None and power.is_Integer and power >= 0:
             return ours.mul(*[self.expr(given.args[0])] * int(power))
-        make = _FUNCTIONS.get(type(given).__name__)
-        if make is None or not all(_is_int(a) for a in given.args):
+        name = type(given).__name__
+        if name not in _FUNCTIONS or not all(_is_int(a) for a in given.args):
             return self._definition(given)
-        return make(*(self.expr(a) for a in given.args))
+        args = [self.expr(a) for a in given.args]
+        if name in _DIVISIONS and not all(_is_positive(by) for by in args[1:]):
+            return self._definition(given)  # in Python, which raises eager's error where a kernel would end the process
+        return _FUNCTIONS[name](*args)
 
     def _symbol(self, given: Any) -> Symbol:
         known = self._symbols.get(given)
@@ -147,6 +150,11 @@ class SizeReader:
 
 def _is_int(given: Any) -> bool:
     return given.is_integer is True
+
+
+def _is_positive(given: Expr) -> bool:
+    low = given.range[0]
+    return low is not None and low > 0
 
 
 def _bounds(limits: Any) -> tuple[int | None, int | None]:
@@ -260,6 +268,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Expr]] = MappingProxyType(
         "Identity": lambda x: x,
     }
 )
+_DIVISIONS = ("FloorDiv", "CleanDiv", "Mod", "PythonMod", "ModularIndexing")
 
 
 def to_sympy(expr: Expr, symbols: Mapping[Symbol, Any]) -> Any:

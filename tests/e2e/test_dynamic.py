@@ -171,6 +171,21 @@ def test_a_rule_that_needs_to_know_a_number_is_not_used() -> None:
     serve(fn, *((X, item(v)) for v in (2.5, 0.25)))
 
 
+def test_a_number_divides_as_in_python() -> None:
+    """A kernel that divides by zero would end the process."""
+
+    def fn(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> Any:
+        p, q = first.item(), second.item()
+        return x + p // q, torch.full((2,), p % q), torch.full((2,), p // 3 % q)
+
+    calls = [(X, item(p), item(q)) for p, q in ((7, 2), (-7, 2), (7, -2), (-(2**62), -1))]
+    serve(fn, *calls, graphs=dynamo_alone(fn, *calls))
+    compiled = torch.compile(fn, backend=Compiler(), fullgraph=True)
+    same(compiled(X, item(9), item(5)), fn(X, item(9), item(5)))
+    with pytest.raises(ZeroDivisionError):
+        compiled(X, item(7), item(0))
+
+
 def test_a_truth_value_of_a_tensor() -> None:
     def fn(x: torch.Tensor, truth: torch.Tensor) -> Any:
         t = truth.item()
