@@ -62,7 +62,10 @@ def verdict(program: Program, compile_function: Compile, *, reference: Compile |
     compiled = compile_function(program.fn())
     found = Verdict("right")
     for one in sizes:
-        found = _of(one, compiled, reference or _aot_eager(dynamic=program.scalable or None))
+        here = _of(one, compiled, reference or _aot_eager(dynamic=program.scalable or None))
+        if here.word == "refused" and one is not program:
+            continue  # eager has no result on those sizes
+        found = here
         if found.word != "right":
             break
     return found

@@ -109,7 +109,21 @@ class Lowering:
             tuple(self.guards),
             tuple(self.notes),
             tuple(self.regions.values()),
+            self._own_objects(outputs),
         )
+
+    def _own_objects(self, outputs: Sequence[ir.Argument]) -> tuple[tuple[int, ...], ...]:
+        """Outputs that are not the node of which an equal output, or the input, is: each such node's are an object."""
+        whole = {i.name: self.values[i.name] for i in self.graph.inputs}
+        first = {replace(v, ref=Ref(name, 0)): name for name, v in whole.items() if isinstance(v, View)}
+        groups: dict[tuple[View, str], list[int]] = {}
+        for number, (arg, view) in enumerate(zip(self.graph.outputs, outputs, strict=True)):
+            # of what the caller makes anew only the layout counts
+            if isinstance(arg, NodeRef) and isinstance(view, View) and number not in self.graph.rebuilt:
+                key = replace(view, ref=Ref(view.ref.storage, 0))
+                if first.setdefault(key, arg.name) != arg.name:
+                    groups.setdefault((key, arg.name), []).append(number)
+        return tuple(tuple(group) for group in groups.values())
 
     def _output(self, arg: Arg, base: int | None) -> ir.Argument:
         """An output; one that is a view of an input is made of that, whatever the traced program computes there.
@@ -124,7 +138,10 @@ class Lowering:
         if not isinstance(meta, TensorMeta) or not isinstance(whole, TensorMeta) or meta.dtype != whole.dtype:
             return value
         ref = Ref(given.name, self.versions[given.name])
-        offset = as_expr(meta.offset) - as_expr(whole.offset)
+        # what a write made of the whole tensor is traced as new memory, whose start need not be the tensor's own
+        root = next(b for b in self.buffers if b.name == value.ref.storage)
+        is_whole = (root.size, root.stride) == (sizes(whole.size), sizes(whole.stride))
+        offset = value.offset if is_whole else as_expr(meta.offset) - as_expr(whole.offset)
         first = offset.range[0]
         if first is None or first < 0:  # the traced program computes it elsewhere: the view will be made by replay
             return value

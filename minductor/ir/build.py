@@ -206,7 +206,9 @@ class Builder:
 
     def atomic(self, ref: Ref, index: Expr, value: int, kind: str) -> int:
         checks = self._checks_of(index)
-        mask = self._mask_of(index, (value, *checks))
+        # a sum or product counts each point, also along an axis over which neither place nor value varies
+        is_counted = kind in ("add", "mul")
+        mask = (1 << len(self.axes)) - 1 if is_counted else self._mask_of(index, (value, *checks))
         return self._add("atomic", (value, *checks), Atomic(ref, index, kind), None, mask)
 
     def assertion(self, cond: int, message: str) -> int:

@@ -167,7 +167,8 @@ class Atomic:
     """As Store, but several points may write one element.
 
     A value is joined with what is there by `kind` (add, min, max, mul); by `set` the last one wins, in the order of the
-    kernel's axes.
+    kernel's axes. An add or mul has all axes of its kernel: what does not vary along one is joined for each of its
+    points.
     """
 
     ref: Ref
@@ -418,6 +419,9 @@ class Program:
     guards: tuple[Guard, ...] = ()
     notes: tuple[WhyNot | Note, ...] = field(default=(), compare=False)
     regions: tuple[Program, ...] = ()
+    # Each group of outputs is one tensor object of its own. Equal outputs are one object otherwise, and one that is all
+    # of an input is the input: but what autograd notes on one object would then hold for values that differ in that.
+    own: tuple[tuple[int, ...], ...] = ()
 
     def buffer_table(self) -> dict[str, Buffer]:
         return {b.name: b for b in self.buffers}

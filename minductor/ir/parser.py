@@ -195,7 +195,10 @@ class _Reader:
         self.expect("return")
         outputs = self.tuple()
         parts = (tuple(symbols), tuple(inputs), tuple(buffers), tuple(nodes), outputs)
-        return Program(name, *parts, tuple(guards), tuple(notes), tuple(regions))
+        own: list[tuple[int, ...]] = []
+        while self.accept("own"):
+            own.append(tuple(n for n in self.tuple() if isinstance(n, int)))
+        return Program(name, *parts, tuple(guards), tuple(notes), tuple(regions), tuple(own))
 
     def nested(self) -> Program:
         """A region's symbols are its own, even where the outer program has some of the same name."""

@@ -93,7 +93,7 @@ def _program(program: Program) -> Iterator[str]:
         yield "  }"
     for node in program.nodes:
         yield from (f"  {line}" for line in _node(node))
-    yield f"  return {_arguments(program.outputs)}"
+    yield f"  return {_arguments(program.outputs)}" + "".join(f" own {_arguments(group)}" for group in program.own)
 
 
 def _declared(symbol: Symbol) -> str:

@@ -47,6 +47,7 @@ from minductor.ir.nodes import (
     writes,
 )
 from minductor.ir.nodes import SymbolDef as SymbolNode
+from minductor.ir.nodes import View as Window
 from minductor.ir.ops import POINTWISE, result_dtype
 from minductor.ir.plan import Allocate, Free, KernelDef, LaidOut, Launch, Plan, Return, Reuse, SizeOf, SymbolDef, View
 from minductor.ir.plan import Constant as ConstantLine
@@ -100,6 +101,17 @@ def _defined_before_use(program: Program) -> Iterator[str]:
     for view in views_of(program.outputs):
         if newest.get(view.ref.storage, -1) != view.ref.version:
             yield f"{view.ref} is returned and is not the last version"
+
+
+def _own_objects(program: Program) -> Iterator[str]:
+    for number in [number for group in program.own for number in group]:
+        if not (0 <= number < len(program.outputs) and isinstance(program.outputs[number], Window)):
+            yield f"output {number} is no tensor that could be an object of its own"
+        elif sum(number in group for group in program.own) > 1:
+            yield f"output {number} is two objects"
+    for group in program.own:
+        if len({program.outputs[number] for number in group if number < len(program.outputs)}) > 1:
+            yield f"outputs {group} differ and are one object"
 
 
 def _names_unique(program: Program) -> Iterator[str]:
@@ -183,6 +195,8 @@ def _body(body: Body, order: list[str], checks: dict[str, frozenset[str]], *, is
         if fault := _dtype_fault(op, body):
             yield f"%{position} = {op.name}: {fault}"
         axes, unknown = _axes(op, body, checks)
+        if isinstance(op.attrs, Atomic) and op.attrs.kind in ("add", "mul"):
+            axes |= set(order)  # each point counts
         if unknown:
             yield f"%{position} uses symbol {unknown} that no check before it makes"
         expected = tuple(a for a in order if a in axes)
@@ -333,6 +347,7 @@ RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
     {
         "every storage is declared": ("lower", _buffers_declared),
         "a version is made once, before its readers, and read before the next": ("lower", _defined_before_use),
+        "outputs are one object each, and one object is one view": ("lower", _own_objects),
         "nodes have names of their own": ("lower", _names_unique),
         "a call names regions of its program, and gives them their sizes": ("lower", _regions_called),
         "a symbol is defined once, before who mentions it": ("lower", _symbols_declared),

@@ -250,16 +250,31 @@ class _Planner:
         whole = view.size == buffer.size and view.stride == buffer.stride and view.dtype == buffer.dtype
         if whole and view.offset == integer(0):
             return name
+        made = self._window(view)
+        views.append(made)
+        return made
+
+    def _window(self, view: View) -> str:
+        name = view.ref.storage
         self.view_count[name] += 1
         made = f"{name}_view{self.view_count[name]}"
         self.body.append(lines.View(made, name, view.dtype, view.size, view.stride, view.offset))
-        views.append(made)
         return made
 
     def finish(self) -> None:
         """The return line; what dies with the call needs no Free."""
-        values = tuple(self._argument(value, []) for value in self.program.outputs)
-        self.body.append(lines.Return(values))
+        group_of = {number: group for group in self.program.own for number in group}
+        made: dict[tuple[View, tuple[int, ...]], str] = {}
+        values: list[Argument] = []
+        for number, value in enumerate(self.program.outputs):
+            if not isinstance(value, View):
+                values.append(self._argument(value, []))
+                continue
+            group = group_of.get(number, ())
+            if (value, group) not in made:
+                made[value, group] = self._window(value) if group else self._named(value, [])
+            values.append(Token("tensor", made[value, group]))
+        self.body.append(lines.Return(tuple(values)))
 
     # --- storages
 

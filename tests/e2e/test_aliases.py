@@ -58,6 +58,22 @@ def test_found(name: str) -> None:
     assert problem(FOUND[name]) == ""
 
 
+def test_a_view_of_a_written_window_starts_where_it_does() -> None:
+    """The value that a write through a view makes is traced as new memory, which starts at 0; the window does not."""
+    case = Case(
+        ("torch.stack([rand('float32', 12), rand('float32', 12)], -1)[..., 1]",),
+        ("v0 = x0[..., ::2]", "v1 = x0.chunk(2)[-1]", "v0[torch.tensor([0, -1])] = 1"),
+        ("v1",),
+    )
+    assert problem(case, dynamic=True) == ""
+
+
+def test_a_detached_result_keeps_nobody_from_gradients() -> None:
+    """Autograd is told about objects: a detached one must not be the one that its base is returned as."""
+    lines = ("t0 = x0 * 1.5", "v0 = t0.detach()", "v1 = t0.view(-1)[3:]")
+    assert problem(Case(("rand('float32', 1, 5)",), lines, ("v0", "v1")), grad=True) == ""
+
+
 def test_a_wrong_program_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(("rand('float32', 3)",), ("v0 = x0 * 2", "x0.neg_()", "v1 = x0 + v0"), ("v0", "v1"))
     assert problem(case) == ""

@@ -9,6 +9,7 @@ from tests.ir.programs import ALL, CALLS, CHAIN, NUMBERS, REGIONS, SOFTMAX
 
 ORDER = "a version is made once, before its readers, and read before the next"
 ONCE = "a symbol is defined once, before who mentions it"
+OBJECTS = "outputs are one object each, and one object is one view"
 CALLED = "a call names regions of its program, and gives them their sizes"
 FORM = "ops know their arguments, dtypes and axes"
 
@@ -37,6 +38,9 @@ FAULTS = [
     (CALLED, CALLS, "region region_0 [s0]", "region region_0 [s0, s0]"),
     (FORM, CALLS, "neg %0 : f32", "neg %0 : i64"),
     ("floats and truth values stand alone", NUMBERS, "arg0@0[i0]", "arg0@0[i0 + f0]"),
+    (OBJECTS, REGIONS, "own (2)", "own (3)"),
+    (OBJECTS, REGIONS, "own (2)", "own (2) own (2)"),
+    (OBJECTS, REGIONS, "own (2)", "own (1, 2)"),
     ("loads widen and stores round", SOFTMAX, "arg0: f32", "arg0: i64"),
     ("loads widen and stores round", REGIONS, "store buf1@0[i0] %10", "store buf1@0[i0] %8"),
 ]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from minductor.ir.nodes import Program
+from minductor.ir.nodes import Program, Token
 from minductor.ir.parser import parse_program
 from minductor.ir.plan import Allocate, Extern, Free, KernelDef, Launch, Plan, Return, Reuse, View
 from minductor.ir.report import peak_bytes
@@ -159,6 +159,15 @@ def test_views_are_lines_and_the_whole_buffer_is_itself() -> None:
     call = next(line for line in plan.lines if isinstance(line, Extern))
     assert str(call.args).count("arg1_view1") == 1
     assert "Token(kind='tensor', name='buf0')" in str(call.args)
+
+
+def test_equal_outputs_are_one_object_unless_the_program_says_otherwise() -> None:
+    whole = "buf0@0 f32[4, 8] stride [8, 1] offset 0"
+    window = "buf0@0 f32[4, 7] stride [8, 1] offset 1"
+    text = SOFTMAX.replace(f"({whole})", f"({', '.join([whole, window, whole, window, whole, whole])}) own (2, 4)")
+    (returned,) = (line for line in plan_of(text).lines if isinstance(line, Return))
+    names = [value.name for value in returned.values if isinstance(value, Token)]
+    assert names == ["buf0", "buf0_view1", "buf0_view2", "buf0_view1", "buf0_view2", "buf0"]
 
 
 def test_the_program_of_a_faulty_plan_is_refused() -> None:
