@@ -8,7 +8,7 @@ cheap nor fits is computed again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -224,6 +224,7 @@ class _Placer:
     def scan_rows(self, group: list[int], stage: Mapping[int, int], depth: int) -> dict[int, int] | None:
         """The bytes of each value that goes from stage to stage and is not computed again; None if that is too much."""
         rows: dict[int, int] = {}
+        elsewhere = self.used_elsewhere(stage)
         for p in group:
             for a in self.ops[p].args:
                 if a not in stage or stage[a] == stage[p] or a in self.rows or isinstance(self.ops[a].attrs, Reduce):
@@ -232,11 +233,19 @@ class _Placer:
                 if cost <= CHEAP and loads <= 1:
                     continue
                 size = self.row_bytes(a, depth)
-                is_used_elsewhere = any(a in op.args and p not in stage for p, op in enumerate(self.ops))
-                if size is None or is_used_elsewhere:  # then its row would have to hold more than a block
+                if size is None or a in elsewhere:  # then its row would have to hold more than a block
                     return None
                 rows[a] = size
         return rows if self.small + sum(rows.values()) <= SMALL_ROWS else None
+
+    def used_elsewhere(self, group: Collection[int]) -> set[int]:
+        """Values of the group that other loops use, or need to compute again what they use."""
+        found: set[int] = set()
+        for p in reversed(range(len(self.ops))):
+            op = self.ops[p]
+            if p not in group or (p in found and p not in self.rows and not isinstance(op.attrs, Reduce)):
+                found.update(op.args)
+        return found
 
     def begins_anew(self, position: int, level: Level) -> bool:
         return level.is_partial and is_long_sum(self.ops[position], level.axis)
