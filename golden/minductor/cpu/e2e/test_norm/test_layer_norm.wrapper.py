@@ -1,7 +1,9 @@
 # golden  tests/e2e/test_norm.py::test_layer_norm   target=cpu  view=wrapper  level=canonical  form=1
 
+import math
+
 import torch
-from minductor.runtime.launch import empty_strided, fail, reinterpret
+from minductor.runtime.launch import empty_strided, fail, laid_out, reinterpret
 
 f32 = torch.float32
 layer_norm_0 = kernels('layer_norm_0')
