@@ -1,7 +1,9 @@
 # golden  tests/e2e/test_pointwise.py::test_chain   target=cpu  view=wrapper  level=canonical  form=1
 
+import math
+
 import torch
-from minductor.runtime.launch import empty_strided, fail, reinterpret
+from minductor.runtime.launch import empty_strided, fail, laid_out, reinterpret
 
 f32 = torch.float32
 fused_mul_add_gelu_sub_0 = kernels('fused_mul_add_gelu_sub_0')

@@ -29,12 +29,11 @@ extern "C" int64_t softmax_0(const float* __restrict in0, float* __restrict out1
       sum3_lanes[a] = sum3_lanes[a] + sum3_lanes[b];
     });
     const float sum3 = sum3_lanes[0];
-    const float x5 = 1 / sum3;
 #pragma omp simd
     for (int64_t i1 = 0; i1 < 200; ++i1) {
       const float x0_kept = x0_row[i1];
-      const float x6 = x0_kept * x5;
-      out1[200 * i0 + i1] = x6;
+      const float x5 = x0_kept / sum3;
+      out1[200 * i0 + i1] = x5;
     }
   }
   return 0;
