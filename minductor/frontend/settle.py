@@ -17,13 +17,13 @@ from minductor.ir.nodes import Buffer, Require, SymbolDef
 
 
 def given_by_caller(graph: Graph) -> tuple[Symbol, ...]:
-    """The symbols that are a parameter, or a parameter's size."""
+    """The symbols that are a parameter, or a parameter's size: of a backward, also one that the forward computed."""
     told: dict[Symbol, None] = {}
     for given in graph.inputs:
         for size in given.meta.size if isinstance(given.meta, TensorMeta) else (given.meta,):
             if isinstance(size, Symbol):
                 told[size] = None
-    return tuple(s for s in graph.symbols if s in told)
+    return tuple(s for s in (*graph.symbols, *(made.symbol for made in graph.definitions)) if s in told)
 
 
 def settle(

@@ -306,6 +306,16 @@ def test_a_size_that_the_algebra_cannot_write() -> None:
     serve(fn, *((torch.randn(2, 3, n),) for n in (8, 5, 12)), dynamic=True)
 
 
+def test_a_backward_reads_a_computed_size_from_a_tensor_of_that_size() -> None:
+    """Then it does not compute it again."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, scale_factor=1.7, recompute_scale_factor=True)
+
+    calls = [(torch.randn(2, 3, n, requires_grad=True),) for n in (8, 5, 12)]
+    serve(fn, *calls, graphs=2, dynamic=True, options={"verify": True})
+
+
 class Block(torch.nn.Module):
     """A layer of a transformer, which holds most of what sizes meet."""
 

@@ -26,6 +26,7 @@ OTHERS = (
     ("float64", "gradient"),
     ("float32", "inplace"),
     ("float32", "forward-dynamic"),
+    ("float32", "gradient-dynamic"),
 )
 
 
