@@ -566,6 +566,8 @@ class Lowering:
 
         Its `out=` form keeps the strides of the view, which the form that returns a new tensor would not.
         """
+        if not isinstance(self.node.meta, TensorMeta):
+            raise UnsupportedInput(self.node.name, f"views whose number data decides ({self.node.op})")
         out = self.result()
         if any(is_zero(s) and not is_one(n) for n, s in zip(out.size, out.stride, strict=True)):
             raise UnsupportedInput(self.node.name, f"an overlapping view ({self.node.op})")

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from minductor.core.errors import RanInEager
 from minductor.driver import Compiled, Compiler
+from tests.opinfo import compilers
 
 Function = Callable[..., Any]
 
@@ -393,3 +394,16 @@ def test_a_view_of_a_written_input_keeps_its_place() -> None:
         assert torch.equal(got, expected)
         assert got.storage_offset() == expected.storage_offset()
         assert got.untyped_storage().data_ptr() == ours.untyped_storage().data_ptr()
+
+
+def test_views_whose_number_data_decides_run_in_eager() -> None:
+    """AOTAutograd alone traces this; Dynamo reads the tensor first."""
+    x, places = torch.randn(5, 5, 5), torch.tensor([2, 0, 3, 0, 4])[::2]
+
+    def split(x: torch.Tensor, places: torch.Tensor) -> Any:
+        return torch.tensor_split(x, places, 1)
+
+    compiled = compilers.minductor(compilers.Seen())(split, dynamic=True)
+    with pytest.warns(RanInEager, match="views whose number data decides"):
+        got = compiled(x, places)
+    same(got, split(x, places))
