@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -245,8 +246,15 @@ def test_a_result_of_other_strides_than_promised_is_laid_out_anew() -> None:
 )
 def test_operator_that_lies_is_an_error(op: Callable[..., Any], why: str) -> None:
     torch._dynamo.reset()
-    with pytest.raises(LyingSchema, match=why):
+    with _without_torchs_own_check(), pytest.raises(LyingSchema, match=why):
         torch.compile(lambda x: op(x.exp()) * 2, backend=Compiler())(torch.randn(4))
+
+
+def _without_torchs_own_check() -> AbstractContextManager[Any]:
+    """Newer versions of torch look for shared memory themselves: in CI it is an error, elsewhere a warning."""
+    config: Any = torch._functorch.config
+    known = hasattr(config, "check_custom_op_aliasing")
+    return config.patch(check_custom_op_aliasing=False) if known else nullcontext()
 
 
 def test_operator_of_another_size_is_an_error() -> None:
