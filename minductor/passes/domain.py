@@ -19,10 +19,8 @@ from minductor.core.algebra import children
 from minductor.core.bounds import at_least
 from minductor.core.expr import Expr, FloorDiv, Mod, Symbol, as_expr, as_int, free_symbols, linear
 from minductor.core.rewrite import delinearize, simplify
+from minductor.ir.lifetime import TYPICAL
 from minductor.ir.nodes import Atomic, Axis, Buffer, Kernel, Reduce, Scan, Store
-
-# what an unknown size counts as where only the order of magnitude matters; never a fact
-TYPICAL = 256
 
 Solution = dict[Symbol, Expr]
 

@@ -7,19 +7,19 @@ leaves least memory in use, or the old order if that has no higher peak. Refuses
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from minductor.ir.depend import dependencies, neighbours
-from minductor.ir.nodes import Program, reads, views_of, writes
-from minductor.passes.domain import buffer_bytes
+from minductor.ir.lifetime import Usage
+from minductor.ir.nodes import Program
 from minductor.target import Env
 
 
 def order(program: Program, env: Env) -> Program:
     """One program in, one out; see above. `env` is not asked: least memory is best everywhere."""
     del env
-    memory = _Memory(program)
+    memory = Usage(program)
     before, after = neighbours(len(program.nodes), dependencies(program))
     found = _least_memory_first(memory, before, after)
     old = range(len(program.nodes))
@@ -28,51 +28,14 @@ def order(program: Program, env: Env) -> Program:
     return replace(program, nodes=tuple(program.nodes[n] for n in found))
 
 
-class _Memory:
-    """Which local storages each node needs, and how large they are."""
-
-    def __init__(self, program: Program) -> None:
-        self.size = {buffer.name: buffer_bytes(buffer) for buffer in program.buffers if buffer.kind == "local"}
-        self.uses: list[tuple[str, ...]] = []
-        self.count: dict[str, int] = dict.fromkeys(self.size, 0)
-        self.users: dict[str, list[int]] = {name: [] for name in self.size}
-        for position, node in enumerate(program.nodes):
-            names = dict.fromkeys(ref.storage for ref in (*reads(node), *writes(node)))
-            self.uses.append(tuple(name for name in names if name in self.size))
-            for name in self.uses[-1]:
-                self.count[name] += 1
-                self.users[name].append(position)
-        for output in program.outputs:
-            for view in views_of(output):
-                if view.ref.storage in self.count:
-                    self.count[view.ref.storage] += 1  # the caller is a user that never ends
-
-    def peak(self, nodes: Iterable[int]) -> int:
-        """The most bytes in use at a time if the nodes run in that order."""
-        left = dict(self.count)
-        live: set[str] = set()
-        now = most = 0
-        for node in nodes:
-            for name in self.uses[node]:
-                if name not in live:
-                    live.add(name)
-                    now += self.size[name]
-            most = max(most, now)
-            for name in self.uses[node]:
-                left[name] -= 1
-                if left[name] == 0:
-                    now -= self.size[name]
-        return most
-
-
-def _least_memory_first(memory: _Memory, before: Sequence[set[int]], after: Sequence[set[int]]) -> list[int]:
+def _least_memory_first(memory: Usage, before: Sequence[set[int]], after: Sequence[set[int]]) -> list[int]:
     """List scheduling: of the nodes that may run, the one that adds least; ties in the old order.
 
     What a node adds only falls while it waits (others allocate what it needs, or finish with what it reads), so an
     entry that is out of date stands too late in the heap, and a better one is pushed whenever it changes.
     """
     left = dict(memory.count)
-    live: set[str] = set()
+    live = set(memory.given)
     waits = [len(sources) for sources in before]
     done = [False] * len(waits)
 
