@@ -114,9 +114,15 @@ class Toolchain:
             os.replace(built, out)
 
     def sanitizer_library(self) -> str:
-        """What LD_PRELOAD must name before a process may load something built with `sanitize`."""
-        ask = [*self.compiler.command, "-print-file-name=libasan.so"]
-        return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+        """What LD_PRELOAD must name before a process may load something built with `sanitize`.
+
+        The C++ library too: an interpreter does not load it, and the sanitiser looks for its `throw` when it starts.
+        """
+        found: list[str] = []
+        for name in ("libasan.so", "libstdc++.so.6"):
+            ask = [*self.compiler.command, f"-print-file-name={name}"]
+            found.append(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip())
+        return ":".join(found)
 
 
 @dataclass(frozen=True, slots=True)
