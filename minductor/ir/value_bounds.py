@@ -56,6 +56,18 @@ def _arithmetic(name: str, args: Sequence[Bounds]) -> Bounds:
             return exact, exact
 
 
+def _are_exact(args: Sequence[Bounds]) -> bool:
+    return all(low is not None and low == high for low, high in args)
+
+
+def _divided(name: str, value: Expr | None, by: Expr) -> Bounds:
+    """Of known numbers; the algebra's division is the floor, as the operators' is."""
+    if value is None or not at_least(by, 1):
+        return NOTHING
+    exact = value // by if name == "floordiv" else value % by
+    return exact, exact
+
+
 def _both(a: Expr | None, b: Expr | None, join: Callable[[Expr, Expr], Expr]) -> Expr | None:
     return None if a is None or b is None else join(a, b)
 
@@ -100,6 +112,8 @@ def _pointwise(ops: Sequence[Op], op: Op, depth: int) -> Bounds:
             return _all(lows[1:], minimum), _all(highs[1:], maximum)
         case "add" | "sub" | "mul" if op.dtype == I64:
             return _arithmetic(op.name, args)
+        case "floordiv" | "mod" if op.dtype == I64 and _are_exact(args) and (by := lows[1]) is not None:
+            return _divided(op.name, lows[0], by)
         case "mod" if lows[1] is not None and highs[1] is not None and at_least(lows[1], 1):
             return integer(0), highs[1] - 1
         case "bitwise_and":

@@ -130,9 +130,16 @@ class _Fuser:
                 other = self.writer.get(Ref(ref.storage, version), node)
                 saved[other] = saved.get(other, 0) + 1
                 flows.add(other)
+            # who reads what this overwrites: the element is in the cache then
+            for other in self.readers.get(Ref(ref.storage, ref.version - 1), ()):
+                saved[other] = saved.get(other, 0) + 1
+                flows.add(other)
         for ref in reads(kernel):
             if ref in self.writer:
                 self._count(saved, flows, self.writer[ref], node, ref)
+            other = self.writer.get(Ref(ref.storage, ref.version + 1), node)
+            saved[other] = saved.get(other, 0) + 1
+            flows.add(other)
             for other in self._near(node, ref):
                 saved[other] = saved.get(other, 0) + self.bytes[ref.storage]
         for other, amount in saved.items():

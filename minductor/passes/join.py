@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TypeAlias
 
 from minductor.core.bounds import interval
@@ -42,9 +43,11 @@ from minductor.passes.both_ways import both_ways, reduced_groups
 from minductor.passes.both_ways import objection as both_ways_objection
 from minductor.passes.domain import Solution, estimate, extents_of, has_division, is_bijection, points, solve
 from minductor.passes.prune import prune_body
+from minductor.passes.traffic import traffic
 
 MAX_OPS = 256
 MAX_BUFFERS = 64
+LAUNCH_BYTES = 16384  # what one more launch costs, in bytes moved
 MAX_PAIRS = 12  # accesses of one buffer that are compared
 FEW_ROWS = 8  # with fewer, a reduction and what follows it are better two kernels that each use all cores,
 MANY_POINTS = 1 << 15  # if there is enough to do
@@ -76,25 +79,27 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limit
     pairs = _common_accesses(first, second)
     if not pairs and not _fill_one_storage(first, second):
         return No("no access of a common buffer names its points")
-    reason = No("their points do not match one to one")
+    reasons: dict[str, None] = {}
     for is_first in _targets(first, second):
         target, source = (first, second) if is_first else (second, first)
         aligned = pairs if not is_first else [(b, a) for a, b in pairs]
         for solution in _alignments(source, target, aligned):
             groups = {*_walked_groups(target.body), *_walked_by(solution, source)}
             if any(axis_step(at) is None for axis, at in solution.items() if axis.name in _scanned(source.body)):
-                reason = No("a scan would not run along one axis")
+                reasons["a scan would not run along one axis"] = None
                 continue
             if any(a != b and not a.isdisjoint(b) for a in groups for b in groups):
-                reason = No(f"reduces over {_alternatives(groups)}")
+                reasons[f"reduces over {_alternatives(groups)}"] = None
                 continue
             same: Solution = {}
             maps = (same, solution) if is_first else (solution, same)
             joined = _join_aligned((first, second), target.axes, maps, droppable, limits)
             if isinstance(joined, Kernel):
+                joined = _unless_slower((first, second), joined, limits.table)
+            if isinstance(joined, Kernel):
                 return joined
-            reason = joined
-    return reason
+            reasons[joined.reason] = None
+    return No("; ".join(reasons) or "their points do not match one to one")
 
 
 # --- which point of one is which of the other -----------------------------------------------------------------------
@@ -110,6 +115,9 @@ def _common_accesses(first: Kernel, second: Kernel) -> Pairs:
             pairs += [(stored[ref], index) for index in indices[:MAX_PAIRS]]
         elif ref in first_loads:
             pairs += [(a, b) for a in first_loads[ref] for b in indices][:MAX_PAIRS]
+    for write in body_writes(second.body):  # what the first reads and the second overwrites
+        old = first_loads.get(Ref(write.ref.storage, write.ref.version - 1), ())
+        pairs += [(index, write.index) for index in old[:MAX_PAIRS]]
     usable = [pair for pair in pairs if not any(s.kind == "value" for index in pair for s in free_symbols(index))]
     return sorted(dict.fromkeys(usable), key=lambda pair: -sum(len(free_symbols(index)) for index in pair))
 
@@ -262,6 +270,15 @@ def _join_aligned(
     return No(reason) if reason is not None else replace(first, axes=axes, body=body)
 
 
+def _unless_slower(kernels: tuple[Kernel, Kernel], joined: Kernel, table: Mapping[str, Buffer]) -> Kernel | No:
+    """The joined kernel, if what it reads in strides for it costs no more than it saves."""
+    before = sum(traffic(kernel, table) for kernel in kernels) + LAUNCH_BYTES
+    after = traffic(joined, table)
+    return (
+        joined if after <= before else No(f"accesses in strides would cost {after - before} bytes more than is saved")
+    )
+
+
 def _stores(op: Op, refs: frozenset[Ref]) -> bool:
     return isinstance(op.attrs, Store) and op.attrs.ref in refs
 
@@ -280,7 +297,8 @@ def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr
     return (
         (_one_way_objection(body, axes, columns) if ways is None else both_ways_objection(body, axes, ways))
         or _row_objection(body, axes, columns, limits.cache)
-        or _overwriting(body, columns if _reduced(body) else set())  # a scan walks along its row once
+        # a scan walks along its row once
+        or _overwriting(body, columns if _reduced(body) else set(), extents, limits.table)
         or next(
             (
                 reason
@@ -345,16 +363,21 @@ def _has_second_phase(body: Body, columns: Set[str]) -> bool:
     return False
 
 
-def _overwriting(body: Body, columns: Set[str]) -> str | None:
-    """A version may be overwritten where it is read only at the same element, and not where a row is read again."""
-    overwritten = {
-        Ref(write.ref.storage, write.ref.version - 1): write for write in body_writes(body) if isinstance(write, Store)
-    }
+def _overwriting(
+    body: Body, columns: Set[str], extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]
+) -> str | None:
+    """A version may be overwritten where it is read only at the same element, and not where a row is read again.
+
+    What is read may also be apart from all that is written. No two points write one element: such a write is an Atomic.
+    """
+    writes = [write for write in body_writes(body) if isinstance(write, Store)]
     varying = {write.ref for op in body.ops if isinstance(write := op.attrs, Store) and not columns.isdisjoint(op.axes)}
     has_scan = any(isinstance(op.attrs, Scan) for op in body.ops)
-    for load in body_reads(body):
-        write = overwritten.get(load.ref)
-        if write is None:
+    inside = {n for op in body.ops if isinstance(op.attrs, Masked) for n in body_reads(op.attrs.body)}
+    for load, write in product(dict.fromkeys(body_reads(body)), writes):
+        if load.ref.storage != write.ref.storage or load.ref.version >= write.ref.version:
+            continue
+        if _is_apart(load, write, extents, table):
             continue
         if has_scan:
             return f"{load.ref} is overwritten while a scan walks over it"
@@ -362,9 +385,9 @@ def _overwriting(body: Body, columns: Set[str]) -> str | None:
             return f"{load.ref} is overwritten at another element than the one read"
         if write.ref in varying:
             return f"{load.ref} is overwritten while its row is in use"
-    in_regions = [load for op in body.ops if isinstance(op.attrs, Masked) for load in body_reads(op.attrs.body)]
-    late = next((load for load in in_regions if load.ref in overwritten), None)
-    return None if late is None else f"{late.ref} is overwritten and read inside a masked region"
+        if load in inside:
+            return f"{load.ref} is overwritten and read inside a masked region"
+    return None
 
 
 def _slices(body: Body) -> Iterator[tuple[Store, Store]]:
@@ -383,16 +406,20 @@ def _overlap(
     """
     if a.index == b.index and not columns:
         return None
-    buffer = table[a.ref.storage]
+    return None if _is_apart(a, b, extents, table) else f"{a.ref} and {b.ref} may overlap"
+
+
+def _is_apart(a: Load | Store, b: Store, extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]) -> bool:
+    """Whether two accesses of one storage never touch the same element, at whatever points."""
     boxes: list[list[tuple[int | None, int | None]]] = []
-    for store in (a, b):
-        at = delinearize(store.index, buffer.size, buffer.stride, extents)
+    buffer = table[b.ref.storage]
+    for access in (a, b):
+        at = delinearize(access.index, buffer.size, buffer.stride, extents)
         if at is None:
-            return f"{a.ref} and {b.ref} may overlap"
+            return False
         boxes.append([interval(coordinate, extents) for coordinate in at])
-    for (low, high), (other_low, other_high) in zip(*boxes, strict=True):
-        if (high is not None and other_low is not None and high < other_low) or (
-            other_high is not None and low is not None and other_high < low
-        ):
-            return None
-    return f"{a.ref} and {b.ref} may overlap"
+    return any(
+        (high is not None and other_low is not None and high < other_low)
+        or (other_high is not None and low is not None and other_high < low)
+        for (low, high), (other_low, other_high) in zip(*boxes, strict=True)
+    )

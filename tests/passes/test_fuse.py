@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import reduce
+
 import pytest
 
 from minductor.core.dtypes import BOOL, F32
 from minductor.ir.build import Builder, combine
-from minductor.ir.nodes import Kernel, Program, View, WhyNot, body_reads, body_writes
+from minductor.ir.nodes import Kernel, Program, Ref, View, WhyNot, body_reads, body_writes
 from minductor.ir.verify import verify
 from minductor.options import Options
 from minductor.passes.fuse import fuse
@@ -180,12 +183,64 @@ def test_reading_and_overwriting_the_same_element_joins() -> None:
 def test_reading_and_overwriting_other_elements_does_not() -> None:
     """The kernels' points match by what both read, but one of them would overwrite what the other still needs."""
     s = Sketch()
-    x, w = s.input(64, 64), s.input(64, 64)
+    x, w = s.input(96, 96), s.input(96, 96)
     y = s.op("add", transpose(x, 0, 1), w)
     s.copy(x, w)
     made = fused(s.done(y))
     assert len(kernels(made)) == 2
-    assert "arg0@0 is overwritten at another element than the one read" in reasons(made)
+    (reason,) = reasons(made)
+    assert reason.startswith("arg0@0 is overwritten at another element than the one read; accesses in strides")
+
+
+def test_reading_and_overwriting_join_without_other_common_data() -> None:
+    s = Sketch()
+    x = s.input(64, 64)
+    y = s.op("exp", x)
+    s.copy(x, s.op("neg", s.input(64, 64)))
+    (kernel,) = kernels(fused(s.done(y)))
+    assert [str(write.ref) for write in body_writes(kernel.body)] == ["buf1@0", "arg0@1"]
+
+
+def overwrite(s: Sketch, target: View, source: View) -> View:
+    """A part of a storage from another one: the new version of that part."""
+    new = replace(target, ref=Ref(target.ref.storage, target.ref.version + 1))
+    return s.pointwise(lambda b, v: b.op("neg", v), source, into=new)
+
+
+def test_overwriting_what_is_apart_from_all_that_is_read_joins() -> None:
+    s = Sketch()
+    x, y = s.input(64, 128), s.input(64, 64)
+    made = s.op("mul", narrow(x, 1, 64, 64), y)
+    overwrite(s, narrow(x, 1, 0, 64), made)
+    (kernel,) = kernels(fused(s.done()))
+    assert len(list(body_writes(kernel.body))) == 1
+
+
+def test_a_later_version_counts_as_overwriting_too() -> None:
+    """The first write is apart from what is read; the second, of the same half, is not."""
+    s = Sketch()
+    x, y = s.input(64, 128), s.input(64, 64)
+    made = s.op("mul", narrow(x, 1, 64, 64), y)
+    left = overwrite(s, narrow(x, 1, 0, 64), y)
+    right = replace(narrow(x, 1, 0, 64), ref=left.ref, offset=x.offset + 64)
+    overwrite(s, flip(right, 1), y)
+    program = fused(s.done(made))
+    assert len(kernels(program)) == 2
+    assert any("overwritten at another element" in reason for reason in reasons(program))
+
+
+@pytest.mark.parametrize(("size", "terms", "count"), [(512, 1, 1), (512, 2, 2), (48, 2, 1)])
+def test_strides_that_cost_more_than_is_saved_keep_kernels_apart(size: int, terms: int, count: int) -> None:
+    """What shares a read with its transpose walks all its other data in strides; a launch is worth a little of that."""
+    s = Sketch()
+    x = s.input(size, size)
+    made: list[View] = []
+    for view in (x, transpose(x, 0, 1)):
+        others = [s.input(size, size) for _ in range(terms)]
+        made.append(s.pointwise(lambda b, v, *ws: reduce(lambda a, w: b.op("add", a, w), ws, v), view, *others))
+    program = fused(s.done(*made))
+    assert len(kernels(program)) == count
+    assert [reason.startswith("accesses in strides would cost") for reason in reasons(program)] == [True] * (count - 1)
 
 
 def test_a_row_is_not_overwritten_while_it_is_in_use() -> None:
