@@ -237,6 +237,8 @@ class Builder:
             args = tuple(where[a] for a in op.args)
             if op.is_effect and effects is not None and not effects(op):
                 where.append(args[0])
+            elif not moved and load is None and parameters is None and not isinstance(op.attrs, Check | Masked):
+                where.append(self._again(op, args, sum(self._bits.get(axis, 0) for axis in op.axes)))
             else:
                 where.append(self._move(op, args, moved, load, parameters))
         return where
@@ -278,12 +280,11 @@ class Builder:
                 captured = args[1 : 1 + parameter_count(inner)]
                 return self.masked(args[0], captured, region.build([places[r] for r in inner.results]), other, op.dtype)
             case Parameter() | Constant() | Round() | Project() | Assert() | None:
-                return self._again(op, args)
+                return self._again(op, args, self._mask(args))
 
-    def _again(self, op: Op, args: tuple[int, ...]) -> int:
-        if op.is_effect:
-            return self._add(op.name, args, op.attrs, op.dtype, self._mask(args))
-        return self._put(op.name, args, op.attrs, op.dtype, self._mask(args))
+    def _again(self, op: Op, args: tuple[int, ...], mask: int) -> int:
+        put = self._add if op.is_effect else self._put
+        return put(op.name, args, op.attrs, op.dtype, mask)
 
     def _axes_after(self, axes: Iterable[str], moved: Mapping[Symbol, Expr]) -> list[str]:
         by_name = {s.name: e for s, e in moved.items()}

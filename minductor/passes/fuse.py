@@ -178,7 +178,7 @@ class _Fuser:
             nodes.append(made)
         return tuple(nodes)
 
-    def _rank(self, node: int) -> int:
+    def _rank(self, node: int) -> float:
         return self.order.rank[node]
 
     def _origins(self, node: int) -> tuple[Origin, ...]:

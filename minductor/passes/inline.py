@@ -45,7 +45,7 @@ from minductor.target import Env
 
 CHEAP = 4  # operations that hide behind the load of their operand
 LAUNCH = 16384  # what one more kernel costs, in bytes moved
-MAX_OPS = 224  # a body that inlining makes; fuse may go on to its own limit
+MAX_OPS, MAX_BUFFERS = 224, 56  # of a body that inlining makes; fuse may go on to its own limits
 MAX_COPIES = 8  # of one producer in one consumer
 DEPTH = 24  # producers on top of each other before they are built as one: keeps recursion shallow
 
@@ -111,6 +111,7 @@ class _Inliner:
         self.writers: dict[str, list[int]] = {}
         self.overwritten: dict[Ref, int] = {}
         self.size: list[int] = []
+        self.touched: list[set[str]] = []  # the storages of each kernel, with what has moved into it
         self.inlined: dict[Ref, _Producer] = {}
         self.by_position: dict[int, _Producer] = {}
         for position, node in enumerate(program.nodes):
@@ -120,6 +121,7 @@ class _Inliner:
                 self.writers.setdefault(ref.storage, []).append(position)
                 self.overwritten[Ref(ref.storage, ref.version - 1)] = position
             self.size.append(len(node.body.ops) if isinstance(node, Kernel) else 0)
+            self.touched.append({ref.storage for ref in (*reads(node), *writes(node))})
 
     # --- what may move
 
@@ -148,6 +150,11 @@ class _Inliner:
         self.inlined[producer.store.ref] = self.by_position[producer.position] = producer
         for root, keys in uses.roots.items():
             self.size[root] += producer.ops * len(keys)
+            self.touched[root] = self._with(producer, root)
+
+    def _with(self, producer: _Producer, root: int) -> set[str]:
+        """The storages of a kernel once a producer has moved into it."""
+        return (self.touched[root] | self.touched[producer.position]) - {producer.store.ref.storage}
 
     def _producers(self, fixed: set[str]) -> dict[int, _Producer]:
         """In program order, so that the cost of a producer holds that of the single-use ones before it."""
@@ -231,6 +238,8 @@ class _Inliner:
             return f"one consumer needs {copies} elements of it at a time"
         if any(self.size[root] + producer.ops * len(keys) > MAX_OPS for root, keys in uses.roots.items()):
             return f"the consumer would have more than {MAX_OPS} ops"
+        if any(len(self._with(producer, root)) > MAX_BUFFERS for root in uses.roots):
+            return f"the consumer would have more than {MAX_BUFFERS} buffers"
         return None if _is_worth(producer, uses, self.table[name]) else "recomputing costs more than keeping"
 
     def _is_masked_use(self, producer: _Producer) -> bool:

@@ -46,6 +46,7 @@ from minductor.passes.prune import prune_body
 from minductor.passes.traffic import traffic
 
 MAX_OPS = 256
+TOO_MANY_OPS = f"more than {MAX_OPS} ops"
 MAX_BUFFERS = 64
 LAUNCH_BYTES = 16384  # what one more launch costs, in bytes moved
 MAX_PAIRS = 12  # accesses of one buffer that are compared
@@ -79,6 +80,8 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limit
     pairs = _common_accesses(first, second)
     if not pairs and not _fill_one_storage(first, second):
         return No("no access of a common buffer names its points")
+    if len(_touched(first.body) | _touched(second.body)) - len(droppable) > MAX_BUFFERS:
+        return No(f"more than {MAX_BUFFERS} buffers")
     reasons: dict[str, None] = {}
     for is_first in _targets(first, second):
         target, source = (first, second) if is_first else (second, first)
@@ -98,8 +101,14 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limit
                 joined = _unless_slower((first, second), joined, limits.table)
             if isinstance(joined, Kernel):
                 return joined
+            if joined.reason == TOO_MANY_OPS:  # whosever axes they are
+                return joined
             reasons[joined.reason] = None
     return No("; ".join(reasons) or "their points do not match one to one")
+
+
+def _touched(body: Body) -> set[str]:
+    return {load.ref.storage for load in body_reads(body)} | {write.ref.storage for write in body_writes(body)}
 
 
 # --- which point of one is which of the other -----------------------------------------------------------------------
@@ -243,10 +252,11 @@ def _join_aligned(
     extents = extents_of(axes)
     builder = Builder([axis.symbol for axis in axes], extents)
     places = builder.splice(first.body, maps[0], effects=lambda op: not _stores(op, droppable))
+    wanted_refs = {load.ref for load in body_reads(second.body)}
     stored = {
         op.attrs.ref: (simplify(substitute(op.attrs.index, maps[0]), extents), places[op.args[0]])
         for op in first.body.ops
-        if isinstance(op.attrs, Store)
+        if isinstance(op.attrs, Store) and op.attrs.ref in wanted_refs
     }
     trouble: list[str] = []
 
@@ -286,10 +296,7 @@ def _stores(op: Op, refs: frozenset[Ref]) -> bool:
 def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr], limits: Limits) -> str | None:
     """What speaks against a body, or None."""
     if len(body.ops) > MAX_OPS:
-        return f"more than {MAX_OPS} ops"
-    touched = {load.ref.storage for load in body_reads(body)} | {write.ref.storage for write in body_writes(body)}
-    if len(touched) > MAX_BUFFERS:
-        return f"more than {MAX_BUFFERS} buffers"
+        return TOO_MANY_OPS
     ways = both_ways(body, axes)
     if ways is not None and _scanned(body):
         return f"scans and reduces over {_alternatives(_walked_groups(body))}"

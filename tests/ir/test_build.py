@@ -77,6 +77,20 @@ def test_splice_lets_a_load_be_answered() -> None:
     assert [op.name for op in outer.build().ops] == ["constant", "exp", "store"]
 
 
+def test_splice_of_the_same_axes_shares_what_is_there_and_keeps_what_varies() -> None:
+    b = Builder((A, J))
+    row = b.reduce([b.load(X, 8 * A + J, F32)], ["i1"], combine("sum", F32))
+    b.store(Y, A, row)
+    place = b.check(b.cast(row, I64), integer(8), wrap=False)
+    b.store(Ref("buf0", 0), 8 * A + J, b.op("mul", b.load(X, place, F32), b.load(Y, J, F32)))
+    made, expected = Builder((A, J)), Builder((A, J))
+    for builder, mapping in ((made, {}), (expected, {A: A, J: J})):
+        builder.load(Y, J, F32)
+        builder.splice(b.build(), mapping)
+    assert made.build() == expected.build()
+    assert len(made) == len(b)
+
+
 def test_splice_reaches_into_regions() -> None:
     inner = Builder((A,))
     region = inner.build([inner.load(X, A - 1, F32)])

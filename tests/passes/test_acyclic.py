@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minductor.passes import acyclic
 from minductor.passes.acyclic import Acyclic
 
 Edges = list[tuple[int, int]]
@@ -25,6 +28,7 @@ def reaches(edges: set[tuple[int, int]], start: int, end: int) -> bool:
     return False
 
 
+@pytest.mark.parametrize("bits", [acyclic.MOST_BITS, 0])
 @given(
     st.integers(2, 9).flatmap(
         lambda count: st.tuples(
@@ -34,10 +38,11 @@ def reaches(edges: set[tuple[int, int]], start: int, end: int) -> bool:
         )
     )
 )
-def test_merges_as_a_whole_search_would(given: tuple[int, Edges, Edges]) -> None:
+def test_merges_as_a_whole_search_would(bits: int, given: tuple[int, Edges, Edges]) -> None:
     count, pairs, merges = given
     edges = {(min(a, b), max(a, b)) for a, b in pairs if a != b}
-    order = Acyclic(count, edges)
+    with patch.object(acyclic, "MOST_BITS", bits):
+        order = Acyclic(count, edges)
     alive = set(range(count))
     for a, b in merges:
         if a == b or not {a, b} <= alive:
@@ -61,3 +66,41 @@ def test_an_edge_that_runs_backwards_is_refused() -> None:
         Acyclic(3, [(2, 1)])
     with pytest.raises(ValueError, match="rank"):
         Acyclic(3, []).is_between(2, 1)
+
+
+class Counted(list[set[int]]):
+    """Neighbours, and how often somebody asked for some."""
+
+    asked = 0
+
+    def __getitem__(self, node: int) -> set[int]:  # type: ignore[override]
+        self.asked += 1
+        return super().__getitem__(node)
+
+
+def test_far_pairs_are_answered_exactly_and_without_a_walk_along_the_graph() -> None:
+    """A chain with a skip from each of its nodes to one far behind; a value that all read; and a long detour."""
+    count, far = 12000, 6000
+    edges = [(n, n + 1) for n in range(count - 1)] + [(n, n + far) for n in range(count - far)]
+    order = Acyclic(count + 1, [*edges, *((0, n) for n in range(2, count)), (0, count)])
+    order._after = after = Counted(order._after)
+    order._before = before = Counted(order._before)
+    assert all(order.is_between(n, n + far) for n in range(0, count - far, 50))
+    assert all(order.is_between(0, n) for n in range(2, count, 50))
+    assert after.asked == before.asked == 0
+    assert not order.is_between(0, count)
+    order.merge(0, count)
+    assert after.asked < 50
+    assert before.asked < 50
+
+
+def test_there_is_always_room_beside_a_node() -> None:
+    """Each merge with the hub puts one more node in front of it, where a float has half as much room each time."""
+    count, hub = 200, 1
+    before, after = range(2, count + 2), range(count + 2, 2 * count + 2)
+    edges = [pair for a, b in zip(before, after, strict=True) for pair in ((hub, b), (a, b))]
+    order = Acyclic(2 * count + 2, edges)
+    for b in after:
+        order.merge(hub, b)
+    assert [n for n in sorted((0, hub, *before), key=order.rank.__getitem__)] == [0, *before, hub]
+    assert len({order.rank[n] for n in (0, hub, *before)}) == count + 2

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from minductor.ir.nodes import Check, Kernel, Program, WhyNot, body_reads
+from minductor.ir.nodes import Check, Kernel, Program, WhyNot, body_reads, reads, writes
 from minductor.ir.parser import parse_program
 from minductor.ir.signature import all_ops
 from minductor.ir.verify import verify
@@ -290,3 +290,14 @@ def test_a_slice_of_a_producer_computes_the_slice_only() -> None:
     assert sizes_of(half) == (3, 4)
     (kernel,) = kernels(inlined(s.done(s.op("neg", half))))
     assert [str(load.index) for load in body_reads(kernel.body)] == ["4*i0 + i1 + 12"]
+
+
+def test_a_consumer_does_not_take_in_more_buffers_than_a_kernel_may_have() -> None:
+    s = Sketch()
+    values = [s.op("exp", s.input(4)) for _ in range(128)]
+    while len(values) > 1:
+        values = [s.op("add", a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
+    made = inlined(s.done(values[0]))
+    assert max(len({*reads(kernel), *writes(kernel)}) for kernel in kernels(made)) <= 56
+    assert "the consumer would have more than 56 buffers" in reasons(made)
+    verify(made, "fuse")
