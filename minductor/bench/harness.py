@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from minductor.bench import cases, claims, micro, plot, report, results
+from minductor.bench import cases, claims, counts, micro, plot, report, results
 
 BACKENDS = (claims.EAGER, claims.PEER, claims.OURS)
 FIRST_CALL_CASES = (cases.FLAGSHIP, cases.GPT_TRAINING)
@@ -47,6 +47,9 @@ class MeasureError(Exception):
 def parse(argv: list[str]) -> Settings:
     """Read the command line. Without --models, --micro and --first-calls all three are run."""
     parser = argparse.ArgumentParser(prog="minductor bench", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--counts", action="store_true", help="count kernels, bytes and peak memory instead; `--counts --help`"
+    )
     parser.add_argument("--models", action="store_true", help="run the models")
     parser.add_argument("--micro", action="store_true", help="run the micro cases")
     parser.add_argument("--first-calls", action="store_true", help="time cold and warm first calls")
@@ -219,6 +222,8 @@ def save(found: results.Results, path: Path | None) -> None:
 
 def main(argv: list[str]) -> int:
     """The command. Exit code 1 says that a claim failed, 2 that it could not be measured."""
+    if "--counts" in argv:
+        return counts.main([argument for argument in argv if argument != "--counts"])
     settings = parse(argv)
     try:
         found = run(settings)

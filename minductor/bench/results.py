@@ -61,6 +61,27 @@ class FirstCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel or one call of an operator: the bytes that it reads and writes."""
+
+    name: str
+    read: int
+    written: int
+
+    @property
+    def bytes(self) -> int:
+        return self.read + self.written
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """One compiled graph: the launches of generated kernels, and the calls of operators."""
+
+    kernels: tuple[Launch, ...]
+    externs: tuple[Launch, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Results:
     """One run."""
 

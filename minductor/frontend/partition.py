@@ -22,9 +22,23 @@ from minductor.frontend.compat import is_seeded
 
 def partition(joint: fx.GraphModule, inputs: Sequence[Any], **facts: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The `partition_fn` of a compile; `facts` are the partitioner's keyword arguments."""
+    drop_detached(joint.graph)
     merge_equal_nodes(joint.graph)
     with config.patch(cse=False):
         return min_cut_rematerialization_partition(joint, inputs, **facts)
+
+
+def drop_detached(graph: fx.Graph) -> None:
+    """Takes away calls of `detach`, which mean nothing once gradients are traced; those that are results stay.
+
+    The partitioner knows `detach` as no view and no operator to compute again: what autograd saves, it detaches, and so
+    would be kept from forward to backward whatever it costs.
+    """
+    results = set(graph.output_node().all_input_nodes)
+    for node in list(graph.nodes):
+        if node.target is torch.ops.aten.detach.default and node not in results and not node.meta.get("recompute"):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
 
 
 def merge_equal_nodes(graph: fx.Graph) -> int:

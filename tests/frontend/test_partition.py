@@ -9,8 +9,8 @@ import sys
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from minductor.frontend.partition import merge_equal_nodes
-from tests.frontend.tracing import randn
+from minductor.frontend.partition import drop_detached, merge_equal_nodes
+from tests.frontend.tracing import grads, lowered, randn
 
 
 def merged(fn, *args: torch.Tensor) -> tuple[int, torch.fx.GraphModule]:
@@ -46,6 +46,21 @@ def test_random_numbers_and_writes_stay() -> None:
     assert merge_equal_nodes(gm.graph) == 0
     gm = make_fx(lambda x: (x.clone().add_(1), x.add_(1), x.add_(1))[2], tracing_mode="fake")(randn(3))
     assert merge_equal_nodes(gm.graph) == 0
+
+
+def test_detached_results_stay_and_others_go() -> None:
+    gm = make_fx(lambda x: (x.sin().detach() * 2, x.exp().detach()), tracing_mode="fake")(randn(3))
+    drop_detached(gm.graph)
+    detach = torch.ops.aten.detach.default
+    assert [node.args[0].name for node in gm.graph.nodes if node.target is detach] == ["exp"]
+
+
+def test_cheap_values_are_computed_again_and_not_saved() -> None:
+    """Autograd detaches what it saves; the partitioner would keep that, and so the exponential, for the backward."""
+    programs = lowered(lambda x: (x.exp() * 2).sin(), *grads(randn(64))).programs
+    backward = programs[-1]
+    assert backward.name == "backward"
+    assert len(backward.inputs) == 2  # x, and the gradient
 
 
 def test_a_training_step_does_not_import_the_peer_s_lowerings() -> None:

@@ -1,0 +1,245 @@
+"""`minductor bench --counts`: kernels, bytes moved and peak memory of TorchInductor and minductor. No clock is read.
+
+Takes: a command line. Gives: a table with a verdict for each case, JSON where asked; exit code 1 if a verdict fails.
+Refuses: unknown cases, with the near names.
+
+One rule for both. Bytes: for each launch of a generated kernel the distinct bytes of every buffer that it reads, and
+of every buffer that it writes (`ir/cost.py`); calls of operators stand apart, and join the verdict only where the two
+compilers do not call the same. Peak: the most bytes that are allocated at once during one call (forward and backward
+if the case has one) beyond what was there before, from torch's own allocation events, after a first call that is not
+counted.
+"""
+
+import argparse
+import dataclasses
+import gc
+import json
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from minductor.bench import cases, peer
+from minductor.bench.claims import OURS, PEER
+from minductor.bench.report import align
+from minductor.bench.results import Counts, Launch
+from minductor.driver import Compiler
+from minductor.ir.cost import kernel_cost, storage_bytes
+from minductor.ir.nodes import Buffer, Extern, Kernel, Program, Ref, reads, writes
+
+SLACK = 1.02  # in one case, on bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """One case under one compiler: sums over its graphs, the externs by name, and the peak, if it could be measured."""
+
+    kernels: int
+    bytes: int
+    externs: Mapping[str, int]
+    extern_bytes: int
+    peak: int | None
+    failure: str = ""
+
+    @property
+    def total(self) -> int:
+        return self.bytes + self.extern_bytes
+
+
+def summed(graphs: Iterable[Counts], peak: int | None, failure: str = "") -> Counted:
+    kernels = [launch for graph in graphs for launch in graph.kernels]
+    externs = [launch for graph in graphs for launch in graph.externs]
+    return Counted(
+        len(kernels),
+        sum(launch.bytes for launch in kernels),
+        dict(sorted(Counter(launch.name for launch in externs).items())),
+        sum(launch.bytes for launch in externs),
+        peak,
+        failure,
+    )
+
+
+class Watching(Compiler):
+    """The compiler, writing down each graph that it compiles."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(environ={**os.environ, "MINDUCTOR_CACHE_DIR": folder})
+        self.found: list[Counts] = []
+
+    def run_stage(self, stage: Any, value: Any, role: Any, env: Any) -> Any:
+        if stage.gives == "plan":
+            self.found.append(counted(value))
+        return super().run_stage(stage, value, role, env)
+
+
+def counted(program: Program) -> Counts:
+    """The facts of one of our programs, its regions included."""
+    buffers = program.buffer_table()
+    kernels: list[Launch] = []
+    externs: list[Launch] = []
+    for node in program.nodes:
+        match node:
+            case Kernel():
+                cost = kernel_cost(node, buffers)
+                kernels.append(Launch(node.name, cost.read, cost.written))
+            case Extern():
+                externs.append(Launch(node.op, _bytes(reads(node), buffers), _bytes(writes(node), buffers)))
+            case _:
+                pass
+    inner = [counted(region) for region in program.regions]
+    return Counts(
+        (*kernels, *(launch for each in inner for launch in each.kernels)),
+        (*externs, *(launch for each in inner for launch in each.externs)),
+    )
+
+
+def _bytes(refs: Iterable[Ref], buffers: Mapping[str, Buffer]) -> int:
+    return sum(storage_bytes(buffers[name]) for name in {ref.storage for ref in refs})
+
+
+def measured_peak(call: Callable[[], object]) -> int:
+    """The most bytes that a call holds at once beyond what was held before it."""
+    gc.collect()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        result = call()
+    del result
+    results: Any = profile.profiler
+    held = peak = 0
+    for event in results.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    return peak
+
+
+def count(backend: str, function: Callable[..., Any], run: Callable[[Callable[..., Any]], object]) -> Counted:
+    """Compile a function and run it: `run` is given the compiled function, and calls it."""
+    graphs, peak, failure = details(backend, function, run)
+    return summed(graphs, peak, failure)
+
+
+def details(
+    backend: str, function: Callable[..., Any], run: Callable[[Callable[..., Any]], object]
+) -> tuple[list[Counts], int | None, str]:
+    """Each graph by itself, the peak, and what kept us from measuring it."""
+    torch._dynamo.reset()
+    with ExitStack() as stack:
+        if backend == OURS:
+            watching = Watching(stack.enter_context(tempfile.TemporaryDirectory(prefix="minductor_counts_")))
+            compiled, found = torch.compile(function, backend=watching), watching.found
+        else:
+            found = stack.enter_context(peer.recording())
+            compiled = torch.compile(function, backend=backend)
+        try:
+            run(compiled)
+            return found, measured_peak(lambda: run(compiled)), ""
+        except Exception as error:  # TorchInductor's operators may have met the numbers of kernels that did nothing
+            return found, None, f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
+
+
+def count_case(case: str, backend: str, size: str) -> Counted:
+    program = cases.build(case, size=size)
+    return count(backend, program.function, lambda function: cases.step(program, function))
+
+
+# --- verdicts
+
+
+def verdict(ours: Counted, theirs: Counted) -> str:
+    """What speaks against ours, or "pass"."""
+    if ours.failure:
+        return f"FAIL: {ours.failure}"
+    is_same = ours.extern_bytes == theirs.extern_bytes
+    mine, other = (ours.bytes, theirs.bytes) if is_same else (ours.total, theirs.total)
+    found: list[str] = []
+    if mine > SLACK * other:
+        found.append("bytes")
+    if ours.peak is not None and theirs.peak is not None and ours.peak > theirs.peak:
+        found.append("peak")
+    return f"FAIL: {', '.join(found)}" if found else "pass"
+
+
+def table(found: Mapping[str, Mapping[str, Counted]]) -> str:
+    """A row a case; TorchInductor's figure first, then ours."""
+    rows = [["case", "kernels", "externs", "bytes", "extern bytes", "ours/theirs", "peak", "ours/theirs", "verdict"]]
+    for case, both in found.items():
+        ours, theirs = both[OURS], both[PEER]
+        rows.append(
+            [
+                case,
+                f"{theirs.kernels} {ours.kernels}",
+                f"{sum(theirs.externs.values())} {sum(ours.externs.values())}",
+                f"{theirs.bytes} {ours.bytes}",
+                f"{theirs.extern_bytes} {ours.extern_bytes}",
+                quotient(ours.total, theirs.total),
+                f"{'-' if theirs.peak is None else theirs.peak} {'-' if ours.peak is None else ours.peak}",
+                "-" if ours.peak is None or theirs.peak is None else quotient(ours.peak, theirs.peak),
+                verdict(ours, theirs),
+            ]
+        )
+    return align(rows)
+
+
+def quotient(a: int, b: int) -> str:
+    return f"{a / b:.3f}" if b else "1.000" if a == b else "-"
+
+
+def render(found: Mapping[str, Mapping[str, Counted]]) -> str:
+    """The table and the sums, as a page."""
+    sums = {name: sum(both[name].bytes for both in found.values()) for name in (PEER, OURS)}
+    kernels = {name: sum(both[name].kernels for both in found.values()) for name in (PEER, OURS)}
+    passed = sum(verdict(both[OURS], both[PEER]) == "pass" for both in found.values())
+    return "\n\n".join(
+        [
+            "# Kernels, bytes and peak memory beside TorchInductor",
+            f"Made by `minductor bench --counts`; torch {torch.__version__}. In each pair TorchInductor's figure "
+            "is the first and ours the second.\n"
+            "Bytes: for each launch the distinct bytes of every buffer read plus written; calls of operators stand "
+            "apart.\n"
+            "Peak: the most bytes allocated at once during one call, from torch's allocation events.",
+            f"Cases that pass: {passed} of {len(found)}. Kernels: {kernels[PEER]} and {kernels[OURS]}. "
+            f"Their bytes: {sums[PEER]} and {sums[OURS]} ({quotient(sums[OURS], sums[PEER])}).",
+            f"```\n{table(found)}\n```\n",
+        ]
+    )
+
+
+# --- the command
+
+
+def main(argv: list[str]) -> int:
+    """Count what the command line names. Exit code 1 says that a verdict failed."""
+    parser = argparse.ArgumentParser(prog="minductor bench --counts", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="cases whose name contains NAME")
+    parser.add_argument("--size", choices=("bench", "tiny"), default="bench", help="size of the models")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures here")
+    parser.add_argument("--text", type=Path, metavar="PATH", help="write the page here")
+    given = parser.parse_args(argv)
+    try:
+        names = cases.matching(cases.micro_names() + cases.model_names(), tuple(given.only))
+    except ValueError as error:
+        parser.error(str(error))
+    found: dict[str, dict[str, Counted]] = {}
+    for number, case in enumerate(names, 1):
+        print(f"[{number}/{len(names)}] {case}", file=sys.stderr, flush=True)
+        found[case] = {backend: count_case(case, backend, given.size) for backend in (PEER, OURS)}
+    print(render(found))
+    if given.text is not None:
+        given.text.write_text(render(found), encoding="utf-8")
+    if given.json is not None:
+        data = {
+            case: {
+                **{name: dataclasses.asdict(each) for name, each in both.items()},
+                "verdict": verdict(both[OURS], both[PEER]),
+            }
+            for case, both in found.items()
+        }
+        given.json.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    return int(any(verdict(both[OURS], both[PEER]) != "pass" for both in found.values()))

@@ -1,0 +1,144 @@
+"""What TorchInductor makes of a graph, seen from outside: its kernels, and the bytes that each of them moves.
+
+Takes nothing: `recording()` is a context in which whatever TorchInductor compiles is written down. Gives one `Counts`
+a graph, by the rule of `ir/cost.py`. Refuses to compile C++: within the context a kernel does nothing when it is
+called. The wrapper around it still allocates, frees and calls operators as it always does, so that memory can be
+measured; values mean nothing.
+
+A kernel is a node of the final schedule that code is generated for; what such a node computes and nobody else reads,
+and is therefore never stored, does not count.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from minductor.bench.results import Counts, Launch
+from minductor.ir.cost import Region, region, touched
+
+HOME = "torch" + "._inductor"
+
+
+@contextmanager
+def recording() -> Iterator[list[Counts]]:
+    """Whatever is compiled within, one `Counts` a graph, in the order in which the schedules were finished."""
+    scheduler = importlib.import_module(f"{HOME}.scheduler").Scheduler
+    compiling = importlib.import_module(f"{HOME}.async_compile").AsyncCompile
+    config = importlib.import_module(f"{HOME}.config")
+    found: list[Counts] = []
+    generate: Callable[[Any], None] = scheduler.codegen
+
+    def codegen(self: Any) -> None:
+        generate(self)
+        found.append(counted(self))
+
+    def no_kernel(self: Any, argtypes: list[str], source_code: str) -> Callable[..., None]:
+        return lambda *arguments: None
+
+    with ExitStack() as stack:
+        stack.enter_context(config.patch(force_disable_caches=True, compile_threads=1))
+        stack.enter_context(patch.object(scheduler, "codegen", codegen))
+        stack.enter_context(patch.object(compiling, "cpp_pybinding", no_kernel))
+        yield found
+
+
+def counted(scheduler: Any) -> Counts:
+    """The facts of one finished schedule."""
+    graph = importlib.import_module(f"{HOME}.virtualized").V.graph
+    kernels: list[Launch] = []
+    externs: list[Launch] = []
+    for node in scheduler.nodes:
+        if node.is_extern():
+            if type(node.node).__name__ != "MultiOutput":  # an item of what another call returned
+                externs.append(extern_launch(node, graph))
+        elif (operators := [n for n in node.get_nodes() if n.node is not None and not is_nop(n)]) != []:
+            kernels.append(kernel_launch(node, operators, scheduler, graph))
+    return Counts(tuple(kernels), tuple(externs))
+
+
+def is_nop(node: Any) -> bool:
+    return type(node).__name__ == "NopKernelSchedulerNode"
+
+
+def kernel_launch(node: Any, operators: list[Any], scheduler: Any, graph: Any) -> Launch:
+    """The memory that a kernel reads, but for what it writes itself, and what it writes, but for what is not stored."""
+    real: Any = scheduler.mutation_real_name
+    reads: dict[str, set[Region]] = {}
+    writes: dict[str, set[Region]] = {}
+    gone: set[str] = graph.removed_buffers | graph.inplaced_to_remove
+    made = {name for operator in operators for name in operator.get_buffer_names()}
+    for operator in operators:
+        for dep in operator.read_writes.reads:
+            if type(dep).__name__ == "MemoryDep" and dep.name not in made:
+                reads.setdefault(real.get(dep.name, dep.name), set()).add(region_of(dep, graph))
+        for dep in operator.read_writes.writes:
+            if type(dep).__name__ == "MemoryDep" and dep.name not in gone:
+                writes.setdefault(real.get(dep.name, dep.name), set()).add(region_of(dep, graph))
+    return Launch(node.get_name(), total(reads, scheduler, graph), total(writes, scheduler, graph))
+
+
+def total(table: dict[str, set[Region]], scheduler: Any, graph: Any) -> int:
+    return sum(
+        touched(regions, elements(name, graph)) * graph.get_dtype(name).itemsize for name, regions in table.items()
+    )
+
+
+def elements(name: str, graph: Any) -> int:
+    """Of a buffer; a number that is not known counts as 1, as in `ir/cost.py`."""
+    count = 1
+    for size in graph.get_buffer(name).get_layout().size if graph.try_get_buffer(name) is not None else ():
+        count *= number(size) or 1
+    return count
+
+
+def number(size: Any) -> int | None:
+    return int(size) if isinstance(size, int) or size.is_Integer else None
+
+
+def region_of(dep: Any, graph: Any) -> Region:
+    """Where a dependency is, in the form of `ir/cost.py`."""
+    lengths = {symbol: number(size) or 1 for symbol, size in zip(dep.var_names, dep.size, strict=True)}
+    index = dep.index.expand()
+    if any(symbol not in lengths and not symbol.name.startswith(("s", "u")) for symbol in index.free_symbols):
+        return Region(str(index), (), None)  # data decide
+    strides = {symbol: index.coeff(symbol, 1) for symbol in lengths}
+    rest = (index - sum(stride * symbol for symbol, stride in strides.items())).expand()
+    if not rest.free_symbols & lengths.keys() and all(stride.is_Integer for stride in strides.values()):
+        return region(rest, [(int(stride), lengths[symbol]) for symbol, stride in strides.items()])
+    points = 1
+    for symbol in index.free_symbols & lengths.keys():
+        points *= lengths[symbol]
+    return Region(str(index), (), min(points, span(index, lengths)))
+
+
+def span(index: Any, lengths: dict[Any, int]) -> int:
+    """How far apart the ends of an index may lie."""
+    ranges = importlib.import_module("torch.utils._sympy.value_ranges")
+    found = ranges.bound_sympy(index, {symbol: ranges.ValueRanges(0, length - 1) for symbol, length in lengths.items()})
+    return int(found.upper - found.lower) + 1 if found.upper.is_Integer and found.lower.is_Integer else 2**62
+
+
+def extern_launch(node: Any, graph: Any) -> Launch:
+    """A call of an operator: all of what it is given and all that it returns."""
+    reads = {dep.name for dep in node.read_writes.reads if type(dep).__name__ != "WeakDep"}
+    names = {output.get_name() for output in node.get_outputs()}
+    for user in (user.node for output in node.get_outputs() for user in output.users):
+        if type(getattr(user, "node", None)).__name__ == "MultiOutput":
+            names |= {output.get_name() for output in user.get_outputs()}
+    kernel = getattr(node.node, "op_overload", None) or getattr(node.node, "python_kernel_name", None)
+    return Launch(str(kernel), tensor_bytes(reads, graph), tensor_bytes(names, graph))
+
+
+def tensor_bytes(names: set[str], graph: Any) -> int:
+    found = 0
+    for name in names:
+        buffer = graph.try_get_buffer(name)
+        layout = None if buffer is None else getattr(buffer, "layout", None) or buffer.get_output_spec()
+        dtype = getattr(layout, "dtype", None)
+        if isinstance(dtype, torch.dtype):
+            found += elements(name, graph) * dtype.itemsize
+    return found
