@@ -4,7 +4,8 @@ Takes a mode, a mapping of options and an environment. Gives a frozen `Options`,
 store's key. Refuses unknown keys, modes and values, and names what was probably meant.
 
 >>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
-"autotune=False events=False fuse=True fuse_random=False precision='eager' sanitize=False target='cpu' wrapper='python'"
+"autotune=False events=False fuse=True fuse_random=False inplace=True precision='eager' reuse=True sanitize=False \
+target='cpu' verify_memory='' wrapper='python'"
 >>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
 True
 """
@@ -79,6 +80,16 @@ class Options:
     fuse: bool = _option(True, OptionRule(bool, "False: one kernel per computed buffer"))
     fuse_random: bool = _option(
         False, OptionRule(bool, "random numbers inside kernels, by Philox; False: eager's own, bit for bit")
+    )
+    reuse: bool = _option(True, OptionRule(bool, "False: no buffer takes over the storage of a dead one"))
+    inplace: bool = _option(True, OptionRule(bool, "False: no kernel writes over an operand that dies in it"))
+    verify_memory: str = _option(
+        "",
+        OptionRule(
+            str,
+            "hold each call against the plan of its memory; assert: raise where it differs, log: say it",
+            allowed=("", "assert", "log"),
+        ),
     )
     autotune: bool = _option(False, OptionRule(bool, "try every tunable choice on the machine"))
     events: bool = _option(False, OptionRule(bool, "the compiled graph reports launches, allocations and frees"))

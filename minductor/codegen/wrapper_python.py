@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import assert_never
 
+from minductor.codegen import wrapper_lifecycle
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr
 from minductor.ir.nodes import Argument, Body, Index, Origin, Region, Token, View
@@ -62,8 +63,11 @@ class _Emitter:
     def __init__(self, plan: Plan, env: Env) -> None:
         self.plan = plan
         self.events = env.options.events
+        self.verify_memory = env.options.verify_memory
         self.names: dict[str, str] = {}  # what a module-level name stands for, by name
         self.imports: dict[str, str] = {}  # what is imported besides the header's names -> its module
+        if self.verify_memory:
+            self.imports["lifecycle"] = "minductor.runtime"
         self.symbols = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelDef)}
         self.layouts: dict[str, tuple[tuple[Expr, ...], tuple[Expr, ...]]] = {}
         self.errors = {name: signature(kernel).errors for name, kernel in plan.kernels}
@@ -80,9 +84,7 @@ class _Emitter:
             yield from (f"    {symbol!r}: {errors!r}," for symbol, errors in failing.items())
             yield "}"
         yield from functions
-        yield ""
-        yield ""
-        yield "def call(args):"
+        yield from self.opening(self.plan, "call", "args")
         names = [given.name for given in self.plan.inputs]
         if names:
             yield f"    {', '.join(names)}{',' if len(names) == 1 else ''} = args"
@@ -93,10 +95,18 @@ class _Emitter:
         """A region as a function of its inputs; those inside it stand before it."""
         for inner in plan.regions:
             yield from self.region(inner)
-        yield ""
-        yield ""
-        yield f"def {plan.name}({', '.join(given.name for given in plan.inputs)}):"
+        yield from self.opening(plan, plan.name, *(given.name for given in plan.inputs))
         yield from self.body(plan)
+
+    def opening(self, plan: Plan, name: str, *parameters: str) -> Iterator[str]:
+        """The head of a function; one that is watched has one parameter more, which its decorator gives it."""
+        if self.verify_memory:
+            yield from ("", *wrapper_lifecycle.table(f"{name}_lives", plan.storages))
+        yield from ("", "")
+        if self.verify_memory:
+            yield f"@lifecycle.watched({name}_lives, {self.verify_memory!r}, events)"
+            parameters = (*parameters, "life")
+        yield f"def {name}({', '.join(parameters)}):"
 
     def body(self, plan: Plan) -> Iterator[str]:
         """The lines of one function."""
@@ -104,7 +114,15 @@ class _Emitter:
         self.layouts = {line.name: (line.size, line.stride) for line in made}
         if any(isinstance(line, Launch) for line in plan.lines):
             yield "    n_threads = threads.count()"
-        yield from (f"    {text}" for line in plan.lines for text in self.line(line))
+        if not self.verify_memory:
+            yield from (f"    {text}" for line in plan.lines for text in self.line(line))
+            return
+        yield f"    {wrapper_lifecycle.begin(plan)}"
+        made = {storage.name for storage in plan.storages}
+        for line in plan.lines:
+            yield from (f"    {text}" for text in wrapper_lifecycle.before(line, self.symbols))
+            yield from (f"    {text}" for text in self.line(line))
+            yield from (f"    {text}" for text in wrapper_lifecycle.after(line, made))
 
     def line(self, line: Line) -> Iterator[str]:
         match line:

@@ -333,6 +333,21 @@ class StageFailed(MinductorError):
         self.stage = stage
 
 
+class MemoryFault(MinductorError):
+    """A call of a graph that did to memory what is not in its plan; only looked for with options verify_memory."""
+
+    code: ClassVar[str] = "MD042"
+
+    def __init__(self, what: str, planned: str, *, where: str = "") -> None:
+        super().__init__(
+            what,
+            where=where,
+            why=f"planned: {planned}",
+            hint="a fault of minductor or of a registered pass, not of your program; MINDUCTOR_TRACE=4 shows the plan",
+        )
+        self.planned = planned
+
+
 CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
     {
         kind.code: kind
@@ -356,6 +371,7 @@ CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
             LyingSchema,
             VerifyError,
             StageFailed,
+            MemoryFault,
             MinductorWarning,
         )
     }

@@ -1,11 +1,11 @@
-"""What memory a program needs, in terms of storages: the one rule of bytes and lifetimes.
+"""The life of every storage of a call: how many bytes it has, when it begins and ends, and what it is called.
 
-Takes a program. Gives the bytes of its storages, which nodes use them, and the peak of any order of the nodes. Refuses
-nothing.
+Takes a program, for what its storages need in any order of its nodes. Gives bytes, users, peaks, and the classes in
+which a plan says the lives of its storages (ir/lives.py reads them off its lines). Refuses nothing.
 
 A storage of our own is there from the first node that uses it to the last one; a donated input from the start to its
 last use, since it is ours to free; what the program returns to the end. Lent inputs and constants count nothing: their
-owner holds them.
+owner holds them. A buffer that takes over a dead one's storage, and a view, are more names of the same storage.
 
 >>> from minductor.ir.parser import parse_program
 >>> usage = Usage(parse_program('''program inference
@@ -23,7 +23,9 @@ owner holds them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from minductor.core.expr import Expr, add, as_int, free_symbols, integer, mul, substitute
 from minductor.ir.nodes import Buffer, Program, reads, views_of, writes
@@ -48,6 +50,11 @@ def typical(size: Expr) -> int:
     if known is None:
         known = as_int(substitute(size, dict.fromkeys(free_symbols(size), TYPICAL)))
     return 0 if known is None else max(known, 0)
+
+
+def is_foreign(op: str) -> bool:
+    """Whether torch does not answer for an operator, or it calls graphs."""
+    return not op.startswith(("aten.", "prims.", "_c10d_functional."))
 
 
 class Usage:
@@ -87,3 +94,65 @@ class Usage:
                 if left[name] == 0:
                     now -= self.size[name]
         return most
+
+
+# --- the lives in a plan ------------------------------------------------------------------------------------------
+
+# how a name comes to stand for a storage: a parameter; a new tensor of ours, or of the operator that made it; a window
+# on another name; the next owner of another name's storage, which that loses
+Making: TypeAlias = Literal["input", "constant", "allocate", "give", "alias", "transfer"]
+# who answers for a storage: the call from its allocation on, the caller who left it to us, or the caller who lent it
+Owner: TypeAlias = Literal["own", "donated", "lent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name of a storage. Between call `start` and the next it is made, between call `end` and the next dropped.
+
+    No `end`: it lasts as long as the call of the graph. `of`: the name that it was made of.
+    """
+
+    name: str
+    making: Making
+    of: str
+    start: int
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """One piece of memory, there during the calls `birth` to `death`, both included; None: it is returned, or lent.
+
+    `is_shown`: an operator of somebody else's has seen it, and may hold on to it.
+    """
+
+    bytes: Expr
+    owner: Owner
+    birth: int
+    death: int | None
+    names: tuple[Name, ...]
+    is_returned: bool = False
+    is_shown: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.names[0].name
+
+
+def peak(storages: Sequence[Storage]) -> int | None:
+    """The most bytes that a call's own and donated storages hold at once; None if a size is not a number."""
+    change: dict[int, int] = {}
+    for storage in storages:
+        if storage.owner == "lent":
+            continue
+        size = as_int(storage.bytes)
+        if size is None:
+            return None
+        change[storage.birth] = change.get(storage.birth, 0) + size
+        if storage.death is not None:
+            change[storage.death + 1] = change.get(storage.death + 1, 0) - size
+    now = most = 0
+    for step in sorted(change):
+        now += change[step]
+        most = max(most, now)
+    return most

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, Rel, Symbol
+from minductor.ir.lifetime import Storage
 from minductor.ir.nodes import Argument, Body, Guard, Input, Kernel, Origin
 
 
@@ -177,7 +178,8 @@ Line: TypeAlias = (
 class Plan:
     """Inputs in calling order, lines in execution order; `kernels` maps an id to its Kernel for the kernel printers.
 
-    The outermost plan defines the kernels and constants of its regions too.
+    The outermost plan defines the kernels and constants of its regions too. `storages`: the lives that its lines give
+    to memory. `verify_plan` holds the lines against them, and, if asked for, each call does.
     """
 
     name: str
@@ -186,3 +188,4 @@ class Plan:
     kernels: tuple[tuple[str, Kernel], ...]
     guards: tuple[Guard, ...] = ()
     regions: tuple[Plan, ...] = ()
+    storages: tuple[Storage, ...] = ()

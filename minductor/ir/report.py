@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from minductor.core.expr import as_int
 from minductor.ir.cost import Cost, kernel_cost
+from minductor.ir.lifetime import peak
 from minductor.ir.nodes import Extern, Kernel, Program, WhyNot
-from minductor.ir.plan import Allocate, Free, KernelDef, Launch, Plan, Reuse
+from minductor.ir.plan import KernelDef, Launch, Plan
 
 SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Counts over one graph. `bytes` and `peak` are in bytes; `peak`: what the plan allocates at most, or None."""
+    """Counts over one graph. `bytes` and `peak` are in bytes; `peak`: what storages of ours hold at once, or None."""
 
     role: str
     kernels: int
@@ -68,7 +68,7 @@ def report(program: Program, plan: Plan) -> Report:
         externs=len(externs),
         bytes=total.bytes,
         operations=total.operations,
-        peak=peak_bytes(plan),
+        peak=peak(plan.storages),
         block_accesses=sum(a.kind == "block" for kernel in kernels for a in kernel.access),
         kernel_names=tuple(names[line.kernel] for p in plans for line in p.lines if isinstance(line, Launch)),
         extern_reasons=tuple((node.op, node.reason) for node in externs),
@@ -94,29 +94,3 @@ def _all_plans(plan: Plan) -> Iterator[Plan]:
     yield plan
     for region in plan.regions:
         yield from _all_plans(region)
-
-
-def peak_bytes(plan: Plan) -> int | None:
-    """The most bytes that the plan's own allocations hold at once; None if a size is not a number."""
-    held: dict[str, int] = {}
-    peak = 0
-    for line in plan.lines:
-        match line:
-            case Allocate(name, dtype, size, _, _):
-                numbers = [as_int(n) for n in size]
-                if any(n is None for n in numbers):
-                    return None
-                total = dtype.itemsize
-                for n in numbers:
-                    total *= n or 0
-                held[name] = total
-                peak = max(peak, sum(held.values()))
-            case Reuse(name=name, old=old):
-                if old in held:
-                    held[name] = held.pop(old)
-            case Free(names):
-                for name in names:
-                    held.pop(name, None)
-            case _:
-                pass
-    return peak

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from minductor.core.dtypes import DType, compute_dtype
 from minductor.core.errors import VerifyError
 from minductor.core.expr import Expr, Symbol, free_symbols
+from minductor.ir.lives import lives
 from minductor.ir.nodes import (
     CALL_KINDS,
     Argument,
@@ -370,6 +371,8 @@ def verify_plan(plan: Plan) -> None:
     """Every name is made before it is used, not used after it is freed, and launches fit their kernels."""
     for fault in _plan_faults(plan):
         raise VerifyError("memory", "names live from their making to their end", fault)
+    for fault in _life_faults(plan):
+        raise VerifyError("memory", "lines give each storage the life that was planned", fault)
 
 
 def _plan_faults(plan: Plan, outer: Plan | None = None) -> Iterator[str]:
@@ -401,6 +404,19 @@ def _plan_faults(plan: Plan, outer: Plan | None = None) -> Iterator[str]:
             if name in live:
                 yield f"line {number} makes {name}, which is alive"
             live.add(name)
+
+
+def _life_faults(plan: Plan) -> Iterator[str]:
+    for region in plan.regions:
+        yield from (f"{region.name}: {fault}" for fault in _life_faults(region))
+    sizes = {name.name: storage.bytes for storage in plan.storages for name in storage.names}
+    defined = {line.name for line in plan.lines if isinstance(line, ConstantLine)}
+    constants = [s.name for s in plan.storages if s.names[0].making == "constant" and s.name not in defined]
+    found = {storage.name: storage for storage in lives(plan.lines, plan.inputs, sizes, constants)}
+    for storage in plan.storages:
+        if (other := found.pop(storage.name, None)) != storage:
+            yield f"{storage.name} was planned as {storage}, and is {other}"
+    yield from (f"{name} was not planned" for name in found)
 
 
 def _made(line: object) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ EXAMPLES = (
     errors.LyingSchema("toy::op", "a new tensor", "its result is a view of x"),
     errors.VerifyError("fuse", "defined before used", "buf1 is read first", where="model.py:3"),
     errors.StageFailed("tile", KeyError("x")),
+    errors.MemoryFault("free buf0 is missing", "buf0: gone in step 2", where="step 2 (mm)"),
     errors.MinductorWarning("careful"),
 )
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from minductor.ir.lifetime import peak
 from minductor.ir.nodes import Program, Token
 from minductor.ir.parser import parse_program
 from minductor.ir.plan import Allocate, Extern, Free, KernelDef, Launch, Plan, Return, Reuse, View
-from minductor.ir.report import peak_bytes
 from minductor.ir.verify import verify_plan
 from minductor.options import Options
 from minductor.passes.memory import memory
@@ -56,7 +56,7 @@ def test_a_dead_storage_is_taken_over() -> None:
         ("buf4", "buf2"),
         ("buf5", "buf3"),
     ]
-    assert peak_bytes(plan) == 2 * 64 * 1024 * 4
+    assert peak(plan.storages) == 2 * 64 * 1024 * 4
 
 
 def test_an_output_is_never_taken_over() -> None:
