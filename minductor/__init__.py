@@ -20,18 +20,30 @@ if TYPE_CHECKING:
     from minductor.backends import register_backend
     from minductor.driver import Compiler
     from minductor.explanation import explain
+    from minductor.frontend.control_deps import add_control_deps, control_deps
     from minductor.ir.report import Report
     from minductor.options import Options
 
 __version__ = "0.1.0"
 
-__all__ = ["Compiler", "Options", "Report", "explain", "minductor", "register_backend"]
+__all__ = [
+    "Compiler",
+    "Options",
+    "Report",
+    "add_control_deps",
+    "control_deps",
+    "explain",
+    "minductor",
+    "register_backend",
+]
 
 PUBLIC: Mapping[str, str] = MappingProxyType(
     {
         "Compiler": "minductor.driver",
         "Options": "minductor.options",
         "Report": "minductor.ir.report",
+        "add_control_deps": "minductor.frontend.control_deps",
+        "control_deps": "minductor.frontend.control_deps",
         "explain": "minductor.explanation",
         "register_backend": "minductor.backends",
     }

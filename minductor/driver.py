@@ -14,7 +14,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -74,6 +74,8 @@ class Compiled:
 
 
 Observer = Callable[[Compiled], None]
+# changes an ATen graph (a torch.fx.GraphModule) before it is read: each forward, backward and inference graph
+GraphPass = Callable[[Any], None]
 
 
 def ignore(compiled: Compiled) -> None:
@@ -92,11 +94,13 @@ class Compiler:
         toolchain: Toolchain | None = None,
         trace: Trace | None = None,
         observer: Observer = ignore,
+        graph_pass: GraphPass | None = None,
         environ: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.environ = dict(os.environ if environ is None else environ)
         self.observer = observer
+        self.graph_pass = graph_pass
         self.clock = clock
         self._trace = trace
         self._store = store
@@ -145,6 +149,9 @@ class Compiler:
         from minductor.runtime.launch import LIBRARY, WRAPPER, launch
 
         start = self.clock()
+        if self.graph_pass is not None:
+            self.graph_pass(gm)
+            gm.recompile()  # eager may have to run it
         try:
             graph = capture(gm, example_inputs, role)
             key = self.key(graph, env)
@@ -278,8 +285,7 @@ class Compiler:
         seconds = self.clock() - start
         if env.options.verify:
             self._verify(stage, result)
-        before = len(getattr(value, "notes", ()))
-        notes = [str(note) for note in getattr(result, "notes", ())[before:]]
+        notes = list(new_notes(value, result))
         self.trace(env).stage(role, stage.name, seconds, _counts(result), notes, None, partial(_text, result))
         return result
 
@@ -317,7 +323,9 @@ class Compiler:
     def with_observer(self, observer: Observer) -> Compiler:
         """The same compiler, watched."""
         trace, store, toolchain = self._trace, self._store, self._toolchain
-        return Compiler(store=store, toolchain=toolchain, trace=trace, observer=observer, environ=self.environ)
+        made = Compiler(store=store, toolchain=toolchain, trace=trace, observer=observer, environ=self.environ)
+        made.graph_pass = self.graph_pass
+        return made
 
 
 def _through(function: Callable[[Any, Env], Any], stage: Stage, value: Any, env: Env) -> Any:
@@ -328,6 +336,14 @@ def _through(function: Callable[[Any, Env], Any], stage: Stage, value: Any, env:
         if any(new is not old for new, old in zip(made, regions, strict=True)):
             value = replace(value, regions=made)
     return function(value, env)
+
+
+def new_notes(before: Any, after: Any, where: str = "") -> Iterator[str]:
+    """What a stage decided, in the regions of its program too."""
+    yield from (f"{where}{note}" for note in getattr(after, "notes", ())[len(getattr(before, "notes", ())) :])
+    known = {region.name: region for region in getattr(before, "regions", ())}
+    for region in getattr(after, "regions", ()):
+        yield from new_notes(known.get(region.name), region, f"{where}{region.name}: ")
 
 
 def _variant(guards: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from minductor.core.errors import MinductorError, suggestion
-from minductor.driver import Call, Compiled, Compiler, Role, Stage
+from minductor.driver import Call, Compiled, Compiler, Role, Stage, new_notes
 from minductor.target import Env
 from minductor.trace import Record, Trace
 
@@ -161,10 +161,9 @@ class Explainer(Compiler):
             road.values.append(("graph", value))
         result = super().run_stage(stage, value, role, env)
         road.values.append((stage.name, result))
-        before, notes = getattr(value, "notes", ()), getattr(result, "notes", ())
         step = road.steps[-1]
-        text = step.text if not notes else _without_notes(result)
-        road.steps[-1] = replace(step, text=text, notes=tuple(map(_note, notes[len(before) :])))
+        text = step.text if not getattr(result, "notes", ()) else _without_notes(result)
+        road.steps[-1] = replace(step, text=text, notes=tuple(new_notes(value, result)))
         return result
 
     def record(self, record: Record) -> None:
@@ -310,14 +309,6 @@ def _without_notes(program: Any) -> str:
     from minductor.ir.printer import print_program
 
     return print_program(replace(program, notes=()))
-
-
-def _note(note: Any) -> str:
-    from minductor.ir.nodes import WhyNot
-
-    if isinstance(note, WhyNot):
-        return f"{note.first} and {note.second} stay apart: {note.reason}"
-    return f"{note.subject}: {note.text}"
 
 
 def _report(compiled: Compiled) -> str:

@@ -81,10 +81,12 @@ class Node:
     args: tuple[Arg, ...]
     kwargs: tuple[tuple[str, Arg], ...]
     meta: Meta
+    after: tuple[str, ...] = ()  # nodes whose values have to be there when it begins, although it reads them not
 
     def __str__(self) -> str:
         given = [_text(a) for a in self.args] + [f"{k}={_text(a)}" for k, a in self.kwargs]
-        return f"{self.name}: {_text(self.meta)} = {self.op}({', '.join(given)})"
+        after = f" after {', '.join(self.after)}" if self.after else ""
+        return f"{self.name}: {_text(self.meta)} = {self.op}({', '.join(given)}){after}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,6 +488,8 @@ def sources(gm: fx.GraphModule) -> Sources:
 def _frames(trace: str) -> Iterator[str]:
     for line in trace.splitlines():
         place = line.strip()
+        if "/minductor/frontend/" in place:
+            continue  # an order that the user asked for
         if place.startswith('File "') and '", line ' in place:
             path, rest = place.removeprefix('File "').split('", line ', 1)
             yield f"{path}:{rest.split(',', 1)[0]}"

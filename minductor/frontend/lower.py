@@ -18,6 +18,7 @@ from minductor.frontend import regions, schemas
 from minductor.frontend.capture import COLLECTIVE, HIGHER_ORDER, Arg, Graph, Meta, Node, NodeRef, Size, TensorMeta
 from minductor.frontend.graph_passes.dead_code import dead_code, used
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES, fold_copies
+from minductor.frontend.graph_passes.inline_ordered import inline_ordered
 from minductor.frontend.lifetimes import Lifetimes
 from minductor.frontend.loop import Loop
 from minductor.frontend.settle import given_by_caller, settle
@@ -49,7 +50,7 @@ _TELLERS = ("aten._local_scalar_dense.default", "aten.slice.Tensor", "aten.selec
 
 def lower(graph: Graph, env: Env) -> Program:
     """Walks the nodes in order; each becomes a value of the environment."""
-    return Lowering(dead_code(fold_copies(graph)), env).run()
+    return Lowering(dead_code(fold_copies(inline_ordered(graph))), env).run()
 
 
 class Lowering:
@@ -62,7 +63,7 @@ class Lowering:
         self.values: dict[str, Value] = {}
         self.buffers: list[Buffer] = []
         self.nodes: list[ir.Node] = []
-        self.notes: list[ir.WhyNot | Note] = []
+        self.notes: list[ir.WhyNot | ir.Joined | Note] = []
         self.guards: list[ir.Guard] = []
         self.versions: dict[str, int] = {}
         self.origin = Origin("", "")
@@ -92,7 +93,9 @@ class Lowering:
         for node in self.graph.nodes:
             self.node = node
             self.origin = Origin(node.name, node.op)
+            count = len(self.nodes)
             self._name(node.name, self._visit(node))
+            self._put_after(count, node.after)
         rebuilt = self.graph.rebuilt
         outputs = tuple(self._output(a, rebuilt.get(number)) for number, a in enumerate(self.graph.outputs))
         self._drop_unread(outputs)
@@ -147,12 +150,23 @@ class Lowering:
             return value
         return View(ref, meta.dtype, sizes(meta.size), sizes(meta.stride), offset)
 
+    def _put_after(self, count: int, names: Sequence[str]) -> None:
+        """Those nodes from a position on that are calls or kernels begin when these values have been computed."""
+        if not names or count == len(self.nodes):
+            return
+        made = {ref for node in self.nodes[:count] for ref in ir.writes(node)}
+        values = tuple(self._argument(self.values[name]) for name in names)
+        refs = tuple(dict.fromkeys(view.ref for view in ir.views_of(values) if view.ref in made))
+        for number, node in enumerate(self.nodes[count:], count):
+            if isinstance(node, Kernel | Extern):
+                self.nodes[number] = replace(node, after=refs)
+
     def _drop_unread(self, outputs: tuple[ir.Argument, ...]) -> None:
         """Memory that was asked for only as a pattern, e.g. for full_like(empty(...)), is not allocated."""
         if not self._uninitialised:
             return
         used = {view.ref.storage for view in ir.views_of(outputs)}
-        used.update(ref.storage for node in self.nodes for ref in ir.reads(node))
+        used.update(ref.storage for node in self.nodes for ref in (*ir.reads(node), *ir.awaited(node)))
         dropped = self._uninitialised - used
         self.nodes = [n for n in self.nodes if not any(ref.storage in dropped for ref in ir.writes(n))]
         self.buffers = [b for b in self.buffers if b.name not in dropped]

@@ -1,8 +1,8 @@
 """Which node must run before which: dependencies as data, derived from the program whenever somebody asks.
 
 Takes a program. Gives edges between positions of its nodes: read-after-write, write-after-write, write-after-read
-with the accesses that a justification has to compare, symbol definitions, and the order of effects. Refuses nothing:
-an edge is never deleted; a pass that fuses shows that its code keeps it.
+with the accesses that a justification has to compare, symbol definitions, the order of effects, and the order that was
+asked for. Refuses nothing: an edge is never deleted; a pass that fuses shows that its code keeps it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from minductor.ir.nodes import (
     Program,
     Ref,
     Require,
+    awaited,
     body_reads,
     body_writes,
     makes,
@@ -33,7 +34,7 @@ from minductor.ir.nodes import (
 class Edge:
     """`source` runs before `target`. A "war" edge of two kernels has the indices read and the indices written."""
 
-    kind: Literal["raw", "waw", "war", "symbol", "effect"]
+    kind: Literal["raw", "waw", "war", "symbol", "effect", "control"]
     source: int
     target: int
     ref: Ref | None = None
@@ -51,6 +52,8 @@ def dependencies(program: Program) -> tuple[Edge, ...]:
             writer[ref] = position
         for ref in reads(node):
             readers.setdefault(ref, []).append(position)
+        for ref in awaited(node):
+            found[Edge("control", writer[ref], position, ref)] = None
     for ref, users in readers.items():
         if ref in writer:
             found.update((Edge("raw", writer[ref], user, ref), None) for user in users if user != writer[ref])

@@ -15,7 +15,7 @@ The grammar, as the printer writes it and the parser reads it:
                 | "region" "{" program "}"                    a program that a call in this one is given
     buffer   ::= NAME ":" DTYPE size "stride" size DEVICE
     node     ::= kernel | extern | "define" SYMBOL origin* body | "require" STRING origin* body
-    kernel   ::= "kernel" NAME "(" (AXIS ":" extent)* ")" "from" origin* [schedule] body
+    kernel   ::= "kernel" NAME "(" (AXIS ":" extent)* ")" ["after" ref*] "from" origin* [schedule] body
     body     ::= ("%" N "=" op)*
     op       ::= "load" ref "[" index "]" | "store" ref "[" index "]" value | pointwise value*
                | "constant" literal | "index" index
@@ -24,7 +24,7 @@ The grammar, as the printer writes it and the parser reads it:
                | "reduce" combine "over" AXIS* value* | "scan" combine "over" AXIS value* | "project" value N
                | "atomic" kind ref "[" index "]" value | "assert" value STRING | "parameter" N
     extern   ::= "extern" NAME OP "(" argument* ")" "->" view* ["writes" ref*] ["holds" ref*] ["defines" SYMBOL*]
-                 ["because" STRING]
+                 ["after" ref*] ["because" STRING]
     argument ::= view | literal | "region" NAME "<" index* ">" | "(" argument* ")" | KIND STRING
     view     ::= ref DTYPE size "stride" size "offset" index
     ref      ::= STORAGE "@" VERSION
@@ -309,7 +309,10 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One generated function: a body over axes, and no loop nest before codegen; `tile` adds the schedule."""
+    """One generated function: a body over axes, and no loop nest before codegen; `tile` adds the schedule.
+
+    `after` are versions that have to be there when it begins, although it need not read them: an order, and no use.
+    """
 
     name: str
     axes: tuple[Axis, ...]
@@ -317,6 +320,7 @@ class Kernel:
     origins: tuple[Origin, ...]
     schedule: Schedule | None = None
     access: tuple[Access, ...] = ()
+    after: tuple[Ref, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +332,7 @@ class Extern:
     `effect` orders the call among other effects (random numbers, prints). `defines` are the symbols that data decides
     and that the sizes of the results tell: each occurs, linearly and with no other such one, in one of these sizes.
     `holds` are versions that something still reads until this call: what a collective sends, until it has been waited
-    for.
+    for. `after` is as a kernel's.
     """
 
     name: str
@@ -343,6 +347,7 @@ class Extern:
     effect: bool = False
     defines: tuple[Symbol, ...] = ()
     holds: tuple[Ref, ...] = ()
+    after: tuple[Ref, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,6 +401,21 @@ class WhyNot:
     second: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.first} and {self.second} stay apart: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A kernel that became part of another, or of several: where its name went."""
+
+    stage: str
+    name: str
+    into: str
+
+    def __str__(self) -> str:
+        return f"{self.name} became part of {self.into}"
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -404,6 +424,9 @@ class Note:
     stage: str
     subject: str
     text: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +440,7 @@ class Program:
     nodes: tuple[Node, ...]
     outputs: tuple[Argument, ...]
     guards: tuple[Guard, ...] = ()
-    notes: tuple[WhyNot | Note, ...] = field(default=(), compare=False)
+    notes: tuple[WhyNot | Joined | Note, ...] = field(default=(), compare=False)
     regions: tuple[Program, ...] = ()
     # Each group of outputs is one tensor object of its own. Equal outputs are one object otherwise, and one that is all
     # of an input is the input: but what autograd notes on one object would then hold for values that differ in that.
@@ -483,6 +506,11 @@ def writes(node: Node) -> tuple[Ref, ...]:
             return tuple(dict.fromkeys((*results, *node.writes)))
         case SymbolDef() | Require():
             return ()
+
+
+def awaited(node: Node) -> tuple[Ref, ...]:
+    """The versions that have to be there when a node begins, beside those it reads."""
+    return node.after if isinstance(node, Kernel | Extern) else ()
 
 
 def makes(node: Node) -> tuple[Symbol, ...]:

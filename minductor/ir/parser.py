@@ -32,6 +32,7 @@ from minductor.ir.nodes import (
     Guard,
     Index,
     Input,
+    Joined,
     Kernel,
     Literal_,
     Load,
@@ -168,7 +169,7 @@ class _Reader:
         inputs: list[Input] = []
         buffers: list[Buffer] = []
         guards: list[Guard] = []
-        notes: list[WhyNot | Note] = []
+        notes: list[WhyNot | Joined | Note] = []
         regions: list[Program] = []
         while True:
             if self.accept("symbol"):
@@ -253,10 +254,12 @@ class _Reader:
         where = "input" if kind == "input" else "constant" if kind == "constant" else "local"
         return Buffer(name, dtype, size, stride, where, self.name())
 
-    def note(self) -> WhyNot | Note:
+    def note(self) -> WhyNot | Joined | Note:
         stage, first = self.name(), self.name()
         if self.accept("|"):
             return WhyNot(stage, first, self.name(), self.text())
+        if self.accept("into"):
+            return Joined(stage, first, self.name())
         return Note(stage, first, self.text())
 
     def nodes(self) -> list[Node]:
@@ -301,6 +304,7 @@ class _Reader:
             made = self.symbols[axis] = symbol(axis, "axis", 0, None if last is None else last - 1)
             axes.append(Axis(made, extent))
             self.accept(",")
+        after = self.refs("after")
         origins = self.origins()
         schedule = self.schedule()
         access: list[Access] = []
@@ -308,7 +312,7 @@ class _Reader:
             access.append(self.access())
         body = self.body()
         self.symbols = outer
-        return Kernel(name, tuple(axes), body, origins, schedule, tuple(access))
+        return Kernel(name, tuple(axes), body, origins, schedule, tuple(access), after)
 
     def schedule(self) -> Schedule | None:
         """The text between the braces is the schedule's own grammar."""
@@ -355,26 +359,25 @@ class _Reader:
             self.accept(",")
         self.expect("->")
         results = self.results()
-        writes: list[Ref] = []
-        if self.accept("writes"):
-            writes.append(self.ref())
-            while self.accept(","):
-                writes.append(self.ref())
-        holds: list[Ref] = []
-        if self.accept("holds"):
-            holds.append(self.ref())
-            while self.accept(","):
-                holds.append(self.ref())
+        writes, holds = self.refs("writes"), self.refs("holds")
         effect = self.accept("effect")
         defines: list[Symbol] = []
         if self.accept("defines"):
             defines.append(self.known())
             while self.accept(","):
                 defines.append(self.known())
+        after = self.refs("after")
         origins = self.origins()
         self.expect("because")
         given = (tuple(args), tuple(kwargs), results, origins, self.text())
-        return Extern(name, op, *given, form, tuple(writes), effect, tuple(defines), tuple(holds))
+        return Extern(name, op, *given, form, writes, effect, tuple(defines), holds, after)
+
+    def refs(self, word: str) -> tuple[Ref, ...]:
+        """Versions behind a word, if it stands here."""
+        found: list[Ref] = []
+        while self.accept("," if found else word):
+            found.append(self.ref())
+        return tuple(found)
 
     def results(self) -> tuple[View | Symbol | None, ...]:
         self.expect("(")

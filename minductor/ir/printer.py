@@ -25,6 +25,7 @@ from minductor.ir.nodes import (
     Extern,
     Index,
     Input,
+    Joined,
     Kernel,
     Load,
     Masked,
@@ -36,6 +37,7 @@ from minductor.ir.nodes import (
     Program,
     Project,
     Reduce,
+    Ref,
     Region,
     Require,
     Round,
@@ -85,6 +87,8 @@ def _program(program: Program) -> Iterator[str]:
         match note:
             case WhyNot(stage, first, second, reason):
                 yield f"  note {stage} {first} | {second} {quote(reason)}"
+            case Joined(stage, name, into):
+                yield f"  note {stage} {name} into {into}"
             case Note(stage, subject, text):
                 yield f"  note {stage} {subject} {quote(text)}"
     for region in program.regions:
@@ -137,9 +141,13 @@ def _origins(origins: tuple[Origin, ...]) -> str:
     return " from " + ", ".join(f"{o.node} = {o.op}" for o in origins) if origins else ""
 
 
+def _after(refs: tuple[Ref, ...]) -> str:
+    return f" after {', '.join(map(str, refs))}" if refs else ""
+
+
 def _kernel(kernel: Kernel) -> Iterator[str]:
     axes = ", ".join(f"{axis.name}: {axis.extent}" for axis in kernel.axes)
-    yield f"kernel {kernel.name} ({axes}){_origins(kernel.origins)}"
+    yield f"kernel {kernel.name} ({axes}){_after(kernel.after)}{_origins(kernel.origins)}"
     if kernel.schedule is not None:
         yield from _schedule(kernel.schedule)
     for access in kernel.access:
@@ -163,7 +171,7 @@ def _extern(node: Extern) -> str:
     effect = " effect" if node.effect else ""
     defines = f" defines {', '.join(s.name for s in node.defines)}" if node.defines else ""
     head = f"extern {node.name} {node.form} {node.op}({', '.join(given)}) -> ({results})"
-    return f"{head}{writes}{effect}{defines}{_origins(node.origins)} because {quote(node.reason)}"
+    return f"{head}{writes}{effect}{defines}{_after(node.after)}{_origins(node.origins)} because {quote(node.reason)}"
 
 
 def _result(result: View | Symbol | None) -> str:

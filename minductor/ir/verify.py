@@ -32,11 +32,13 @@ from minductor.ir.nodes import (
     Program,
     Project,
     Reduce,
+    Ref,
     Region,
     Round,
     Scan,
     Store,
     Token,
+    awaited,
     body_writes,
     expressions_in,
     makes,
@@ -83,7 +85,7 @@ def _buffers_declared(program: Program) -> Iterator[str]:
         if given.symbol is None and given.name not in known:
             yield f"input {given.name} has no buffer"
     for node in program.nodes:
-        for ref in (*reads(node), *writes(node)):
+        for ref in (*reads(node), *writes(node), *awaited(node)):
             if ref.storage not in known:
                 yield f"{ref} has no buffer"
 
@@ -102,6 +104,15 @@ def _defined_before_use(program: Program) -> Iterator[str]:
     for view in views_of(program.outputs):
         if newest.get(view.ref.storage, -1) != view.ref.version:
             yield f"{view.ref} is returned and is not the last version"
+
+
+def _waits_backwards(program: Program) -> Iterator[str]:
+    made: set[Ref] = set()
+    for number, node in enumerate(program.nodes):
+        yield from (
+            f"node {number} waits for {ref}, which no node before it makes" for ref in set(awaited(node)) - made
+        )
+        made.update(writes(node))
 
 
 def _own_objects(program: Program) -> Iterator[str]:
@@ -348,6 +359,7 @@ RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
     {
         "every storage is declared": ("lower", _buffers_declared),
         "a version is made once, before its readers, and read before the next": ("lower", _defined_before_use),
+        "a node waits for what is made before it": ("lower", _waits_backwards),
         "outputs are one object each, and one object is one view": ("lower", _own_objects),
         "nodes have names of their own": ("lower", _names_unique),
         "a call names regions of its program, and gives them their sizes": ("lower", _regions_called),

@@ -16,7 +16,7 @@ from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, Symbol, as_int, symbol
 from minductor.ir.build import Builder
 from minductor.ir.depend import dependencies
-from minductor.ir.nodes import Assert, Atomic, Axis, Check, Kernel, Node, Program, Scan, reads, views_of, writes
+from minductor.ir.nodes import Assert, Atomic, Axis, Check, Joined, Kernel, Node, Program, Scan, reads, views_of, writes
 from minductor.ir.schedule import Schedule, moved
 from minductor.ir.signature import all_ops
 from minductor.passes.acyclic import Acyclic
@@ -42,7 +42,18 @@ def bundle(program: Program, env: Env) -> Program:
     if all(len(members) == 1 for members in groups.values()):
         return program
     ranked = sorted(groups, key=lambda first: order.rank[first])
-    return replace(program, nodes=tuple(_joined([program.nodes[n] for n in groups[first]]) for first in ranked))
+    nodes = [_joined([program.nodes[n] for n in groups[first]]) for first in ranked]
+    gone = [
+        Joined("bundle", _name(program.nodes[n]), _name(program.nodes[first]))
+        for first in ranked
+        for n in groups[first][1:]
+    ]
+    return replace(program, nodes=tuple(nodes), notes=(*program.notes, *gone))
+
+
+def _name(node: Node) -> str:
+    assert isinstance(node, Kernel)
+    return node.name
 
 
 def _groups(program: Program, kinds: list[Kind | None]) -> tuple[dict[int, list[int]], Acyclic]:
@@ -113,7 +124,9 @@ def _joined(nodes: list[Node]) -> Node:
         starts = (*joined.parts, len(joined.steps)) if joined.steps else ()
         joined = Schedule((*joined.steps, *part.steps), (*joined.rows, *part.rows), starts)
     origins = tuple(dict.fromkeys(origin for kernel in kernels for origin in kernel.origins))
-    return replace(kernels[0], axes=tuple(axes), body=builder.build(), origins=origins, schedule=joined)
+    after = tuple(dict.fromkeys(ref for kernel in kernels for ref in kernel.after))
+    made = replace(kernels[0], axes=tuple(axes), body=builder.build(), origins=origins, after=after)
+    return replace(made, schedule=joined)
 
 
 def _renamed(axis: Axis, number: int) -> Axis:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from minductor.ir.depend import dependencies
-from minductor.ir.nodes import Kernel, Node, Origin, Program, Ref, WhyNot, reads, views_of, writes
+from minductor.ir.nodes import Joined, Kernel, Node, Origin, Program, Ref, WhyNot, awaited, reads, views_of, writes
 from minductor.passes.acyclic import Acyclic
 from minductor.passes.domain import buffer_bytes, points
 from minductor.passes.join import Limits, No, join
@@ -55,6 +55,7 @@ class _Fuser:
         self.written: dict[str, int] = {}
         self.kept = {view.ref.storage for output in program.outputs for view in views_of(output)}
         self.kept.update(buffer.name for buffer in program.buffers if buffer.kind != "local")
+        self.kept.update(ref.storage for node in program.nodes for ref in awaited(node))
         for position, node in enumerate(program.nodes):
             for ref in reads(node):
                 self.readers.setdefault(ref, []).append(position)
@@ -85,6 +86,8 @@ class _Fuser:
         assert isinstance(b, Kernel)
         if self.order.is_between(first, second):
             return No("another node must run in between")
+        if not set(b.after).isdisjoint(writes(a)):
+            return No("the second has to begin after the first has ended")
         droppable = frozenset(ref for ref in writes(a) if self._is_private(ref, first, second))
         return join(a, b, droppable, self.limits)
 
@@ -95,6 +98,7 @@ class _Fuser:
         return all(reader in (first, second) for reader in self.readers.get(ref, ())[:3])
 
     def _merge(self, first: int, second: int, joined: Kernel) -> None:
+        joined = replace(joined, after=self._after(first, second))
         for node in (first, second):
             old = self.nodes[node]
             assert old is not None
@@ -112,6 +116,11 @@ class _Fuser:
             insort(self.readers[ref], first)
         for ref in writes(joined):
             self.writer[ref] = first
+
+    def _after(self, first: int, second: int) -> tuple[Ref, ...]:
+        """What a joined kernel runs after."""
+        both = (self.nodes[first], self.nodes[second])
+        return tuple(dict.fromkeys(ref for node in both if node is not None for ref in awaited(node)))
 
     # --- candidates
 
@@ -184,14 +193,20 @@ class _Fuser:
     def _origins(self, node: int) -> tuple[Origin, ...]:
         return tuple(dict.fromkeys(o for m in self.members[node] for o in self.program.nodes[m].origins))
 
-    def notes(self) -> tuple[WhyNot, ...]:
-        """The last refusal of each pair that is still two, by the names that the kernels have now."""
+    def notes(self) -> tuple[WhyNot | Joined, ...]:
+        """The last refusal of each pair that is still two, by the names that the kernels have now, and who is gone."""
         found: dict[tuple[str, str], WhyNot] = {}
         for (first, second), reason in self.refusals.items():
             a, b = self._now(first), self._now(second)
             if a is not b:
                 found[a.name, b.name] = WhyNot("fuse", a.name, b.name, reason)
-        return tuple(found.values())
+        gone = [n for n, home in enumerate(self.home) if home != n]
+        return (*found.values(), *(Joined("fuse", self._named(n), self._now(n).name) for n in gone))
+
+    def _named(self, node: int) -> str:
+        kernel = self.program.nodes[node]
+        assert isinstance(kernel, Kernel)
+        return kernel.name
 
     def _now(self, node: int) -> Kernel:
         while self.home[node] != node:

@@ -2,14 +2,15 @@
 
 Takes a program with one kernel per computed buffer. Gives the program without the kernels that became part of others,
 and without dead nodes. Refuses, with a WhyNot, to move what must be materialised: what the caller or an extern reads,
-reductions, storages with several writers, and what costs more to recompute than to keep (`_is_worth`).
+what has a place in an order that was asked for, reductions, storages with several writers, and what costs more to
+recompute than to keep (`_is_worth`).
 
 A consumer's load of an element is answered by the producer's body at the point that stores this element.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from minductor.core.bounds import at_least
@@ -22,6 +23,7 @@ from minductor.ir.nodes import (
     Body,
     Buffer,
     Check,
+    Joined,
     Kernel,
     Load,
     Masked,
@@ -31,6 +33,7 @@ from minductor.ir.nodes import (
     Ref,
     Store,
     WhyNot,
+    awaited,
     body_reads,
     body_writes,
     reads,
@@ -106,7 +109,7 @@ class _Inliner:
         self.table = program.buffer_table()
         self.refused = refused
         self.failed: dict[str, str] = {}
-        self.notes: list[WhyNot] = []
+        self.notes: list[WhyNot | Joined] = []
         self.readers: dict[Ref, list[int]] = {}
         self.writers: dict[str, list[int]] = {}
         self.overwritten: dict[Ref, int] = {}
@@ -129,6 +132,7 @@ class _Inliner:
         """Sinks first, so that each producer's uses are known when its turn comes."""
         nodes = self.program.nodes
         fixed = {view.ref.storage for output in self.program.outputs for view in views_of(output)}
+        fixed.update(ref.storage for node in nodes for ref in awaited(node))
         producers = self._producers(fixed)
         uses: dict[Ref, _Uses] = {}
         for position in range(len(nodes) - 1, -1, -1):
@@ -151,6 +155,7 @@ class _Inliner:
         for root, keys in uses.roots.items():
             self.size[root] += producer.ops * len(keys)
             self.touched[root] = self._with(producer, root)
+            self.notes.append(Joined("inline", producer.kernel.name, self.kernels[root].name))
 
     def _with(self, producer: _Producer, root: int) -> set[str]:
         """The storages of a kernel once a producer has moved into it."""
@@ -169,10 +174,16 @@ class _Inliner:
             readers = self.readers.get(store.ref, ())
             if self.table[store.ref.storage].kind != "local" or not all(r in self.kernels for r in readers):
                 continue
+            if node.after and not self._may_wait_there(node, readers):
+                continue
             producer = self._producer(node, position, store, by_ref)
             if producer is not None:
                 found[position] = by_ref[store.ref] = producer
         return found
+
+    def _may_wait_there(self, kernel: Kernel, readers: Sequence[int]) -> bool:
+        """Whether all who read what a kernel makes run after what it runs after."""
+        return bool(readers) and all(set(self.kernels[r].after).issuperset(kernel.after) for r in readers)
 
     def _producer(
         self, kernel: Kernel, position: int, store: Store, before: Mapping[Ref, _Producer]

@@ -19,6 +19,7 @@ from minductor.ir.nodes import (
     Program,
     Require,
     SymbolDef,
+    awaited,
     makes,
     mentioned,
     reads,
@@ -64,13 +65,15 @@ def live_nodes(program: Program) -> tuple[Node, ...]:
         is_live = _has_effect(node) or not sizes.isdisjoint(makes(node))
         if is_live or any(ref.storage in storages for ref in writes(node)):
             kept.append(node)
-            storages.update(ref.storage for ref in reads(node))
+            storages.update(ref.storage for ref in (*reads(node), *awaited(node)))
             if makes_sizes:
                 sizes.update(mentioned(node, table))
     return program.nodes if len(kept) == len(program.nodes) else tuple(reversed(kept))
 
 
 def _has_effect(node: Node) -> bool:
+    if awaited(node):
+        return True  # it was given a place in the order
     match node:
         case Extern(effect=effect):
             return effect
@@ -84,7 +87,7 @@ def _has_effect(node: Node) -> bool:
 
 def with_nodes(program: Program, nodes: tuple[Node, ...]) -> Program:
     """The program with other nodes, and only the buffers that these and the outputs mention."""
-    used = {ref.storage for node in nodes for ref in (*reads(node), *writes(node))}
+    used = {ref.storage for node in nodes for ref in (*reads(node), *writes(node), *awaited(node))}
     used.update(view.ref.storage for output in program.outputs for view in views_of(output))
     buffers = tuple(buffer for buffer in program.buffers if buffer.kind != "local" or buffer.name in used)
     return replace(program, nodes=nodes, buffers=buffers)

@@ -23,6 +23,7 @@ from minductor.ir.nodes import (
     Axis,
     Buffer,
     Extern,
+    Joined,
     Kernel,
     Load,
     Masked,
@@ -32,6 +33,7 @@ from minductor.ir.nodes import (
     Ref,
     Store,
     View,
+    awaited,
     body_reads,
     reads,
     views_of,
@@ -68,20 +70,27 @@ def split(program: Program) -> Program:
     """The program without the concatenations that can be split away; the same object if there are none."""
     table = program.buffer_table()
     uses = _Uses(program)
-    nodes: dict[int, tuple[Node, ...]] = {}
+    nodes: dict[int, tuple[_Seam, tuple[Kernel, ...]]] = {}
     moved: dict[Ref, Ref] = {}
     for storage in dict.fromkeys(ref.storage for ref in uses.writer):
         seam = _seam(storage, uses, table) if table[storage].kind == "local" else None
         if seam is not None and seam.consumer not in nodes:
-            nodes[seam.consumer] = _parts(program.nodes[seam.consumer], seam)
+            nodes[seam.consumer] = (seam, _parts(program.nodes[seam.consumer], seam))
             moved[seam.store.ref] = Ref(seam.store.ref.storage, len(seam.slices) - 1)
     if not nodes:
         return program
+    gone = [
+        Joined("inline", part.kernel.name, made.name)
+        for seam, parts in nodes.values()
+        for part, made in zip(seam.slices, parts, strict=True)
+    ]
     made = tuple(
-        _renamed(node, moved) for position, old in enumerate(program.nodes) for node in nodes.get(position, (old,))
+        _renamed(node, moved)
+        for position, old in enumerate(program.nodes)
+        for node in (nodes[position][1] if position in nodes else (old,))
     )
     outputs = tuple(_moved(output, moved) for output in program.outputs)
-    program = replace(program, nodes=made, outputs=outputs)
+    program = replace(program, nodes=made, outputs=outputs, notes=(*program.notes, *gone))
     return with_nodes(program, live_nodes(program))
 
 
@@ -94,6 +103,7 @@ class _Uses:
         self.writer: dict[Ref, int] = {}
         self.versions: dict[str, int] = {}
         self.returned = {view.ref.storage for output in program.outputs for view in views_of(output)}
+        self.awaited = {ref.storage for node in program.nodes for ref in awaited(node)}
         for position, node in enumerate(program.nodes):
             for ref in reads(node):
                 self.readers.setdefault(ref.storage, {})[position] = None
@@ -106,7 +116,7 @@ def _seam(storage: str, uses: _Uses, table: Mapping[str, Buffer]) -> _Seam | Non
     """What there is to split, if it can be."""
     count = uses.versions[storage]
     readers = tuple(uses.readers.get(storage, ()))
-    if not 2 <= count <= MOST or len(readers) != 1 or storage in uses.returned:
+    if not 2 <= count <= MOST or len(readers) != 1 or storage in uses.returned or storage in uses.awaited:
         return None
     consumer = uses.nodes[readers[0]]
     last = Ref(storage, count - 1)
@@ -115,9 +125,13 @@ def _seam(storage: str, uses: _Uses, table: Mapping[str, Buffer]) -> _Seam | Non
         return None
     if uses.versions[store.ref.storage] > 1 or table[store.ref.storage].kind != "local":
         return None
+    if store.ref.storage in uses.awaited:
+        return None
     if any(isinstance(uses.nodes[reader], Kernel) for reader in uses.readers.get(store.ref.storage, ())):
         return None
     writers = [uses.nodes[uses.writer[Ref(storage, version)]] for version in range(count)]
+    if any(awaited(writer) for writer in writers):
+        return None
     found = _slices(writers, table[storage])
     if found is None or any(_is_overwritten(part.kernel, readers[0], uses) for part in found[1]):
         return None

@@ -14,7 +14,7 @@ SOFTMAX = """program inference
   return (buf0@0 f32[4, 8] stride [8, 1] offset 0)
 """
 
-# two kernels and a product between them; arg0 is changed by the last one
+# two kernels and a product between them, in an order that was asked for too; arg0 is changed by the last one
 CHAIN = """program forward
   symbol s0 [2, inf]
   input s0 = s0
@@ -27,14 +27,15 @@ CHAIN = """program forward
   guard 8*s0 < 2147483648 because "offsets in int32"
   note lower mm "aten.mm.default: a matrix product"
   note fuse k0 | k1 "a product stands between"
+  note fuse k2 into k1
   kernel k0 (i0: s0, i1: 8) from add = aten.add.Tensor
     %0 = load arg0@0[8*i0 + i1] : f32 {i0 i1}
     %1 = load c0@0[i1] : f32 {i1}
     %2 = add %0 %1 : f32 {i0 i1}
     %3 = store buf0@0[8*i0 + i1] %2 {i0 i1}
   extern x0 out aten.mm.out(buf0@0 f32[s0, 8] stride [8, 1] offset 0, arg1@0 f32[8, 8] stride [1, 8] offset 0) \
--> (buf1@0 f32[s0, 8] stride [8, 1] offset 0) from mm = aten.mm.default because "a matrix product"
-  kernel k1 (i0: s0, i1: 8) from relu = aten.relu.default
+-> (buf1@0 f32[s0, 8] stride [8, 1] offset 0) after buf0@0 from mm = aten.mm.default because "a matrix product"
+  kernel k1 (i0: s0, i1: 8) after buf0@0, buf1@0 from relu = aten.relu.default
     %0 = load buf1@0[8*i0 + i1] : f32 {i0 i1}
     %1 = relu %0 : f32 {i0 i1}
     %2 = store buf2@0[8*i0 + i1] %1 {i0 i1}

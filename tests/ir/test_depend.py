@@ -47,6 +47,17 @@ def test_effects_stay_in_order() -> None:
     assert edges(replace(program, nodes=nodes)) == [("effect", 0, 2)]
 
 
+def test_an_order_that_was_asked_for_is_an_edge_and_no_use() -> None:
+    s = Sketch()
+    x = s.input(3, 4)
+    program = s.done(s.op("neg", x), s.extern(x))
+    first, second = program.nodes
+    assert isinstance(second, Extern)
+    ordered = replace(program, nodes=(first, replace(second, after=writes(first))))
+    assert dependencies(ordered) == (Edge("control", 0, 1, Ref("buf1", 0)),)
+    assert Ref("buf1", 0) not in reads(ordered.nodes[1])
+
+
 def test_a_size_follows_what_finds_it() -> None:
     s = Sketch()
     x = s.input(3, 4)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from minductor.core.dtypes import BOOL, F32, I64, by_name
 from minductor.core.expr import integer, symbol
 from minductor.ir.build import Builder, combine
-from minductor.ir.nodes import Axis, Constant, Kernel, Note, Origin, Ref, Token, WhyNot
+from minductor.ir.nodes import Axis, Constant, Joined, Kernel, Note, Origin, Ref, Token, WhyNot
 from minductor.ir.parser import parse_kernel, parse_program
 from minductor.ir.printer import print_argument, print_kernel, print_program
 from tests.ir.programs import ALL, SOFTMAX
@@ -27,7 +27,13 @@ def test_notes_are_printed_and_not_compared() -> None:
     assert program.notes == (
         Note("lower", "mm", "aten.mm.default: a matrix product"),
         WhyNot("fuse", "k0", "k1", "a product stands between"),
+        Joined("fuse", "k2", "k1"),
     )
+    assert [str(note) for note in program.notes] == [
+        "mm: aten.mm.default: a matrix product",
+        "k0 and k1 stay apart: a product stands between",
+        "k2 became part of k1",
+    ]
     assert program == parse_program("\n".join(t for t in ALL["chain"].splitlines() if "note" not in t))
 
 

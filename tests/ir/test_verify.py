@@ -20,6 +20,8 @@ FAULTS = [
     (ORDER, SOFTMAX, "return (buf0@0", "return (buf0@1"),
     (ORDER, CHAIN, "load arg0@0", "load arg0@1"),
     (ORDER, CHAIN, "load buf1@0", "load buf2@0"),
+    ("a node waits for what is made before it", CHAIN, "8) after buf0@0, buf1@0", "8) after buf2@0"),
+    ("a node waits for what is made before it", CHAIN, "offset 0) after buf0@0", "offset 0) after arg0@0"),
     ("nodes have names of their own", CHAIN, "kernel k1", "kernel k0"),
     (FORM, SOFTMAX, "%3 = exp %2 : f32", "%3 = exp %2 : i64"),
     (FORM, SOFTMAX, "sub %0 %1 : f32 {i0 i1}", "sub %0 %1 : f32 {i0}"),

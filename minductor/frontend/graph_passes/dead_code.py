@@ -13,7 +13,7 @@ from minductor.frontend.capture import COLLECTIVE, HIGHER_ORDER, Arg, Graph, Nod
 from minductor.ir.nodes import Token
 
 # higher-order operators that do more than give results
-EFFECTS = frozenset(("with_effects", "print", "call_torchbind", "run_and_save_rng_state"))
+EFFECTS = frozenset(("with_effects", "print", "call_torchbind", "run_and_save_rng_state", "minductor_control_deps"))
 
 
 def dead_code(graph: Graph) -> Graph:
@@ -23,6 +23,7 @@ def dead_code(graph: Graph) -> Graph:
     for node in reversed(graph.nodes):
         if node.name in live or has_effect(node, graph):
             kept.append(node)
+            live.update(node.after)
             for arg in (*node.args, *(value for _, value in node.kwargs)):
                 live.update(used(arg))
     return graph if len(kept) == len(graph.nodes) else replace(graph, nodes=tuple(reversed(kept)))
@@ -41,10 +42,12 @@ def used(arg: Arg) -> Iterator[str]:
 
 
 def has_effect(node: Node, graph: Graph) -> bool:
-    """Whether a node must run although nobody uses its result: it writes, draws random numbers, is a collective, or
-    returns nothing."""
+    """Whether a node must run although nobody uses its result: it writes, draws random numbers, is a collective, was
+    given a place in the order, or returns nothing."""
     if node.op == "getitem":
         return False
+    if node.after:
+        return True
     if node.op.startswith(HIGHER_ORDER):
         called = {arg.name for arg in node.args if isinstance(arg, Token) and arg.kind == "external"}
         inner = [region.graph for region in graph.regions if region.name in called]

@@ -1,0 +1,292 @@
+"""Explicit order: a computation that begins when other tensors have been computed, although it reads none of them.
+
+Takes a function and tensors in a program that is traced, or a node and nodes of a graph in a pass. Gives the same
+values as without. In the ATen graph the order is a call of the higher-order operator `minductor_control_deps`:
+
+    minductor_control_deps((deps...), graph, *args)
+
+which gives what `graph(*args)` gives. A dependency orders and nothing else: its memory is free after its last reader.
+Refuses operators that write their arguments, since the order of writes is that of the program anyway.
+
+Outside of a trace programs run in order, so there the operator only calls. Under vmap and other transforms of
+functions its values hold and its order is not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from heapq import heapify, heappop, heappush
+from operator import getitem
+from typing import Any
+
+import torch
+from torch import fx
+from torch._C._functorch import TransformType
+from torch._higher_order_ops.base_hop import BaseHOP
+from torch._higher_order_ops.utils import reenter_make_fx
+from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, get_proxy_mode, track_tensor_tree
+from torch.fx.node import has_side_effect
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from minductor.core.errors import UnsupportedInput
+
+NAME = "minductor_control_deps"
+LIVE = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)  # what a graph is given; the rest stands in it
+
+
+def control_deps(deps: torch.Tensor | Sequence[torch.Tensor], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`fn(*args, **kwargs)`, each operation of which runs after all of `deps` have been computed.
+
+    For code under torch.compile; views take no time and keep no order. `fn` may not write its arguments.
+    """
+    row = (deps,) if isinstance(deps, torch.Tensor) else tuple(deps)
+    if torch.compiler.is_dynamo_compiling():
+        return traced()(lambda: fn(*args, **kwargs), deps=row)
+    return operator()(row, partial(fn, **kwargs), *args)
+
+
+@lru_cache(1)
+def operator() -> HigherOrderOperator:
+    """The higher-order operator, registered when it is first wanted: a second of the name would replace the first."""
+    known = torch._ops._higher_order_ops.get(NAME)
+    if known is not None:
+        if type(known).__module__ != __name__:
+            raise UnsupportedInput(NAME, "a higher-order operator of that name that is not minductor's")
+        return known
+    made = _Operator()
+    has_side_effect(made)  # nobody need use its result
+    return made
+
+
+@torch.compiler.assume_constant_result
+def traced() -> HigherOrderOperator:
+    """How Dynamo, which knows graphs as first arguments only, writes the operator down."""
+    known: Any = torch._ops._higher_order_ops.get(f"{NAME}_traced")
+    return _Traced() if known is None else known
+
+
+# --- the operator -------------------------------------------------------------------------------------------------
+
+
+class _Operator(HigherOrderOperator):
+    def __init__(self) -> None:
+        super().__init__(NAME)
+        self.py_impl(torch.DispatchKey.Autograd)(partial(_each, self))
+        self.py_impl(torch.DispatchKey.CompositeExplicitAutograd)(_now)
+        self.py_functionalize_impl(partial(_functionalized, self))
+        self.py_impl(ProxyTorchDispatchMode)(partial(_recorded, self))
+        self.py_impl(FakeTensorMode)(_faked)
+        for transform in (TransformType.Vmap, TransformType.Grad, TransformType.Jvp):
+            self.py_impl(transform)(_transformed)
+
+    def __call__(self, deps: Sequence[torch.Tensor], graph: Callable[..., Any], /, *args: Any) -> Any:
+        # the dispatcher looks for tensors in tuples, not in lists within them
+        return super().__call__(tuple(deps), graph, *args)
+
+
+class _Traced(BaseHOP):
+    def __init__(self) -> None:
+        super().__init__(f"{NAME}_traced")
+
+    def __call__(self, graph: Callable[..., Any], /, *args: Any, deps: Sequence[torch.Tensor]) -> Any:
+        return operator()(deps, graph, *args)
+
+
+def _now(deps: Sequence[torch.Tensor], graph: Callable[..., Any], *args: Any) -> Any:
+    del deps  # has been computed: nothing runs out of order here
+    return graph(*args)
+
+
+def _faked(mode: FakeTensorMode, deps: Sequence[torch.Tensor], graph: Callable[..., Any], *args: Any) -> Any:
+    with mode:
+        return _now(deps, graph, *args)
+
+
+def _transformed(interpreter: Any, deps: Sequence[torch.Tensor], graph: Callable[..., Any], *args: Any) -> Any:
+    del interpreter
+    return _now(deps, graph, *args)
+
+
+def _each(op: HigherOrderOperator, deps: Sequence[torch.Tensor], graph: Callable[..., Any], *args: Any) -> Any:
+    """Above autograd, each operation waits by itself: so gradients and what is saved for them are eager's."""
+    if get_proxy_mode() is None:
+        return graph(*args)
+    with _EachAfter(op, tuple(deps)):
+        return graph(*args)
+
+
+class _EachAfter(TorchDispatchMode):
+    """Gives each operation that computes something the dependencies."""
+
+    def __init__(self, op: HigherOrderOperator, deps: tuple[torch.Tensor, ...]) -> None:
+        super().__init__()
+        self.op, self.deps = op, deps
+
+    supports_higher_order_operators = True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if func is self.op:
+            return func((*self.deps, *args[0]), *args[1:])
+        if not _is_computing(func):
+            return func(*args, **given)
+        graph, leaves = _closed(func, (tuple(args), given))
+        return self.op(self.deps, graph, *leaves)
+
+
+def _is_computing(func: Any) -> bool:
+    """Whether an operator makes new tensors: views, and numbers read from a tensor, do not wait."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return True
+    schema = func._schema
+    if schema.is_mutable:
+        raise UnsupportedInput(str(func), f"in {NAME}: an operator that writes its arguments")
+    return not func.is_view and any("Tensor" in str(returned.type) for returned in schema.returns)
+
+
+def _closed(func: Callable[..., Any], given: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """A call as a function of its tensors and symbolic numbers alone, however they are nested, and these."""
+    leaves, spec = tree_flatten(given)
+    live = [n for n, leaf in enumerate(leaves) if isinstance(leaf, LIVE)]
+
+    def call(*values: Any) -> Any:
+        filled = list(leaves)
+        for place, value in zip(live, values, strict=True):
+            filled[place] = value
+        args, kwargs = tree_unflatten(filled, spec)
+        return func(*args, **kwargs)
+
+    return call, [leaves[n] for n in live]
+
+
+def _functionalized(
+    op: HigherOrderOperator, ctx: Any, deps: Sequence[torch.Tensor], graph: Callable[..., Any], *args: Any
+) -> Any:
+    inner = (ctx.unwrap_tensors(tuple(deps)), ctx.unwrap_tensors(tuple(args)))
+    with ctx.redispatch_to_next():
+        result = op(inner[0], ctx.functionalize(graph), *inner[1])
+    return ctx.wrap_tensors(result)
+
+
+def _recorded(
+    op: HigherOrderOperator,
+    mode: ProxyTorchDispatchMode,
+    deps: Sequence[torch.Tensor],
+    graph: Callable[..., Any],
+    *args: Any,
+) -> Any:
+    """A node of the traced graph, called as the operation that it is about."""
+    tracer: Any = mode.tracer
+    closed, leaves = _closed(graph, (args, {}))
+    inner = reenter_make_fx(closed)(*leaves)
+    place = tracer.get_fresh_qualname(NAME)
+    tracer.root.register_module(place, inner)
+    given = tree_map(tracer.unwrap_proxy, (tuple(deps), inner, *leaves))
+    calls = [node for node in inner.graph.nodes if node.op == "call_function" and node.target is not getitem]
+    proxy = tracer.create_proxy("call_function", op, given, {}, name=calls[-1].name if calls else None)
+    return track_tensor_tree(closed(*leaves), proxy, constant=None, tracer=tracer)
+
+
+# --- graph passes -------------------------------------------------------------------------------------------------
+
+
+def add_control_deps(node: fx.Node, deps: Sequence[fx.Node]) -> fx.Node:
+    """Puts a call of a traced graph behind `deps`: for a pass over the ATen graph, as `Compiler(graph_pass=...)` takes.
+
+    The new node, which has the name, the metadata and the users of the old one; the old one is gone. Nodes move
+    downwards in the graph where a dependency stood behind them. ValueError if a dependency needs the node.
+    """
+    graph, root = node.graph, node.graph.owning_module
+    if node.op != "call_function" or root is None:
+        raise ValueError(f"{node.name} is no call in the graph of a module")
+    if any(dep is node or node in _needed_by(dep) for dep in deps):
+        raise ValueError(f"a dependency of {node.name} needs {node.name}")
+    inner, leaves = _alone(node)
+    place = _fresh(root, NAME)
+    setattr(root, place, fx.GraphModule(root, inner))
+    name, node.name = node.name, f"{node.name}_alone"
+    with graph.inserting_before(node):
+        target = graph.get_attr(place)
+        made = graph.create_node("call_function", operator(), (tuple(deps), target, *leaves), {})
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made)
+    graph.erase_node(node)
+    made.name = name
+    _settle(graph)
+    return made
+
+
+def _needed_by(node: fx.Node) -> set[fx.Node]:
+    found: set[fx.Node] = set()
+    waiting = [node]
+    while waiting:
+        for given in waiting.pop().all_input_nodes:
+            if given not in found:
+                found.add(given)
+                waiting.append(given)
+    return found
+
+
+def _alone(node: fx.Node) -> tuple[fx.Graph, list[fx.Node]]:
+    """A graph of that call alone, and what it is given, however it was nested; a module that it calls stays inside."""
+    root: Any = node.graph.owning_module
+    inner = fx.Graph(root)
+    leaves = [given for given in node.all_input_nodes if given.op != "get_attr" or _is_tensor(root, given)]
+    places: dict[fx.Node, fx.Node] = {}
+    for given in leaves:
+        places[given] = inner.placeholder(given.name)
+        places[given].meta = dict(given.meta)
+    for given in node.all_input_nodes:
+        if given not in places:
+            places[given] = inner.node_copy(given)
+    inner.output(inner.node_copy(node, places.__getitem__))
+    return inner, leaves
+
+
+def _is_tensor(root: Any, node: fx.Node) -> bool:
+    value = root
+    for part in str(node.target).split("."):
+        value = getattr(value, part)
+    return isinstance(value, torch.Tensor)
+
+
+def _fresh(root: torch.nn.Module, prefix: str) -> str:
+    number = 0
+    while hasattr(root, f"{prefix}_{number}"):
+        number += 1
+    return f"{prefix}_{number}"
+
+
+def _settle(graph: fx.Graph) -> None:
+    """Moves nodes down behind what they need; all others stay in their order."""
+    nodes = list(graph.nodes)
+    rank = {node: n for n, node in enumerate(nodes)}
+    if all(rank[given] < n for n, node in enumerate(nodes) for given in node.all_input_nodes):
+        return
+    waits = {node: len(node.all_input_nodes) for node in nodes}
+    ready = [rank[node] for node in nodes if not waits[node]]
+    heapify(ready)
+    last: fx.Node | None = None
+    for node in _popped(ready, nodes, waits, rank):
+        if last is not None:
+            last.append(node)
+        last = node
+
+
+def _popped(
+    ready: list[int], nodes: Sequence[fx.Node], waits: dict[fx.Node, int], rank: dict[fx.Node, int]
+) -> Iterator[fx.Node]:
+    """Of the nodes that have what they need, the one that stood first."""
+    while ready:
+        node = nodes[heappop(ready)]
+        yield node
+        for user in node.users:
+            waits[user] -= 1
+            if not waits[user]:
+                heappush(ready, rank[user])
