@@ -2,11 +2,14 @@
 
 Takes nothing. Gives torch's own decompositions of the operators in `ROWS`, made on first use. Every node costs
 AOTAutograd about 0.3 ms, so an operator is taken apart only where its parts fuse and no rule of ours takes it whole.
+
+Beside these stand the operators in `MISLAID`: torch traces them by formulas, which give a result the strides of
+another argument than eager does. Where the arguments' layouts differ, they are copied to the one of eager's result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -38,7 +41,6 @@ ROWS: Mapping[str, str] = MappingProxyType(
         "glu_backward": "pointwise, then a concatenation",
         "heaviside": "pointwise",
         "huber_loss": "pointwise, then a mean",
-        "huber_loss_backward": "pointwise",
         "isin": "a comparison of all pairs, then `any`",
         "isneginf": "pointwise",
         "isposinf": "pointwise",
@@ -49,7 +51,6 @@ ROWS: Mapping[str, str] = MappingProxyType(
         "logaddexp2": "pointwise",
         "logsumexp": "two reductions that fuse",
         "mse_loss": "pointwise, then a mean",
-        "mse_loss_backward": "pointwise",
         "mvlgamma": "pointwise, then a sum",
         "nansum": "a masked sum",
         "narrow_copy": "a view and a copy",
@@ -66,7 +67,6 @@ ROWS: Mapping[str, str] = MappingProxyType(
         "_safe_softmax": "softmax with a mask for empty rows",
         "sinc": "pointwise",
         "smooth_l1_loss": "pointwise, then a mean",
-        "smooth_l1_loss_backward": "pointwise",
         "soft_margin_loss": "pointwise, then a mean",
         "special_entr": "pointwise",
         "special_xlog1py": "pointwise",
@@ -88,6 +88,19 @@ ROWS: Mapping[str, str] = MappingProxyType(
         "_weight_norm_interface": "a norm and a quotient",
     }
 )
+# overloads whose traced strides are not eager's where arguments are laid out differently
+MISLAID = (
+    "copysign.Tensor",
+    "floor_divide.default",
+    "heaviside.default",
+    "logaddexp.default",
+    "logaddexp2.default",
+    "logical_and.default",
+    "logical_or.default",
+    "logical_xor.default",
+    "special_xlog1py.default",
+    "xlogy.Tensor",
+)
 
 
 @cache
@@ -97,4 +110,56 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     from torch._decomp import get_decompositions
 
     packets = [getattr(torch.ops.aten, name) for name in ROWS if hasattr(torch.ops.aten, name)]
-    return dict(get_decompositions(packets))
+    found = dict(get_decompositions(packets))
+    for name in MISLAID:
+        packet, overload = name.split(".")
+        op = getattr(getattr(torch.ops.aten, packet), overload)
+        found[op] = _laid_out(op, found.get(op, _whole))
+    log_sigmoid = torch.ops.aten.log_sigmoid_forward.default
+    apart = found[log_sigmoid]
+    found[log_sigmoid] = lambda x: apart(x.contiguous())  # as eager's result is, whatever the argument
+    return found
+
+
+def _whole(*args: Any, **kwargs: Any) -> Any:
+    """The decomposition of what is not taken apart."""
+    return NotImplemented
+
+
+def _laid_out(op: Callable[..., Any], take_apart: Callable[..., Any]) -> Callable[..., Any]:
+    """A pointwise operator on contiguous arguments, seen in the order in which eager lays out the result."""
+
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        order = _order(args)
+        if order is None:
+            return take_apart(*args, **kwargs)
+        import torch
+
+        back = sorted(range(len(order)), key=lambda d: order[d])
+        tensors = [a for a in args if isinstance(a, torch.Tensor)]
+        size = torch.broadcast_shapes(*(t.shape for t in tensors))
+
+        def laid(t: Any) -> Any:
+            return t.expand(size).permute(order).contiguous() if isinstance(t, torch.Tensor) and t.dim() else t
+
+        return op(*map(laid, args), **kwargs).permute(back)
+
+    return decomposed
+
+
+def _order(args: Sequence[Any]) -> list[int] | None:
+    """The result's dimensions, the outermost in memory first; None where every formula gives it that layout.
+
+    It asks of symbolic sizes only what is known of them, so that it adds no guards.
+    """
+    import torch
+    from torch._prims_common import compute_elementwise_output_logical_to_physical_perm, is_contiguous_or_false
+
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    if all(is_contiguous_or_false(t) for t in tensors):
+        return None
+    size = torch.broadcast_shapes(*(t.shape for t in tensors))
+    order, _ = compute_elementwise_output_logical_to_physical_perm(*(t.expand(size) for t in tensors if t.dim()))
+    if all(is_contiguous_or_false(t.expand(size).permute(order)) for t in tensors):
+        return None
+    return list(order)

@@ -18,13 +18,13 @@ from minductor.ir.build import Builder
 from minductor.ir.depend import dependencies
 from minductor.ir.nodes import Assert, Atomic, Axis, Check, Joined, Kernel, Node, Program, Scan, reads, views_of, writes
 from minductor.ir.schedule import Schedule, moved
-from minductor.ir.signature import all_ops
+from minductor.ir.signature import all_ops, signature
 from minductor.passes.acyclic import Acyclic
 from minductor.passes.domain import buffer_bytes
 from minductor.target import Env
 
 PARTS = 64  # at most so many kernels become one
-TENSORS = 256  # of one kernel
+PARAMETERS = 256  # tensors and numbers of one kernel
 OPEN = 4  # bundles of one kind that a kernel is compared with, the latest first
 HELD_BYTES = 1 << 20  # of storages of our own, whose lives a bundle makes longer
 
@@ -65,7 +65,7 @@ def _groups(program: Program, kinds: list[Kind | None]) -> tuple[dict[int, list[
     local = {b.name: buffer_bytes(b) for b in program.buffers if b.kind == "local" and b.name not in kept}
     groups: dict[int, list[int]] = {}
     latest: dict[Kind, list[int]] = {}
-    tensors = [len(_storages(node)) for node in nodes]
+    parameters = [_parameters(node) if kind else 0 for node, kind in zip(nodes, kinds, strict=True)]
     held = [sum(local.get(name, 0) for name in _storages(node)) for node in nodes]
     for number, kind in enumerate(kinds):
         groups[number] = [number]
@@ -73,7 +73,7 @@ def _groups(program: Program, kinds: list[Kind | None]) -> tuple[dict[int, list[
             continue
         for first in reversed(latest.setdefault(kind, [])[-OPEN:]):
             members = groups[first]
-            fits = len(members) < PARTS and sum(tensors[m] for m in (*members, number)) <= TENSORS
+            fits = len(members) < PARTS and sum(parameters[m] for m in (*members, number)) <= PARAMETERS
             fits = fits and sum(held[m] for m in (*members, number)) <= HELD_BYTES
             if not fits or any((member, number) in edges for member in members):
                 continue
@@ -88,6 +88,14 @@ def _groups(program: Program, kinds: list[Kind | None]) -> tuple[dict[int, list[
         else:
             latest[kind].append(number)
     return groups, order
+
+
+def _parameters(node: Node) -> int:
+    """How many a launch takes, but for the number of threads."""
+    if not isinstance(node, Kernel):
+        return 0
+    found = signature(node)
+    return len(found.storages) + len(found.sizes)
 
 
 def _storages(node: Node) -> set[str]:

@@ -26,7 +26,7 @@ import torch
 
 from minductor.core.errors import LoadFailed
 
-MAX_ARGUMENTS = 128
+MAX_ARGUMENTS = 384  # passes/bundle.py joins kernels up to 256 tensors and numbers, and fusion those of a kernel to 64
 
 # One `md_call` serves every kernel of the library. A kernel adds the constant `md_entry_*`, which opens as CPython's
 # PyMethodDef (flag 0x80: METH_FASTCALL), and a function that spreads words over its parameters: 1 ms of compiling each,

@@ -105,6 +105,16 @@ def assert_few(seen: list[Compiled], most: int) -> None:
     assert all(report.externs == 0 and report.kernels <= most for report in reports), reports
 
 
+def test_a_hundred_tensors_are_parameters_of_few_kernels() -> None:
+    pairs = [(torch.randn(5 + n % 7, 3), torch.randn(5 + n % 7, 3)) for n in range(100)]
+
+    def products(given: list[tuple[torch.Tensor, torch.Tensor]]) -> list[torch.Tensor]:
+        return [a * b for a, b in given]
+
+    found = torch.compile(products, backend="minductor", dynamic=False)(pairs)
+    assert all(torch.equal(mine, a * b) for mine, (a, b) in zip(found, pairs, strict=True))
+
+
 @pytest.mark.parametrize("lr", [0.1, torch.tensor(0.1)], ids=["number", "tensor"])
 def test_the_learning_rate_follows_a_schedule(lr: float | torch.Tensor) -> None:
     def make(group: Any) -> optim.Optimizer:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+from torch.nn import functional as F
 
-from minductor.frontend.decompose import ROWS, decompositions
+from minductor.frontend.decompose import MISLAID, ROWS, decompositions
 from minductor.frontend.rules.table import RULES
-from tests.frontend.tracing import grads, lowered, randn
+from tests.frontend.tracing import compiled, grads, lowered, randn
 
 
 def test_each_row_has_a_decomposition_and_a_reason() -> None:
@@ -16,7 +18,27 @@ def test_each_row_has_a_decomposition_and_a_reason() -> None:
 
 
 def test_operators_with_rules_arrive_whole() -> None:
-    assert not {str(op) for op in decompositions()} & set(RULES)
+    laid = {f"aten.{name}" for name in MISLAID}
+    assert not {str(op) for op in decompositions()} & set(RULES) - laid
+    assert [node.op for node in lowered(torch.copysign, randn(2, 3).t(), randn(2, 3, seed=1).t()).graphs[0].nodes] == [
+        "aten.copysign.Tensor"
+    ]
+
+
+@pytest.mark.parametrize("names", [MISLAID, MISLAID[:1]], ids=["static", "dynamic"])
+def test_strides_are_those_of_eager(names: tuple[str, ...]) -> None:
+    ops = [getattr(getattr(torch.ops.aten, name.split(".")[0]), name.split(".")[1]) for name in names]
+    row, image = randn(5).abs(), randn(2, 3, 4, 5).abs()
+    last = image.contiguous(memory_format=torch.channels_last)
+    turned = randn(5, 4, 3, 2).abs().permute(3, 2, 1, 0)
+    pairs = [(image, last), (last, turned), (row, last), (last, row), (image[:, :1], turned), (turned, row[0])]
+    # the same strides, or red
+    seen = compiled(lambda *given: [op(a, b) for op in ops for a, b in given], *pairs, dynamic=names != MISLAID)
+    assert not seen.externs
+
+
+def test_log_sigmoid_is_contiguous() -> None:
+    compiled(F.logsigmoid, *grads(randn(4, 6).t()))
 
 
 def test_a_transformer_block_keeps_its_operators() -> None:

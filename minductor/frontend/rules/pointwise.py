@@ -15,7 +15,7 @@ from minductor.core.expr import Expr
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering, is_zero_sized
 from minductor.frontend.rules import formulas
-from minductor.frontend.values import Operand, Term, Value, count, promoted
+from minductor.frontend.values import Operand, Term, Value, promoted
 from minductor.ir.nodes import Token, View
 
 Rule = Callable[..., Value]
@@ -245,17 +245,6 @@ def addcdiv(ctx: Lowering, x: View, a: View, b: View, value: Operand = 1) -> Val
     return ctx.pointwise(lambda x, a, b, factor: x + a * factor / b, x, a, b, value)
 
 
-def soft_margin_loss_backward(ctx: Lowering, grad: View, x: View, y: View, reduction: int) -> Value:
-    """The slope of log(1 + exp(-x*y)), without the difference from 1 that cancels where it is small."""
-
-    def fn(loop: Loop) -> Term:
-        slope, a, b = (loop.load(t, None, ctx.meta.dtype) for t in (grad, x, y))
-        found = slope * -b * (-(a * b)).op("sigmoid")
-        return found / found.size(count(x.size)) if reduction == 1 else found
-
-    return ctx.map(fn)
-
-
 def with_numbers(fn: Callable[..., Term], tensors: int) -> Rule:
     """The first `tensors` arguments are operands, the others parameters of the formula."""
 
@@ -367,7 +356,6 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.copy_.default": copy_into,
         "aten.fmax.default": ignoring_nan("fmax", "maximum"),
         "aten.fmin.default": ignoring_nan("fmin", "minimum"),
-        "aten.soft_margin_loss_backward.default": soft_margin_loss_backward,
         "aten.view.dtype": bitcast,
         "aten.scalar_tensor.default": scalar_tensor,
         **{op: with_numbers(fn, tensors) for op, (fn, tensors) in formulas.TABLE.items()},
