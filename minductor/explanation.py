@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from minductor.core.errors import MinductorError, suggestion
+from minductor.core.errors import MinductorError, UnknownKernel, suggestion
 from minductor.driver import Call, Compiled, Compiler, Role, Stage, new_notes
 from minductor.target import Env
 from minductor.trace import Record, Trace
@@ -119,6 +119,19 @@ class Explanation:
                 if step.name == name and role in (None, road.role):
                     return step.text
         raise KeyError(name)
+
+    def why_not(self, first: str, second: str) -> tuple[str, ...]:
+        """Why two kernels are two, in the graphs that have both; UnknownKernel if none has."""
+        found: list[str] = []
+        failure = UnknownKernel(first, ())
+        for road in self.roads:
+            try:
+                found += road.compiled.report.why_not(first, second) if road.compiled else ()
+            except UnknownKernel as error:
+                failure = error
+        if not found:
+            raise failure
+        return tuple(found)
 
     def first_moved(self) -> str:
         """The role and stage at which the numbers first moved beyond rounding; empty: nowhere, or not checked."""

@@ -9,7 +9,7 @@ Facts(kernels=3, externs=2, bytes=None)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pytest_plugin.vocabulary import COUNTS
@@ -33,6 +33,8 @@ class Facts:
     kernel_names: tuple[str, ...] = ()
     extern_reasons: tuple[tuple[str, str], ...] = ()
     refusals: tuple[tuple[str, str, str, str], ...] = ()
+    # one for each graph: what the compiler answers to "why are these two kernels not one", or LookupError
+    askers: tuple[Callable[[str, str], tuple[str, ...]], ...] = field(default=(), compare=False)
 
     def __add__(self, other: Facts) -> Facts:
         peaks = [facts.peak for facts in (self, other)]
@@ -43,14 +45,28 @@ class Facts:
             kernel_names=self.kernel_names + other.kernel_names,
             extern_reasons=self.extern_reasons + other.extern_reasons,
             refusals=self.refusals + other.refusals,
+            askers=self.askers + other.askers,
         )
+
+    def why_not(self, first: str, second: str) -> tuple[str, ...]:
+        """Why two kernels were not joined, in the graphs that have both; LookupError if none has."""
+        found: list[str] = []
+        failure: LookupError | None = None
+        for ask in self.askers:
+            try:
+                found += ask(first, second)
+            except LookupError as error:
+                failure = failure or error
+        if not found:
+            raise failure or LookupError("this compiler does not say why kernels stay apart")
+        return tuple(found)
 
     def known(self) -> dict[str, int]:
         """The counts that have a value, in the order of the table."""
         return {name: value for name in COUNTS if (value := getattr(self, name)) is not None}
 
     def __repr__(self) -> str:
-        shown = {field.name: getattr(self, field.name) for field in fields(self) if field.name in COUNTS[:3]}
+        shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name in COUNTS[:3]}
         return f"Facts({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
 

@@ -12,7 +12,7 @@ import torch
 
 import minductor
 from minductor.__main__ import main
-from minductor.core.errors import UnknownOption
+from minductor.core.errors import UnknownKernel, UnknownOption
 from minductor.driver import PIPELINE
 from minductor.explanation import Explanation, Verdict
 from minductor.ir.nodes import Constant, Kernel, Program
@@ -62,6 +62,20 @@ def test_shows_every_stage_in_order() -> None:
 def test_shows_why_kernels_stay_apart() -> None:
     text = str(minductor.explain(lambda x: (x - x.sum(0)).softmax(1), torch.randn(64, 96)))
     assert "stay apart: " in text
+
+
+def test_says_why_by_the_names_that_it_shows() -> None:
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x @ x).sin().sum(), x.cos().sum(0)
+
+    shown = minductor.explain(fn, torch.randn(8, 8))
+    compiled = shown.roads[0].compiled
+    assert compiled is not None
+    first, second = compiled.report.kernel_names
+    assert shown.why_not(first, second) == ("they touch no common data",)
+    assert "is a call of aten.mm.out" in shown.why_not("x0", second)[0]
+    with pytest.raises(UnknownKernel, match="k88"):
+        shown.why_not("k88", second)
 
 
 @pytest.mark.parametrize("name", ["lower", "fuse", "tile"])

@@ -117,6 +117,16 @@ class BackendError(MinductorError):
     code: ClassVar[str] = "MD005"
 
 
+class UnknownKernel(MinductorError, LookupError):
+    """A question about a kernel that no stage of this compile has had."""
+
+    code: ClassVar[str] = "MD006"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"no kernel or call is named {name!r}", hint=_choices(name, "names", {n for n in known if n}))
+        self.name = name
+
+
 # What the machine has.
 
 
@@ -358,6 +368,7 @@ CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
             UnknownMode,
             UnknownTarget,
             BackendError,
+            UnknownKernel,
             CompilerNotFound,
             CompileFailed,
             LoadFailed,

@@ -12,10 +12,11 @@ from typing import Any
 
 from minductor.ir.cost import Cost, kernel_cost
 from minductor.ir.lifetime import peak
-from minductor.ir.nodes import Extern, Kernel, Program, WhyNot
+from minductor.ir.nodes import Extern, Joined, Kernel, Program, WhyNot, reads, writes
 from minductor.ir.plan import KernelDef, Launch, Plan
+from minductor.ir.refusal import Place, Refusals
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,13 @@ class Report:
     extern_reasons: tuple[tuple[str, str], ...] = ()
     refusals: tuple[tuple[str, str, str, str], ...] = field(default=(), repr=False)
     is_fallback: bool = False
+    nodes: tuple[tuple[str, str, str, tuple[str, ...]], ...] = field(default=(), repr=False)  # as refusal.Place
+    joined: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def why_not(self, first: str, second: str) -> tuple[str, ...]:
-        """Why two nodes were not joined, in either order."""
-        return tuple(f"{stage}: {why}" for stage, a, b, why in self.refusals if {a, b} == {first, second})
+        """Why two kernels were not joined; by the names of any stage, or of the generated functions. UnknownKernel."""
+        places = tuple(Place(*row) for row in self.nodes)
+        return Refusals(places, self.joined, self.refusals).why_not(first, second)
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **asdict(self)}
@@ -49,19 +53,17 @@ class Report:
         """Reads `to_json`'s result; ValueError for another schema."""
         if data.get("schema") != SCHEMA:
             raise ValueError(f"a report of schema {data.get('schema')!r}, not {SCHEMA}")
-        values = {name: value for name, value in data.items() if name != "schema"}
-        for name in ("kernel_names", "extern_reasons", "refusals"):
-            values[name] = tuple(tuple(row) if isinstance(row, list) else row for row in values[name])  # pyright: ignore[reportUnknownArgumentType]  json
-        return cls(**values)
+        return cls(**{name: _frozen(value) for name, value in data.items() if name != "schema"})
 
 
 def report(program: Program, plan: Plan) -> Report:
     """The facts of a tiled program and its plan; `kernels` counts launches."""
-    programs, plans = list(_all_programs(program)), list(_all_plans(plan))
-    kernels = [node for p in programs for node in p.nodes if isinstance(node, Kernel)]
-    externs = [node for p in programs for node in p.nodes if isinstance(node, Extern)]
-    total = sum((_cost(p) for p in programs), Cost())
+    parts = list(_parts(program, plan))
+    kernels = [node for _, p, _ in parts for node in p.nodes if isinstance(node, Kernel)]
+    externs = [node for _, p, _ in parts for node in p.nodes if isinstance(node, Extern)]
+    total = sum((_cost(p) for _, p, _ in parts), Cost())
     names = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelDef)}
+    notes = [(where, note) for where, p, _ in parts for note in p.notes]
     return Report(
         role=program.name,
         kernels=len(kernels),
@@ -70,12 +72,44 @@ def report(program: Program, plan: Plan) -> Report:
         operations=total.operations,
         peak=peak(plan.storages),
         block_accesses=sum(a.kind == "block" for kernel in kernels for a in kernel.access),
-        kernel_names=tuple(names[line.kernel] for p in plans for line in p.lines if isinstance(line, Launch)),
+        kernel_names=tuple(names[line.kernel] for _, _, p in parts for line in p.lines if isinstance(line, Launch)),
         extern_reasons=tuple((node.op, node.reason) for node in externs),
         refusals=tuple(
-            (n.stage, n.first, n.second, n.reason) for p in programs for n in p.notes if isinstance(n, WhyNot)
+            (n.stage, _in(w, n.first), _in(w, n.second), n.reason) for w, n in notes if isinstance(n, WhyNot)
         ),
+        nodes=tuple(
+            (_in(w, name), symbol, op, tuple([_in(w, s) for s in touched]))
+            for w, p, lines in parts
+            for name, symbol, op, touched in _places(p, lines, names)
+        ),
+        joined=tuple((_in(w, n.name), _in(w, n.into)) for w, n in notes if isinstance(n, Joined)),
     )
+
+
+def _frozen(value: Any) -> Any:
+    """Rows that were tuples before JSON made lists of them."""
+    return tuple([_frozen(item) for item in value]) if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _places(
+    program: Program, plan: Plan, symbols: Mapping[str, str]
+) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
+    """The kernels and calls of a program as places; a plan launches the kernels in the program's order."""
+    launched = iter(symbols[line.kernel] for line in plan.lines if isinstance(line, Launch))
+    for node in program.nodes:
+        touched = tuple(dict.fromkeys(ref.storage for ref in (*reads(node), *writes(node))))
+        match node:
+            case Kernel(name=name):
+                yield name, next(launched), "", touched
+            case Extern(name=name, op=op):
+                yield name, "", op, touched
+            case _:
+                pass
+
+
+def _in(where: str, name: str) -> str:
+    """A node's name as people ask for it: those of a region begin with the region's."""
+    return f"{where}.{name}" if where else name
 
 
 def _cost(program: Program) -> Cost:
@@ -84,13 +118,8 @@ def _cost(program: Program) -> Cost:
     return sum((kernel_cost(node, buffers) for node in program.nodes if isinstance(node, Kernel)), Cost())
 
 
-def _all_programs(program: Program) -> Iterator[Program]:
-    yield program
-    for region in program.regions:
-        yield from _all_programs(region)
-
-
-def _all_plans(plan: Plan) -> Iterator[Plan]:
-    yield plan
-    for region in plan.regions:
-        yield from _all_plans(region)
+def _parts(program: Program, plan: Plan, where: str = "") -> Iterator[tuple[str, Program, Plan]]:
+    """A program and its regions with their plans, each with the way to it."""
+    yield where, program, plan
+    for region, lines in zip(program.regions, plan.regions, strict=True):
+        yield from _parts(region, lines, _in(where, region.name))

@@ -78,6 +78,7 @@ class Session:
             kernel_names=report.kernel_names,
             extern_reasons=report.extern_reasons,
             refusals=report.refusals,
+            askers=(report.why_not,),
         )
         units = [text for name, text in sorted(compiled.sources.items()) if name.endswith(".cpp")]
         kernels = tuple(kernel for text in units for kernel in kernels_of(text))

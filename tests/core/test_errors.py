@@ -17,6 +17,7 @@ EXAMPLES = (
     errors.UnknownMode("fast", ("default",)),
     errors.UnknownTarget("sm90", ("sm_90",)),
     errors.BackendError("no backend of kind 'x'"),
+    errors.UnknownKernel("k9", ("k0", "add_0", "")),
     errors.CompilerNotFound(("g++", "clang++")),
     errors.CompileFailed(
         "expected ';'", kept="/tmp/k.cpp", line=7, quoted="  float x = 1", user_line="model.py:12", command="g++ k.cpp"
@@ -72,6 +73,6 @@ def test_warning_is_shown_with_its_hint() -> None:
 
 
 def test_failed_compile_quotes_the_line_and_names_the_users() -> None:
-    text = str(EXAMPLES[7])
+    text = str(EXAMPLES[8])
     for part in ("/tmp/k.cpp:7: float x = 1", "model.py:12", "expected ';'", "g++ k.cpp"):
         assert part in text

@@ -93,3 +93,17 @@ def test_the_nearest_marker_wins_and_strict_xfail_holds(pytester: pytest.Pyteste
         """
     )
     run().assert_outcomes(passed=1, xfailed=1)
+
+
+def test_each_graph_that_has_both_kernels_is_asked() -> None:
+    def ask(first: str, second: str) -> tuple[str, ...]:
+        if first != "k0":
+            raise KeyError(first)
+        return (f"{first} and {second}",)
+
+    facts = Facts(askers=(ask,)) + Facts() + Facts(askers=(ask,))
+    assert facts.why_not("k0", "k1") == ("k0 and k1",) * 2
+    with pytest.raises(KeyError, match="k1"):
+        facts.why_not("k1", "k0")
+    with pytest.raises(LookupError, match="does not say"):
+        Facts().why_not("k0", "k1")

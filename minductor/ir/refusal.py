@@ -1,0 +1,92 @@
+"""Why two kernels are two, asked by any name that somebody may have seen of them.
+
+Takes the nodes of a scheduled program, where names of joined kernels went, what was refused, and two names: of a kernel
+in any stage's program, of a generated function, or of a call. Gives sentences. Refuses names that never were.
+
+>>> nodes = (Place("k0", "add_0", "", ("arg0", "buf0")), Place("k2", "sum_1", "", ("buf0", "buf2")))
+>>> facts = Refusals(nodes, (("k1", "k2"),), (("fuse", "k0", "k2", "reduces over i0"),))
+>>> facts.why_not("add_0", "k1"), facts.why_not("k1", "k2")
+(('fuse: reduces over i0',), ('k1 and k2 are one kernel: k2',))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from minductor.core.errors import UnknownKernel
+
+NEAR = 4  # fuse compares readers of the same data that are as near as this
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One kernel or call of the final program: its name, the function's, the operator called, what it touches."""
+
+    name: str
+    symbol: str
+    op: str
+    storages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """`joined`: a name and what it became part of. `refused`: a stage, two names and the reason."""
+
+    places: tuple[Place, ...]
+    joined: tuple[tuple[str, str], ...]
+    refused: tuple[tuple[str, str, str, str], ...]
+
+    def why_not(self, first: str, second: str) -> tuple[str, ...]:
+        """What kept two nodes apart, in either order of them."""
+        into = self._into()
+        mine, others = (self._known(name, into) for name in (first, second))
+        if common := mine & others:
+            return (f"{first} and {second} are one kernel: {self.places[min(common)].name}",)
+        found: dict[str, None] = {}
+        for stage, a, b, why in self.refused:
+            one, other = self._places(a, into), self._places(b, into)
+            if (one & mine and other & others) or (one & others and other & mine):
+                found[f"{stage}: {why}"] = None
+        return tuple(found) or (self._unrefused(sorted(mine), sorted(others)),)
+
+    def _into(self) -> dict[str, list[str]]:
+        into: dict[str, list[str]] = {}
+        for name, whole in self.joined:
+            into.setdefault(name, []).append(whole)
+        return into
+
+    def _known(self, name: str, into: dict[str, list[str]]) -> set[int]:
+        found = self._places(name, into)
+        if not found:
+            raise UnknownKernel(name, (*(p.name for p in self.places), *(p.symbol for p in self.places), *into))
+        return found
+
+    def _places(self, name: str, into: dict[str, list[str]]) -> set[int]:
+        """Where a name is now: launches of equal kernels share a function, and a producer may be in several."""
+        found: set[int] = set()
+        seen, waiting = {name}, [name]
+        while waiting:
+            here = waiting.pop()
+            now = {n for n, place in enumerate(self.places) if place.name == here}
+            found |= now
+            fresh = [] if now else [whole for whole in into.get(here, ()) if whole not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        return found or {n for n, place in enumerate(self.places) if place.symbol == name}
+
+    def _unrefused(self, mine: Sequence[int], others: Sequence[int]) -> str:
+        """Pairs that no pass weighed: why that is so."""
+        for place in (self.places[n] for n in (*mine, *others)):
+            if place.op:
+                return f"{place.name} is a call of {place.op}, which no kernel joins"
+        a, b = min(((a, b) for a in mine for b in others), key=lambda pair: abs(pair[0] - pair[1]))
+        touched = set(self.places[b].storages)
+        common = [name for name in self.places[a].storages if name in touched]
+        if not common:
+            return "they touch no common data"
+        between = abs(a - b) - 1
+        start = f"they share {', '.join(common)}, and were not weighed: "
+        if between >= NEAR:
+            return f"{start}they are too far apart, with {between} nodes between them"
+        return f"{start}joining them saves too little"
