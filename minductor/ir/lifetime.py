@@ -73,7 +73,8 @@ class Usage:
                 self.users[name].append(position)
         self.count = {name: len(users) for name, users in self.users.items()}
         returned = {view.ref.storage for view in views_of(program.outputs)}
-        for name in returned & self.size.keys():
+        self.returned = frozenset(returned & self.size.keys())
+        for name in self.returned:
             self.count[name] += 1  # the caller is a user that never ends
         # there before the first node
         self.given = frozenset(name for name in donated if self.count.get(name))
