@@ -52,6 +52,7 @@ PIPELINE = (
     Stage("lower", "minductor.frontend.lower:lower", "graph", "program"),
     Stage("inline", "minductor.passes.inline:inline", "program", "program"),
     Stage("fuse", "minductor.passes.fuse:fuse", "program", "program"),
+    Stage("loop_order", "minductor.passes.loop_order:loop_order", "program", "program"),
     Stage("order", "minductor.passes.order:order", "program", "program"),
     Stage("tile", "minductor.passes.tile:tile", "program", "program"),
     Stage("bundle", "minductor.passes.bundle:bundle", "program", "program"),

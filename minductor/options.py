@@ -4,7 +4,7 @@ Takes a mode, a mapping of options and an environment. Gives a frozen `Options`,
 store's key. Refuses unknown keys, modes and values, and names what was probably meant.
 
 >>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
-"autotune=False events=False fuse=True fuse_random=False inplace=True precision='eager' reuse=True sanitize=False \
+"autotune=False events=False fuse=True fuse_random=False inplace=True loop_order=True precision='eager' reuse=True sanitize=False \
 target='cpu' verify_memory='' wrapper='python'"
 >>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
 True
@@ -78,6 +78,7 @@ class Options:
         ),
     )
     fuse: bool = _option(True, OptionRule(bool, "False: one kernel per computed buffer"))
+    loop_order: bool = _option(True, OptionRule(bool, "join kernels that match only with split or unrolled loops"))
     fuse_random: bool = _option(
         False, OptionRule(bool, "random numbers inside kernels, by Philox; False: eager's own, bit for bit")
     )

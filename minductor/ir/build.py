@@ -25,7 +25,7 @@ from types import MappingProxyType
 
 from minductor.core.bounds import NO_EXTENTS, at_least
 from minductor.core.dtypes import BF16, BOOL, F16, F32, F64, I64, DType
-from minductor.core.expr import Expr, Symbol, as_int, free_symbols, linear, substitute, symbol
+from minductor.core.expr import Expr, Symbol, as_int, free_symbols, integer, linear, substitute, symbol
 from minductor.ir.nodes import (
     Assert,
     Atomic,
@@ -242,6 +242,34 @@ class Builder:
             else:
                 where.append(self._move(op, args, moved, load, parameters))
         return where
+
+    def unroll(self, body: Body, axis: Symbol, count: int) -> None:
+        """Appends a kernel's body without one of its axes: what varies over it stands there once for each value.
+
+        A reduce over that axis and others joins the values of a point before it runs over the others.
+        """
+        moved: list[dict[Symbol, Expr]] = [{axis: integer(n)} for n in range(count)]
+        where: list[list[int]] = [[] for _ in range(count)]
+        for op in body.ops:
+            args = [tuple(places[a] for a in op.args) for places in where]
+            if isinstance(op.attrs, Reduce) and axis.name in op.attrs.axes:
+                values = self._joined(args, op.attrs.combine)
+                rest = [name for name in op.attrs.axes if name != axis.name]
+                made = [self.reduce(values, rest, op.attrs.combine)] * count
+            elif op.is_effect and axis.name not in op.axes:
+                made = [self._move(op, args[0], moved[0], None, None)] * count
+            else:
+                made = [self._move(op, a, m, None, None) for a, m in zip(args, moved, strict=True)]
+            for places, position in zip(where, made, strict=True):
+                places.append(position)
+
+    def _joined(self, groups: Sequence[tuple[int, ...]], how: Combine) -> tuple[int, ...]:
+        """Groups of carried values as one, from the first to the last."""
+        values, *others = groups
+        for group in others:
+            places = self.splice(how.body, {}, parameters=(*values, *group))
+            values = tuple(places[result] for result in how.body.results)
+        return values
 
     def _move(
         self,

@@ -352,7 +352,7 @@ def _kernels(program: Program) -> Iterator[Kernel]:
     return (node for node in program.nodes if isinstance(node, Kernel))
 
 
-STAGES = ("lower", "inline", "fuse", "order", "tile", "bundle", "access")
+STAGES = ("lower", "inline", "fuse", "loop_order", "order", "tile", "bundle", "access")
 
 # rule -> the first stage after which it holds, and the check
 RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(

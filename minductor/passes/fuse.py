@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import TypeAlias
 
 from minductor.ir.depend import dependencies
 from minductor.ir.nodes import Joined, Kernel, Node, Origin, Program, Ref, WhyNot, awaited, reads, views_of, writes
@@ -23,24 +24,23 @@ from minductor.target import Env
 
 WINDOW = 4  # readers of the same buffer on either side that a kernel is compared with
 REACH = 64  # readers further apart than this are left alone: joining them would keep buffers alive for long
+Views: TypeAlias = Callable[[Kernel, Kernel], Iterable[tuple[Kernel, Kernel]]]
+
 LAUNCH_POINTS = 4096  # below this a launch costs more than the work
 
 
 def fuse(program: Program, env: Env) -> Program:
     """One program in, one out; see above."""
-    if not env.options.fuse:
-        return program
-    work = _Fuser(program, env)
-    work.run()
-    notes = work.notes()
-    if not work.is_changed:
-        return replace(program, notes=(*program.notes, *notes)) if notes else program
-    return with_nodes(replace(program, notes=(*program.notes, *notes)), work.result())
+    return Fuser(program, env, "fuse").fused() if env.options.fuse else program
 
 
-class _Fuser:
-    def __init__(self, program: Program, env: Env) -> None:
+class Fuser:
+    """One round of joining; with `views`, of pairs as these show them, and as they are if one has been joined in it."""
+
+    def __init__(self, program: Program, env: Env, stage: str, views: Views | None = None) -> None:
         self.program = program
+        self.stage = stage
+        self.views = views
         self.nodes: list[Node | None] = list(program.nodes)
         self.limits = Limits(program.buffer_table(), env.target.l2_bytes or env.target.shared_memory)
         self.bytes = {name: buffer_bytes(buffer) for name, buffer in self.limits.table.items()}
@@ -52,7 +52,8 @@ class _Fuser:
         self.is_changed = False
         self.writer: dict[Ref, int] = {}
         self.readers: dict[Ref, list[int]] = {}  # in order of id
-        self.written: dict[str, int] = {}
+        self.written: dict[str, int] = {}  # by how many nodes
+        self.versions: dict[str, dict[Ref, None]] = {}
         self.kept = {view.ref.storage for output in program.outputs for view in views_of(output)}
         self.kept.update(buffer.name for buffer in program.buffers if buffer.kind != "local")
         self.kept.update(ref.storage for node in program.nodes for ref in awaited(node))
@@ -61,9 +62,18 @@ class _Fuser:
                 self.readers.setdefault(ref, []).append(position)
             for ref in writes(node):
                 self.writer[ref] = position
-                self.written[ref.storage] = self.written.get(ref.storage, 0) + 1
+                self.versions.setdefault(ref.storage, {})[ref] = None
+            for storage in dict.fromkeys(ref.storage for ref in writes(node)):
+                self.written[storage] = self.written.get(storage, 0) + 1
 
-    def run(self) -> None:
+    def fused(self) -> Program:
+        """The program after it, with what was refused; the same object if there is nothing to say."""
+        self._run()
+        notes = self._notes()
+        program = replace(self.program, notes=(*self.program.notes, *notes)) if notes else self.program
+        return with_nodes(program, self._result()) if self.is_changed else program
+
+    def _run(self) -> None:
         """Best pair first, until no pair is left."""
         heap = [entry for n in range(len(self.nodes)) for entry in self._candidates(n) if entry[1] == n]
         heapq.heapify(heap)
@@ -75,12 +85,14 @@ class _Fuser:
             joined = self._joined(first, second)
             if isinstance(joined, No):
                 self.refusals[first, second] = joined.reason
+            if not isinstance(joined, Kernel):
                 continue
             self._merge(first, second, joined)
             for entry in self._candidates(first):
                 heapq.heappush(heap, entry)
 
-    def _joined(self, first: int, second: int) -> Kernel | No:
+    def _joined(self, first: int, second: int) -> Kernel | No | None:
+        """None if there is nothing to try."""
         a, b = self.nodes[first], self.nodes[second]
         assert isinstance(a, Kernel)
         assert isinstance(b, Kernel)
@@ -89,22 +101,34 @@ class _Fuser:
         if not set(b.after).isdisjoint(writes(a)):
             return No("the second has to begin after the first has ended")
         droppable = frozenset(ref for ref in writes(a) if self._is_private(ref, first, second))
-        return join(a, b, droppable, self.limits)
+        joined: Kernel | No | None = None
+        if self.views is None or self.stamp[first] or self.stamp[second]:
+            joined = join(a, b, droppable, self.limits)
+        for pair in self.views(a, b) if self.views is not None and not isinstance(joined, Kernel) else ():
+            joined = join(*pair, droppable, self.limits)
+            if isinstance(joined, Kernel):
+                break
+        return joined
 
     def _is_private(self, ref: Ref, first: int, second: int) -> bool:
-        """Whether nobody else would miss a version that the first makes and the second reads."""
+        """Whether nobody else would miss what the first makes and the second reads."""
         if ref.storage in self.kept or self.written[ref.storage] > 1:
             return False
-        return all(reader in (first, second) for reader in self.readers.get(ref, ())[:3])
+        readers = (self.readers.get(version, ()) for version in self.versions[ref.storage])
+        return all(reader in (first, second) for some in readers for reader in some[:3])
 
     def _merge(self, first: int, second: int, joined: Kernel) -> None:
         joined = replace(joined, after=self._after(first, second))
-        for node in (first, second):
-            old = self.nodes[node]
-            assert old is not None
+        old_first, old_second = self.nodes[first], self.nodes[second]
+        assert old_first is not None
+        assert old_second is not None
+        for node, old in ((first, old_first), (second, old_second)):
             for ref in reads(old):
                 readers = self.readers[ref]
                 del readers[bisect_left(readers, node)]
+        mine = {ref.storage for ref in writes(old_first)}
+        for storage in mine & {ref.storage for ref in writes(old_second)}:
+            self.written[storage] -= 1
         self.order.merge(first, second)
         self.members[first] = tuple(sorted((*self.members[first], *self.members[second])))
         self.home[second] = first
@@ -176,7 +200,7 @@ class _Fuser:
 
     # --- what comes out
 
-    def result(self) -> tuple[Node, ...]:
+    def _result(self) -> tuple[Node, ...]:
         """The nodes in their new order, each with the origins of its members in the old one."""
         nodes: list[Node] = []
         for node in sorted((n for n, node in enumerate(self.nodes) if node is not None), key=self._rank):
@@ -193,15 +217,15 @@ class _Fuser:
     def _origins(self, node: int) -> tuple[Origin, ...]:
         return tuple(dict.fromkeys(o for m in self.members[node] for o in self.program.nodes[m].origins))
 
-    def notes(self) -> tuple[WhyNot | Joined, ...]:
+    def _notes(self) -> tuple[WhyNot | Joined, ...]:
         """The last refusal of each pair that is still two, by the names that the kernels have now, and who is gone."""
         found: dict[tuple[str, str], WhyNot] = {}
         for (first, second), reason in self.refusals.items():
             a, b = self._now(first), self._now(second)
             if a is not b:
-                found[a.name, b.name] = WhyNot("fuse", a.name, b.name, reason)
+                found[a.name, b.name] = WhyNot(self.stage, a.name, b.name, reason)
         gone = [n for n, home in enumerate(self.home) if home != n]
-        return (*found.values(), *(Joined("fuse", self._named(n), self._now(n).name) for n in gone))
+        return (*found.values(), *(Joined(self.stage, self._named(n), self._now(n).name) for n in gone))
 
     def _named(self, node: int) -> str:
         kernel = self.program.nodes[node]

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import product
+from math import gcd
 from typing import TypeAlias
 
 from minductor.core.bounds import interval
@@ -52,6 +53,7 @@ LAUNCH_BYTES = 16384  # what one more launch costs, in bytes moved
 MAX_PAIRS = 12  # accesses of one buffer that are compared
 FEW_ROWS = 8  # with fewer, a reduction and what follows it are better two kernels that each use all cores,
 MANY_POINTS = 1 << 15  # if there is enough to do
+NEAR = range(1, 5)  # elements from one column to the next, where a row's cache lines are its own
 ROW_BLOCK_BYTES = 1024  # of rows side by side that are worked on at a time if rows are not contiguous
 
 Pairs: TypeAlias = list[tuple[Expr, Expr]]
@@ -77,7 +79,7 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limit
     for kernel in (first, second):
         if any(isinstance(op.attrs, Atomic) for op in kernel.body.ops):
             return No(f"{kernel.name} has an atomic")
-    pairs = _common_accesses(first, second)
+    pairs = common_accesses(first, second)
     if not pairs and not _fill_one_storage(first, second):
         return No("no access of a common buffer names its points")
     if len(_touched(first.body) | _touched(second.body)) - len(droppable) > MAX_BUFFERS:
@@ -114,14 +116,16 @@ def _touched(body: Body) -> set[str]:
 # --- which point of one is which of the other -----------------------------------------------------------------------
 
 
-def _common_accesses(first: Kernel, second: Kernel) -> Pairs:
+def common_accesses(first: Kernel, second: Kernel) -> Pairs:
     """Index pairs (first, second) of elements that both touch, most axes first."""
-    stored = {write.ref: write.index for write in body_writes(first.body)}
+    stored: dict[Ref, list[Expr]] = {}
+    for write in body_writes(first.body):
+        stored.setdefault(write.ref, []).append(write.index)
     first_loads = _loads(first.body)
     pairs: Pairs = []
     for ref, indices in _loads(second.body).items():
         if ref in stored:
-            pairs += [(stored[ref], index) for index in indices[:MAX_PAIRS]]
+            pairs += [(made, index) for made in stored[ref] for index in indices][:MAX_PAIRS]
         elif ref in first_loads:
             pairs += [(a, b) for a in first_loads[ref] for b in indices][:MAX_PAIRS]
     for write in body_writes(second.body):  # what the first reads and the second overwrites
@@ -252,24 +256,30 @@ def _join_aligned(
     extents = extents_of(axes)
     builder = Builder([axis.symbol for axis in axes], extents)
     places = builder.splice(first.body, maps[0], effects=lambda op: not _stores(op, droppable))
-    wanted_refs = {load.ref for load in body_reads(second.body)}
-    stored = {
-        op.attrs.ref: (simplify(substitute(op.attrs.index, maps[0]), extents), places[op.args[0]])
-        for op in first.body.ops
-        if isinstance(op.attrs, Store) and op.attrs.ref in wanted_refs
-    }
+    read = {load.ref.storage for load in body_reads(second.body)}
+    stored: dict[Ref, list[tuple[Expr, int]]] = {}
+    for op in first.body.ops:
+        if isinstance(op.attrs, Store) and op.attrs.ref.storage in read:
+            index = simplify(substitute(op.attrs.index, maps[0]), extents)
+            stored.setdefault(op.attrs.ref, []).append((index, places[op.args[0]]))
     trouble: list[str] = []
 
     def load(b: Builder, wanted: Load, _: DType) -> int | None:
         if wanted.ref not in stored:
             return None
-        index, value = stored[wanted.ref]
         if b is not builder:
             trouble.append(f"{wanted.ref} is read inside a masked region")
-        elif simplify(wanted.index, extents) != index:
-            trouble.append(f"{wanted.ref} is read at another element than the one stored at the same point")
-        else:
-            return value
+            return None
+        there = Load(wanted.ref, simplify(wanted.index, extents))
+        for version in range(
+            wanted.ref.version, -1, -1
+        ):  # what the last write left alone, an earlier one may have made
+            made = stored.get(Ref(wanted.ref.storage, version), [])
+            if (value := next((value for index, value in made if index == there.index), None)) is not None:
+                return value
+            if not made or not all(_is_apart(there, Store(there.ref, at), extents, limits.table) for at, _ in made):
+                break
+        trouble.append(f"{wanted.ref} is read at another element than the one stored at the same point")
         return None
 
     builder.splice(second.body, maps[1], load)
@@ -351,7 +361,7 @@ def _row_objection(body: Body, axes: Sequence[Axis], columns: Set[str], cache: i
     symbols = [axis.symbol for axis in axes]
     for access in (*body_reads(body), *body_writes(body)):
         split = linear(access.index, symbols)
-        if split is not None and any(s.name in columns and as_int(c) == 1 for s, c in split[0].items()):
+        if split is not None and any(s.name in columns and as_int(c) in NEAR for s, c in split[0].items()):
             return None
     # Rows side by side are worked on in blocks instead, which costs more arithmetic than two kernels and less memory.
     if width * ROW_BLOCK_BYTES > cache:
@@ -418,6 +428,8 @@ def _overlap(
 
 def _is_apart(a: Load | Store, b: Store, extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]) -> bool:
     """Whether two accesses of one storage never touch the same element, at whatever points."""
+    if _is_between(a.index, b.index, extents):
+        return True
     boxes: list[list[tuple[int | None, int | None]]] = []
     buffer = table[b.ref.storage]
     for access in (a, b):
@@ -430,3 +442,19 @@ def _is_apart(a: Load | Store, b: Store, extents: Mapping[Symbol, Expr], table: 
         or (other_high is not None and low is not None and other_high < low)
         for (low, high), (other_low, other_high) in zip(*boxes, strict=True)
     )
+
+
+def _is_between(a: Expr, b: Expr, extents: Mapping[Symbol, Expr]) -> bool:
+    """Whether both move by multiples of one step, and stand apart by what is none: even elements and odd ones."""
+    starts: list[Expr] = []
+    steps: list[int | None] = []
+    for index in (a, b):
+        split = linear(index, list(extents))
+        if split is None:
+            return False
+        starts.append(split[1])
+        steps += [as_int(step) for step in split[0].values()]
+    known = [step for step in steps if step is not None]
+    apart = as_int(starts[0] - starts[1])
+    step = gcd(*known)
+    return len(known) == len(steps) and apart is not None and step > 1 and apart % step != 0

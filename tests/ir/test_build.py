@@ -5,7 +5,7 @@ import pytest
 from minductor.core.dtypes import BF16, F32, I64
 from minductor.core.expr import integer, symbol
 from minductor.ir.build import Builder, combine, is_named
-from minductor.ir.nodes import Check, Load, Masked, Ref, Round, Scan
+from minductor.ir.nodes import Check, Load, Masked, Ref, Round, Scan, Store
 
 A, J, K = (symbol(name, "axis", 0, 7) for name in ("i0", "i1", "i2"))
 X, Y = Ref("arg0", 0), Ref("arg1", 0)
@@ -137,3 +137,21 @@ def test_a_float_symbol_stands_alone() -> None:
     assert [b.dtype(b.index(s)).name for s in (scale, truth, A)] == ["f64", "bool", "i64"]
     with pytest.raises(TypeError, match="inside an index expression"):
         b.index(scale * 2)
+
+
+def test_unrolling_repeats_what_varies_and_joins_before_a_reduce() -> None:
+    b = Builder((A, J, K))
+    x = b.load(X, 64 * A + 8 * J + K, F32)
+    row = b.reduce([x], ["i1", "i2"], combine("max", F32))
+    b.store(Y, A, row)
+    b.store(Ref("buf0", 0), 64 * A + 8 * J + K, b.op("sub", x, row))
+    short = Builder((A, J))
+    short.unroll(b.build(), K, 2)
+    ops = short.build().ops
+    assert [op.name for op in ops] == ["load", "load", "maximum", "reduce", "store", "sub", "sub", "store", "store"]
+    assert ops[3].axes == ("i0",)
+    assert [str(op.attrs.index) for op in ops if isinstance(op.attrs, Store)] == [
+        "i0",
+        "64*i0 + 8*i1",
+        "64*i0 + 8*i1 + 1",
+    ]
