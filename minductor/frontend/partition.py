@@ -18,11 +18,13 @@ from torch._functorch import config
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from minductor.frontend.compat import is_seeded
+from minductor.frontend.norms import open_norms
 
 
 def partition(joint: fx.GraphModule, inputs: Sequence[Any], **facts: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The `partition_fn` of a compile; `facts` are the partitioner's keyword arguments."""
     drop_detached(joint.graph)
+    open_norms(joint.graph)
     merge_equal_nodes(joint.graph)
     with config.patch(cse=False):
         return min_cut_rematerialization_partition(joint, inputs, **facts)

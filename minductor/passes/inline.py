@@ -27,6 +27,7 @@ from minductor.ir.nodes import (
     Kernel,
     Load,
     Masked,
+    Node,
     Op,
     Origin,
     Program,
@@ -81,8 +82,8 @@ class _Uses:
 
 def inline(program: Program, env: Env) -> Program:
     """One program in, one out; see above."""
-    nodes = live_nodes(program)
-    if len(nodes) < len(program.nodes):
+    nodes = tuple([_pruned(node) for node in live_nodes(program)])
+    if len(nodes) < len(program.nodes) or any(a is not b for a, b in zip(nodes, program.nodes, strict=True)):
         program = with_nodes(program, nodes)
     if not env.options.fuse:
         return program
@@ -100,6 +101,13 @@ def inline(program: Program, env: Env) -> Program:
     elif work.notes:
         program = replace(program, notes=(*program.notes, *work.notes))
     return split(program)
+
+
+def _pruned(node: Node) -> Node:
+    """A kernel without dead ops: what they load would count as a use."""
+    if not isinstance(node, Kernel) or (body := prune_body(node.body)) is node.body:
+        return node
+    return replace(node, body=body)
 
 
 class _Inliner:
@@ -226,7 +234,7 @@ class _Inliner:
             if load.ref.storage not in self.writers:
                 continue
             users = uses.setdefault(load.ref, _Uses())
-            times = _repeats(kernel, load.index)
+            times = _demand(kernel, load.index, estimate(self.table[load.ref.storage].size))
             step = (load.index, load.index) if load in inside else () if load.index == stored else (load.index,)
             for root, keys in mine.roots.items():
                 for key, outer in keys.items():
@@ -359,23 +367,29 @@ def _is_worth(producer: _Producer, uses: _Uses, buffer: Buffer) -> bool:
 
     Counted per element of the buffer, one operation as one byte. Keeping it costs its inputs once, then a write and a
     read for each consumer; but fuse will merge one of several consumers with it, which needs no read then. A new kernel
-    costs LAUNCH. Recomputing costs the inputs for each consumer and the operations each time after the first.
+    costs LAUNCH. Recomputing costs the inputs for each consumer and the operations each time after the first. Of what
+    consumers ask for in part, only that part counts.
     """
-    roots = len(uses.roots)
     copies = sum(len(keys) for keys in uses.roots.values())
-    times = sum(times for keys in uses.roots.values() for times in keys.values())
+    asked = [sum(keys.values()) for keys in uses.roots.values()]
     if producer.input_bytes == 0 and producer.cost <= CHEAP:
         return True
-    operations = producer.cost * (copies - 1) if producer.cost <= CHEAP else producer.cost * (times - 1)
-    kept = roots * buffer.dtype.itemsize + producer.input_bytes + LAUNCH / producer.points
-    return roots * producer.input_bytes + operations <= kept
+    # what a consumer reads of a whole: a gather may ask for a thousandth of it
+    shares = [min(1.0, times) for times in asked]
+    again = copies if producer.cost <= CHEAP and min(shares) == 1 else sum(asked)
+    buffer_bytes = (1 + sum(shares) - max(shares)) * buffer.dtype.itemsize
+    kept = buffer_bytes + producer.input_bytes + LAUNCH / producer.points
+    return sum(shares) * producer.input_bytes + producer.cost * (again - 1) <= kept
 
 
-def _repeats(kernel: Kernel, index: Expr) -> float:
-    """How often a kernel asks for the same element: once for each point of the axes outside those in the index."""
+def _demand(kernel: Kernel, index: Expr, elements: int) -> float:
+    """How often a kernel asks for each element: once for each point of the axes outside those in the index.
+
+    Where data decide the index, each of its points asks for some element.
+    """
     names = {symbol.name for symbol in free_symbols(index)}
     if any(symbol.kind == "value" for symbol in free_symbols(index)):
-        return 1.0
+        return estimate(axis.extent for axis in kernel.axes) / max(1, elements)
     inner = max((n for n, axis in enumerate(kernel.axes) if axis.name in names), default=-1)
     return float(estimate(axis.extent for axis in kernel.axes[: inner + 1] if axis.name not in names))
 

@@ -19,6 +19,19 @@ from minductor.target import Env
 from tests.passes.graphs import assert_same
 from tests.passes.sketch import CPU, Sketch, flatten, narrow, sizes_of, transpose, unflatten
 
+DEAD = """
+program p
+  input x: f32[8] stride [1] cpu
+  input y: f32[8] stride [1] cpu
+  buffer z: f32[8] stride [1] cpu
+  kernel k (i0: 8)
+    %0 = load x@0[i0] : f32 {i0}
+    %1 = load y@0[i0] : f32 {i0}
+    %2 = neg %1 : f32 {i0}
+    %3 = store z@0[i0] %0 {i0}
+  return (z@0 f32[8] stride [1] offset 0)
+"""
+
 
 def kernels(program: Program) -> list[Kernel]:
     return [node for node in program.nodes if isinstance(node, Kernel)]
@@ -236,6 +249,19 @@ def test_a_gather_takes_its_producers() -> None:
     s = Sketch()
     rows = s.gather(s.op("exp", s.input(5, 4)), s.op("neg", s.input(3)))
     assert len(kernels(inlined(s.done(s.op("neg", rows))))) == 1
+
+
+@pytest.mark.parametrize(("picked", "left"), [(30, 1), (9000, 2)])
+def test_dear_work_moves_into_a_gather_of_few_elements_only(picked: int, left: int) -> None:
+    s = Sketch()
+    table = s.op("tanh", s.op("exp", s.input(300, 200)))
+    assert len(kernels(inline(s.done(s.gather(table, s.input(picked))), CPU))) == left
+
+
+def test_dead_ops_are_no_use_of_what_they_load() -> None:
+    made = inlined(parse_program(DEAD))
+    (kernel,) = kernels(made)
+    assert [load.ref.storage for load in body_reads(kernel.body)] == ["x"]
 
 
 def test_a_body_stays_small_however_long_the_chain() -> None:

@@ -1,0 +1,204 @@
+"""Opens normalisations in a joint graph, so that what they give can be computed again in the backward.
+
+Takes a joint graph. Gives nothing: of each normalisation whose statistics have its own precision, the result becomes
+arithmetic on the operand and the statistics. An operator that is one node is saved as a whole by the partitioner, as
+large as its operand; of an opened one it may save the statistics. Leaves alone (which costs memory, never values) what
+is rounded to less than it is computed in, results laid out otherwise than their operands, and what a product or a
+convolution is given, since that is saved for it in any case.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import fx
+from torch._guards import detect_fake_mode
+
+aten = torch.ops.aten
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes calls before a node, with the metadata of the operator that they stand for."""
+
+    graph: fx.Graph
+    of: fx.Node
+    mode: Any
+    before: fx.Node
+    made: list[fx.Node]
+
+    def __call__(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        with self.graph.inserting_before(self.before):
+            node = self.graph.call_function(target, args, kwargs)
+        node.meta = {name: value for name, value in self.of.meta.items() if name not in ("val", "tensor_meta")}
+        given, named = fx.map_arg((args, kwargs), lambda n: n.meta["val"])
+        with self.mode:
+            node.meta["val"] = target(*given, **named)
+        self.made.append(node)
+        return node
+
+
+EXACT = frozenset((torch.float32, torch.float64))  # the others are computed in float32
+
+# their gradients need their operands, which nobody computes again
+PRODUCTS = frozenset(
+    (
+        aten.mm,
+        aten.addmm,
+        aten.bmm,
+        aten.baddbmm,
+        aten.convolution,
+        aten._scaled_dot_product_flash_attention_for_cpu,
+    )
+)
+
+LOSS_GRADIENTS = frozenset((aten.nll_loss_backward.default, aten.nll_loss2d_backward.default))
+
+Rewrite = Callable[[_Writer, fx.Node], "fx.Node | None"]
+
+
+def open_norms(graph: fx.Graph) -> None:
+    """See above."""
+    for node in list(graph.nodes):
+        rewrite = REWRITES.get(node.target) if node.op == "call_function" else None
+        if rewrite is None or node.meta.get("recompute"):
+            continue
+        old = _item(node, 0) if isinstance(node.meta["val"], tuple | list) else node
+        if old is None or _feeds_a_product(old):
+            continue
+        write = _Writer(graph, node, detect_fake_mode(old.meta["val"]), node.next, [])
+        new = rewrite(write, node)
+        if new is not None and _layout(new) == _layout(old):
+            old.replace_all_uses_with(new)
+            graph.erase_node(old)
+        else:
+            for made in reversed(write.made):
+                graph.erase_node(made)
+
+
+def _item(node: fx.Node, number: int) -> fx.Node | None:
+    return next((user for user in node.users if user.target is operator.getitem and user.args[1] == number), None)
+
+
+def _feeds_a_product(node: fx.Node) -> bool:
+    """Itself, or through views."""
+    for user in node.users:
+        if isinstance(user.target, torch._ops.OpOverload):
+            if user.target.overloadpacket in PRODUCTS or (user.target.is_view and _feeds_a_product(user)):
+                return True
+    return False
+
+
+def _layout(node: fx.Node) -> tuple[Any, ...]:
+    value = node.meta["val"]
+    return value.dtype, tuple(value.shape), tuple(value.stride())
+
+
+def _is_exact(node: fx.Node) -> bool:
+    """Whether all that an operator takes and gives has the precision that it computes in."""
+    values = [*(n.meta["val"] for n in node.all_input_nodes), *node.meta["val"]]
+    dtypes = {value.dtype for value in values if isinstance(value, torch.Tensor)}
+    return len(dtypes) == 1 and dtypes <= EXACT
+
+
+def _normal(write: _Writer, operands: Sequence[Any]) -> fx.Node:
+    """(x - mean) * rstd * weight + bias, as the kernels compute it."""
+    x, mean, rstd, weight, bias = operands
+    y = write(aten.mul.Tensor, write(aten.sub.Tensor, x, mean), rstd)
+    if weight is not None:
+        y = write(aten.mul.Tensor, y, weight)
+    return y if bias is None else write(aten.add.Tensor, y, bias)
+
+
+def _statistics(write: _Writer, node: fx.Node) -> tuple[fx.Node, fx.Node]:
+    return write(operator.getitem, node, 1), write(operator.getitem, node, 2)
+
+
+def _along_channels(write: _Writer, given: Any, rank: int) -> Any:
+    """A vector of channels, or a matrix of samples and channels, as it meets a tensor of this rank."""
+    if given is None:
+        return None
+    for _ in range(rank - 2):
+        given = write(aten.unsqueeze.default, given, -1)
+    return given
+
+
+def _layer_norm(write: _Writer, node: fx.Node) -> fx.Node | None:
+    if not _is_exact(node):
+        return None
+    x, _, weight, bias, _ = node.args
+    return _normal(write, (x, *_statistics(write, node), weight, bias))
+
+
+def _batch_norm(write: _Writer, node: fx.Node) -> fx.Node | None:
+    x: Any = node.args[0]
+    weight, bias, *rest = node.args[1:]
+    if not _is_exact(node) or not next(given for given in rest if isinstance(given, bool)):
+        return None  # in evaluation there are no statistics of the batch
+    along = (*_statistics(write, node), weight, bias)
+    rank = x.meta["val"].dim()
+    return _normal(write, (x, *(_along_channels(write, given, rank) for given in along)))
+
+
+def _group_norm(write: _Writer, node: fx.Node) -> fx.Node | None:
+    x: Any = node.args[0]
+    weight, bias, samples, channels, _, groups, _ = node.args[1:]
+    if not isinstance(samples, int) or not isinstance(channels, int) or not isinstance(groups, int):
+        return None
+    if not _is_exact(node):
+        return None
+    rank = x.meta["val"].dim()
+    along: list[fx.Node] = []
+    for statistic in _statistics(write, node):
+        columns = write(aten.unsqueeze.default, statistic, -1)
+        spread = write(aten.expand.default, columns, [samples, groups, channels // groups])
+        whole = write(aten.clone.default, spread, memory_format=torch.contiguous_format)
+        along.append(write(aten.view.default, whole, [samples, channels]))
+    return _normal(write, (x, *(_along_channels(write, given, rank) for given in (*along, weight, bias))))
+
+
+def _log_softmax(write: _Writer, node: fx.Node) -> fx.Node | None:
+    """x - largest - log(sum(exp(x - largest))): the two of a row are what is saved."""
+    x, dim, _ = node.args
+    if not _is_row_of(node, dim):
+        return None
+    assert isinstance(x, fx.Node)
+    for user in [user for user in node.users if user.target in LOSS_GRADIENTS]:
+        user.replace_input_with(node, x)  # of its operand it takes the layout only
+    below = write(aten.sub.Tensor, x, write(aten.amax.default, x, [dim], True))
+    total = write(aten.sum.dim_IntList, write(aten.exp.default, below), [dim], True)
+    return write(aten.sub.Tensor, below, write(aten.log.default, total))
+
+
+def _log_softmax_backward(write: _Writer, node: fx.Node) -> fx.Node | None:
+    """grad - exp(y) * sum(grad): as one node it would have y saved for it."""
+    grad, y, dim, _ = node.args
+    if not _is_row_of(node, dim):
+        return None
+    total = write(aten.sum.dim_IntList, grad, [dim], True)
+    return write(aten.sub.Tensor, grad, write(aten.mul.Tensor, write(aten.exp.default, y), total))
+
+
+def _is_row_of(node: fx.Node, dim: Any) -> bool:
+    """Whether rows along a dimension have a known number of elements, and the precision that they are computed in."""
+    value = node.meta["val"]
+    dtypes = {value.dtype, *(given.meta["val"].dtype for given in node.all_input_nodes)}
+    rows = value.dim() > 0 and isinstance(value.shape[dim], int) and value.shape[dim] > 0
+    return rows and len(dtypes) == 1 and dtypes <= EXACT
+
+
+REWRITES: Mapping[Any, Rewrite] = MappingProxyType(
+    {
+        aten.native_layer_norm.default: _layer_norm,
+        aten._native_batch_norm_legit_functional.default: _batch_norm,
+        aten._native_batch_norm_legit.no_stats: _batch_norm,
+        aten.native_group_norm.default: _group_norm,
+        aten._log_softmax.default: _log_softmax,
+        aten._log_softmax_backward_data.default: _log_softmax_backward,
+    }
+)
