@@ -1,0 +1,157 @@
+"""What the graphs of a case hold at most, as planned and as torch's allocator saw it.
+
+Takes a case's program. Gives for each graph its role, the peak that its Report names, the peak that was measured, and
+what was set aside: memory that one operator took and gave back within its call, which no plan can see. Refuses nothing.
+
+A graph answers for what it allocates, and for the inputs that it was left (donated) until it lets go of them.
+
+>>> from minductor.bench import cases
+>>> (graph,) = allocations(cases.build("micro/sum_inner"))
+>>> graph.role, graph.planned == graph.measured, graph.aside
+('inference', True, ())
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._C._profiler import _EventType
+
+from minductor.bench import cases
+from minductor.driver import Compiled, Compiler, Role
+from minductor.frontend.capture import capture
+from minductor.runtime.store import Store
+
+MARK = "minductor graph "
+
+
+@dataclass(frozen=True, slots=True)
+class GraphMemory:
+    """`aside`: operators, with the most bytes that a call of each took and gave back, and the number of such calls."""
+
+    role: str
+    planned: int | None
+    measured: int
+    aside: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change of an allocation: positive or negative bytes; `call` counts the operators that the graph called."""
+
+    pointer: int
+    size: int
+    call: int | None
+    op: str
+
+
+@dataclass(slots=True)
+class Watched:
+    """The graphs of one compile by number, and what they were left at their last call: bytes by pointer."""
+
+    compiled: list[Compiled] = field(default_factory=list[Compiled])
+    left: dict[int, dict[int, int]] = field(default_factory=dict[int, dict[int, int]])
+
+
+def allocations(
+    program: cases.Program, *, store: Store | None = None, options: Mapping[str, str | bool] | None = None
+) -> list[GraphMemory]:
+    """Compiles, runs once to warm up, and looks at the second run."""
+    torch._dynamo.reset()
+    watched = Watched()
+    compiler = _compiler(watched, store)
+    function = torch.compile(program.function, backend=compiler, options={**(options or {})})
+    cases.step(program, function)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        results = cases.step(program, function)
+    del results
+    recorded: Any = profile.profiler
+    found: list[GraphMemory] = []
+    for number, events in _graphs(recorded.kineto_results.experimental_event_tree()):
+        compiled = watched.compiled[number]
+        measured, aside = _peak(events, watched.left[number])
+        found.append(GraphMemory(compiled.role, compiled.report.peak, measured, aside))
+    return found
+
+
+def _compiler(watched: Watched, store: Store | None) -> Compiler:
+    """A Compiler whose graphs run below a mark in the profile."""
+
+    class Marking(Compiler):
+        def compile_graph(self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Any) -> Any:
+            donated = [n for n, i in enumerate(capture(gm, example_inputs, role).inputs) if i.is_donated]
+            number = len(watched.compiled)
+            call = super().compile_graph(gm, example_inputs, role=role, env=env)
+
+            def marked(args: list[Any]) -> Any:
+                kept = {args[n].untyped_storage().data_ptr(): args[n].untyped_storage().nbytes() for n in donated}
+                watched.left[number] = kept
+                with torch.profiler.record_function(f"{MARK}{number}"):
+                    return call(args)
+
+            boxed: Any = marked
+            boxed._boxed_call = True  # AOTAutograd's calling convention
+            return boxed
+
+    return Marking(store=store, observer=watched.compiled.append)
+
+
+def _graphs(tree: Sequence[Any]) -> Iterator[tuple[int, list[Event]]]:
+    """The events below each mark, in the order of time."""
+    stack = list(reversed(tree))
+    while stack:
+        node = stack.pop()
+        if node.name.startswith(MARK):
+            yield int(node.name.removeprefix(MARK)), list(_events(node))
+        else:
+            stack.extend(reversed(node.children))
+
+
+def _events(graph: Any) -> Iterator[Event]:
+    for number, top in enumerate(graph.children):
+        is_own = top.tag == _EventType.Allocation
+        stack = [top]
+        while stack:
+            node = stack.pop()
+            if node.tag == _EventType.Allocation:
+                facts = node.extra_fields
+                yield Event(facts.ptr, facts.alloc_size, None if is_own else number, "" if is_own else top.name)
+            stack.extend(reversed(node.children))
+
+
+def _peak(events: list[Event], left: Mapping[int, int]) -> tuple[int, tuple[tuple[str, int, int], ...]]:
+    """The most bytes held at once, and by operator what it took for the time of one call only."""
+    taken: dict[int, tuple[int, Event]] = {}  # pointer -> where it was last allocated
+    passing: set[int] = set()
+    for position, event in enumerate(events):
+        if event.size > 0:
+            taken[event.pointer] = position, event
+        elif (begun := taken.pop(event.pointer, None)) is not None and begun[1].call == event.call is not None:
+            passing.update((begun[0], position))
+    held: dict[int, int] = dict(left)
+    now = most = sum(held.values())
+    for position, event in enumerate(events):
+        if position in passing or (event.size < 0 and event.pointer not in held):
+            continue  # the second: lent, and we were the last to let go of it
+        if event.size > 0:
+            held[event.pointer] = event.size
+        else:
+            del held[event.pointer]
+        now += event.size
+        most = max(most, now)
+    return most, _aside([events[n] for n in sorted(passing)])
+
+
+def _aside(events: list[Event]) -> tuple[tuple[str, int, int], ...]:
+    peaks: dict[str, int] = {}
+    calls: Counter[str] = Counter()
+    for (_, op), group in itertools.groupby(events, key=lambda event: (event.call, event.op)):
+        running = list(itertools.accumulate(event.size for event in group))
+        peaks[op] = max(peaks.get(op, 0), *running)
+        calls[op] += 1
+    return tuple((op, peaks[op], calls[op]) for op in sorted(peaks))
