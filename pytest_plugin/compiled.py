@@ -7,7 +7,7 @@ gradients, arguments, parameters, buffers or aliases that are not eager's within
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ class Compile:
     adapter: Adapter
     folder: Callable[[], Path]  # where the next store lies
     tell: Callable[[Run], None]
+    always: Mapping[str, object] = field(default_factory=dict[str, object])  # options besides those of the call
 
     def __call__(
         self,
@@ -48,13 +49,24 @@ class Compile:
         program = oracle.Program(fn, args, kwargs)
         subject = oracle.copied(program, exact=False).fn
         session = self.adapter.session(self.folder())
-        function = session.compile(subject, options or {}, dynamic)
+        function = session.compile(subject, {**self.always, **(options or {})}, dynamic)
         checked = partial(check, fn, subject, function, policy)
         again = partial(_again, checked, grad)
         out, grads, numerics = checked(grad, args, kwargs)
-        run = Run(out, grads, numerics, again, session.capture)
+        sizes = {"inputs": _bytes((args, kwargs)), "output": _bytes(out)}
+        run = Run(out, grads, numerics, again, session.capture, sizes)
         self.tell(run)
         return run
+
+
+def _bytes(values: Any) -> int:
+    """Of the storages of all tensors, each once."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    storages: list[Any] = [tensor.untyped_storage() for tensor in tensors]
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
 def _again(checked: Callable[..., tuple[Any, Any, float]], grad: bool | None, *args: Any, **kwargs: Any) -> Any:

@@ -29,6 +29,8 @@ def misuse(declared: Mapping[str, object]) -> str:
             return f"counts has no {name}; it has {', '.join(COUNTS)}"
         if not isinstance(value, int | Limit) or isinstance(value, bool):
             return f"counts({name}={value!r}): declare a whole number, at_most(...) or at_least(...)"
+        if isinstance(value, Limit) and value.words:
+            return f"counts({name}={value!r}): {', '.join(value.words)} are words of memory(peak=...)"
     return "" if declared else "counts declares nothing"
 
 

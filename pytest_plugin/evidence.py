@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_plugin import counts
+from pytest_plugin import counts, memory
 from pytest_plugin.devices import Device
 from pytest_plugin.facts import Run
 from pytest_plugin.golden import Goldens
@@ -26,6 +26,7 @@ class Evidence:
     runs: list[Run] = field(default_factory=list[Run])
     goldens: Goldens | None = None
     counted: int = 0
+    weighed: int = 0  # runs whose memory was held against a marker
 
     def wrong(self, shown: str, device: Device | None, declared: Mapping[str, Any], *, is_counted: bool) -> str:
         """What contradicts the declared facts or shows that nothing ran; the facts hold for each run of the test."""
@@ -50,6 +51,14 @@ class Evidence:
                 )
         return ""
 
+    def wrong_memory(self, shown: str, declared: Mapping[str, Any]) -> str:
+        """What contradicts the declared facts of memory; they hold for each run of the test."""
+        if not any(run.graphs for run in self.runs):
+            return f"memory differs  {shown}\n  nothing was captured: no graph was compiled"
+        lines = [line for run in self.runs for line in memory.wrong(declared, run)]
+        self.weighed += len(self.runs)
+        return "\n  ".join((f"memory differs  {shown}", *lines)) if lines else ""
+
     def summary(self, device: Device | None) -> dict[str, Any]:
         """Plain values, which xdist can carry."""
         events = Counter(kind for run in self.runs for kind, _ in run.events)
@@ -60,6 +69,7 @@ class Evidence:
             "launches": events["launch"],
             "externs": events["extern"],
             "counts": self.counted,
+            "memory": self.weighed,
             "goldens": [[check.path, check.verdict] for check in self.goldens.checks] if self.goldens else [],
         }
 
@@ -76,7 +86,7 @@ class Totals:
     def add(self, summary: Mapping[str, Any]) -> None:
         if summary["device"] and summary["runs"]:
             self.tests[summary["device"]] += 1
-        for name in ("runs", "graphs", "launches", "externs", "counts"):
+        for name in ("runs", "graphs", "launches", "externs", "counts", "memory"):
             self.sums[name] += summary[name]
         for path, verdict in summary["goldens"]:
             self.verdicts[verdict] += 1
@@ -94,6 +104,8 @@ class Totals:
                 f"{sums['externs']} externs called"
             )
         checks = [f"{self.sums[name]} {what}" for name, what in (("runs", "numeric"), ("counts", "counts"))]
+        if self.sums["memory"]:
+            checks.append(f"{self.sums['memory']} memory")
         if self.verdicts:
             total = sum(self.verdicts.values())
             kinds = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.verdicts.items()))

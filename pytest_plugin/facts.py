@@ -84,8 +84,23 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class Storage:
+    """One piece of memory in the life of a graph: there during the calls `first` to `last`, counted from 1.
+
+    No `last`: it is returned, or lent to the graph. Owner: own, donated (an input left to the graph) or lent.
+    """
+
+    owner: str
+    bytes: int | None
+    first: int
+    last: int | None
+    is_returned: bool
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
-    """One compiled graph, as the adapter captured it."""
+    """One compiled graph, as the adapter captured it. `storages`: None from a compiler that does not tell."""
 
     role: str
     kernels: tuple[Kernel, ...]
@@ -95,6 +110,8 @@ class Graph:
     events: Sequence[tuple[str, str]]
     was_hit: bool
     seconds: float
+    calls: tuple[str, ...] = ()  # kernels and operators, in order
+    storages: tuple[Storage, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +123,9 @@ class Run:
     numerics: float  # the worst error, as a share of what was allowed
     again: Callable[..., Any]  # the same compiled function on other arguments, checked likewise; gives its output
     capture: Callable[[], Sequence[Graph]]
+    sizes: Mapping[str, int] = field(
+        default_factory=dict[str, int]
+    )  # bytes of the tensors given and gained: "inputs", "output"
 
     @property
     def graphs(self) -> tuple[Graph, ...]:

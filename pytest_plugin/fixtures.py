@@ -6,6 +6,7 @@ Takes the test that asks; gives a device, a compiler, an oracle, goldens, a stor
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_plugin.compiled import Compile
     from pytest_plugin.devices import Device
     from pytest_plugin.golden import Goldens
+    from pytest_plugin.memory import GraphMemory
 
 
 @pytest.fixture
@@ -66,7 +68,9 @@ def compiled(
     random: Any = torch.random
     before = random.get_rng_state()
     random.manual_seed(0)
-    yield Compile(compiler, folder, evidence_of(request.node).runs.append)
+    tells = "memory" in request.fixturenames or request.node.get_closest_marker("memory") is not None
+    make = Compile(compiler, folder, evidence_of(request.node).runs.append)
+    yield replace(make, always=compiler.memory_options) if tells else make
     random.set_rng_state(before)
 
 
@@ -76,6 +80,14 @@ def closer() -> Callable[..., float]:
     from pytest_plugin.closer import closer
 
     return closer
+
+
+@pytest.fixture
+def memory() -> Callable[..., GraphMemory]:
+    """The life of each storage of a run: memory(run) tells what is allocated, when it is gone, and shows it as bars."""
+    from pytest_plugin.memory import of
+
+    return of
 
 
 @pytest.fixture

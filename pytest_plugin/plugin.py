@@ -23,6 +23,8 @@ VARIABLES = ("RUN_CPU", "RUN_GPU", "PYTORCH_TESTING_DEVICE_ONLY_FOR", "PYTORCH_T
 MARKERS = (
     "counts(kernels=1, bytes=at_most('2.1 MiB'), ...): what the compiler must report of each `compiled` run; "
     f"the counts are {', '.join(COUNTS)}",
+    "memory(peak=at_most('inputs + output'), leaks=0, frees_inputs=True): what each `compiled` run may hold at most, "
+    "how many storages may outlive a call, and whether inputs are dropped at their last use",
     f"golden(view='kernel', level='canonical'): compare the test's one run with its golden file; "
     f"the views are {', '.join(VIEWS)}, the levels {', '.join(LEVELS)}",
 )
@@ -144,6 +146,13 @@ def _marker_misuse(item: pytest.Item) -> str:
             return f"{item.nodeid}: counts takes keywords only"
         if problem := counts.misuse(marker.kwargs):
             return f"{item.nodeid}: {problem}"
+    for marker in item.iter_markers("memory"):
+        from pytest_plugin import memory
+
+        if marker.args:
+            return f"{item.nodeid}: memory takes keywords only"
+        if problem := memory.misuse(marker.kwargs):
+            return f"{item.nodeid}: {problem}"
     for marker in item.iter_markers("golden"):
         unknown = [name for name in marker.kwargs if name not in GOLDEN_KEYWORDS]
         if marker.args or unknown:
@@ -165,14 +174,18 @@ def _marker_misuse(item: pytest.Item) -> str:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """After the body has passed: what the test declared, and that something ran at all."""
     result = yield
-    markers = [marker.kwargs for marker in item.iter_markers("counts")]
-    declared = {name: value for marker in reversed(markers) for name, value in marker.items()}
-    if not markers and EVIDENCE not in item.stash and item.get_closest_marker("golden") is None:
+    markers = {kind: [marker.kwargs for marker in item.iter_markers(kind)] for kind in ("counts", "memory")}
+    declared, held = (
+        {name: value for marker in reversed(found) for name, value in marker.items()} for found in markers.values()
+    )
+    if not any(markers.values()) and EVIDENCE not in item.stash and item.get_closest_marker("golden") is None:
         return result
     from pytest_plugin.session import device_of, evidence_of, goldens_of
 
     evidence = evidence_of(item)
-    if wrong := evidence.wrong(item.name, device_of(item), declared, is_counted=bool(markers)):
+    if wrong := evidence.wrong(item.name, device_of(item), declared, is_counted=bool(markers["counts"])):
+        pytest.fail(wrong, pytrace=False)
+    if markers["memory"] and (wrong := evidence.wrong_memory(item.name, held)):
         pytest.fail(wrong, pytrace=False)
     if marker := item.get_closest_marker("golden"):
         if len(evidence.runs) != 1:

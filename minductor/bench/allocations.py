@@ -17,15 +17,16 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._C._profiler import _EventType
 
 from minductor.bench import cases
 from minductor.driver import Compiled, Compiler, Role
-from minductor.frontend.capture import capture
-from minductor.runtime.store import Store
+
+if TYPE_CHECKING:
+    from minductor.runtime.store import Store
 
 MARK = "minductor graph "
 
@@ -81,6 +82,7 @@ def allocations(
 
 def _compiler(watched: Watched, store: Store | None) -> Compiler:
     """A Compiler whose graphs run below a mark in the profile."""
+    from minductor.frontend.capture import capture
 
     class Marking(Compiler):
         def compile_graph(self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Any) -> Any:

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from minductor.core.expr import as_int
 from minductor.ir.cost import Cost, kernel_cost
 from minductor.ir.lifetime import peak
 from minductor.ir.nodes import Extern, Joined, Kernel, Program, WhyNot, reads, writes
+from minductor.ir.plan import Extern as ExternLine
 from minductor.ir.plan import KernelDef, Launch, Plan
 from minductor.ir.refusal import Place, Refusals
 
@@ -36,6 +38,10 @@ class Report:
     kernel_names: tuple[str, ...] = ()
     extern_reasons: tuple[tuple[str, str], ...] = ()
     refusals: tuple[tuple[str, str, str, str], ...] = field(default=(), repr=False)
+    # of the outermost plan: what it calls, in order, and the life of each storage during these calls, numbered from 1:
+    # owner, bytes or None, first call, last call or None, whether it is returned, and its names
+    calls: tuple[str, ...] = field(default=(), repr=False)
+    storages: tuple[tuple[Any, ...], ...] = field(default=(), repr=False)
     is_fallback: bool = False
     nodes: tuple[tuple[str, str, str, tuple[str, ...]], ...] = field(default=(), repr=False)  # as refusal.Place
     joined: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -83,6 +89,16 @@ def report(program: Program, plan: Plan) -> Report:
             for name, symbol, op, touched in _places(p, lines, names)
         ),
         joined=tuple((_in(w, n.name), _in(w, n.into)) for w, n in notes if isinstance(n, Joined)),
+        calls=tuple(
+            names[line.kernel] if isinstance(line, Launch) else line.op
+            for line in plan.lines
+            if isinstance(line, Launch | ExternLine)
+        ),
+        storages=tuple(
+            (s.owner, as_int(s.bytes), s.birth, s.death, s.is_returned, *(n.name for n in s.names))
+            for s in plan.storages
+            if s.names[0].making != "constant"
+        ),
     )
 
 

@@ -51,6 +51,13 @@ class Adapter(Protocol):
         """The kinds of device that it compiles for."""
         ...
 
+    @property
+    def memory_options(self) -> Mapping[str, object]:
+        """Options of a compile whose graphs tell what they do to memory, and say in `events` what was not planned:
+        ("fault", text), ("leak", storage), and ("held", storage) for a donated one that outlives its last use.
+        """
+        ...
+
     def version(self) -> str: ...
 
     def session(self, folder: Path) -> Session:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pytest_plugin.facts import Facts, Graph, Kernel
@@ -63,6 +64,7 @@ class Eager:
 
     name = "eager"
     devices = ("cpu", "cuda")
+    memory_options: Mapping[str, object] = MappingProxyType({})
 
     def version(self) -> str:
         import torch

@@ -12,10 +12,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from pytest_plugin.facts import Facts, Graph, Kernel
+from pytest_plugin.facts import Facts, Graph, Kernel, Storage
 from pytest_plugin.vocabulary import COUNTS
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class Session:
                 compiled.events,
                 compiled.was_hit,
                 compiled.seconds,
+                report.calls,
+                tuple(Storage(*row[:5], names=tuple(row[5:])) for row in report.storages),
             )
         )
 
@@ -114,6 +117,7 @@ class Minductor:
 
     name = "minductor"
     devices = ("cpu",)
+    memory_options: Mapping[str, object] = MappingProxyType({"verify_memory": "log"})
 
     def version(self) -> str:
         import minductor
