@@ -57,6 +57,7 @@ PIPELINE = (
     Stage("tile", "minductor.passes.tile:tile", "program", "program"),
     Stage("bundle", "minductor.passes.bundle:bundle", "program", "program"),
     Stage("access", "minductor.passes.access:access", "program", "program"),
+    Stage("partition", "minductor.passes.partition:partition", "program", "program"),
     Stage("memory", "minductor.passes.memory:memory", "program", "plan"),
 )
 
@@ -240,6 +241,7 @@ class Compiler:
         from minductor.runtime.launch import build
 
         source, plan, facts = self.compile_program(graph, env, find_backend(env.target.kind))
+        self._log_partitions(facts, gm, env)
         with store.scratch() as folder:
             start = self.clock()
             where = partial(_user_lines, plan, gm)
@@ -251,6 +253,14 @@ class Compiler:
         files["guards.json"] = json.dumps(guards).encode()
         # graphs that are equal but for their guards live beside each other under one key
         return store.put(key, files, variant=_variant(guards) if guards else "main")
+
+    def _log_partitions(self, facts: Report, gm: Any, env: Env) -> None:
+        """What can be captured, with the user's lines, which no stage knows; a CPU has nothing to say."""
+        if not env.target.is_gpu:
+            return
+        counts = {"partitions": len(facts.partitions), "captured": sum(row[2] for row in facts.partitions)}
+        notes = list(partition_lines(facts, gm))
+        self.trace(env).stage(facts.role, "partitions", 0.0, counts, notes, None, lambda: "\n".join(notes))
 
     # --- the pipeline
 
@@ -345,6 +355,19 @@ def new_notes(before: Any, after: Any, where: str = "") -> Iterator[str]:
     known = {region.name: region for region in getattr(before, "regions", ())}
     for region in getattr(after, "regions", ()):
         yield from new_notes(known.get(region.name), region, f"{where}{region.name}: ")
+
+
+def partition_lines(facts: Report, gm: Any) -> Iterator[str]:
+    """A line for each partition, then one for each call that stands between captured ones: what, why, and where."""
+    from minductor.frontend.capture import sources
+
+    for number, (device, calls, is_captured) in enumerate(facts.partitions):
+        where = f" on {device}" if device else ""
+        yield f"partition {number}: {calls} calls{where}, {'captured' if is_captured else 'not captured'}"
+    written = sources(gm)
+    for node, op, origin, reason in facts.barriers:
+        at = f" ({place})" if (place := written.of(origin)) else ""
+        yield f"not captured: {': '.join(part for part in (node, op, reason) if part)}{at}"
 
 
 def _variant(guards: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from minductor.core.errors import MinductorError, UnknownKernel, suggestion
-from minductor.driver import Call, Compiled, Compiler, Role, Stage, new_notes
+from minductor.driver import Call, Compiled, Compiler, Role, Stage, new_notes, partition_lines
 from minductor.target import Env
 from minductor.trace import Record, Trace
 
@@ -88,7 +88,7 @@ class Road:
             if not only or step.name in only:
                 yield from (*step.lines(), "")
         if self.compiled is not None and not only:
-            yield f"-- report --\n{_report(self.compiled)}\n"
+            yield f"-- report --\n{_report(self.compiled, self.gm)}\n"
         if self.verdicts:
             yield "-- check --"
             yield from map(str, self.verdicts)
@@ -324,13 +324,14 @@ def _without_notes(program: Any) -> str:
     return print_program(replace(program, notes=()))
 
 
-def _report(compiled: Compiled) -> str:
+def _report(compiled: Compiled, gm: Any) -> str:
     facts = compiled.report
     lines = [
         f"{facts.kernels} kernels, {facts.externs} extern calls, {facts.bytes} bytes moved, "
         f"{facts.operations} operations, {compiled.seconds * 1e3:.0f} ms to compile",
         *(f"kernel {name}" for name in facts.kernel_names),
         *(f"extern {op}: {reason}" for op, reason in facts.extern_reasons),
+        *partition_lines(facts, gm),
     ]
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ Every launch and extern call stands below a comment with its handle and the ATen
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import assert_never
 
@@ -21,15 +21,18 @@ from minductor.ir.plan import (
     Allocate,
     Assert,
     Constant,
+    DeviceScope,
     Extern,
     Free,
     KernelDef,
     LaidOut,
     Launch,
     Line,
+    PartitionStart,
     Plan,
     Return,
     Reuse,
+    ScopeEnd,
     SizeOf,
     SymbolDef,
     Unpack,
@@ -114,15 +117,25 @@ class _Emitter:
         self.layouts = {line.name: (line.size, line.stride) for line in made}
         if any(isinstance(line, Launch) for line in plan.lines):
             yield "    n_threads = threads.count()"
-        if not self.verify_memory:
-            yield from (f"    {text}" for line in plan.lines for text in self.line(line))
-            return
-        yield f"    {wrapper_lifecycle.begin(plan)}"
-        made = {storage.name for storage in plan.storages}
+        if self.verify_memory:
+            yield f"    {wrapper_lifecycle.begin(plan)}"
+        stored = {storage.name for storage in plan.storages}
+        indent = "    "
         for line in plan.lines:
-            yield from (f"    {text}" for text in wrapper_lifecycle.before(line, self.symbols))
-            yield from (f"    {text}" for text in self.line(line))
-            yield from (f"    {text}" for text in wrapper_lifecycle.after(line, made))
+            if isinstance(line, ScopeEnd):
+                indent = indent[4:]
+            yield from (f"{indent}{text}" for text in self.watched(line, stored))
+            if isinstance(line, DeviceScope):
+                indent += "    "
+
+    def watched(self, line: Line, stored: Collection[str]) -> Iterator[str]:
+        """A line, and what tells of it where memory is verified."""
+        if not self.verify_memory:
+            yield from self.line(line)
+            return
+        yield from wrapper_lifecycle.before(line, self.symbols)
+        yield from self.line(line)
+        yield from wrapper_lifecycle.after(line, stored)
 
     def line(self, line: Line) -> Iterator[str]:
         match line:
@@ -153,10 +166,20 @@ class _Emitter:
             case Return(values):
                 inner = ", ".join(self.argument(v) for v in values)
                 yield f"return ({inner}{',' if len(values) == 1 else ''})"
-            case KernelDef() | Constant():
+            case PartitionStart(number):
+                yield from self.partition(number)
+            case DeviceScope(device):
+                yield f"with torch.get_device_module({device!r}).device({device!r}):"
+            case KernelDef() | Constant() | ScopeEnd():
                 return
             case _:
                 assert_never(line)
+
+    def partition(self, number: int) -> Iterator[str]:
+        """A comment; what stands against capturing it is below."""
+        part = self.plan.partitions[number]
+        yield f"# partition {number}: {'captured' if part.is_captured else 'not captured'}"
+        yield from (f"#   {barrier.origin or barrier.node}: {barrier.reason}" for barrier in part.barriers)
 
     def launch(self, line: Launch) -> Iterator[str]:
         symbol = self.symbols[line.kernel]

@@ -49,6 +49,13 @@ def is_seeded(overload: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in overload.tags
 
 
+def is_capturable(overload: Any) -> bool:
+    """Whether nobody has said that CUDA graphs must not capture an operator."""
+    import torch
+
+    return torch.Tag.cudagraph_unsafe not in overload.tags
+
+
 def is_backed(shape_env: Any, symbol: Any) -> bool:
     """Whether a size symbol comes from an input, so that its value is known while tracing."""
     known = getattr(shape_env, "backed_var_to_val", None)  # its name since 2.12; var_to_val is now deprecated

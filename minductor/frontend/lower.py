@@ -634,6 +634,9 @@ class Lowering:
         unknown = self.undefined([view.size for view in results if isinstance(view, View)])
         rest = (writes, is_ordered, unknown, holds)
         made = Extern(name, op, given, named, tuple(results), (self.origin,), reason, form, *rest)
+        facts = schemas.facts(op)
+        if facts is not None and not facts.is_capturable:
+            made = replace(made, is_capturable=False)
         told = tuple(s for s in unknown if form == "return" and ir.told_by(made, s) is not None)
         self.nodes.append(made if told == unknown else replace(made, defines=told))
         for s in told:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from minductor.frontend.compat import is_seeded
+from minductor.frontend.compat import is_capturable, is_seeded
 
 # Namespaces of operators whose every effect is in the schema.
 TORCHS_OWN = ("aten.", "prims.", "prim.", "quantized_decomposed.")
@@ -117,7 +117,7 @@ class Facts:
     """`written`: the places (number, or name if keyword-only) of arguments it changes; `returned`: for each result the
     place of the argument that it is, None if it is new; `copy_op`: the `out=` form of the variant that copies, if it
     returns a view; `is_ordered`: it keeps its place among other such calls, as random numbers, collectives and
-    operators of others do, of which nobody knows what they touch."""
+    operators of others do, of which nobody knows what they touch; `is_capturable`: a CUDA graph may replay it."""
 
     written: tuple[int | str, ...]
     returned: tuple[int | str | None, ...]
@@ -126,6 +126,7 @@ class Facts:
     is_random: bool
     is_ordered: bool
     gives_nothing: bool
+    is_capturable: bool
 
 
 def overload(op: str) -> Any:
@@ -164,7 +165,8 @@ def facts(op: str) -> Facts | None:
     copy_op = _copy_variant(op) if aliased and not written else ""
     is_ordered = is_random or not op.startswith(TORCHS_OWN)
     nothing = len(schema.returns) == 0
-    return Facts(tuple(written), tuple(returned), OUT_FORMS.get(op, ""), copy_op, is_random, is_ordered, nothing)
+    places_of = (tuple(written), tuple(returned))
+    return Facts(*places_of, OUT_FORMS.get(op, ""), copy_op, is_random, is_ordered, nothing, is_capturable(found))
 
 
 def names(op: str) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ The grammar, as the printer writes it and the parser reads it:
                | "reduce" combine "over" AXIS* value* | "scan" combine "over" AXIS value* | "project" value N
                | "atomic" kind ref "[" index "]" value | "assert" value STRING | "parameter" N
     extern   ::= "extern" NAME OP "(" argument* ")" "->" view* ["writes" ref*] ["holds" ref*] ["defines" SYMBOL*]
-                 ["after" ref*] ["because" STRING]
+                 ["uncapturable"] ["after" ref*] ["because" STRING]
     argument ::= view | literal | "region" NAME "<" index* ">" | "(" argument* ")" | KIND STRING
     view     ::= ref DTYPE size "stride" size "offset" index
     ref      ::= STORAGE "@" VERSION
@@ -332,7 +332,7 @@ class Extern:
     `effect` orders the call among other effects (random numbers, prints). `defines` are the symbols that data decides
     and that the sizes of the results tell: each occurs, linearly and with no other such one, in one of these sizes.
     `holds` are versions that something still reads until this call: what a collective sends, until it has been waited
-    for. `after` is as a kernel's.
+    for. `after` is as a kernel's. What is not `is_capturable` runs anew at each call: no device's graph replays it.
     """
 
     name: str
@@ -348,6 +348,7 @@ class Extern:
     defines: tuple[Symbol, ...] = ()
     holds: tuple[Ref, ...] = ()
     after: tuple[Ref, ...] = ()
+    is_capturable: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,7 +252,10 @@ class _Reader:
         self.expect("stride")
         stride = self.sizes()
         where = "input" if kind == "input" else "constant" if kind == "constant" else "local"
-        return Buffer(name, dtype, size, stride, where, self.name())
+        device = self.name()
+        if self.accept(":"):
+            device = f"{device}:{self.tokens.take('number')}"
+        return Buffer(name, dtype, size, stride, where, device)
 
     def note(self) -> WhyNot | Joined | Note:
         stage, first = self.name(), self.name()
@@ -366,11 +369,12 @@ class _Reader:
             defines.append(self.known())
             while self.accept(","):
                 defines.append(self.known())
+        is_capturable = not self.accept("uncapturable")
         after = self.refs("after")
         origins = self.origins()
         self.expect("because")
         given = (tuple(args), tuple(kwargs), results, origins, self.text())
-        return Extern(name, op, *given, form, writes, effect, tuple(defines), holds, after)
+        return Extern(name, op, *given, form, writes, effect, tuple(defines), holds, after, is_capturable)
 
     def refs(self, word: str) -> tuple[Ref, ...]:
         """Versions behind a word, if it stands here."""

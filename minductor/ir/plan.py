@@ -157,6 +157,25 @@ class Return:
     values: tuple[Argument, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionStart:
+    """The lines from here on, up to the next one, belong to the plan's partition of that number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceScope:
+    """The lines up to the next ScopeEnd run with that device as the current one."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeEnd:
+    """Ends the scope of a device."""
+
+
 Line: TypeAlias = (
     Constant
     | Allocate
@@ -170,8 +189,35 @@ Line: TypeAlias = (
     | LaidOut
     | SymbolDef
     | Assert
+    | PartitionStart
+    | DeviceScope
+    | ScopeEnd
     | Return
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Why a call cannot be captured: its node, its operator, the ATen node that it comes from, the reason."""
+
+    node: str
+    op: str
+    origin: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """So many nodes in a row, with so many calls among them; they are captured as one if nothing stands against it."""
+
+    device: str
+    nodes: int
+    calls: int
+    barriers: tuple[Barrier, ...] = ()
+
+    @property
+    def is_captured(self) -> bool:
+        return not self.barriers
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +235,4 @@ class Plan:
     guards: tuple[Guard, ...] = ()
     regions: tuple[Plan, ...] = ()
     storages: tuple[Storage, ...] = ()
+    partitions: tuple[Partition, ...] = ()

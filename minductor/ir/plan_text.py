@@ -14,15 +14,18 @@ from minductor.ir.plan import (
     Allocate,
     Assert,
     Constant,
+    DeviceScope,
     Extern,
     Free,
     KernelDef,
     LaidOut,
     Launch,
     Line,
+    PartitionStart,
     Plan,
     Return,
     Reuse,
+    ScopeEnd,
     SizeOf,
     SymbolDef,
     Unpack,
@@ -77,6 +80,12 @@ def print_line(line: Line) -> str:
             return f"laid out {name} {_row(size)} stride {'any' if stride is None else _row(stride)}"
         case Assert(condition, message):
             return f"assert {_scalar(condition) if isinstance(condition, Body) else condition} {message!r}"
+        case PartitionStart(number):
+            return f"partition {number}"
+        case DeviceScope(device):
+            return f"on {device} {{"
+        case ScopeEnd():
+            return "}"
         case Return(values):
             return f"return ({', '.join(map(print_argument, values))})"
         case _:

@@ -171,6 +171,7 @@ def _extern(node: Extern) -> str:
     effect = " effect" if node.effect else ""
     defines = f" defines {', '.join(s.name for s in node.defines)}" if node.defines else ""
     head = f"extern {node.name} {node.form} {node.op}({', '.join(given)}) -> ({results})"
+    defines += "" if node.is_capturable else " uncapturable"
     return f"{head}{writes}{effect}{defines}{_after(node.after)}{_origins(node.origins)} because {quote(node.reason)}"
 
 

@@ -45,6 +45,10 @@ class Report:
     is_fallback: bool = False
     nodes: tuple[tuple[str, str, str, tuple[str, ...]], ...] = field(default=(), repr=False)  # as refusal.Place
     joined: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    # device, calls, and whether a graph of the device may capture them
+    partitions: tuple[tuple[str, int, bool], ...] = ()
+    # node, operator, the ATen node that it comes from, why it is not captured
+    barriers: tuple[tuple[str, str, str, str], ...] = field(default=(), repr=False)
 
     def why_not(self, first: str, second: str) -> tuple[str, ...]:
         """Why two kernels were not joined; by the names of any stage, or of the generated functions. UnknownKernel."""
@@ -88,6 +92,8 @@ def report(program: Program, plan: Plan) -> Report:
             for w, p, lines in parts
             for name, symbol, op, touched in _places(p, lines, names)
         ),
+        partitions=tuple((part.device, part.calls, part.is_captured) for part in plan.partitions),
+        barriers=tuple((b.node, b.op, b.origin, b.reason) for part in plan.partitions for b in part.barriers),
         joined=tuple((_in(w, n.name), _in(w, n.into)) for w, n in notes if isinstance(n, Joined)),
         calls=tuple(
             names[line.kernel] if isinstance(line, Launch) else line.op

@@ -52,7 +52,22 @@ from minductor.ir.nodes import (
 from minductor.ir.nodes import SymbolDef as SymbolNode
 from minductor.ir.nodes import View as Window
 from minductor.ir.ops import POINTWISE, result_dtype
-from minductor.ir.plan import Allocate, Free, KernelDef, LaidOut, Launch, Plan, Return, Reuse, SizeOf, SymbolDef, View
+from minductor.ir.plan import (
+    Allocate,
+    DeviceScope,
+    Free,
+    KernelDef,
+    LaidOut,
+    Launch,
+    PartitionStart,
+    Plan,
+    Return,
+    Reuse,
+    ScopeEnd,
+    SizeOf,
+    SymbolDef,
+    View,
+)
 from minductor.ir.plan import Constant as ConstantLine
 from minductor.ir.plan import Extern as ExternLine
 from minductor.ir.schedule import loops, positions
@@ -352,7 +367,7 @@ def _kernels(program: Program) -> Iterator[Kernel]:
     return (node for node in program.nodes if isinstance(node, Kernel))
 
 
-STAGES = ("lower", "inline", "fuse", "loop_order", "order", "tile", "bundle", "access")
+STAGES = ("lower", "inline", "fuse", "loop_order", "order", "tile", "bundle", "access", "partition")
 
 # rule -> the first stage after which it holds, and the check
 RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
@@ -383,8 +398,35 @@ def verify_plan(plan: Plan) -> None:
     """Every name is made before it is used, not used after it is freed, and launches fit their kernels."""
     for fault in _plan_faults(plan):
         raise VerifyError("memory", "names live from their making to their end", fault)
+    for fault in _scope_faults(plan):
+        raise VerifyError("memory", "a device is current for whole partitions, or within one", fault)
     for fault in _life_faults(plan):
         raise VerifyError("memory", "lines give each storage the life that was planned", fault)
+
+
+def _scope_faults(plan: Plan) -> Iterator[str]:
+    for region in plan.regions:
+        yield from (f"{region.name}: {fault}" for fault in _scope_faults(region))
+    numbers = [line.number for line in plan.lines if isinstance(line, PartitionStart)]
+    if numbers and numbers != list(range(len(plan.partitions))):
+        yield f"partitions begin in the order {numbers}, and there are {len(plan.partitions)}"
+    inside, is_shared = "", False
+    for number, line in enumerate(plan.lines):
+        match line:
+            case DeviceScope(device):
+                if inside:
+                    yield f"line {number} enters {device} while {inside} is current"
+                inside, is_shared = device, not any(isinstance(seen, PartitionStart) for seen in plan.lines[:number])
+            case PartitionStart() if inside and not is_shared:
+                yield f"line {number} begins a partition within another one's scope"
+            case ScopeEnd():
+                if not inside:
+                    yield f"line {number} ends a scope that nothing began"
+                inside = ""
+            case _:
+                pass
+    if inside:
+        yield f"the scope of {inside} does not end"
 
 
 def _plan_faults(plan: Plan, outer: Plan | None = None) -> Iterator[str]:

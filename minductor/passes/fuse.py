@@ -98,6 +98,8 @@ class Fuser:
         assert isinstance(b, Kernel)
         if self.order.is_between(first, second):
             return No("another node must run in between")
+        if len({self.limits.table[ref.storage].device for ref in (*writes(a), *writes(b))}) > 1:
+            return No("they run on different devices")
         if not set(b.after).isdisjoint(writes(a)):
             return No("the second has to begin after the first has ended")
         droppable = frozenset(ref for ref in writes(a) if self._is_private(ref, first, second))

@@ -100,7 +100,7 @@ def inline(program: Program, env: Env) -> Program:
         program = work.finish(bodies)
     elif work.notes:
         program = replace(program, notes=(*program.notes, *work.notes))
-    return split(program)
+    return program if work.is_mixed else split(program)
 
 
 def _pruned(node: Node) -> Node:
@@ -115,6 +115,7 @@ class _Inliner:
         self.program = program
         self.kernels = {n: node for n, node in enumerate(program.nodes) if isinstance(node, Kernel)}
         self.table = program.buffer_table()
+        self.is_mixed = len({buffer.device for buffer in program.buffers}) > 1
         self.refused = refused
         self.failed: dict[str, str] = {}
         self.notes: list[WhyNot | Joined] = []
@@ -182,12 +183,17 @@ class _Inliner:
             readers = self.readers.get(store.ref, ())
             if self.table[store.ref.storage].kind != "local" or not all(r in self.kernels for r in readers):
                 continue
+            if self.is_mixed and any(self._device(r) != self._device(position) for r in readers):
+                continue
             if node.after and not self._may_wait_there(node, readers):
                 continue
             producer = self._producer(node, position, store, by_ref)
             if producer is not None:
                 found[position] = by_ref[store.ref] = producer
         return found
+
+    def _device(self, position: int) -> str:
+        return self.table[writes(self.kernels[position])[0].storage].device
 
     def _may_wait_there(self, kernel: Kernel, readers: Sequence[int]) -> bool:
         """Whether all who read what a kernel makes run after what it runs after."""

@@ -40,6 +40,7 @@ from minductor.ir.nodes import (
 from minductor.ir.plan import Line, Plan
 from minductor.ir.signature import Signature, canonical, digest, rename_storages, signature
 from minductor.options import Options
+from minductor.passes.partition import marks, partitions
 from minductor.passes.reuse import Sharing, is_planned, reuse
 from minductor.target import Env
 
@@ -47,7 +48,8 @@ from minductor.target import Env
 def memory(program: Program, env: Env) -> Plan:
     """The plan of one call of the program."""
     planner = _Planner(program, env.options)
-    plan = _planned(planner)
+    parts = partitions(program, env.target)
+    plan = replace(_planned(planner, marks(parts)), partitions=parts)
     definitions = planner.definitions()
     whole = (*definitions, *plan.lines)
     return replace(
@@ -55,17 +57,22 @@ def memory(program: Program, env: Env) -> Plan:
     )
 
 
-def _planned(planner: _Planner) -> Plan:
-    """A program's own lines, and the plans of its regions, whose kernels join those of the outermost program."""
+def _planned(planner: _Planner, before: Mapping[int, tuple[Line, ...]]) -> Plan:
+    """A program's own lines, and the plans of its regions, whose kernels join those of the outermost program.
+
+    `before`: lines that stand before a node, by its number.
+    """
     program = planner.program
     for number, node in enumerate(program.nodes):
+        planner.body += before.get(number, ())
         planner.node(number, node)
+    planner.body += before.get(len(program.nodes), ())
     planner.finish()
     regions: list[Plan] = []
     for region in program.regions:
         inner = _Planner(region, planner.options, planner.kernels, planner.texts)
         inner.enter()
-        plan = _planned(inner)
+        plan = _planned(inner, {})
         constants = [b.name for b in region.buffers if b.kind == "constant"]
         regions.append(replace(plan, storages=lives(plan.lines, plan.inputs, inner.bytes(), constants)))
     return Plan(program.name, program.inputs, tuple(planner.body), (), program.guards, tuple(regions))

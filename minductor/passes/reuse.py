@@ -28,7 +28,7 @@ SMALL_BYTES = 64 * 1024
 # A storage is kept for a taker over so many nodes at most: by then it has left the caches, and looking costs time.
 PATIENCE = 256
 
-Key = tuple[DType, Expr]
+Key = tuple[DType, Expr, str]  # dtype, elements, device
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def _elements(buffer: Buffer) -> Expr:
 
 
 def _key(buffer: Buffer) -> Key:
-    return buffer.dtype, _elements(buffer)
+    return buffer.dtype, _elements(buffer), buffer.device
 
 
 def _is_cheap(old: Buffer, new: Buffer) -> bool:

@@ -1,0 +1,334 @@
+"""What a graph of the device may capture, in which order, and which device is current where. No GPU is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from minductor.codegen.wrapper_python import wrapper_python
+from minductor.core.errors import VerifyError
+from minductor.core.expr import integer, symbol
+from minductor.driver import partition_lines
+from minductor.ir.build import Builder
+from minductor.ir.nodes import Extern, Kernel, Origin, Program, Region, SymbolDef, View, makes
+from minductor.ir.parser import parse_program
+from minductor.ir.plan import DeviceScope, PartitionStart, Plan, Reuse, ScopeEnd
+from minductor.ir.plan_text import print_plan
+from minductor.ir.printer import print_program
+from minductor.ir.report import report
+from minductor.ir.verify import verify, verify_plan
+from minductor.options import Options
+from minductor.passes.access import access
+from minductor.passes.bundle import bundle
+from minductor.passes.fuse import fuse
+from minductor.passes.inline import inline
+from minductor.passes.memory import memory
+from minductor.passes.partition import partition, partitions
+from minductor.passes.tile import tile
+from minductor.target import Env, by_name
+from tests.passes.sketch import CPU, Sketch
+
+GPU = Env(Options(), by_name("sm_90"))
+
+
+@dataclass
+class Devices(Sketch):
+    """A sketch whose new buffers are on the device of the moment."""
+
+    device: str = "cuda:0"
+    on: dict[str, str] = field(default_factory=dict)
+
+    def done(self, *outputs: View) -> Program:
+        self.place()
+        program = super().done(*outputs)
+        made = replace(program, buffers=tuple(replace(b, device=self.on[b.name]) for b in program.buffers))
+        verify(made, "partition" if not made.nodes else "order")
+        return made
+
+    def place(self) -> None:
+        for buffer in self.buffers:
+            self.on.setdefault(buffer.name, self.device)
+
+    def to(self, device: str) -> None:
+        """What is made from here on is there."""
+        self.place()
+        self.device = device
+
+    def copy_to(self, view: View, device: str) -> View:
+        self.to(device)
+        return self.extern(view)
+
+
+def shape(program: Program, env: Env = GPU) -> list[tuple[str, int, bool]]:
+    return [(p.device, p.calls, p.is_captured) for p in partitions(program, env.target)]
+
+
+def reasons(program: Program) -> list[str]:
+    return [barrier.reason for part in partitions(program, GPU.target) for barrier in part.barriers]
+
+
+def planned(program: Program) -> Plan:
+    plan = memory(access(tile(program, CPU), CPU), GPU)
+    verify_plan(plan)
+    return plan
+
+
+def scopes(plan: Plan) -> list[str]:
+    """Partitions, and the scopes around or within them."""
+    kept = (line for line in plan.lines if isinstance(line, PartitionStart | DeviceScope | ScopeEnd))
+    return [
+        f"on {line.device}" if isinstance(line, DeviceScope) else "end" if isinstance(line, ScopeEnd) else "part"
+        for line in kept
+    ]
+
+
+def there_and_back() -> Program:
+    """A kernel, a visit to the CPU, a kernel."""
+    s = Devices()
+    a = s.op("exp", s.input(8, 8))
+    b = s.op("neg", s.copy_to(a, "cpu"))
+    return s.done(s.op("sin", s.copy_to(b, "cuda:0")))
+
+
+def test_a_visit_to_the_cpu_cuts_in_three_under_one_scope() -> None:
+    program = there_and_back()
+    assert shape(program) == [("cuda:0", 1, True), ("cuda:0", 3, False), ("cuda:0", 1, True)]
+    assert reasons(program) == ["it copies between devices", "it runs on the CPU", "it copies between devices"]
+    plan = planned(program)
+    assert scopes(plan) == ["on cuda:0", "part", "part", "part", "end"]
+    assert print_plan(plan).count("on cuda:0 {") == 1
+
+
+def test_one_partition_has_its_scope_inside() -> None:
+    s = Devices()
+    plan = planned(s.done(s.op("sin", s.op("exp", s.input(8, 8)))))
+    assert scopes(plan) == ["part", "on cuda:0", "end"]
+
+
+def test_each_partition_of_several_devices_has_its_own_scope() -> None:
+    s = Devices()
+    first = s.op("exp", s.input(8, 8))
+    s.to("cuda:1")
+    second = s.op("exp", s.input(8, 8))
+    program = s.done(first, second)
+    assert shape(program) == [("cuda:0", 1, True), ("cuda:1", 1, True)]
+    assert scopes(planned(program)) == ["part", "on cuda:0", "end", "part", "on cuda:1", "end"]
+
+
+def test_a_cpu_has_one_partition_and_an_unchanged_plan() -> None:
+    s = Sketch()
+    program = s.done(s.op("exp", s.input(8, 8)))
+    assert shape(program, CPU) == [("cpu", 1, False)]
+    assert partition(program, CPU) is program
+    assert scopes(memory(access(tile(program, CPU), CPU), CPU)) == []
+    assert shape(replace(program, nodes=()), CPU) == []
+
+
+def test_the_wrapper_is_python_that_enters_a_device_once() -> None:
+    text = wrapper_python(planned(there_and_back()), GPU)
+    compile(text, "wrapper", "exec")
+    assert text.count("with ") == 1
+    assert [line.strip() for line in text.splitlines() if "# partition" in line or "#   " in line] == [
+        "# partition 0: captured",
+        "# partition 1: not captured",
+        "#   x1: it copies between devices",
+        "#   k2: it runs on the CPU",
+        "#   x3: it copies between devices",
+        "# partition 2: captured",
+    ]
+
+
+# --- reasons ------------------------------------------------------------------------------------------------------
+
+
+def called(**changes: object) -> Program:
+    """A call on the device between two kernels of it."""
+    s = Devices()
+    a = s.extern(s.op("exp", s.input(8, 8)))
+    program = s.done(s.op("sin", a))
+    first, call, last = program.nodes
+    assert isinstance(call, Extern)
+    return replace(program, nodes=(first, replace(call, **changes), last))  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, ""),
+        ({"effect": True}, "it has an effect at each call"),
+        ({"is_capturable": False}, "its author says that it cannot be captured"),
+        ({"op": "aten.nonzero.default"}, "the host waits for a number that data decide"),
+        ({"results": (symbol("u0", "size", 0, None),)}, "the host waits for a number that data decide"),
+        ({"args": (Region("yes"),)}, "it calls graphs, as the host decides"),
+        ({"args": ((Region("yes"),),)}, "it calls graphs, as the host decides"),
+    ],
+)
+def test_what_stands_against_a_call(changes: dict[str, object], reason: str) -> None:
+    program = called(**changes)
+    assert reasons(program) == ([reason] if reason else [])
+    assert len(shape(program)) == (3 if reason else 1)
+
+
+def test_an_input_on_the_cpu_that_changes() -> None:
+    s = Devices()
+    s.to("cpu")
+    x = s.input(8, 8)
+    s.to("cuda:0")
+    y = s.op("exp", s.input(8, 8))
+    program = s.done(s.copy(x, y))
+    assert reasons(program) == ["it changes an input in the memory of the CPU"]
+
+
+def test_a_kernel_that_reads_the_cpu_or_another_device() -> None:
+    for other, reason in (("cpu", "it reads memory of the CPU"), ("cuda:1", "it touches memory of several devices")):
+        s = Devices(device=other)
+        x = s.input(8, 8)
+        s.to("cuda:0")
+        assert reasons(s.done(s.op("add", x, s.input(8, 8)))) == [reason]
+
+
+def test_numbers_that_data_decide_reach_all_who_use_them() -> None:
+    program = called(results=(symbol("u0", "size", 0, None),))
+    first, call, last = program.nodes
+    assert isinstance(last, Kernel) and isinstance(call, Extern)
+    (found,) = makes(call)
+    other = symbol("u1", "size", 0, None)
+    b = Builder()
+    twice = SymbolDef(other, b.build([b.index(found * 2)]))
+    grown = replace(last, axes=tuple(replace(axis, extent=other) for axis in last.axes))
+    made = replace(program, nodes=(first, call, twice, grown))
+    assert reasons(made)[1:] == ["the host computes with numbers that data decide", "its sizes are decided by data"]
+    assert shape(made) == [("cuda:0", 1, True), ("cuda:0", 2, False)]
+
+
+def test_numbers_that_the_callers_sizes_tell_cut_nothing() -> None:
+    program = called()
+    b = Builder()
+    known = SymbolDef(symbol("u0", "size", 0, None), b.build([b.index(integer(3))]))
+    made = replace(program, nodes=(known, program.nodes[0], known, *program.nodes[1:]))
+    assert shape(made) == [("cuda:0", 3, True)]
+
+
+def test_an_operator_that_its_author_keeps_out_is_known_from_its_tag() -> None:
+    from minductor.frontend.capture import capture
+    from minductor.frontend.lower import lower
+
+    @torch.library.custom_op("minductor_tests_partition::alone", mutates_args=(), tags=[torch.Tag.cudagraph_unsafe])
+    def alone(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    alone.register_fake(torch.empty_like)
+    gm = make_fx(lambda x: alone(x) @ x, tracing_mode="fake")(torch.ones(3, 3))
+    program = lower(capture(gm, [], "inference"), CPU)
+    assert [node.is_capturable for node in program.nodes if isinstance(node, Extern)] == [False, True]
+    assert parse_program(print_program(program)) == program
+
+
+# --- fewer cuts ---------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_captured_is_put_together() -> None:
+    s = Devices()
+    views = [s.extern(s.op("exp", s.input(8, 8))) for _ in range(3)]
+    program = s.done(*(s.op("sin", view) for view in views))
+    nodes = tuple(replace(n, effect=True) if isinstance(n, Extern) else n for n in program.nodes)
+    pairs = [(nodes[0], nodes[1]), (nodes[2], nodes[3]), (nodes[4], nodes[5])]
+    mixed = replace(program, nodes=tuple(n for pair in pairs for n in pair) + nodes[6:])
+    assert len(shape(mixed)) == 7
+    made = partition(mixed, GPU)
+    verify(made, "order")
+    assert [p[1:] for p in shape(made)] == [(3, True), (3, False), (3, True)]
+    assert {id(n) for n in made.nodes} == {id(n) for n in mixed.nodes}
+    assert partition(made, GPU) is made
+    assert partition(mixed, CPU) is mixed
+
+
+def test_an_order_that_costs_memory_is_not_taken() -> None:
+    """All that is captured first would keep every result alive at once."""
+    s = Devices()
+    total = s.reduce("sum", s.input(512, 512), 1)
+    for _ in range(8):
+        large = s.op("exp", s.input(512, 512))
+        total = s.op("add", total, s.reduce("sum", s.extern(large), 1))
+    program = s.done(total)
+    mixed = replace(
+        program, nodes=tuple(replace(n, effect=True) if isinstance(n, Extern) else n for n in program.nodes)
+    )
+    assert partition(mixed, GPU) is mixed
+
+
+# --- several devices in the other passes --------------------------------------------------------------------------
+
+
+def test_kernels_of_two_devices_stay_apart() -> None:
+    s = Devices(device="cpu")
+    scalar = s.op("exp", s.input(1))
+    s.to("cuda:0")
+    program = s.done(s.op("mul", scalar, s.input(8, 8)))
+    assert (
+        len(inline(replace(program, buffers=tuple(replace(b, device="cpu") for b in program.buffers)), CPU).nodes) == 1
+    )
+    made = bundle(tile(fuse(inline(program, CPU), CPU), CPU), CPU)
+    assert len(made.nodes) == 2
+    assert any("different devices" in str(note) for note in made.notes)
+
+
+def test_memory_of_one_device_is_not_reused_on_another() -> None:
+    program = there_and_back()
+    devices = {buffer.name: buffer.device for buffer in program.buffers}
+    pairs = [(line.name, line.old) for line in planned(program).lines if isinstance(line, Reuse)]
+    assert pairs
+    assert all(devices[new] == devices[old] for new, old in pairs)
+
+
+# --- what is shown ------------------------------------------------------------------------------------------------
+
+
+def test_the_report_and_the_log_say_what_why_and_where() -> None:
+    program = there_and_back()
+    facts = report(access(tile(program, CPU), CPU), planned(program))
+    assert [row[2] for row in facts.partitions] == [True, False, True]
+    node = SimpleNamespace(name="x1", meta={"stack_trace": '  File "model.py", line 7, in forward\n    y = x.cpu()'})
+    lines = list(partition_lines(facts, SimpleNamespace(graph=SimpleNamespace(nodes=[node]))))
+    assert lines == [
+        "partition 0: 1 calls on cuda:0, captured",
+        "partition 1: 3 calls on cuda:0, not captured",
+        "partition 2: 1 calls on cuda:0, captured",
+        "not captured: x1: aten.neg.out: it copies between devices (model.py:7)",
+        "not captured: k2: aten.op: it runs on the CPU",
+        "not captured: x3: aten.neg.out: it copies between devices",
+    ]
+
+
+# --- rules of plans -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spoil", ["no end", "twice", "within", "numbers", "early end"])
+def test_a_scope_that_is_crooked_is_refused(spoil: str) -> None:
+    plan = planned(there_and_back())
+    lines = list(plan.lines)
+    at = lines.index(DeviceScope("cuda:0"))
+    match spoil:
+        case "no end":
+            lines.remove(ScopeEnd())
+        case "twice":
+            lines.insert(at + 1, DeviceScope("cuda:1"))
+        case "within":
+            lines.insert(lines.index(PartitionStart(0)) + 1, lines.pop(at))
+        case "numbers":
+            lines.remove(PartitionStart(1))
+        case _:
+            lines.insert(at, ScopeEnd())
+    with pytest.raises(VerifyError, match="a device is current for whole partitions"):
+        verify_plan(replace(plan, lines=tuple(lines)))
+
+
+def test_a_device_has_a_number() -> None:
+    program = there_and_back()
+    made = parse_program(print_program(program))
+    assert {b.name: b.device for b in made.buffers} == {b.name: b.device for b in program.buffers}
+    assert Origin("k0", "aten.op") in made.nodes[0].origins
