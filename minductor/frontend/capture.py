@@ -32,7 +32,7 @@ from torch.utils._pytree import tree_leaves
 from minductor.core.dtypes import TORCH_NAMES, DType
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import Expr, Symbol
-from minductor.frontend.compat import donated_indices, rebuilt_outputs, static_indices
+from minductor.frontend.compat import donated_indices, plain_outputs, rebuilt_outputs, static_indices
 from minductor.ir.nodes import CALL_KINDS, Body, Token, symbols_in
 
 Role: TypeAlias = Literal["inference", "forward", "backward"]
@@ -158,6 +158,8 @@ class Graph:
     definitions: tuple[Definition, ...] = ()
     facts: tuple[Fact, ...] = ()
     regions: tuple[Region, ...] = ()
+    # outputs, by number, whose traced strides are relied upon by whoever takes them
+    laid: tuple[int, ...] = ()
 
     def text(self) -> str:
         lines = [f"graph {self.role}"]
@@ -170,7 +172,8 @@ class Graph:
         lines += [f"external {name}: {type(value).__name__}" for name, value in self.live.externals.items()]
         lines += [str(node) for node in self.nodes]
         lines += [f"rebuilt {output} from {self.inputs[number].name}" for output, number in self.rebuilt.items()]
-        return "\n".join([*lines, f"return {_text(self.outputs)}"])
+        laid = f" laid {_text(self.laid)}" if self.laid else ""
+        return "\n".join([*lines, f"return {_text(self.outputs)}{laid}"])
 
     def bound(self) -> dict[str, Any]:
         """What the generated code refers to by name: lifted tensors and other objects, those of regions too."""
@@ -238,14 +241,23 @@ class _Reader:
         live = Live(tuple(self.tensors), self.externals)
         parts = (tuple(self.inputs), tuple(self.constants), tuple(self.nodes))
         if self.outer is not None:
-            return Graph(self.role, *parts, self.outputs, live=live, regions=tuple(self.regions))
+            laid = _tensors(self.outputs, frozenset())
+            return Graph(self.role, *parts, self.outputs, live=live, regions=tuple(self.regions), laid=laid)
         rebuilt = rebuilt_outputs() if self.role != "backward" else {}
-        graph = Graph(self.role, *parts, self.outputs, (), rebuilt, live, regions=tuple(self.regions))
+        laid = () if self.role == "backward" else self._laid()
+        graph = Graph(self.role, *parts, self.outputs, (), rebuilt, live, regions=tuple(self.regions), laid=laid)
         if (sizes := self.sizes) is None:
             return graph
         facts = sizes.facts()  # it may meet more symbols
         live.symbols, live.shape_env = sizes.torch_symbols(), sizes.shape_env
         return replace(graph, symbols=sizes.symbols(), definitions=sizes.definitions(), facts=facts)
+
+    def _laid(self) -> tuple[int, ...]:
+        """What the backward keeps, and what views are made of, is read by the strides that were traced."""
+        plain = plain_outputs()
+        if plain is None:
+            return () if self.role == "inference" else _tensors(self.outputs, frozenset())
+        return _tensors(self.outputs, plain)
 
     def region(self, name: str) -> Region:
         """The graph with the symbols that it mentions and the outer graph knows as its first inputs."""
@@ -400,6 +412,10 @@ def dtype_of(dtype: torch.dtype) -> DType:
     if name not in TORCH_NAMES:
         raise UnsupportedInput("a tensor", f"of dtype {name}")
     return TORCH_NAMES[name]
+
+
+def _tensors(outputs: Sequence[Arg], but: frozenset[int]) -> tuple[int, ...]:
+    return tuple(n for n, arg in enumerate(outputs) if isinstance(arg, NodeRef) and n not in but)
 
 
 def _op_name(node: fx.Node) -> str:

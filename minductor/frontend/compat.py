@@ -42,6 +42,21 @@ def rebuilt_outputs() -> Mapping[int, int]:
     return {number: base for number, base in views if base is not None}
 
 
+def plain_outputs() -> frozenset[int] | None:
+    """Results of the forward that only the user sees, by number: neither views, nor bases of views, nor kept for the
+    backward; None if nothing is known."""
+    facts = _forward_metadata()
+    if facts is None or getattr(facts, "tokens", None):
+        return None
+    from torch._functorch._aot_autograd.schemas import OutputType
+
+    first = facts.num_mutated_inp_runtime_indices
+    of_user = OutputType.alias_of_intermediate_base_is_user_output
+    bases = {info.base_idx for info in facts.output_info if info.output_type == of_user}
+    plain = (n for n, info in enumerate(facts.output_info) if info.output_type == OutputType.non_alias)
+    return frozenset(first + n for n in plain if n not in bases)
+
+
 def is_seeded(overload: Any) -> bool:
     """Whether an operator draws from the global generator."""
     import torch

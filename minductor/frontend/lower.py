@@ -69,6 +69,8 @@ class Lowering:
         self.origin = Origin("", "")
         self.node: Node
         self._wanted = wanted_results(graph)
+        shown = (arg for number, arg in enumerate(graph.outputs) if number not in graph.laid)
+        self._shown = {arg.name for arg in shown if isinstance(arg, NodeRef)}  # results that only the user sees
         self._lifetimes = Lifetimes(graph)
         self._names: dict[str, list[str]] = {}  # storage -> the names whose values lie there
         self._starts: dict[str, Size] = {}
@@ -113,6 +115,7 @@ class Lowering:
             tuple(self.notes),
             tuple(self.regions.values()),
             self._own_objects(outputs),
+            tuple(number for number in self.graph.laid if isinstance(outputs[number], View)),
         )
 
     def _own_objects(self, outputs: Sequence[ir.Argument]) -> tuple[tuple[int, ...], ...]:
@@ -587,7 +590,10 @@ class Lowering:
             raise UnsupportedInput(self.node.name, f"an overlapping view ({self.node.op})")
         reason = "its view is copied"
         self.notes.append(Note("lower", self.node.name, f"{op}: {reason}"))
-        self.add_extern(op, args, kwargs, (out,), reason, form="out")
+        if op == "aten._conj_copy.out" and self.node.name in self._shown:  # with the strides that its argument has
+            self.add_extern("aten.conj_physical.default", args, kwargs, (out,), reason)
+        else:
+            self.add_extern(op, args, kwargs, (out,), reason, form="out")
         return out
 
     def in_place(

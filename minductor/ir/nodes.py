@@ -446,6 +446,9 @@ class Program:
     # Each group of outputs is one tensor object of its own. Equal outputs are one object otherwise, and one that is all
     # of an input is the input: but what autograd notes on one object would then hold for values that differ in that.
     own: tuple[tuple[int, ...], ...] = ()
+    # Outputs, by number, that whoever takes them reads by the traced strides; the others are seen by the user only, who
+    # gets what an operator made with the strides that it gave.
+    laid: tuple[int, ...] = ()
 
     def buffer_table(self) -> dict[str, Buffer]:
         return {b.name: b for b in self.buffers}

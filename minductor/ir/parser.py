@@ -199,7 +199,8 @@ class _Reader:
         own: list[tuple[int, ...]] = []
         while self.accept("own"):
             own.append(tuple(n for n in self.tuple() if isinstance(n, int)))
-        return Program(name, *parts, tuple(guards), tuple(notes), tuple(regions), tuple(own))
+        laid = tuple(n for n in self.tuple() if isinstance(n, int)) if self.accept("laid") else ()
+        return Program(name, *parts, tuple(guards), tuple(notes), tuple(regions), tuple(own), laid)
 
     def nested(self) -> Program:
         """A region's symbols are its own, even where the outer program has some of the same name."""

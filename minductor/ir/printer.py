@@ -97,7 +97,9 @@ def _program(program: Program) -> Iterator[str]:
         yield "  }"
     for node in program.nodes:
         yield from (f"  {line}" for line in _node(node))
-    yield f"  return {_arguments(program.outputs)}" + "".join(f" own {_arguments(group)}" for group in program.own)
+    laid = f" laid {_arguments(program.laid)}" if program.laid else ""
+    own = "".join(f" own {_arguments(group)}" for group in program.own)
+    yield f"  return {_arguments(program.outputs)}{own}{laid}"
 
 
 def _declared(symbol: Symbol) -> str:

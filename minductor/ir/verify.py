@@ -141,6 +141,12 @@ def _own_objects(program: Program) -> Iterator[str]:
             yield f"outputs {group} differ and are one object"
 
 
+def _laid_outputs(program: Program) -> Iterator[str]:
+    for number in program.laid:
+        if not (0 <= number < len(program.outputs) and isinstance(program.outputs[number], Window)):
+            yield f"output {number} is no tensor that could be laid out"
+
+
 def _names_unique(program: Program) -> Iterator[str]:
     names = [node.name for node in program.nodes if isinstance(node, Kernel | Extern)]
     if len(set(names)) != len(names):
@@ -376,6 +382,7 @@ RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
         "a version is made once, before its readers, and read before the next": ("lower", _defined_before_use),
         "a node waits for what is made before it": ("lower", _waits_backwards),
         "outputs are one object each, and one object is one view": ("lower", _own_objects),
+        "outputs that are laid out are tensors": ("lower", _laid_outputs),
         "nodes have names of their own": ("lower", _names_unique),
         "a call names regions of its program, and gives them their sizes": ("lower", _regions_called),
         "a symbol is defined once, before who mentions it": ("lower", _symbols_declared),

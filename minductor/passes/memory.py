@@ -98,6 +98,7 @@ class _Planner:
     buffers: dict[str, Buffer] = field(init=False)
     sharing: Sharing = field(init=False)
     returned: set[str] = field(init=False)
+    laid: set[str] = field(init=False)
     body: list[Line] = field(default_factory=list[Line])
     handles: int = 0
     view_count: Counter[str] = field(default_factory=Counter[str])
@@ -106,6 +107,7 @@ class _Planner:
         self.buffers = self.program.buffer_table()
         self.sharing = reuse(self.program, self.options)
         self.returned = {view.ref.storage for view in views_of(self.program.outputs)}
+        self.laid = {*read_by_layout(self.program), *self.sharing.taken.values(), *self.sharing.in_place.values()}
         self._define_symbols()
         self._free(self.sharing.ends.get(-1, ()))
 
@@ -203,8 +205,8 @@ class _Planner:
     def _returned(self, number: int, node: Extern) -> None:
         """What is known of results only now: symbols and layouts.
 
-        Kernels read memory by the traced layout, and meta functions are wrong about some; eager's own strides stay on
-        what only the caller sees.
+        Kernels and windows read memory by the traced layout, and meta functions are wrong about some; the operator's
+        own strides stay on what only the user and other operators see.
         """
         for symbol in makes(node):
             if (place := told_by(node, symbol)) is not None:
@@ -215,9 +217,9 @@ class _Planner:
         for result in node.results:
             if not isinstance(result, View):
                 continue
-            is_read = self.sharing.last_use[result.ref.storage] > number
-            if is_read or result.ref.storage in self.returned:
-                self.body.append(lines.LaidOut(result.ref.storage, result.size, result.stride if is_read else None))
+            name = result.ref.storage
+            if name in self.laid or name in self.returned or self.sharing.last_use[name] > number:
+                self.body.append(lines.LaidOut(name, result.size, result.stride if name in self.laid else None))
 
     def _argument(self, value: Argument, views: list[str]) -> Argument:
         match value:
@@ -230,11 +232,8 @@ class _Planner:
 
     def _named(self, view: View, views: list[str]) -> str:
         """The name of a tensor with this layout: the buffer itself, or a View line made for it."""
-        name = view.ref.storage
-        buffer = self.buffers[name]
-        whole = view.size == buffer.size and view.stride == buffer.stride and view.dtype == buffer.dtype
-        if whole and view.offset == integer(0):
-            return name
+        if is_whole(view, self.buffers):
+            return view.ref.storage
         made = self._window(view)
         views.append(made)
         return made
@@ -294,6 +293,29 @@ class _Planner:
             name = unique(kernel_name(found.ops, number), taken)
             defs.append(lines.KernelDef(found.id, name, found.parameters, found.digest, tuple(found.origins)))
         return tuple(defs)
+
+
+def read_by_layout(program: Program) -> Iterator[str]:
+    """Storages that anybody reads by the strides that were traced."""
+    buffers = program.buffer_table()
+    objects = {number for group in program.own for number in group}
+    for node in program.nodes:
+        if isinstance(node, Kernel):
+            yield from (ref.storage for ref in reads(node))
+        elif isinstance(node, Extern):
+            given = views_of((node.args, tuple(value for _, value in node.kwargs)))
+            yield from (view.ref.storage for view in given if not is_whole(view, buffers))
+    for number, value in enumerate(program.outputs):
+        for view in views_of(value):
+            if number in objects or number in program.laid or not is_whole(view, buffers):
+                yield view.ref.storage
+
+
+def is_whole(view: View, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether a view is all of its buffer as it was declared."""
+    buffer = buffers[view.ref.storage]
+    layout = (view.dtype, view.size, view.stride, view.offset)
+    return layout == (buffer.dtype, buffer.size, buffer.stride, integer(0))
 
 
 def _short(op: str) -> str:

@@ -87,12 +87,24 @@ note.register_effect(_EffectType.ORDERED)
 
 @torch.library.custom_op("minductor_tests::transposed", mutates_args=())
 def transposed(x: torch.Tensor) -> torch.Tensor:
-    return x.t().contiguous().t()  # the fake one gives a contiguous tensor
+    return x.t().clone(memory_format=torch.contiguous_format).t()  # the fake one gives a contiguous tensor
 
 
 @transposed.register_fake
 def _(x: torch.Tensor) -> torch.Tensor:
     return x.new_empty(x.shape)
+
+
+def _keep(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
+    ctx.save_for_backward(output)
+
+
+def _times_kept(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+    (kept,) = ctx.saved_tensors
+    return transposed(grad) * kept
+
+
+transposed.register_autograd(_times_kept, setup_context=_keep)
 
 
 def lying(name: str, schema: str, real: Callable[..., Any], fake: Callable[..., Any]) -> Callable[..., Any]:
@@ -235,6 +247,36 @@ def test_a_result_of_other_strides_than_promised_is_laid_out_anew() -> None:
     torch._dynamo.reset()
     x = torch.randn(4, 5)
     torch.testing.assert_close(torch.compile(lambda x: transposed(x) + x, backend=Compiler())(x), x + x)
+
+
+# what reads a result by the strides that the fake operator promised, and what gives it to the user
+USES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "whole": transposed,
+    "called again": lambda x: transposed(transposed(x)),
+    "a view": lambda x: transposed(x)[1:, ::2],
+    "both": lambda x: (lambda y: (y, y.t()))(transposed(x)),
+    "a kernel and the user": lambda x: (lambda y: (y, y.sin()))(transposed(x)),
+    "a view for a call": lambda x: transposed(transposed(x).t()),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_where_strides_are_not_as_promised_values_are_right(name: str) -> None:
+    fn, x = USES[name], torch.randn(6, 4)
+    torch._dynamo.reset()
+    found = torch.compile(fn, backend=Compiler())(x)
+    torch.testing.assert_close(found, fn(x))
+    if name in ("whole", "called again"):
+        assert found.stride() == fn(x).stride() == (1, 6)
+    gradients: list[torch.Tensor] = []
+    for called in (fn, torch.compile(fn, backend=Compiler())):
+        leaf = x.clone().requires_grad_()
+        result = called(leaf)
+        first = result[0] if isinstance(result, tuple) else result
+        first.backward(torch.arange(first.numel()).view(first.shape) / 7)
+        assert leaf.grad is not None
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(*gradients)
 
 
 @pytest.mark.parametrize(
