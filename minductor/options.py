@@ -4,8 +4,8 @@ Takes a mode, a mapping of options and an environment. Gives a frozen `Options`,
 store's key. Refuses unknown keys, modes and values, and names what was probably meant.
 
 >>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
-"autotune=False events=False fuse=True fuse_random=False inplace=True loop_order=True precision='eager' reuse=True sanitize=False \
-target='cpu' verify_memory='' wrapper='python'"
+"autotune=False events=False fuse=True fuse_random=False inplace=True loop_order=True precision='eager' reuse=True \
+sanitize=False target='cpu' verify_memory='' wrapper='python'"
 >>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
 True
 """

@@ -36,12 +36,21 @@ TYPICAL = 256
 
 def storage_bytes(buffer: Buffer) -> Expr:
     """What a new tensor of this layout takes: from its first element to its last one, gaps included."""
-    if any(as_int(size) == 0 for size in buffer.size):
+    return mul(span(buffer), buffer.dtype.itemsize)
+
+
+def span(buffer: Buffer) -> Expr:
+    """The same in elements."""
+    known = [(as_int(size), as_int(stride)) for size, stride in zip(buffer.size, buffer.stride, strict=True)]
+    if any(size == 0 for size, _ in known):
         return integer(0)
-    elements: Expr = integer(1)
-    for size, stride in zip(buffer.size, buffer.stride, strict=True):
-        elements = add(elements, mul(add(size, -1), stride))
-    return mul(elements, buffer.dtype.itemsize)
+    count, rest = 1, integer(0)  # most sizes are numbers, which need no algebra
+    for (size, stride), (n, step) in zip(zip(buffer.size, buffer.stride, strict=True), known, strict=True):
+        if n is None or step is None:
+            rest = add(rest, mul(add(size, -1), stride))
+        else:
+            count += (n - 1) * step
+    return add(rest, count)
 
 
 def typical(size: Expr) -> int:
@@ -76,14 +85,16 @@ class Usage:
         self.returned = frozenset(returned & self.size.keys())
         for name in self.returned:
             self.count[name] += 1  # the caller is a user that never ends
-        # there before the first node
+        # there before the first node; what nobody uses is let go of at once
         self.given = frozenset(name for name in donated if self.count.get(name))
+        self.unused = sum(self.size[name] for name in donated - self.given if name in self.size)
 
     def peak(self, nodes: Iterable[int]) -> int:
         """The most bytes in use at a time if the nodes run in that order."""
         left = dict(self.count)
         live = set(self.given)
-        now = most = sum(self.size[name] for name in live)
+        now = sum(self.size[name] for name in live)
+        most = now + self.unused
         for node in nodes:
             for name in self.uses[node]:
                 if name not in live:

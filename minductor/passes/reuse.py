@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from minductor.core.dtypes import DType
-from minductor.core.expr import Expr, add, as_int, integer, mul
-from minductor.ir.lifetime import is_foreign, storage_bytes, typical
+from minductor.core.expr import Expr, as_int, integer, mul
+from minductor.ir.lifetime import is_foreign, span, storage_bytes, typical
 from minductor.ir.nodes import Atomic, Buffer, Extern, Kernel, Load, Node, Program, Scan, Store, reads, views_of, writes
 from minductor.ir.schedule import positions
 from minductor.ir.signature import all_ops
@@ -186,10 +186,7 @@ def is_planned(node: Node) -> bool:
 
 def is_dense(buffer: Buffer) -> bool:
     """Whether the elements fill their storage without gaps, in any order of dims; unknown counts as no."""
-    extent = integer(1)
-    for size, stride in zip(buffer.size, buffer.stride, strict=True):
-        extent = add(extent, mul(add(size, -1), stride))
-    return extent == _elements(buffer)
+    return span(buffer) == _elements(buffer)
 
 
 def _elements(buffer: Buffer) -> Expr:
