@@ -21,7 +21,17 @@ def edges(program: Program) -> list[tuple[str, int, int]]:
 def test_a_read_follows_the_write() -> None:
     s = Sketch()
     x = s.op("exp", s.input(3, 4))
-    assert edges(s.done(s.op("neg", s.extern(x)))) == [("raw", 0, 1), ("raw", 1, 2)]
+    program = s.done(s.op("neg", s.extern(x)))
+    assert edges(program) == [("raw", 0, 1), ("raw", 1, 2)]
+    assert all((edge.first, edge.second) == ((), ()) for edge in dependencies(program))  # a call may touch all of it
+
+
+def test_a_read_of_kernels_says_where() -> None:
+    s = Sketch()
+    x = s.op("exp", s.input(4, 4))
+    (edge,) = dependencies(s.done(s.op("add", x, transpose(x, 0, 1))))
+    assert (edge.kind, edge.source, edge.target, edge.ref) == ("raw", 0, 1, x.ref)
+    assert ([str(e) for e in edge.first], [str(e) for e in edge.second]) == (["4*i0 + i1"], ["4*i0 + i1", "i0 + 4*i1"])
 
 
 def test_a_write_follows_the_reads_of_what_it_overwrites_and_says_where() -> None:
@@ -30,13 +40,17 @@ def test_a_write_follows_the_reads_of_what_it_overwrites_and_says_where() -> Non
     y = s.op("exp", transpose(x, 0, 1))
     (edge,) = dependencies(s.done(s.copy(x, s.input(4, 4)), y))
     assert (edge.kind, edge.source, edge.target, edge.ref) == ("war", 0, 1, Ref("arg0", 0))
-    assert ([str(e) for e in edge.read], [str(e) for e in edge.written]) == (["i0 + 4*i1"], ["4*i0 + i1"])
+    assert ([str(e) for e in edge.first], [str(e) for e in edge.second]) == (["i0 + 4*i1"], ["4*i0 + i1"])
 
 
 def test_writes_of_one_storage_stay_in_order() -> None:
     s = Sketch()
     x = s.input(3, 4)
-    assert edges(s.done(s.cat(0, x, x))) == [("waw", 0, 1)]
+    program = s.done(s.cat(0, x, x))
+    assert edges(program) == [("waw", 0, 1)]
+    (edge,) = dependencies(program)
+    assert edge.ref == Ref("buf1", 1)
+    assert ([str(e) for e in edge.first], [str(e) for e in edge.second]) == (["4*i0 + i1"], ["4*i0 + i1 + 12"])
 
 
 def test_effects_stay_in_order() -> None:

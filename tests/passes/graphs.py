@@ -16,7 +16,6 @@ from minductor.runtime.reference import run_program
 from tests.passes.sketch import (
     Sketch,
     arguments,
-    exprs,
     flatten,
     is_dense,
     narrow,
@@ -30,12 +29,14 @@ Draw = Callable[[st.SearchStrategy[int]], int]
 
 
 @st.composite
-def programs(draw: st.DrawFn, most: int = 10) -> Program:
+def programs(draw: st.DrawFn, most: int = 10, *, mutations: int = 1) -> Program:
+    """`mutations`: how many of 17 steps overwrite something."""
     s = Sketch()
+    steps = (*STEPS, *(mutate,) * (mutations - 1))
     matrix = [draw(st.sampled_from(SIZES)), draw(st.sampled_from(SIZES))]
     pool = [s.input(*matrix), s.input(*matrix), s.input(matrix[1])]
     for _ in range(draw(st.integers(1, most))):
-        step = STEPS[draw(st.integers(0, len(STEPS) - 1))]
+        step = steps[draw(st.integers(0, len(steps) - 1))]
         view = pool[draw(st.integers(0, len(pool) - 1))]
         other = pool[draw(st.integers(0, len(pool) - 1))]
         made = step(s, view, other, draw(st.integers(0, 5)))
@@ -110,11 +111,12 @@ def extern(s: Sketch, view: View, other: View, n: int) -> View | None:
 
 
 def mutate(s: Sketch, view: View, other: View, n: int) -> View | None:
-    """Overwrites an input with what has its shape, read forwards or, if n is odd, transposed."""
-    dense = is_dense(view) and view.size == s.buffers[0].size and view.offset == exprs([0])[0]
-    if not view.ref.storage.startswith("arg") or not dense or other.size != view.size:
+    """Overwrites a storage with what has its shape, read forwards or, if n is odd, transposed."""
+    whole = next(buffer for buffer in s.buffers if buffer.name == view.ref.storage)
+    if view.size != whole.size or view.stride != whole.stride or other.size != view.size:
         return None
-    source = s.op("exp", transpose(view, 0, 1) if n % 2 and view.size[0] == view.size[1] else other)
+    is_square = len(view.size) > 1 and view.size[0] == view.size[1]
+    source = s.op("exp", transpose(view, 0, 1) if n % 2 and is_square else other)
     return s.copy(view, source)
 
 
