@@ -6,10 +6,10 @@ fuse has found. Refuses, with a WhyNot, the pairs that still do not match. The o
 
 No kernel is changed on trial: a pair is tried in other views of it, and a view is kept only if the pair is joined.
 
->>> split((75264, 128), ((12544, 768), (196, 64)))
-(128,)
->>> split((196, 384), ((12544, 768), (196, 64)))
-(6, 64)
+>>> from minductor.core.expr import integer
+>>> others = [(integer(12544), integer(768)), (integer(196), integer(64))]
+>>> split((integer(196), integer(384)), others), split((integer(75264), integer(128)), others)
+((6, 64), ())
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from minductor.target import Env
 MOST_COPIES = 4  # of a body that is unrolled
 TRIED = 4  # accesses of one pair that loops are held against
 
-Walk: TypeAlias = tuple[int, int]  # an axis in one index: its stride and its extent
+Walk: TypeAlias = tuple[Expr, Expr]  # an axis in one index: its stride and its extent
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,30 +84,26 @@ def _views_by(pair: tuple[Kernel, Kernel], index: Expr, other: Expr) -> Iterator
 
 
 def _walks(kernel: Kernel, index: Expr) -> dict[Symbol, Walk] | None:
-    """How an index walks over each axis that it moves along; None if a step or an extent is not a known number."""
+    """How an index walks over each axis that it moves along; None if that is by no fixed steps."""
     found = linear(index, [axis.symbol for axis in kernel.axes])
     if found is None:
         return None
-    walks: dict[Symbol, Walk] = {}
-    for axis in kernel.axes:
-        stride, extent = as_int(found[0][axis.symbol]), as_int(axis.extent)
-        if stride is None or extent is None or stride < 0:
-            return None
-        if stride and extent > 1:
-            walks[axis.symbol] = stride, extent
-    return walks
+    return {axis.symbol: (step, axis.extent) for axis in kernel.axes if as_int(step := found[0][axis.symbol]) != 0}
 
 
 def split(walk: Walk, others: Sequence[Walk]) -> tuple[int, ...]:
-    """The extents, outermost first, of the loops that a walk falls into where others begin or end."""
-    stride, extent = walk
+    """The extents, outermost first, of the loops that a walk falls into where others begin or end; none if it stays."""
+    stride, extent = as_int(walk[0]), as_int(walk[1])
+    if stride is None or extent is None or stride < 0:
+        return ()
+    bounds = {as_int(bound) for step, count in others for bound in (step, step * count)}
     sizes: list[int] = []
     start, end = stride, stride * extent
-    for cut in sorted({bound for step, count in others for bound in (step, step * count)}):
+    for cut in sorted(bound for bound in bounds if bound is not None):
         if start < cut < end and cut % start == 0 and end % cut == 0:
             sizes.append(cut // start)
             start = cut
-    return (end // start, *reversed(sizes))
+    return (end // start, *reversed(sizes)) if sizes else ()
 
 
 def _split(kernel: Kernel, walks: dict[Symbol, Walk], others: Sequence[Walk]) -> _Split:
@@ -117,21 +113,21 @@ def _split(kernel: Kernel, walks: dict[Symbol, Walk], others: Sequence[Walk]) ->
     mapping: dict[Symbol, Expr] = {}
     finer: dict[Symbol, Walk] = {}
     for axis in kernel.axes:
-        whole = axis.symbol not in walks or axis.name in scanned
-        sizes = () if whole else split(walks[axis.symbol], others)
+        walk = walks.get(axis.symbol)
+        sizes = () if walk is None or axis.name in scanned else split(walk, others)
         at = as_expr(0)
         for place, size in enumerate(sizes):
             made = symbol(f"i{len(axes)}", "axis", 0, size - 1)
             axes.append(Axis(made, as_expr(size)))
             step = prod(sizes[place + 1 :])
             at = at + step * made
-            finer[made] = step * walks[axis.symbol][0], size
-        if whole:
+            finer[made] = step * walks[axis.symbol][0], as_expr(size)
+        if not sizes:
             known = as_int(axis.extent)
             at = symbol(f"i{len(axes)}", "axis", 0, None if known is None else max(known - 1, 0))
             axes.append(Axis(at, axis.extent))
-            if axis.symbol in walks:
-                finer[at] = walks[axis.symbol]
+            if walk is not None:
+                finer[at] = walk
         mapping[axis.symbol] = at
     if len(axes) == len(kernel.axes):
         return _Split(kernel, walks)
@@ -151,12 +147,13 @@ def _split(kernel: Kernel, walks: dict[Symbol, Walk], others: Sequence[Walk]) ->
 def _unrolled(more: _Split, less: _Split) -> Kernel:
     """Without the axes that only the one walks over, where they are short: a point of it is then one of the other's."""
     known = set(less.walks.values())
-    short = {at: walk for at, walk in more.walks.items() if walk not in known}
-    if prod(extent for _, extent in short.values()) > MOST_COPIES:
-        return more.kernel
-    kernel = more.kernel
-    for at, (_, extent) in short.items():
-        if not _may_unroll(kernel, at):
+    kernel, copies = more.kernel, 1
+    for at, walk in more.walks.items():
+        if walk in known:
+            continue
+        extent = as_int(walk[1])
+        copies *= MOST_COPIES + 1 if extent is None else extent
+        if extent is None or copies > MOST_COPIES or not _may_unroll(kernel, at):
             return more.kernel
         axes = tuple(axis for axis in kernel.axes if axis.symbol != at)
         builder = Builder([axis.symbol for axis in axes], extents_of(axes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -10,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 
 from minductor.core.dtypes import F32
+from minductor.core.expr import as_int, integer, symbol
 from minductor.ir.nodes import Kernel, Program, View, WhyNot, body_reads, body_writes
 from minductor.ir.printer import print_program
 from minductor.ir.verify import verify
 from minductor.options import Options
 from minductor.passes.fuse import fuse
 from minductor.passes.inline import inline
-from minductor.passes.loop_order import loop_order, split
+from minductor.passes.loop_order import Walk, loop_order, split
 from minductor.target import Env
 from pytest_plugin.golden import Goldens
 from tests.passes.graphs import assert_same, programs
@@ -42,9 +44,13 @@ def reshaped(view: View, *size: int) -> View:
     return replace(view, size=exprs(size), stride=exprs(row_major(size)))
 
 
-def walks(*extents: int) -> tuple[tuple[int, int], ...]:
+def walks(*extents: int) -> tuple[Walk, ...]:
     """A row-major loop nest, as one index walks over it."""
-    return tuple(zip(row_major(extents), extents, strict=True))
+    return tuple(zip(exprs(row_major(extents)), exprs(extents), strict=True))
+
+
+def split_by(walk: Walk, others: Sequence[Walk]) -> tuple[int | None, ...]:
+    return split(walk, others) or (as_int(walk[1]),)
 
 
 @pytest.mark.parametrize(
@@ -60,12 +66,15 @@ def test_loops_are_split_where_others_end(
     first: tuple[int, ...], second: tuple[int, ...], wanted: tuple[tuple[int, ...], ...]
 ) -> None:
     a, b = walks(*first), walks(*second)
-    assert tuple(size for walk in a for size in split(walk, b)) == wanted[0]
-    assert tuple(size for walk in b for size in split(walk, a)) == wanted[1]
+    assert tuple(size for walk in a for size in split_by(walk, b)) == wanted[0]
+    assert tuple(size for walk in b for size in split_by(walk, a)) == wanted[1]
 
 
 def test_no_cut_leaves_a_rest() -> None:
-    assert split((1, 12), ((1, 5), (4, 3), (6, 2), (8, 1))) == (3, 4)
+    one, n = integer(1), symbol("s0", "size", 2)
+    others = ((one, integer(5)), (integer(4), integer(3)), (integer(6), integer(2)), (n, one))
+    assert split((one, integer(12)), others) == (3, 4)
+    assert split((n, integer(12)), others) == split((one, n), others) == split((integer(-1), integer(12)), others) == ()
 
 
 @pytest.mark.parametrize(
