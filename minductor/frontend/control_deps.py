@@ -6,7 +6,7 @@ values as without. In the ATen graph the order is a call of the higher-order ope
     minductor_control_deps((deps...), graph, *args)
 
 which gives what `graph(*args)` gives. A dependency orders and nothing else: its memory is free after its last reader.
-Refuses operators that write their arguments, since the order of writes is that of the program anyway.
+Refuses functions that write what they were given, since the order of writes is that of the program anyway.
 
 Outside of a trace programs run in order, so there the operator only calls. Under vmap and other transforms of
 functions its values hold and its order is not kept.
@@ -30,7 +30,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, get_proxy_mode, track_tensor_tree
 from torch.fx.node import has_side_effect
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from minductor.core.errors import UnsupportedInput
 
@@ -41,7 +41,8 @@ LIVE = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)  # what a gra
 def control_deps(deps: torch.Tensor | Sequence[torch.Tensor], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`fn(*args, **kwargs)`, each operation of which runs after all of `deps` have been computed.
 
-    For code under torch.compile; views take no time and keep no order. `fn` may not write its arguments.
+    For code under torch.compile; views take no time and keep no order. `fn` gives new tensors, and does not write those
+    that it was given.
     """
     row = (deps,) if isinstance(deps, torch.Tensor) else tuple(deps)
     if torch.compiler.is_dynamo_compiling():
@@ -125,6 +126,7 @@ class _EachAfter(TorchDispatchMode):
     def __init__(self, op: HigherOrderOperator, deps: tuple[torch.Tensor, ...]) -> None:
         super().__init__()
         self.op, self.deps = op, deps
+        self.own: dict[int, torch.UntypedStorage] = {}  # what was made within: held, so that no other has its address
 
     supports_higher_order_operators = True
 
@@ -134,20 +136,35 @@ class _EachAfter(TorchDispatchMode):
         given = kwargs or {}
         if func is self.op:
             return func((*self.deps, *args[0]), *args[1:])
+        if isinstance(func, torch._ops.OpOverload) and func._schema.is_mutable:
+            self._check_own(func, args, given)  # then it comes after what made that, which has waited
+            return func(*args, **given)
         if not _is_computing(func):
             return func(*args, **given)
         graph, leaves = _closed(func, (tuple(args), given))
-        return self.op(self.deps, graph, *leaves)
+        result = self.op(self.deps, graph, *leaves)
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                self.own[storage._cdata] = storage
+        return result
+
+    def _check_own(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Only what was made within may be written."""
+        for number, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            value = args[number] if number < len(args) else kwargs.get(argument.name)
+            for tensor in tree_leaves(value):
+                if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in self.own:
+                    raise UnsupportedInput(str(func), f"in {NAME}: it writes what was made outside")
 
 
 def _is_computing(func: Any) -> bool:
     """Whether an operator makes new tensors: views, and numbers read from a tensor, do not wait."""
     if not isinstance(func, torch._ops.OpOverload):
         return True
-    schema = func._schema
-    if schema.is_mutable:
-        raise UnsupportedInput(str(func), f"in {NAME}: an operator that writes its arguments")
-    return not func.is_view and any("Tensor" in str(returned.type) for returned in schema.returns)
+    return not func.is_view and any("Tensor" in str(returned.type) for returned in func._schema.returns)
 
 
 def _closed(func: Callable[..., Any], given: Any) -> tuple[Callable[..., Any], list[Any]]:

@@ -173,8 +173,23 @@ def test_transforms_of_functions_give_its_values() -> None:
 
 
 def test_a_write_inside_is_refused() -> None:
-    with pytest.raises(UnsupportedInput, match="writes its arguments"):
-        make_fx(lambda x: control_deps(x.sum(), lambda y: y.add_(1), x), tracing_mode="fake")(square())
+    with pytest.raises(UnsupportedInput, match="writes what was made outside"):
+        make_fx(lambda x: control_deps(x.sum(), lambda y: y.t().add_(1), x), tracing_mode="fake")(square())
+
+
+def test_its_own_tensors_may_be_written() -> None:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        y.t()[0] = 3
+        y[1:].mul_(x[1:])
+        return y + 1
+
+    checked(lambda a, b: control_deps(a.sum(), inner, b), square(), square())
+    weights = torch.randn(16, 16, requires_grad=True)
+    given = square()
+    compiled = torch.compile(lambda a, b: control_deps(a.sum(), inner, b).sum(), backend="minductor", fullgraph=True)
+    (found,) = torch.autograd.grad(compiled(given, weights * 1), weights)
+    torch.testing.assert_close(found, torch.autograd.grad(inner(weights * 1).sum(), weights)[0])
 
 
 def test_the_name_is_not_taken_from_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from minductor.core.errors import VerifyError
 from minductor.ir.nodes import Extern, Kernel, Node, Program, WhyNot, awaited, writes
@@ -16,10 +18,11 @@ from minductor.ir.verify import verify
 from minductor.passes.bundle import bundle
 from minductor.passes.fuse import fuse
 from minductor.passes.inline import inline
+from minductor.passes.loop_order import loop_order
 from minductor.passes.memory import memory
 from minductor.passes.order import order
 from minductor.passes.tile import tile
-from tests.passes.graphs import assert_same
+from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch
 
 
@@ -128,6 +131,26 @@ def test_waiting_keeps_no_memory() -> None:
         if (isinstance(line, Free) and "buf1" in line.names) or (isinstance(line, Reuse) and line.old == "buf1"):
             break
     assert calls == 2
+
+
+@settings(deadline=None, max_examples=60)
+@given(programs(), st.data())
+def test_no_pass_breaks_an_order(program: Program, data: st.DataObject) -> None:
+    positions = st.integers(0, len(program.nodes) - 1)
+    drawn = data.draw(st.lists(st.tuples(positions, positions), max_size=4)) if program.nodes else []
+    pairs = [(a, b) for a, b in dict.fromkeys(drawn) if a < b]
+    names = [node.origins[0].node for node in program.nodes]
+    made = waiting = ordered(program, *pairs)
+    for stage in (inline, fuse, loop_order, order, tile, bundle):
+        made = stage(made, CPU)
+        verify(made, stage.__name__)
+    assert_same(waiting, made)
+    for first, second in pairs:
+        places = [[o.node for o in node.origins] for node in made.nodes]
+        before = [n for n, row in enumerate(places) if names[first] in row]
+        after = [n for n, row in enumerate(places) if names[second] in row]
+        assert before and after
+        assert max(before) < min(after), print_program(made)
 
 
 def test_an_order_against_the_data_is_refused() -> None:
