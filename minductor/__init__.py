@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from minductor.backends import register_backend
+    from minductor.compilation import compile_only
     from minductor.driver import Compiler
     from minductor.explanation import explain
     from minductor.frontend.control_deps import add_control_deps, control_deps
@@ -31,6 +32,7 @@ __all__ = [
     "Options",
     "Report",
     "add_control_deps",
+    "compile_only",
     "control_deps",
     "explain",
     "minductor",
@@ -43,6 +45,7 @@ PUBLIC: Mapping[str, str] = MappingProxyType(
         "Options": "minductor.options",
         "Report": "minductor.ir.report",
         "add_control_deps": "minductor.frontend.control_deps",
+        "compile_only": "minductor.compilation",
         "control_deps": "minductor.frontend.control_deps",
         "explain": "minductor.explanation",
         "register_backend": "minductor.backends",

@@ -9,7 +9,7 @@ Refuses a kind that is taken, a record made for another version of this API, and
 Traceback (most recent call last):
 ...
 minductor.core.errors.BackendError: [MD005] no backend of kind 'cpv'
-  hint: did you mean 'cpu'? The kinds are: cpu.
+  hint: did you mean 'cpu'? The kinds are: cpu, interpret, cuda, hip.
 """
 
 from __future__ import annotations
@@ -58,6 +58,17 @@ BUILT_IN: Mapping[str, Backend] = MappingProxyType(
             load="minductor.runtime.launch:launch",
             capabilities=("bf16", "float64"),
         ),
+        **{
+            kind: Backend(
+                kind=kind,
+                probe="minductor.runtime.probe:probe",
+                kernels="minductor.codegen.triton:triton",
+                wrappers=MappingProxyType({"python": "minductor.codegen.wrapper_python:wrapper_python"}),
+                load="minductor.runtime.launch:launch",
+                capabilities=("bf16", "float64"),
+            )
+            for kind in ("interpret", "cuda", "hip")
+        },
     }
 )
 

@@ -22,7 +22,14 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from minductor.backends import Backend, find_backend, find_target, resolve
-from minductor.core.errors import FallbackRefused, MinductorError, RanInEager, StageFailed, UnsupportedInput
+from minductor.core.errors import (
+    FallbackRefused,
+    MinductorError,
+    RanInEager,
+    StageFailed,
+    TargetElsewhere,
+    UnsupportedInput,
+)
 from minductor.options import Options
 from minductor.target import Env
 from minductor.trace import Trace
@@ -32,6 +39,8 @@ if TYPE_CHECKING:
     from minductor.ir.plan import Plan
     from minductor.ir.report import Report
     from minductor.ir.source import Source
+    from minductor.runtime.launch import Bind
+    from minductor.runtime.pool import Pool
     from minductor.runtime.store import Entry, Store
     from minductor.runtime.toolchain import Toolchain
 
@@ -99,11 +108,14 @@ class Compiler:
         graph_pass: GraphPass | None = None,
         environ: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        is_dry: bool = False,
     ) -> None:
+        """`is_dry`: graphs are compiled and run in eager, as for a target that is elsewhere."""
         self.environ = dict(os.environ if environ is None else environ)
         self.observer = observer
         self.graph_pass = graph_pass
         self.clock = clock
+        self.is_dry = is_dry
         self._trace = trace
         self._store = store
         self._toolchain = toolchain
@@ -148,7 +160,7 @@ class Compiler:
     def compile_graph(self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Env) -> Call:
         """One ATen graph to its boxed call: capture, key, store; on a miss, the pipeline under the key's lock."""
         from minductor.frontend.capture import capture
-        from minductor.runtime.launch import LIBRARY, WRAPPER, launch
+        from minductor.runtime.launch import WRAPPER, launch
 
         start = self.clock()
         if self.graph_pass is not None:
@@ -160,12 +172,39 @@ class Compiler:
             found, was_hit = self._artefact(key, graph, env, gm)
         except UnsupportedInput as reason:
             return self._eager(gm, role, env, reason)
-        library = found.file(LIBRARY) if LIBRARY in found.contents else None
         events: list[tuple[str, str]] = []
-        call = launch(found.text(WRAPPER), library, f"{role} {key[:12]}", graph.bound(), events)
-        call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]  AOTAutograd's calling convention
+        if self.is_dry:
+            call = _boxed(gm)
+        else:
+            kernels = self._kernels(found, env)
+            call = launch(found.text(WRAPPER), kernels, f"{role} {key[:12]}", graph.bound(), events)
+            call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]  AOTAutograd's calling convention
         self._tell(found, role, key, events, was_hit=was_hit, seconds=self.clock() - start)
         return call
+
+    def _kernels(self, found: Entry, env: Env) -> Bind | None:
+        """The kernels of an artefact by their symbols; None if it has none."""
+        from minductor.runtime.launch import KERNELS, LIBRARY
+
+        if LIBRARY in found.contents:
+            from minductor.runtime.load import load_library
+
+            return load_library(found.file(LIBRARY)).bind
+        if KERNELS not in found.contents:
+            return None
+        if env.target.kind != "interpret":
+            raise TargetElsewhere(env.target.name)
+        from minductor.runtime.interpret import Interpreter
+
+        return Interpreter(found.text(KERNELS), self.interpreter).bind
+
+    @cached_property
+    def interpreter(self) -> Pool:
+        """One process that interprets GPU kernels, started at the first launch."""
+        from minductor.runtime.interpret import SETTINGS
+        from minductor.runtime.pool import Pool
+
+        return Pool(1, environ=self.environ, settings=SETTINGS)
 
     def _tell(
         self, entry: Entry, role: Role, key: str, events: list[tuple[str, str]], *, was_hit: bool, seconds: float
@@ -278,7 +317,7 @@ class Compiler:
         units = resolve(backend.kernels)(value, env)
         wrapper = resolve(backend.wrappers[env.options.wrapper])(value, env)
         source = Source(tuple(units), wrapper)
-        texts = {"wrapper.py": wrapper, **{f"{unit.name}.cpp": unit.text for unit in units}}
+        texts = {"wrapper.py": wrapper, **{unit.file: unit.text for unit in units}}
         facts = report(program, value)
         counts = {"kernels": facts.kernels, "externs": facts.externs}
         self.trace(env).stage(graph.role, "codegen", self.clock() - start, counts, (), texts, str)
@@ -322,9 +361,7 @@ class Compiler:
         if env.options.fallback == "error":
             raise FallbackRefused("this graph", reason.what) from reason
         warnings.warn(RanInEager(reason.what), stacklevel=2)
-        from torch._functorch._aot_autograd.utils import make_boxed_func
-
-        return make_boxed_func(gm.forward)
+        return _boxed(gm)
 
     def reset(self) -> None:
         """Forget opened stores; what is on disk stays."""
@@ -337,6 +374,13 @@ class Compiler:
         made = Compiler(store=store, toolchain=toolchain, trace=trace, observer=observer, environ=self.environ)
         made.graph_pass = self.graph_pass
         return made
+
+
+def _boxed(gm: Any) -> Call:
+    """A graph in eager, in the calling convention of a compiled one."""
+    from torch._functorch._aot_autograd.utils import make_boxed_func
+
+    return make_boxed_func(gm.forward)
 
 
 def _through(function: Callable[[Any, Env], Any], stage: Stage, value: Any, env: Env) -> Any:

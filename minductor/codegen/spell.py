@@ -1,7 +1,8 @@
 """How each pointwise operator is written in each language.
 
 Takes an operator of ir/ops.py, the dtype it works on and the texts of its arguments; gives an expression.
-Refuses operators without a row (ValueError): a test holds the table against ir/ops.py.
+Refuses operators without a row (ValueError): a test holds the table against ir/ops.py. A kernel with an operator that
+Triton has no spelling of is not written (triton_values.Unwritable).
 
 In a C++ spelling `{0}` to `{2}` are the arguments, `{t}` the dtype's name, `{T}` its C++ type, `{f}` the suffix
 of gcc's float builtins, `{bits}` the width.
@@ -38,18 +39,20 @@ CPP_STORAGE: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """One operator; `cpp_int` and `cpp_bool` where integers or booleans are written differently."""
+    """One operator; `_int` and `_bool` where integers or booleans are written differently. "": Triton has none."""
 
     triton: str
     cpp: str
     cpp_int: str = ""
     cpp_bool: str = ""
+    triton_int: str = ""
+    triton_bool: str = ""
 
 
 def _wrapping(name: str, sign: str, cpp_bool: str = "") -> Spelling:
     """Integers wrap around, as eager's do; C++'s own may not overflow."""
     text = f"{{0}} {sign} {{1}}"
-    return Spelling(text, text, f"md_{name}_{{t}}({{0}}, {{1}})", cpp_bool)
+    return Spelling(text, text, f"md_{name}_{{t}}({{0}}, {{1}})", cpp_bool, triton_bool=cpp_bool)
 
 
 def _infix(sign: str) -> Spelling:
@@ -61,7 +64,9 @@ def _bitwise(sign: str) -> Spelling:
 
 
 def _logical(sign: str) -> Spelling:
-    return Spelling(f"{{0}} {sign} {{1}}", f"({{0}} != 0) {sign} ({{1}} != 0)", cpp_bool=f"{{0}} {sign} {{1}}")
+    text = f"({{0}} != 0) {sign} ({{1}} != 0)"
+    plain = f"{{0}} {sign} {{1}}"
+    return Spelling(text, text, cpp_bool=plain, triton_bool=plain)
 
 
 def _called(name: str, triton: str = "") -> Spelling:
@@ -69,34 +74,50 @@ def _called(name: str, triton: str = "") -> Spelling:
     return Spelling(triton or f"libdevice.{name}({{0}})", f"md_{name}_{{t}}({{0}})")
 
 
+def _host(name: str) -> Spelling:
+    """A function of cpp_math.h that Triton does not have."""
+    return Spelling("", f"md_{name}_{{t}}({{0}})")
+
+
+def _host2(name: str) -> Spelling:
+    return Spelling("", f"md_{name}_{{t}}({{0}}, {{1}})")
+
+
 def _called2(name: str, triton: str = "") -> Spelling:
     return Spelling(triton or f"libdevice.{name}({{0}}, {{1}})", f"md_{name}_{{t}}({{0}}, {{1}})")
 
 
 def _same(name: str) -> Spelling:
-    return Spelling(f"libdevice.{name}({{0}})", f"__builtin_{name}{{f}}({{0}})", "{0}")
+    return Spelling(f"libdevice.{name}({{0}})", f"__builtin_{name}{{f}}({{0}})", "{0}", triton_int="{0}")
 
 
 SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
     {
         # name          Triton, C++, C++ for integers, C++ for booleans
         "neg": Spelling("-({0})", "-({0})", "md_neg_{t}({0})"),
-        "abs": Spelling("tl.abs({0})", "__builtin_fabs{f}({0})", "md_abs_{t}({0})", "{0}"),
-        "sign": Spelling("libdevice.sign({0})", "md_sign_{t}({0})", cpp_bool="{0}"),
+        "abs": Spelling("tl.abs({0})", "__builtin_fabs{f}({0})", "md_abs_{t}({0})", "{0}", triton_bool="{0}"),
+        "sign": Spelling("md_sign({0})", "md_sign_{t}({0})", cpp_bool="{0}", triton_bool="{0}"),
         "floor": _same("floor"),
         "ceil": _same("ceil"),
         "trunc": _same("trunc"),
-        "round": Spelling("libdevice.rint({0})", "__builtin_rint{f}({0})", "{0}"),
+        "round": Spelling("libdevice.rint({0})", "__builtin_rint{f}({0})", "{0}", triton_int="{0}"),
         "square": Spelling("{0} * {0}", "{0} * {0}", "md_mul_{t}({0}, {0})"),
-        "relu": Spelling("tl.maximum({0}, 0)", "md_relu_{t}({0})", "md_maximum_{t}({0}, ({T})0)"),
-        "bitwise_not": Spelling("~{0}", "({T})~{0}", cpp_bool="!{0}"),
-        "logical_not": Spelling("{0} == 0", "{0} == 0", cpp_bool="!{0}"),
-        "isnan": Spelling("{0} != {0}", "{0} != {0}", "false", "false"),
-        "isinf": Spelling('tl.abs({0}) == float("inf")', "__builtin_fabs{f}({0}) == MD_INF", "false", "false"),
+        "relu": Spelling("tl.where({0} < 0, 0, {0})", "md_relu_{t}({0})", "md_maximum_{t}({0}, ({T})0)"),
+        "bitwise_not": Spelling("~{0}", "({T})~{0}", cpp_bool="!{0}", triton_bool="~{0}"),
+        "logical_not": Spelling("{0} == 0", "{0} == 0", cpp_bool="!{0}", triton_bool="~{0}"),
+        "isnan": Spelling("{0} != {0}", "{0} != {0}", "false", "false", "{0} != {0}", "{0} != {0}"),
+        "isinf": Spelling(
+            'tl.abs({0}) == float("inf")',
+            "__builtin_fabs{f}({0}) == MD_INF",
+            "false",
+            "false",
+            "{0} != {0}",
+            "{0} != {0}",
+        ),
         "signbit": Spelling("libdevice.signbit({0}) != 0", "md_bits({0}) >> ({bits} - 1) != 0", "{0} < 0", "false"),
         "sqrt": Spelling("tl.sqrt_rn({0})", "__builtin_sqrt{f}({0})"),
         "rsqrt": Spelling("libdevice.rsqrt({0})", "1 / __builtin_sqrt{f}({0})"),
-        "reciprocal": Spelling("1.0 / {0}", "1 / {0}"),
+        "reciprocal": Spelling("1 / {0}", "1 / {0}"),
         "exp": _called("exp", "tl.exp({0})"),
         "exp2": _called("exp2", "tl.exp2({0})"),
         "expm1": _called("expm1"),
@@ -104,7 +125,7 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "log2": _called("log2", "tl.log2({0})"),
         "log10": _called("log10"),
         "log1p": _called("log1p"),
-        "sigmoid": _called("sigmoid", "tl.sigmoid({0})"),
+        "sigmoid": _called("sigmoid", "md_sigmoid({0})"),
         "tanh": _called("tanh"),
         "sin": _called("sin", "tl.sin({0})"),
         "cos": _called("cos", "tl.cos({0})"),
@@ -121,17 +142,17 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "acosh": _called("acosh"),
         "atanh": _called("atanh"),
         "lgamma": _called("lgamma"),
-        "digamma": _called("digamma"),
-        "i0": _called("i0"),
-        "i0e": _called("i0e"),
-        "i1": _called("i1"),
-        "i1e": _called("i1e"),
-        "k0": _called("k0"),
-        "k0e": _called("k0e"),
-        "k1": _called("k1"),
-        "k1e": _called("k1e"),
+        "digamma": _host("digamma"),
+        "i0": _called("i0", "libdevice.cyl_bessel_i0({0})"),
+        "i0e": _host("i0e"),
+        "i1": _called("i1", "libdevice.cyl_bessel_i1({0})"),
+        "i1e": _host("i1e"),
+        "k0": _host("k0"),
+        "k0e": _host("k0e"),
+        "k1": _host("k1"),
+        "k1e": _host("k1e"),
         "erfcx": _called("erfcx"),
-        "ndtri": _called("ndtri"),
+        "ndtri": _called("ndtri", "libdevice.normcdfinv({0})"),
         "add": _wrapping("add", "+"),
         "sub": _wrapping("sub", "-"),
         "mul": _wrapping("mul", "*", "{0} & {1}"),
@@ -145,34 +166,39 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
             "md_minimum_{t}({0}, {1})",
             cpp_bool="{0} & {1}",
         ),
-        "fmax": Spelling("tl.maximum({0}, {1})", "md_fmax_{t}({0}, {1})", "md_maximum_{t}({0}, {1})"),
-        "fmin": Spelling("tl.minimum({0}, {1})", "md_fmin_{t}({0}, {1})", "md_minimum_{t}({0}, {1})"),
+        "fmax": Spelling("md_fmax({0}, {1})", "md_fmax_{t}({0}, {1})", "md_maximum_{t}({0}, {1})"),
+        "fmin": Spelling("md_fmin({0}, {1})", "md_fmin_{t}({0}, {1})", "md_minimum_{t}({0}, {1})"),
         "bitwise_and": _bitwise("&"),
         "bitwise_or": _bitwise("|"),
         "bitwise_xor": _bitwise("^"),
         "copysign": Spelling("libdevice.copysign({0}, {1})", "__builtin_copysign{f}({0}, {1})"),
-        "lshift": Spelling("{0} << {1}", "md_shl_{t}({0}, {1})"),
-        "rshift": Spelling("{0} >> {1}", "md_shr_{t}({0}, {1})"),
-        "div": Spelling("{0} / {1}", "{0} / {1}", "md_truncdiv_{t}({0}, {1})"),
+        "lshift": Spelling("md_lshift({0}, {1}, {bits})", "md_shl_{t}({0}, {1})"),
+        "rshift": Spelling("md_rshift({0}, {1}, {bits})", "md_shr_{t}({0}, {1})"),
+        "div": Spelling("{0} / {1}", "{0} / {1}", "md_truncdiv_{t}({0}, {1})", triton_int="{0} // {1}"),
         "truncdiv": Spelling(
-            "libdevice.trunc({0} / {1})", "__builtin_trunc{f}({0} / {1})", "md_truncdiv_{t}({0}, {1})"
+            "libdevice.trunc({0} / {1})",
+            "__builtin_trunc{f}({0} / {1})",
+            "md_truncdiv_{t}({0}, {1})",
+            triton_int="{0} // {1}",
         ),
-        "floordiv": _called2("floordiv"),
-        "mod": Spelling("{0} % {1}", "md_remainder_{t}({0}, {1})"),
-        "fmod": _called2("fmod"),
-        "pow": _called2("pow"),
+        "floordiv": Spelling(
+            "md_floordiv_float({0}, {1})", "md_floordiv_{t}({0}, {1})", triton_int="md_floordiv_int({0}, {1})"
+        ),
+        "mod": Spelling("md_mod_float({0}, {1})", "md_remainder_{t}({0}, {1})", triton_int="md_mod_int({0}, {1})"),
+        "fmod": Spelling("libdevice.fmod({0}, {1})", "md_fmod_{t}({0}, {1})", triton_int="{0} % {1}"),
+        "pow": Spelling("libdevice.pow({0}, {1})", "md_pow_{t}({0}, {1})", triton_int="md_pow_int({0}, {1})"),
         "atan2": _called2("atan2"),
         "hypot": _called2("hypot"),
         "nextafter": _called2("nextafter"),
-        "zeta": _called2("zeta"),
-        "chebyshev_t": _called2("chebyshev_t"),
-        "chebyshev_u": _called2("chebyshev_u"),
-        "chebyshev_v": _called2("chebyshev_v"),
-        "chebyshev_w": _called2("chebyshev_w"),
-        "hermite_h": _called2("hermite_h"),
-        "hermite_he": _called2("hermite_he"),
-        "laguerre_l": _called2("laguerre_l"),
-        "legendre_p": _called2("legendre_p"),
+        "zeta": _host2("zeta"),
+        "chebyshev_t": _host2("chebyshev_t"),
+        "chebyshev_u": _host2("chebyshev_u"),
+        "chebyshev_v": _host2("chebyshev_v"),
+        "chebyshev_w": _host2("chebyshev_w"),
+        "hermite_h": _host2("hermite_h"),
+        "hermite_he": _host2("hermite_he"),
+        "laguerre_l": _host2("laguerre_l"),
+        "legendre_p": _host2("legendre_p"),
         "eq": _infix("=="),
         "ne": _infix("!="),
         "lt": _infix("<"),
@@ -208,6 +234,21 @@ def spell_cpp(name: str, dtype: DType, *args: str) -> str:
         f="f" if dtype.name == "f32" else "",
         bits=dtype.bits,
     )
+
+
+def spell_triton(name: str, dtype: DType, *args: str) -> str:
+    """The Triton expression, or "" if there is none; `dtype` is that of the last argument."""
+    row = SPELLINGS.get(name)
+    if row is None:
+        raise ValueError(f"no spelling for the operator {name!r}")
+    match dtype.kind:
+        case "int" | "uint":
+            text = row.triton_int or row.triton
+        case "bool":
+            text = row.triton_bool or row.triton
+        case _:
+            text = row.triton
+    return text.format(*args, bits=dtype.bits)
 
 
 def spell_cpp_cast(value: str, old: DType, new: DType) -> str:

@@ -387,3 +387,31 @@ CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
         )
     }
 )
+
+
+class InterpretRefused(MinductorError):
+    """A launch that Triton's interpreter would need minutes for."""
+
+    code: ClassVar[str] = "MD060"
+
+    def __init__(self, kernel: str, programs: int, cap: int, *, where: str = "") -> None:
+        super().__init__(
+            f"kernel {kernel} has {programs} programs, and the interpreter takes at most {cap}",
+            where=where,
+            why="it needs more than a millisecond for each",
+            hint="give the graph smaller tensors, or compile it for a real target with minductor.compile_only",
+        )
+
+
+class TargetElsewhere(MinductorError):
+    """A graph to be run on a machine that this process cannot reach."""
+
+    code: ClassVar[str] = "MD061"
+
+    def __init__(self, target: str, *, where: str = "") -> None:
+        super().__init__(
+            f"target {target} compiles here and does not run here",
+            where=where,
+            why="minductor launches kernels on the CPU and in Triton's interpreter",
+            hint=f"minductor.compile_only(fn, *args, target={target!r}) tells its kernels; 'interpret' runs them",
+        )

@@ -8,7 +8,7 @@ The text, which `str` writes and `parse_schedule` reads:
     schedule ::= step* ["rows" position*] ["parts" N*]
     step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
     loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] "{" step* "}"
-    kind     ::= "parallel" | "serial" | "vector" | "scalar" | "tree"
+    kind     ::= "parallel" | "serial" | "vector" | "scalar" | "tree" | "grid" | "tile"
 
 `scalar` is serial, and the compiler may not vectorise it. `tree` runs over one block of a serial loop around the
 vector loop that it stands in: the values of a whole block are joined as a tree, then to the accumulators; what is left
@@ -20,6 +20,10 @@ inside may carry them again: then each run of it has accumulators of its own, jo
 which keeps sums short. `lanes` says how many accumulators a reduce along a vector loop has. `rows` are values kept in
 an array from one loop to later ones. `parts` are the steps, counted from 0, that begin a part: parts share no axis
 and do not need each other (see ir/parts.py).
+
+On a GPU the outermost loops are `grid`: a program for each block of N elements of the axis. What stands inside is
+computed for a whole tile at once, over the blocks of the axes that it varies over. `tile` is one block that the whole
+axis fits in; a `serial ... by N` inside a grid goes from block to block.
 
 >>> text = "parallel i0 {\\n  vector i1 lanes 64 carry %1 {\\n    %0 %1\\n  }\\n  %2\\n}\\nrows %0"
 >>> str(parse_schedule(text)) == text
@@ -33,8 +37,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast
 
-LoopKind: TypeAlias = Literal["parallel", "serial", "vector", "scalar", "tree"]
-KINDS: tuple[LoopKind, ...] = ("parallel", "serial", "vector", "scalar", "tree")
+LoopKind: TypeAlias = Literal["parallel", "serial", "vector", "scalar", "tree", "grid", "tile"]
+KINDS: tuple[LoopKind, ...] = ("parallel", "serial", "vector", "scalar", "tree", "grid", "tile")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One translation unit: its text, and the kernels in it by symbol."""
+    """One translation unit: its text, the kernels in it by symbol, and how its file's name ends."""
 
     name: str
     text: str
     symbols: tuple[str, ...]
+    suffix: str = "cpp"
+
+    @property
+    def file(self) -> str:
+        return f"{self.name}.{self.suffix}"
 
 
 @dataclass(frozen=True, slots=True)

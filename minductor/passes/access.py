@@ -6,11 +6,12 @@ Takes a Program whose kernels have schedules; gives it with an Access for each l
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from minductor.core.expr import Expr, as_int, free_symbols, integer
+from minductor.core.expr import Expr, as_int, free_symbols, integer, linear
 from minductor.ir.access import Access
-from minductor.ir.nodes import Atomic, Kernel, Load, Program, Store
+from minductor.ir.nodes import Atomic, Kernel, Load, Op, Program, Store
 from minductor.ir.schedule import Schedule, loops, positions
 from minductor.passes.strides import step_of
 from minductor.target import Env
@@ -27,15 +28,33 @@ def classified(kernel: Kernel) -> Kernel:
     """The kernel with its accesses."""
     if kernel.schedule is None:
         return kernel
+    if any(loop.kind == "grid" for loop in loops(kernel.schedule.steps)):
+        return replace(kernel, access=tuple(_tile_access(p, op) for p, op in _touching(kernel)))
     vector = vector_axes(kernel.schedule)
     symbols = {axis.name: axis.symbol for axis in kernel.axes}
     found: list[Access] = []
+    for position, op in _touching(kernel):
+        axis = vector.get(position)
+        step = integer(0) if axis is None else step_of(op, symbols[axis])
+        found.append(_access(position, step))
+    return replace(kernel, access=tuple(found))
+
+
+def _touching(kernel: Kernel) -> Iterator[tuple[int, Op]]:
     for position, op in enumerate(kernel.body.ops):
         if isinstance(op.attrs, Load | Store | Atomic):
-            axis = vector.get(position)
-            step = integer(0) if axis is None else step_of(op, symbols[axis])
-            found.append(_access(position, step))
-    return replace(kernel, access=tuple(found))
+            yield position, op
+
+
+def _tile_access(position: int, op: Op) -> Access:
+    """A tile of a GPU is a block of memory where the index is a sum of multiples of axes."""
+    assert isinstance(op.attrs, Load | Store | Atomic)
+    index = op.attrs.index
+    moving = [s for s in free_symbols(index) if s.kind not in ("size", "real", "truth")]
+    split = linear(index, moving)
+    if any(s.kind != "axis" for s in moving) or split is None:
+        return Access(position, "gather")
+    return Access(position, "block" if moving else "scalar")
 
 
 def vector_axes(schedule: Schedule) -> dict[int, str]:

@@ -33,7 +33,8 @@ Kind: TypeAlias = tuple[tuple[str, DType | None], ...]
 
 def bundle(program: Program, env: Env) -> Program:
     """One program in, one out; see above."""
-    if not env.options.fuse or len({buffer.device for buffer in program.buffers}) > 1:
+    is_split = len({buffer.device for buffer in program.buffers}) > 1
+    if not env.options.fuse or env.target.is_gpu or is_split:  # a program of a GPU has one tile
         return program
     kinds = [_kind(node) for node in program.nodes]
     if len(set(kinds)) == len(kinds) or not any(kinds.count(kind) > 1 for kind in set(kinds) if kind):

@@ -42,7 +42,8 @@ class Fuser:
         self.stage = stage
         self.views = views
         self.nodes: list[Node | None] = list(program.nodes)
-        self.limits = Limits(program.buffer_table(), env.target.l2_bytes or env.target.shared_memory)
+        target = env.target
+        self.limits = Limits(program.buffer_table(), target.l2_bytes or target.shared_memory, target.is_gpu)
         self.bytes = {name: buffer_bytes(buffer) for name, buffer in self.limits.table.items()}
         self.order = Acyclic(len(self.nodes), dict.fromkeys((e.source, e.target) for e in dependencies(program)))
         self.members: list[tuple[int, ...]] = [(n,) for n in range(len(self.nodes))]

@@ -72,6 +72,7 @@ class Limits:
 
     table: Mapping[str, Buffer]
     cache: int
+    is_gpu: bool = False
 
 
 def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limits) -> Kernel | No:
@@ -308,6 +309,8 @@ def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr
     if len(body.ops) > MAX_OPS:
         return TOO_MANY_OPS
     ways = both_ways(body, axes)
+    if ways is not None and limits.is_gpu:
+        return "reduces along rows and down them: a program of a GPU sees a few rows only"
     if ways is not None and _scanned(body):
         return f"scans and reduces over {_alternatives(_walked_groups(body))}"
     columns = _reduced(body) | _scanned(body).keys() if ways is None else ways.columns

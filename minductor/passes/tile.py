@@ -10,11 +10,9 @@ split along a reduced axis in parts whose number depends on the shape alone: bit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from minductor.core.expr import as_int
-from minductor.ir.nodes import Atomic, Body, Buffer, Kernel, Load, Masked, Op, Program, Reduce, Scan, Store
+from minductor.ir.nodes import Buffer, Kernel, Load, Program
 from minductor.ir.ops import op_cost
 from minductor.passes.both_ways import BothWays, both_ways, most_parts, objection
 from minductor.passes.group import ROWS, group
@@ -23,10 +21,11 @@ from minductor.passes.nest import Level, nest
 from minductor.passes.scatter import ordered_axes
 from minductor.passes.stage import stage
 from minductor.passes.strides import constant_step, step_of
+from minductor.passes.tile_gpu import tile_gpu
+from minductor.passes.touch import ASSUMED, Touches
 from minductor.passes.unblock import unblock
 from minductor.target import Env
 
-ASSUMED = 1024  # the extent of an axis whose size is known only at the call
 FEW = 16  # fewer parallel steps than this leave threads idle
 PARTS = 64  # at most so many parts of a reduced axis
 SERIAL_WORK = 16 * 1024  # operations: below this a thread costs more than it saves
@@ -57,6 +56,8 @@ def tile(program: Program, env: Env) -> Program:
 def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
     """One kernel with its schedule."""
     kernel = merge_axes(kernel)
+    if env.target.is_gpu:
+        return tile_gpu(kernel, buffers)
     chooser = _Chooser(kernel, buffers)
     lanes = {size: env.target.lanes(max(size, 4)) for size in (1, 2, 4, 8, 16)}
     schedule = chooser.is_columns() and group(
@@ -66,70 +67,12 @@ def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
     return replace(kernel, schedule=stage(schedule, *chooser.staged) if chooser.staged else schedule)
 
 
-@dataclass(frozen=True, slots=True)
-class Touch:
-    """A load or store: how far it moves along each axis (None: not by a constant step), and its weight in bytes."""
-
-    steps: dict[str, int | None]
-    weight: int
-    is_store: bool
-
-
-class _Chooser:
+class _Chooser(Touches):
     def __init__(self, kernel: Kernel, buffers: dict[str, Buffer]) -> None:
-        self.kernel = kernel
-        self.axes = {axis.name: axis for axis in kernel.axes}
-        self.extents = {axis.name: as_int(axis.extent) for axis in kernel.axes}
-        self.touches = [self.touch(op, buffers) for op in _memory_ops(kernel.body)]
-        self.reduced: dict[str, None] = {}
-        self.scanned: set[str] = set()
+        super().__init__(kernel, buffers)
         self.ordered = ordered_axes(kernel, buffers)
         self.is_both_ways = False
         self.staged: tuple[str, str, frozenset[int]] | None = None
-        for op in kernel.body.ops:
-            match op.attrs:
-                case Reduce(axes, _):
-                    self.reduced.update(dict.fromkeys(axes))
-                case Scan(axis, _, _):
-                    self.scanned.add(axis)
-                case _:
-                    pass
-
-    def size(self, names: list[str]) -> int:
-        total = 1
-        for name in names:
-            extent = self.extents[name]
-            total *= ASSUMED if extent is None else extent
-        return total
-
-    def touch(self, op: Op, buffers: dict[str, Buffer]) -> Touch:
-        assert isinstance(op.attrs, Load | Store | Atomic)
-        steps = {name: constant_step(op, axis.symbol) for name, axis in self.axes.items()}
-        is_store = not isinstance(op.attrs, Load)
-        moved = [name for name, step in steps.items() if step != 0]
-        itemsize = buffers[op.attrs.ref.storage].dtype.itemsize
-        return Touch(steps, self.size(moved) * itemsize * (2 if is_store else 1), is_store)
-
-    def contiguous(self, name: str) -> int:
-        return sum(touch.weight for touch in self.touches if touch.steps[name] in (1, -1))
-
-    def vector_axis(self) -> str | None:
-        if not self.axes:
-            return None
-        # with equal claims, an axis that need not be walked element by element, and of these the last
-        return max(reversed(self.axes), key=lambda name: (self.contiguous(name), name not in self.scanned))
-
-    def by_stride(self, names: list[str]) -> list[str]:
-        """Outer loops first: those that move farthest through the heaviest accesses of those with a known step."""
-
-        def distance(name: str) -> tuple[int, int]:
-            moves = [(t.weight, t.steps[name]) for t in self.touches if t.steps[name] != 0]
-            if not moves:
-                return (-1, 0)
-            weight, step = max(moves, key=lambda move: (move[1] is not None, move[0]))
-            return (1 << 60 if step is None else abs(step), weight)
-
-        return sorted(names, key=distance, reverse=True)
 
     def cost(self) -> int:
         return sum(op_cost(op.name) for op in self.kernel.body.ops)
@@ -324,14 +267,3 @@ class _Chooser:
         split = max(joined, key=lambda n: self.size([n]))
         parts = self.part_level(split, min(PARTS, max(2, work // PART_WORK)), is_vector=False)
         return [*(replace(level, kind="serial") for level in outer), parts, *inner]
-
-
-def _memory_ops(body: Body) -> Iterator[Op]:
-    for op in body.ops:
-        match op.attrs:
-            case Load() | Store() | Atomic():
-                yield op
-            case Masked(inner, _):
-                yield from _memory_ops(inner)
-            case _:
-                pass

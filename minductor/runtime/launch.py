@@ -16,13 +16,14 @@ from typing import Any, NoReturn
 import torch
 
 from minductor.ir.source import Source
-from minductor.runtime.load import ENTRY_PRELUDE, entry, load_library, threads
+from minductor.runtime.load import ENTRY_PRELUDE, entry, threads
 from minductor.runtime.toolchain import Toolchain
 from minductor.runtime.toolchain import Unit as CompileUnit
 
 Call = Callable[[list[Any]], Sequence[Any]]
 
-LIBRARY, WRAPPER = "kernels.so", "wrapper.py"
+LIBRARY, KERNELS, WRAPPER = "kernels.so", "kernels.py", "wrapper.py"
+Bind = Callable[[str], Callable[..., int]]  # a kernel by its symbol
 
 
 def build(
@@ -30,7 +31,9 @@ def build(
 ) -> Mapping[str, bytes]:
     """Compiles the kernels; gives the artefact's files by name. `user_lines` tells where a kernel comes from."""
     files = {WRAPPER: source.wrapper.encode()}
-    units = [CompileUnit(u.name, _with_entries(u.text, u.symbols)) for u in source.units if u.symbols]
+    files.update({u.file: u.text.encode() for u in source.units if u.suffix != "cpp"})
+    cpp = [unit for unit in source.units if unit.symbols and unit.suffix == "cpp"]
+    units = [CompileUnit(u.name, _with_entries(u.text, u.symbols)) for u in cpp]
     for unit in units:
         files[f"{unit.name}.cpp"] = unit.text.encode()
     if units:
@@ -53,13 +56,13 @@ def _with_entries(text: str, symbols: Sequence[str]) -> str:
 
 
 def launch(
-    wrapper: str, library: Path | None, name: str, constants: Mapping[str, torch.Tensor], events: list[Any]
+    wrapper: str, kernels: Bind | None, name: str, constants: Mapping[str, torch.Tensor], events: list[Any]
 ) -> Call:
     """The wrapper's `call`, bound to its kernels; `name` is what a traceback shows as its file."""
     filename = f"<minductor {name}>"
     namespace: dict[str, Any] = {**constants, "events": events, "threads": threads(), "__name__": filename}
-    if library is not None:
-        namespace["kernels"] = load_library(library).bind
+    if kernels is not None:
+        namespace["kernels"] = kernels
     # so that a debugger and a traceback show the lines
     linecache.cache[filename] = (len(wrapper), None, wrapper.splitlines(keepends=True), filename)
     exec(compile(wrapper, filename, "exec"), namespace)

@@ -52,11 +52,14 @@ def pool_size(cores: int, environ: Mapping[str, str]) -> int:
 class Pool:
     """At most `size` workers, each started when a job finds none idle."""
 
-    def __init__(self, size: int, *, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, size: int, *, environ: Mapping[str, str] | None = None, settings: Mapping[str, str | None] = BLIND
+    ) -> None:
+        """`settings` change a worker's environment: None takes a variable out."""
         if size < 1:
             raise ValueError(f"a pool has at least one worker, not {size}")
         self.size = size
-        self._environ = environ
+        self._environ = {**(os.environ if environ is None else environ), **settings}
         self._live: _Live | None = None
 
     def submit(self, job: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -85,7 +88,7 @@ class Pool:
 class _Live:
     """What exists only after the first job: a thread per worker in use, and the workers that are idle."""
 
-    def __init__(self, size: int, environ: Mapping[str, str] | None) -> None:
+    def __init__(self, size: int, environ: Mapping[str, str | None]) -> None:
         self.owner = os.getpid()
         self.environ = environ
         self.threads = ThreadPoolExecutor(size, thread_name_prefix="minductor-pool")
@@ -119,14 +122,13 @@ class _Live:
 class _Worker:
     """One process, spoken to through its standard input and output."""
 
-    def __init__(self, environ: Mapping[str, str] | None) -> None:
-        merged = {**(os.environ if environ is None else environ), **BLIND}
+    def __init__(self, environ: Mapping[str, str | None]) -> None:
         self._process = subprocess.Popen(
             # -P: the folder of this file must not become a place to import from
             [sys.executable, "-P", __file__, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={name: value for name, value in merged.items() if value is not None},
+            env={name: value for name, value in environ.items() if value is not None},
         )
         self._send(pickle.dumps(sys.path))
 

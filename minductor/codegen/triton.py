@@ -1,0 +1,71 @@
+"""The kernels of a Plan as Triton: one function each, all in one module.
+
+Takes a Plan (or one Kernel) whose kernels have schedules of grid loops. Gives a unit of text, complete with the
+functions of our own that it uses. Refuses what Triton cannot write (Unwritable). The text depends on shapes and dtypes
+only; block sizes are parameters of a launch (triton_launch.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from minductor.codegen.cpp import comment
+from minductor.codegen.triton_launch import blocks, parameters, programs, warps
+from minductor.codegen.triton_math import prelude
+from minductor.codegen.triton_tile import TilePrinter
+from minductor.core.dtypes import DType, by_name
+from minductor.ir.nodes import Kernel, Origin
+from minductor.ir.plan import KernelDef, Plan
+from minductor.ir.signature import signature
+from minductor.ir.source import Unit
+from minductor.target import Env
+
+HEADER = """import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+"""
+
+
+def triton(plan: Plan, env: Env) -> tuple[Unit, ...]:
+    """Every kernel of the plan once, in one module."""
+    del env  # the text depends on shapes and dtypes, which the plan has
+    bodies = dict(plan.kernels)
+    texts: dict[str, str] = {}
+    launches: list[str] = []
+    for line in plan.lines:
+        if isinstance(line, KernelDef):
+            dtypes = {name: by_name(dtype) for name, dtype in line.signature}
+            texts[line.symbol] = kernel_text(bodies[line.id], line.symbol, dtypes, line.origins)
+            launches.append(f'    "{line.symbol}": {launch_text(bodies[line.id], dtypes)},')
+    if not texts:
+        return ()
+    table = "\n".join(["LAUNCHES = {", *launches, "}\n"])
+    return (Unit("kernels", unit_text([*texts.values(), table]), tuple(texts), "py"),)
+
+
+def unit_text(parts: Iterable[str]) -> str:
+    """A complete module."""
+    joined = "\n\n".join(parts)
+    needed = prelude(joined)
+    return "\n\n".join(part for part in (HEADER, needed, joined) if part)
+
+
+def launch_text(kernel: Kernel, dtypes: Mapping[str, DType]) -> str:
+    """How a kernel is launched: its programs by its numbers, Triton's types of its parameters, its blocks and warps."""
+    numbers = ", ".join(size.name for size in signature(kernel).sizes)
+    kinds = {name: kind for name, kind in parameters(kernel, dtypes)}
+    return f"(lambda {numbers}: {programs(kernel)}, {kinds}, {blocks(kernel)}, {warps(kernel)})".replace(
+        "lambda :", "lambda:"
+    )
+
+
+def kernel_text(
+    kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], origins: tuple[Origin, ...] | None = None
+) -> str:
+    """One function below a comment that names the ATen nodes it computes, behind the functions that join its values."""
+    printer = TilePrinter(kernel, symbol, dtypes)
+    body = printer.lines()
+    given = [f"{name}: tl.constexpr" if kind == "constexpr" else name for name, kind in parameters(kernel, dtypes)]
+    head = [f"# {line.removeprefix('// ')}" for line in comment(kernel.origins if origins is None else origins)]
+    text = [*head, "@triton.jit", f"def {symbol}({', '.join(given)}):", *(f"    {line}" for line in body)]
+    return "\n\n".join([*printer.functions.values(), "\n".join(text) + "\n"])

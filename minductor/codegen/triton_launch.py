@@ -1,0 +1,98 @@
+"""What a launch of a Triton kernel takes: its tile, its block sizes, its programs and its parameters.
+
+Takes a Kernel whose schedule has grid loops. Gives plain data for the kernel's printer, for whoever compiles its text
+and for whoever launches it. Refuses a kernel without a schedule (ValueError).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from minductor.codegen.triton_values import triton_type
+from minductor.core.dtypes import DType
+from minductor.core.expr import as_int, floordiv
+from minductor.ir.nodes import Kernel, body_reads
+from minductor.ir.schedule import Loop, loops
+from minductor.ir.signature import signature
+
+GRID, REDUCED = ("XBLOCK", "YBLOCK", "ZBLOCK"), ("R0_BLOCK", "R1_BLOCK", "R2_BLOCK", "R3_BLOCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """One axis of a tile: its block's parameter ("" for a grid axis of single elements) and size."""
+
+    axis: str
+    parameter: str
+    block: int
+    is_reduced: bool
+
+
+def tile_of(kernel: Kernel) -> tuple[Dim, ...]:
+    """Every axis of the schedule once, from the outermost to the innermost."""
+    if kernel.schedule is None:
+        raise ValueError(f"kernel {kernel.name} has no schedule")
+    found: dict[str, Loop] = {}
+    for loop in loops(kernel.schedule.steps):
+        found.setdefault(loop.axis, loop)
+    grid = [loop for loop in found.values() if loop.kind == "grid"]
+    inner = [loop for loop in found.values() if loop.kind != "grid"]
+    dims: list[Dim] = []
+    for group, names in ((grid, GRID), (inner, REDUCED)):
+        wide = [loop.axis for loop in reversed(group) if loop.block > 1]
+        for loop in group:
+            name = names[wide.index(loop.axis)] if loop.axis in wide else ""
+            dims.append(Dim(loop.axis, name, loop.block, loop.kind != "grid"))
+    return tuple(dims)
+
+
+def blocks(kernel: Kernel) -> dict[str, int]:
+    """The size of each block parameter."""
+    return {dim.parameter: dim.block for dim in tile_of(kernel) if dim.parameter}
+
+
+def programs(kernel: Kernel) -> str:
+    """How many programs a launch has, as Python writes it."""
+    factors: list[str] = []
+    extents = {axis.name: axis.extent for axis in kernel.axes}
+    for dim in tile_of(kernel):
+        count = floordiv(extents[dim.axis] + (dim.block - 1), dim.block)
+        if not dim.is_reduced and as_int(count) != 1:
+            factors.append(str(count) if as_int(count) is not None else f"({count})")
+    return " * ".join(factors) or "1"
+
+
+def warps(kernel: Kernel) -> int:
+    """Of 32 threads: eight values a thread, from one warp to sixteen."""
+    values = math.prod(blocks(kernel).values())
+    return min(16, max(1, values // 256))
+
+
+def parameters(kernel: Kernel, dtypes: Mapping[str, DType]) -> tuple[tuple[str, str], ...]:
+    """Name and Triton's type of each parameter of a launch, in order; blocks are "constexpr"."""
+    given = signature(kernel)
+    found: list[tuple[str, str]] = []
+    for name, storage in zip(pointer_names(kernel), given.storages, strict=True):
+        found.append((name, f"*{_pointee(dtypes[storage])}"))
+    for size in given.sizes:
+        found.append((size.name, "fp64" if size.kind == "real" else "i64"))
+    return (*found, *((name, "constexpr") for name in blocks(kernel)))
+
+
+def _pointee(dtype: DType) -> str:
+    name = triton_type(dtype).removeprefix("tl.")
+    short = {"int1": "i1", "bfloat16": "bf16", "float8e4nv": "fp8e4nv", "float8e5": "fp8e5"}
+    return short.get(name) or name.replace("uint", "u").replace("float", "fp").replace("int", "i")
+
+
+def pointer_names(kernel: Kernel) -> tuple[str, ...]:
+    """What a kernel calls its tensors: by their places among its parameters, and whether it writes them."""
+    given = signature(kernel)
+    read = {load.ref.storage for load in body_reads(kernel.body)}
+    names: list[str] = []
+    for n, storage in enumerate(given.storages):
+        is_written = storage in given.written
+        names.append(f"{'io' if is_written and storage in read else 'out' if is_written else 'in'}{n}")
+    return tuple(names)

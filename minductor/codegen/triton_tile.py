@@ -1,0 +1,436 @@
+"""A scheduled kernel's tile as Triton statements: prints the tree of loops and decides nothing.
+
+Takes a Kernel whose schedule has grid loops; gives the lines of its function and the functions that join its values.
+Refuses what Triton cannot write (Unwritable).
+
+A program works on a tile: a block of each axis, in the order of the loops. A value has the dimensions of the tile that
+its op varies over, and 1 elsewhere, so it is broadcast where an op needs it and nowhere before. Lanes beyond an extent
+hold anything; they are never stored, and take the identity before values are joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from minductor.codegen.triton_launch import Dim, pointer_names, tile_of
+from minductor.codegen.triton_values import Unwritable, arguments, expression, index_text, literal, triton_type
+from minductor.core.bounds import at_least, divides, fits_int32
+from minductor.core.dtypes import DType
+from minductor.core.expr import Expr, expand, free_symbols
+from minductor.ir.build import parameter_count
+from minductor.ir.nodes import (
+    Assert,
+    Atomic,
+    Body,
+    Check,
+    Combine,
+    Constant,
+    Kernel,
+    Load,
+    Masked,
+    Op,
+    Parameter,
+    Project,
+    Reduce,
+    Scan,
+    Store,
+)
+from minductor.ir.schedule import Loop, Step
+from minductor.ir.signature import all_ops, signature
+
+ATOMICS: Mapping[str, str] = MappingProxyType({"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"})
+
+
+class TilePrinter:
+    """Prints one kernel."""
+
+    def __init__(self, kernel: Kernel, symbol: str, dtypes: Mapping[str, DType]) -> None:
+        self.kernel = kernel
+        self.symbol = symbol
+        self.ops = kernel.body.ops
+        self.extents = {axis.name: axis.extent for axis in kernel.axes}
+        self.symbols = {axis.name: axis.symbol for axis in kernel.axes}
+        self.tile = tile_of(kernel)
+        self.dims = [dim for dim in self.tile if dim.parameter]
+        names = pointer_names(kernel)
+        self.pointers = dict(zip(signature(kernel).storages, names, strict=True))
+        self.dtypes = dtypes
+        self.functions: dict[str, str] = {}  # of combines, by name
+        self.names: dict[int, tuple[str, ...]] = {}  # of the values of an op
+        self.out: list[str] = []
+        self.indent = ""
+        self.count = 0
+
+    def lines(self) -> list[str]:
+        """The body of the function."""
+        assert self.kernel.schedule is not None
+        self.grid()
+        steps = self.kernel.schedule.steps
+        while len(steps) == 1 and isinstance(steps[0], Loop) and steps[0].kind in ("grid", "tile"):
+            steps = steps[0].body
+        self.steps(steps)
+        return self.out
+
+    def add(self, text: str) -> None:
+        self.out.append(self.indent + text)
+
+    def label(self) -> str:
+        self.count += 1
+        return f"x{self.count - 1}"
+
+    # --- axes
+
+    def grid(self) -> None:
+        """Where this program's block of each axis lies, and which of its elements exist."""
+        grid = [dim for dim in self.tile if not dim.is_reduced]
+        wide = "" if self.is_narrow() else ".to(tl.int64)"
+        left = f"tl.program_id(0){wide}"
+        if len([dim for dim in grid if self.count_of(dim) != "1"]) > 1:
+            self.add(f"program = {left}")
+            left = "program"
+        for dim in reversed(grid):
+            count = self.count_of(dim)
+            is_first = dim is grid[0] or all(self.count_of(d) == "1" for d in grid[: grid.index(dim)])
+            place = "0" if count == "1" else left if is_first else f"{left} % {_factor(count)}"
+            if count != "1" and not is_first:
+                self.add_axis(dim, place)
+                self.add(f"program = program // {_factor(count)}")
+            else:
+                self.add_axis(dim, place)
+        for dim in self.tile:
+            if dim.is_reduced and self.is_whole(dim):
+                self.add_axis(dim, "0")
+
+    def is_whole(self, dim: Dim) -> bool:
+        assert self.kernel.schedule is not None
+        return any(loop.axis == dim.axis and loop.kind == "tile" for loop in _all(self.kernel.schedule.steps))
+
+    def count_of(self, dim: Dim) -> str:
+        """How many blocks an axis has."""
+        extent = self.extents[dim.axis]
+        if dim.parameter:
+            return "1" if at_least(dim.block - extent, 0) else f"tl.cdiv({index_text(extent)}, {dim.parameter})"
+        return index_text(extent)
+
+    def is_narrow(self) -> bool:
+        """Whether every index and extent fits 32 bits."""
+        indices = [op.attrs.index for op in all_ops(self.kernel.body) if isinstance(op.attrs, Load | Store | Atomic)]
+        limits = {self.symbols[name]: extent for name, extent in self.extents.items()}
+        return all(fits_int32(expr, limits) for expr in (*indices, *self.extents.values()))
+
+    def add_axis(self, dim: Dim, place: str) -> None:
+        """The axis' elements of this block, and a mask if some may not exist."""
+        if not dim.parameter:
+            self.add(f"{dim.axis} = {place}")
+            return
+        lanes = f"tl.arange(0, {dim.parameter}){self.subscript(dim)}"
+        self.add(f"{dim.axis} = {lanes}" if place == "0" else f"{dim.axis} = {place} * {dim.parameter} + {lanes}")
+        self.add_mask(dim)
+
+    def add_mask(self, dim: Dim) -> None:
+        if self.is_masked(dim.axis):
+            self.add(f"{dim.axis}_mask = {dim.axis} < {index_text(self.extents[dim.axis])}")
+
+    def subscript(self, dim: Dim) -> str:
+        if len(self.dims) == 1:
+            return ""
+        return f"[{', '.join(':' if d is dim else 'None' for d in self.dims)}]"
+
+    def is_masked(self, axis: str) -> bool:
+        """Whether a block may reach beyond the axis."""
+        dim = next(d for d in self.tile if d.axis == axis)
+        return bool(dim.parameter) and not divides(dim.block, self.extents[axis])
+
+    def mask(self, axes: Iterable[str], *more: str) -> str:
+        """What holds for the elements that exist along these axes; "" if all do."""
+        names = [f"{dim.axis}_mask" for dim in self.dims if dim.axis in axes and self.is_masked(dim.axis)]
+        return " & ".join([*names, *(text for text in more if text)])
+
+    def shape(self, axes: Iterable[str]) -> str:
+        wanted = set(axes)
+        return f"[{', '.join(d.parameter if d.axis in wanted else '1' for d in self.dims)}]"
+
+    # --- steps
+
+    def steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            if isinstance(step, Loop):
+                self.loop(step)
+            else:
+                op = self.ops[step]
+                names = {a: self.names[a][0] for a in op.args if a in self.names}
+                self.names[step] = self.op(op, arguments(op, self.ops, names), step)
+
+    def loop(self, loop: Loop) -> None:
+        """Block by block along a reduced axis, with accumulators for what it joins."""
+        inner, chain = loop, [loop]
+        while len(inner.body) == 1 and isinstance(inner.body[0], Loop):
+            inner = inner.body[0]
+            chain.append(inner)
+        for position in loop.carries:
+            self.declare(position)
+        for level in chain:
+            dim = next(d for d in self.tile if d.axis == level.axis)
+            extent, step = index_text(self.extents[dim.axis]), dim.parameter or "1"
+            start = f"{dim.axis}_start" if dim.parameter else dim.axis
+            self.add(f"for {start} in range(0, {extent}, {step}):")
+            self.indent += "    "
+            if dim.parameter:
+                self.add(f"{dim.axis} = {start} + tl.arange(0, {dim.parameter}){self.subscript(dim)}")
+                self.add_mask(dim)
+        self.steps(inner.body)
+        self.indent = self.indent[: -4 * len(chain)]
+        for position in loop.carries:
+            if isinstance(self.ops[position].attrs, Reduce):
+                self.finish(position)
+
+    def op(self, op: Op, args: Sequence[str], position: int) -> tuple[str, ...]:
+        match op.attrs:
+            case Reduce() if position in self.names:
+                self.accumulate(position, args)
+                return self.names[position]
+            case Reduce(axes, how):
+                return self.joined(op, args, axes, how)
+            case Scan():
+                return self.scan(op, op.attrs, args, position)
+            case Project(number):
+                return (self.names[op.args[0]][number],)
+            case _:
+                return (self.emit(op, args, self.ops, ""),)
+
+    def emit(self, op: Op, args: Sequence[str], ops: Sequence[Op], under: str) -> str:
+        """One op of a body, in a region where `under` holds."""
+        match op.attrs:
+            case Constant():
+                return ""  # written where it is used
+            case Load(ref, index):
+                return self.define(self.load(ref.storage, index, op, under))
+            case Store(ref, index):
+                self.store(ref.storage, index, op, args[0])
+                return ""
+            case Atomic(ref, index, kind):
+                self.atomic(ref.storage, index, kind, op, args[0])
+                return ""
+            case Check():
+                return self.check(op, op.attrs, args[0], under)
+            case Assert(message):
+                given = self.mask(op.axes, under)
+                self.add(f"tl.device_assert({args[0]}, {message!r}{f', mask={given}' if given else ''})")
+                return ""
+            case Masked(body, other):
+                return self.masked(op, body, literal(other, op.dtype) if op.dtype else "", args, under)
+            case _:
+                dtypes = [d for a in op.args if (d := ops[a].dtype) is not None]
+                return self.define(expression(op, args, dtypes))
+
+    def define(self, text: str) -> str:
+        name = self.label()
+        self.add(f"{name} = {text}")
+        return name
+
+    # --- memory
+
+    def place(self, storage: str, index: Expr, axes: Iterable[str]) -> str:
+        """The addresses; an index that lacks an axis of the mask is spread over it."""
+        index = expand(index, identity=True)
+        present = {s.name for s in free_symbols(index)}
+        missing = [a for a in axes if a not in present and any(d.axis == a for d in self.dims)]
+        text = index_text(index) + "".join(f" + 0 * {axis}" for axis in missing)
+        return self.pointers[storage] if text == "0" else f"{self.pointers[storage]} + {text}"
+
+    def load(self, storage: str, index: Expr, op: Op, under: str) -> str:
+        given = self.mask(op.axes, under)
+        at = self.place(storage, index, op.axes if given else ())
+        text = f"tl.load({at}{f', {given}' if given else ''})"
+        return f"{text}.to(tl.float32)" if self.dtypes[storage].name in ("bf16", "f16") else text
+
+    def store(self, storage: str, index: Expr, op: Op, value: str) -> None:
+        given = self.mask(op.axes)
+        at = self.place(storage, index, op.axes)
+        self.add(f"tl.store({at}, {value}{f', {given}' if given else ''})")
+
+    def atomic(self, storage: str, index: Expr, kind: str, op: Op, value: str) -> None:
+        if kind == "set":
+            self.store(storage, index, op, value)
+            return
+        if kind not in ATOMICS or (kind != "add" and self.dtypes[storage].kind == "float"):
+            raise Unwritable(f"Triton has no atomic {kind} of {self.dtypes[storage]}")
+        given = self.mask(op.axes)
+        at = self.place(storage, index, op.axes)
+        self.add(f"{ATOMICS[kind]}({at}, {value}{f', mask={given}' if given else ''}, sem='relaxed')")
+
+    def check(self, op: Op, attrs: Check, value: str, under: str) -> str:
+        """An index outside its bounds ends the call where assertions are on, and becomes 0 where they are off."""
+        name, size = attrs.symbol.name, index_text(attrs.size)
+        if attrs.wrap:
+            self.add(f"{name} = tl.where({value} < 0, {value} + {size}, {value})")
+        else:
+            self.add(f"{name} = {value}")
+        if attrs.error is not None:
+            given = self.mask(op.axes, under)
+            mask = f", mask={given}" if given else ""
+            self.add(f"{name}_exists = ({name} >= 0) & ({name} < {size})")
+            self.add(f'tl.device_assert({name}_exists, "index out of range"{mask})')
+            self.add(f"{name} = tl.where({name}_exists, {name}, 0)")
+        return name
+
+    def masked(self, op: Op, body: Body, other: str, args: Sequence[str], under: str) -> str:
+        taken = parameter_count(body)
+        where = " & ".join(text for text in (under, args[0]) if text)
+        (result,) = self.region(body, args[1 : 1 + taken], where)
+        return self.define(f"tl.where({args[0]}, {result}, {other})")
+
+    def region(self, body: Body, given: Sequence[str], under: str) -> list[str]:
+        names: list[str] = []
+        for op in body.ops:
+            if isinstance(op.attrs, Parameter):
+                names.append(given[op.attrs.number])
+            else:
+                names.append(self.emit(op, arguments(op, body.ops, names), body.ops, under))
+        return [_result(body, r, names) for r in body.results]
+
+    # --- joining
+
+    def numbers(self, axes: Iterable[str]) -> list[int]:
+        wanted = set(axes)
+        return [n for n, dim in enumerate(self.dims) if dim.axis in wanted]
+
+    def full(self, op: Op, args: Sequence[str], axes: Sequence[str], how: Combine) -> list[str]:
+        """The values to join, over all elements of the tile, with the identity where none exists."""
+        over = [*op.axes, *axes]
+        wanted = self.mask(axes)
+        found: list[str] = []
+        for arg, name, identity in zip(op.args, args, how.identity, strict=True):
+            dtype = self.ops[arg].dtype
+            assert dtype is not None
+            wide = f"tl.broadcast_to({name}, {self.shape(over)})"
+            if set(self.ops[arg].axes) >= {d.axis for d in self.dims if d.axis in over}:
+                wide = name
+            found.append(f"tl.where({wanted}, {wide}, {literal(identity, dtype)})" if wanted else wide)
+        return found
+
+    def joined(self, op: Op, args: Sequence[str], axes: Sequence[str], how: Combine) -> tuple[str, ...]:
+        """A reduce over blocks that are whole axes."""
+        return self.fold(how, self.full(op, args, axes, how), axes, [self.dtype_of(a) for a in op.args])
+
+    def fold(
+        self, how: Combine, values: Sequence[str], axes: Iterable[str], dtypes: Sequence[DType]
+    ) -> tuple[str, ...]:
+        """Joins along dimensions of the tile, which are then 1; a scalar if none is left."""
+        numbers = self.numbers(axes)
+        if not numbers:
+            return tuple(self.define(value) for value in values)
+        if len(numbers) == len(self.dims) > 1:  # all of the tile: one dimension first
+            values = [f"tl.reshape({value}, [{' * '.join(d.parameter for d in self.dims)}])" for value in values]
+            numbers = [0]
+        names = tuple(self.label() for _ in values)
+        keep = ", keep_dims=True" if len(numbers) < len(self.dims) else ""
+        if len(self.dims) == 1 or len(numbers) == 1:
+            keep = keep if len(self.dims) > len(self.numbers(axes)) else ""
+        for n in numbers:
+            given = values[0] if len(values) == 1 else f"({', '.join(values)})"
+            if how.name == "sum" and len(values) == 1:
+                self.add(f"{names[0]} = tl.sum({given}, {n}{keep})")
+            else:
+                self.add(f"{', '.join(names)} = tl.reduce({given}, {n}, {self.function(how, dtypes)}{keep})")
+            values = names
+        return names
+
+    def dtype_of(self, position: int) -> DType:
+        dtype = self.ops[position].dtype
+        assert dtype is not None
+        return dtype
+
+    def declare(self, position: int) -> None:
+        """Accumulators around a loop: for a reduce of the whole tile, for a scan of what came before."""
+        op = self.ops[position]
+        assert isinstance(op.attrs, Reduce | Scan)
+        over = (
+            (*op.axes, *op.attrs.axes) if isinstance(op.attrs, Reduce) else [a for a in op.axes if a != op.attrs.axis]
+        )
+        names: list[str] = []
+        for arg, identity in zip(op.args, op.attrs.combine.identity, strict=True):
+            dtype = self.dtype_of(arg)
+            name = f"sum{position}" if len(op.args) == 1 else f"sum{position}_{len(names)}"
+            self.add(f"{name} = tl.full({self.shape(over)}, {literal(identity, dtype)}, {triton_type(dtype)})")
+            names.append(name)
+        self.names[position] = tuple(names)
+
+    def accumulate(self, position: int, args: Sequence[str]) -> None:
+        op = self.ops[position]
+        assert isinstance(op.attrs, Reduce)
+        names, how = self.names[position], op.attrs.combine
+        values = self.full(op, args, op.attrs.axes, how)
+        if how.name == "sum":
+            self.add(f"{names[0]} += {values[0]}")
+            return
+        call = f"{self.function(how, [self.dtype_of(a) for a in op.args])}({', '.join([*names, *values])})"
+        self.add(f"{', '.join(names)} = {call}")
+
+    def finish(self, position: int) -> None:
+        op = self.ops[position]
+        assert isinstance(op.attrs, Reduce)
+        dtypes = [self.dtype_of(a) for a in op.args]
+        self.names[position] = self.fold(op.attrs.combine, self.names[position], op.attrs.axes, dtypes)
+
+    def scan(self, op: Op, attrs: Scan, args: Sequence[str], position: int) -> tuple[str, ...]:
+        """A prefix along the axis; from block to block it goes on from what was carried."""
+        if not self.numbers([attrs.axis]):
+            return tuple(args)
+        if position in self.names and attrs.reverse:
+            raise Unwritable("a scan from the end over a row of more than one block")
+        dtypes = [self.dtype_of(a) for a in op.args]
+        (number,) = self.numbers([attrs.axis])
+        values = self.full(op, args, (attrs.axis,), attrs.combine)
+        names = tuple(self.label() for _ in values)
+        given = values[0] if len(values) == 1 else f"({', '.join(values)})"
+        function = self.function(attrs.combine, dtypes)
+        reverse = ", reverse=True" if attrs.reverse else ""
+        self.add(f"{', '.join(names)} = tl.associative_scan({given}, {number}, {function}{reverse})")
+        carried = self.names.get(position)
+        if carried is None:
+            return names
+        raise Unwritable("a scan over a row of more than one block")
+
+    def function(self, how: Combine, dtypes: Sequence[DType]) -> str:
+        """The function that joins two groups of values."""
+        name = f"{self.symbol}_{how.name}_{'_'.join(d.name for d in dtypes)}"
+        if name not in self.functions:
+            self.functions[name] = _combine_text(name, how)
+        return name
+
+
+def _combine_text(name: str, how: Combine) -> str:
+    """A `triton.jit` function of 2k values that gives k."""
+    k = len(how.identity)
+    given = [*(f"a{n}" for n in range(k)), *(f"b{n}" for n in range(k))]
+    lines = ["@triton.jit", f"def {name}({', '.join(given)}):"]
+    names: list[str] = []
+    for position, op in enumerate(how.body.ops):
+        if isinstance(op.attrs, Parameter):
+            names.append(given[op.attrs.number])
+            continue
+        dtypes = [d for a in op.args if (d := how.body.ops[a].dtype) is not None]
+        names.append(f"x{position}")
+        if not isinstance(op.attrs, Constant):
+            lines.append(f"    x{position} = {expression(op, arguments(op, how.body.ops, names), dtypes)}")
+    lines.append(f"    return {', '.join(names[r] for r in how.body.results)}")
+    return "\n".join(lines) + "\n"
+
+
+def _result(body: Body, position: int, names: Sequence[str]) -> str:
+    """A region's value: a constant is written where it goes."""
+    op = body.ops[position]
+    return literal(op.attrs.value, op.dtype) if isinstance(op.attrs, Constant) and op.dtype else names[position]
+
+
+def _factor(text: str) -> str:
+    return text if text.isidentifier() or text.isdecimal() or text.startswith("tl.cdiv(") else f"({text})"
+
+
+def _all(steps: Sequence[Step]) -> Iterable[Loop]:
+    for step in steps:
+        if isinstance(step, Loop):
+            yield step
+            yield from _all(step.body)

@@ -1,0 +1,117 @@
+"""Compiles a function for a machine that need not be here, and tells what became of it.
+
+Takes a function or module, example arguments on the CPU and the name of a GPU target. Gives the graphs with their
+reports, their texts, and of each kernel the assembly and its facts. Refuses a gradient where nothing needs one
+(ValueError) and names that are no target.
+
+The function runs in eager on its arguments: their values decide its path as in any call, and no result is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from minductor.target import by_name
+
+if TYPE_CHECKING:
+    from minductor.driver import Compiled
+    from minductor.ir.report import Report
+    from minductor.runtime.pool import Pool
+    from minductor.runtime.triton_jobs import KernelFacts
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGraph:
+    """One graph: "inference", or "forward" and "backward". `sources` by file name; `kernels` in the text's order."""
+
+    role: str
+    report: Report
+    sources: Mapping[str, str]
+    kernels: tuple[KernelFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """What `compile_only` found, graph by graph."""
+
+    target: str
+    graphs: tuple[CompiledGraph, ...]
+
+    @property
+    def kernels(self) -> tuple[KernelFacts, ...]:
+        return tuple(kernel for graph in self.graphs for kernel in graph.kernels)
+
+    @property
+    def source(self) -> str:
+        """The kernels' text of all graphs."""
+        return "\n".join(graph.sources.get("kernels.py", "") for graph in self.graphs)
+
+
+def compile_only(
+    fn: Callable[..., Any],
+    *args: Any,
+    target: str = "sm_90",
+    grad: bool = False,
+    options: Mapping[str, object] | None = None,
+    **kwargs: Any,
+) -> Compilation:
+    """Compiles `fn(*args, **kwargs)` for a GPU target; with `grad` the backward too, for gradients of ones.
+
+    >>> import torch, minductor
+    >>> made = minductor.compile_only(torch.nn.functional.gelu, torch.ones(8, 16), target="sm_90")  # doctest: +SKIP
+    >>> made.kernels[0].registers, made.kernels[0].spills  # doctest: +SKIP
+    (16, 0)
+    """
+    import torch
+
+    from minductor.driver import Compiler
+    from minductor.runtime.pool import Pool, pool_size
+
+    found = by_name(target)
+    if not found.is_gpu:
+        raise ValueError(f"target {target!r} is no GPU: torch.compile runs what it compiles for it")
+    seen: list[Compiled] = []
+    backend = partial(Compiler(observer=seen.append, is_dry=True), options={**(options or {}), "target": target})
+    compiled = torch.compile(fn, backend=backend)
+    with contextlib.nullcontext() if grad else torch.no_grad():
+        result = compiled(*args, **kwargs)
+    if grad:
+        _backward(fn, result, (args, kwargs))
+    with Pool(pool_size(os.cpu_count() or 1, os.environ)) as pool:
+        facts = [_facts(graph, found.kind, found.arch, pool) for graph in seen]
+        return Compilation(
+            target,
+            tuple(CompiledGraph(g.role, g.report, g.sources, wait()) for g, wait in zip(seen, facts, strict=True)),
+        )
+
+
+def _facts(graph: Compiled, kind: str, arch: str, pool: Pool) -> Callable[[], tuple[KernelFacts, ...]]:
+    """Starts to compile each kernel; the call waits for them."""
+    from minductor.runtime.triton_jobs import compile_kernel
+
+    text = graph.sources.get("kernels.py", "")
+    if not text or not arch:
+        return tuple
+    table: dict[str, Any] = {}
+    exec(text[text.index("LAUNCHES = {") :], table)
+    jobs = [pool.submit(compile_kernel, text, symbol, kind, arch) for symbol in table["LAUNCHES"]]
+    return lambda: tuple(job.result() for job in jobs)
+
+
+def _backward(fn: Callable[..., Any], result: object, given: object) -> None:
+    """Runs the backward without leaving a gradient on any tensor."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    outputs = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad]
+    leaves = [t for t in tree_leaves(given) if isinstance(t, torch.Tensor)]
+    leaves += list(fn.parameters()) if isinstance(fn, torch.nn.Module) else []
+    wanted = [t for t in leaves if t.requires_grad]
+    if not outputs or not wanted:
+        raise ValueError("no result depends on a tensor that requires a gradient: grad=True has nothing to compile")
+    torch.autograd.grad(outputs, wanted, [torch.ones_like(t) for t in outputs], allow_unused=True)

@@ -1,0 +1,173 @@
+"""Chooses the tiles of a kernel for a GPU: which blocks of which axes a program computes at once.
+
+Takes a Kernel whose axes are merged. Gives it with a Schedule of grid loops, and inside them tiles. Refuses nothing.
+
+A program works on blocks of up to three axes that no reduce runs over: of the axis along which most bytes are
+contiguous first, then of one along which other accesses are contiguous (a transpose), then of the next inner ones
+until a tile has enough values. The other axes are the grid's alone. Each axis has offsets of its own, so that no index
+is taken apart by division.
+
+Reduced axes whose rows are short stand whole in the tile ("persistent"); longer ones are walked block by block, and
+what is needed behind such a loop is computed again in the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from minductor.ir.nodes import Buffer, Kernel, Op, Project, Reduce, Scan, Store, body_reads
+from minductor.ir.schedule import Loop, Schedule, Step
+from minductor.passes.touch import Touches
+
+POINTS = 1024  # values of a tile without a reduce: eight a thread of four warps
+PERSISTENT = 4096  # values of a row that a program holds
+OUTER_PERSISTENT = 64  # rows down which a program sums at once, if it is the columns that are contiguous
+LOOPED = 1024  # values of a block of a longer row
+COLUMNS = 64  # contiguous columns beside which rows are walked
+CROSSING = 32  # side of a square tile, if accesses are contiguous along both
+AXES = 3  # of a tile, beside reduced ones
+
+
+def power_of_two(count: int) -> int:
+    """The least power of two that is not less.
+
+    >>> [power_of_two(n) for n in (0, 1, 5, 64)]
+    [1, 1, 8, 64]
+    """
+    return 1 << max(0, count - 1).bit_length()
+
+
+def tile_gpu(kernel: Kernel, buffers: dict[str, Buffer]) -> Kernel:
+    """The kernel with its schedule."""
+    tiles = choose(Touches(kernel, buffers))
+    phases = _Phases(kernel, tiles)
+    steps = phases.steps()
+    for axis in reversed(tiles.persistent):
+        steps = (Loop(axis, "tile", steps, block=tiles.blocks[axis]),)
+    for axis in reversed(tiles.grid):
+        steps = (Loop(axis, "grid", steps, block=tiles.blocks[axis]),)
+    return replace(kernel, schedule=Schedule(steps))
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Axes from the outermost to the innermost, and the elements of each that a program takes at once."""
+
+    grid: tuple[str, ...]
+    persistent: tuple[str, ...]  # reduced or scanned, each one block
+    looped: tuple[str, ...]  # reduced or scanned, block by block
+    blocks: dict[str, int]
+
+
+def choose(touches: Touches) -> Tiles:
+    """The blocks of a kernel."""
+    vector = touches.vector_axis()
+    joined = touches.by_stride([n for n in touches.axes if n in touches.reduced or n in touches.scanned])
+    kept = touches.by_stride([n for n in touches.axes if n not in joined])
+    is_outer = bool(joined) and vector in kept
+    blocks: dict[str, int] = {}
+    row = 1
+    is_persistent = True
+    for name in joined:
+        extent = touches.extents[name]
+        blocks[name] = LOOPED if extent is None else power_of_two(extent)
+        is_persistent = is_persistent and extent is not None
+        row *= blocks[name]
+    if row > (OUTER_PERSISTENT if is_outer else PERSISTENT) or not is_persistent:
+        is_persistent = False
+        row = OUTER_PERSISTENT if is_outer else LOOPED
+        inner = joined[-1] if vector not in joined else vector
+        row = min(row, blocks[inner])
+        blocks.update({name: row if name == inner else 1 for name in joined})
+        joined = [*(n for n in joined if n != inner), inner]
+    blocks.update(_kept(touches, kept, max(1, POINTS // row), is_outer=is_outer))
+    return Tiles(tuple(kept), tuple(joined if is_persistent else ()), tuple(() if is_persistent else joined), blocks)
+
+
+def _kept(touches: Touches, kept: Sequence[str], room: int, *, is_outer: bool) -> dict[str, int]:
+    """Blocks of the axes that no reduce runs over, of `room` values together."""
+    contiguous = sorted((n for n in reversed(kept) if touches.contiguous(n)), key=touches.contiguous, reverse=True)
+    rest = [n for n in reversed(kept) if n not in contiguous]
+    order = [*contiguous[:2], *(n for n in reversed(kept) if n in rest or n in contiguous[2:])]
+    side = CROSSING if len(contiguous) > 1 and not touches.reduced else POINTS
+    if is_outer:
+        side, room = COLUMNS, max(room, COLUMNS)
+    blocks = dict.fromkeys(kept, 1)
+    for name in order[:AXES]:
+        extent = touches.extents[name]
+        most = POINTS if extent is None else power_of_two(extent)
+        blocks[name] = min(most, side if name in contiguous[:2] else room, room)
+        room //= blocks[name]
+    return blocks
+
+
+class _Phases:
+    """Places the ops of a kernel around and in its loops over reduced axes."""
+
+    def __init__(self, kernel: Kernel, tiles: Tiles) -> None:
+        self.ops = kernel.body.ops
+        self.tiles = tiles
+        self.joined = set(tiles.looped)
+        self.read = {load.ref.storage for load in body_reads(kernel.body)}
+        self.level = self.levels()
+
+    def is_inside(self, op: Op) -> bool:
+        """Whether an op stands in a loop: it varies over a reduced axis, or joins along it."""
+        return not self.joined.isdisjoint(op.axes) or (
+            isinstance(op.attrs, Reduce) and not self.joined.isdisjoint(op.attrs.axes)
+        )
+
+    def levels(self) -> list[int]:
+        """The loop in which each op stands first, counted from 0; an op behind loop k has level k + 1."""
+        found: list[int] = []
+        for op in self.ops:
+            level = 0
+            for arg in op.args:
+                behind = isinstance(self.ops[arg].attrs, Reduce) and self.is_inside(self.ops[arg])
+                level = max(level, found[arg] + behind)
+            found.append(level)
+        last = max((level for op, level in zip(self.ops, found, strict=True) if self.is_inside(op)), default=0)
+        for position, op in enumerate(self.ops):
+            # what a later loop loads again must still be there
+            if isinstance(op.attrs, Store) and self.is_inside(op) and op.attrs.ref.storage in self.read:
+                found[position] = last
+        return found
+
+    def steps(self) -> tuple[Step, ...]:
+        if not self.joined:
+            return tuple(range(len(self.ops)))
+        steps: list[Step] = []
+        for level in range(max(self.level) + 1):
+            steps += [p for p, op in enumerate(self.ops) if self.level[p] == level and not self.is_inside(op)]
+            wanted = [p for p, op in enumerate(self.ops) if self.level[p] == level and self.is_goal(op)]
+            if wanted:
+                steps.append(self.loop(wanted))
+        return tuple(steps)
+
+    def is_goal(self, op: Op) -> bool:
+        """What a loop is there for: effects, reduces and scans of its own."""
+        return self.is_inside(op) and (op.is_effect or isinstance(op.attrs, Reduce))
+
+    def loop(self, wanted: Iterable[int]) -> Loop:
+        needed: set[int] = set()
+        pending = list(wanted)
+        while pending:
+            position = pending.pop()
+            if position not in needed:
+                needed.add(position)
+                pending += [a for a in self.ops[position].args if self.is_inside(self.ops[a]) and not self.is_result(a)]
+        carries = tuple(sorted(p for p in needed if isinstance(self.ops[p].attrs, Reduce | Scan)))
+        steps: tuple[Step, ...] = tuple(sorted(needed))
+        for axis in reversed(self.tiles.looped):
+            steps = (Loop(axis, "serial", steps, block=self.tiles.blocks[axis], carries=carries),)
+        (made,) = steps
+        assert isinstance(made, Loop)
+        return made
+
+    def is_result(self, position: int) -> bool:
+        """Whether a value comes out of a loop as a whole."""
+        op = self.ops[position]
+        if isinstance(op.attrs, Project):
+            return isinstance(self.ops[op.args[0]].attrs, Reduce)
+        return isinstance(op.attrs, Reduce)

@@ -1,0 +1,68 @@
+"""GPU kernels on CPU tensors: launches that go to Triton's interpreter in a process of its own.
+
+Takes the text of a module of kernels and a pool whose workers interpret. Gives, for each symbol, a function that a
+wrapper calls as it would a compiled kernel. Refuses a launch of more programs than CAP (InterpretRefused): each takes
+more than a millisecond.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from minductor.core.errors import InterpretRefused
+from minductor.runtime.pool import Pool
+from minductor.runtime.triton_jobs import Memory, interpret_kernel
+
+CAP = 4096  # programs of a launch
+# what a worker's environment says: Triton reads it when it is imported
+SETTINGS: Mapping[str, str | None] = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+
+
+class Interpreter:
+    """The kernels of one graph."""
+
+    def __init__(self, text: str, pool: Pool) -> None:
+        self.text = text
+        self.pool = pool
+        table: dict[str, Any] = {}
+        exec(text[text.index("LAUNCHES = {") :], table)  # plain Python; the kernels above it need Triton
+        self.launches: dict[str, Any] = table["LAUNCHES"]
+
+    def bind(self, symbol: str) -> Callable[..., int]:
+        """The kernel as a function of its tensors, its numbers and a count of threads; it gives the status 0."""
+        programs, kinds, _, _ = self.launches[symbol]
+        count = sum(kind.startswith("*") for kind in kinds.values())
+
+        def launch(*args: Any) -> int:
+            tensors, sizes = args[:count], args[count:-1]
+            wanted = programs(*sizes)
+            if wanted > CAP:
+                raise InterpretRefused(symbol, wanted, CAP)
+            if wanted:
+                self._run(symbol, wanted, tensors, sizes)
+            return 0
+
+        return launch
+
+    def _run(self, symbol: str, programs: int, tensors: tuple[torch.Tensor, ...], sizes: tuple[Any, ...]) -> None:
+        storages: dict[int, torch.UntypedStorage] = {}
+        for tensor in tensors:
+            storages.setdefault(tensor.untyped_storage().data_ptr(), tensor.untyped_storage())
+        order = list(storages)
+        views = [
+            Memory(
+                order.index(tensor.untyped_storage().data_ptr()),
+                str(tensor.dtype).removeprefix("torch."),
+                int(tensor.storage_offset()),
+            )
+            for tensor in tensors
+        ]
+        before = [ctypes.string_at(at, storage.nbytes()) for at, storage in storages.items()]
+        after = self.pool.submit(interpret_kernel, self.text, symbol, programs, before, views, sizes).result()
+        for at, old, new in zip(order, before, after, strict=True):
+            if old != new:
+                ctypes.memmove(at, new, len(new))

@@ -1,0 +1,175 @@
+"""What worker processes do with Triton's kernels: compile one for a GPU that need not be here, or interpret one.
+
+Takes the text of a module of kernels with its table LAUNCHES, and the name of one. Gives assembly and its facts, or the
+contents of tensors after a launch. Refuses nothing: what Triton refuses, it raises.
+
+These functions run in workers only (runtime/pool.py). Triton decides when it is imported whether it compiles or
+interprets, so one process does one of the two.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+WARP: Mapping[str, int] = MappingProxyType({"cuda": 32, "hip": 64})  # threads
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """One compiled kernel. `spills` in bytes a thread, `shared` in bytes a program; None where the tools do not say."""
+
+    symbol: str
+    blocks: Mapping[str, int]
+    warps: int
+    assembly: str  # PTX, or AMD's assembly
+    binary: bytes  # a cubin, or a hsaco
+    registers: int | None
+    spills: int | None
+    shared: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A tensor on its way to the interpreter: which of the storages, and where in it."""
+
+    storage: int
+    dtype: str
+    offset: int
+
+
+def module_of(text: str) -> ModuleType:
+    """The module of kernels; Triton reads their source from its file, so it has one."""
+    name = f"minductor_kernels_{abs(hash(text)):x}"
+    if name not in sys.modules:
+        with tempfile.NamedTemporaryFile("w", suffix=".py", prefix=name, delete=False) as file:
+            file.write(text)
+        spec = importlib.util.spec_from_file_location(name, file.name)
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+            for value in vars(module).values():
+                getattr(value, "src", None)  # read now: the file goes away
+        finally:
+            Path(file.name).unlink()
+    return sys.modules[name]
+
+
+def compile_kernel(text: str, symbol: str, kind: str, arch: str) -> KernelFacts:
+    """The assembly of one kernel for an architecture such as ("cuda", "90") or ("hip", "gfx942")."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    module = module_of(text)
+    _, kinds, blocks, warps = module.LAUNCHES[symbol]
+    places = {name: (number,) for number, name in enumerate(kinds)}
+    source = ASTSource(
+        fn=getattr(module, symbol),
+        signature=kinds,
+        constexprs={places[name]: size for name, size in blocks.items()},
+        attrs={places[name]: [["tt.divisibility", 16]] for name, given in kinds.items() if given.startswith("*")},
+    )
+    target = GPUTarget(kind, int(arch) if arch.isdecimal() else arch, WARP[kind])
+    made: Any = triton.compile(source, target=target, options={"num_warps": warps})
+    assembly, binary = ("ptx", "cubin") if kind == "cuda" else ("amdgcn", "hsaco")
+    registers, spills = _cubin_facts(made.asm[binary]) if kind == "cuda" else _amd_facts(made.asm[assembly])
+    return KernelFacts(
+        symbol, dict(blocks), warps, made.asm[assembly], made.asm[binary], registers, spills, made.metadata.shared
+    )
+
+
+def _cubin_facts(cubin: bytes) -> tuple[int | None, int | None]:
+    """Registers, and bytes of stack, by the tool in Triton's wheel."""
+    import triton
+
+    tool = Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    if not tool.exists():
+        return None, None
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        told = subprocess.run([str(tool), "-res-usage", file.name], capture_output=True, text=True, check=False).stdout
+    registers, stack = re.search(r"REG:(\d+)", told), re.search(r"STACK:(\d+)", told)
+    return int(registers[1]) if registers else None, int(stack[1]) if stack else None
+
+
+def _amd_facts(assembly: str) -> tuple[int | None, int | None]:
+    registers = re.search(r"\.vgpr_count:\s*(\d+)", assembly)
+    spills = re.search(r"\.vgpr_spill_count:\s*(\d+)", assembly)
+    return int(registers[1]) if registers else None, 4 * int(spills[1]) if spills else None
+
+
+def interpret_kernel(
+    text: str, symbol: str, programs: int, storages: Sequence[bytes], tensors: Sequence[Memory], sizes: Sequence[Any]
+) -> list[bytes]:
+    """What the storages hold after one launch, in Triton's interpreter."""
+    import torch
+
+    torch.set_num_threads(1)
+    _complete_interpreter()
+    module = module_of(text)
+    _, _, blocks, _ = module.LAUNCHES[symbol]
+    held = [bytearray(data) for data in storages]
+    given: list[torch.Tensor] = []
+    for memory in tensors:
+        dtype, data = getattr(torch, memory.dtype), held[memory.storage]
+        start = memory.offset * dtype.itemsize
+        is_empty = start >= len(data)
+        given.append(torch.empty(1, dtype=dtype) if is_empty else torch.frombuffer(data, dtype=dtype, offset=start))
+    getattr(module, symbol)[(programs,)](*given, *sizes, **blocks)
+    return [bytes(data) for data in held]
+
+
+def _complete_interpreter() -> None:
+    """Gives Triton's interpreter what it lacks: functions of libdevice, and assertions that raise."""
+    from triton.language.extra import libdevice
+
+    if getattr(libdevice, "is_complete", False):
+        return
+    for name, function in _libdevice().items():
+        setattr(libdevice, name, _interpreted(function))
+    setattr(libdevice, "is_complete", True)  # noqa: B010  a mark of ours that the stubs do not know
+    from triton.runtime import interpreter
+
+    builder: Any = interpreter.interpreter_builder
+    builder.options = replace(builder.options, debug=True)
+
+
+def _libdevice() -> dict[str, Any]:
+    """The functions that kernels call, as torch has them."""
+    import torch
+
+    same = "tanh expm1 log10 log1p tan erfc erfinv asin acos atan sinh cosh asinh acosh atanh lgamma floor ceil trunc"
+    same += " rsqrt fmod pow atan2 hypot nextafter copysign signbit"
+    found: dict[str, Any] = {name: getattr(torch, name) for name in same.split()}
+    special = {"cyl_bessel_i0": "i0", "cyl_bessel_i1": "i1", "erfcx": "erfcx", "normcdfinv": "ndtri"}
+    found.update({name: getattr(torch.special, other) for name, other in special.items()})
+    found["rint"] = torch.round
+    return found
+
+
+def _interpreted(function: Any) -> Any:
+    """A function of torch on the interpreter's tensors."""
+    import torch
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    def call(*args: Any) -> Any:
+        data = torch.broadcast_tensors(*[torch.from_numpy(arg.handle.data) for arg in args])
+        made = function(*data)
+        element = tl.int1 if made.dtype == torch.bool else args[0].dtype
+        values, shape = made.contiguous().numpy(), list(made.shape)
+        wide = any(arg.type.is_block() for arg in args)
+        return tl.tensor(TensorHandle(values, element), tl.block_type(element, shape) if wide else element)
+
+    return call

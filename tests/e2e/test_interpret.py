@@ -1,0 +1,119 @@
+"""GPU kernels through Triton's interpreter, on CPU tensors, beside eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from minductor.core.errors import InterpretRefused
+from minductor.driver import Compiler
+
+Case = tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]
+
+
+def random(*sizes: tuple[int, ...]) -> Callable[[], tuple[torch.Tensor, ...]]:
+    return lambda: tuple(torch.randn(size) for size in sizes)
+
+
+def scattered() -> tuple[torch.Tensor, ...]:
+    return torch.randn(8, 5), torch.randint(0, 8, (20,)), torch.randn(20, 5)
+
+
+def whole_numbers() -> tuple[torch.Tensor, ...]:
+    return torch.randint(-50, 50, (40,)), torch.randint(1, 9, (40,)) * torch.where(torch.rand(40) < 0.5, -1, 1)
+
+
+CASES: dict[str, Case] = {
+    "pointwise": (lambda x: F.gelu(2 * x + 1), random((37, 65))),
+    "broadcast": (lambda x, b: torch.relu(x + b), random((37, 65), (65,))),
+    "transposed": (lambda x, y: x + y.t(), random((40, 50), (50, 40))),
+    "scalar": (lambda x: x * 2 + 1, random(())),
+    "empty": (lambda x: x * 2, random((0, 4))),
+    "layer norm": (lambda x, w, b: F.layer_norm(x, (96,), w, b), random((33, 96), (96,), (96,))),
+    "softmax": (lambda x: torch.softmax(x, -1), random((20, 130))),
+    "softmax of long rows": (lambda x: torch.softmax(x, -1), random((3, 9000))),
+    "softmax in the middle": (lambda x: torch.softmax(x, 1), random((4, 50, 9))),
+    "sum of columns": (lambda x: x.sum(0), random((300, 70))),
+    "sum of long columns": (lambda x: x.sum(0) + x.amax(0), random((3000, 7))),
+    "sum of all": (lambda x: (x * x).sum(), random((30, 70))),
+    "mean of two": (lambda x: x - x.mean((0, 2), keepdim=True), random((4, 5, 6))),
+    "variance": (lambda x: torch.var_mean(x, dim=1), random((30, 700))),
+    "variance of long rows": (lambda x: torch.var_mean(x, dim=1), random((3, 7000))),
+    "argmax": (lambda x: x.argmax(1), random((30, 70))),
+    "max": (lambda x: x.max(0), random((30, 70))),
+    "norms": (lambda x: (x.norm(dim=1), x.abs().amin(1), (x > 0).any(1), (x > -9).all(1)), random((30, 70))),
+    "scan": (lambda x: x.cumsum(1), random((30, 70))),
+    "cat": (lambda x, y: torch.cat([x, y], 1).sin(), random((30, 7), (30, 9))),
+    "pad": (lambda x: F.pad(x, (1, 2, 3, 0)) + 1, random((5, 6))),
+    "pool": (lambda x: F.max_pool2d(x, 2), random((2, 3, 8, 8))),
+    "triangle": (lambda x: torch.tril(x) @ x, random((8, 8))),
+    "functions": (
+        lambda x: torch.tanh(x) + torch.log1p(x * x) + torch.erf(x).floor() + torch.sigmoid(x) - torch.fmod(x, 0.3),
+        random((50,)),
+    ),
+    "numbers": (lambda x, y: (x // y, x % y, torch.div(x, y, rounding_mode="trunc"), x << 2, x >> 1), whole_numbers),
+    "truths": (lambda x: ((x > 0) & (x < 1)) | ~(x > -1), random((40, 33))),
+    "bfloat16": (lambda x: F.silu(x.bfloat16()) * x.bfloat16(), random((40, 33))),
+    "float64": (lambda x: (x.double() / 3).exp().sum(1), random((8, 9))),
+    "gather": (lambda x, i, s: x[i] * 2 + s, scattered),
+    "scatter": (lambda x, i, s: x.index_add(0, i, s), scattered),
+    "in place": (lambda x: x.mul_(2).add_(1), random((8, 5))),
+}
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[Compiler]:
+    made = Compiler()
+    yield made
+    made.interpreter.close()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_eager(name: str, compiler: Compiler) -> None:
+    function, inputs = CASES[name]
+    torch.manual_seed(0)
+    given = inputs()
+    ours = tuple(t.clone() for t in given)
+    result = torch.compile(function, backend=lambda gm, i: compiler(gm, i, options={"target": "interpret"}))(*ours)
+    bound = 3e-2 if name == "bfloat16" else 2e-5  # the interpreter rounds to 16 bits by cutting digits off
+    torch.testing.assert_close(result, function(*given), rtol=bound, atol=bound)
+    torch.testing.assert_close(ours, given)
+
+
+def test_gradients(compiler: Compiler) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(12, 20, requires_grad=True)
+    y = x.detach().clone().requires_grad_()
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(torch.tanh(x), (20,)).square().sum()
+
+    torch.compile(loss, backend=lambda gm, i: compiler(gm, i, options={"target": "interpret"}))(x).backward()
+    loss(y).backward()
+    torch.testing.assert_close(x.grad, y.grad, rtol=2e-5, atol=2e-5)
+
+
+def test_sizes_of_the_call(compiler: Compiler) -> None:
+    backend = lambda gm, i: compiler(gm, i, options={"target": "interpret"})  # noqa: E731
+    double = torch.compile(lambda x: (x * 2).sum(1), backend=backend, dynamic=True)
+    for size in ((3, 5), (4, 70), (2, 1500)):
+        x = torch.randn(size)
+        torch.testing.assert_close(double(x), (x * 2).sum(1), rtol=2e-5, atol=2e-5)
+
+
+def test_an_index_out_of_range_is_an_error(compiler: Compiler) -> None:
+    take = torch.compile(lambda x, i: x[i] * 2, backend=lambda gm, i: compiler(gm, i, options={"target": "interpret"}))
+    x = torch.arange(6.0)
+    torch.testing.assert_close(take(x, torch.tensor([5, -6])), torch.tensor([10.0, 0.0]))
+    with pytest.raises(Exception, match="index out of range"):
+        take(x, torch.tensor([6, 0]))
+
+
+def test_a_large_launch_is_refused(compiler: Compiler) -> None:
+    backend = lambda gm, i: compiler(gm, i, options={"target": "interpret"})  # noqa: E731
+    with pytest.raises(InterpretRefused, match="16384 programs"):
+        torch.compile(lambda x: x + 1, backend=backend)(torch.zeros(1 << 24))

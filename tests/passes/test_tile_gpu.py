@@ -1,0 +1,90 @@
+"""The tiles of GPU kernels: their blocks, and where each op stands."""
+
+from __future__ import annotations
+
+import pytest
+
+from minductor.ir.nodes import Kernel, Reduce, Store
+from minductor.ir.parser import parse_program
+from minductor.ir.printer import print_program
+from minductor.ir.schedule import loops, positions
+from minductor.options import Options
+from minductor.passes.fuse import fuse
+from minductor.passes.inline import inline
+from minductor.passes.tile import tile
+from minductor.target import Env, by_name
+from tests.passes.sketch import Sketch, transpose
+
+ENV = Env(Options(), by_name("sm_90"))
+
+
+def tiled(sketch: Sketch, *outputs: object) -> Kernel:
+    program = tile(fuse(inline(sketch.done(*outputs), ENV), ENV), ENV)  # pyright: ignore[reportArgumentType]
+    assert parse_program(print_program(program)) == program
+    (kernel,) = program.nodes
+    assert isinstance(kernel, Kernel)
+    return kernel
+
+
+def heads(kernel: Kernel) -> list[str]:
+    assert kernel.schedule is not None
+    return [f"{loop.kind} {loop.block}" for loop in loops(kernel.schedule.steps)]
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ((64, 64), ["grid 1024"]),  # the axes are one
+        ((3,), ["grid 4"]),
+        ((), []),
+    ],
+)
+def test_a_pointwise_kernel_has_blocks_of_its_axis(size: tuple[int, ...], expected: list[str]) -> None:
+    s = Sketch()
+    assert heads(tiled(s, s.op("neg", s.input(*size)))) == expected
+
+
+def test_a_narrow_row_takes_several_rows() -> None:
+    s = Sketch()
+    kernel = tiled(s, s.op("add", s.input(500, 6), s.input(6)))
+    assert heads(kernel) == ["grid 128", "grid 8"]
+
+
+def test_a_transpose_has_a_square_tile() -> None:
+    s = Sketch()
+    x, y = s.input(256, 512), s.input(512, 256)
+    assert heads(tiled(s, s.op("add", x, transpose(y, 0, 1)))) == ["grid 32", "grid 32"]
+
+
+def test_a_short_row_stands_whole_in_the_tile() -> None:
+    s = Sketch()
+    x = s.input(100, 200)
+    kernel = tiled(s, s.op("sub", x, s.reduce("max", x, 1)))
+    assert heads(kernel) == ["grid 4", "tile 256"]
+
+
+def test_a_long_row_is_walked_again_for_what_needs_its_result() -> None:
+    s = Sketch()
+    x = s.input(64, 100_000)
+    kernel = tiled(s, s.op("sub", x, s.reduce("max", x, 1)))
+    assert heads(kernel) == ["grid 1", "serial 1024", "serial 1024"]
+    ops, schedule = kernel.body.ops, kernel.schedule
+    assert schedule is not None
+    first, second = [loop for loop in loops(schedule.steps) if loop.kind == "serial"]
+    assert any(isinstance(ops[p].attrs, Reduce) for p in positions(first.body))
+    assert not any(isinstance(ops[p].attrs, Reduce) for p in positions(second.body))
+    assert any(isinstance(ops[p].attrs, Store) for p in positions(second.body))
+    assert set(positions(first.body)) & set(positions(second.body)), "the load is in both"
+
+
+def test_columns_are_summed_side_by_side() -> None:
+    s = Sketch()
+    assert heads(tiled(s, s.reduce("sum", s.input(5000, 300), 0))) == ["grid 64", "serial 64"]
+
+
+def test_rows_and_columns_of_one_matrix_are_two_kernels() -> None:
+    s = Sketch()
+    x = s.input(600, 600)
+    program = fuse(s.done(s.reduce("sum", x, 0), s.reduce("sum", x, 1)), ENV)
+    assert len(program.nodes) == 2
+    assert any("a program of a GPU" in str(note) for note in program.notes)

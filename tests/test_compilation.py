@@ -1,0 +1,55 @@
+"""`minductor.compile_only`: kernels for machines that are not here."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import minductor
+from minductor.core.errors import UnknownTarget
+
+
+def test_gives_the_facts_of_each_kernel() -> None:
+    made = minductor.compile_only(lambda x: F.gelu(x) * 2, torch.ones(64, 100), target="sm_90")
+    (kernel,) = made.kernels
+    assert ".target sm_90" in kernel.assembly
+    assert kernel.binary.startswith(b"\x7fELF")
+    assert kernel.registers is not None and 0 < kernel.registers < 256
+    assert kernel.spills == 0
+    assert f"def {kernel.symbol}(in0, out1, XBLOCK: tl.constexpr):" in made.source
+    (graph,) = made.graphs
+    assert graph.role == "inference" and graph.report.kernels == 1 and graph.report.block_accesses == 2
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_100", "gfx942"])
+def test_other_targets(target: str) -> None:
+    made = minductor.compile_only(lambda x: torch.softmax(x, -1), torch.ones(4, 300), target=target)
+    (kernel,) = made.kernels
+    assert kernel.spills == 0
+    assert (target if target.startswith("gfx") else f".target {target}") in kernel.assembly
+
+
+def test_training_leaves_no_gradient_behind() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU(), torch.nn.LayerNorm(16))
+    made = minductor.compile_only(model, torch.ones(8, 16), grad=True)
+    assert [graph.role for graph in made.graphs] == ["forward", "backward"]
+    assert all(graph.kernels for graph in made.graphs)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_gradient_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="requires a gradient"):
+        minductor.compile_only(torch.sin, torch.ones(4), grad=True)
+
+
+def test_the_cpu_is_no_target_of_it() -> None:
+    with pytest.raises(ValueError, match="is no GPU"):
+        minductor.compile_only(torch.sin, torch.ones(4), target="cpu")
+    with pytest.raises(UnknownTarget, match="did you mean 'sm_90'"):
+        minductor.compile_only(torch.sin, torch.ones(4), target="sm_91")
+
+
+def test_a_target_that_is_not_here_does_not_run() -> None:
+    with pytest.raises(Exception, match="target sm_90 compiles here and does not run here"):
+        torch.compile(torch.sin, backend="minductor", options={"target": "sm_90"})(torch.ones(4))
