@@ -158,9 +158,9 @@ def _is_positive(given: Expr) -> bool:
 
 
 def _bounds(limits: Any) -> tuple[int | None, int | None]:
-    """A range of torch's, with None for no limit."""
+    """A range of torch's, with None for no limit: torch multiplies ranges to beyond what an int64 holds."""
     low, high = limits.lower, limits.upper
-    return None if low in (-int_oo, -sympy.oo) else int(low), None if high in (int_oo, sympy.oo) else int(high)
+    return None if low < I64.min_value else int(low), None if high > I64.max_value else int(high)
 
 
 def _limits(mine: Symbol) -> Callable[[Any], Any] | None:
@@ -171,6 +171,11 @@ def _limits(mine: Symbol) -> Callable[[Any], Any] | None:
     high = [] if mine.hi is None else [lambda x: sympy.Le(x, mine.hi, evaluate=False)]
     both: Any = sympy.And
     return lambda x: both(*(make(x) for make in (*low, *high)), evaluate=False)
+
+
+def _nearest(given: Any) -> Any:
+    """An integer that compares with each int64 as this one does (but with the outermost ones, which nothing counts)."""
+    return sympy.Integer(min(max(given, I64.min_value), I64.max_value))
 
 
 class _Arithmetic:
@@ -185,6 +190,8 @@ class _Arithmetic:
         if given in (sympy.true, sympy.false):
             return b.constant(given == sympy.true, BOOL)
         if given.is_Integer:
+            if not I64.min_value <= given <= I64.max_value:
+                raise UnsupportedInput("a number", f"as large as {given}")
             return b.constant(int(given), I64)
         if given.is_number and not given.is_integer:
             return b.constant(float(given), F64)
@@ -195,7 +202,8 @@ class _Arithmetic:
             return self.choice(given)
         if isinstance(given, sympy.Pow | torch_functions.PowByNatural | torch_functions.FloatPow):
             return self.power(*given.args)
-        args = [self.value(a) for a in given.args]
+        compared = isinstance(given, sympy.core.relational.Relational)
+        args = [self.value(_nearest(a) if compared and a.is_Integer else a) for a in given.args]
         if name in _JOINED:
             return reduce(lambda x, y: b.op(_JOINED[name], *self.alike(x, y)), args)
         if name in _FLOATS:
