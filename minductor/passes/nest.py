@@ -76,6 +76,10 @@ class _Placer:
         self.small = 0
         self.large = 0
         self.inside = [runs_over(op, body.ops) for op in body.ops]
+        self.parts: dict[int, list[int]] = {}  # of what has several results, the operations that name them
+        for position, op in enumerate(body.ops):
+            if isinstance(op.attrs, Project):
+                self.parts.setdefault(op.args[0], []).append(position)
 
     def steps(self, members: list[int], depth: int, place: Place = "outside") -> tuple[Step, ...]:
         """The steps that compute `members`, with the loops from `depth` on still to open."""
@@ -101,7 +105,7 @@ class _Placer:
         for number in range(max(phase.values()) + 1):
             before = [p for p in members if p not in anywhere and phase[p] == number]
             steps += self.steps(self.with_recomputed(before, deep, depth), depth + 1, beside)
-            group = [p for p in inner if phase[p] == number]
+            group = [p for p in sorted(inner) if phase[p] == number]
             for part in self.around_scans(group, depth):
                 steps.append(self.loop(self.with_recomputed(part, anywhere, depth), kind, depth, beside))
         return tuple(steps)
@@ -124,12 +128,14 @@ class _Placer:
                 or self.is_accumulated(op, depth)
             ):
                 continue
-            size = self.row_bytes(p, depth)
+            parts = self.parts.get(p, (p,))  # of several results each has a row of its own
+            sizes = [self.row_bytes(part, depth) for part in parts]
+            size = sum(size or 0 for size in sizes)
             # many accumulators end behind a loop: at no step is there one value to keep
             is_costly = self.recompute_cost(p, deep | {p})[0] >= EXPENSIVE and not self.has_many_accumulators(op)
-            if is_costly and size is not None and self.small + size <= SMALL_ROWS:
+            if is_costly and None not in sizes and self.small + size <= SMALL_ROWS:
                 self.small += size
-                self.rows.add(p)
+                self.rows.update(parts)
             else:
                 deep.add(p)
         return deep
@@ -286,12 +292,17 @@ class _Placer:
             if p in inner:
                 if isinstance(op.attrs, Store) and op.attrs.ref.storage in reread:
                     phase[p] = last  # a later pass may read again what this overwrites
-                elif not op.is_effect and not self.is_reduced_at(p, depth):
+                elif not op.is_effect and not self.is_reduced_at(p, depth) and not self.is_part(p, depth):
                     phase[p] = max(phase[p], users.get(p, phase[p]))
             for a in op.args:
                 # a value that is used only behind a reduce is computed there
                 users[a] = min(users.get(a, phase[p]), phase[p])
         return phase
+
+    def is_part(self, position: int, depth: int) -> bool:
+        """Whether this is one of several results of a scan or an inner reduce: it is read where they are made."""
+        op = self.ops[position]
+        return isinstance(op.attrs, Project) and not self.is_reduced_at(op.args[0], depth)
 
     def is_reduced_at(self, position: int, depth: int) -> bool:
         return isinstance(self.ops[position].attrs, Reduce) and self.ends_at(position, depth)

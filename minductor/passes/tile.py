@@ -221,8 +221,8 @@ class _Chooser(Touches):
 
     def rows(self, kept: list[str], joined: list[str], vector: str) -> list[Level]:
         ways = both_ways(self.kernel.body, self.kernel.axes)
-        if ways is not None and vector in ways.columns and objection(self.kernel.body, self.kernel.axes, ways) is None:
-            return self.both_ways(joined, vector, ways)
+        if ways is not None and objection(self.kernel.body, self.kernel.axes, ways) is None:
+            return self.both_ways(ways)
         inner = [*(self.level(n, "serial") for n in joined), self.level(vector, "vector")]
         work = self.size([*joined, vector])
         if self.size(kept) >= FEW or work < 2 * PART_WORK:
@@ -235,9 +235,11 @@ class _Chooser(Touches):
             *inner,
         ]
 
-    def both_ways(self, joined: list[str], vector: str, ways: BothWays) -> list[Level]:
+    def both_ways(self, ways: BothWays) -> list[Level]:
         """Row by row in parts of the rows, each with accumulators for all columns."""
         self.is_both_ways = True
+        vector = max(reversed([n for n in self.axes if n in ways.columns]), key=self.contiguous)
+        joined = self.by_stride([n for n in self.axes if n != vector])
         down = [n for n in joined if n in ways.rows]
         split = max(down, key=lambda n: self.size([n]))
         inner = [*down, *(n for n in joined if n in ways.columns)]
