@@ -35,14 +35,19 @@ def one_op(name: str) -> Rule:
 
 
 def comparison(name: str) -> Rule:
-    """Computed in the operands' common dtype, to which numbers are rounded as in eager; the result is bool."""
+    """Computed in the operands' common dtype, to which they are rounded as in eager; the result is bool.
+
+    A 16-bit value that a kernel kept in float32 is else never equal to the one that memory holds: the gradient of a
+    maximum asks for what was equal to it. Beside zero the rounding says nothing.
+    """
 
     def rule(ctx: Lowering, *operands: Operand) -> Value:
         dtype = promoted(operands)
+        is_sign = any(not isinstance(x, View | Expr) and x == 0 for x in operands)
 
         def fn(loop: Loop) -> Term:
-            terms = [(x, loop.load(x, None, dtype)) for x in operands]
-            first, *more = [t if isinstance(x, View) else t.cast(dtype) for x, t in terms]
+            terms = [loop.load(x, None, dtype) for x in operands]
+            first, *more = terms if is_sign else [t.cast(dtype) for t in terms]
             return first.op(name, *more)
 
         return ctx.map(fn)
