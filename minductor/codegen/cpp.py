@@ -19,7 +19,7 @@ from minductor.codegen.spell import CPP_STORAGE
 from minductor.core.bounds import at_least
 from minductor.core.dtypes import DType, by_name
 from minductor.core.expr import Symbol
-from minductor.ir.nodes import Atomic, Check, Kernel, Load, Op, Origin, Ref, reads, writes
+from minductor.ir.nodes import Atomic, Check, Kernel, Load, Op, Origin, Reduce, Ref, reads, writes
 from minductor.ir.parts import parts
 from minductor.ir.plan import KernelDef, Plan
 from minductor.ir.signature import all_ops, may_fail, rename_storages, signature
@@ -88,13 +88,15 @@ def kernel_text(
         parameters.append(f"{const}{CPP_STORAGE[dtypes[storage].name]}* __restrict {name}")
     parameters += _numbers(given.sizes)
     checked = [op for op in all_ops(kernel.body) if may_fail(op)]
-    values = Values(out, storages, {id(op): n + 1 for n, op in enumerate(checked)})
+    wanted = where_wanted(kernel)
+    told = {id(op): [t for a, t in wanted[id(op)].items() if a not in op.axes] for op in checked if id(op) in wanted}
+    values = Values(out, storages, {id(op): n + 1 for n, op in enumerate(checked)}, told)
     for line in comment(kernel.origins if origins is None else origins):
         out.add(line)
     out.open(f"{linkage} int64_t {symbol}({', '.join(parameters)})")
     if checked:
         out.add("int status = 0;")
-        for line in unreadable(kernel, values.errors):
+        for line in unreadable(kernel, values.errors, wanted):
             out.add(line)
     NestPrinter(kernel, values).print()
     out.add(f"return {'status' if checked else '0'};")
@@ -155,13 +157,25 @@ def _loaded(op: Op) -> str:
             return ""
 
 
-def unreadable(kernel: Kernel, errors: Mapping[int, int]) -> Iterator[str]:
-    """Returns early where a dimension that is indexed has no elements: no place is left that could be read instead."""
+def where_wanted(kernel: Kernel) -> dict[int, dict[str, str]]:
+    """Of each op, by id, the tests by axis that some point asks for it; loops that surely run need none."""
     extents = {axis.name: axis.extent for axis in kernel.axes}
+    tests = {name: f"{index_text(n)} > 0" for name, n in extents.items() if not at_least(n, 1)}
+    wanted: dict[int, set[str]] = {}
+    for position, op in reversed(list(enumerate(kernel.body.ops))):
+        over = {*op.axes, *(op.attrs.axes if isinstance(op.attrs, Reduce) else ())} | wanted.get(position, set())
+        wanted[position] = over
+        for a in op.args:
+            wanted[a] = wanted[a] & over if a in wanted else over
+    return {id(op): {a: t for a, t in tests.items() if a in wanted[p]} for p, op in enumerate(kernel.body.ops)}
+
+
+def unreadable(kernel: Kernel, errors: Mapping[int, int], wanted: Mapping[int, Mapping[str, str]]) -> Iterator[str]:
+    """Returns early where a dimension that is indexed has no elements: no place is left that could be read instead."""
     for op in kernel.body.ops:
         if isinstance(op.attrs, Check) and op.attrs.error is not None and not at_least(op.attrs.size, 1):
-            tests = [f"{index_text(extents[axis])} > 0" for axis in op.axes if not at_least(extents[axis], 1)]
-            yield f"if ({' && '.join([f'{index_text(op.attrs.size)} < 1', *tests])}) return {errors[id(op)]};"
+            tests = [f"{index_text(op.attrs.size)} < 1", *wanted[id(op)].values()]
+            yield f"if ({' && '.join(tests)}) return {errors[id(op)]};"
 
 
 def comment(origins: tuple[Origin, ...]) -> list[str]:

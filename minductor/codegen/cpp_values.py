@@ -47,6 +47,7 @@ class Values:
     out: Lines
     storages: Mapping[str, tuple[str, DType]]
     errors: Mapping[int, int] = field(default_factory=dict[int, int])  # id of a check or assert -> its status
+    told: Mapping[int, Sequence[str]] = field(default_factory=dict[int, Sequence[str]])  # and what has to hold for it
     count: int = 0
 
     def label(self, stem: str = "x") -> str:
@@ -140,7 +141,8 @@ class Values:
         raw = f"({value} < 0 ? {value} + {size} : {value})" if attrs.wrap else value
         self.define(label, I64, raw)
         wrong = self.define(f"{label}_wrong", BOOL, f"({label} < 0) | ({label} >= {size})")
-        self.out.add(f"status = {wrong} ? {self.errors[id(op)]} : status;")
+        is_asked = "".join(f" & ({test})" for test in self.told.get(id(op), ()))
+        self.out.add(f"status = {wrong}{is_asked} ? {self.errors[id(op)]} : status;")
         self.out.add(f"const int64_t {attrs.symbol.name} = md_index({wrong} ? 0 : {label});")
         return attrs.symbol.name
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import sympy
 from torch.utils._sympy import functions as torch_functions
-from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import bound_sympy
 
 from minductor.core import expr as ours

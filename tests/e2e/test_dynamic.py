@@ -239,6 +239,24 @@ def test_sums_of_nothing_are_zero_however_large_they_may_be() -> None:
     serve(fn, *calls, graphs=dynamo_alone(fn, *calls))
 
 
+def test_a_range_that_no_int64_holds_is_none() -> None:
+    """Torch multiplies the largest size by 2, and promises that what is picked is no more."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        places = (x > 0).nonzero()
+        return places.masked_select(places > 0)
+
+    serve(fn, (X,), (-X,), (X.new_zeros(3, 3),), dynamic=True)
+
+
+def test_no_index_is_wrong_where_there_is_nothing_to_index() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        places = torch.where(x > 1)[0]
+        return places.new_zeros(places.shape).index_add(0, places.new_zeros(places.shape), places)
+
+    serve(fn, (X.flatten(),), (-X.flatten().abs(),))
+
+
 # --- promises ---------------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from minductor.driver import Compiler
 from pytest_plugin.compiled import Compile
 
 DIMS = ((-1,), (0,), (0, 1, 2), (0, 2), (1,))
@@ -108,3 +109,29 @@ def test_ties_give_the_first(compiled: Compile, device: str) -> None:
 @pytest.mark.counts(kernels=1, externs=0)
 def test_siblings_share_one_reading(compiled: Compile, device: str) -> None:
     compiled(lambda x: (x.sum(-1), x.amax(-1), x.square().mean(-1)), torch.randn(40, 128, device=device))
+
+
+@pytest.mark.parametrize("size", [3, 100, 4097])
+def test_equal_elements_have_no_variance(size: int) -> None:
+    """Eager's is exactly 0, and a standard deviation's gradient is 0 there and large beside."""
+    x = (torch.randn(64, 1) * 3).expand(64, size)
+    spread = torch.compile(
+        lambda x: (x.var(1), x.std(1), torch.var_mean(x, 1)[0], x.t().contiguous().std(0)), backend=Compiler()
+    )
+    assert all(not t.any() for t in spread(x))
+
+
+def test_a_16_bit_extreme_is_found_again_by_its_gradient() -> None:
+    """What the forward saves is rounded; what the backward compares it with is computed again, in float32."""
+
+    def fn(x: Tensor) -> Tensor:
+        return (x * 1.7).amax(1).float() + (x * 1.7).scatter_reduce(
+            1, torch.zeros(16, 9, dtype=torch.int64), x, "amin"
+        ).sum(1)
+
+    x = torch.randn(16, 9).bfloat16()
+    slopes = []
+    for call in (fn, torch.compile(fn, backend=Compiler())):
+        leaf = x.clone().requires_grad_()
+        slopes.append(*torch.autograd.grad(call(leaf).sum(), leaf))
+    torch.testing.assert_close(slopes[1], slopes[0])

@@ -96,3 +96,27 @@ def test_a_long_product_that_vanishes_stays_nothing(compiled: Compile, device: s
     x = torch.full((1 << 16,), 4.0, device=device)
     x[: 1 << 15] = 0.125
     compiled(lambda x: x.cumprod(0), x)
+
+
+@pytest.mark.counts(kernels=1, externs=0)
+def test_places_of_a_scan_are_kept_for_a_loop_that_repeats_them(compiled: Compile, device: str) -> None:
+    """Both results of a scan have arrays of their own, or neither has."""
+
+    def fn(x: Tensor) -> tuple[Tensor, ...]:
+        made = x.sin().expand(2, *x.shape).neg().exp()
+        return made, made.cummin(1)[1]
+
+    compiled(fn, torch.randn(4, 8, device=device).t())
+
+
+@pytest.mark.counts(kernels=1, externs=0)
+def test_many_operations_stand_before_and_behind_a_scan_in_their_order(compiled: Compile, device: str) -> None:
+    def fn(x: Tensor) -> tuple[Tensor, ...]:
+        square = x.square()
+        third = square.sin() / 3
+        curve = torch.nn.functional.hardswish(third)
+        picked = torch.take_along_dim(third, (square * 3).long() % 7, 1)
+        mixed = curve.cumsum(1) + picked * 2 * torch.lerp(square, picked, 0.25)
+        return mixed, curve, square / 3, picked, square.sin().mean(1, keepdim=True)
+
+    compiled(fn, torch.randn(2, 1, device=device).expand(2, 7))

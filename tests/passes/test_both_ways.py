@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minductor.core.dtypes import F32
-from minductor.core.expr import Expr, as_expr, symbol
+from minductor.core.expr import Expr, as_expr, integer, symbol
 from minductor.ir.build import Builder, combine
-from minductor.ir.nodes import Axis, Body, Kernel, Program, Ref
+from minductor.ir.nodes import Axis, Body, Buffer, Kernel, Program, Ref
 from minductor.ir.schedule import loops
 from minductor.ir.verify import verify
 from minductor.passes.both_ways import ACCUMULATOR_BYTES, BothWays, both_ways, most_parts, objection
 from minductor.passes.fuse import fuse
 from minductor.passes.inline import inline
-from minductor.passes.tile import tile
+from minductor.passes.tile import tile, tile_kernel
 from minductor.runtime.reference import run_program
 from tests.passes.sketch import CPU, Sketch
 from tests.passes.test_tile import problems
@@ -164,3 +164,25 @@ def test_random_rows_and_columns_keep_their_values(program: Program) -> None:
     for kernel in tile(fused, CPU).nodes:
         assert isinstance(kernel, Kernel)
         assert problems(kernel) == []
+
+
+def test_the_columns_have_the_accumulators_wherever_most_bytes_lie() -> None:
+    """Along the rows, whose number is not known, there may be more to write than along the columns."""
+    axes = tuple(Axis(symbol(f"i{n}", "axis", 0), as_expr(extent)) for n, extent in enumerate((2, S0)))
+    b = Builder([axis.symbol for axis in axes])
+    x = b.load(Ref("a", 0), axes[0].symbol + axes[1].symbol * 2, F32)
+    b.store(Ref("r", 0), axes[0].symbol, total(b, x, "i1"))
+    for n, value in enumerate((down := total(b, x, "i0"), b.op("exp", down), b.op("neg", down))):
+        b.store(Ref(f"c{n}", 0), axes[1].symbol, value)
+    kernel = Kernel("k0", axes, b.build(), ())
+    buffers = {
+        name: Buffer(name, F32, size, stride)
+        for name, size, stride in (
+            ("a", (S0, integer(2)), (integer(2), integer(1))),
+            ("r", (integer(2),), (integer(1),)),
+            *((f"c{n}", (S0,), (integer(1),)) for n in range(3)),
+        )
+    }
+    schedule = tile_kernel(kernel, buffers, CPU).schedule
+    assert schedule is not None
+    assert [loop.axis for loop in loops(schedule.steps) if loop.kind == "vector"] == ["i0"]
