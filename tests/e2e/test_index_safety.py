@@ -193,18 +193,3 @@ def test_inside_a_parallel_loop() -> None:
         return (x * 4096).int() // x.int()
 
     raises(fn, torch.ones(300_000), torch.ones(300_000).index_fill(0, torch.tensor([299_999]), 0), "ZeroDivisionError")
-
-
-def test_no_index_is_out_of_range_where_no_point_asks_for_one() -> None:
-    def fn(x: Tensor, i: Tensor) -> tuple[Tensor, ...]:
-        at = torch.full((i.shape[0],), 7)
-        return x.index_select(0, at), x[at].sum(0), x.new_zeros(x.shape).index_add(0, at, x.new_ones(i.shape[0], 3))
-
-    compiled = torch.compile(fn, backend=minductor.minductor, fullgraph=True, dynamic=True)
-    for count in (2, 0, 3):
-        for length in (9, 4, 0):
-            x, i = torch.randn(length, 3), torch.zeros(count)
-            expected = error_of(fn, x, i)
-            assert error_of(compiled, x, i) == expected
-            if expected is None:
-                torch.testing.assert_close(compiled(x, i), fn(x, i))

@@ -185,4 +185,4 @@ def test_the_columns_have_the_accumulators_wherever_most_bytes_lie() -> None:
     }
     schedule = tile_kernel(kernel, buffers, CPU).schedule
     assert schedule is not None
-    assert [loop.axis for loop in loops(schedule.steps) if loop.kind == "vector"] == ["i0"]
+    assert {loop.axis for loop in loops(schedule.steps) if loop.kind == "vector"} == {"i0"}
