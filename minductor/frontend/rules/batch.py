@@ -15,7 +15,7 @@ from minductor.frontend.capture import TensorMeta
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering
 from minductor.frontend.rules.norm import Coords, inverse_deviation, metas_by_mask
-from minductor.frontend.rules.reduce import mean_and_squares, reshaped
+from minductor.frontend.rules.reduce import mean_and_squares, moments, reshaped
 from minductor.frontend.values import Operand, Term, Value, count, is_zero, sizes
 from minductor.ir.nodes import View
 
@@ -256,20 +256,7 @@ def group_norm(
     extents, joined = by_group(x, groups)
     size, inner = count(extents[d] for d in joined), extents[2]
     rows = extents[:2]
-    mean = ctx.reduction(
-        ctx.buffer(compute, rows),
-        extents,
-        joined,
-        lambda loop, at: loop.load(x, ungrouped(at, inner), compute),
-        "sum",
-        lambda total: total / total.size(size),
-    )
-
-    def squared(loop: Loop, at: Coords) -> Term:
-        distance = loop.load(x, ungrouped(at, inner), compute) - loop.load(mean, at[:2])
-        return distance * distance
-
-    squares = ctx.reduction(ctx.buffer(compute, rows), extents, joined, squared, "sum")
+    mean, squares = moments(ctx, rows, extents, joined, lambda loop, at: loop.load(x, ungrouped(at, inner), compute), 2)
     rstd = inverse_deviation(ctx, squares, size, eps)
     y = ctx.result(y_meta)
     loop = Loop(extents)

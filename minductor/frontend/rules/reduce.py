@@ -204,28 +204,50 @@ def pair_distance(ctx: Lowering, x: View, y: View, order: float, mode: int | Non
 
 
 def mean_and_squares(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[View, View, Expr]:
-    """The mean, the sum of squared distances from it (both with all dimensions, in the compute dtype), and the count.
-
-    Two passes: a difference of sums cancels where the mean is large against the spread.
-    """
+    """The mean, the sum of squared distances from it (both of x's rank, in the compute dtype), and the count."""
     reduced = wrap_dims(dims, len(x.size))
-    size = count(x.size[d] for d in reduced)
     kept = tuple(integer(1) if d in reduced else n for d, n in enumerate(x.size))
     compute = compute_dtype(dtype)
-    average = ctx.reduction(
-        ctx.buffer(compute, kept),
-        x.size,
-        reduced,
-        lambda loop, coords: loop.load(x, coords, compute),
-        "sum",
-        lambda s: s / s.size(size),
-    )
+    found = moments(ctx, kept, x.size, reduced, lambda loop, at: loop.load(x, at, compute), len(kept))
+    return *found, count(x.size[d] for d in reduced)
 
-    def squared(loop: Loop, coords: Sequence[Expr]) -> Term:
-        distance = loop.load(x, coords, compute) - loop.load(average, coords)
-        return distance * distance
 
-    return average, ctx.reduction(ctx.buffer(compute, kept), x.size, reduced, squared, "sum"), size
+def moments(
+    ctx: Lowering,
+    kept: Sequence[Expr],
+    extents: Sequence[Expr],
+    reduced: Sequence[int],
+    value: Callable[[Loop, Sequence[Expr]], Term],
+    leading: int,
+) -> tuple[View, View]:
+    """The mean of `value` over the dimensions `reduced` of `extents`, and the sum of squared distances from it.
+
+    Two passes: a difference of sums cancels where the mean is large against the spread. The second one also adds up the
+    distances, which would be nothing but for the rounding of the mean: so the result is exact where all values are one,
+    however large. Both results are of size `kept`, for the first `leading` coordinates of a point.
+    """
+    size = count(extents[d] for d in reduced)
+    dtype = value(probe := Loop(extents), probe.coords).dtype
+
+    def total(term: Callable[[Loop, Sequence[Expr]], Term], finish: Callable[[Term], Term] | None = None) -> View:
+        return ctx.reduction(ctx.buffer(dtype, kept), extents, reduced, term, "sum", finish)
+
+    rounded = total(value, lambda s: s / s.size(size))
+
+    def distance(loop: Loop, at: Sequence[Expr]) -> Term:
+        return value(loop, at) - loop.load(rounded, at[:leading])
+
+    rest = total(distance)
+    squares = total(lambda loop, at: distance(loop, at) * distance(loop, at))
+
+    def each(fn: Callable[[Term, Term, Term], Term]) -> View:
+        loop = Loop(kept)
+        return ctx.store(
+            loop, ctx.buffer(dtype, kept), loop.coords, fn(*(loop.load(v) for v in (rounded, squares, rest)))
+        )
+
+    mean = each(lambda m, _, r: m + r / r.size(size))
+    return mean, each(lambda _, s, r: (s - r / r.size(size) * r).op("maximum", 0.0))
 
 
 def reshaped(ctx: Lowering, x: View, meta: TensorMeta, finish: Callable[[Term], Term] | None = None) -> View:

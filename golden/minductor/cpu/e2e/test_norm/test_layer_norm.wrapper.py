@@ -13,13 +13,13 @@ def call(args):
     arg0_1, arg1_1, arg2_1 = args
     args.clear()
     n_threads = threads.count()
-    buf3 = empty_strided((32, 256), (256, 1), f32)
-    events.append(('allocate', 'buf3'))
+    buf6 = empty_strided((32, 256), (256, 1), f32)
+    events.append(('allocate', 'buf6'))
     # 1: native_layer_norm
-    layer_norm_0(arg0_1, arg1_1, arg2_1, buf3, n_threads)
+    layer_norm_0(arg0_1, arg1_1, arg2_1, buf6, n_threads)
     events.append(('launch', 'layer_norm_0'))
     del arg0_1, arg1_1, arg2_1
     events.append(('free', 'arg0_1'))
     events.append(('free', 'arg1_1'))
     events.append(('free', 'arg2_1'))
-    return (buf3,)
+    return (buf6,)

@@ -30,25 +30,37 @@ extern "C" int64_t fused_mul_add_gelu_layer_norm_0(const float* __restrict in0, 
     const float x9 = sum1 / 1024.0f;
     float sum10_lanes[64];
     for (int l = 0; l < 64; ++l) sum10_lanes[l] = 0.0f;
+    float sum11_lanes[64];
+    for (int l = 0; l < 64; ++l) sum11_lanes[l] = 0.0f;
     md_lanes<64>(0, 1024, [&](int64_t i1, int l) MD_LAMBDA {
       const float x0_kept = x0_row[i1];
-      const float x11 = x0_kept - x9;
-      const float x12 = x11 * x11;
-      sum10_lanes[l] = sum10_lanes[l] + x12;
+      const float x12 = x0_kept - x9;
+      const float x13 = x12 * x12;
+      sum10_lanes[l] = sum10_lanes[l] + x13;
+      sum11_lanes[l] = sum11_lanes[l] + x12;
     });
     md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
       sum10_lanes[a] = sum10_lanes[a] + sum10_lanes[b];
     });
     const float sum10 = sum10_lanes[0];
-    const float x13 = sum10 / 1024.0f;
-    const float x14 = x13 + 1e-05f;
-    const float x15 = 1 / __builtin_sqrtf(x14);
+    md_join_lanes<64>([&](int a, int b) MD_LAMBDA {
+      sum11_lanes[a] = sum11_lanes[a] + sum11_lanes[b];
+    });
+    const float sum11 = sum11_lanes[0];
+    const float x14 = sum11 / 1024.0f;
+    const float x15 = x9 + x14;
+    const float x16 = x14 * sum11;
+    const float x17 = sum10 - x16;
+    const float x18 = md_maximum_f32(x17, 0.0f);
+    const float x19 = x18 / 1024.0f;
+    const float x20 = x19 + 1e-05f;
+    const float x21 = 1 / __builtin_sqrtf(x20);
 #pragma omp simd
     for (int64_t i1 = 0; i1 < 1024; ++i1) {
       const float x0_kept = x0_row[i1];
-      const float x11 = x0_kept - x9;
-      const float x16 = x11 * x15;
-      out1[1024 * i0 + i1] = x16;
+      const float x22 = x0_kept - x15;
+      const float x23 = x22 * x21;
+      out1[1024 * i0 + i1] = x23;
     }
   }
   return 0;
