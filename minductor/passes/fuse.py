@@ -26,6 +26,8 @@ WINDOW = 4  # readers of the same buffer on either side that a kernel is compare
 REACH = 64  # readers further apart than this are left alone: joining them would keep buffers alive for long
 Views: TypeAlias = Callable[[Kernel, Kernel], Iterable[tuple[Kernel, Kernel]]]
 
+HELD_BYTES = 1 << 20  # that a join may hold at once beyond what its two kernels would, ...
+HELD_SHARE = 32  # ... or so many times the bytes that it saves, if that is more
 LAUNCH_POINTS = 4096  # below this a launch costs more than the work
 
 
@@ -79,11 +81,11 @@ class Fuser:
         heap = [entry for n in range(len(self.nodes)) for entry in self._candidates(n) if entry[1] == n]
         heapq.heapify(heap)
         while heap:
-            _, a, b, stamp_a, stamp_b = heapq.heappop(heap)
+            saved, a, b, stamp_a, stamp_b = heapq.heappop(heap)
             if (self.stamp[a], self.stamp[b]) != (stamp_a, stamp_b):
                 continue
             first, second = (a, b) if self.order.rank[a] < self.order.rank[b] else (b, a)
-            joined = self._joined(first, second)
+            joined = self._too_much(first, second, -saved) or self._joined(first, second)
             if isinstance(joined, No):
                 self.refusals[first, second] = joined.reason
             if not isinstance(joined, Kernel):
@@ -112,6 +114,36 @@ class Fuser:
             if isinstance(joined, Kernel):
                 break
         return joined
+
+    def _too_much(self, first: int, second: int, saved: int) -> No | None:
+        """What dies in one kernel makes room for the operands of the other; joined, all are alive at once."""
+        dying = [self._dying(first, second), self._dying(second, first)]
+        room: list[int] = []
+        for node, mine, others in ((first, *dying), (second, *reversed(dying))):
+            # what one node makes is alive at once in any case
+            apart = [storage for storage, maker in mine.items() if maker not in others.values()]
+            made = dict.fromkeys(ref.storage for ref in writes(self._kernel(node)))
+            room.append(sum(self.bytes[storage] for storage in apart) - sum(self.bytes[storage] for storage in made))
+        more = min(room)
+        if more <= max(HELD_BYTES, HELD_SHARE * saved):
+            return None
+        return No(f"joined, they would hold {more} bytes more at once, and save {saved}")
+
+    def _dying(self, node: int, other: int) -> dict[str, int]:
+        """The storages that nobody else reads, and that come from neither of the two, with their makers."""
+        found: dict[str, int] = {}
+        for storage in dict.fromkeys(ref.storage for ref in reads(self._kernel(node))):
+            versions = self.versions.get(storage, {}) if storage not in self.kept else {}
+            readers = {reader for ref in versions for reader in self.readers.get(ref, ())[:2]}
+            makers = [self.writer[ref] for ref in versions]
+            if readers == {node} and node not in makers and other not in makers:
+                found[storage] = makers[0]
+        return found
+
+    def _kernel(self, node: int) -> Kernel:
+        kernel = self.nodes[node]
+        assert isinstance(kernel, Kernel)
+        return kernel
 
     def _is_private(self, ref: Ref, first: int, second: int) -> bool:
         """Whether nobody else would miss what the first makes and the second reads."""
