@@ -57,6 +57,7 @@ PRODUCTS = frozenset(
     )
 )
 
+GRADIENTS = frozenset((aten._log_softmax_backward_data.default,))
 LOSS_GRADIENTS = frozenset((aten.nll_loss_backward.default, aten.nll_loss2d_backward.default))
 
 Rewrite = Callable[[_Writer, fx.Node], "fx.Node | None"]
@@ -69,7 +70,7 @@ def open_norms(graph: fx.Graph) -> None:
         if rewrite is None or node.meta.get("recompute"):
             continue
         old = _item(node, 0) if isinstance(node.meta["val"], tuple | list) else node
-        if old is None or _feeds_a_product(old):
+        if old is None or (node.target not in GRADIENTS and _feeds_a_product(old)):
             continue
         write = _Writer(graph, node, detect_fake_mode(old.meta["val"]), node.next, [])
         new = rewrite(write, node)

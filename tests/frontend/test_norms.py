@@ -47,6 +47,8 @@ def test_a_log_softmax_is_saved_as_two_numbers_a_row(dim: int) -> None:
     assert given_to_backward(found, 80) == 2
     found = compiled(lambda x, t: F.cross_entropy(x, t), *grads(randn(8, 10)), torch.randint(10, (8,)))
     assert given_to_backward(found, 80) == 1
+    found = compiled(lambda x, w, t: F.cross_entropy(x @ w, t), *grads(randn(8, 4), randn(4, 10)), torch.arange(8))
+    assert given_to_backward(found, 80) == 1
 
 
 @pytest.mark.parametrize("name", NORMS)
