@@ -2,8 +2,8 @@
 
 Takes nothing: `recording()` is a context in which whatever TorchInductor compiles is written down. Gives one `Counts`
 a graph, by the rule of `ir/cost.py`. Refuses to compile C++: within the context a kernel does nothing when it is
-called. The wrapper around it still allocates, frees and calls operators as it always does, so that memory can be
-measured; values mean nothing.
+called, but for zeros where it would write integers, which operators may index with. The wrapper around it still
+allocates, frees and calls operators as it always does, so that memory can be measured; values mean nothing.
 
 A kernel is a node of the final schedule that code is generated for; what such a node computes and nobody else reads,
 and is therefore never stored, does not count.
@@ -37,13 +37,20 @@ def recording() -> Iterator[list[Counts]]:
         found.append(counted(self))
 
     def no_kernel(self: Any, argtypes: list[str], source_code: str) -> Callable[..., None]:
-        return lambda *arguments: None
+        written = [number for number, kind in enumerate(argtypes) if "*" in kind and not kind.startswith("const")]
+        return lambda *arguments: zero_places([arguments[number] for number in written])
 
     with ExitStack() as stack:
         stack.enter_context(config.patch(force_disable_caches=True, compile_threads=1))
         stack.enter_context(patch.object(scheduler, "codegen", codegen))
         stack.enter_context(patch.object(compiling, "cpp_pybinding", no_kernel))
         yield found
+
+
+def zero_places(tensors: list[Any]) -> None:
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and not tensor.is_floating_point():
+            tensor.zero_()
 
 
 def counted(scheduler: Any) -> Counts:

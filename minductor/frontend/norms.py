@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
@@ -57,10 +58,12 @@ PRODUCTS = frozenset(
     )
 )
 
-GRADIENTS = frozenset((aten._log_softmax_backward_data.default,))
+GRADIENTS = frozenset((aten._log_softmax_backward_data.default, aten.native_layer_norm_backward.default))
 LOSS_GRADIENTS = frozenset((aten.nll_loss_backward.default, aten.nll_loss2d_backward.default))
 
-Rewrite = Callable[[_Writer, fx.Node], "fx.Node | None"]
+# what takes the place of each result; of one that nobody uses, or of a statistic, nothing does
+Results = Sequence["fx.Node | None"]
+Rewrite = Callable[[_Writer, fx.Node], "Results | None"]
 
 
 def open_norms(graph: fx.Graph) -> None:
@@ -69,14 +72,17 @@ def open_norms(graph: fx.Graph) -> None:
         rewrite = REWRITES.get(node.target) if node.op == "call_function" else None
         if rewrite is None or node.meta.get("recompute"):
             continue
-        old = _item(node, 0) if isinstance(node.meta["val"], tuple | list) else node
-        if old is None or (node.target not in GRADIENTS and _feeds_a_product(old)):
+        is_tuple = isinstance(node.meta["val"], tuple | list)
+        old = [_item(node, number) for number in range(3)] if is_tuple else [node]
+        if old[0] is None or (node.target not in GRADIENTS and _feeds_a_product(old[0])):
             continue
-        write = _Writer(graph, node, detect_fake_mode(old.meta["val"]), node.next, [])
-        new = rewrite(write, node)
-        if new is not None and _layout(new) == _layout(old):
-            old.replace_all_uses_with(new)
-            graph.erase_node(old)
+        write = _Writer(graph, node, detect_fake_mode(old[0].meta["val"]), node.next, [])
+        new = rewrite(write, node) or ()
+        pairs = [(a, b) for a, b in zip(old, new, strict=False) if a is not None and b is not None]
+        if pairs and all(_layout(a) == _layout(b) for a, b in pairs):
+            for a, b in pairs:
+                a.replace_all_uses_with(b)
+                graph.erase_node(a)
         else:
             for made in reversed(write.made):
                 graph.erase_node(made)
@@ -129,24 +135,58 @@ def _along_channels(write: _Writer, given: Any, rank: int) -> Any:
     return given
 
 
-def _layer_norm(write: _Writer, node: fx.Node) -> fx.Node | None:
+def _layer_norm(write: _Writer, node: fx.Node) -> Results | None:
     if not _is_exact(node):
         return None
     x, _, weight, bias, _ = node.args
-    return _normal(write, (x, *_statistics(write, node), weight, bias))
+    return [_normal(write, (x, *_statistics(write, node), weight, bias))]
 
 
-def _batch_norm(write: _Writer, node: fx.Node) -> fx.Node | None:
+def _layer_norm_backward(write: _Writer, node: fx.Node) -> Results | None:
+    """The three gradients, where the operand is a function of one tensor, which is saved for that function in any case.
+
+    As one node it would have the operand saved too.
+    """
+    grad: Any = node.args[0]
+    x, shape, mean, rstd, weight, *_ = node.args[1:]
+    assert isinstance(x, fx.Node) and isinstance(shape, Sequence)
+    lengths = [n for n in shape if isinstance(n, int) and n > 0]
+    if not _is_exact(node) or not _is_of_one(x) or len(lengths) < len(shape):
+        return None
+    size = prod(lengths)
+    rank = x.meta["val"].dim()
+    rows, columns = list(range(rank - len(shape))), list(range(rank - len(shape), rank))
+    normal = write(aten.mul.Tensor, write(aten.sub.Tensor, x, mean), rstd)
+    scaled = grad if weight is None else write(aten.mul.Tensor, grad, weight)
+    a, b = (
+        write(aten.div.Tensor, write(aten.sum.dim_IntList, total, columns, True), size)
+        for total in (scaled, write(aten.mul.Tensor, scaled, normal))
+    )
+    share = write(aten.add.Tensor, a, write(aten.mul.Tensor, normal, b))
+    dx = write(aten.mul.Tensor, rstd, write(aten.sub.Tensor, scaled, share))
+    if not rows:
+        return [dx, write(aten.mul.Tensor, grad, normal), grad]
+    dw = write(aten.sum.dim_IntList, write(aten.mul.Tensor, grad, normal), rows)
+    return [dx, dw, write(aten.sum.dim_IntList, grad, rows)]
+
+
+def _is_of_one(node: fx.Node) -> bool:
+    """Whether a node is a pointwise function of one tensor."""
+    is_pointwise = isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags
+    return is_pointwise and len(node.all_input_nodes) == 1
+
+
+def _batch_norm(write: _Writer, node: fx.Node) -> Results | None:
     x: Any = node.args[0]
     weight, bias, *rest = node.args[1:]
     if not _is_exact(node) or not next(given for given in rest if isinstance(given, bool)):
         return None  # in evaluation there are no statistics of the batch
     along = (*_statistics(write, node), weight, bias)
     rank = x.meta["val"].dim()
-    return _normal(write, (x, *(_along_channels(write, given, rank) for given in along)))
+    return [_normal(write, (x, *(_along_channels(write, given, rank) for given in along)))]
 
 
-def _group_norm(write: _Writer, node: fx.Node) -> fx.Node | None:
+def _group_norm(write: _Writer, node: fx.Node) -> Results | None:
     x: Any = node.args[0]
     weight, bias, samples, channels, _, groups, _ = node.args[1:]
     if not isinstance(samples, int) or not isinstance(channels, int) or not isinstance(groups, int):
@@ -160,10 +200,10 @@ def _group_norm(write: _Writer, node: fx.Node) -> fx.Node | None:
         spread = write(aten.expand.default, columns, [samples, groups, channels // groups])
         whole = write(aten.clone.default, spread, memory_format=torch.contiguous_format)
         along.append(write(aten.view.default, whole, [samples, channels]))
-    return _normal(write, (x, *(_along_channels(write, given, rank) for given in (*along, weight, bias))))
+    return [_normal(write, (x, *(_along_channels(write, given, rank) for given in (*along, weight, bias))))]
 
 
-def _log_softmax(write: _Writer, node: fx.Node) -> fx.Node | None:
+def _log_softmax(write: _Writer, node: fx.Node) -> Results | None:
     """x - largest - log(sum(exp(x - largest))): the two of a row are what is saved."""
     x, dim, _ = node.args
     if not _is_row_of(node, dim):
@@ -173,16 +213,16 @@ def _log_softmax(write: _Writer, node: fx.Node) -> fx.Node | None:
         user.replace_input_with(node, x)  # of its operand it takes the layout only
     below = write(aten.sub.Tensor, x, write(aten.amax.default, x, [dim], True))
     total = write(aten.sum.dim_IntList, write(aten.exp.default, below), [dim], True)
-    return write(aten.sub.Tensor, below, write(aten.log.default, total))
+    return [write(aten.sub.Tensor, below, write(aten.log.default, total))]
 
 
-def _log_softmax_backward(write: _Writer, node: fx.Node) -> fx.Node | None:
+def _log_softmax_backward(write: _Writer, node: fx.Node) -> Results | None:
     """grad - exp(y) * sum(grad): as one node it would have y saved for it."""
     grad, y, dim, _ = node.args
     if not _is_row_of(node, dim):
         return None
     total = write(aten.sum.dim_IntList, grad, [dim], True)
-    return write(aten.sub.Tensor, grad, write(aten.mul.Tensor, write(aten.exp.default, y), total))
+    return [write(aten.sub.Tensor, grad, write(aten.mul.Tensor, write(aten.exp.default, y), total))]
 
 
 def _is_row_of(node: fx.Node, dim: Any) -> bool:
@@ -196,6 +236,7 @@ def _is_row_of(node: fx.Node, dim: Any) -> bool:
 REWRITES: Mapping[Any, Rewrite] = MappingProxyType(
     {
         aten.native_layer_norm.default: _layer_norm,
+        aten.native_layer_norm_backward.default: _layer_norm_backward,
         aten._native_batch_norm_legit_functional.default: _batch_norm,
         aten._native_batch_norm_legit.no_stats: _batch_norm,
         aten.native_group_norm.default: _group_norm,

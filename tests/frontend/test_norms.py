@@ -51,6 +51,14 @@ def test_a_log_softmax_is_saved_as_two_numbers_a_row(dim: int) -> None:
     assert given_to_backward(found, 80) == 1
 
 
+@pytest.mark.parametrize("shape", [(6,), (6, 6), (4, 6, 6)])
+def test_what_a_function_of_one_tensor_makes_is_not_saved_for_a_norm(shape: tuple[int, ...]) -> None:
+    leaves = grads(randn(4, 6, 6), randn(*shape), randn(*shape))
+    found = compiled(lambda x, w, b: F.layer_norm(F.gelu(x * x), shape, w, b), *leaves)
+    assert given_to_backward(found, 4 * 6 * 6) == 2 + (len(shape) == 3)
+    compiled(lambda x: F.layer_norm(F.gelu(x), shape) * 2, *grads(randn(4, 6, 6)))
+
+
 @pytest.mark.parametrize("name", NORMS)
 def test_sizes_that_vary_and_other_layouts_keep_their_values(name: str) -> None:
     vectors = randn(6), randn(6)
