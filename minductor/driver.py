@@ -405,13 +405,15 @@ def partition_lines(facts: Report, gm: Any) -> Iterator[str]:
     """A line for each partition, then one for each call that stands between captured ones: what, why, and where."""
     from minductor.frontend.capture import sources
 
+    whole = "".join(f": {reason}" for node, op, _, reason in facts.barriers if not node + op)
     for number, (device, calls, is_captured) in enumerate(facts.partitions):
-        where = f" on {device}" if device else ""
-        yield f"partition {number}: {calls} calls{where}, {'captured' if is_captured else 'not captured'}"
+        what = f"{calls} call{'s' * (calls != 1)}{f' on {device}' if device else ''}"
+        yield f"partition {number}: {what}, {'captured' if is_captured else 'not captured'}{whole}"
     written = sources(gm)
     for node, op, origin, reason in facts.barriers:
         at = f" ({place})" if (place := written.of(origin)) else ""
-        yield f"not captured: {': '.join(part for part in (node, op, reason) if part)}{at}"
+        if node or op:
+            yield f"not captured: {': '.join(part for part in (node, op, reason) if part)}{at}"
 
 
 def _variant(guards: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from minductor.core.expr import Symbol
 from minductor.ir.depend import dependencies, neighbours
-from minductor.ir.lifetime import Usage
+from minductor.ir.lifetime import Usage, is_foreign
 from minductor.ir.nodes import (
     Argument,
     Extern,
@@ -37,6 +37,7 @@ from minductor.ir.plan import Barrier, DeviceScope, Line, Partition, PartitionSt
 from minductor.target import Env, Target
 
 GRAPHS = ("cuda", "hip")  # kinds of targets whose launches can be captured
+TRACED = "cuda"  # torch's name for the devices of both
 HIGHER_PEAK = 1.1  # fewer cuts are worth so much of the old peak
 # operators whose results the host waits for, although none of them is a number
 WAITING = frozenset(("aten.nonzero.default", "aten.masked_select.default", "aten._unique2.default"))
@@ -58,7 +59,8 @@ def partition(program: Program, env: Env) -> Program:
     """One program in, one out; see above."""
     if env.target.kind not in GRAPHS:
         return program
-    kinds = _kinds(program)
+    devices = _devices(program)
+    kinds = _kinds(program, devices)
     found = _grouped(kinds, program)
     order = [kinds[n] for n in found]
     if _cuts(order) >= _cuts(kinds):
@@ -73,8 +75,9 @@ def partitions(program: Program, target: Target) -> tuple[Partition, ...]:
     """The partitions in order; together they hold each node once."""
     if target.kind not in GRAPHS:
         return (_whole(program, f"{target.kind} has no graphs that could be captured"),) if program.nodes else ()
-    kinds = _kinds(program)
-    reasons = _reasons(program)
+    devices = _devices(program)
+    kinds = _kinds(program, devices)
+    reasons = _reasons(program, devices)
     filled = _filled(kinds)
     found: list[Partition] = []
     start = 0
@@ -107,9 +110,14 @@ def _barrier(node: Node, why: str) -> Barrier:
 # --- what a node is -----------------------------------------------------------------------------------------------
 
 
-def _reasons(program: Program) -> list[str]:
+def _devices(program: Program) -> dict[str, str]:
+    """Where each buffer will be: a program for a GPU that was traced on the CPU alone is meant for the GPU alone."""
+    found = {buffer.name: buffer.device for buffer in program.buffers}
+    return dict.fromkeys(found, TRACED) if set(found.values()) == {"cpu"} else found
+
+
+def _reasons(program: Program, devices: Mapping[str, str]) -> list[str]:
     """For each node why it cannot be captured; empty: it can."""
-    devices = {buffer.name: buffer.device for buffer in program.buffers}
     given = {buffer.name for buffer in program.buffers if buffer.kind == "input"}
     table = program.buffer_table()
     found: list[str] = []
@@ -122,7 +130,7 @@ def _reasons(program: Program) -> list[str]:
     return found
 
 
-def _refusal(node: Node, devices: dict[str, str], given: Set[str], *, is_late: bool) -> str:
+def _refusal(node: Node, devices: Mapping[str, str], given: Set[str], *, is_late: bool) -> str:
     match node:
         case Extern() if why := _call_refusal(node):
             return why
@@ -153,7 +161,9 @@ def _call_refusal(node: Extern) -> str:
         return "the host waits for a number that data decide"
     if not node.is_capturable:
         return "its author says that it cannot be captured"
-    return "it has an effect at each call" if node.effect else ""
+    is_custom = is_foreign(node.op) and not node.op.startswith("higher_order.")
+    # a user's operator keeps its place among others, but says itself if it cannot be captured
+    return "it has an effect at each call" if node.effect and not is_custom else ""
 
 
 def _holds_region(argument: Argument) -> bool:
@@ -166,10 +176,9 @@ def _holds_region(argument: Argument) -> bool:
             return False
 
 
-def _kinds(program: Program) -> list[_Kind | None]:
-    devices = {buffer.name: buffer.device for buffer in program.buffers}
+def _kinds(program: Program, devices: Mapping[str, str]) -> list[_Kind | None]:
     found: list[_Kind | None] = []
-    for node, why in zip(program.nodes, _reasons(program), strict=True):
+    for node, why in zip(program.nodes, _reasons(program, devices), strict=True):
         if not why and isinstance(node, SymbolDef | Require):
             found.append(None)
             continue

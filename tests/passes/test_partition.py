@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import minductor
 from minductor.codegen.wrapper_python import wrapper_python
 from minductor.core.errors import VerifyError
 from minductor.core.expr import integer, symbol
-from minductor.driver import partition_lines
+from minductor.driver import Compiled, Compiler, partition_lines
 from minductor.ir.build import Builder
 from minductor.ir.nodes import Extern, Kernel, Origin, Program, Region, SymbolDef, View, makes
 from minductor.ir.parser import parse_program
@@ -29,7 +34,10 @@ from minductor.passes.inline import inline
 from minductor.passes.memory import memory
 from minductor.passes.partition import partition, partitions
 from minductor.passes.tile import tile
+from minductor.runtime.store import Store
 from minductor.target import Env, by_name
+from minductor.trace import Trace
+from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch
 
 GPU = Env(Options(), by_name("sm_90"))
@@ -160,6 +168,8 @@ def called(**changes: object) -> Program:
     [
         ({}, ""),
         ({"effect": True}, "it has an effect at each call"),
+        ({"effect": True, "op": "mine.op.default"}, ""),
+        ({"effect": True, "op": "higher_order.print"}, "it has an effect at each call"),
         ({"is_capturable": False}, "its author says that it cannot be captured"),
         ({"op": "aten.nonzero.default"}, "the host waits for a number that data decide"),
         ({"results": (symbol("u0", "size", 0, None),)}, "the host waits for a number that data decide"),
@@ -247,6 +257,25 @@ def test_what_cannot_be_captured_is_put_together() -> None:
     assert partition(mixed, CPU) is mixed
 
 
+@settings(deadline=None, max_examples=60)
+@given(programs(14), st.data())
+def test_the_new_order_gives_the_same_values(program: Program, data: st.DataObject) -> None:
+    draw = data.draw(st.lists(st.booleans(), min_size=len(program.nodes), max_size=len(program.nodes)))
+    nodes = tuple(
+        replace(node, effect=is_drawn) if isinstance(node, Extern) else node
+        for node, is_drawn in zip(program.nodes, draw, strict=True)
+    )
+    placed = replace(program, nodes=nodes, buffers=tuple(replace(b, device="cuda:0") for b in program.buffers))
+    made = partition(placed, GPU)
+    verify(made, "order")
+    assert len(shape(made)) <= len(shape(placed))
+    assert sum(part.nodes for part in partitions(made, GPU.target)) == len(nodes)
+    assert [n for n in made.nodes if isinstance(n, Extern) and n.effect] == [
+        n for n in nodes if isinstance(n, Extern) and n.effect
+    ]
+    assert_same(program, replace(made, buffers=program.buffers))
+
+
 def test_an_order_that_costs_memory_is_not_taken() -> None:
     """All that is captured first would keep every result alive at once."""
     s = Devices()
@@ -295,13 +324,45 @@ def test_the_report_and_the_log_say_what_why_and_where() -> None:
     node = SimpleNamespace(name="x1", meta={"stack_trace": '  File "model.py", line 7, in forward\n    y = x.cpu()'})
     lines = list(partition_lines(facts, SimpleNamespace(graph=SimpleNamespace(nodes=[node]))))
     assert lines == [
-        "partition 0: 1 calls on cuda:0, captured",
+        "partition 0: 1 call on cuda:0, captured",
         "partition 1: 3 calls on cuda:0, not captured",
-        "partition 2: 1 calls on cuda:0, captured",
+        "partition 2: 1 call on cuda:0, captured",
         "not captured: x1: aten.neg.out: it copies between devices (model.py:7)",
         "not captured: k2: aten.op: it runs on the CPU",
         "not captured: x3: aten.neg.out: it copies between devices",
     ]
+
+
+@torch.library.custom_op("minductor_tests_partition::outside", mutates_args=(), tags=[torch.Tag.cudagraph_unsafe])
+def outside(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+outside.register_fake(torch.empty_like)
+
+
+def test_a_compile_for_a_gpu_logs_its_partitions_and_explains_them(tmp_path: Path) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return outside(x.exp() @ x).sin()
+
+    out = io.StringIO()
+    seen: list[Compiled] = []
+    trace = Trace.parse("2", out=out)
+    compiler = Compiler(store=Store(tmp_path), trace=trace, observer=seen.append, is_dry=True)
+    torch.compile(fn, backend=compiler, options={"target": "sm_90", "verify": True})(torch.ones(3, 3))
+    logged = [line.partition("partitions ")[2] for line in out.getvalue().splitlines() if " partitions " in line]
+    told = [
+        "partition 0: 2 calls on cuda, captured",
+        "partition 1: 1 call on cuda, not captured",
+        "partition 2: 1 call on cuda, captured",
+        "not captured: x1: minductor_tests_partition.outside.default: its author says that it cannot be captured "
+        f"({Path(__file__).resolve()}:{fn.__code__.co_firstlineno + 1})",
+    ]
+    assert logged == ["0.0 ms partitions=3 captured=2", *(f"note: {line}" for line in told)]
+    assert [row[2] for row in seen[0].report.partitions] == [True, False, True]
+    assert seen[0].sources["wrapper.py"].count("with ") == 1
+    shown = str(minductor.explain(fn, torch.ones(3, 3)))
+    assert "partition 0: 4 calls on cpu, not captured: cpu has no graphs that could be captured\n" in shown
 
 
 # --- rules of plans -----------------------------------------------------------------------------------------------
