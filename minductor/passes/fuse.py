@@ -43,6 +43,7 @@ class Fuser:
         self.program = program
         self.stage = stage
         self.views = views
+        self.most = env.options.held_bytes
         self.nodes: list[Node | None] = list(program.nodes)
         target = env.target
         self.limits = Limits(program.buffer_table(), target.l2_bytes or target.shared_memory, target.is_gpu)
@@ -85,7 +86,7 @@ class Fuser:
             if (self.stamp[a], self.stamp[b]) != (stamp_a, stamp_b):
                 continue
             first, second = (a, b) if self.order.rank[a] < self.order.rank[b] else (b, a)
-            joined = self._too_much(first, second, -saved) or self._joined(first, second)
+            joined = self._too_much(first, second, -saved) or self._beyond(first, second) or self._joined(first, second)
             if isinstance(joined, No):
                 self.refusals[first, second] = joined.reason
             if not isinstance(joined, Kernel):
@@ -128,6 +129,17 @@ class Fuser:
         if more <= max(HELD_BYTES, HELD_SHARE * saved):
             return None
         return No(f"joined, they would hold {more} bytes more at once, and save {saved}")
+
+    def _beyond(self, first: int, second: int) -> No | None:
+        """Whether the joined kernel would wait for more intermediate results than the user allows."""
+        if not self.most:
+            return None
+        a, b = self._kernel(first), self._kernel(second)
+        names = {ref.storage for ref in (*reads(a), *reads(b)) if ref.storage in self.written}
+        wanted = sum(self.bytes[name] for name in names - {ref.storage for ref in writes(a)})
+        if wanted <= self.most:
+            return None
+        return No(f"would wait for {wanted} bytes of intermediate results, {self.most} being the bound")
 
     def _dying(self, node: int, other: int) -> dict[str, int]:
         """The storages that nobody else reads, and that come from neither of the two, with their makers."""

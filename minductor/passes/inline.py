@@ -42,7 +42,7 @@ from minductor.ir.nodes import (
     writes,
 )
 from minductor.ir.ops import op_cost
-from minductor.passes.domain import estimate, extents_of, has_division, pure_store, solve
+from minductor.passes.domain import buffer_bytes, estimate, extents_of, has_division, pure_store, solve
 from minductor.passes.prune import live_nodes, prune_body, with_nodes
 from minductor.passes.split import split
 from minductor.target import Env
@@ -89,7 +89,7 @@ def inline(program: Program, env: Env) -> Program:
         return program
     refused: dict[str, str] = {}
     while True:
-        work = _Inliner(program, refused)
+        work = _Inliner(program, refused, env.options.held_bytes)
         work.decide()
         bodies = work.build()
         # what a body turned out to do, rarely, is known only once it is built: choose again without these producers
@@ -111,7 +111,7 @@ def _pruned(node: Node) -> Node:
 
 
 class _Inliner:
-    def __init__(self, program: Program, refused: Mapping[str, str]) -> None:
+    def __init__(self, program: Program, refused: Mapping[str, str], most: int) -> None:
         self.program = program
         self.kernels = {n: node for n, node in enumerate(program.nodes) if isinstance(node, Kernel)}
         self.table = program.buffer_table()
@@ -123,6 +123,7 @@ class _Inliner:
         self.writers: dict[str, list[int]] = {}
         self.overwritten: dict[Ref, int] = {}
         self.size: list[int] = []
+        self.most = most
         self.touched: list[set[str]] = []  # the storages of each kernel, with what has moved into it
         self.inlined: dict[Ref, _Producer] = {}
         self.by_position: dict[int, _Producer] = {}
@@ -169,6 +170,11 @@ class _Inliner:
     def _with(self, producer: _Producer, root: int) -> set[str]:
         """The storages of a kernel once a producer has moved into it."""
         return (self.touched[root] | self.touched[producer.position]) - {producer.store.ref.storage}
+
+    def _waited(self, producer: _Producer, root: int) -> set[str]:
+        """The intermediate results that a kernel would wait for with a producer in it."""
+        made = {ref.storage for ref in writes(self.kernels[root])}
+        return {name for name in self._with(producer, root) - made if name in self.writers}
 
     def _producers(self, fixed: set[str]) -> dict[int, _Producer]:
         """In program order, so that the cost of a producer holds that of the single-use ones before it."""
@@ -265,6 +271,10 @@ class _Inliner:
             return f"the consumer would have more than {MAX_OPS} ops"
         if any(len(self._with(producer, root)) > MAX_BUFFERS for root in uses.roots):
             return f"the consumer would have more than {MAX_BUFFERS} buffers"
+        for root in uses.roots if self.most else ():
+            held = sum(buffer_bytes(self.table[other]) for other in self._waited(producer, root))
+            if held > self.most:
+                return f"a consumer would wait for {held} bytes of intermediate results, {self.most} being the bound"
         return None if _is_worth(producer, uses, self.table[name]) else "recomputing costs more than keeping"
 
     def _is_masked_use(self, producer: _Producer) -> bool:

@@ -107,7 +107,11 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limit
             if joined.reason == TOO_MANY_OPS:  # whosever axes they are
                 return joined
             reasons[joined.reason] = None
-    return No("; ".join(reasons) or "their points do not match one to one")
+    return No("; ".join(reasons) or f"{_shape(first)} points do not match {_shape(second)} one to one")
+
+
+def _shape(kernel: Kernel) -> str:
+    return " x ".join(str(axis.extent) for axis in kernel.axes) or "1"
 
 
 def _touched(body: Body) -> set[str]:

@@ -32,6 +32,8 @@ class Row:
     because: str = ""
     grad: bool = False
     dynamic: bool | None = None
+    held_bytes: int = 0  # the option
+    peak: int | None = None  # at most
 
 
 def f32(*size: int) -> Tensor:
@@ -301,6 +303,27 @@ def after_matmul(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
     return (x @ y).relu() + b
 
 
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def sums_of_two_products(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """Each sum right behind its product, or both products stand at a time."""
+    return (a @ c).sum(-1) + (b @ c).sum(-1)
+
+
+def accumulated(y: Tensor, z: Tensor, *xs: Tensor) -> Tensor:
+    total = torch.addmm(z, xs[0], y)
+    for x in xs[1:]:
+        total = total + torch.addmm(z, x, y)
+    return total
+
+
+def squares() -> tuple[Tensor, ...]:
+    return tuple(f32(128, 128) for _ in range(6))
+
+
+SQUARE = 128 * 128 * 4
+
 ROWS = (
     # reading in another order
     Row(
@@ -395,4 +418,16 @@ ROWS = (
     Row("many_small", many_small, lambda: tuple(f32(32) for _ in range(20)), 1),
     Row("layer_norm", layer_norm, lambda: (f32(256, 128), f32(128), f32(128)), 2, grad=True),
     Row("after_matmul", after_matmul, lambda: (f32(64, 64), f32(64, 64), f32(64)), 1, 1),
+    # memory
+    Row(
+        "sums_of_two_products",
+        sums_of_two_products,
+        lambda: (f32(1024, 16), f32(1024, 16), f32(16, 1024)),
+        2,
+        2,
+        peak=1024 * 1024 * 4 + 8192,
+    ),
+    Row("accumulated", accumulated, squares, 1, 4, peak=4 * SQUARE),
+    Row("accumulated_by_three", accumulated, squares, 2, 4, held_bytes=3 * SQUARE, peak=3 * SQUARE),
+    Row("accumulated_by_one", accumulated, squares, 3, 4, held_bytes=SQUARE // 4, peak=2 * SQUARE),
 )

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from pytest_plugin.compiled import Compile
-from tests.e2e.fusion_table import ROWS, Row
+from tests.e2e.fusion_table import ROWS, Row, gelu_three_times
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 def test_row(row: Row, compiled: Compile) -> None:
-    run = compiled(row.program, *row.inputs(), grad=row.grad, dynamic=row.dynamic)
+    options = {"held_bytes": row.held_bytes}
+    run = compiled(row.program, *row.inputs(), grad=row.grad, dynamic=row.dynamic, options=options)
     if row.kernels is not None:
         assert (run.report.kernels, run.report.externs) == (row.kernels, row.externs), run.report.refusals
     if row.bytes is not None:
         assert run.report.bytes == row.bytes
+    if row.peak is not None:
+        assert run.report.peak is not None
+        assert run.report.peak <= row.peak
 
 
 def test_few_rows_differ_from_what_is_expected_elsewhere() -> None:
@@ -22,3 +27,9 @@ def test_few_rows_differ_from_what_is_expected_elsewhere() -> None:
     differing = [row for row in ROWS if row.elsewhere is not None]
     assert all(row.because and row.elsewhere != row.kernels for row in differing)
     assert len(differing) <= len(ROWS) / 20
+
+
+def test_an_error_function_that_three_use_is_computed_once(compiled: Compile) -> None:
+    run = compiled(gelu_three_times, torch.randn(64, 256), torch.randn(64, 256))
+    (kernel,) = run.graphs[0].kernels
+    assert kernel.text.split('extern "C"')[-1].count("md_erf(") == 1

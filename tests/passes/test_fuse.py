@@ -243,6 +243,28 @@ def test_strides_that_cost_more_than_is_saved_keep_kernels_apart(size: int, term
     assert [reason.startswith("accesses in strides would cost") for reason in reasons(program)] == [True] * (count - 1)
 
 
+@pytest.mark.parametrize(("rows", "count"), [(512, 1), (4096, 2)])
+def test_large_results_are_not_kept_for_a_small_gain(rows: int, count: int) -> None:
+    """Apart, the first large one goes before the second comes."""
+    s = Sketch()
+    sums = [s.reduce("sum", s.extern(s.input(rows, 128)), 1) for _ in range(2)]
+    made = fuse(inline(s.done(s.op("add", *sums)), CPU), CPU)
+    assert len(kernels(made)) == count
+    assert ["bytes more at once, and save" in reason for reason in reasons(made)] == [True] * (
+        count - 1
+    )
+
+
+def test_the_bound_on_what_is_waited_for_is_kept() -> None:
+    s = Sketch()
+    made = s.op("add", s.op("exp", s.extern(s.input(8, 8))), s.extern(s.input(8, 8)))
+    program = s.done(made)
+    bound = Env(Options(held_bytes=256), CPU.target)
+    apart = fuse(inline(program, bound), bound)
+    assert (len(kernels(fused(program))), len(kernels(apart))) == (1, 2)
+    assert reasons(apart) == ["would wait for 512 bytes of intermediate results, 256 being the bound"]
+
+
 def test_a_row_is_not_overwritten_while_it_is_in_use() -> None:
     s = Sketch()
     x = s.input(64, 64)
