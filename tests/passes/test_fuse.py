@@ -250,9 +250,7 @@ def test_large_results_are_not_kept_for_a_small_gain(rows: int, count: int) -> N
     sums = [s.reduce("sum", s.extern(s.input(rows, 128)), 1) for _ in range(2)]
     made = fuse(inline(s.done(s.op("add", *sums)), CPU), CPU)
     assert len(kernels(made)) == count
-    assert ["bytes more at once, and save" in reason for reason in reasons(made)] == [True] * (
-        count - 1
-    )
+    assert ["bytes more at once, and save" in reason for reason in reasons(made)] == [True] * (count - 1)
 
 
 def test_the_bound_on_what_is_waited_for_is_kept() -> None:
