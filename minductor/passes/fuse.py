@@ -45,6 +45,9 @@ class Fuser:
         self.views = views
         self.most = env.options.held_bytes
         self.nodes: list[Node | None] = list(program.nodes)
+        # what is asked of a node again and again, and takes a walk through its body
+        self.reads, self.writes = [reads(node) for node in program.nodes], [writes(node) for node in program.nodes]
+        self.points = [points(node) if isinstance(node, Kernel) else 0 for node in program.nodes]
         target = env.target
         self.limits = Limits(program.buffer_table(), target.l2_bytes or target.shared_memory, target.is_gpu)
         self.bytes = {name: buffer_bytes(buffer) for name, buffer in self.limits.table.items()}
@@ -61,13 +64,13 @@ class Fuser:
         self.kept = {view.ref.storage for output in program.outputs for view in views_of(output)}
         self.kept.update(buffer.name for buffer in program.buffers if buffer.kind != "local")
         self.kept.update(ref.storage for node in program.nodes for ref in awaited(node))
-        for position, node in enumerate(program.nodes):
-            for ref in reads(node):
+        for position in range(len(self.nodes)):
+            for ref in self.reads[position]:
                 self.readers.setdefault(ref, []).append(position)
-            for ref in writes(node):
+            for ref in self.writes[position]:
                 self.writer[ref] = position
                 self.versions.setdefault(ref.storage, {})[ref] = None
-            for storage in dict.fromkeys(ref.storage for ref in writes(node)):
+            for storage in dict.fromkeys(ref.storage for ref in self.writes[position]):
                 self.written[storage] = self.written.get(storage, 0) + 1
 
     def fused(self) -> Program:
@@ -102,11 +105,12 @@ class Fuser:
         assert isinstance(b, Kernel)
         if self.order.is_between(first, second):
             return No("another node must run in between")
-        if len({self.limits.table[ref.storage].device for ref in (*writes(a), *writes(b))}) > 1:
+        made = self.writes[first]
+        if len({self.limits.table[ref.storage].device for ref in (*made, *self.writes[second])}) > 1:
             return No("they run on different devices")
-        if not set(b.after).isdisjoint(writes(a)):
+        if not set(b.after).isdisjoint(made):
             return No("the second has to begin after the first has ended")
-        droppable = frozenset(ref for ref in writes(a) if self._is_private(ref, first, second))
+        droppable = frozenset(ref for ref in made if self._is_private(ref, first, second))
         joined: Kernel | No | None = None
         if self.views is None or self.stamp[first] or self.stamp[second]:
             joined = join(a, b, droppable, self.limits)
@@ -123,7 +127,7 @@ class Fuser:
         for node, mine, others in ((first, *dying), (second, *reversed(dying))):
             # what one node makes is alive at once in any case
             apart = [storage for storage, maker in mine.items() if maker not in others.values()]
-            made = dict.fromkeys(ref.storage for ref in writes(self._kernel(node)))
+            made = dict.fromkeys(ref.storage for ref in self.writes[node])
             room.append(sum(self.bytes[storage] for storage in apart) - sum(self.bytes[storage] for storage in made))
         more = min(room)
         if more <= max(HELD_BYTES, HELD_SHARE * saved):
@@ -144,18 +148,13 @@ class Fuser:
     def _dying(self, node: int, other: int) -> dict[str, int]:
         """The storages that nobody else reads, and that come from neither of the two, with their makers."""
         found: dict[str, int] = {}
-        for storage in dict.fromkeys(ref.storage for ref in reads(self._kernel(node))):
+        for storage in dict.fromkeys(ref.storage for ref in self.reads[node]):
             versions = self.versions.get(storage, {}) if storage not in self.kept else {}
             readers = {reader for ref in versions for reader in self.readers.get(ref, ())[:2]}
             makers = [self.writer[ref] for ref in versions]
             if readers == {node} and node not in makers and other not in makers:
                 found[storage] = makers[0]
         return found
-
-    def _kernel(self, node: int) -> Kernel:
-        kernel = self.nodes[node]
-        assert isinstance(kernel, Kernel)
-        return kernel
 
     def _is_private(self, ref: Ref, first: int, second: int) -> bool:
         """Whether nobody else would miss what the first makes and the second reads."""
@@ -166,15 +165,12 @@ class Fuser:
 
     def _merge(self, first: int, second: int, joined: Kernel) -> None:
         joined = replace(joined, after=self._after(first, second))
-        old_first, old_second = self.nodes[first], self.nodes[second]
-        assert old_first is not None
-        assert old_second is not None
-        for node, old in ((first, old_first), (second, old_second)):
-            for ref in reads(old):
+        for node in (first, second):
+            for ref in self.reads[node]:
                 readers = self.readers[ref]
                 del readers[bisect_left(readers, node)]
-        mine = {ref.storage for ref in writes(old_first)}
-        for storage in mine & {ref.storage for ref in writes(old_second)}:
+        mine = {ref.storage for ref in self.writes[first]}
+        for storage in mine & {ref.storage for ref in self.writes[second]}:
             self.written[storage] -= 1
         self.order.merge(first, second)
         self.members[first] = tuple(sorted((*self.members[first], *self.members[second])))
@@ -183,9 +179,10 @@ class Fuser:
         self.stamp[first] += 1
         self.stamp[second] = -1
         self.is_changed = True
-        for ref in reads(joined):
+        self.reads[first], self.writes[first], self.points[first] = reads(joined), writes(joined), points(joined)
+        for ref in self.reads[first]:
             insort(self.readers[ref], first)
-        for ref in writes(joined):
+        for ref in self.writes[first]:
             self.writer[ref] = first
 
     def _after(self, first: int, second: int) -> tuple[Ref, ...]:
@@ -197,12 +194,11 @@ class Fuser:
 
     def _candidates(self, node: int) -> Iterator[tuple[int, int, int, int, int]]:
         """Pairs with this node: the negative of the bytes saved, the lower id, the other one, their stamps."""
-        kernel = self.nodes[node]
-        if not isinstance(kernel, Kernel):
+        if not isinstance(self.nodes[node], Kernel):
             return
         saved: dict[int, int] = {}
         flows: set[int] = set()
-        for ref in writes(kernel):
+        for ref in self.writes[node]:
             for other in self.readers.get(ref, ()):
                 self._count(saved, flows, node, other, ref)
             for version in (ref.version - 1, ref.version + 1):
@@ -214,7 +210,7 @@ class Fuser:
             for other in self.readers.get(Ref(ref.storage, ref.version - 1), ()):
                 saved[other] = saved.get(other, 0) + 1
                 flows.add(other)
-        for ref in reads(kernel):
+        for ref in self.reads[node]:
             if ref in self.writer:
                 self._count(saved, flows, self.writer[ref], node, ref)
             other = self.writer.get(Ref(ref.storage, ref.version + 1), node)
@@ -223,10 +219,9 @@ class Fuser:
             for other in self._near(node, ref):
                 saved[other] = saved.get(other, 0) + self.bytes[ref.storage]
         for other, amount in saved.items():
-            partner = self.nodes[other]
-            if other == node or not isinstance(partner, Kernel):
+            if other == node or not isinstance(self.nodes[other], Kernel):
                 continue
-            least = min(points(kernel), points(partner))
+            least = min(self.points[node], self.points[other])
             if other in flows or least <= LAUNCH_POINTS or 2 * amount >= least:
                 a, b = min(node, other), max(node, other)
                 yield -amount, a, b, self.stamp[a], self.stamp[b]

@@ -10,6 +10,7 @@ transposed blocks, or in part of each cache line, and counts as STRIDED times it
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from minductor.core.expr import Expr, Symbol, as_int, free_symbols, linear
 from minductor.ir.nodes import Buffer, Kernel, body_reads, body_writes
@@ -20,16 +21,17 @@ STRIDED = 2
 
 def traffic(kernel: Kernel, table: Mapping[str, Buffer]) -> int:
     """The bytes of all accesses; several to one storage that move alike (a stencil's) count once."""
-    symbols = [axis.symbol for axis in kernel.axes]
+    symbols = tuple(axis.symbol for axis in kernel.axes)
     found: dict[tuple[str, bool, tuple[Expr | None, ...]], int] = {}
     for accesses, is_write in ((body_reads(kernel.body), False), (body_writes(kernel.body), True)):
-        for access in accesses:
+        for access in dict.fromkeys(accesses):
             steps = _steps(access.index, symbols)
             found[access.ref.storage, is_write, steps] = _bytes(access.index, kernel, table[access.ref.storage])
     return min((_along(number, found) for number in range(len(symbols))), default=sum(found.values()))
 
 
-def _steps(index: Expr, symbols: list[Symbol]) -> tuple[Expr | None, ...]:
+@lru_cache(4096)  # the same few indices are asked for with each kernel that is joined
+def _steps(index: Expr, symbols: tuple[Symbol, ...]) -> tuple[Expr | None, ...]:
     """How far the index moves along each axis; None where that is no constant step."""
     names = free_symbols(index)
     split = linear(index, symbols)
