@@ -138,9 +138,8 @@ class Fuser:
         """Whether the joined kernel would wait for more intermediate results than the user allows."""
         if not self.most:
             return None
-        a, b = self._kernel(first), self._kernel(second)
-        names = {ref.storage for ref in (*reads(a), *reads(b)) if ref.storage in self.written}
-        wanted = sum(self.bytes[name] for name in names - {ref.storage for ref in writes(a)})
+        names = {ref.storage for ref in (*self.reads[first], *self.reads[second]) if ref.storage in self.written}
+        wanted = sum(self.bytes[name] for name in names - {ref.storage for ref in self.writes[first]})
         if wanted <= self.most:
             return None
         return No(f"would wait for {wanted} bytes of intermediate results, {self.most} being the bound")
