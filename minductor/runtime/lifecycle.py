@@ -222,7 +222,7 @@ class Watch:
 
     def _made(self, kind: str, name: str, tensor: torch.Tensor) -> None:
         self._event(kind, name)
-        ref = StorageWeakRef(tensor.untyped_storage())
+        ref = _reference(tensor)
         for number, other in self.refs.items():
             if other == ref:
                 first = self.lives.storages[number].first
@@ -232,7 +232,8 @@ class Watch:
     def _add(self, name: str, tensor: torch.Tensor) -> None:
         if name in self.lives.names:
             number = self.live[name] = self.lives.names[name].storage
-            self.refs[number] = StorageWeakRef(tensor.untyped_storage())
+            if (ref := _reference(tensor)) is not None:
+                self.refs[number] = ref
 
     def _joins(self, name: str, of: str, tensor: torch.Tensor) -> None:
         if of not in self.live:
@@ -247,7 +248,7 @@ class Watch:
                 self._fault(f"{name} ({self._bytes(name)}) is used, and is gone", name)
                 continue
             ref = self.refs.get(self.live[name])
-            if ref is not None and ref != StorageWeakRef(tensor.untyped_storage()):
+            if ref is not None and ref != _reference(tensor):
                 self._fault(f"{name} ({self._bytes(name)}) lies in another storage than planned", name)
 
     def _settle(self, when: str) -> None:
@@ -268,3 +269,8 @@ class Watch:
         if self.mode == "assert":
             raise fault
         logging.getLogger("minductor").warning("%s", fault)
+
+
+def _reference(tensor: torch.Tensor | None) -> StorageWeakRef | None:
+    """Of its storage; the tokens by which torch orders effects are None at a call."""
+    return None if tensor is None else StorageWeakRef(tensor.untyped_storage())

@@ -215,6 +215,30 @@ def test_the_lean_wrapper_has_none_of_it(tmp_path: Path) -> None:
     assert "life" not in one.sources["wrapper.py"]
 
 
+def test_a_token_of_effects_has_no_storage(tmp_path: Path) -> None:
+    @torch.library.custom_op("minductor_test_lifecycle::note", mutates_args=())
+    def note(x: Tensor) -> None:
+        noted.append(x.sum().item())
+
+    note.register_fake(lambda x: None)
+    note.register_effect(torch.library.EffectType.ORDERED)
+    noted: list[float] = []
+
+    def noting(x: Tensor) -> Tensor:
+        note(x)
+        y = x + 1
+        note(y)
+        return y * 2
+
+    torch._dynamo.reset()
+    call = torch.compile(noting, backend=compiler(tmp_path), options={"verify_memory": "assert"})
+    try:
+        torch.testing.assert_close(call(torch.ones(3)), torch.full((3,), 4.0))
+    finally:
+        note._lib._destroy()
+    assert noted == [3.0, 6.0]
+
+
 def test_a_failing_call_leaves_nothing_behind(tmp_path: Path) -> None:
     def indexing(x: Tensor, i: Tensor) -> Tensor:
         return (x @ x)[i].exp()
