@@ -445,7 +445,10 @@ class Lowering:
 
     def add_kernel(self, loop: Loop) -> None:
         """Ends a kernel that has its effects."""
-        self.nodes.append(Kernel(f"k{self._kernels}", tuple(loop.axes), loop.b.build(), (self.origin,)))
+        body = loop.b.build()
+        if any(isinstance(op.attrs, ir.Check) for op in body.ops):  # the message names the operator
+            body = replace(body, ops=tuple([_with_operator(op, self.origin.op) for op in body.ops]))
+        self.nodes.append(Kernel(f"k{self._kernels}", tuple(loop.axes), body, (self.origin,)))
         self._kernels += 1
 
     def uninitialised(self, out: View) -> View:
@@ -652,6 +655,10 @@ class Lowering:
         if isinstance(value, tuple):
             return tuple([self._argument(v) for v in value])
         return value
+
+
+def _with_operator(op: ir.Op, name: str) -> ir.Op:
+    return replace(op, attrs=replace(op.attrs, op=name)) if isinstance(op.attrs, ir.Check) else op
 
 
 def wanted_results(graph: Graph) -> dict[str, set[int]]:

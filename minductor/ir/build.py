@@ -149,7 +149,16 @@ class Builder:
         """For the body of a masked region in this body: its checks have names of their own."""
         return Builder(self.axes, self.extents, around=self)
 
-    def check(self, value: int, size: Expr, *, wrap: bool, error: ErrorKind | None = "IndexError") -> Expr:
+    def check(
+        self,
+        value: int,
+        size: Expr,
+        *,
+        wrap: bool,
+        error: ErrorKind | None = "IndexError",
+        op: str = "",
+        dim: int = 0,
+    ) -> Expr:
         """The value as an index in [0, size); out of range sets the error flag and becomes 0.
 
         An index that is proved to be in range is no error, and an expression in range is its own symbol.
@@ -165,7 +174,7 @@ class Builder:
         position = self._seen.get(key)
         if position is None:
             made = symbol(f"v{next(self._numbers)}", "value", 0, None)
-            attrs = Check(made, size, wrap, error)
+            attrs = Check(made, size, wrap, error, op, dim)
             position = self._seen[key] = self._put("check", (value,), attrs, I64, self._mask((value,)))
             self._checks[made] = position
         attrs = self._ops[position].attrs
@@ -287,8 +296,9 @@ class Builder:
                 return self.load(ref, there.index, op.dtype) if answer is None else answer
             case Index(expr):
                 return self.index(substitute(expr, moved))
-            case Check(old, size, wrap, error):
-                new = moved[old] = self.check(args[0], substitute(size, moved), wrap=wrap, error=error)
+            case Check(old, size, wrap, error, whose, dim):
+                there = substitute(size, moved)
+                new = moved[old] = self.check(args[0], there, wrap=wrap, error=error, op=whose, dim=dim)
                 return self._checks[new] if isinstance(new, Symbol) and new in self._checks else args[0]
             case Store(ref, index):
                 return self.store(ref, substitute(index, moved), args[0])

@@ -19,7 +19,7 @@ The grammar, as the printer writes it and the parser reads it:
     body     ::= ("%" N "=" op)*
     op       ::= "load" ref "[" index "]" | "store" ref "[" index "]" value | pointwise value*
                | "constant" literal | "index" index
-               | "check" value "as" SYMBOL "<" size ["wrap"] ("raises" NAME | "proved")  a value becomes an index
+               | "check" value "as" SYMBOL "<" size ["wrap"] ("raises" NAME ["in" STRING "dim" N] | "proved")  an index
                | "masked" value captured* "else" literal "{" body "}"
                | "reduce" combine "over" AXIS* value* | "scan" combine "over" AXIS value* | "project" value N
                | "atomic" kind ref "[" index "]" value | "assert" value STRING | "parameter" N
@@ -188,6 +188,13 @@ class Check:
     size: Expr
     wrap: bool
     error: ErrorKind | None = "IndexError"
+    op: str = ""  # whose index it is, and of which dimension: for the message
+    dim: int = 0
+
+    @property
+    def message(self) -> str:
+        of = f"{self.op}: " if self.op else ""
+        return f"{of}index out of range: it is out of bounds for dimension {self.dim} with size {self.size}"
 
 
 @dataclass(frozen=True, slots=True)

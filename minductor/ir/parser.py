@@ -535,7 +535,12 @@ class _Reader:
         self.expect("<")
         size = self.expr()
         wrap = self.accept("wrap")
-        return args, Check(made, size, wrap, self.error())
+        error = self.error()
+        if not self.accept("in"):
+            return args, Check(made, size, wrap, error)
+        whose = self.text()
+        self.expect("dim")
+        return args, Check(made, size, wrap, error, whose, self.number())
 
     def error(self) -> ErrorKind | None:
         if self.accept("proved"):

@@ -273,8 +273,9 @@ def _op(op: Op) -> str:
             return f"store {ref}[{index}]{_given(args)}"
         case Atomic(ref, index, kind):
             return f"atomic {kind} {ref}[{index}]{_given(args)}"
-        case Check(symbol, size, wrap, error):
+        case Check(symbol, size, wrap, error, whose, dim):
             outcome = "proved" if error is None else f"raises {error}"
+            outcome += f" in {quote(whose)} dim {dim}" if whose else ""
             return f"check {args} as {symbol.name} < {size}{' wrap' if wrap else ''} {outcome}"
         case Parameter(number):
             return f"parameter {number}"

@@ -76,8 +76,8 @@ def errors(kernel: Kernel) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     for op in all_ops(kernel.body):
         match op.attrs:
-            case Check(_, size, _, error) if error is not None:
-                found.append((error, f"index out of range: it is out of bounds for a dimension of size {size}"))
+            case Check(error=error) if error is not None:
+                found.append((error, op.attrs.message))
             case Assert(message):
                 found.append(("RuntimeError", message))
             case _:

@@ -247,10 +247,9 @@ class _Run:
                 self.write(op, ref, index, args[0], None)
             case Atomic(ref, index, kind):
                 self.write(op, ref, index, args[0], kind)
-            case Check(symbol, size, wrap, error):
-                found = _checked(args[0], self.state.number(size), mask, wrap=wrap, error=error)
-                self.symbols[symbol.name] = found
-                return self.symbols[symbol.name]
+            case Check() as check:
+                found = self.symbols[check.symbol.name] = _checked(args[0], self.state.number(check.size), mask, check)
+                return found
             case Parameter(number):
                 return given[number]
             case Masked(inner, other):
@@ -417,13 +416,13 @@ def _arith(expr: Any, walk: Callable[[Expr], Tensor]) -> Tensor:
             raise TypeError(f"no way to evaluate {expr!r}")
 
 
-def _checked(value: Tensor, size: int, mask: Tensor | None, *, wrap: bool, error: str | None) -> Tensor:
+def _checked(value: Tensor, size: int, mask: Tensor | None, check: Check) -> Tensor:
     value = value.to(torch.int64)
-    at = torch.where(value < 0, value + size, value) if wrap else value
+    at = torch.where(value < 0, value + size, value) if check.wrap else value
     wrong = (at < 0) | (at >= size)
     if bool((wrong if mask is None else wrong & mask).any()):
-        kind = AssertionError if error is None else getattr(builtins, error)
-        raise kind(f"index out of range: it is out of bounds for a dimension of size {size}")
+        kind = AssertionError if check.error is None else getattr(builtins, check.error)
+        raise kind(check.message)
     return at.clamp(0, max(size - 1, 0))
 
 

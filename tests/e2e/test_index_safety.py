@@ -193,3 +193,12 @@ def test_inside_a_parallel_loop() -> None:
         return (x * 4096).int() // x.int()
 
     raises(fn, torch.ones(300_000), torch.ones(300_000).index_fill(0, torch.tensor([299_999]), 0), "ZeroDivisionError")
+
+
+def test_the_message_names_operator_dimension_and_size() -> None:
+    def fn(x: Tensor, i: Tensor) -> Tensor:
+        return x.gather(1, i).exp()
+
+    said = r"aten\.gather\.default: index out of range: it is out of bounds for dimension 1 with size 5"
+    with pytest.raises(RuntimeError, match=said):
+        torch.compile(fn, backend="minductor")(torch.randn(2, 5), torch.tensor([[0, 7], [1, 2]]))

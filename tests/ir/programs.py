@@ -51,7 +51,7 @@ REGIONS = """program inference
   buffer buf1: i64[4] stride [1] cpu
   kernel k0 (i0: 4, i1: 8) from gather = aten.gather.default
     %0 = load arg1@0[i0] : i64 {i0}
-    %1 = check %0 as v1 < 8 wrap raises RuntimeError : i64 {i0}
+    %1 = check %0 as v1 < 8 wrap raises RuntimeError in "aten.take.default" dim 1 : i64 {i0}
     %2 = load arg0@0[8*i0 + v1] %1 : f32 {i0}
     %3 = load arg0@0[8*i0 + i1] : f32 {i0 i1}
     %4 = index <i1> : i64 {i1}

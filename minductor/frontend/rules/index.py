@@ -21,9 +21,11 @@ Rule = Callable[..., Value]
 Coords = Sequence[Expr]
 
 
-def place(loop: Loop, index: View, coords: Coords, size: Expr, *, wrap: bool, error: ErrorKind = "IndexError") -> Expr:
+def place(
+    loop: Loop, index: View, coords: Coords, size: Expr, dim: int, *, wrap: bool, error: ErrorKind = "IndexError"
+) -> Expr:
     """An index tensor's element as an index into a dimension of that size; eager raises `error` if it is none."""
-    return loop.b.check(loop.load(index, coords, I64).at, size, wrap=wrap, error=error)
+    return loop.b.check(loop.load(index, coords, I64).at, size, wrap=wrap, error=error, dim=dim)
 
 
 def embedding(ctx: Lowering, table: View, ids: View, *ignored: Value, **named: Value) -> Value:
@@ -32,7 +34,7 @@ def embedding(ctx: Lowering, table: View, ids: View, *ignored: Value, **named: V
 
     def fn(loop: Loop) -> Term:
         *outer, column = loop.coords
-        return loop.load(table, [place(loop, ids, outer, table.size[0], wrap=False), column])
+        return loop.load(table, [place(loop, ids, outer, table.size[0], 0, wrap=False), column])
 
     return ctx.map(fn)
 
@@ -53,7 +55,7 @@ def gather(ctx: Lowering, x: View, dim: int, index: View, sparse_grad: Value = N
     x, along = lifted(x), wrap_dim(dim, len(x.size))
 
     def fn(loop: Loop) -> Term:
-        at = place(loop, index, loop.coords, x.size[along], wrap=False, error="RuntimeError")
+        at = place(loop, index, loop.coords, x.size[along], along, wrap=False, error="RuntimeError")
         return loop.load(x, moved(loop, along, at))
 
     return ctx.map(fn)
@@ -66,7 +68,7 @@ def index_select(ctx: Lowering, x: View, dim: int, index: View) -> Value:
 
     def fn(loop: Loop) -> Term:
         which = loop.coords[along] if loop.coords else integer(0)
-        at = place(loop, index, (which,), x.size[along], wrap=False)
+        at = place(loop, index, (which,), x.size[along], along, wrap=False)
         return loop.load(x, moved(loop, along, at))
 
     return ctx.map(fn)
@@ -88,7 +90,7 @@ def index_tensors(ctx: Lowering, x: View, indices: Sequence[View | None]) -> Val
         at: list[Expr] = []
         for d, size in enumerate(x.size):
             index = indices[d] if d < len(indices) else None
-            at.append(rest.pop(0) if index is None else place(loop, index, shared, size, wrap=True))
+            at.append(rest.pop(0) if index is None else place(loop, index, shared, size, d, wrap=True))
         return loop.load(x, at)
 
     return ctx.map(fn)
@@ -101,16 +103,16 @@ def unsafe_masked_index(ctx: Lowering, x: View, mask: View, indices: Sequence[Vi
 
     def fn(loop: Loop) -> Term:
         holds = loop.load(mask)
-        at = [chosen_place(loop, holds, i, n) for i, n in zip(indices, x.size, strict=True) if i is not None]
+        at = [chosen_place(loop, holds, i, x.size[d], d) for d, i in enumerate(indices) if i is not None]
         return holds.where(loop.load(x, at), loop.load(fill, (), x.dtype))
 
     return ctx.map(fn)
 
 
-def chosen_place(loop: Loop, holds: Term, index: View, size: Expr) -> Expr:
+def chosen_place(loop: Loop, holds: Term, index: View, size: Expr, dim: int) -> Expr:
     """An index where the condition holds, else 0."""
     wanted = loop.load(index, None, I64)
-    return loop.b.check(holds.where(wanted, wanted.number(0)).at, size, wrap=True)
+    return loop.b.check(holds.where(wanted, wanted.number(0)).at, size, wrap=True, dim=dim)
 
 
 def take(ctx: Lowering, x: View, index: View) -> Value:
@@ -119,7 +121,7 @@ def take(ctx: Lowering, x: View, index: View) -> Value:
         return NotImplemented
 
     def fn(loop: Loop) -> Term:
-        rest = place(loop, index, loop.coords, count(x.size), wrap=True)
+        rest = place(loop, index, loop.coords, count(x.size), 0, wrap=True)
         at: list[Expr] = []
         for size in reversed(x.size):
             at.insert(0, rest % size)
@@ -152,7 +154,7 @@ def nll_loss_forward(ctx: Lowering, x: View, target: View, weight: View | None, 
         """The loss of a row and its weight."""
         wanted = loop.load(target, broadcast(target, coords) if target.size else (), I64)
         counts = wanted.op("ne", ignored)
-        at = loop.b.check(counts.where(wanted, wanted.number(0)).at, x.size[axis], wrap=False)
+        at = loop.b.check(counts.where(wanted, wanted.number(0)).at, x.size[axis], wrap=False, dim=axis)
         value = loop.load(x, [*coords[:axis], at, *coords[axis:]], compute)
         share = _class_weight(loop, weight, at, value)
         return counts.where(-value if weight is None else -(value * share), 0.0), counts.where(share, 0.0)

@@ -145,7 +145,7 @@ def index_put(into: Into, indices: Sequence[View | None], values: View, accumula
         at: list[Expr] = []
         for d, size in enumerate(x.size):
             index = indices[d] if d < len(indices) else None
-            at.append(others.pop(0) if index is None else place(loop, index, by_index, size, wrap=True))
+            at.append(others.pop(0) if index is None else place(loop, index, by_index, size, d, wrap=True))
         return at
 
     what: What = lambda loop: loop.load(values)  # noqa: E731
@@ -190,7 +190,7 @@ def unsafe_masked_put(into: Into, mask: View, indices: Sequence[View | None], va
 
     def where(loop: Loop) -> Coords:
         holds = loop.load(mask)
-        return [chosen_place(loop, holds, i, n) for i, n in zip(indices, x.size, strict=True) if i is not None]
+        return [chosen_place(loop, holds, i, x.size[k], k) for k, i in enumerate(indices) if i is not None]
 
     def what(loop: Loop) -> Term:
         return loop.load(mask).where(loop.load(values), 0)
@@ -227,7 +227,7 @@ def along(into: Into, dim: int, index: View) -> Where:
     size, d = lifted(into.x).size, wrap_dim(dim, len(into.x.size))
 
     def where(loop: Loop) -> Coords | Expr:
-        at = place(loop, index, loop.coords, size[d], wrap=False, error="RuntimeError")
+        at = place(loop, index, loop.coords, size[d], d, wrap=False, error="RuntimeError")
         return moved(loop, d, at) if into.x.size else at
 
     return where
@@ -320,7 +320,7 @@ def slices(into: Into, dim: int, index: View, *, error: ErrorKind, wrap: bool = 
 
     def where(loop: Loop) -> Coords | Expr:
         which = loop.coords[d] if loop.coords else as_expr(0)
-        at = place(loop, lifted(index), (which,), size[d], wrap=wrap, error=error)
+        at = place(loop, lifted(index), (which,), size[d], d, wrap=wrap, error=error)
         return moved(loop, d, at) if into.x.size else at
 
     return where
@@ -366,7 +366,7 @@ def put(into: Into, index: View, source: View, accumulate: bool = False) -> Valu
     out = into.target()
 
     def where(loop: Loop) -> Coords | Expr:
-        number = place(loop, index, loop.coords, count(x.size), wrap=True)
+        number = place(loop, index, loop.coords, count(x.size), 0, wrap=True)
         return number if is_row_major(x.size, out.stride) else split_number(number, x.size)
 
     def what(loop: Loop) -> Term:
@@ -406,7 +406,7 @@ def embedding_dense_backward(
     size = as_expr(rows)
 
     def row(loop: Loop) -> Expr:
-        return place(loop, ids, loop.coords[: len(ids.size)], size, wrap=False)
+        return place(loop, ids, loop.coords[: len(ids.size)], size, 0, wrap=False)
 
     number: View | None = None
     if scale_by_frequency:

@@ -27,3 +27,28 @@ def test_spaces_between_numbers_and_tensors(dtype: torch.dtype, steps: int) -> N
     for fn in (torch.linspace, torch.logspace):
         assert not lowered(lambda x, fn=fn: fn(x, 2.5, steps, dtype=dtype), low).externs
         assert not lowered(lambda x, fn=fn: fn(2.5, x, steps, dtype=dtype) + fn(0, 1, steps, dtype=dtype), low).externs
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "is_call"),
+    [
+        (2**40, torch.int32, True),
+        (300, torch.uint8, True),
+        (1e40, torch.float32, True),
+        (float("nan"), torch.int32, True),
+        (-1, torch.uint8, False),
+        (2.5, torch.int32, False),
+        (float("inf"), torch.float16, False),
+    ],
+)
+def test_a_number_that_an_element_does_not_hold_is_left_to_eager(
+    value: float, dtype: torch.dtype, is_call: bool
+) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return torch.full((2,), value, dtype=dtype)
+
+    if not is_call:
+        assert not lowered(fn, randn(3)).externs
+        return
+    with pytest.raises(RuntimeError, match="cannot be converted"):
+        torch.compile(fn, backend="minductor")(randn(3))
