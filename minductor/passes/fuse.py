@@ -259,11 +259,15 @@ class Fuser:
         return tuple(dict.fromkeys(o for m in self.members[node] for o in self.program.nodes[m].origins))
 
     def _notes(self) -> tuple[WhyNot | Joined, ...]:
-        """The last refusal of each pair that is still two, by the names that the kernels have now, and who is gone."""
+        """The last refusal of each pair that is still two, by the names that the kernels have now, and who is gone.
+
+        What an earlier round has said of a pair is not said again.
+        """
         found: dict[tuple[str, str], WhyNot] = {}
+        known = {(n.first, n.second, n.reason) for n in self.program.notes if isinstance(n, WhyNot)}
         for (first, second), reason in self.refusals.items():
             a, b = self._now(first), self._now(second)
-            if a is not b:
+            if a is not b and (a.name, b.name, reason) not in known:
                 found[a.name, b.name] = WhyNot(self.stage, a.name, b.name, reason)
         gone = [n for n, home in enumerate(self.home) if home != n]
         return (*found.values(), *(Joined(self.stage, self._named(n), self._now(n).name) for n in gone))
