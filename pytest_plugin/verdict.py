@@ -12,6 +12,7 @@ measure.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ BAD: tuple[Word, ...] = ("wrong", "error")
 NOISY_RUNS = 24
 # of what one unit of noise in each result does, since rounding may also go the same way each time
 NOISE_FACTOR = 4.0
+SUMMED = ("reductions", "statistics", "products")  # families that add up in an order of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +237,10 @@ def _noisy(program: Program, number: int) -> dict[str, Any] | None:
         space: dict[str, Any] = {"torch": torch, "F": torch.nn.functional}
         space |= {given.name: value for given, value in zip(program.inputs, arguments, strict=True)}
         for node in program.nodes:
-            exec(node.line, space)
+            if node.family in SUMMED and node.rounds and not node.writes:
+                space[node.target] = eval(node.text, _disturbed_terms(node, space, generator))
+            else:
+                exec(node.line, space)
             _disturb(node, space, generator)
         return tuple(space[name] for name in program.outputs)
 
@@ -247,16 +252,32 @@ def _noisy(program: Program, number: int) -> dict[str, Any] | None:
 
 
 def _disturb(node: Node, space: dict[str, Any], generator: Any) -> None:
-    import torch
-
     value = space[node.target]
     name = str(value.dtype).removeprefix("torch.")
     if name not in PRECISIONS or not (node.rounds or node.family == "casts"):
         return
-    noise = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    factor = (1 + noise * 2.0 ** -PRECISIONS[name].mantissa).to(value.dtype)
+    factor = _near_one(value, generator)
     if node.writes:
         if not value.requires_grad:
             value.mul_(factor)
         return
     space[node.target] = value * factor
+
+
+def _disturbed_terms(node: Node, space: Mapping[str, Any], generator: Any) -> dict[str, Any]:
+    """The space for a line that adds many numbers up: in another order it gives what it gives of moved ones in this."""
+    moved = dict(space)
+    for name in dict.fromkeys(re.findall(r"\b[a-z]\d+\b", node.text)):
+        value: Any = space.get(name)
+        if str(getattr(value, "dtype", "")).removeprefix("torch.") in PRECISIONS:
+            moved[name] = value * _near_one(value, generator)
+    return moved
+
+
+def _near_one(value: Tensor, generator: Any) -> Tensor:
+    """Factors that move each element by up to a unit in its last place."""
+    import torch
+
+    mantissa = PRECISIONS[str(value.dtype).removeprefix("torch.")].mantissa
+    noise = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    return (1 + noise * 2.0**-mantissa).to(value.dtype)

@@ -94,10 +94,14 @@ def element(view: View, coords: Sequence[Expr]) -> Expr:
 
 
 def broadcast(view: View, coords: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Where an operand is read for an element of the result: aligned right, 0 where its size is 1."""
+    """Where an operand is read for an element of the result: aligned right, 0 where its size is 1.
+
+    A checked index stays, as else nobody would ask whether it is 0.
+    """
     zero = integer(0)
     tail = coords[len(coords) - len(view.size) :]
-    return tuple([zero if is_one(n) else c for n, c in zip(view.size, tail, strict=True)])
+    pairs = zip(view.size, tail, strict=True)
+    return tuple([zero if is_one(n) and not (isinstance(c, Symbol) and c.kind == "value") else c for n, c in pairs])
 
 
 def wrap_dim(dim: int, rank: int) -> int:

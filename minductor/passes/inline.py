@@ -82,9 +82,12 @@ class _Uses:
 
 def inline(program: Program, env: Env) -> Program:
     """One program in, one out; see above."""
-    nodes = tuple([_pruned(node) for node in live_nodes(program)])
-    if len(nodes) < len(program.nodes) or any(a is not b for a, b in zip(nodes, program.nodes, strict=True)):
+    nodes = tuple([_pruned(node) for node in program.nodes])
+    if any(a is not b for a, b in zip(nodes, program.nodes, strict=True)):
         program = with_nodes(program, nodes)
+    live = live_nodes(program)  # of nodes without dead ops: what only those read is dead too
+    if len(live) < len(program.nodes):
+        program = with_nodes(program, live)
     if not env.options.fuse:
         return program
     refused: dict[str, str] = {}

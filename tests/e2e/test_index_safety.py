@@ -202,3 +202,17 @@ def test_the_message_names_operator_dimension_and_size() -> None:
     said = r"aten\.gather\.default: index out of range: it is out of bounds for dimension 1 with size 5"
     with pytest.raises(RuntimeError, match=said):
         torch.compile(fn, backend="minductor")(torch.randn(2, 5), torch.tensor([[0, 7], [1, 2]]))
+
+
+@pytest.mark.parametrize("name", ["index", "gather", "index_select", "embedding"])
+def test_a_dimension_of_one_has_one_index(name: str) -> None:
+    uses = {**USES, "gather": lambda x, i, v: x.gather(0, i[:, None])}
+    compiled = torch.compile(uses[name], backend=minductor.minductor)
+    for value in (0, 1, -2):
+        args = torch.ones(1, 1), torch.tensor([value]), torch.ones(1, 1)
+        assert error_of(compiled, *args) == error_of(uses[name], *args)
+
+
+def test_a_place_of_one_needs_no_index(compiled: Compile) -> None:
+    """The load is dead, and so is then what made the index, though the index is proved to be 0 by nobody else."""
+    compiled(lambda x: x.any(0).gather(0, torch.zeros_like(x[0], dtype=torch.int64)), torch.ones(1, 1))

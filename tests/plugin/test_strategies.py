@@ -184,6 +184,19 @@ def test_a_program_on_an_edge_is_unstable() -> None:
     assert verdict(firm, backend(lambda outs: [3 - t for t in outs])).word == "wrong"
 
 
+def test_a_sum_in_another_order_is_as_good() -> None:
+    """In float64 nothing tells which of two orders is nearer to the truth."""
+    given = Input("x0", "tensor((4, 6), torch.float64, 'a')")
+    lines = (Node("t0", "torch.cat([x0, -x0])", "views"), Node("t1", "t0.sum()", "reductions", rounds=True))
+    drawn = Program((given,), lines, ("t1",))
+
+    def in_order(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, -x]).t().flatten().cumsum(0)[-1]
+
+    assert verdict(drawn, lambda fn: lambda x: (in_order(x),)).word == "unstable"
+    assert verdict(drawn, lambda fn: lambda x: (in_order(x) + 1e-13,)).word == "wrong"
+
+
 # --- shrinking
 
 
