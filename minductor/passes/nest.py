@@ -76,10 +76,10 @@ class _Placer:
         self.small = 0
         self.large = 0
         self.inside = [runs_over(op, body.ops) for op in body.ops]
-        self.parts: dict[int, list[int]] = {}  # of what has several results, the operations that name them
+        self.parts: dict[int, list[int]] = {}  # what has several results, and the operations that name the others
         for position, op in enumerate(body.ops):
             if isinstance(op.attrs, Project):
-                self.parts.setdefault(op.args[0], []).append(position)
+                self.parts.setdefault(op.args[0], [op.args[0]]).append(position)
 
     def steps(self, members: list[int], depth: int, place: Place = "outside") -> tuple[Step, ...]:
         """The steps that compute `members`, with the loops from `depth` on still to open."""

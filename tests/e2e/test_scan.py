@@ -104,7 +104,7 @@ def test_places_of_a_scan_are_kept_for_a_loop_that_repeats_them(compiled: Compil
 
     def fn(x: Tensor) -> tuple[Tensor, ...]:
         made = x.sin().expand(2, *x.shape).neg().exp()
-        return made, made.cummin(1)[1]
+        return made, made.cummin(1)[1], *(made + 1).cummax(1)
 
     compiled(fn, torch.randn(4, 8, device=device).t())
 
