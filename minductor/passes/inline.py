@@ -192,6 +192,8 @@ class _Inliner:
             readers = self.readers.get(store.ref, ())
             if self.table[store.ref.storage].kind != "local" or not all(r in self.kernels for r in readers):
                 continue
+            if not readers:  # it stays for what it checks
+                continue
             if self.is_mixed and any(self._device(r) != self._device(position) for r in readers):
                 continue
             if node.after and not self._may_wait_there(node, readers):
