@@ -358,37 +358,6 @@ class MemoryFault(MinductorError):
         self.planned = planned
 
 
-CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
-    {
-        kind.code: kind
-        for kind in (
-            MinductorError,
-            UnknownOption,
-            BadOptionValue,
-            UnknownMode,
-            UnknownTarget,
-            BackendError,
-            UnknownKernel,
-            CompilerNotFound,
-            CompileFailed,
-            LoadFailed,
-            StoreRefused,
-            CorruptEntry,
-            StoreUnwritable,
-            UnsupportedInput,
-            RanInEager,
-            FallbackRefused,
-            MissingFake,
-            LyingSchema,
-            VerifyError,
-            StageFailed,
-            MemoryFault,
-            MinductorWarning,
-        )
-    }
-)
-
-
 class InterpretRefused(MinductorError):
     """A launch that Triton's interpreter would need minutes for."""
 
@@ -415,3 +384,36 @@ class TargetElsewhere(MinductorError):
             why="minductor launches kernels on the CPU and in Triton's interpreter",
             hint=f"minductor.compile_only(fn, *args, target={target!r}) tells its kernels; 'interpret' runs them",
         )
+
+
+CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
+    {
+        kind.code: kind
+        for kind in (
+            MinductorError,
+            UnknownOption,
+            BadOptionValue,
+            UnknownMode,
+            UnknownTarget,
+            BackendError,
+            UnknownKernel,
+            CompilerNotFound,
+            CompileFailed,
+            LoadFailed,
+            StoreRefused,
+            CorruptEntry,
+            StoreUnwritable,
+            UnsupportedInput,
+            RanInEager,
+            FallbackRefused,
+            MissingFake,
+            LyingSchema,
+            VerifyError,
+            StageFailed,
+            MemoryFault,
+            InterpretRefused,
+            TargetElsewhere,
+            MinductorWarning,
+        )
+    }
+)
