@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from minductor.ir.schedule import Loop, Schedule, Step
+from minductor.ir.schedule import Loop, Schedule, Step, positions
 
 
 def stage(schedule: Schedule, crossing: str, vector: str, loads: frozenset[int]) -> Schedule:
@@ -23,8 +23,11 @@ def _staged(step: Step, crossing: str, vector: str, loads: frozenset[int]) -> St
     if not isinstance(step, Loop):
         return step
     if step.axis == vector and step.is_blocked:
-        along = Loop(crossing, "serial", tuple(sorted(loads)))
-        return replace(step, body=(Loop(vector, "serial", (along,)), *_without(step.body, loads)))
+        here = loads.intersection(positions(step.body))  # others stand in loops of their own, over more axes
+        if not here:
+            return step
+        along = Loop(crossing, "serial", tuple(sorted(here)))
+        return replace(step, body=(Loop(vector, "serial", (along,)), *_without(step.body, here)))
     return replace(step, body=tuple(_staged(inner, crossing, vector, loads) for inner in step.body))
 
 

@@ -152,3 +152,10 @@ def test_equal_kernels_are_printed_once(compiled: Compile, device: str, golden: 
     run = compiled(fn, torch.randn(16, 16, device=device), torch.randn(16, 16, device=device))
     assert run.report.kernels == 3 and len(run.kernels) == 1
     golden.check(run)
+
+
+@pytest.mark.counts(kernels=1, externs=0)
+def test_transposed_reads_stand_in_the_loops_that_they_need(compiled: Compile, device: str) -> None:
+    """What is costly and does not vary along the first dimension is computed before, in blocks of its own."""
+    x = torch.randn(48, device=device).as_strided((4, 4, 3), (4, 1, 16))
+    compiled(lambda x: (x[1].exp().log1p().sin() + x).contiguous() * 2, x)
