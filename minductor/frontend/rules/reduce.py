@@ -16,7 +16,7 @@ from minductor.frontend.capture import TensorMeta
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering
 from minductor.frontend.rules.pointwise import truth
-from minductor.frontend.values import Term, Value, count, is_one, is_zero, sizes, wrap_dim, wrap_dims
+from minductor.frontend.values import Term, Value, count, is_zero, sizes, wrap_dim, wrap_dims
 from minductor.ir.nodes import View
 
 Rule = Callable[..., Value]
@@ -271,23 +271,6 @@ def reshaped(ctx: Lowering, x: View, meta: TensorMeta, finish: Callable[[Term], 
     return ctx.store(loop, out, loop.coords, value if finish is None else finish(value))
 
 
-def corrected(ctx: Lowering, x: View, average: View, squares: View, size: Expr) -> View:
-    """The squares less what the rounding of the mean adds to them: nothing is left where all elements are equal.
-
-    That is eager's zero too, which tells a standard deviation's gradient where to be none.
-    """
-    reduced = [d for d, n in enumerate(average.size) if is_one(n)]
-
-    def distance(loop: Loop, coords: Sequence[Expr]) -> Term:
-        return loop.load(x, coords, average.dtype) - loop.load(average, coords)
-
-    off = ctx.reduction(ctx.buffer(average.dtype, average.size), x.size, reduced, distance, "sum")
-    loop = Loop(average.size)
-    rest = loop.load(off)
-    value = (loop.load(squares) - rest * (rest / rest.size(size))).op("maximum", 0.0)
-    return ctx.store(loop, ctx.buffer(average.dtype, average.size), loop.coords, value)
-
-
 def variance_of(ctx: Lowering, squares: View, size: Expr, correction: float, meta: TensorMeta, *, root: bool) -> View:
     def finish(total: Term) -> Term:
         left = total.size(size) - float(correction)
@@ -305,8 +288,7 @@ def spread(*, root: bool) -> Rule:
     ) -> Value:
         if any(is_zero(n) for n in x.size):
             return NotImplemented
-        average, squares, size = mean_and_squares(ctx, x, dims, x.dtype)
-        squares = corrected(ctx, x, average, squares, size)
+        _, squares, size = mean_and_squares(ctx, x, dims, x.dtype)
         return variance_of(ctx, squares, size, 1 if correction is None else correction, ctx.meta, root=root)
 
     return rule
@@ -322,7 +304,6 @@ def spread_and_mean(*, root: bool) -> Rule:
             return NotImplemented
         first, second = ctx.metas
         average, squares, size = mean_and_squares(ctx, x, dims, x.dtype)
-        squares = corrected(ctx, x, average, squares, size)
         spread = variance_of(ctx, squares, size, 1 if correction is None else correction, first, root=root)
         return spread, reshaped(ctx, average, second)
 
