@@ -80,7 +80,7 @@ def batch_norm(
         kept = zip((running_mean, running_var), updated, strict=False)
         return result, *saved, *(ctx.pointwise(lambda v: v, old, meta=m) for old, m in kept if m is not None)
     dims = tuple(d for d in range(len(x.size)) if d != 1)
-    mean, squares, size = mean_and_squares(ctx, x, dims, accumulated(x.dtype))
+    mean, squares, _, size = mean_and_squares(ctx, x, dims, accumulated(x.dtype))
     rstd = inverse_deviation(ctx, squares, size, eps)
     result = normalised(ctx, x, mean, rstd, weight, bias, y)
     saved = [reshaped(ctx, v, m) for v, m in ((mean, mean_meta), (rstd, rstd_meta)) if m is not None]
@@ -256,7 +256,9 @@ def group_norm(
     extents, joined = by_group(x, groups)
     size, inner = count(extents[d] for d in joined), extents[2]
     rows = extents[:2]
-    mean, squares = moments(ctx, rows, extents, joined, lambda loop, at: loop.load(x, ungrouped(at, inner), compute), 2)
+    mean, squares, _ = moments(
+        ctx, rows, extents, joined, lambda loop, at: loop.load(x, ungrouped(at, inner), compute), 2
+    )
     rstd = inverse_deviation(ctx, squares, size, eps)
     y = ctx.result(y_meta)
     loop = Loop(extents)

@@ -29,7 +29,7 @@ def layer_norm(
         return NotImplemented
     y_meta, mean_meta, rstd_meta = ctx.metas
     dims = tuple(range(len(x.size) - len(shape), len(x.size)))
-    mean, squares, size = mean_and_squares(ctx, x, dims, x.dtype)
+    mean, squares, _, size = mean_and_squares(ctx, x, dims, x.dtype)
     rstd = inverse_deviation(ctx, squares, size, eps)
 
     def fn(x: Term, mean: Term, rstd: Term, *affine: Term) -> Term:

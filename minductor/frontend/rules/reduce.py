@@ -203,8 +203,8 @@ def pair_distance(ctx: Lowering, x: View, y: View, order: float, mode: int | Non
 # --- variance -----------------------------------------------------------------------------------------------------
 
 
-def mean_and_squares(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[View, View, Expr]:
-    """The mean, the sum of squared distances from it (both of x's rank, in the compute dtype), and the count."""
+def mean_and_squares(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[View, View, View, Expr]:
+    """As `moments`, each of x's rank and in the compute dtype; and the count."""
     reduced = wrap_dims(dims, len(x.size))
     kept = tuple(integer(1) if d in reduced else n for d, n in enumerate(x.size))
     compute = compute_dtype(dtype)
@@ -219,12 +219,13 @@ def moments(
     reduced: Sequence[int],
     value: Callable[[Loop, Sequence[Expr]], Term],
     leading: int,
-) -> tuple[View, View]:
+) -> tuple[View, View, View]:
     """The mean of `value` over the dimensions `reduced` of `extents`, and the sum of squared distances from it.
 
     Two passes: a difference of sums cancels where the mean is large against the spread. The second one also adds up the
     distances, which would be nothing but for the rounding of the mean: so the result is exact where all values are one,
-    however large. Both results are of size `kept`, for the first `leading` coordinates of a point.
+    however large. The third result is the mean without that: the nearer one where the spread is large, but not what the
+    squares are distances from. All are of size `kept`, for the first `leading` coordinates of a point.
     """
     size = count(extents[d] for d in reduced)
     dtype = value(probe := Loop(extents), probe.coords).dtype
@@ -247,7 +248,7 @@ def moments(
         )
 
     mean = each(lambda m, _, r: m + r / r.size(size))
-    return mean, each(lambda _, s, r: (s - r / r.size(size) * r).op("maximum", 0.0))
+    return mean, each(lambda _, s, r: (s - r / r.size(size) * r).op("maximum", 0.0)), rounded
 
 
 def reshaped(ctx: Lowering, x: View, meta: TensorMeta, finish: Callable[[Term], Term] | None = None) -> View:
@@ -288,7 +289,7 @@ def spread(*, root: bool) -> Rule:
     ) -> Value:
         if any(is_zero(n) for n in x.size):
             return NotImplemented
-        _, squares, size = mean_and_squares(ctx, x, dims, x.dtype)
+        _, squares, _, size = mean_and_squares(ctx, x, dims, x.dtype)
         return variance_of(ctx, squares, size, 1 if correction is None else correction, ctx.meta, root=root)
 
     return rule
@@ -303,7 +304,7 @@ def spread_and_mean(*, root: bool) -> Rule:
         if any(is_zero(n) for n in x.size):
             return NotImplemented
         first, second = ctx.metas
-        average, squares, size = mean_and_squares(ctx, x, dims, x.dtype)
+        _, squares, average, size = mean_and_squares(ctx, x, dims, x.dtype)
         spread = variance_of(ctx, squares, size, 1 if correction is None else correction, first, root=root)
         return spread, reshaped(ctx, average, second)
 
