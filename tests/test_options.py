@@ -16,6 +16,8 @@ def other_value(rule: OptionRule, value: object) -> object:
         return next((choice for choice in rule.allowed if choice != value), value)
     if rule.type is bool:
         return not value
+    if rule.type is int:
+        return 12345
     return "html:other" if rule.pattern else "other"
 
 

@@ -29,12 +29,12 @@ def test_inference(compiled: Compile, name: str) -> None:
 
 
 FEW_ELEMENTS = pytest.mark.xfail(
-    reason="the worst of 32 elements of one gradient is 2.3 times as far away as eager's worst"
+    reason="the worst of 32 elements of one gradient is 2.2 times as far away as eager's worst"
 )
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=FEW_ELEMENTS) if name == "gpt" else name for name in models.NAMES]
+    "name", [pytest.param(name, marks=FEW_ELEMENTS) if name == "vit" else name for name in models.NAMES]
 )
 @pytest.mark.counts(kernels=at_least(10), externs=at_least(10))
 def test_training(compiled: Compile, name: str) -> None:
