@@ -17,7 +17,7 @@ import torch
 
 from minductor.bench import cases
 from minductor.driver import Compiled, Compiler
-from minductor.runtime.triton_jobs import KernelFacts, compile_kernel
+from minductor.runtime.triton_jobs import KernelFacts, compile_kernel, launches
 from minductor.target import by_name
 
 
@@ -29,9 +29,7 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 def kernels(graph: Compiled, kind: str, arch: str) -> list[KernelFacts]:
     text = graph.sources.get("kernels.py", "")
-    table: dict[str, Any] = {}
-    exec(text[text.find("LAUNCHES = {") :] if text else "LAUNCHES = {}", table)
-    return [compile_kernel(text, symbol, kind, arch) for symbol in table["LAUNCHES"]]
+    return [compile_kernel(text, symbol, kind, arch) for symbol in launches(text)]
 
 
 def main() -> None:

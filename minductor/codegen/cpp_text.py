@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 
 from minductor.core.algebra import Const, FloorDiv, Identity, Max, Min, Mod, Product, Sum, Symbol
 from minductor.core.dtypes import DType
@@ -102,7 +103,7 @@ def _index(expr: Expr, level: int) -> str:
         case Identity(arg):
             return _index(arg, level)
         case Sum(const, terms):
-            text, needs = _sum(const, terms), 0
+            text, needs = sum_text(const, terms, _index), 0
         case Product(factors):
             text, needs = " * ".join(_index(factor, 2) for factor in factors), 1
         case FloorDiv(num, den) | Mod(num, den):
@@ -127,12 +128,13 @@ def _is_natural(expr: Expr) -> bool:
     return low is not None and low >= 0
 
 
-def _sum(const: int, terms: tuple[tuple[Expr, int], ...]) -> str:
+def sum_text(const: int, terms: tuple[tuple[Expr, int], ...], inner: Callable[[Expr, int], str]) -> str:
+    """Terms with their coefficients, each written by `inner` at its level."""
     text = ""
     for term, coefficient in terms:
         sign = (" - " if coefficient < 0 else " + ") if text else ("-" if coefficient < 0 else "")
         scale = abs(coefficient)
-        text += sign + (_index(term, 1) if scale == 1 else f"{scale} * {_index(term, 2)}")
+        text += sign + (inner(term, 1) if scale == 1 else f"{scale} * {inner(term, 2)}")
     if const or not text:
         text += f" - {-const}" if const < 0 else f" + {const}"
     return text

@@ -319,15 +319,13 @@ class TilePrinter:
     ) -> tuple[str, ...]:
         """Joins along dimensions of the tile, which are then 1; a scalar if none is left."""
         numbers = self.numbers(axes)
+        keep = ", keep_dims=True" if len(numbers) < len(self.dims) else ""
         if not numbers:
             return tuple(self.define(value) for value in values)
         if len(numbers) == len(self.dims) > 1:  # all of the tile: one dimension first
             values = [f"tl.reshape({value}, [{' * '.join(d.parameter for d in self.dims)}])" for value in values]
             numbers = [0]
         names = tuple(self.label() for _ in values)
-        keep = ", keep_dims=True" if len(numbers) < len(self.dims) else ""
-        if len(self.dims) == 1 or len(numbers) == 1:
-            keep = keep if len(self.dims) > len(self.numbers(axes)) else ""
         for n in numbers:
             given = values[0] if len(values) == 1 else f"({', '.join(values)})"
             if how.name == "sum" and len(values) == 1:
@@ -375,11 +373,11 @@ class TilePrinter:
         self.names[position] = self.fold(op.attrs.combine, self.names[position], op.attrs.axes, dtypes)
 
     def scan(self, op: Op, attrs: Scan, args: Sequence[str], position: int) -> tuple[str, ...]:
-        """A prefix along the axis; from block to block it goes on from what was carried."""
+        """A prefix along an axis that is one block."""
         if not self.numbers([attrs.axis]):
             return tuple(args)
-        if position in self.names and attrs.reverse:
-            raise Unwritable("a scan from the end over a row of more than one block")
+        if position in self.names:  # declared around a loop
+            raise Unwritable("a scan over a row of more than one block")
         dtypes = [self.dtype_of(a) for a in op.args]
         (number,) = self.numbers([attrs.axis])
         values = self.full(op, args, (attrs.axis,), attrs.combine)
@@ -388,10 +386,7 @@ class TilePrinter:
         function = self.function(attrs.combine, dtypes)
         reverse = ", reverse=True" if attrs.reverse else ""
         self.add(f"{', '.join(names)} = tl.associative_scan({given}, {number}, {function}{reverse})")
-        carried = self.names.get(position)
-        if carried is None:
-            return names
-        raise Unwritable("a scan over a row of more than one block")
+        return names
 
     def function(self, how: Combine, dtypes: Sequence[DType]) -> str:
         """The function that joins two groups of values."""

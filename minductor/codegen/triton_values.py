@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from minductor.codegen.cpp_text import sum_text
 from minductor.codegen.spell import spell_triton
 from minductor.core.algebra import Const, FloorDiv, Identity, Max, Min, Mod, Product, Sum, Symbol
 from minductor.core.dtypes import DType
@@ -152,18 +153,7 @@ def _index(expr: Expr, level: int) -> str:
         case Product(factors):
             text, needs = " * ".join(_index(factor, 2) for factor in factors), 1
         case Sum(const, terms):
-            text, needs = _sum(const, terms), 0
+            text, needs = sum_text(const, terms, _index), 0
         case _:
             raise TypeError(f"not an index expression: {expr}")
     return text if level <= needs else f"({text})"
-
-
-def _sum(const: int, terms: tuple[tuple[Expr, int], ...]) -> str:
-    text = ""
-    for term, coefficient in terms:
-        sign = (" - " if coefficient < 0 else " + ") if text else ("-" if coefficient < 0 else "")
-        scale = abs(coefficient)
-        text += sign + (_index(term, 1) if scale == 1 else f"{scale} * {_index(term, 2)}")
-    if const or not text:
-        text += f" - {-const}" if const < 0 else f" + {const}"
-    return text

@@ -15,7 +15,7 @@ import torch
 
 from minductor.core.errors import InterpretRefused
 from minductor.runtime.pool import Pool
-from minductor.runtime.triton_jobs import Memory, interpret_kernel
+from minductor.runtime.triton_jobs import Memory, interpret_kernel, launches
 
 CAP = 4096  # programs of a launch
 # what a worker's environment says: Triton reads it when it is imported
@@ -28,9 +28,7 @@ class Interpreter:
     def __init__(self, text: str, pool: Pool) -> None:
         self.text = text
         self.pool = pool
-        table: dict[str, Any] = {}
-        exec(text[text.index("LAUNCHES = {") :], table)  # plain Python; the kernels above it need Triton
-        self.launches: dict[str, Any] = table["LAUNCHES"]
+        self.launches = launches(text)
 
     def bind(self, symbol: str) -> Callable[..., int]:
         """The kernel as a function of its tensors, its numbers and a count of threads; it gives the status 0."""

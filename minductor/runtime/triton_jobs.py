@@ -46,6 +46,13 @@ class Memory:
     offset: int
 
 
+def launches(text: str) -> dict[str, Any]:
+    """The table at the end of a module of kernels, without Triton, which only the kernels above it need."""
+    table: dict[str, Any] = {}
+    exec(text[text.index("LAUNCHES = {") :] if text else "LAUNCHES = {}", table)
+    return table["LAUNCHES"]
+
+
 def module_of(text: str) -> ModuleType:
     """The module of kernels; Triton reads their source from its file, so it has one."""
     name = f"minductor_kernels_{abs(hash(text)):x}"
@@ -56,9 +63,7 @@ def module_of(text: str) -> ModuleType:
         assert spec is not None and spec.loader is not None
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         try:
-            spec.loader.exec_module(module)
-            for value in vars(module).values():
-                getattr(value, "src", None)  # read now: the file goes away
+            spec.loader.exec_module(module)  # Triton reads each function's source here
         finally:
             Path(file.name).unlink()
     return sys.modules[name]
