@@ -2,7 +2,7 @@
 
 Takes an operator of ir/ops.py, the dtype it works on and the texts of its arguments; gives an expression.
 Refuses operators without a row (ValueError): a test holds the table against ir/ops.py. A kernel with an operator that
-Triton has no spelling of is not written (triton_values.Unwritable).
+Triton has no spelling of is not written (Unwritable).
 
 In a C++ spelling `{0}` to `{2}` are the arguments, `{t}` the dtype's name, `{T}` its C++ type, `{f}` the suffix
 of gcc's float builtins, `{bits}` the width.

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from minductor.codegen.triton_launch import Dim, pointer_names, tile_of
-from minductor.codegen.triton_values import Unwritable, arguments, expression, index_text, literal, triton_type
+from minductor.codegen.triton_values import arguments, expression, index_text, literal, triton_type
 from minductor.core.bounds import at_least, divides, fits_int32
 from minductor.core.dtypes import DType
+from minductor.core.errors import Unwritable
 from minductor.core.expr import Expr, expand, free_symbols
 from minductor.ir.build import parameter_count
 from minductor.ir.nodes import (

@@ -18,6 +18,7 @@ from minductor.codegen.cpp_text import sum_text
 from minductor.codegen.spell import spell_triton
 from minductor.core.algebra import Const, FloorDiv, Identity, Max, Min, Mod, Product, Sum, Symbol
 from minductor.core.dtypes import DType
+from minductor.core.errors import Unwritable
 from minductor.core.expr import Expr
 from minductor.ir.nodes import Constant, Index, Literal_, Op, Round
 
@@ -34,10 +35,6 @@ TYPES: Mapping[str, str] = MappingProxyType(
         **{f"u{n}": f"tl.uint{n}" for n in (8, 16, 32, 64)},
     }
 )
-
-
-class Unwritable(ValueError):
-    """A kernel that Triton has no way to write."""
 
 
 def triton_type(dtype: DType) -> str:

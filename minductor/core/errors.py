@@ -372,6 +372,20 @@ class InterpretRefused(MinductorError):
         )
 
 
+class Unwritable(MinductorError):
+    """A kernel for a GPU that Triton has no way to write."""
+
+    code: ClassVar[str] = "MD062"
+
+    def __init__(self, why: str, *, where: str = "") -> None:
+        super().__init__(
+            "a kernel of this graph cannot be written in Triton",
+            where=where,
+            why=why,
+            hint="target 'cpu' has all of these; MINDUCTOR_TRACE=4 shows the kernel",
+        )
+
+
 class TargetElsewhere(MinductorError):
     """A graph to be run on a machine that this process cannot reach."""
 
@@ -412,6 +426,7 @@ CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
             StageFailed,
             MemoryFault,
             InterpretRefused,
+            Unwritable,
             TargetElsewhere,
             MinductorWarning,
         )
