@@ -50,6 +50,8 @@ class Target:
     has_bf16: bool = True
     has_float64: bool = True
     has_fp8: bool = False
+    # Operators that kernels of this machine are not written with, in any dtype ("zeta") or in one ("atomic_add i8").
+    lacks: frozenset[str] = frozenset()
 
     def lanes(self, itemsize: int) -> int:
         """How many values of a size the lanes of a reduction hold.
@@ -72,6 +74,21 @@ class Env:
     target: Target
 
 
+# What Triton has no function for. Its atomic extremes of floats do not know NaN, and it has none of a "set".
+_FUNCTIONS = (
+    "digamma i0e i1e k0 k0e k1 k1e zeta chebyshev_t chebyshev_u chebyshev_v chebyshev_w hermite_h hermite_he laguerre_l"
+    " legendre_p"
+)
+_NARROW = "bool i8 i16 u8 u16"
+TRITON_LACKS = frozenset(
+    (
+        *_FUNCTIONS.split(),
+        *("atomic_mul", "atomic_and", "atomic_or"),
+        *(f"atomic_{kind} {dtype}" for kind in ("add", "max", "min") for dtype in _NARROW.split()),
+        *(f"atomic_{kind} {dtype}" for kind in ("max", "min") for dtype in ("f16", "bf16", "f32", "f64")),
+    )
+)
+
 # The CPU has no core count and no vector width of its own: the text depends on shapes and dtypes only.
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
@@ -91,6 +108,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             registers=65536,
             warp=32,
             max_threads=1024,
+            lacks=TRITON_LACKS,
         ),
         "sm_80": Target(
             name="sm_80",
@@ -104,6 +122,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             registers=65536,
             warp=32,
             max_threads=1024,
+            lacks=TRITON_LACKS,
             has_libdevice=True,
             has_inline_asm=True,
             has_tensor_cores=True,
@@ -120,6 +139,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             registers=65536,
             warp=32,
             max_threads=1024,
+            lacks=TRITON_LACKS,
             has_libdevice=True,
             has_inline_asm=True,
             has_descriptors=True,
@@ -138,6 +158,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             registers=65536,
             warp=32,
             max_threads=1024,
+            lacks=TRITON_LACKS,
             has_libdevice=True,
             has_inline_asm=True,
             has_descriptors=True,
@@ -156,6 +177,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             registers=131072,
             warp=64,
             max_threads=1024,
+            lacks=TRITON_LACKS,
             has_libdevice=True,
             has_tensor_cores=True,
             has_fp8=True,

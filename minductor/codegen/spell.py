@@ -96,7 +96,9 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         # name          Triton, C++, C++ for integers, C++ for booleans
         "neg": Spelling("-({0})", "-({0})", "md_neg_{t}({0})"),
         "abs": Spelling("tl.abs({0})", "__builtin_fabs{f}({0})", "md_abs_{t}({0})", "{0}", triton_bool="{0}"),
-        "sign": Spelling("md_sign({0})", "md_sign_{t}({0})", cpp_bool="{0}", triton_bool="{0}"),
+        "sign": Spelling(
+            "md_sign({0})", "md_sign_{t}({0})", cpp_bool="{0}", triton_bool="{0}", triton_int="md_sign_int({0})"
+        ),
         "floor": _same("floor"),
         "ceil": _same("ceil"),
         "trunc": _same("trunc"),
@@ -115,7 +117,7 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
             "{0} != {0}",
         ),
         "signbit": Spelling("libdevice.signbit({0}) != 0", "md_bits({0}) >> ({bits} - 1) != 0", "{0} < 0", "false"),
-        "sqrt": Spelling("tl.sqrt_rn({0})", "__builtin_sqrt{f}({0})"),
+        "sqrt": Spelling("md_sqrt({0})", "__builtin_sqrt{f}({0})"),
         "rsqrt": Spelling("libdevice.rsqrt({0})", "1 / __builtin_sqrt{f}({0})"),
         "reciprocal": Spelling("1 / {0}", "1 / {0}"),
         "exp": _called("exp", "tl.exp({0})"),
@@ -176,7 +178,7 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "rshift": Spelling("md_rshift({0}, {1}, {bits})", "md_shr_{t}({0}, {1})"),
         "div": Spelling("{0} / {1}", "{0} / {1}", "md_truncdiv_{t}({0}, {1})", triton_int="{0} // {1}"),
         "truncdiv": Spelling(
-            "libdevice.trunc({0} / {1})",
+            "md_truncdiv({0}, {1})",
             "__builtin_trunc{f}({0} / {1})",
             "md_truncdiv_{t}({0}, {1})",
             triton_int="{0} // {1}",

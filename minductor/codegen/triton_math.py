@@ -47,6 +47,21 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         "md_sign": """def md_sign(a):
     return tl.where(a > 0, 1, tl.where(a < 0, -1, a)).to(a.dtype)
 """,
+        "md_sign_int": """def md_sign_int(a):
+    return (a > 0).to(a.dtype) - (a < 0).to(a.dtype)
+""",
+        "md_sqrt": """def md_sqrt(a):
+    if a.dtype == tl.float64:
+        return tl.sqrt(a)
+    else:  # Triton compiles what stands behind a return
+        return tl.sqrt_rn(a)
+""",
+        "md_truncdiv": """def md_truncdiv(a, b):
+    if a.dtype == tl.float64:
+        return libdevice.trunc(a / b)
+    else:  # `/` of float32 may be off by a bit where the quotient is whole
+        return libdevice.trunc(tl.div_rn(a, b))
+""",
         "md_fmax": """def md_fmax(a, b):
     return tl.where(a != a, b, tl.where(b != b, a, tl.maximum(a, b)))
 """,

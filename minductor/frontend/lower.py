@@ -15,6 +15,7 @@ from minductor.core.dtypes import I64, DType, compute_dtype
 from minductor.core.errors import FallbackRefused, UnsupportedInput
 from minductor.core.expr import Expr, Kind, Symbol, as_expr, integer, symbol
 from minductor.frontend import regions, schemas
+from minductor.frontend.attempt import attempt
 from minductor.frontend.capture import COLLECTIVE, HIGHER_ORDER, Arg, Graph, Meta, Node, NodeRef, Size, TensorMeta
 from minductor.frontend.graph_passes.dead_code import dead_code, used
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES, fold_copies
@@ -81,7 +82,7 @@ class Lowering:
         self.definitions = {made.symbol: made.body for made in graph.definitions}
         self._open = dict.fromkeys(s for s in graph.symbols if s not in given_by_caller(graph))
         self._numbers = 0
-        self._seed: View | None = None
+        self.seed: View | None = None
         self._streams = 0
         self.regions: dict[str, Program] = {}
         self.in_flight: dict[str, tuple[View, ...]] = {}  # a collective's result -> what it still reads
@@ -212,25 +213,10 @@ class Lowering:
         rule = rules.get(node.op)
         tells = bool(self._open) and node.op not in _TELLERS and bool(self.undefined(node.meta))
         if rule is not None and not tells and (node.op in views or self.is_computable(node.meta, args)):
-            result = self._ruled(rule, args, kwargs)
+            result = attempt(self, rule, args, kwargs)
             if result is not NotImplemented:
                 return result
         return self.extern(node.op, args, kwargs)
-
-    def _ruled(self, rule: Callable[..., Value], args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
-        """What a rule makes. One that needs to know a number which is a symbol is taken back, and the operator called.
-
-        Only for numbers at the top of the arguments: those in lists are sizes, which every rule takes.
-        """
-        if not any(isinstance(a, Expr) for a in (*args, *kwargs.values())):
-            return rule(self, *args, **kwargs)
-        counts, versions = (len(self.nodes), len(self.buffers)), dict(self.versions)
-        try:
-            return rule(self, *args, **kwargs)
-        except (TypeError, ValueError, AssertionError):
-            del self.nodes[counts[0] :], self.buffers[counts[1] :]
-            self.versions = versions
-            return NotImplemented
 
     @staticmethod
     def tables() -> tuple[Mapping[str, Callable[..., Value]], Mapping[str, Callable[..., Value]]]:
@@ -461,13 +447,13 @@ class Lowering:
 
     def random_stream(self) -> tuple[View, int]:
         """The call's seed, drawn once from torch's generator, and a number that tells this operator from others."""
-        if self._seed is None:
-            self._seed = self.buffer(I64, ())
+        if self.seed is None:
+            self.seed = self.buffer(I64, ())
             named = {"dtype": I64, "device": ir.Token("device", "cpu")}
             limits = (-(2**63), 2**63 - 1, ())
-            self.add_extern("aten.randint.low", limits, named, (self._seed,), "the seed", is_ordered=True)
+            self.add_extern("aten.randint.low", limits, named, (self.seed,), "the seed", is_ordered=True)
         self._streams += 1
-        return self._seed, self._streams - 1
+        return self.seed, self._streams - 1
 
     def map(self, fn: Callable[[Loop], Term], meta: TensorMeta | None = None) -> View:
         """A kernel over the elements of the result; `fn` gives the value at `loop.coords`."""

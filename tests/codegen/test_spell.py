@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from minductor.codegen.spell import SPELLINGS, spell_cpp, spell_cpp_cast
+from minductor.codegen.spell import SPELLINGS, spell_cpp, spell_cpp_cast, spell_triton
 from minductor.core.dtypes import BOOL, F32, F64, I8, I64, U8, DType
 from minductor.ir.ops import POINTWISE
+from minductor.target import TRITON_LACKS
 
 ELSEWHERE = {"cast", "bitcast", "round_to"}  # they need two dtypes
 
@@ -46,6 +47,11 @@ def test_integers_wrap_and_booleans_stay_booleans() -> None:
     assert spell_cpp("mul", I64, "a", "b") == "md_mul_i64(a, b)"
     assert spell_cpp("logical_and", BOOL, "a", "b") == "a & b"
     assert spell_cpp("logical_not", I64, "a") == "a == 0"
+
+
+def test_targets_say_what_triton_has_no_spelling_of() -> None:
+    lacks = {name for name in TRITON_LACKS if not name.startswith("atomic_")}
+    assert lacks == {name for name in SPELLINGS if not spell_triton(name, F32, *"xyz"[: POINTWISE[name].arity])}
 
 
 def test_an_unknown_operator_is_refused() -> None:

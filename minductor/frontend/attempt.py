@@ -1,0 +1,61 @@
+"""Runs a rule, and takes back what it made where that cannot be.
+
+Takes the lowering, a rule and its arguments. Gives the rule's value; or an extern call if the kernels would need what
+the target's language has not (`Target.lacks`); or NotImplemented if the rule needs to know a number that is a symbol:
+only one at the top of the arguments, since those in lists are sizes, which every rule takes. Refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from minductor.core.expr import Expr
+from minductor.frontend.values import Value
+from minductor.ir.nodes import Atomic, Body, Buffer, Kernel, Node, Reduce, Scan
+from minductor.ir.signature import all_ops
+
+if TYPE_CHECKING:
+    from minductor.frontend.lower import Lowering
+
+
+def attempt(ctx: Lowering, rule: Callable[..., Value], args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
+    """See above."""
+    counts = (len(ctx.nodes), len(ctx.buffers), len(ctx.notes))
+    versions, seed = dict(ctx.versions), ctx.seed
+    reason = ""
+    try:
+        result = rule(ctx, *args, **kwargs)
+    except (TypeError, ValueError, AssertionError):
+        if not any(isinstance(a, Expr) for a in (*args, *kwargs.values())):
+            raise
+    else:
+        lacks = ctx.env.target.lacks
+        reason = missing(ctx.nodes[counts[0] :], {b.name: b for b in ctx.buffers}, lacks) if lacks else ""
+        if not reason:
+            return result
+    del ctx.nodes[counts[0] :], ctx.buffers[counts[1] :], ctx.notes[counts[2] :]
+    ctx.versions, ctx.seed = versions, seed
+    return ctx.extern(ctx.node.op, args, kwargs, reason) if reason else NotImplemented
+
+
+def missing(nodes: Iterable[Node], buffers: Mapping[str, Buffer], lacks: frozenset[str]) -> str:
+    """What kernels would need and the target's language does not have; "" if nothing."""
+    for node in nodes:
+        if isinstance(node, Kernel):
+            for op, dtype in _named(node.body, buffers):
+                if not lacks.isdisjoint((op, f"{op} {dtype}")):
+                    return f"kernels of this target have no {op} of {dtype}"
+    return ""
+
+
+def _named(body: Body, buffers: Mapping[str, Buffer]) -> Iterator[tuple[str, str]]:
+    """Each operator, in regions and in what joins values too, with the dtype of what it makes."""
+    for op in all_ops(body):
+        match op.attrs:
+            case Atomic(ref, _, kind):
+                yield f"atomic_{kind}", str(buffers[ref.storage].dtype)
+            case Reduce(_, how) | Scan(_, how, _):
+                yield from _named(how.body, buffers)
+            case _:
+                yield op.name, str(op.dtype)
