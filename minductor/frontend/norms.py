@@ -106,7 +106,7 @@ def _layout(node: fx.Node) -> tuple[Any, ...]:
     return value.dtype, tuple(value.shape), tuple(value.stride())
 
 
-def _is_exact(node: fx.Node) -> bool:
+def is_exact(node: fx.Node) -> bool:
     """Whether all that an operator takes and gives has the precision that it computes in."""
     values = [*(n.meta["val"] for n in node.all_input_nodes), *node.meta["val"]]
     dtypes = {value.dtype for value in values if isinstance(value, torch.Tensor)}
@@ -136,7 +136,7 @@ def _along_channels(write: _Writer, given: Any, rank: int) -> Any:
 
 
 def _layer_norm(write: _Writer, node: fx.Node) -> Results | None:
-    if not _is_exact(node):
+    if not is_exact(node):
         return None
     x, _, weight, bias, _ = node.args
     return [_normal(write, (x, *_statistics(write, node), weight, bias))]
@@ -151,7 +151,7 @@ def _layer_norm_backward(write: _Writer, node: fx.Node) -> Results | None:
     x, shape, mean, rstd, weight, *_ = node.args[1:]
     assert isinstance(x, fx.Node) and isinstance(shape, Sequence)
     lengths = [n for n in shape if isinstance(n, int) and n > 0]
-    if not _is_exact(node) or not _is_of_one(x) or len(lengths) < len(shape):
+    if not is_exact(node) or not _is_of_one(x) or len(lengths) < len(shape):
         return None
     size = prod(lengths)
     rank = x.meta["val"].dim()
@@ -179,7 +179,7 @@ def _is_of_one(node: fx.Node) -> bool:
 def _batch_norm(write: _Writer, node: fx.Node) -> Results | None:
     x: Any = node.args[0]
     weight, bias, *rest = node.args[1:]
-    if not _is_exact(node) or not next(given for given in rest if isinstance(given, bool)):
+    if not is_exact(node) or not next(given for given in rest if isinstance(given, bool)):
         return None  # in evaluation there are no statistics of the batch
     along = (*_statistics(write, node), weight, bias)
     rank = x.meta["val"].dim()
@@ -191,7 +191,7 @@ def _group_norm(write: _Writer, node: fx.Node) -> Results | None:
     weight, bias, samples, channels, _, groups, _ = node.args[1:]
     if not isinstance(samples, int) or not isinstance(channels, int) or not isinstance(groups, int):
         return None
-    if not _is_exact(node):
+    if not is_exact(node):
         return None
     rank = x.meta["val"].dim()
     along: list[fx.Node] = []

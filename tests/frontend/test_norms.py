@@ -72,6 +72,22 @@ def test_what_is_rounded_stays_whole() -> None:
     assert given_to_backward(compiled(NORMS["group"], *grads(*half)), 4 * 6 * 6 * 6) == 3
 
 
+@pytest.mark.parametrize(("columns", "kept"), [(6, 1), (5000, 2)])
+def test_of_a_row_that_is_kept_one_statistic_is_kept(columns: int, kept: int) -> None:
+    found = compiled(lambda x, w: F.layer_norm(x, (columns,), w) * 2, *grads(randn(2, 3, columns), randn(columns)))
+    table = found.programs[-1].buffer_table()
+    sizes = [[as_int(n) for n in table[given.name].size] for given in found.programs[-1].inputs]
+    assert sizes.count([2, 3, 1]) == kept
+
+
+def test_a_deviation_that_is_summed_again_keeps_its_precision() -> None:
+    rows = torch.cat([torch.full((2, 24), 1 / 3), 30 + randn(2, 24), randn(2, 24)])
+    compiled(lambda x, w: F.layer_norm(x, (24,), w), *grads(rows, randn(24)))
+    compiled(lambda x: F.layer_norm(x, x.shape[1:]), *grads(randn(4, 6)), dynamic=True)
+    half = compiled(lambda x: F.layer_norm(x, (6,)), *grads(randn(4, 6).bfloat16())).programs[-1]
+    assert [[as_int(n) for n in half.buffer_table()[i.name].size] for i in half.inputs].count([4, 1]) == 2
+
+
 def test_what_a_product_is_given_stays_whole() -> None:
     found = compiled(lambda x, w: F.layer_norm(x, (8,)).view(-1, 8) @ w, *grads(randn(2, 4, 8), randn(8, 8)))
     assert "native_layer_norm" in [str(node.origins[0].node) for node in found.kernels]
