@@ -2,6 +2,7 @@
 
 Takes a function or module and its arguments, which stay as they are. Gives a Run. Refuses, by AssertionError, results,
 gradients, arguments, parameters, buffers or aliases that are not eager's within the tolerance of `closer`.
+On a compile-only device the function runs in eager, so there is nothing to compare; what does not compile is an error.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from typing import Any
 from pytest_plugin import oracle
 from pytest_plugin.adapters import Adapter
 from pytest_plugin.closer import DEFAULT, Difference, Policy, closer
-from pytest_plugin.facts import Run
+from pytest_plugin.devices import Device
+from pytest_plugin.facts import Results, Run
+
+CPU = Device("cpu")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -25,6 +29,7 @@ class Compile:
     adapter: Adapter
     folder: Callable[[], Path]  # where the next store lies
     tell: Callable[[Run], None]
+    device: Device = CPU
     always: Mapping[str, object] = field(default_factory=dict[str, object])  # options besides those of the call
 
     def __call__(
@@ -48,13 +53,19 @@ class Compile:
         torch.compiler.reset()
         program = oracle.Program(fn, args, kwargs)
         subject = oracle.copied(program, exact=False).fn
-        session = self.adapter.session(self.folder())
+        session = self.adapter.session(self.folder(), self.device)
         function = session.compile(subject, {**self.always, **(options or {})}, dynamic)
-        checked = partial(check, fn, subject, function, policy)
-        again = partial(_again, checked, grad)
-        out, grads, numerics = checked(grad, args, kwargs)
+        if self.device.kind == "compile":
+            again = partial(_traced, subject, function, grad)
+            results, out = None, again(*args, **kwargs)
+            session.capture()  # waits for what does not compile
+        else:
+            checked = partial(check, fn, subject, function, policy)
+            again = partial(_again, checked, grad)
+            results = Results(*checked(grad, args, kwargs))
+            out = results.out
         sizes = {"inputs": _bytes((args, kwargs)), "output": _bytes(out)}
-        run = Run(out, grads, numerics, again, session.capture, sizes)
+        run = Run(results, again, session.capture, sizes)
         self.tell(run)
         return run
 
@@ -72,6 +83,18 @@ def _bytes(values: Any) -> int:
 def _again(checked: Callable[..., tuple[Any, Any, float]], grad: bool | None, *args: Any, **kwargs: Any) -> Any:
     __tracebackhide__ = True
     return checked(grad, args, kwargs)[0]
+
+
+def _traced(
+    subject: Callable[..., Any], function: Callable[..., Any], grad: bool | None, *args: Any, **kwargs: Any
+) -> Any:
+    """Runs it forward, and backward if gradients are wanted; nobody judges what comes out."""
+    start = oracle.Program(subject, args, kwargs)
+    wanted = needs_grad(start) if grad is None else grad
+    if wanted:
+        start = requiring(start)
+    own = oracle.copied(oracle.Program(len, start.args, start.kwargs), exact=False)
+    return oracle.run(replace(own, fn=subject), function, grad=wanted).out
 
 
 def check(

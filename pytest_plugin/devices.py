@@ -1,31 +1,31 @@
 """Which devices the tests run on, decided from the environment, the options, the compiler and the machine.
 
-Takes wishes (texts as the user wrote them), what the compiler can do, and a way to look for a GPU. Gives the ids to
-run and the reason for each one left out. Refuses, by Misuse, what cannot be meant: an unknown name, a required device
-that is not there, and a choice that leaves nothing.
+Takes wishes (texts as the user wrote them), the ids that the compiler knows, and who says why a capability is absent.
+Gives the ids to run and the reason for each one left out. Refuses, by Misuse, what cannot be meant: an unknown name, a
+required device that is not there, and a choice that leaves nothing.
 
->>> choose(Wishes(run_gpu="0"), ("cpu",), lambda: "no GPU").devices
+>>> choose(Wishes(run_gpu="0"), ("cpu",), lambda name: f"no {name}").devices
 ('cpu',)
->>> choose(Wishes(run_cpu="0"), ("cpu",), lambda: "no GPU")
+>>> choose(Wishes(run_cpu="0"), ("cpu",), lambda name: f"no {name}")
 Traceback (most recent call last):
 pytest_plugin.devices.Misuse: no device is left to test on: cpu (RUN_CPU=0), cuda (the compiler takes cpu)
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 KINDS = ("cpu", "interpret", "cuda", "compile")
 DEFAULT = ("cpu", "cuda")
 # What PYTORCH_TESTING_DEVICE_* may name: torch's own device types.
 TORCH_TYPES = ("cpu", "cuda", "mps", "xpu", "mtia", "hpu", "meta", "xla", "lazy", "privateuse1")
-# Device files without which Linux has no GPU: NVIDIA, AMD, and Windows' subsystem.
-GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+# What a kind of device takes (capabilities.py).
+NEEDED: Mapping[str, str] = MappingProxyType({"cuda": "gpu", "interpret": "triton", "compile": "triton"})
+Absence = Callable[[str], str]
 
 
 class Misuse(ValueError):
@@ -85,8 +85,8 @@ class Choice:
     missing: tuple[tuple[str, str], ...] = ()
 
 
-def choose(wishes: Wishes, kinds: Sequence[str], find_gpu: Callable[[], str]) -> Choice:
-    """`kinds` is what the compiler takes; `find_gpu` says why there is no GPU, or nothing if there is one."""
+def choose(wishes: Wishes, known: Sequence[str], absence: Absence) -> Choice:
+    """`known` are the ids that the compiler takes; `absence` says why a capability is not here, or nothing."""
     named = _names("--minductor-device", wishes.option)
     for id in (*named, *wishes.ini):
         _check_id(id)
@@ -102,7 +102,7 @@ def choose(wishes: Wishes, kinds: Sequence[str], find_gpu: Callable[[], str]) ->
         if wanted[variable] is False:
             missing.append((id, f"{variable}=0"))
             continue
-        absent = _absence(id, kinds, find_gpu)
+        absent = _absence(id, known, absence)
         if absent and (id in named or id in forced):
             origin = f"{variable}=1 requires" if id in forced else "--minductor-device names"
             raise Misuse(f"{origin} {id}, which cannot run: {absent}")
@@ -120,10 +120,65 @@ def choose(wishes: Wishes, kinds: Sequence[str], find_gpu: Callable[[], str]) ->
     return Choice(tuple(devices), tuple(missing))
 
 
-def _absence(id: str, kinds: Sequence[str], find_gpu: Callable[[], str]) -> str:
-    if id.partition(":")[0] not in kinds:
-        return f"the compiler takes {', '.join(kinds)}"
-    return find_gpu() if id == "cuda" else ""
+def of_marker(wishes: Wishes, named: Sequence[str], known: Sequence[str], absence: Absence) -> Choice:
+    """The devices of a test that names its own: those that run, and those that are skipped for a reason. What the
+    user's settings leave out is neither.
+    """
+    wanted = {"RUN_CPU": _tri_state("RUN_CPU", wishes.run_cpu), "RUN_GPU": _tri_state("RUN_GPU", wishes.run_gpu)}
+    only = _filter("PYTORCH_TESTING_DEVICE_ONLY_FOR", wishes.only_for)
+    without = _filter("PYTORCH_TESTING_DEVICE_EXCEPT_FOR", wishes.except_for)
+    option = _names("--minductor-device", wishes.option)
+    devices: list[str] = []
+    missing: list[tuple[str, str]] = []
+    for id in dict.fromkeys(named):
+        is_off = wanted["RUN_GPU" if id == "cuda" else "RUN_CPU"] is False
+        if is_off or _filtered(id, only, without) or (option and id not in option):
+            continue
+        if reason := _absence(id, known, absence):
+            missing.append((id, reason))
+        else:
+            devices.append(id)
+    return Choice(tuple(devices), tuple(missing))
+
+
+def marker_misuse(args: Sequence[object], keywords: Mapping[str, object]) -> str:
+    """What is wrong with a marker `devices(*ids, min_arch="sm_90")`, or nothing.
+
+    >>> marker_misuse(("interpret", "compile:sm_90"), {"min_arch": "sm_80"})
+    ''
+    >>> marker_misuse(("gpu",), {})
+    "'gpu' is no device; the devices are cpu, interpret, cuda and compile:<target>"
+    """
+    for name in keywords:
+        if name != "min_arch":
+            return f"devices has no {name}; it has min_arch"
+    if keywords and arch_number(str(keywords["min_arch"])) is None:
+        return f"devices(min_arch={keywords['min_arch']!r}): an architecture is sm_80, sm_90 and so on"
+    if not args:
+        return "devices names no device"
+    try:
+        for id in args:
+            _check_id(str(id))
+    except Misuse as misuse:
+        return str(misuse)
+    return ""
+
+
+def arch_number(target: str) -> int | None:
+    """NVIDIA's number in a target's name; None for another name.
+
+    >>> arch_number("sm_90"), arch_number("gfx942"), arch_number("interpret")
+    (90, None, None)
+    """
+    found = re.fullmatch(r"sm_(\d+)", target)
+    return int(found[1]) if found else None
+
+
+def _absence(id: str, known: Sequence[str], absence: Absence) -> str:
+    if id not in known:
+        return f"the compiler takes {', '.join(known)}"
+    needed = NEEDED.get(id.partition(":")[0])
+    return absence(needed) if needed else ""
 
 
 def _filtered(id: str, only: tuple[str, ...] | None, without: tuple[str, ...] | None) -> str:
@@ -168,12 +223,3 @@ def _tri_state(variable: str, text: str | None) -> bool | None:
             return True
         case _:
             raise Misuse(f"{variable}={text!r}: unset is 'if it is there', 0 is never, 1 is required")
-
-
-def find_gpu() -> str:
-    """Why no GPU can be used, or nothing. Asks torch in a process of its own, and only if the system shows a GPU."""
-    if sys.platform == "linux" and not any(Path(file).exists() for file in GPU_FILES):
-        return "this machine shows no GPU"
-    question = "import torch; print(torch.cuda.is_available())"
-    done = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True, check=False)
-    return "" if done.stdout.strip() == "True" else "torch sees no GPU"

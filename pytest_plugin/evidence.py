@@ -41,10 +41,16 @@ class Evidence:
             self.counted += is_counted
         if lines:
             return "\n  ".join((f"counts differ  {shown}", *lines))
-        if device is None or device.kind == "compile" or declared.get("kernels") == 0:
+        if device is None or declared.get("kernels") == 0:
             return ""
         for run in self.runs:
-            if not any(kind in PROOFS for kind, _ in run.events):
+            if device.kind == "compile":
+                if not (run.report.kernels or run.report.externs):
+                    return (
+                        f"nothing compiled  {shown}\n  {len(run.graphs)} graphs were captured for {device.target}, "
+                        "with neither a kernel nor an extern; counts(kernels=0) declares that"
+                    )
+            elif not any(kind in PROOFS for kind, _ in run.events):
                 return (
                     f"nothing ran  {shown}\n  {len(run.graphs)} graphs were compiled, and neither a kernel nor an "
                     f"extern was launched on {device.id}; counts(kernels=0) declares that"
@@ -65,9 +71,11 @@ class Evidence:
         return {
             "device": device.id if device is not None else "",
             "runs": len(self.runs),
+            "numeric": sum(run.results is not None for run in self.runs),
             "graphs": sum(len(run.graphs) for run in self.runs),
             "launches": events["launch"],
             "externs": events["extern"],
+            "assembled": sum(len(run.assembly) for run in self.runs),
             "counts": self.counted,
             "memory": self.weighed,
             "goldens": [[check.path, check.verdict] for check in self.goldens.checks] if self.goldens else [],
@@ -81,12 +89,13 @@ class Totals:
     tests: Counter[str] = field(default_factory=Counter[str])
     sums: Counter[str] = field(default_factory=Counter[str])
     verdicts: Counter[str] = field(default_factory=Counter[str])
+    lacks: Counter[str] = field(default_factory=Counter[str])  # tests skipped, by the capability that is absent
     written: list[str] = field(default_factory=list[str])
 
     def add(self, summary: Mapping[str, Any]) -> None:
         if summary["device"] and summary["runs"]:
             self.tests[summary["device"]] += 1
-        for name in ("runs", "graphs", "launches", "externs", "counts", "memory"):
+        for name in ("runs", "numeric", "graphs", "launches", "externs", "assembled", "counts", "memory"):
             self.sums[name] += summary[name]
         for path, verdict in summary["goldens"]:
             self.verdicts[verdict] += 1
@@ -102,8 +111,9 @@ class Totals:
             lines.append(
                 f"ran      {tests}: {sums['graphs']} graphs, {sums['launches']} kernels launched, "
                 f"{sums['externs']} externs called"
+                + (f", {sums['assembled']} kernels compiled for a machine elsewhere" if sums["assembled"] else "")
             )
-        checks = [f"{self.sums[name]} {what}" for name, what in (("runs", "numeric"), ("counts", "counts"))]
+        checks = [f"{self.sums[name]} {what}" for name, what in (("numeric", "numeric"), ("counts", "counts"))]
         if self.sums["memory"]:
             checks.append(f"{self.sums['memory']} memory")
         if self.verdicts:
@@ -112,5 +122,6 @@ class Totals:
             checks.append(f"{total} goldens ({kinds})")
         if self.tests or self.verdicts:
             lines.append(f"checked  {', '.join(checks)}")
+        lines += [f"lacks    {count} tests skipped: {what}" for what, count in sorted(self.lacks.items())]
         lines += [f"written  {path}" for path in sorted(self.written)]
         return lines

@@ -8,16 +8,20 @@ Facts(kernels=3, externs=2, bytes=None)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pytest_plugin.vocabulary import COUNTS
 
+MOST = ("peak", "registers")  # of these the whole has what its largest part has
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Facts:
-    """Counts over graphs; None where the compiler cannot say. `peak` is that of the hungriest graph."""
+    """Counts over graphs; None where the compiler cannot say. `peak` is that of the hungriest graph, and `registers`
+    are those of the hungriest kernel; `spills` are bytes a thread.
+    """
 
     kernels: int | None = 0
     externs: int | None = 0
@@ -37,11 +41,10 @@ class Facts:
     askers: tuple[Callable[[str, str], tuple[str, ...]], ...] = field(default=(), compare=False)
 
     def __add__(self, other: Facts) -> Facts:
-        peaks = [facts.peak for facts in (self, other)]
-        numbers = {name: _sum(getattr(self, name), getattr(other, name)) for name in COUNTS if name != "peak"}
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in COUNTS}
+        numbers = {name: _joined(max if name in MOST else sum, pair) for name, pair in pairs.items()}
         return Facts(
             **numbers,
-            peak=None if None in peaks else max(peak or 0 for peak in peaks),
             kernel_names=self.kernel_names + other.kernel_names,
             extern_reasons=self.extern_reasons + other.extern_reasons,
             refusals=self.refusals + other.refusals,
@@ -70,8 +73,21 @@ class Facts:
         return f"Facts({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
 
-def _sum(first: int | None, second: int | None) -> int | None:
-    return None if first is None or second is None else first + second
+def _joined(how: Callable[[Iterable[int]], int], pair: tuple[int | None, int | None]) -> int | None:
+    known = [number for number in pair if number is not None]
+    return how(known) if len(known) == len(pair) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """What a GPU's tools made of a kernel: `spills` in bytes a thread, `shared` in bytes; None: they do not say."""
+
+    text: str  # PTX, or AMD's assembly
+    binary: bytes
+    warps: int
+    registers: int | None
+    spills: int | None
+    shared: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +97,7 @@ class Kernel:
     name: str
     language: str
     text: str
+    assembly: Assembly | None = None  # compile-only devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +131,47 @@ class Graph:
     storages: tuple[Storage, ...] | None = None
 
 
+class NoNumbers(RuntimeError):
+    """A result was asked for of a device that only compiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What a compiled function gave, and the worst error of it, as a share of what was allowed."""
+
+    out: Any
+    grads: Mapping[str, Any]
+    numerics: float
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """What `compiled` gives: results that the oracle has passed, and how they came about."""
 
-    out: Any
-    grads: Mapping[str, Any]
-    numerics: float  # the worst error, as a share of what was allowed
+    results: Results | None  # None on a compile-only device
     again: Callable[..., Any]  # the same compiled function on other arguments, checked likewise; gives its output
     capture: Callable[[], Sequence[Graph]]
     sizes: Mapping[str, int] = field(
         default_factory=dict[str, int]
     )  # bytes of the tensors given and gained: "inputs", "output"
+
+    def _found(self) -> Results:
+        if self.results is None:
+            raise NoNumbers("compile-only: no numbers; a test on compile:<target> may ask for texts, counts and facts")
+        return self.results
+
+    @property
+    def out(self) -> Any:
+        return self._found().out
+
+    @property
+    def grads(self) -> Mapping[str, Any]:
+        return self._found().grads
+
+    @property
+    def numerics(self) -> float:
+        """The worst error, as a share of what was allowed."""
+        return self._found().numerics
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
@@ -135,6 +181,11 @@ class Run:
     @property
     def kernels(self) -> tuple[str, ...]:
         return tuple(kernel.text for graph in self.graphs for kernel in graph.kernels)
+
+    @property
+    def assembly(self) -> tuple[Assembly, ...]:
+        """Of each kernel, on a compile-only device."""
+        return tuple(k.assembly for graph in self.graphs for k in graph.kernels if k.assembly is not None)
 
     @property
     def wrappers(self) -> tuple[str, ...]:

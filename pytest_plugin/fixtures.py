@@ -69,7 +69,7 @@ def compiled(
     before = random.get_rng_state()
     random.manual_seed(0)
     tells = "memory" in request.fixturenames or request.node.get_closest_marker("memory") is not None
-    make = Compile(compiler, folder, evidence_of(request.node).runs.append)
+    make = Compile(compiler, folder, evidence_of(request.node).runs.append, minductor_device)
     yield replace(make, always=compiler.memory_options) if tells else make
     random.set_rng_state(before)
 

@@ -16,15 +16,19 @@ import pytest
 
 from pytest_plugin import fixtures, short_names
 from pytest_plugin.stash import EVIDENCE, STATE, WORKER_KEY, golden_dir, is_worker, state_of
-from pytest_plugin.vocabulary import ADAPTERS, COUNTS, LEVELS, MODES, VIEWS
+from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, COUNTS, LEVELS, MODES, VIEWS
 
 REPORT_KEY = "minductor"
+LACKS = "Skipped: needs "
 VARIABLES = ("RUN_CPU", "RUN_GPU", "PYTORCH_TESTING_DEVICE_ONLY_FOR", "PYTORCH_TESTING_DEVICE_EXCEPT_FOR")
 MARKERS = (
     "counts(kernels=1, bytes=at_most('2.1 MiB'), ...): what the compiler must report of each `compiled` run; "
     f"the counts are {', '.join(COUNTS)}",
     "memory(peak=at_most('inputs + output'), leaks=0, frees_inputs=True): what each `compiled` run may hold at most, "
     "how many storages may outlive a call, and whether inputs are dropped at their last use",
+    "devices('interpret', 'compile:sm_90', min_arch='sm_80'): the devices that the test runs on, not the default ones",
+    "needs('triton', 'big_gpu', ...): capabilities without which the test is skipped, with the reason; "
+    f"there are {', '.join(CAPABILITIES)}",
     f"golden(view='kernel', level='canonical'): compare the test's one run with its golden file; "
     f"the views are {', '.join(VIEWS)}, the levels {', '.join(LEVELS)}",
 )
@@ -120,12 +124,28 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "minductor_device" in metafunc.fixturenames:
         from pytest_plugin.devices import Device
 
-        ids = state_of(metafunc.config).devices()
-        metafunc.parametrize("minductor_device", [Device(id) for id in ids], ids=list(ids), indirect=True)
+        state = state_of(metafunc.config)
+        marker = metafunc.definition.get_closest_marker("devices")
+        ids, missing = state.devices(), ()
+        if marker is not None and not _devices_misuse(marker):
+            choice = state.devices_of(marker.args, str(marker.kwargs.get("min_arch", "")))
+            ids, missing = choice.devices, choice.missing
+        given = [pytest.param(Device(id), id=id) for id in ids]
+        given += [pytest.param(Device(id), id=id, marks=pytest.mark.skip(reason=why)) for id, why in missing]
+        metafunc.parametrize("minductor_device", given, indirect=True)
+
+
+def _devices_misuse(marker: pytest.Mark) -> str:
+    from pytest_plugin.devices import marker_misuse
+
+    return marker_misuse(marker.args, marker.kwargs)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if left_out := [item for item in items if _has_no_device(item)]:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     problems = (problem for item in items if (problem := _marker_misuse(item)))
     asks = any("minductor_device" in getattr(item, "fixturenames", ()) for item in items)
     misuse = (state_of(config).misuse if asks else "") or next(problems, "")
@@ -138,7 +158,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     output[WORKER_KEY] = misuse
 
 
+def _has_no_device(item: pytest.Item) -> bool:
+    """Whether the user's settings leave none of the devices that the test's marker names."""
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and not isinstance(callspec.params.get("minductor_device", ""), str)
+
+
 def _marker_misuse(item: pytest.Item) -> str:
+    for marker in item.iter_markers("devices"):
+        if problem := _devices_misuse(marker):
+            return f"{item.nodeid}: {problem}"
+    for marker in item.iter_markers("needs"):
+        unknown = [name for name in (*marker.args, *marker.kwargs) if name not in CAPABILITIES]
+        if unknown or not marker.args:
+            names = f"has no {unknown[0]}" if unknown else "names no capability"
+            return f"{item.nodeid}: needs {names}; there are {', '.join(CAPABILITIES)}"
     for marker in item.iter_markers("counts"):
         from pytest_plugin import counts
 
@@ -168,6 +202,14 @@ def _marker_misuse(item: pytest.Item) -> str:
 
 
 # --- one test
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("needs"):
+        for name in marker.args:
+            if why := state_of(item.config).machine.absence(name):
+                pytest.skip(f"needs {name}: {why}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -224,6 +266,8 @@ class Collector:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if summary := getattr(report, REPORT_KEY, None):
             state_of(self.config).totals.add(summary)
+        if report.skipped and isinstance(report.longrepr, tuple) and report.longrepr[2].startswith(LACKS):
+            state_of(self.config).totals.lacks[report.longrepr[2].removeprefix(LACKS)] += 1
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

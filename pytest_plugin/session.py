@@ -6,7 +6,7 @@ Takes pytest's config; gives a State. Refuses options that cannot be followed (p
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from pytest_plugin.adapters import Adapter, find_adapter
-from pytest_plugin.devices import Choice, Device, Misuse, Wishes, choose, find_gpu
+from pytest_plugin.capabilities import Machine
+from pytest_plugin.devices import Choice, Device, Misuse, Wishes, arch_number, choose, of_marker
 from pytest_plugin.evidence import Evidence, Totals
 from pytest_plugin.golden import Goldens
 from pytest_plugin.stash import EVIDENCE, WORKER_KEY, golden_dir, state_of
@@ -32,21 +33,32 @@ class State:
     misuse: str = ""  # why the run ends with a usage error
     worker_misuse: str = ""  # the same, as an xdist worker told it
     choice: Choice | None = None
+    machine: Machine = field(default_factory=Machine)
     totals: Totals = field(default_factory=Totals)
 
     def devices(self) -> tuple[str, ...]:
         """The ids to run on, decided on the first use; a misuse is noted and gives one id that nothing runs on."""
         if self.choice is None:
             try:
-                self.choice = choose(self.wishes, self.adapter.devices, find_gpu)
+                self.choice = choose(self.wishes, self.adapter.devices, self.machine.absence)
             except Misuse as misuse:
                 self.misuse = str(misuse)
                 return ("none",)
         return self.choice.devices
 
+    def devices_of(self, named: Sequence[str], min_arch: str) -> Choice:
+        """The devices of a test whose marker names them."""
+        least = arch_number(min_arch) or 0
+        own = [id for id in named if (arch_number(id.removeprefix("compile:")) or least) >= least]
+        choice = of_marker(self.wishes, own, self.adapter.devices, self.machine.absence)
+        if least and "cuda" in choice.devices and (found := self.machine.gpu().get("arch", 0)) < least:
+            rest = tuple(id for id in choice.devices if id != "cuda")
+            return Choice(rest, (*choice.missing, ("cuda", f"the GPU is sm_{found}, and not {min_arch}")))
+        return choice
+
     def to_worker(self) -> dict[str, Any]:
         """The decision, in plain values."""
-        return {"devices": list(self.devices()), "misuse": self.misuse}
+        return {"devices": list(self.devices()), "misuse": self.misuse, "known": self.machine.known}
 
 
 def make_state(config: pytest.Config) -> State:
@@ -61,6 +73,7 @@ def make_state(config: pytest.Config) -> State:
     if given is not None:
         state.misuse = given["misuse"]
         state.choice = Choice(tuple(given["devices"]))
+        state.machine.known.update(given["known"])
     elif wishes.option:
         # An option is this plugin's own and is refused at once; a variable only if a test asks for a device.
         state.devices()

@@ -20,6 +20,8 @@ MODES = ("check", "new", "accept")
 # @pytest.mark.golden(view=..., level=...)
 VIEWS = ("kernel", "wrapper")
 LEVELS = ("canonical", "exact")
+# @pytest.mark.needs(NAME, ...): what each is, capabilities.py says
+CAPABILITIES = ("triton", "gpu", "bf16", "fp8", "descriptors", "big_gpu", "two_gpus", "cxx")
 # @pytest.mark.counts(NAME=...)
 COUNTS = (
     "kernels",

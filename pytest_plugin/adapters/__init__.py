@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+from pytest_plugin.devices import Device
 from pytest_plugin.facts import Graph
 from pytest_plugin.vocabulary import ADAPTERS
 
@@ -48,7 +49,7 @@ class Adapter(Protocol):
 
     @property
     def devices(self) -> Sequence[str]:
-        """The kinds of device that it compiles for."""
+        """The ids of devices that it compiles for: cpu, cuda, interpret, compile:<target>."""
         ...
 
     @property
@@ -60,8 +61,10 @@ class Adapter(Protocol):
 
     def version(self) -> str: ...
 
-    def session(self, folder: Path) -> Session:
-        """A session whose artefacts lie below the folder."""
+    def session(self, folder: Path, device: Device) -> Session:
+        """A session for a device, whose artefacts lie below the folder. On compile-only ones its functions give what
+        eager gives, and `capture` raises what does not compile.
+        """
         ...
 
     def fresh_store(self, folder: Path) -> AbstractContextManager[FreshStore]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pytest_plugin.devices import Device
 from pytest_plugin.facts import Facts, Graph, Kernel
 
 
@@ -71,7 +72,7 @@ class Eager:
 
         return str(torch.__version__)
 
-    def session(self, folder: Path) -> Session:
+    def session(self, folder: Path, device: Device) -> Session:
         return Session()
 
     @contextmanager

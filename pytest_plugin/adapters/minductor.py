@@ -2,25 +2,32 @@
 
 Takes a function and options; gives a compiled one, and for each graph its texts, facts, stages and events. Refuses
 nothing that minductor takes. Compiles with `events` and `verify`, so that launches are seen and the IR is checked.
+For a compile-only device each kernel is compiled by worker processes, for its assembly and the facts of it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from pytest_plugin.facts import Facts, Graph, Kernel, Storage
+from pytest_plugin.devices import Device
+from pytest_plugin.facts import Assembly, Facts, Graph, Kernel, Storage
 from pytest_plugin.vocabulary import COUNTS
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from minductor.driver import Compiled
+    from minductor.runtime.pool import Pool
+    from minductor.runtime.triton_jobs import KernelFacts
     from minductor.trace import Record
 
 # A generated function with the comment above it; both braces of its body stand alone at the margin.
@@ -35,6 +42,34 @@ def kernels_of(text: str) -> tuple[Kernel, ...]:
     [('fused_neg_0', 4)]
     """
     return tuple(Kernel(found[1], "cpp", found[0]) for found in KERNEL.finditer(text))
+
+
+# The same in Triton, and the names in the table of launches that ends a module of it.
+FUNCTION = re.compile(r"^(?:#[^\n]*\n)*@triton\.jit\ndef (\w+)\([^\n]*\n(?:(?:    [^\n]*)?\n)*", re.MULTILINE)
+LAUNCHED = re.compile(r'^    "(\w+)": \(', re.MULTILINE)
+
+
+def triton_kernels_of(text: str) -> tuple[Kernel, ...]:
+    """The kernels in a module of Triton, each behind the functions that join its values, without the prelude.
+
+    >>> join = "@triton.jit\\ndef k_0_sum(a, b):\\n    return a + b"
+    >>> kernel = "# aten.sum\\n@triton.jit\\ndef k_0(x):\\n    pass"
+    >>> unit = "\\n\\n\\n".join(["import triton", join, kernel, 'LAUNCHES = {\\n    "k_0": (1,),\\n}\\n'])
+    >>> [(made.name, made.text.count("@triton.jit"), made.text[-9:]) for made in triton_kernels_of(unit)]
+    [('k_0', 2, '    pass\\n')]
+    """
+    functions, _, table = text.partition("\nLAUNCHES = {")
+    launched = set(LAUNCHED.findall(table))
+    kernels: list[Kernel] = []
+    before: list[str] = []
+    for found in FUNCTION.finditer(functions + "\n"):
+        if found[1].startswith("md_"):
+            continue
+        before.append(found[0].rstrip() + "\n")
+        if found[1] in launched:
+            kernels.append(Kernel(found[1], "py", "\n\n".join(before)))
+            before = []
+    return tuple(kernels)
 
 
 @dataclass(slots=True)
@@ -52,28 +87,66 @@ class Stages:
         return taken
 
 
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Processes that an adapter's sessions share: one that interprets GPU kernels, and some that compile them."""
+
+    interpreter: Pool
+    builders: Pool
+
+
 class Session:
     """One Compiler with a store of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, device: Device, workers: Workers) -> None:
         from minductor.driver import Compiler
         from minductor.runtime.store import Store
+        from minductor.target import by_name
         from minductor.trace import Trace
 
         self._stages = Stages()
-        self._compiler = Compiler(store=Store(folder), trace=Trace((self._stages,)), observer=self._observe)
-        self._graphs: list[Graph] = []
+        self._target = by_name(device.target) if device.kind in ("interpret", "compile") else None
+        self._workers = workers
+        self._compiler = Compiler(
+            store=Store(folder),
+            trace=Trace((self._stages,)),
+            observer=self._observe,
+            is_dry=device.kind == "compile",
+        )
+        self._compiler.interpreter = workers.interpreter
+        self._graphs: list[Callable[[], Graph]] = []
+        self._captured: list[Graph] = []
 
     def compile(self, fn: Callable[..., Any], options: Mapping[str, object], dynamic: bool | None) -> Any:
         import torch
 
         tools: Any = torch  # torch leaves its types open
-        chosen = {"events": True, "verify": True, **options}
+        target = {"target": self._target.name} if self._target is not None else {}
+        chosen = {"events": True, "verify": True, **target, **options}
         return tools.compile(fn, backend=self._compiler, options=chosen, fullgraph=True, dynamic=dynamic)
 
     def _observe(self, compiled: Compiled) -> None:
+        """Starts to compile what is for a machine elsewhere; `capture` waits for it."""
+        self._graphs.append(partial(self._graph, compiled, self._stages.take(), self._jobs(compiled)))
+
+    def _jobs(self, compiled: Compiled) -> Mapping[str, Future[KernelFacts]]:
+        if self._target is None or not self._target.arch:
+            return {}
+        from minductor.runtime.triton_jobs import compile_kernel, launches
+
+        text, target = compiled.sources.get("kernels.py", ""), self._target
+        submit = self._workers.builders.submit
+        return {name: submit(compile_kernel, text, name, target.kind, target.arch) for name in launches(text)}
+
+    def _graph(
+        self, compiled: Compiled, stages: Mapping[str, Callable[[], str]], jobs: Mapping[str, Future[KernelFacts]]
+    ) -> Graph:
         report = compiled.report
         counts = {name: getattr(report, name) for name in COUNTS if hasattr(report, name)}
+        made = {name: _assembly(job.result()) for name, job in jobs.items()}
+        if jobs or (self._target is not None and self._target.arch):
+            counts["registers"] = _all(max, [kernel.registers for kernel in made.values()])
+            counts["spills"] = _all(sum, [kernel.spills for kernel in made.values()])
         facts = Facts(
             **counts,
             kernel_names=report.kernel_names,
@@ -82,25 +155,34 @@ class Session:
             askers=(report.why_not,),
         )
         units = [text for name, text in sorted(compiled.sources.items()) if name.endswith(".cpp")]
-        kernels = tuple(kernel for text in units for kernel in kernels_of(text))
-        wrapper = compiled.sources.get("wrapper.py", "")
-        self._graphs.append(
-            Graph(
-                compiled.role,
-                kernels,
-                wrapper,
-                facts,
-                self._stages.take(),
-                compiled.events,
-                compiled.was_hit,
-                compiled.seconds,
-                report.calls,
-                tuple(Storage(*row[:5], names=tuple(row[5:])) for row in report.storages),
-            )
+        kernels = [kernel for text in units for kernel in kernels_of(text)]
+        kernels += triton_kernels_of(compiled.sources.get("kernels.py", ""))
+        return Graph(
+            compiled.role,
+            tuple(replace(kernel, assembly=made.get(kernel.name)) for kernel in kernels),
+            compiled.sources.get("wrapper.py", ""),
+            facts,
+            stages,
+            compiled.events,
+            compiled.was_hit,
+            compiled.seconds,
+            report.calls,
+            tuple(Storage(*row[:5], names=tuple(row[5:])) for row in report.storages),
         )
 
     def capture(self) -> Sequence[Graph]:
-        return self._graphs
+        self._captured += [graph() for graph in self._graphs[len(self._captured) :]]
+        return self._captured
+
+
+def _assembly(made: KernelFacts) -> Assembly:
+    return Assembly(made.assembly, made.binary, made.warps, made.registers, made.spills, made.shared)
+
+
+def _all(how: Callable[[Iterable[int]], int], numbers: Sequence[int | None]) -> int | None:
+    """The numbers joined, 0 if there are none; None if one of them is not known."""
+    known = [number for number in numbers if number is not None]
+    return how((0, *known)) if len(known) == len(numbers) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +198,29 @@ class Minductor:
     """The adapter."""
 
     name = "minductor"
-    devices = ("cpu",)
     memory_options: Mapping[str, object] = MappingProxyType({"verify_memory": "log"})
+
+    @property
+    def devices(self) -> Sequence[str]:
+        from minductor.target import TARGETS
+
+        return ("cpu", "interpret", *(f"compile:{name}" for name, target in TARGETS.items() if target.arch))
+
+    @cached_property
+    def workers(self) -> Workers:
+        from minductor.runtime.interpret import SETTINGS
+        from minductor.runtime.pool import Pool, pool_size
+
+        cores = pool_size(os.cpu_count() or 1, os.environ)
+        return Workers(Pool(1, settings=SETTINGS), Pool(cores))
 
     def version(self) -> str:
         import minductor
 
         return minductor.__version__
 
-    def session(self, folder: Path) -> Session:
-        return Session(folder)
+    def session(self, folder: Path, device: Device) -> Session:
+        return Session(folder, device, self.workers)
 
     @contextmanager
     def fresh_store(self, folder: Path) -> Generator[FreshStore]:

@@ -2,7 +2,9 @@
 
 Takes dtypes, modes and a results file of one JSON record a line; started again it goes on where it was stopped.
 Gives a table by dtype and mode. Each operator runs in a worker process, so a crash costs one operator and is a failure.
-With `--peer inductor` the same samples run through TorchInductor as well, for a table beside ours and the seconds.
+With `--target sm_90` every kernel is compiled for that GPU, and with `--target interpret` its numbers come from
+Triton's interpreter. With `--peer inductor` the same samples run through TorchInductor as well, for a table beside ours
+and the seconds.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 
 from minductor.runtime.probe import probe
 from minductor.runtime.toolchain import Toolchain
+from minductor.target import TARGETS
 from tests.opinfo.table import LEGEND, faster, is_within, needs_another, table
 from tests.workers import Tasks, append, records, run, share
 
@@ -41,6 +44,7 @@ def parse(args: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--shard", default="1/1", help="i/n: the i-th of n parts of the operators")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes at a time")
     parser.add_argument("--peer", default="", choices=("", "inductor"), help="run the same samples through it too")
+    parser.add_argument("--target", default="cpu", choices=sorted(TARGETS), help="what minductor compiles for")
     parser.add_argument("--sanitize", action="store_true", help="build kernels with address and undefined sanitisers")
     parser.add_argument("--again", action="store_true", help="run what is in the results and not clean once more")
     parser.add_argument("--bad", action="store_true", help="print what is wrong or failed")
@@ -105,7 +109,8 @@ class Run:
             todo = [name for name in names if name in done and needs_another(done[name])]
         else:
             todo = [name for name in names if name not in done]
-        return Tasks(todo, self._command, self._died)
+        # a worker for a GPU's kernels starts workers of its own
+        return Tasks(todo, self._command, self._died, size=8 if self.args.target == "cpu" else 32)
 
     def _key(self, name: str) -> Key:
         return self.compiler, self.dtype, self.mode, name
@@ -132,6 +137,8 @@ class Run:
 
 
 def ours(args: argparse.Namespace) -> str:
+    if args.target != "cpu":
+        return args.target
     return "sanitized" if args.sanitize else "minductor"
 
 

@@ -1,14 +1,17 @@
-"""The compilers that the samples run through: minductor, TorchInductor as its peer, and none at all.
+"""The compilers that the samples run through: minductor for each target, TorchInductor as its peer, and none at all.
 
 Takes a function and whether its sizes are symbols. Gives the compiled function; what was seen of its graphs stands in
-`Seen`. Refuses nothing. All three are driven by AOTAutograd in the same way, without Dynamo in front.
+`Seen`. Refuses nothing. All are driven by AOTAutograd in the same way, without Dynamo in front. For a target that is
+elsewhere every kernel is compiled by Triton and its tools, and the graphs then run in eager.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -18,7 +21,10 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from minductor.driver import Compiled, Compiler
 from minductor.frontend.decompose import decompositions
 from minductor.options import Options
-from minductor.target import Env, by_name
+from minductor.runtime.interpret import SETTINGS
+from minductor.runtime.pool import Pool
+from minductor.runtime.triton_jobs import compile_kernel, launches
+from minductor.target import TARGETS, Env, Target, by_name
 
 Compile = Callable[..., Callable[..., Any]]  # (fn, dynamic=...)
 
@@ -30,6 +36,8 @@ class Seen:
     graphs: int = 0
     symbolic: int = 0  # of them, those with a symbol among their inputs' sizes
     kernels: int = 0
+    compiled: int = 0  # of the kernels, those that Triton compiled: equal ones once
+    spilling: int = 0  # of these, with registers in memory
     externs: set[str] = field(default_factory=set)
 
 
@@ -65,13 +73,24 @@ def none(seen: Seen) -> Compile:
     return partial(traced, graph_compiler=graph_compiler, table={})
 
 
-def minductor(seen: Seen, *, sanitize: bool = False) -> Compile:
+def find(name: str) -> Callable[[Seen], Compile]:
+    """A compiler by its name; a target's name is minductor for that target."""
+    return partial(minductor, target=name) if name in TARGETS else globals()[name]
+
+
+def minductor(seen: Seen, *, sanitize: bool = False, target: str = "cpu") -> Compile:
     def observe(made: Compiled) -> None:
         seen.kernels += made.report.kernels
         seen.externs |= {name for name, _ in made.report.extern_reasons}
+        if is_dry:
+            build(made.sources.get("kernels.py", ""), env.target, seen)
 
-    compiler = Compiler(observer=observe)
-    env = Env(Options.parse(None, {"verify": True, "sanitize": sanitize}, compiler.environ), by_name("cpu"))
+    is_dry = bool(by_name(target).arch)
+    compiler = Compiler(observer=observe, is_dry=is_dry)
+    if target == "interpret":
+        compiler.interpreter = interpreter()
+    options = {"verify": True, "sanitize": sanitize, "target": target}
+    env = Env(Options.parse(None, options, compiler.environ), by_name(target))
 
     def graph_compiler(gm: Any, inputs: Sequence[Any], *, role: Any) -> Any:
         seen.graphs += 1
@@ -79,6 +98,38 @@ def minductor(seen: Seen, *, sanitize: bool = False) -> Compile:
         return compiler.compile_graph(gm, inputs, role=role, env=env)
 
     return partial(traced, graph_compiler=graph_compiler, table=decompositions())
+
+
+@cache
+def interpreter() -> Pool:
+    """One process that interprets, for all operators of this one."""
+    return Pool(1, settings=SETTINGS)
+
+
+@cache
+def builders() -> Pool:
+    return Pool(max(1, len(os.sched_getaffinity(0)) // 2))
+
+
+@cache
+def known_kernels() -> set[str]:
+    """What was compiled in this process."""
+    return set()
+
+
+def build(text: str, target: Target, seen: Seen) -> None:
+    """Compiles the kernels of a module that are not known, by what tells them apart: all but their names."""
+    jobs: list[Any] = []
+    for symbol, launch in launches(text).items():
+        function = text[text.rindex("@triton.jit", 0, text.index(f"def {symbol}(")) :].split("\n\n\n", 1)[0]
+        plain = re.sub(r"#[^\n]*", "", function).replace(symbol, "kernel") + repr(launch[1:]) + target.name
+        if plain not in known_kernels():
+            known_kernels().add(plain)
+            jobs.append(builders().submit(compile_kernel, text, symbol, target.kind, target.arch))
+    for job in jobs:
+        facts = job.result()
+        seen.compiled += 1
+        seen.spilling += bool(facts.spills)
 
 
 def sanitized(seen: Seen) -> Compile:

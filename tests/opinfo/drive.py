@@ -54,6 +54,8 @@ class Record:
     reason: str = ""  # the first of them
     externs: list[str] = field(default_factory=list)
     kernels: int = 0
+    compiled: int = 0  # of them by Triton, for a target that is elsewhere: equal ones once
+    spilling: int = 0
     graphs: int = 0
     symbolic: int = 0  # of the graphs
     seconds: float = 0.0  # of CPU time, to trace, compile and run twice
@@ -228,7 +230,7 @@ class Driver:
         self.record, self.rows = record, rows
         self.is_gradient, self.is_dynamic = record.mode.startswith("gradient"), record.mode.endswith("dynamic")
         self.seen = compilers.Seen()
-        self.compile: compilers.Compile = getattr(compilers, record.compiler)(self.seen)
+        self.compile: compilers.Compile = compilers.find(record.compiler)(self.seen)
 
     def run(self, chosen: Sequence[Sample]) -> Record:
         record = self.record
@@ -242,6 +244,7 @@ class Driver:
                 self._fails(sample, row)
         record.externs = sorted(self.seen.externs)
         record.kernels, record.graphs, record.symbolic = self.seen.kernels, self.seen.graphs, self.seen.symbolic
+        record.compiled, record.spilling = self.seen.compiled, self.seen.spilling
         record.seconds = round(record.seconds, 3)
         return record
 

@@ -23,6 +23,9 @@ COLUMNS = {
     "expected": lambda r: r.get("expected", 0),
     "fallback": lambda r: r.get("fallback", 0),
     "skipped": lambda r: r["skipped"],
+    "kernels": lambda r: r.get("kernels", 0),
+    "compiled": lambda r: r.get("compiled", 0),
+    "spilling": lambda r: r.get("spilling", 0),
     "graphs": lambda r: r.get("graphs", 0),
     "symbolic": lambda r: r.get("symbolic", 0),
     "seconds": lambda r: r.get("seconds", 0),
@@ -32,8 +35,10 @@ clean: operators with nothing wrong and no unexpected error. native: operators w
 fallback. unstable: further from the truth than eager, but no further than one unit in the last place of eager's own
 results moves it. error: an exception or a death of the process where eager and the tracer run; expected: those of them
 that expected.txt names. fallback: samples whose graph ran in eager as a whole, counted as right or wrong too. skipped:
-samples that eager or the tracer alone do not run, or that differ from eager by the tracer alone. symbolic: graphs that
-have a symbol for a size. seconds: of CPU time, for tracing, compiling and running twice."""
+samples that eager or the tracer alone do not run, or that differ from eager by the tracer alone. compiled: of the
+kernels, those that Triton compiled for a GPU that is elsewhere, equal ones of a process once; spilling: those of them
+that keep registers in memory. There right means compiled: eager ran. symbolic: graphs that have a symbol for a size.
+seconds: of CPU time, for tracing, compiling and running twice."""
 
 
 def outcomes(record: Mapping[str, Any]) -> tuple[int, int, int, int]:

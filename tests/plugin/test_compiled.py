@@ -11,6 +11,7 @@ from torch import nn
 from pytest_plugin.adapters.eager import Eager
 from pytest_plugin.closer import Difference
 from pytest_plugin.compiled import Compile
+from pytest_plugin.devices import Device
 from pytest_plugin.facts import Graph, Run
 from tests.plugin.conftest import Run as SuiteRun
 
@@ -29,7 +30,7 @@ class Replaced:
     def version(self) -> str:
         return "1"
 
-    def session(self, folder: Path) -> "Replaced":
+    def session(self, folder: Path, device: Device) -> "Replaced":
         return self
 
     def compile(self, fn: Function, options: Mapping[str, object], dynamic: bool | None) -> Function:

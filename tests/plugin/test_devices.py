@@ -9,9 +9,9 @@ ABSENT, PRESENT = "no GPU here", ""
 
 
 def chosen(
-    gpu: str = ABSENT, kinds: tuple[str, ...] = ("cpu", "cuda", "interpret", "compile"), **wishes: object
+    gpu: str = ABSENT, kinds: tuple[str, ...] = ("cpu", "cuda", "interpret", "compile:sm_90"), **wishes: object
 ) -> Choice:
-    return choose(Wishes(**wishes), kinds, lambda: gpu)  # type: ignore[arg-type]
+    return choose(Wishes(**wishes), kinds, lambda name: gpu if name == "gpu" else "")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,7 @@ def test_choice(gpu: str, wishes: dict[str, object], devices: tuple[str, ...]) -
         (ABSENT, {"run_cpu": "0"}, "no device is left.*RUN_CPU=0.*no GPU here"),
         (ABSENT, {"option": "cuda"}, "--minductor-device names cuda.*no GPU here"),
         (ABSENT, {"option": "interpret", "kinds": ("cpu",)}, "names interpret.*takes cpu"),
+        (ABSENT, {"option": "compile:sm_91"}, "names compile:sm_91.*takes cpu, cuda, interpret, compile:sm_90"),
         (ABSENT, {"option": "gpu"}, "'gpu' is no device"),
         (ABSENT, {"option": "cpu,,cuda"}, "an empty name"),
         (ABSENT, {"option": "compile"}, "'compile' is no device"),

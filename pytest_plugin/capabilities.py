@@ -1,0 +1,116 @@
+"""What a machine can do, by the names that `@pytest.mark.needs(...)` takes, and why it cannot.
+
+Takes a name of NEEDS. Gives the reason for its absence, or nothing. Refuses other names (ValueError). What only torch
+knows of a GPU is asked once, in a process of its own, so that no test run touches a GPU that no test uses.
+
+>>> Machine({"gpu": "this machine shows no GPU"}).absence("big_gpu")
+'this machine shows no GPU'
+>>> Machine().misuse("tritn")
+'needs has no tritn; it has triton, gpu, bf16, fp8, descriptors, big_gpu, two_gpus, cxx'
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+# Device files without which Linux has no GPU: NVIDIA, AMD, and Windows' subsystem.
+GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+QUESTION = """
+import json, torch
+found = {}
+if torch.cuda.is_available():
+    given = torch.cuda.get_device_properties(0)
+    arch = 10 * given.major + given.minor
+    found = {"arch": arch, "bytes": given.total_memory, "processors": given.multi_processor_count,
+             "count": torch.cuda.device_count()}
+print(json.dumps(found))
+"""
+BIG = 68  # multiprocessors of a GPU on which the largest tilings pay
+
+
+@dataclass(slots=True)
+class Machine:
+    """What was asked so far: the reason for the absence of each capability, "" for none."""
+
+    known: dict[str, str] = field(default_factory=dict[str, str])
+    _gpu: dict[str, int] | None = None
+
+    def misuse(self, name: object) -> str:
+        return "" if name in NEEDS else f"needs has no {name}; it has {', '.join(NEEDS)}"
+
+    def absence(self, name: str) -> str:
+        """Why it is not here, or nothing."""
+        if why := self.misuse(name):
+            raise ValueError(why)
+        if name not in self.known:
+            without = self.absence("gpu") if name in OF_GPU else ""
+            self.known[name] = without or NEEDS[name](self)
+        return self.known[name]
+
+    def gpu(self) -> Mapping[str, int]:
+        """The first GPU: its architecture, memory and processors, and how many there are; empty if torch sees none."""
+        if self._gpu is None:
+            done = subprocess.run([sys.executable, "-c", QUESTION], capture_output=True, text=True, check=False)
+            try:
+                self._gpu = json.loads(done.stdout.splitlines()[-1])
+            except (IndexError, ValueError):
+                self._gpu = {}
+        return self._gpu or {}
+
+
+def _gpu(machine: Machine) -> str:
+    """Asks torch only if the system shows a GPU."""
+    if sys.platform == "linux" and not any(Path(file).exists() for file in GPU_FILES):
+        return "this machine shows no GPU"
+    return "" if machine.gpu() else "torch sees no GPU"
+
+
+def _triton(machine: Machine) -> str:
+    del machine
+    return "" if importlib.util.find_spec("triton") else "triton is not installed"
+
+
+def _cxx(machine: Machine) -> str:
+    del machine
+    return "" if shutil.which("g++") or shutil.which("clang++") else "no C++ compiler is on the path"
+
+
+def _arch(least: int, what: str) -> Callable[[Machine], str]:
+    def absence(machine: Machine) -> str:
+        found = machine.gpu()["arch"]
+        return "" if found >= least else f"the GPU is sm_{found}, {what} begin with sm_{least}"
+
+    return absence
+
+
+def _big(machine: Machine) -> str:
+    found = machine.gpu()["processors"]
+    return "" if found >= BIG else f"the GPU has {found} multiprocessors, and not {BIG}"
+
+
+def _two(machine: Machine) -> str:
+    return "" if machine.gpu()["count"] > 1 else "there is one GPU"
+
+
+NEEDS: Mapping[str, Callable[[Machine], Any]] = MappingProxyType(
+    {
+        "triton": _triton,
+        "gpu": _gpu,
+        "bf16": _arch(80, "units for bfloat16"),
+        "fp8": _arch(89, "units for 8-bit floats"),
+        "descriptors": _arch(90, "tensor descriptors"),
+        "big_gpu": _big,
+        "two_gpus": _two,
+        "cxx": _cxx,
+    }
+)
+OF_GPU = ("bf16", "fp8", "descriptors", "big_gpu", "two_gpus")
