@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from minductor.backends import Backend, find_backend, find_target, resolve
 from minductor.core.errors import (
     FallbackRefused,
+    ImaginedGradient,
     MinductorError,
     RanInEager,
     StageFailed,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from minductor.ir.plan import Plan
     from minductor.ir.report import Report
     from minductor.ir.source import Source
+    from minductor.runtime.gpu import Gpu
     from minductor.runtime.launch import Bind
     from minductor.runtime.pool import Pool
     from minductor.runtime.store import Entry, Store
@@ -142,8 +144,11 @@ class Compiler:
         if any(isinstance(given, list | tuple | dict) for given in inputs):  # compiled autograd hands lists over
             return flatten_graph_inputs(gm, inputs, partial(self.__call__, mode=mode, options=options))
         chosen = Options.parse(mode, options, self.environ)
-        env = Env(chosen, find_target(chosen.target))
-        for note in chosen.notes(env.target.kind):
+        is_on_gpu = any(isinstance(given, torch.Tensor) and given.device.type == "cuda" for given in inputs)
+        if is_on_gpu and not torch.cuda.is_available():
+            _check_imagined(inputs)
+        env = Env(chosen, find_target(chosen.target or "cpu"))  # without a name each graph's own devices decide
+        for note in chosen.notes("cuda" if is_on_gpu else env.target.kind):
             warnings.warn(note, stacklevel=2)
         compiled = aot_module_simplified(
             gm,
@@ -167,13 +172,13 @@ class Compiler:
             self.graph_pass(gm)
             gm.recompile()  # eager may have to run it
         try:
-            graph = capture(gm, example_inputs, role)
-            key = self.key(graph, env)
-            found, was_hit = self._artefact(key, graph, env, gm)
+            graph, env, is_dry = self._placed(capture(gm, example_inputs, role), env)
+            key = self.key(graph, env, is_dry=is_dry)
+            found, was_hit = self._artefact(key, graph, env, gm, is_dry=is_dry)
         except UnsupportedInput as reason:
             return self._eager(gm, role, env, reason)
         events: list[tuple[str, str]] = []
-        if self.is_dry:
+        if is_dry:
             call = _boxed(gm)
         else:
             kernels = self._kernels(found, env)
@@ -181,6 +186,35 @@ class Compiler:
             call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]  AOTAutograd's calling convention
         self._tell(found, role, key, events, was_hit=was_hit, seconds=self.clock() - start)
         return call
+
+    def _placed(self, graph: Graph, env: Env) -> tuple[Graph, Env, bool]:
+        """The graph and the machine that it is for: its own GPU, or one that the user named.
+
+        Dry, for a machine that is elsewhere, a graph of the CPU is compiled as if it were on that one. So is one of
+        GPUs that exist in metadata only: torch traces those too.
+        """
+        import torch
+
+        from minductor.frontend.devices import gpu_of
+
+        named, device = env.options.target, gpu_of(graph)
+        is_launched = env.target.kind in ("cuda", "hip")
+        if device and not torch.cuda.is_available():
+            return graph, env if is_launched else replace(env, target=find_target("sm_90")), True
+        if self.is_dry or (named and not is_launched) or not (device or named):
+            if self.is_dry and is_launched and not device:
+                from minductor.frontend.retarget import retarget
+
+                graph = retarget(graph, "cuda:0")
+            return graph, env, self.is_dry
+        from minductor.runtime.cuda import target_of
+
+        here = target_of(device) if device else None
+        if here is None and not named:
+            raise UnsupportedInput("a tensor", f"on {device}, a device that minductor launches nothing on")
+        if here is None or (named and not here.runs(env.target)):
+            raise TargetElsewhere(named)
+        return graph, env if named else replace(env, target=here), False
 
     def _kernels(self, found: Entry, env: Env) -> Bind | None:
         """The kernels of an artefact by their symbols; None if it has none."""
@@ -193,10 +227,17 @@ class Compiler:
         if KERNELS not in found.contents:
             return None
         if env.target.kind != "interpret":
-            raise TargetElsewhere(env.target.name)
+            return self.gpu.kernels(found, env.target.arch, self._store_of(env)).bind
         from minductor.runtime.interpret import Interpreter
 
         return Interpreter(found.text(KERNELS), self.interpreter).bind
+
+    @cached_property
+    def gpu(self) -> Gpu:
+        """What compiles and launches kernels on GPUs; it starts nothing before it is asked."""
+        from minductor.runtime.gpu import Gpu
+
+        return Gpu(lambda: self.toolchain, self.environ)
 
     @cached_property
     def interpreter(self) -> Pool:
@@ -219,13 +260,20 @@ class Compiler:
 
     # --- the store
 
-    def key(self, graph: Graph, env: Env) -> str:
-        """What an artefact depends on: the graph, the options that change text, and everything that makes the text."""
+    def key(self, graph: Graph, env: Env, *, is_dry: bool = False) -> str:
+        """What an artefact depends on: the graph, the options that change text, and everything that makes the text.
+
+        A dry one for a GPU holds no binaries.
+        """
         import torch
 
+        from minductor.runtime.probe import version
         from minductor.runtime.store import digest
 
-        made_by = self.toolchain.identity(sanitize=env.options.sanitize)
+        if env.target.is_gpu:
+            made_by = f"triton {version('triton')}{' dry' * is_dry}"
+        else:
+            made_by = self.toolchain.identity(sanitize=env.options.sanitize)
         return digest(
             graph.text(), env.options.fingerprint(), env.target.name, made_by, torch.__version__, self._sources
         )
@@ -257,13 +305,13 @@ class Compiler:
                 self._stores[folder] = Store.open(Path(folder) if folder else None, self.environ)
             return self._stores[folder]
 
-    def _artefact(self, key: str, graph: Graph, env: Env, gm: Any) -> tuple[Entry, bool]:
+    def _artefact(self, key: str, graph: Graph, env: Env, gm: Any, *, is_dry: bool) -> tuple[Entry, bool]:
         """The stored artefact, or a new one, and whether it was there already; one flight for each key."""
         store = self._store_of(env)
         if (found := self._find(store, key, graph)) is not None:
             return found, True
         with store.lock(key):
-            return self._find(store, key, graph) or self._build(store, key, graph, env, gm), False
+            return self._find(store, key, graph) or self._build(store, key, graph, env, gm, is_dry=is_dry), False
 
     def _find(self, store: Store, key: str, graph: Graph) -> Entry | None:
         """The entry of this key whose guards hold for this graph's sizes; without symbols there are none."""
@@ -276,7 +324,7 @@ class Compiler:
                 return entry
         return None
 
-    def _build(self, store: Store, key: str, graph: Graph, env: Env, gm: Any) -> Entry:
+    def _build(self, store: Store, key: str, graph: Graph, env: Env, gm: Any, *, is_dry: bool) -> Entry:
         from minductor.runtime.launch import build
 
         source, plan, facts = self.compile_program(graph, env, find_backend(env.target.kind))
@@ -285,6 +333,9 @@ class Compiler:
             start = self.clock()
             where = partial(_user_lines, plan, gm)
             files = dict(build(source, self.toolchain, folder, sanitize=env.options.sanitize, user_lines=where))
+            if env.target.kind == "cuda" and not is_dry:
+                for unit in source.units:
+                    files.update(self.gpu.build(unit.text, unit.symbols, env.target.arch))
             counts = {"units": len(source.units)}
             self.trace(env).stage(graph.role, "compile", self.clock() - start, counts, (), None, str)
         guards = [str(guard.rel) for guard in plan.guards]
@@ -374,6 +425,14 @@ class Compiler:
         made = Compiler(store=store, toolchain=toolchain, trace=trace, observer=observer, environ=self.environ)
         made.graph_pass = self.graph_pass
         return made
+
+
+def _check_imagined(inputs: Sequence[Any]) -> None:
+    """Tensors of a GPU that this torch cannot reach are metadata; their autograd would end the process."""
+    import torch
+
+    if torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in inputs):
+        raise ImaginedGradient()
 
 
 def _boxed(gm: Any) -> Call:

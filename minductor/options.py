@@ -5,7 +5,7 @@ store's key. Refuses unknown keys, modes and values, and names what was probably
 
 >>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
 "autotune=False events=False fuse=True fuse_random=False held_bytes=0 inplace=True loop_order=True precision='eager' \
-reuse=True sanitize=False target='cpu' verify_memory='' wrapper='python'"
+reuse=True sanitize=False target='' verify_memory='' wrapper='python'"
 >>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
 True
 """
@@ -67,7 +67,7 @@ def _option(default: Value, rule: OptionRule) -> Any:  # as dataclasses.field it
 class Options:
     """The options of one compile. Every field says in its rule whether it changes the generated text."""
 
-    target: str = _option("cpu", OptionRule(str, "the named target to compile for"))
+    target: str = _option("", OptionRule(str, "the named target to compile for; empty: the device of the tensors"))
     wrapper: str = _option("python", OptionRule(str, "the language of the wrapper", allowed=("python",)))
     precision: str = _option(
         "fast",

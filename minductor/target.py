@@ -15,13 +15,15 @@ minductor.core.errors.UnknownTarget: [MD004] unknown target 'sm90'
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from minductor.core.errors import UnknownTarget
 from minductor.options import Options
 
 KIB = 1024
+# NVIDIA GPUs beside those of the table that have as much shared memory as these
+DATA_CENTRE = (87, 103, 110)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,24 @@ class Target:
         (64, 32)
         """
         return max(1, self.vector_bytes // itemsize)
+
+    def is_here(self, device: str) -> bool:
+        """Whether its kernels work on the memory of a device, as torch names it.
+
+        >>> by_name("sm_90").is_here("cuda:1"), by_name("interpret").is_here("cpu")
+        (True, True)
+        """
+        return device.startswith("cuda") == (self.kind in ("cuda", "hip"))
+
+    def runs(self, other: Target) -> bool:
+        """Whether this GPU runs what is compiled for another one: an older one of the same generation.
+
+        >>> of_capability(8, 9).runs(by_name("sm_80")), by_name("sm_90").runs(by_name("sm_80"))
+        (True, False)
+        """
+        return self.kind == other.kind == "cuda" and (
+            int(self.arch) // 10 == int(other.arch) // 10 and int(self.arch) >= int(other.arch)
+        )
 
     @property
     def is_gpu(self) -> bool:
@@ -184,6 +204,29 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
         ),
     }
 )
+
+
+def of_capability(major: int, minor: int) -> Target | None:
+    """The machine for a GPU of NVIDIA's that is here: the nearest of the table that is not newer, as that one.
+
+    None for one that is older than all of them.
+
+    >>> of_capability(9, 0) is TARGETS["sm_90"], of_capability(7, 5)
+    (True, None)
+    >>> of_capability(8, 9).name, of_capability(8, 9).multiprocessors
+    ('sm_89', 108)
+    """
+    known = [target for target in TARGETS.values() if target.kind == "cuda"]
+    arch = 10 * major + minor
+    older = [target for target in known if int(target.arch) <= arch]
+    if not older:
+        return None
+    nearest = max(older, key=lambda target: int(target.arch))
+    if int(nearest.arch) == arch:
+        return nearest
+    is_small = arch not in DATA_CENTRE
+    shared = min(nearest.shared_memory, 99 * KIB) if is_small else nearest.shared_memory
+    return replace(nearest, name=f"sm_{arch}", arch=str(arch), shared_memory=shared)
 
 
 def by_name(name: str, targets: Mapping[str, Target] = TARGETS) -> Target:

@@ -1,7 +1,8 @@
 """The wrapper as a Python module: `call(args)` runs one call of the graph.
 
 Takes a Plan; gives real Python that a debugger can step through and a person can read; refuses nothing.
-The text runs with `kernels` (symbol to function), `threads` and the constants as globals (runtime/launch.py).
+The text runs with `kernels` (symbol to function), `threads` and the constants as globals (runtime/launch.py). Kernels
+of a GPU are given the stream of their device that is current, those of a CPU a number of threads.
 Every launch and extern call stands below a comment with its handle and the ATen nodes that it comes from.
 """
 
@@ -67,6 +68,9 @@ class _Emitter:
         self.plan = plan
         self.events = env.options.events
         self.verify_memory = env.options.verify_memory
+        self.is_streamed = env.target.kind in ("cuda", "hip")
+        self.has_status = not env.target.is_gpu  # a GPU's kernels stop the program themselves
+        self.scope = self.stream = ""  # the device that is current, and the one whose stream is at hand
         self.names: dict[str, str] = {}  # what a module-level name stands for, by name
         self.imports: dict[str, str] = {}  # what is imported besides the header's names -> its module
         if self.verify_memory:
@@ -81,7 +85,7 @@ class _Emitter:
         yield HEADER + "".join(f"from {module} import {name}\n" for name, module in self.imports.items())
         yield from (f"{name} = {value}" for name, value in self.names.items())
         yield from (f"{symbol} = kernels({symbol!r})" for symbol in self.symbols.values())
-        failing = {self.symbols[name]: errors for name, errors in self.errors.items() if errors}
+        failing = {self.symbols[name]: errors for name, errors in self.errors.items() if errors and self.has_status}
         if failing:
             yield "errors = {"
             yield from (f"    {symbol!r}: {errors!r}," for symbol, errors in failing.items())
@@ -115,7 +119,8 @@ class _Emitter:
         """The lines of one function."""
         made = [line for line in plan.lines if isinstance(line, Allocate | Reuse)]
         self.layouts = {line.name: (line.size, line.stride) for line in made}
-        if any(isinstance(line, Launch) for line in plan.lines):
+        self.scope = self.stream = ""
+        if not self.is_streamed and any(isinstance(line, Launch) for line in plan.lines):
             yield "    n_threads = threads.count()"
         if self.verify_memory:
             yield f"    {wrapper_lifecycle.begin(plan)}"
@@ -143,9 +148,8 @@ class _Emitter:
                 yield from self.launch(line)
             case Extern():
                 yield from self.extern(line)
-            case Allocate(name, dtype, size, stride, _):
-                yield f"{name} = empty_strided({self.sizes(size)}, {self.sizes(stride)}, {self.dtype(dtype)})"
-                yield from self.event("allocate", name)
+            case Allocate():
+                yield from self.allocate(line)
             case Reuse():
                 yield from self.reuse(line)
             case ViewLine(name, of, _, size, stride, offset):
@@ -169,8 +173,11 @@ class _Emitter:
             case PartitionStart(number):
                 yield from self.partition(number)
             case DeviceScope(device):
+                self.scope, self.stream = device, ""
                 yield f"with torch.get_device_module({device!r}).device({device!r}):"
-            case KernelDef() | Constant() | ScopeEnd():
+            case ScopeEnd():
+                self.scope = ""
+            case KernelDef() | Constant():
                 return
             case _:
                 assert_never(line)
@@ -181,11 +188,32 @@ class _Emitter:
         yield f"# partition {number}: {'captured' if part.is_captured else 'not captured'}"
         yield from (f"#   {barrier.origin or barrier.node}: {barrier.reason}" for barrier in part.barriers)
 
+    def allocate(self, line: Allocate) -> Iterator[str]:
+        """By torch's short way where there is one: for the CPU, and for the GPU that is current."""
+        given = f"{self.sizes(line.size)}, {self.sizes(line.stride)}"
+        if line.device == "cpu":
+            yield f"{line.name} = empty_strided({given}, {self.dtype(line.dtype)})"
+        elif line.device == self.scope:
+            self.imports["empty_strided_cuda"] = "minductor.runtime.launch"
+            yield f"{line.name} = empty_strided_cuda({given}, {self.dtype(line.dtype)})"
+        else:
+            yield f"{line.name} = torch.empty_strided({given}, dtype={self.dtype(line.dtype)}, device={line.device!r})"
+        yield from self.event("allocate", line.name)
+
+    def current_stream(self, device: str) -> Iterator[str]:
+        """The stream for the launches that follow, once for each device."""
+        if self.is_streamed and self.stream != device:
+            self.stream = device
+            self.imports["raw_stream"] = "minductor.runtime.launch"
+            number = device.partition(":")[2]
+            yield f"stream = raw_stream({number or 'torch.cuda.current_device()'})"
+
     def launch(self, line: Launch) -> Iterator[str]:
         symbol = self.symbols[line.kernel]
-        args = ", ".join((*line.tensors, *map(str, line.sizes), "n_threads"))
+        yield from self.current_stream(line.device)
+        args = ", ".join((*line.tensors, *map(str, line.sizes), "stream" if self.is_streamed else "n_threads"))
         yield from _comment(line.handle, line.origins)
-        if self.errors[line.kernel]:
+        if self.errors[line.kernel] and self.has_status:
             yield f"if status := {symbol}({args}):"
             yield f"    fail(errors[{symbol!r}], status)"
         else:

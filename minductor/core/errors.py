@@ -395,8 +395,22 @@ class TargetElsewhere(MinductorError):
         super().__init__(
             f"target {target} compiles here and does not run here",
             where=where,
-            why="minductor launches kernels on the CPU and in Triton's interpreter",
+            why="the tensors are not on such a GPU of this machine",
             hint=f"minductor.compile_only(fn, *args, target={target!r}) tells its kernels; 'interpret' runs them",
+        )
+
+
+class ImaginedGradient(MinductorError):
+    """Autograd on tensors of a GPU that exist as metadata only."""
+
+    code: ClassVar[str] = "MD063"
+
+    def __init__(self, *, where: str = "") -> None:
+        super().__init__(
+            "gradients of tensors on a GPU that this torch does not reach",
+            where=where,
+            why="torch's autograd ends the process on them",
+            hint="minductor.compile_only(fn, *args, target='sm_90', grad=True) takes the same tensors on the CPU",
         )
 
 
@@ -428,6 +442,7 @@ CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
             InterpretRefused,
             Unwritable,
             TargetElsewhere,
+            ImaginedGradient,
             MinductorWarning,
         )
     }

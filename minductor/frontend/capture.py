@@ -39,6 +39,8 @@ Role: TypeAlias = Literal["inference", "forward", "backward"]
 Size: TypeAlias = int | Expr
 # how the names of such operators begin
 HIGHER_ORDER, COLLECTIVE = "higher_order.", "_c10d_functional."
+# kinds of memory that compiled graphs may work on, as torch calls them
+DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,13 +376,13 @@ class _Reader:
         if value.is_quantized or value.is_nested or not is_plain(value):
             kind = "quantised" if value.is_quantized else "nested" if value.is_nested else type(value).__name__
             raise UnsupportedInput(node.name, f"a tensor of kind {kind}")
-        device = value.device
-        if device.type != "cpu":
-            raise UnsupportedInput(node.name, f"on device {device}")
+        if value.device.type not in DEVICES:
+            raise UnsupportedInput(node.name, f"on device {value.device}")
+        device = str(value.device)
         size, stride, offset = tuple(value.shape), value.stride(), value.storage_offset()
         if all(type(n) is int for n in (*size, *stride)) and isinstance(offset, int):
-            return TensorMeta(dtype_of(value.dtype), size, stride, offset, "cpu")
-        return TensorMeta(dtype_of(value.dtype), self._row(size), self._row(stride), self._size(offset), "cpu")
+            return TensorMeta(dtype_of(value.dtype), size, stride, offset, device)
+        return TensorMeta(dtype_of(value.dtype), self._row(size), self._row(stride), self._size(offset), device)
 
     def _row(self, sizes: Sequence[Any]) -> tuple[Size, ...]:
         return tuple([self._size(n) for n in sizes])

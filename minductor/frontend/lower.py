@@ -17,6 +17,7 @@ from minductor.core.expr import Expr, Kind, Symbol, as_expr, integer, symbol
 from minductor.frontend import regions, schemas
 from minductor.frontend.attempt import attempt
 from minductor.frontend.capture import COLLECTIVE, HIGHER_ORDER, Arg, Graph, Meta, Node, NodeRef, Size, TensorMeta
+from minductor.frontend.devices import devices, devices_of, move_scalars
 from minductor.frontend.graph_passes.dead_code import dead_code, used
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES, fold_copies
 from minductor.frontend.graph_passes.inline_ordered import inline_ordered
@@ -51,7 +52,7 @@ _TELLERS = ("aten._local_scalar_dense.default", "aten.slice.Tensor", "aten.selec
 
 def lower(graph: Graph, env: Env) -> Program:
     """Walks the nodes in order; each becomes a value of the environment."""
-    return Lowering(dead_code(fold_copies(inline_ordered(graph))), env).run()
+    return Lowering(dead_code(fold_copies(inline_ordered(move_scalars(graph)))), env).run()
 
 
 class Lowering:
@@ -75,6 +76,8 @@ class Lowering:
         self._lifetimes = Lifetimes(graph)
         self._names: dict[str, list[str]] = {}  # storage -> the names whose values lie there
         self._starts: dict[str, Size] = {}
+        self._devices: dict[str, str] = {}
+        self._is_on_one = len(devices_of(graph)) < 2
         self._kernels = 0
         self._externs = 0
         self._uninitialised: set[str] = set()
@@ -187,7 +190,8 @@ class Lowering:
         """A tensor from outside: its pointer is the traced tensor's first element, so that offsets start at 0."""
         size, stride = sizes(meta.size), sizes(meta.stride)
         assert kind in ("input", "constant")
-        self.buffers.append(Buffer(name, meta.dtype, size, stride, kind))
+        self.buffers.append(Buffer(name, meta.dtype, size, stride, kind, meta.device))
+        self._devices[name] = meta.device
         self._starts[name] = meta.offset
         self.versions[name] = 0
         return View(Ref(name, 0), meta.dtype, size, stride, integer(0))
@@ -226,9 +230,12 @@ class Lowering:
 
         return RULES, VIEWS
 
-    @staticmethod
-    def is_computable(meta: Meta, args: Sequence[Value]) -> bool:
-        """Whether kernels know the dtypes at hand; others run in eager."""
+    def is_computable(self, meta: Meta, args: Sequence[Value]) -> bool:
+        """Whether kernels know the dtypes at hand, and all is on their device; the rest runs in eager."""
+        if not self._is_on_one:
+            places = {*devices(meta), *(self._devices[v.ref.storage] for v in ir.views_of(self._argument(tuple(args))))}
+            if len(places) > 1 or not all(self.env.target.is_here(place) for place in places):
+                return False
         return all(
             d.kind != "complex" and d.itemsize > 0 and not d.name.startswith("f8") for d in _dtypes((meta, *args))
         )
@@ -311,19 +318,27 @@ class Lowering:
         """Whether anybody uses that result of an operator with several."""
         return number in self._wanted.get(self.node.name, ())
 
-    def buffer(self, dtype: DType, size: Sequence[Expr], stride: Sequence[Expr] | None = None) -> View:
+    @property
+    def device(self) -> str:
+        """Where the current node computes."""
+        return next(devices((self.node.meta, *map(self.traced_meta, self.node.args))), "cpu")
+
+    def buffer(
+        self, dtype: DType, size: Sequence[Expr], stride: Sequence[Expr] | None = None, device: str = ""
+    ) -> View:
         """A new storage of our own, row-major if no stride is given; whoever asks writes all of it."""
         name = f"buf{self._locals}"
         self._locals += 1
         strides = row_major(size) if stride is None else tuple(stride)
-        self.buffers.append(Buffer(name, dtype, tuple(size), strides))
+        self._devices[name] = where = device or self.device
+        self.buffers.append(Buffer(name, dtype, tuple(size), strides, device=where))
         self.versions[name] = 0
         return View(Ref(name, 0), dtype, tuple(size), strides, integer(0))
 
     def result(self, meta: TensorMeta | None = None) -> View:
         """A new storage with a result's traced layout."""
         like = self.meta if meta is None else meta
-        return self.buffer(like.dtype, sizes(like.size), sizes(like.stride))
+        return self.buffer(like.dtype, sizes(like.size), sizes(like.stride), like.device)
 
     def next_version(self, view: View) -> View:
         """The version that the next write of this view's storage makes."""
@@ -439,7 +454,7 @@ class Lowering:
 
     def uninitialised(self, out: View) -> View:
         """Allocates without writing: for `empty`, and for results without elements."""
-        kwargs = {"dtype": out.dtype, "device": ir.Token("device", "cpu")}
+        kwargs = {"dtype": out.dtype, "device": ir.Token("device", self._devices[out.ref.storage])}
         given = (tuple(out.size), tuple(out.stride))
         self.add_extern("aten.empty_strided.default", given, kwargs, (out,), "nothing to compute")
         self._uninitialised.add(out.ref.storage)
@@ -449,7 +464,7 @@ class Lowering:
         """The call's seed, drawn once from torch's generator, and a number that tells this operator from others."""
         if self.seed is None:
             self.seed = self.buffer(I64, ())
-            named = {"dtype": I64, "device": ir.Token("device", "cpu")}
+            named = {"dtype": I64, "device": ir.Token("device", self.device)}
             limits = (-(2**63), 2**63 - 1, ())
             self.add_extern("aten.randint.low", limits, named, (self.seed,), "the seed", is_ordered=True)
         self._streams += 1

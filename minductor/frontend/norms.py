@@ -55,6 +55,9 @@ PRODUCTS = frozenset(
         aten.baddbmm,
         aten.convolution,
         aten._scaled_dot_product_flash_attention_for_cpu,
+        aten._scaled_dot_product_flash_attention,
+        aten._scaled_dot_product_efficient_attention,
+        aten._scaled_dot_product_cudnn_attention,
     )
 )
 

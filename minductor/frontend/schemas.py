@@ -47,8 +47,11 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "dot": "matrix products are the library's",
         "convolution": "convolutions are the library's",
         "convolution_backward": "convolutions are the library's",
-        "_scaled_dot_product_flash_attention_for_cpu": "attention is the library's",
-        "_scaled_dot_product_flash_attention_for_cpu_backward": "attention is the library's",
+        **{
+            f"_scaled_dot_product_{name}{part}": "attention is the library's"
+            for name in ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention")
+            for part in ("", "_backward")
+        },
         "max_pool2d_with_indices": "where the maxima of large windows are takes a comparison of each element",
         "sort": "sorting is the library's",
         "topk": "sorting is the library's",

@@ -77,13 +77,14 @@ class KernelDef:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Runs a kernel: tensors in the order of its signature, then sizes."""
+    """Runs a kernel on a device: tensors in the order of its signature, then sizes."""
 
     kernel: str
     tensors: tuple[str, ...]
     sizes: tuple[Expr, ...]
     origins: tuple[Origin, ...]
     handle: int
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)

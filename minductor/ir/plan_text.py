@@ -56,9 +56,10 @@ def print_line(line: Line) -> str:
             return f"view {name} = {of} as {dtype.name}{_row(size)} stride {_row(stride)} offset {offset}"
         case Free(names):
             return f"free {', '.join(names)}"
-        case Launch(kernel, tensors, sizes, origins, handle):
+        case Launch(kernel, tensors, sizes, origins, handle, device):
             given = ", ".join((*tensors, *map(str, sizes)))
-            return f"launch #{handle} {kernel}({given}) from {', '.join(o.node for o in origins)}"
+            where = "" if device == "cpu" else f" on {device}"
+            return f"launch #{handle} {kernel}({given}){where} from {', '.join(o.node for o in origins)}"
         case Extern(op, args, kwargs, results, is_out, origins, handle, dtypes):
             given = ", ".join([*map(print_argument, args), *(f"{k}={print_argument(v)}" for k, v in kwargs)])
             form = "into" if is_out else "->"

@@ -159,7 +159,8 @@ class _Planner:
         needs = signature(kernel)
         definition = self._define(kernel, needs)
         self.handles += 1
-        self.body.append(lines.Launch(definition.id, needs.storages, needs.sizes, kernel.origins, self.handles))
+        device = next((self.buffers[name].device for name in needs.storages), "cpu")
+        self.body.append(lines.Launch(definition.id, needs.storages, needs.sizes, kernel.origins, self.handles, device))
         for name, old in over.items():
             self._reuse(name, old)
 

@@ -86,6 +86,10 @@ def _slow_empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) 
     return torch.empty_strided(size, stride, dtype=dtype)
 
 
+def _slow_empty_cuda(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+
 def laid_out(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...] | None) -> torch.Tensor:
     """The tensor, or a copy with the strides that the kernels were made for."""
     if tensor.shape != size:
@@ -110,5 +114,9 @@ def copied(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> 
 _guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
 # size, stride, dtype -> a new CPU tensor
 empty_strided = getattr(_guards, "_empty_strided_cpu", None) or _slow_empty
+# the same on the GPU that is current
+empty_strided_cuda = getattr(_guards, "_empty_strided_cuda", None) or _slow_empty_cuda
+# number of a GPU -> the stream that is current there
+raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 # tensor, size, stride, offset -> a strided window, `offset` elements from the tensor's own first one
 reinterpret = getattr(_guards, "_reinterpret_tensor", None) or _slow_reinterpret

@@ -132,14 +132,21 @@ class Library:
         found.restype = restype
         return found
 
+    def address(self, symbol: str) -> int:
+        """Where a variable or function of the library lies; KeyError if there is none of that name."""
+        try:
+            return ctypes.addressof(ctypes.c_char.in_dll(self._handle, symbol))
+        except ValueError:
+            raise KeyError(symbol) from None
+
     def bind(self, symbol: str) -> Callable[..., int]:
         """The kernel behind `entry(symbol)` as a built-in function; KeyError if there is none.
 
         Nothing checks that a tensor is one, nor its dtype and size: whoever generates the caller knows them.
         """
         try:
-            address = ctypes.addressof(ctypes.c_char.in_dll(self._handle, f"md_entry_{symbol}"))
-        except ValueError:
+            address = self.address(f"md_entry_{symbol}")
+        except KeyError:
             raise KeyError(symbol) from None
         # Prototypes of our own: those of ctypes.pythonapi belong to everybody in the process.
         capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(

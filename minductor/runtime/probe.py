@@ -94,8 +94,8 @@ def probe() -> Host:
         features=features(_text(Path("/proc/cpuinfo"))),
         caches=_caches(Path("/sys/devices/system/cpu/cpu0/cache")),
         python=".".join(map(str, sys.version_info[:3])),
-        torch=_version("torch"),
-        triton=_version("triton"),
+        torch=version("torch"),
+        triton=version("triton"),
     )
 
 
@@ -161,7 +161,8 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _version(package: str) -> str:
+def version(package: str) -> str:
+    """The installed version of a package, which need not be imported for that; empty: there is none."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

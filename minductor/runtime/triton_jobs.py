@@ -35,6 +35,10 @@ class KernelFacts:
     registers: int | None
     spills: int | None
     shared: int
+    entry: str = ""  # the kernel's name in the binary
+    threads: int = 0  # of a program
+    scratch: int = 0  # bytes of global memory that a program wants beside its arguments
+    is_cooperative: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +73,11 @@ def module_of(text: str) -> ModuleType:
     return sys.modules[name]
 
 
-def compile_kernel(text: str, symbol: str, kind: str, arch: str) -> KernelFacts:
-    """The assembly of one kernel for an architecture such as ("cuda", "90") or ("hip", "gfx942")."""
+def compile_kernel(text: str, symbol: str, kind: str, arch: str, *, is_aligned: bool = True) -> KernelFacts:
+    """The assembly of one kernel for an architecture such as ("cuda", "90") or ("hip", "gfx942").
+
+    `is_aligned`: its pointers will be multiples of 16 bytes.
+    """
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -82,14 +89,29 @@ def compile_kernel(text: str, symbol: str, kind: str, arch: str) -> KernelFacts:
         fn=getattr(module, symbol),
         signature=kinds,
         constexprs={places[name]: size for name, size in blocks.items()},
-        attrs={places[name]: [["tt.divisibility", 16]] for name, given in kinds.items() if given.startswith("*")},
+        attrs={places[n]: [["tt.divisibility", 16]] for n, given in kinds.items() if is_aligned and given[0] == "*"},
     )
     target = GPUTarget(kind, int(arch) if arch.isdecimal() else arch, WARP[kind])
-    made: Any = triton.compile(source, target=target, options={"num_warps": warps})
+    options: dict[str, Any] = {"num_warps": warps}
+    if "tl.device_assert(" in text:  # dropped otherwise; integers wrap around as in eager, whatever debug says
+        options.update(debug=True, sanitize_overflow=False)
+    made: Any = triton.compile(source, target=target, options=options)
     assembly, binary = ("ptx", "cubin") if kind == "cuda" else ("amdgcn", "hsaco")
     registers, spills = _cubin_facts(made.asm[binary]) if kind == "cuda" else _amd_facts(made.asm[assembly])
+    told = made.metadata
     return KernelFacts(
-        symbol, dict(blocks), warps, made.asm[assembly], made.asm[binary], registers, spills, made.metadata.shared
+        symbol,
+        dict(blocks),
+        warps,
+        made.asm[assembly],
+        made.asm[binary],
+        registers,
+        spills,
+        told.shared,
+        told.name,
+        told.num_warps * WARP[kind],
+        getattr(told, "global_scratch_size", 0),
+        bool(getattr(told, "launch_cooperative_grid", False)),
     )
 
 

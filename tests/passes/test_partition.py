@@ -352,9 +352,9 @@ def test_a_compile_for_a_gpu_logs_its_partitions_and_explains_them(tmp_path: Pat
     torch.compile(fn, backend=compiler, options={"target": "sm_90", "verify": True})(torch.ones(3, 3))
     logged = [line.partition("partitions ")[2] for line in out.getvalue().splitlines() if " partitions " in line]
     told = [
-        "partition 0: 2 calls on cuda, captured",
-        "partition 1: 1 call on cuda, not captured",
-        "partition 2: 1 call on cuda, captured",
+        "partition 0: 2 calls on cuda:0, captured",
+        "partition 1: 1 call on cuda:0, not captured",
+        "partition 2: 1 call on cuda:0, captured",
         "not captured: x1: minductor_tests_partition.outside.default: its author says that it cannot be captured "
         f"({Path(__file__).resolve()}:{fn.__code__.co_firstlineno + 1})",
     ]

@@ -45,4 +45,13 @@ def _name(arg: Arg) -> str:
 
 
 def _is_same(a: Meta, b: Meta) -> bool:
-    return isinstance(a, TensorMeta) and isinstance(b, TensorMeta) and (a.dtype, a.size) == (b.dtype, b.size)
+    return (
+        isinstance(a, TensorMeta)
+        and isinstance(b, TensorMeta)
+        and (a.dtype, a.size, a.device)
+        == (
+            b.dtype,
+            b.size,
+            b.device,
+        )
+    )

@@ -1,0 +1,211 @@
+"""The kernels of an artefact for an NVIDIA GPU: binaries that worker processes make, and the functions that run them.
+
+Takes the text of a module of kernels and a pool of workers that see no GPU; later the files that came of it. Gives the
+files (a cubin for each kernel, and a table); later a function for each symbol. Refuses nothing: what the workers or the
+driver refuse is raised.
+
+A start from the store reads the table and loads the binaries: it imports no Triton. Kernels are compiled for pointers
+at multiples of 16 bytes; the first launch with others compiles that kernel once more, without that assumption, and
+keeps it in the store too.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from minductor.core.errors import CompilerNotFound
+from minductor.runtime.cuda import DRIVER, Driver, Launch, Steps, bind, evaluate, launcher_text, steps
+from minductor.runtime.launch import KERNELS, LIBRARY
+from minductor.runtime.load import Library, load_library
+from minductor.runtime.pool import Pool, pool_size
+from minductor.runtime.probe import probe, version
+from minductor.runtime.store import Entry, Store, digest
+from minductor.runtime.toolchain import Toolchain, Unit
+from minductor.runtime.triton_jobs import KernelFacts, compile_kernel
+
+TABLE = "launches.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kernel of the table. `scratch`: bytes of global memory that each program wants beside its arguments."""
+
+    entry: str
+    kinds: str  # a letter for each argument but the stream
+    programs: Steps
+    threads: int
+    shared: int
+    scratch: int = 0
+    is_cooperative: bool = False
+
+    def launch(self, *, is_aligned: bool) -> Launch:
+        kinds = f"{self.kinds}{'p' * bool(self.scratch)}i"
+        return Launch(
+            self.entry, kinds, self.programs, self.threads, self.shared, is_aligned, is_cooperative=self.is_cooperative
+        )
+
+
+def row(text: str, facts: KernelFacts) -> Row:
+    """What a launch of a compiled kernel needs to know."""
+    names, programs, types = _written(text)[facts.symbol]
+    pointers = sum(kind.startswith("*") for kind in types)
+    kinds = "".join("p" if kind.startswith("*") else "d" if kind == "fp64" else "i" for kind in types)
+    return Row(
+        facts.entry,
+        kinds,
+        steps(programs, names, pointers),
+        facts.threads,
+        facts.shared,
+        facts.scratch,
+        facts.is_cooperative,
+    )
+
+
+def _written(text: str) -> dict[str, tuple[list[str], str, list[str]]]:
+    """The table LAUNCHES as it is written: a launch's numbers, its count of programs, its parameters' types."""
+    (table,) = ast.parse(text[text.index("LAUNCHES = {") :]).body
+    assert isinstance(table, ast.Assign) and isinstance(table.value, ast.Dict)
+    found: dict[str, tuple[list[str], str, list[str]]] = {}
+    for key, value in zip(table.value.keys, table.value.values, strict=True):
+        match key, value:
+            case ast.Constant(str(symbol)), ast.Tuple([ast.Lambda(given, body), ast.Dict() as types, *_]):
+                kinds = [kind for kind in ast.literal_eval(types).values() if kind != "constexpr"]
+                found[symbol] = ([arg.arg for arg in given.args], ast.unparse(body), kinds)
+            case _:
+                raise ValueError(f"no row of LAUNCHES: {ast.unparse(value)}")
+    return found
+
+
+class Gpu:
+    """What a Compiler keeps for GPUs: worker processes, the driver, and the library that launches; each when needed."""
+
+    def __init__(self, toolchain: Callable[[], Toolchain], environ: Mapping[str, str], driver: str = DRIVER) -> None:
+        self._toolchain = toolchain
+        self._environ = environ
+        self._driver = driver
+
+    def build(self, text: str, symbols: Sequence[str], arch: str) -> dict[str, bytes]:
+        """The artefact's files: all kernels of a module compiled side by side."""
+        jobs = [self.workers.submit(compile_kernel, text, symbol, "cuda", arch) for symbol in symbols]
+        return files(text, [job.result() for job in jobs])
+
+    def kernels(self, entry: Entry, arch: str, store: Store) -> Kernels:
+        """The kernels of an artefact that `build` made."""
+        text = entry.text(KERNELS)
+
+        def unaligned(symbol: str) -> Mapping[str, bytes]:
+            """The files of one kernel for any pointers, made when the first such pointer comes."""
+            key = digest("unaligned", text, symbol, arch, version("triton"))
+            with store.lock(key):
+                found = store.get(key)
+                if found is None:
+                    job = self.workers.submit(compile_kernel, text, symbol, "cuda", arch, is_aligned=False)
+                    found = store.put(key, files(text, [job.result()]))
+            return found.contents
+
+        return Kernels(entry.contents, self.driver, self.launcher(store), unaligned)
+
+    @cached_property
+    def workers(self) -> Pool:
+        """They see no GPU."""
+        return Pool(pool_size(probe().cores, self._environ), environ=self._environ)
+
+    @cached_property
+    def driver(self) -> Driver:
+        return Driver(self._driver)
+
+    def launcher(self, store: Store) -> Library | None:
+        """Compiled once for a machine; None without a C++ compiler."""
+        if not hasattr(self, "_launcher"):
+            self._launcher = self._load_launcher(store)
+        return self._launcher
+
+    def _load_launcher(self, store: Store) -> Library | None:
+        text = launcher_text()
+        try:
+            key = digest("launcher", text, self._toolchain().identity())
+        except CompilerNotFound:
+            return None
+        with store.lock(key):
+            found = store.get(key)
+            if found is None:
+                with store.scratch() as folder:
+                    self._toolchain().compile([Unit("cuda_launch", text)], folder / LIBRARY)
+                    found = store.put(key, {LIBRARY: (folder / LIBRARY).read_bytes()})
+        library = load_library(found.file(LIBRARY))
+        self.driver.connect(library)
+        return library
+
+
+def files(text: str, made: Sequence[KernelFacts]) -> dict[str, bytes]:
+    """A cubin for each kernel, and the table of how they are launched."""
+    table = {facts.symbol: asdict(row(text, facts)) for facts in made}
+    return {**{f"{facts.symbol}.cubin": facts.binary for facts in made}, TABLE: json.dumps(table).encode()}
+
+
+class Kernels:
+    """The kernels of one graph, by symbol."""
+
+    def __init__(
+        self,
+        files: Mapping[str, bytes],
+        driver: Driver,
+        launcher: Library | None,
+        unaligned: Callable[[str], Mapping[str, bytes]],
+    ) -> None:
+        """`unaligned` gives the files of one kernel for any pointers; it is asked when such a pointer comes."""
+        self._files = files
+        self._driver = driver
+        self._launcher = launcher
+        self._unaligned = unaligned
+
+    def bind(self, symbol: str) -> Callable[..., int]:
+        """The kernel as a function of its tensors, its numbers and a stream; KeyError if there is none."""
+        found: list[Callable[..., int]] = []
+
+        def other(*args: Any) -> int:
+            if not found:
+                found.append(self._bound(symbol, self._unaligned(symbol), None))
+            return found[0](*args)
+
+        return self._bound(symbol, self._files, other)
+
+    def _bound(self, symbol: str, files: Mapping[str, bytes], other: Callable[..., int] | None) -> Callable[..., int]:
+        fields = json.loads(files[TABLE])[symbol]
+        about = Row(**{**fields, "programs": [tuple(step) for step in fields["programs"]]})
+        launch = about.launch(is_aligned=other is not None)
+        kernel = self._driver.load(files[f"{symbol}.cubin"], launch)
+        # with scratch memory the call below has one argument more, and so has what is called instead of it
+        instead = other or _never
+        if about.scratch and other is not None:
+            instead = _without_scratch(other)
+        if self._launcher is None:
+            function = self._driver.slow(symbol, kernel, launch, instead)
+        else:
+            function = bind(self._launcher, symbol, kernel, launch, instead)
+        return _with_scratch(function, about) if about.scratch else function
+
+
+def _never(*args: Any) -> int:
+    raise AssertionError("this kernel takes any pointers")
+
+
+def _without_scratch(function: Callable[..., int]) -> Callable[..., int]:
+    return lambda *args: function(*args[:-2], args[-1])
+
+
+def _with_scratch(function: Callable[..., int], about: Row) -> Callable[..., int]:
+    """A launch with memory of its own, which torch's allocator may give to whatever the stream runs after it."""
+
+    def run(*args: Any) -> int:
+        size = max(1, evaluate(about.programs, args)) * about.scratch
+        return function(*args[:-1], torch.empty(size, dtype=torch.uint8, device=args[0].device), args[-1])
+
+    return run

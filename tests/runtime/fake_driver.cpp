@@ -1,0 +1,57 @@
+// Stands for libcuda.so.1: keeps what it is asked, and gives the statuses that a test sets.
+#include <cstring>
+
+extern "C" {
+struct Kernel {
+  char name[64];
+  int shared;
+  long long words;  // parameters that a launch has, hidden ones included
+};
+Kernel kernels[16];
+int loaded = 0;
+int statuses[8];  // of the next launches, in turn
+int launches = 0, is_cooperative = 0, contexts = 0;
+const void* launched = nullptr;
+unsigned long long shape[7], stream_given = 0, words[64];
+
+int cuInit(unsigned) { return 0; }
+int cuDeviceGetCount(int* count) { return *count = 1, 0; }
+int cuLibraryLoadData(void** library, const char* binary, void*, void*, unsigned, void*, void*, unsigned) {
+  if (std::strncmp(binary, "kernel ", 7) != 0) return 200;
+  Kernel& kernel = kernels[loaded++ % 16];
+  std::strncpy(kernel.name, binary + 8, 63);
+  kernel.words = binary[7] - '0';
+  kernel.shared = 0;
+  return *library = &kernel, 0;
+}
+int cuLibraryGetKernel(void** kernel, Kernel* library, const char* name) {
+  if (std::strcmp(library->name, name) != 0) return 500;
+  return *kernel = library, 0;
+}
+int cuKernelSetAttribute(int attribute, int value, Kernel* kernel, int device) {
+  if (attribute != 8 || device != 0) return 1;
+  return kernel->shared = value, 0;
+}
+int cuGetErrorString(int status, const char** text) {
+  *text = status == 200 ? "device kernel image is invalid" : status == 1 ? "invalid argument" : nullptr;
+  return 0;
+}
+int cuLaunchKernel(const Kernel* kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, unsigned long long stream, void** parameters, void** extra) {
+  const unsigned long long given[] = {gx, gy, gz, bx, by, bz, shared};
+  std::memcpy(shape, given, sizeof given);
+  launched = kernel;
+  stream_given = stream;
+  if (extra != nullptr) return 1;
+  for (long long i = 0; i < kernel->words; i++) std::memcpy(&words[i], parameters[i], 8);
+  return statuses[launches++ % 8];
+}
+int cuLaunchCooperativeKernel(const Kernel* kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                              unsigned bz, unsigned shared, unsigned long long stream, void** parameters) {
+  is_cooperative++;
+  return cuLaunchKernel(kernel, gx, gy, gz, bx, by, bz, shared, stream, parameters, nullptr);
+}
+int cuPointerGetAttribute(int* value, int attribute, unsigned long long) { return *value = attribute - 6, 0; }
+int cuDevicePrimaryCtxRetain(void** context, int device) { return *context = kernels + device, 0; }
+int cuCtxSetCurrent(void* context) { return contexts += static_cast<Kernel*>(context) - kernels, 0; }
+}

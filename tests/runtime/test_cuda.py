@@ -1,0 +1,265 @@
+"""Launches on NVIDIA GPUs, against a driver of the test's own: what it is asked, and in which form."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import struct
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from minductor.core.errors import LoadFailed
+from minductor.runtime.cuda import Driver, evaluate, launcher_text, steps
+from minductor.runtime.gpu import TABLE, Gpu, Kernels, Row, row
+from minductor.runtime.load import Library, load_library
+from minductor.runtime.probe import find_compiler, probe
+from minductor.runtime.store import Store
+from minductor.runtime.toolchain import Toolchain, Unit
+from minductor.runtime.triton_jobs import KernelFacts
+
+HERE = Path(__file__).parent
+STREAM = 0x7E57
+ROW = Row("k_entry", "ppid", steps("(n + 7) // 8", ["n"], 2), threads=256, shared=1024)
+
+
+@dataclass(frozen=True)
+class Fake:
+    """The driver of the test, and what it was asked."""
+
+    driver: Driver
+    state: ctypes.CDLL
+
+    def number(self, name: str) -> int:
+        return ctypes.c_int.in_dll(self.state, name).value
+
+    def words(self, count: int) -> tuple[int, ...]:
+        return tuple((ctypes.c_uint64 * count).in_dll(self.state, "words"))
+
+    def shape(self) -> tuple[int, ...]:
+        return tuple((ctypes.c_uint64 * 7).in_dll(self.state, "shape"))
+
+    def stream(self) -> int:
+        return ctypes.c_uint64.in_dll(self.state, "stream_given").value
+
+    def answer(self, *statuses: int) -> None:
+        """What the next launches give."""
+        row = (ctypes.c_int * 8).in_dll(self.state, "statuses")
+        start = self.number("launches")
+        for number in range(8):
+            row[(start + number) % 8] = statuses[number] if number < len(statuses) else 0
+
+
+@pytest.fixture(scope="module")
+def fake(tmp_path_factory: pytest.TempPathFactory) -> Fake:
+    out = tmp_path_factory.mktemp("driver") / "libfake.so"
+    command = [*find_compiler(os.environ).command, "-shared", "-fPIC", str(HERE / "fake_driver.cpp"), "-o", str(out)]
+    subprocess.run(command, check=True)
+    return Fake(Driver(str(out)), ctypes.CDLL(str(out)))
+
+
+@pytest.fixture(scope="module")
+def launcher(fake: Fake, tmp_path_factory: pytest.TempPathFactory) -> Library:
+    out = tmp_path_factory.mktemp("launcher") / "launcher.so"
+    Toolchain(probe(), os.environ).compile([Unit("cuda_launch", launcher_text())], out)
+    library = load_library(out)
+    fake.driver.connect(library)
+    return library
+
+
+@pytest.fixture(params=["compiled", "by ctypes"])
+def way(request: pytest.FixtureRequest, launcher: Library) -> Library | None:
+    """The launcher, and the way without one."""
+    return launcher if request.param == "compiled" else None
+
+
+def refuse(symbol: str) -> Mapping[str, bytes]:
+    raise AssertionError(f"nobody asked for {symbol} with other pointers")
+
+
+def files(about: Row, words: int = 6) -> dict[str, bytes]:
+    """An artefact of one kernel; the fake driver takes such binaries, and copies so many parameters."""
+    return {"k.cubin": f"kernel {words}{about.entry}".encode(), TABLE: json.dumps({"k": asdict(about)}).encode()}
+
+
+def bound(
+    fake: Fake, way: Library | None, about: Row = ROW, other: Callable[[str], Mapping[str, bytes]] = refuse
+) -> Callable[..., int]:
+    return Kernels(files(about), fake.driver, way, other).bind("k")
+
+
+def test_a_launch_says_all_that_a_kernel_needs(fake: Fake, way: Library | None) -> None:
+    a, b = torch.ones(4), torch.ones(4, dtype=torch.float64)
+    assert bound(fake, way)(a, b, 2**33 + 3, -0.5, STREAM) == 0
+    real = struct.unpack("<Q", struct.pack("<d", -0.5))[0]
+    assert fake.words(6) == (a.data_ptr(), b.data_ptr(), 2**33 + 3, real, 0, 0)  # the last two: scratch memory
+    assert fake.shape()[1:] == (1, 1, 256, 1, 1, 1024)
+    assert fake.stream() == STREAM
+
+
+def test_programs_follow_the_sizes_of_the_call(fake: Fake, way: Library | None) -> None:
+    run = bound(fake, way)
+    before = fake.number("launches")
+    for n, programs in ((1, 1), (8, 1), (9, 2), (8000, 1000)):
+        run(torch.ones(4), torch.ones(4), n, 0.0, STREAM)
+        assert fake.shape()[0] == programs
+    run(torch.ones(4), torch.ones(4), 0, 0.0, STREAM)
+    run(torch.ones(4), torch.ones(4), -7, 0.0, STREAM)
+    assert fake.number("launches") == before + 4  # nothing to do is no launch
+    with pytest.raises(OverflowError, match=f"k would have {2**31} programs"):
+        run(torch.ones(4), torch.ones(4), 2**34, 0.0, STREAM)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1", 1),
+        ("a * b", -21),
+        ("a // b + a % b", -7 // 3 + -7 % 3),
+        ("min(a, b, 2) - max(1, b)", -10),
+        ("-a // 2 * (b + 1)", 12),
+        ("(a + 7) // (b - 3)", 0),
+    ],
+)
+def test_counts_of_programs(fake: Fake, launcher: Library, text: str, expected: int) -> None:
+    found = steps(text, ["a", "b"], 1)
+    assert evaluate(found, [None, -7, 3]) == expected
+    about = Row("k_entry", "pii", steps(f"{text} + 1000", ["a", "b"], 1), 32, 0)
+    Kernels(files(about, words=5), fake.driver, launcher, refuse).bind("k")(torch.ones(1), -7, 3, STREAM)
+    assert fake.shape()[0] == expected + 1000
+
+
+def test_what_is_no_count_of_programs_is_refused() -> None:
+    with pytest.raises(ValueError, match="no count of programs: f\\(a\\)"):
+        steps("f(a)", ["a"], 0)
+    with pytest.raises(ValueError, match="more than 64 open operands"):
+        steps("(1 + " * 70 + "1" + ")" * 70, [], 0)
+
+
+def test_pointers_that_are_not_aligned_go_to_another_kernel(fake: Fake, way: Library | None) -> None:
+    asked: list[str] = []
+
+    def other(symbol: str) -> Mapping[str, bytes]:
+        asked.append(symbol)
+        return files(replace(ROW, entry="k_any", threads=64))
+
+    run = bound(fake, way, ROW, other)
+    given = torch.ones(16)
+    for offset in (0, 4, 1, 1, 3):
+        run(given, given[offset:], 9, 0.0, STREAM)
+        assert fake.words(2) == (given.data_ptr(), given.data_ptr() + 4 * offset)
+        assert fake.shape()[3] == (256 if offset % 4 == 0 else 64)
+        assert fake.shape()[0] == 2
+    assert asked == ["k"]  # once
+
+
+def test_more_shared_memory_than_usual_is_asked_for(fake: Fake, way: Library | None) -> None:
+    for shared in (48 * 1024, 48 * 1024 + 1, 200 * 1024):
+        bound(fake, way, replace(ROW, shared=shared))(torch.ones(1), torch.ones(1), 1, 0.0, STREAM)
+        at = ctypes.c_void_p.in_dll(fake.state, "launched").value
+        assert at is not None
+        allowed = ctypes.c_int.from_address(at + 64).value
+        assert allowed == (shared if shared > 48 * 1024 else 0)
+        assert fake.shape()[6] == shared
+
+
+def test_scratch_memory_is_allocated_for_all_programs(fake: Fake, way: Library | None) -> None:
+    sizes: list[int] = []
+    made = torch.empty
+
+    def empty(size: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        sizes.append(size)
+        return made(size, dtype=dtype, device=device)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "empty", empty)
+        bound(fake, way, replace(ROW, scratch=128))(torch.ones(4), torch.ones(4), 17, 0.0, STREAM)
+    assert sizes == [3 * 128]
+    assert fake.words(6)[4] != 0 and fake.words(6)[5] == 0
+    assert fake.stream() == STREAM
+
+
+def test_a_cooperative_kernel_is_launched_as_one(fake: Fake, way: Library | None) -> None:
+    before = fake.number("is_cooperative")
+    bound(fake, way, replace(ROW, is_cooperative=True))(torch.ones(4), torch.ones(4), 9, 0.0, STREAM)
+    assert fake.number("is_cooperative") == before + 1
+    assert fake.shape()[:4] == (2, 1, 1, 256)
+
+
+def test_what_the_driver_refuses_is_raised(fake: Fake, way: Library | None) -> None:
+    run = bound(fake, way)
+    fake.answer(1)
+    with pytest.raises(RuntimeError, match=r"^CUDA error: invalid argument \(1, at the launch of k\)$"):
+        run(torch.ones(4), torch.ones(4), 9, 0.0, STREAM)
+    fake.answer(719)
+    with pytest.raises(RuntimeError, match="CUDA error: unknown"):
+        run(torch.ones(4), torch.ones(4), 9, 0.0, STREAM)
+    run(torch.ones(4), torch.ones(4), 9, 0.0, STREAM)
+
+
+def test_a_thread_without_a_context_takes_the_one_of_the_tensors_device(fake: Fake, launcher: Library) -> None:
+    before, contexts = fake.number("launches"), fake.number("contexts")
+    fake.answer(201)
+    assert bound(fake, launcher)(torch.ones(4), torch.ones(4), 9, 0.0, STREAM) == 0
+    assert fake.number("launches") == before + 2
+    assert fake.number("contexts") == contexts + 3  # the fake driver says that its memory is on device 3
+
+
+def test_a_wrong_call_is_an_error_of_python(fake: Fake, way: Library | None) -> None:
+    run = bound(fake, way)
+    with pytest.raises(TypeError, match="k takes 5 arguments"):
+        run(torch.ones(4), torch.ones(4), 9, STREAM)
+    with pytest.raises((TypeError, ctypes.ArgumentError)):
+        run(torch.ones(4), torch.ones(4), "9", 0.0, STREAM)
+
+
+def test_what_cannot_be_loaded_is_refused(fake: Fake) -> None:
+    with pytest.raises(LoadFailed, match="no_such_driver"):
+        Driver("no_such_driver.so")
+    with pytest.raises(LoadFailed, match="cuLibraryLoadData: device kernel image is invalid"):
+        Kernels({**files(ROW), "k.cubin": b"junk"}, fake.driver, None, refuse).bind("k")
+    with pytest.raises(LoadFailed, match="cuLibraryGetKernel"):
+        Kernels({**files(ROW), "k.cubin": b"kernel 6another"}, fake.driver, None, refuse).bind("k")
+    with pytest.raises(LoadFailed, match="it has no cuInit: a driver of CUDA 12 or later is needed"):
+        Driver("libm.so.6").load(b"kernel 6k_entry", ROW.launch(is_aligned=True))
+    with pytest.raises(KeyError):
+        Kernels(files(ROW), fake.driver, None, refuse).bind("other")
+
+
+TEXT = """
+LAUNCHES = {
+    "k": (lambda s0, f1: (s0 + 3) // 4 * 5, {"in0": "*fp32", "s0": "i64", "f1": "fp64", "XBLOCK": "constexpr"}, {}, 2),
+    "m": (lambda: 7, {"in0": "*i1", "out1": "*bf16"}, {}, 4),
+}
+"""
+
+
+def test_rows_come_from_the_module_of_kernels() -> None:
+    facts = KernelFacts("k", {}, 2, "", b"", 8, 0, 512, "k_mangled", 64, 16, is_cooperative=True)
+    about = row(TEXT, facts)
+    assert (about.entry, about.kinds, about.threads, about.shared, about.scratch) == ("k_mangled", "pid", 64, 512, 16)
+    assert about.is_cooperative
+    assert evaluate(about.programs, [None, 9, math.pi]) == 15
+    other = row(TEXT, replace(facts, symbol="m"))
+    assert (other.kinds, evaluate(other.programs, [])) == ("pp", 7)
+
+
+def test_the_launcher_is_compiled_once_for_a_machine(fake: Fake, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    toolchain = Toolchain(probe(), os.environ)
+    assert Gpu(lambda: toolchain, os.environ, fake.driver.path).launcher(store) is not None
+    assert (store.stats.puts, store.stats.hits) == (1, 0)
+    found = Gpu(lambda: toolchain, os.environ, fake.driver.path).launcher(store)
+    assert found is not None and found.address("md_launch") != 0
+    assert (store.stats.puts, store.stats.hits) == (1, 1)
+
+
+def test_without_a_compiler_there_is_no_launcher(fake: Fake, tmp_path: Path) -> None:
+    toolchain = Toolchain(probe(), {"PATH": str(tmp_path)})
+    assert Gpu(lambda: toolchain, {}, fake.driver.path).launcher(Store(tmp_path / "store")) is None
