@@ -61,7 +61,7 @@ Steps = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a launch takes beside the binary. `kinds`: a letter for each argument: p(ointer), i(nteger), d(ouble)."""
+    """What a launch takes beside the binary. `kinds` has a letter for each argument: p for a pointer, i, d (double)."""
 
     entry: str  # the kernel's name in the binary
     kinds: str

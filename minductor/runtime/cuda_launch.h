@@ -60,7 +60,7 @@ struct md_Launch {
   const char* doc;
   void* kernel;
   const md_Step* programs;
-  const char* kinds;  // of the arguments: p(ointer), i(nteger), d(ouble); the last one is the stream
+  const char* kinds;  // of the arguments: p for a pointer, i an integer, d a double; the last one is the stream
   int count;
   int threads;
   int shared;
