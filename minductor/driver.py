@@ -144,6 +144,8 @@ class Compiler:
         if any(isinstance(given, list | tuple | dict) for given in inputs):  # compiled autograd hands lists over
             return flatten_graph_inputs(gm, inputs, partial(self.__call__, mode=mode, options=options))
         chosen = Options.parse(mode, options, self.environ)
+        if torch.backends.cuda.matmul.allow_tf32 and "matmul_precision" not in (options or {}):
+            chosen = replace(chosen, matmul_precision="tf32")
         is_on_gpu = any(isinstance(given, torch.Tensor) and given.device.type == "cuda" for given in inputs)
         if is_on_gpu and not torch.cuda.is_available():
             _check_imagined(inputs)

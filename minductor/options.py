@@ -4,8 +4,8 @@ Takes a mode, a mapping of options and an environment. Gives a frozen `Options`,
 store's key. Refuses unknown keys, modes and values, and names what was probably meant.
 
 >>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
-"autotune=False events=False fuse=True fuse_random=False held_bytes=0 inplace=True loop_order=True precision='eager' \
-reuse=True sanitize=False target='' verify_memory='' wrapper='python'"
+"autotune=False events=False fuse=True fuse_random=False held_bytes=0 inplace=True loop_order=True matmul='auto' \
+matmul_precision='ieee' precision='eager' reuse=True sanitize=False target='' verify_memory='' wrapper='python'"
 >>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
 True
 """
@@ -81,6 +81,20 @@ class Options:
     loop_order: bool = _option(True, OptionRule(bool, "join kernels that match only with split or unrolled loops"))
     fuse_random: bool = _option(
         False, OptionRule(bool, "random numbers inside kernels, by Philox; False: eager's own, bit for bit")
+    )
+    matmul: str = _option(
+        "auto",
+        OptionRule(
+            str,
+            "matrix products on GPUs; native: in generated kernels; extern: the library's; auto: native where it saves",
+            allowed=("auto", "native", "extern"),
+        ),
+    )
+    matmul_precision: str = _option(
+        "ieee",
+        OptionRule(
+            str, "what float32 operands of native products are rounded to; torch's own flag", allowed=("ieee", "tf32")
+        ),
     )
     held_bytes: int = _option(
         0, OptionRule(int, "fusion has no kernel wait for more bytes of intermediate results than these; 0: no bound")

@@ -6,13 +6,13 @@ and for whoever launches it. Refuses a kernel without a schedule (ValueError).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from minductor.codegen.triton_values import triton_type
 from minductor.core.dtypes import DType
 from minductor.core.expr import as_int, floordiv
+from minductor.ir.choices import defaults
 from minductor.ir.nodes import Kernel, body_reads
 from minductor.ir.schedule import Loop, loops
 from minductor.ir.signature import signature
@@ -65,9 +65,10 @@ def programs(kernel: Kernel) -> str:
 
 
 def warps(kernel: Kernel) -> int:
-    """Of 32 threads: eight values a thread, from one warp to sixteen."""
-    values = math.prod(blocks(kernel).values())
-    return min(16, max(1, values // 256))
+    """Of 32 threads, if nobody has measured."""
+    found = defaults(kernel.choices)["warps"]
+    assert isinstance(found, int)
+    return found
 
 
 def parameters(kernel: Kernel, dtypes: Mapping[str, DType]) -> tuple[tuple[str, str], ...]:

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from minductor.codegen.triton_dot import DOWN, Operand, Products
 from minductor.codegen.triton_launch import Dim, pointer_names, tile_of
 from minductor.codegen.triton_values import arguments, expression, index_text, literal, triton_type
 from minductor.core.bounds import at_least, divides, fits_int32
-from minductor.core.dtypes import DType
+from minductor.core.dtypes import F64, DType
 from minductor.core.errors import Unwritable
 from minductor.core.expr import Expr, expand, free_symbols
 from minductor.ir.build import parameter_count
@@ -37,7 +38,7 @@ from minductor.ir.nodes import (
     Scan,
     Store,
 )
-from minductor.ir.schedule import Loop, Step
+from minductor.ir.schedule import Loop, Step, positions
 from minductor.ir.signature import all_ops, signature
 
 ATOMICS: Mapping[str, str] = MappingProxyType({"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"})
@@ -47,18 +48,23 @@ class TilePrinter:
     """Prints one kernel."""
 
     def __init__(self, kernel: Kernel, symbol: str, dtypes: Mapping[str, DType]) -> None:
-        self.kernel = kernel
+        self.products = Products.of(kernel)
+        self.kernel = kernel = kernel if self.products is None else self.products.kernel
         self.symbol = symbol
         self.ops = kernel.body.ops
         self.extents = {axis.name: axis.extent for axis in kernel.axes}
         self.symbols = {axis.name: axis.symbol for axis in kernel.axes}
         self.tile = tile_of(kernel)
         self.dims = [dim for dim in self.tile if dim.parameter]
+        if self.products is not None:
+            self.tile = self.products.tile
+            self.dims = self.products.beside(())
         names = pointer_names(kernel)
         self.pointers = dict(zip(signature(kernel).storages, names, strict=True))
         self.dtypes = dtypes
         self.functions: dict[str, str] = {}  # of combines, by name
         self.names: dict[int, tuple[str, ...]] = {}  # of the values of an op
+        self.raw: dict[int, str] = {}  # of loads in the dtype of memory, where a matrix unit takes them
         self.out: list[str] = []
         self.indent = ""
         self.count = 0
@@ -101,11 +107,13 @@ class TilePrinter:
                 self.add_axis(dim, place)
         for dim in self.tile:
             if dim.is_reduced and self.is_whole(dim):
+                self.enter([dim.axis])
                 self.add_axis(dim, "0")
 
     def is_whole(self, dim: Dim) -> bool:
         assert self.kernel.schedule is not None
-        return any(loop.axis == dim.axis and loop.kind == "tile" for loop in _all(self.kernel.schedule.steps))
+        axis = dim.axis.removesuffix(DOWN)
+        return any(loop.axis == axis and loop.kind == "tile" for loop in _all(self.kernel.schedule.steps))
 
     def count_of(self, dim: Dim) -> str:
         """How many blocks an axis has."""
@@ -158,10 +166,20 @@ class TilePrinter:
         for step in steps:
             if isinstance(step, Loop):
                 self.loop(step)
+            elif self.products is not None and step in self.products.dots.reduces:
+                self.names[step] = self.dot(step, self.products)
+            elif self.products is not None and self.products.is_absorbed(step, self.dtypes):
+                pass
             else:
                 op = self.ops[step]
-                names = {a: self.names[a][0] for a in op.args if a in self.names}
+                self.enter(op.axes if not isinstance(op.attrs, Reduce) else (*op.axes, *op.attrs.axes))
+                names = {a: self.name_of(a, step) for a in op.args if a in self.names}
                 self.names[step] = self.op(op, arguments(op, self.ops, names), step)
+
+    def enter(self, axes: Iterable[str]) -> None:
+        """What follows varies over these axes: beside a matrix product they say which dimensions it has."""
+        if self.products is not None:
+            self.dims = self.products.beside(tuple(axes))
 
     def loop(self, loop: Loop) -> None:
         """Block by block along a reduced axis, with accumulators for what it joins."""
@@ -177,17 +195,73 @@ class TilePrinter:
             start = f"{dim.axis}_start" if dim.parameter else dim.axis
             self.add(f"for {start} in range(0, {extent}, {step}):")
             self.indent += "    "
-            if dim.parameter:
-                self.add(f"{dim.axis} = {start} + tl.arange(0, {dim.parameter}){self.subscript(dim)}")
-                self.add_mask(dim)
+            for form in self.forms(dim, inner.body) if dim.parameter else ():
+                self.enter([form.axis])
+                self.add(f"{form.axis} = {start} + tl.arange(0, {form.parameter}){self.subscript(form)}")
+                self.add_mask(form)
         self.steps(inner.body)
         self.indent = self.indent[: -4 * len(chain)]
         for position in loop.carries:
             if isinstance(self.ops[position].attrs, Reduce):
                 self.finish(position)
 
+    def name_of(self, value: int, user: int) -> str:
+        """A value's name where an op uses it: what varies along the inner axis alone may lie the other way there."""
+        name = self.names[value][0]
+        is_crossing = self.products is not None and self.products.is_crossing(user, value)
+        return f"tl.trans({name})" if is_crossing else name
+
+    # --- matrix products
+
+    def is_dot(self, position: int) -> bool:
+        return self.products is not None and position in self.products.dots.reduces
+
+    def operand_load(self, position: int, op: Op, attrs: Load) -> tuple[str, ...]:
+        """A load for the matrix unit, with zeros where nothing is; in float32 too, if others use it."""
+        assert self.products is not None
+        text = self.load(attrs.ref.storage, attrs.index, op, "").removesuffix(".to(tl.float32)")
+        is_short = self.is_masked(self.products.dots.inner)
+        self.raw[position] = self.define(f"{text[:-1]}, other=0.0)" if is_short else text)
+        if not self.products.is_widened(position, self.dtypes) or op.dtype == self.dtypes[attrs.ref.storage]:
+            return (self.raw[position],)
+        return (self.define(f"{self.raw[position]}.to(tl.float32)"),)
+
+    def dot(self, position: int, products: Products) -> tuple[str, ...]:
+        """A product of two blocks, added to what was so far if this stands in a loop."""
+        left, right, is_fast = products.operands(position, self.dtypes)
+        taken = [self.operand(operand, products) for operand in (left, right)]
+        dtype = self.ops[position].dtype
+        precision = "" if left.dtype.itemsize == 2 else f', input_precision="{"tf32" if is_fast else "ieee"}"'
+        wide = ", out_dtype=tl.float64" if dtype == F64 else ""
+        self.enter(self.ops[position].axes)
+        if position not in self.names:
+            return (self.define(f"tl.dot({', '.join(taken)}{precision}{wide})"),)
+        (total,) = self.names[position]
+        self.add(f"{total} = tl.dot({', '.join(taken)}, {total}{precision}{wide})")
+        return (total,)
+
+    def operand(self, operand: Operand, products: Products) -> str:
+        op = self.ops[operand.position]
+        if operand.is_loaded:
+            return self.raw[operand.position]
+        self.enter(op.axes)
+        name = self.names[operand.position][0]
+        inner = [axis for axis in (products.dots.inner, products.down) if axis in op.axes]
+        if mask := self.mask(inner):
+            name = self.define(f"tl.where({mask}, {name}, 0.0)")
+        return name if op.dtype == operand.dtype else f"{name}.to({triton_type(operand.dtype)})"
+
+    def forms(self, dim: Dim, steps: Iterable[Step]) -> list[Dim]:
+        """The dimensions along an axis that these steps need: the inner axis of products has one for each side."""
+        if self.products is None or dim.axis != self.products.dots.inner:
+            return [dim]
+        used = {axis for step in positions(steps) for axis in self.products.needs(step)}
+        return [d for d in self.tile if d.axis in used and d.axis in (dim.axis, self.products.down)]
+
     def op(self, op: Op, args: Sequence[str], position: int) -> tuple[str, ...]:
         match op.attrs:
+            case Load() if self.products is not None and self.products.is_taken_raw(position, self.dtypes):
+                return self.operand_load(position, op, op.attrs)
             case Reduce() if position in self.names:
                 self.accumulate(position, args)
                 return self.names[position]
@@ -348,6 +422,9 @@ class TilePrinter:
         over = (
             (*op.axes, *op.attrs.axes) if isinstance(op.attrs, Reduce) else [a for a in op.axes if a != op.attrs.axis]
         )
+        if self.is_dot(position):
+            over = op.axes
+        self.enter(over)
         names: list[str] = []
         for arg, identity in zip(op.args, op.attrs.combine.identity, strict=True):
             dtype = self.dtype_of(arg)
@@ -370,6 +447,9 @@ class TilePrinter:
     def finish(self, position: int) -> None:
         op = self.ops[position]
         assert isinstance(op.attrs, Reduce)
+        if self.is_dot(position):
+            return
+        self.enter((*op.axes, *op.attrs.axes))
         dtypes = [self.dtype_of(a) for a in op.args]
         self.names[position] = self.fold(op.attrs.combine, self.names[position], op.attrs.axes, dtypes)
 

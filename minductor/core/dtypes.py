@@ -80,6 +80,8 @@ F8E5M2 = DType("f8e5m2", 1, "float", "float8_e5m2", 2, 57344.0)
 F8E4M3FNUZ = DType("f8e4m3fnuz", 1, "float", "float8_e4m3fnuz", 3, 240.0)
 F8E5M2FNUZ = DType("f8e5m2fnuz", 1, "float", "float8_e5m2fnuz", 2, 57344.0)
 F8E8M0FNU = DType("f8e8m0fnu", 1, "float", "float8_e8m0fnu", 0, 2.0**127)
+# What a matrix unit rounds float32 operands to, if the user lets it: a precision, and nobody's storage.
+TF32 = DType("tf32", 4, "float", "float32", 10, (2 - 2.0**-10) * 2.0**127)
 C32 = DType("c32", 4, "complex", "complex32", 10, 65504.0)
 C64 = DType("c64", 8, "complex", "complex64", 23, F32.max_value)
 C128 = DType("c128", 16, "complex", "complex128", 52, F64.max_value)
@@ -89,7 +91,7 @@ DTYPES: tuple[DType, ...] = (
     *(F16, BF16, F32, F64, F8E4M3FN, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ, F8E8M0FNU),
     *(C32, C64, C128),
 )
-BY_NAME: Mapping[str, DType] = MappingProxyType({dtype.name: dtype for dtype in DTYPES})
+BY_NAME: Mapping[str, DType] = MappingProxyType({dtype.name: dtype for dtype in (*DTYPES, TF32)})
 TORCH_NAMES: Mapping[str, DType] = MappingProxyType({dtype.torch_name: dtype for dtype in DTYPES})
 """torch's canonical names, without the "torch." in front."""
 

@@ -15,7 +15,8 @@ The grammar, as the printer writes it and the parser reads it:
                 | "region" "{" program "}"                    a program that a call in this one is given
     buffer   ::= NAME ":" DTYPE size "stride" size DEVICE
     node     ::= kernel | extern | "define" SYMBOL origin* body | "require" STRING origin* body
-    kernel   ::= "kernel" NAME "(" (AXIS ":" extent)* ")" ["after" ref*] "from" origin* [schedule] body
+    kernel   ::= "kernel" NAME "(" (AXIS ":" extent)* ")" ["after" ref*] "from" origin* [schedule] choice* body
+    choice   ::= "choice" NAME ("bits" | "perf") option "of" "(" option* ")"      left open by tile
     body     ::= ("%" N "=" op)*
     op       ::= "load" ref "[" index "]" | "store" ref "[" index "]" value | pointwise value*
                | "constant" literal | "index" index
@@ -46,6 +47,7 @@ from typing import Literal, TypeAlias
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, Rel, Symbol, as_int, free_symbols, linear
 from minductor.ir.access import Access
+from minductor.ir.choices import Choice
 from minductor.ir.schedule import Schedule
 
 
@@ -319,6 +321,7 @@ class Kernel:
     """One generated function: a body over axes, and no loop nest before codegen; `tile` adds the schedule.
 
     `after` are versions that have to be there when it begins, although it need not read them: an order, and no use.
+    `choices` are the launch's own: other options need no other text.
     """
 
     name: str
@@ -328,6 +331,7 @@ class Kernel:
     schedule: Schedule | None = None
     access: tuple[Access, ...] = ()
     after: tuple[Ref, ...] = ()
+    choices: tuple[Choice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

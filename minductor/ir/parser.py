@@ -16,6 +16,7 @@ from minductor.core.expr import Expr, Symbol, as_int, symbol
 from minductor.core.text import Tokens, read_expr, read_rel
 from minductor.ir.access import Access
 from minductor.ir.build import combine
+from minductor.ir.choices import Choice, Option
 from minductor.ir.nodes import (
     Argument,
     Assert,
@@ -314,9 +315,27 @@ class _Reader:
         access: list[Access] = []
         while self.accept("access"):
             access.append(self.access())
+        choices: list[Choice] = []
+        while self.accept("choice"):
+            choices.append(self.choice())
         body = self.body()
         self.symbols = outer
-        return Kernel(name, tuple(axes), body, origins, schedule, tuple(access), after)
+        return Kernel(name, tuple(axes), body, origins, schedule, tuple(access), after, tuple(choices))
+
+    def choice(self) -> Choice:
+        name, affects, default = self.name(), self.name(), self.option()
+        if affects not in ("bits", "perf"):
+            raise self.tokens.error(f"a choice affects bits or perf, not {affects!r}")
+        self.expect("of")
+        self.expect("(")
+        options: list[Option] = []
+        while not self.accept(")"):
+            options.append(self.option())
+            self.accept(",")
+        return Choice(name, affects, tuple(options), default)
+
+    def option(self) -> Option:
+        return self.number() if self.tokens.peek.kind == "number" else self.name()
 
     def schedule(self) -> Schedule | None:
         """The text between the braces is the schedule's own grammar."""

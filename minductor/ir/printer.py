@@ -155,6 +155,7 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
     for access in kernel.access:
         stride = "" if access.stride is None else f" stride <{access.stride}>"
         yield f"  access %{access.position} {access.kind}{stride}"
+    yield from (f"  {choice}" for choice in kernel.choices)
     yield from _body(kernel.body, "  ")
 
 

@@ -5,7 +5,7 @@ several loops: the value is then computed again in each. Refuses text that is no
 
 The text, which `str` writes and `parse_schedule` reads:
 
-    schedule ::= step* ["rows" position*] ["parts" N*]
+    schedule ::= step* ["rows" position*] ["parts" N*] ["dots" position*]
     step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
     loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] "{" step* "}"
     kind     ::= "parallel" | "serial" | "vector" | "scalar" | "tree" | "grid" | "tile"
@@ -23,7 +23,8 @@ and do not need each other (see ir/parts.py).
 
 On a GPU the outermost loops are `grid`: a program for each block of N elements of the axis. What stands inside is
 computed for a whole tile at once, over the blocks of the axes that it varies over. `tile` is one block that the whole
-axis fits in; a `serial ... by N` inside a grid goes from block to block.
+axis fits in; a `serial ... by N` inside a grid goes from block to block. `dots` are sums of products that a matrix unit
+computes from its factors (ir/dots.py): the products themselves stand nowhere.
 
 >>> text = "parallel i0 {\\n  vector i1 lanes 64 carry %1 {\\n    %0 %1\\n  }\\n  %2\\n}\\nrows %0"
 >>> str(parse_schedule(text)) == text
@@ -35,6 +36,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Literal, TypeAlias, cast
 
 LoopKind: TypeAlias = Literal["parallel", "serial", "vector", "scalar", "tree", "grid", "tile"]
@@ -69,6 +71,7 @@ class Schedule:
     steps: tuple[Step, ...]
     rows: tuple[int, ...] = ()
     parts: tuple[int, ...] = ()
+    dots: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         lines = list(_lines(self.steps, ""))
@@ -76,6 +79,8 @@ class Schedule:
             lines.append(f"rows {_positions(self.rows)}")
         if self.parts:
             lines.append(f"parts {' '.join(map(str, self.parts))}")
+        if self.dots:
+            lines.append(f"dots {_positions(self.dots)}")
         return "\n".join(lines)
 
 
@@ -107,7 +112,8 @@ def moved(schedule: Schedule, places: Sequence[int] | Mapping[int, int], axes: M
             for s in old
         )
 
-    return Schedule(steps(schedule.steps), tuple(places[p] for p in schedule.rows), schedule.parts)
+    rows, dots = (tuple(places[p] for p in row) for row in (schedule.rows, schedule.dots))
+    return Schedule(steps(schedule.steps), rows, schedule.parts, dots)
 
 
 def _positions(values: Iterable[int]) -> str:
@@ -157,11 +163,14 @@ def parse_schedule(text: str) -> Schedule:
         rows, at = _numbers(tokens, at + 1)
     parts: list[int] = []
     if at < len(tokens) and tokens[at] == "parts":
-        parts = [int(token) for token in tokens[at + 1 :] if token.isdecimal()]
+        parts = [int(token) for token in takewhile(str.isdecimal, tokens[at + 1 :])]
         at += 1 + len(parts)
+    dots: list[int] = []
+    if at < len(tokens) and tokens[at] == "dots":
+        dots, at = _numbers(tokens, at + 1)
     if at != len(tokens):
         raise ValueError(f"not a schedule: {' '.join(tokens[at:])!r} is left over")
-    return Schedule(steps, tuple(rows), tuple(parts))
+    return Schedule(steps, tuple(rows), tuple(parts), tuple(dots))
 
 
 def _steps(tokens: list[str], at: int) -> tuple[tuple[Step, ...], int]:

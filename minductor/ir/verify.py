@@ -14,6 +14,7 @@ from typing import TypeAlias
 from minductor.core.dtypes import DType, compute_dtype
 from minductor.core.errors import VerifyError
 from minductor.core.expr import Expr, Symbol, free_symbols
+from minductor.ir.dots import find_dots
 from minductor.ir.lives import lives
 from minductor.ir.nodes import (
     CALL_KINDS,
@@ -345,6 +346,16 @@ def _scheduled(program: Program) -> Iterator[str]:
                 yield f"{kernel.name}: the effect %{position} runs {times.count(position)} times"
 
 
+def _dots_are_products(program: Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        dots = kernel.schedule.dots if kernel.schedule else ()
+        if not dots:
+            continue
+        found = find_dots(kernel)
+        if found is None or set(dots) != set(found.reduces):
+            yield f"{kernel.name}: {', '.join(f'%{p}' for p in dots)} are not its matrix products"
+
+
 def _parts_apart(program: Program) -> Iterator[str]:
     for kernel in _kernels(program):
         parts = kernel.schedule.parts if kernel.schedule else ()
@@ -392,6 +403,7 @@ RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
         "loads widen and stores round": ("lower", _stores_convert),
         "a kernel stays small enough to compile": ("fuse", _limits),
         "each effect stands once in the schedule": ("tile", _scheduled),
+        "what a matrix unit computes is a sum of products": ("tile", _dots_are_products),
         "parts of a kernel do not need each other": ("bundle", _parts_apart),
         "each load and store has an access": ("access", _accessed),
     }

@@ -57,7 +57,7 @@ def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
     """One kernel with its schedule."""
     kernel = merge_axes(kernel)
     if env.target.is_gpu:
-        return tile_gpu(kernel, buffers)
+        return tile_gpu(kernel, buffers, env.target)
     chooser = _Chooser(kernel, buffers)
     lanes = {size: env.target.lanes(max(size, 4)) for size in (1, 2, 4, 8, 16)}
     schedule = chooser.is_columns() and group(

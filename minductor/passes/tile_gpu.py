@@ -14,11 +14,16 @@ what is needed behind such a loop is computed again in the next.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from minductor.ir.nodes import Buffer, Kernel, Op, Project, Reduce, Scan, Store, body_reads
+from minductor.ir.dots import Dots, find_dots
+from minductor.ir.nodes import Buffer, Kernel, Load, Op, Project, Reduce, Scan, Store, body_reads, body_writes
 from minductor.ir.schedule import Loop, Schedule, Step
+from minductor.passes.choices import launch_choices
+from minductor.passes.tile_dot import dot_tiles
+from minductor.passes.tiles import Tiles, power_of_two
 from minductor.passes.touch import Touches
+from minductor.target import Target
 
 POINTS = 1024  # values of a tile without a reduce: eight a thread of four warps
 PERSISTENT = 4096  # values of a row that a program holds
@@ -29,35 +34,18 @@ CROSSING = 32  # side of a square tile, if accesses are contiguous along both
 AXES = 3  # of a tile, beside reduced ones
 
 
-def power_of_two(count: int) -> int:
-    """The least power of two that is not less.
-
-    >>> [power_of_two(n) for n in (0, 1, 5, 64)]
-    [1, 1, 8, 64]
-    """
-    return 1 << max(0, count - 1).bit_length()
-
-
-def tile_gpu(kernel: Kernel, buffers: dict[str, Buffer]) -> Kernel:
+def tile_gpu(kernel: Kernel, buffers: dict[str, Buffer], target: Target) -> Kernel:
     """The kernel with its schedule."""
-    tiles = choose(Touches(kernel, buffers))
-    phases = _Phases(kernel, tiles)
+    touches, dots = Touches(kernel, buffers), find_dots(kernel)
+    tiles = choose(touches) if dots is None else dot_tiles(kernel, touches, dots, target)
+    phases = _Phases(kernel, tiles, dots)
     steps = phases.steps()
     for axis in reversed(tiles.persistent):
         steps = (Loop(axis, "tile", steps, block=tiles.blocks[axis]),)
     for axis in reversed(tiles.grid):
         steps = (Loop(axis, "grid", steps, block=tiles.blocks[axis]),)
-    return replace(kernel, schedule=Schedule(steps))
-
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """Axes from the outermost to the innermost, and the elements of each that a program takes at once."""
-
-    grid: tuple[str, ...]
-    persistent: tuple[str, ...]  # reduced or scanned, each one block
-    looped: tuple[str, ...]  # reduced or scanned, block by block
-    blocks: dict[str, int]
+    made = replace(kernel, schedule=Schedule(steps, dots=() if dots is None else dots.reduces))
+    return replace(made, choices=launch_choices(made, target))
 
 
 def choose(touches: Touches) -> Tiles:
@@ -105,11 +93,16 @@ def _kept(touches: Touches, kept: Sequence[str], room: int, *, is_outer: bool) -
 class _Phases:
     """Places the ops of a kernel around and in its loops over reduced axes."""
 
-    def __init__(self, kernel: Kernel, tiles: Tiles) -> None:
+    def __init__(self, kernel: Kernel, tiles: Tiles, dots: Dots | None = None) -> None:
         self.ops = kernel.body.ops
+        # what a product's sum takes are the factors
+        products = () if dots is None else dots.products
+        self.factors = {p.reduce: (p.left, p.right) for p in products}
+        self.unwritten = {self.ops[reduce].args[0] for reduce in self.factors}
         self.tiles = tiles
         self.joined = set(tiles.looped)
         self.read = {load.ref.storage for load in body_reads(kernel.body)}
+        self.written = {write.ref.storage for write in body_writes(kernel.body)}
         self.level = self.levels()
 
     def is_inside(self, op: Op) -> bool:
@@ -132,11 +125,24 @@ class _Phases:
             # what a later loop loads again must still be there
             if isinstance(op.attrs, Store) and self.is_inside(op) and op.attrs.ref.storage in self.read:
                 found[position] = last
-        return found
+        return self.sunk(found) if self.factors else found
+
+    def sunk(self, level: list[int]) -> list[int]:
+        """As late as possible: what an epilogue reads would hold registers that the products need."""
+        users: dict[int, list[int]] = {}
+        for position, op in enumerate(self.ops):
+            for arg in op.args:
+                users.setdefault(arg, []).append(position)
+        for position, op in reversed(list(enumerate(self.ops))):
+            is_fixed = op.is_effect or self.is_inside(op) or isinstance(op.attrs, Reduce)
+            if is_fixed or (isinstance(op.attrs, Load) and op.attrs.ref.storage in self.written):
+                continue
+            level[position] = min((level[user] for user in users.get(position, ())), default=level[position])
+        return level
 
     def steps(self) -> tuple[Step, ...]:
         if not self.joined:
-            return tuple(range(len(self.ops)))
+            return tuple(p for p in range(len(self.ops)) if p not in self.unwritten)
         steps: list[Step] = []
         for level in range(max(self.level) + 1):
             steps += [p for p, op in enumerate(self.ops) if self.level[p] == level and not self.is_inside(op)]
@@ -156,7 +162,8 @@ class _Phases:
             position = pending.pop()
             if position not in needed:
                 needed.add(position)
-                pending += [a for a in self.ops[position].args if self.is_inside(self.ops[a]) and not self.is_result(a)]
+                args = self.factors.get(position, self.ops[position].args)
+                pending += [a for a in args if self.is_inside(self.ops[a]) and not self.is_result(a)]
         carries = tuple(sorted(p for p in needed if isinstance(self.ops[p].attrs, Reduce | Scan)))
         steps: tuple[Step, ...] = tuple(sorted(needed))
         for axis in reversed(self.tiles.looped):

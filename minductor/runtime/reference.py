@@ -184,6 +184,15 @@ def _operator(name: str) -> Any:
     return found
 
 
+def _rounded(value: Tensor, dtype: DType) -> Tensor:
+    """To what `dtype` can hold; torch has no tf32, whose last 13 bits are 0: half of the last one left is added."""
+    if dtype.name != "tf32":
+        return value.to(torch_dtype(dtype)).to(torch.float32)
+    bits = value.contiguous().view(torch.int32)
+    rounded = ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
+    return torch.where(value.isfinite(), rounded, value)
+
+
 def _leaves(value: Any) -> list[Any]:
     return [leaf for item in value for leaf in _leaves(item)] if isinstance(value, tuple | list) else [value]
 
@@ -263,7 +272,7 @@ class _Run:
             case Project(number):
                 return args[0][number]
             case Round(dtype):
-                return args[0].to(torch_dtype(dtype)).to(torch.float32)
+                return _rounded(args[0], dtype)
             case Assert(message):
                 if not builtins.bool(args[0].all()):
                     raise RuntimeError(message)

@@ -170,6 +170,22 @@ def _complete_interpreter() -> None:
 
     builder: Any = interpreter.interpreter_builder
     builder.options = replace(builder.options, debug=True)
+    builder.create_dot = _dot(builder.create_dot)
+
+
+def _dot(create: Any) -> Any:
+    """The interpreter's product of blocks, which takes the bits of bfloat16 for whole numbers."""
+    import torch
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    def widened(handle: Any) -> Any:
+        if handle.dtype.scalar != tl.bfloat16:
+            return handle
+        bits = torch.from_numpy(handle.data.view("int16")).to(torch.int32) << 16
+        return TensorHandle(bits.view(torch.float32).numpy(), tl.float32)
+
+    return lambda a, b, *rest: create(widened(a), widened(b), *rest)
 
 
 def _libdevice() -> dict[str, Any]:

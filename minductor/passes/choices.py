@@ -1,0 +1,58 @@
+"""What a tiled kernel leaves open for its launch: warps, stages, and the blocks that its text allows.
+
+Takes a Kernel with its schedule and the target. Gives its choices, each with the default that is taken where nobody
+measures. Refuses nothing.
+
+Other options need no other text. So a block may only be one that needs the same masks, and as many blocks of its axis
+as there are: one, or several. The blocks of a sum decide in which order it is added up, and warps how the values of one
+block are joined: these affect bits.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from minductor.core.bounds import at_least, divides
+from minductor.core.expr import Expr
+from minductor.ir.choices import Affects, Choice
+from minductor.ir.nodes import Kernel, Reduce, Scan
+from minductor.ir.schedule import Loop, loops
+from minductor.target import Target
+
+MOST_WARPS = 16
+VALUES = 256  # of a tile that a warp has: eight a thread
+DOT_WARPS = ((128 * 128, 8), (32 * 32, 4), (1, 1))  # by the values of a product's block: newer units are four warps'
+STAGES = (2, 3, 4)  # blocks that are on their way at the same time, in a loop of matrix products
+
+
+def launch_choices(kernel: Kernel, target: Target) -> tuple[Choice, ...]:
+    """The choices of one kernel."""
+    assert kernel.schedule is not None
+    first = {loop.axis: loop for loop in reversed(list(loops(kernel.schedule.steps)))}
+    joins = [
+        n
+        for n, op in enumerate(kernel.body.ops)
+        if isinstance(op.attrs, Reduce | Scan) and n not in kernel.schedule.dots
+    ]
+    found = [_warps(kernel, first, "bits" if joins else "perf")]
+    if kernel.schedule.dots and any(loop.kind == "serial" for loop in first.values()):
+        default = 2 if target.kind == "hip" else 3  # AMD's units have a quarter of the memory to keep blocks in
+        found.append(Choice("stages", "perf", STAGES, default))
+    return tuple(found)
+
+
+def _warps(kernel: Kernel, blocks: dict[str, Loop], affects: Affects) -> Choice:
+    assert kernel.schedule is not None
+    values = prod(max(1, loop.block) for loop in blocks.values() if loop.kind == "grid" or not kernel.schedule.dots)
+    if kernel.schedule.dots:
+        default = next(warps for least, warps in DOT_WARPS if values >= least)
+    else:
+        default = min(MOST_WARPS, max(1, values // VALUES))
+    options = [n for n in (default // 2, default, 2 * default) if 1 <= n <= MOST_WARPS]
+    return Choice("warps", affects, tuple(options), default)
+
+
+def fits(block: int, default: int, extent: Expr) -> bool:
+    """Whether a block of another size needs the same text as the default one."""
+    same_mask = divides(block, extent) == divides(default, extent)
+    return same_mask and at_least(block - extent, 0) == at_least(default - extent, 0)

@@ -1,0 +1,148 @@
+"""Matrix products in kernels of ours: their numbers in Triton's interpreter, beside float64, and their texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import minductor
+from minductor.driver import Compiled, Compiler
+
+Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]
+BF16, F16, F32, F64 = torch.bfloat16, torch.float16, torch.float32, torch.float64
+
+CASES: dict[str, Case] = {
+    "mm": (lambda a, b: a @ b, ((48, 64), (64, 32))),
+    "odd sizes, and sums on both sides": (lambda a, b: (a + 1) @ (b - 2), ((37, 62), (62, 41))),
+    "a long inner axis": (lambda a, b: a @ b, ((17, 300), (300, 20))),
+    "linear": (lambda a, w, b: F.relu(F.linear(a, w, b)), ((30, 40), (50, 40), (50,))),
+    "linear of three dimensions": (lambda a, w, b: F.gelu(F.linear(a, w, b)), ((2, 9, 40), (50, 40), (50,))),
+    "both transposed": (lambda a, b: a.t() @ b.t(), ((33, 40), (50, 33))),
+    "a transposed result": (lambda a, b: (a @ b).t().contiguous() * 2, ((33, 40), (40, 50))),
+    "batches": (lambda a, b: torch.relu(a @ b), ((3, 20, 33), (3, 33, 18))),
+    "an expanded operand": (lambda a, b: torch.bmm(a, b.expand(3, 33, 18)), ((3, 20, 33), (1, 33, 18))),
+    "three products summed": (lambda a, b, c, d: a @ b + a @ c + d @ b, ((40, 36), (36, 20), (36, 20), (40, 36))),
+    "addmm": (lambda a, b, c: torch.addmm(c, a, b, beta=0.5, alpha=2), ((20, 30), (30, 20), (20,))),
+    "addmm that ignores": (lambda a, b, c: torch.addmm(c / 0, a, b, beta=0), ((20, 30), (30, 20), (20, 20))),
+    "baddbmm": (lambda a, b, c: torch.baddbmm(c, a, b, alpha=3), ((3, 20, 30), (3, 30, 20), (20, 1))),
+    "a residual": (lambda a, b, c: a @ b + c, ((20, 30), (30, 24), (20, 24))),
+    "a row and a column": (lambda a, b, c, d: (a * c[:, None] * d) @ b, ((20, 30), (30, 24), (20,), (30,))),
+    "scales along the inner axis": (lambda a, b, d: (a * d) @ (b * d[:, None]), ((20, 40), (40, 24), (40,))),
+    "a row times a matrix": (lambda a, b: a @ b, ((1, 30), (30, 24))),
+    "a column times a row": (lambda a, b: a @ b + 1, ((20, 1), (1, 24))),
+    "few columns": (lambda a, b: a @ b, ((40, 30), (30, 3))),
+    "a chain": (lambda a, b, c: (a @ b).relu() @ c, ((20, 30), (30, 24), (24, 16))),
+    "masked": (lambda a, b: torch.tril(a) @ b, ((24, 24), (24, 18))),
+    "padded": (lambda a, b: F.pad(a, (1, 2)) @ b, ((24, 21), (24, 18))),
+    "a softmax": (lambda a, b: torch.softmax(a, -1) @ b, ((24, 40), (40, 18))),
+    "a slice": (lambda a, b: a[:, 3:] @ b[1:], ((24, 43), (41, 18))),
+    "attention": (
+        lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2) * 0.3, -1) @ v,
+        ((2, 2, 20, 24), (2, 2, 20, 24), (2, 2, 20, 24)),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[Compiler]:
+    made = Compiler()
+    yield made
+    made.interpreter.close()
+
+
+def check(compiler: Compiler, fn: Callable[..., Any], given: list[torch.Tensor], **options: object) -> Compiled:
+    """Our error is at most twice eager's, beside float64; what was compiled."""
+    seen: list[Compiled] = []
+    compiler.observer = seen.append
+    chosen = {"target": "interpret", "matmul": "native", "verify": True, **options}
+    ours = torch.compile(fn, backend=lambda gm, i: compiler(gm, i, options=chosen))(*given)
+    eager, truth = fn(*given), fn(*(t.double() for t in given))
+    assert (ours.dtype, ours.shape, ours.stride()) == (eager.dtype, eager.shape, eager.stride())
+    scale = truth.abs().max().item()
+    mine, theirs = ((found.double() - truth).abs().max().item() for found in (ours, eager))
+    # the interpreter rounds to 16 bits by cutting digits off
+    slack = {BF16: 2**-7, F16: 2**-10}.get(eager.dtype, 4 * torch.finfo(eager.dtype).eps)
+    assert mine <= 2 * theirs + slack * scale, (mine, theirs, scale)
+    torch._dynamo.reset()
+    return seen[-1]
+
+
+def tensors(sizes: tuple[tuple[int, ...], ...], dtype: torch.dtype) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(size).to(dtype) for size in sizes]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_eager(name: str, compiler: Compiler) -> None:
+    fn, sizes = CASES[name]
+    check(compiler, fn, tensors(sizes, F32))
+
+
+@pytest.mark.parametrize("dtype", [F64, BF16, F16], ids=str)
+@pytest.mark.parametrize("name", ["mm", "odd sizes, and sums on both sides", "linear", "three products summed"])
+def test_in_other_dtypes(name: str, dtype: torch.dtype, compiler: Compiler) -> None:
+    fn, sizes = CASES[name]
+    check(compiler, fn, tensors(sizes, dtype))
+
+
+def text_of(fn: Callable[..., Any], *given: torch.Tensor, **options: object) -> str:
+    """The kernels for a GPU."""
+    seen: list[Compiled] = []
+    compiler = Compiler(observer=seen.append, is_dry=True)
+    chosen = {"target": "sm_90", "matmul": "native", "verify": True, **options}
+    torch.compile(fn, backend=lambda gm, i: compiler(gm, i, options=chosen))(*given)
+    torch._dynamo.reset()
+    return seen[-1].sources["kernels.py"]
+
+
+def test_nothing_is_reshaped_around_a_product() -> None:
+    a, b, c = tensors(((512, 256), (256, 512), (512,)), BF16)
+    for fn in (lambda a, b, c: torch.relu(a @ b + c), lambda a, b, c: a @ b.t().contiguous().t() * c[:, None]):
+        text = text_of(fn, a, b, c)
+        assert text.count("tl.dot(") == 1
+        assert not re.search(r"reshape|trans\(|broadcast_to|tl\.where\(.*mask", text)
+        assert not re.search(r"to\(tl\.bfloat16\)", text), "operands stay as they are in memory"
+
+
+def test_several_products_are_one_kernel() -> None:
+    fn, sizes = CASES["three products summed"]
+    text = text_of(fn, *tensors(sizes, F16))
+    assert (text.count("tl.dot("), text.count("@triton.jit")) == (3, 1)
+
+
+def test_both_operands_end_in_zeros() -> None:
+    text = text_of(lambda a, b: a @ (b + 1), *tensors(((64, 62), (62, 64)), BF16))
+    (dot,) = re.findall(r"tl\.dot\((\w+), (\w+)\.to\(tl\.bfloat16\)", text)
+    assert re.search(rf"{dot[0]} = tl\.load\(.*i2_mask, other=0\.0\)", text)
+    assert f"{dot[1]} = tl.where(i2_down_mask, " in text
+
+
+def test_what_float32_is_rounded_to() -> None:
+    given = tensors(((64, 64), (64, 64)), F32)
+    assert 'input_precision="ieee"' in text_of(torch.mm, *given)
+    assert 'input_precision="tf32"' in text_of(torch.mm, *given, matmul_precision="tf32")
+    assert "tf32" not in text_of(lambda a, b: (a[:, :, None] * b[None]).sum(1), *given, matmul_precision="tf32")
+
+
+@pytest.mark.parametrize(
+    ("matmul", "sizes", "count"), [("auto", (512, 64), 0), ("extern", (512, 8), 0), ("auto", (512, 8), 1)]
+)
+def test_who_computes_a_product(matmul: str, sizes: tuple[int, int], count: int) -> None:
+    rows, inner = sizes
+    text = text_of(lambda a, b: torch.relu(a @ b), *tensors(((rows, inner), (inner, rows)), F32), matmul=matmul)
+    assert text.count("tl.dot(") == count
+
+
+def test_gpu_code_has_matrix_instructions() -> None:
+    given = tensors(((1024, 256), (256, 1024)), BF16)
+    for target, instruction in (("sm_80", "mma.sync"), ("sm_90", "wgmma.mma_async")):
+        made = minductor.compile_only(
+            lambda a, b: torch.relu(a @ b), *given, target=target, options={"matmul": "native"}
+        )
+        (kernel,) = made.kernels
+        assert instruction in kernel.assembly and kernel.spills == 0

@@ -1,0 +1,115 @@
+"""Which kernels are matrix products, and what a schedule may say of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from minductor.core.dtypes import F32
+from minductor.core.expr import integer, symbol
+from minductor.ir.build import Builder, combine
+from minductor.ir.choices import BlockConstraint, Choice, configs, is_allowed
+from minductor.ir.dots import find_dots, sides_of
+from minductor.ir.nodes import Axis, Buffer, Input, Kernel, Origin, Program, Ref
+from minductor.ir.parser import parse_program
+from minductor.ir.printer import print_program
+from minductor.ir.schedule import Loop, Schedule
+from minductor.ir.verify import VerifyError, verify
+
+N = 32
+ROW, COLUMN, INNER = (symbol(name, "axis", 0, N - 1) for name in ("i0", "i1", "i2"))
+
+
+def kernel(kind: str = "", how: str = "sum") -> Kernel:
+    """buf0[i, j] = sum over k of arg0[i, k] * arg1[k, j], and what else `kind` says."""
+    b = Builder((ROW, COLUMN, INNER))
+    x, y = b.load(Ref("arg0", 0), N * ROW + INNER, F32), b.load(Ref("arg1", 0), N * INNER + COLUMN, F32)
+    if kind == "scaled":
+        scale = b.load(Ref("arg0", 0), INNER, F32)
+        x, y = b.op("mul", x, scale), b.op("mul", y, scale)
+    product = b.op("mul", x, y)
+    if kind == "all three":
+        product = b.op("mul", product, b.load(Ref("arg0", 0), ROW + COLUMN + INNER, F32))
+    total = b.reduce([product], ["i2"], combine(how, F32))
+    if kind == "used twice":
+        total = b.op("add", total, b.reduce([product], ["i2"], combine("max", F32)))
+    b.store(Ref("buf0", 0), (COLUMN * N + ROW) if kind == "transposed" else N * ROW + COLUMN, total)
+    axes = tuple(Axis(s, integer(3 if kind == "narrow" and s is COLUMN else N)) for s in (ROW, COLUMN, INNER))
+    return Kernel("k0", axes, b.build(), (Origin("mm", "aten.mm.default"),))
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "expected"),
+    [
+        ("", "sum", ("i0", "i1", "i2")),
+        ("transposed", "sum", ("i1", "i0", "i2")),  # columns are what the result is contiguous along
+        ("scaled", "sum", ("i0", "i1", "i2")),
+        ("", "max", None),
+        ("all three", "sum", None),
+        ("used twice", "sum", None),
+        ("narrow", "sum", None),
+    ],
+)
+def test_products_are_found(kind: str, how: str, expected: tuple[str, str, str] | None) -> None:
+    dots = find_dots(kernel(kind, how))
+    assert (None if dots is None else (dots.row, dots.column, dots.inner)) == expected
+
+
+def test_each_value_has_a_side() -> None:
+    found = kernel("scaled")
+    dots = find_dots(found)
+    assert dots is not None
+    (product,) = dots.products
+    sides = sides_of(found.body, dots)
+    assert (sides[product.left], sides[product.right]) == ("left", "right")
+    assert sorted(sides.values()) == ["left", "left", "left", "right", "right"], "the scale is on the left"
+
+
+def program(dots: tuple[int, ...]) -> Program:
+    size = (integer(N), integer(N))
+    stride = (integer(N), integer(1))
+    made = kernel()
+    steps: tuple[Loop | int, ...] = (0, 1, 3, 4)
+    for axis, kind in (("i2", "tile"), ("i1", "grid"), ("i0", "grid")):
+        steps = (Loop(axis, kind, steps, block=N),)  # pyright: ignore[reportArgumentType]
+    made = replace(
+        made,
+        schedule=Schedule(steps, dots=dots),
+        choices=(Choice("warps", "perf", (2, 4), 4), Choice("m", "bits", ("a", "b"), "b")),
+    )
+    buffers = [Buffer(name, F32, size, stride, "input") for name in ("arg0", "arg1")]
+    made_by = Buffer("buf0", F32, size, stride)
+    return Program("p", (), (Input("arg0"), Input("arg1")), (*buffers, made_by), (made,), ())
+
+
+def test_a_schedule_with_products_and_choices_is_read_back() -> None:
+    first = program((3,))
+    text = print_program(first)
+    assert "dots %3" in text and "choice warps perf 4 of (2, 4)" in text
+    assert parse_program(text) == first
+    verify(first, "tile")
+
+
+def test_only_sums_of_products_are_products() -> None:
+    with pytest.raises(VerifyError, match="what a matrix unit computes is a sum of products"):
+        verify(program((4,)), "tile")
+
+
+def test_a_default_is_an_option() -> None:
+    with pytest.raises(ValueError, match="none of"):
+        Choice("warps", "perf", (2, 4), 3)
+
+
+def test_blocks_divide_what_accesses_ask_for_or_are_divided() -> None:
+    rules = [BlockConstraint("XBLOCK", 24), BlockConstraint("YBLOCK", 64)]
+    choices = [Choice("XBLOCK", "perf", (8, 16, 48), 8), Choice("YBLOCK", "perf", (128, 96), 128)]
+    allowed = [(c["XBLOCK"], c["YBLOCK"]) for c in configs(choices, rules, is_deterministic=False)]
+    assert allowed == [(8, 128), (48, 128)]
+    assert is_allowed({"warps": 3}, rules)
+
+
+def test_what_affects_bits_stays_where_bits_must() -> None:
+    choices = [Choice("R0_BLOCK", "bits", (32, 64), 64), Choice("XBLOCK", "perf", (32, 64), 32)]
+    assert {c["R0_BLOCK"] for c in configs(choices, is_deterministic=True)} == {64}
+    assert len(list(configs(choices, is_deterministic=False))) == 4
