@@ -22,6 +22,16 @@ def test_gives_the_facts_of_each_kernel() -> None:
     assert graph.role == "inference" and graph.report.kernels == 1 and graph.report.block_accesses == 2
 
 
+def test_arithmetic_is_as_exact_as_eagers() -> None:
+    made = minductor.compile_only(
+        lambda x, y: (torch.sqrt(x) * y + x / y, torch.exp(x)), torch.ones(64), torch.ones(64)
+    )
+    (kernel,) = made.kernels
+    assert "div.rn.f32" in kernel.assembly and "sqrt.rn.f32" in kernel.assembly
+    assert "mul.rn.f32" in kernel.assembly and "add.rn.f32" in kernel.assembly  # and no fma of the two
+    assert "div.full" not in kernel.assembly and "ex2.approx.f32" not in kernel.assembly
+
+
 @pytest.mark.parametrize("target", ["sm_80", "sm_100", "gfx942"])
 def test_other_targets(target: str) -> None:
     made = minductor.compile_only(lambda x: torch.softmax(x, -1), torch.ones(4, 300), target=target)

@@ -39,7 +39,7 @@ CPP_STORAGE: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """One operator; `_int` and `_bool` where integers or booleans are written differently. "": Triton has none."""
+    """One operator; `_int`, `_bool` and `_f64` where those are written differently. "": Triton has none."""
 
     triton: str
     cpp: str
@@ -47,6 +47,7 @@ class Spelling:
     cpp_bool: str = ""
     triton_int: str = ""
     triton_bool: str = ""
+    triton_f64: str = ""
 
 
 def _wrapping(name: str, sign: str, cpp_bool: str = "") -> Spelling:
@@ -117,17 +118,23 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
             "{0} != {0}",
         ),
         "signbit": Spelling("libdevice.signbit({0}) != 0", "md_bits({0}) >> ({bits} - 1) != 0", "{0} < 0", "false"),
-        "sqrt": Spelling("md_sqrt({0})", "__builtin_sqrt{f}({0})"),
+        # Triton's own `/`, sqrt and exp of float32 are approximations: 6 / 3 may be less than 2, and exp(20) is off by
+        # tens of units in the last place
+        "sqrt": Spelling("tl.sqrt_rn({0})", "__builtin_sqrt{f}({0})", triton_f64="tl.sqrt({0})"),
         "rsqrt": Spelling("libdevice.rsqrt({0})", "1 / __builtin_sqrt{f}({0})"),
-        "reciprocal": Spelling("1 / {0}", "1 / {0}"),
-        "exp": _called("exp", "tl.exp({0})"),
+        "reciprocal": Spelling("tl.div_rn(1.0, {0})", "1 / {0}", triton_f64="1 / {0}"),
+        "exp": _called("exp"),
         "exp2": _called("exp2", "tl.exp2({0})"),
         "expm1": _called("expm1"),
         "log": _called("log", "tl.log({0})"),
         "log2": _called("log2", "tl.log2({0})"),
         "log10": _called("log10"),
         "log1p": _called("log1p"),
-        "sigmoid": _called("sigmoid", "md_sigmoid({0})"),
+        "sigmoid": Spelling(
+            "tl.div_rn(1.0, 1.0 + libdevice.exp(-{0}))",
+            "md_sigmoid_{t}({0})",
+            triton_f64="1 / (1 + libdevice.exp(-{0}))",
+        ),
         "tanh": _called("tanh"),
         "sin": _called("sin", "tl.sin({0})"),
         "cos": _called("cos", "tl.cos({0})"),
@@ -176,12 +183,19 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "copysign": Spelling("libdevice.copysign({0}, {1})", "__builtin_copysign{f}({0}, {1})"),
         "lshift": Spelling("md_lshift({0}, {1}, {bits})", "md_shl_{t}({0}, {1})"),
         "rshift": Spelling("md_rshift({0}, {1}, {bits})", "md_shr_{t}({0}, {1})"),
-        "div": Spelling("{0} / {1}", "{0} / {1}", "md_truncdiv_{t}({0}, {1})", triton_int="{0} // {1}"),
+        "div": Spelling(
+            "tl.div_rn({0}, {1})",
+            "{0} / {1}",
+            "md_truncdiv_{t}({0}, {1})",
+            triton_int="{0} // {1}",
+            triton_f64="{0} / {1}",
+        ),
         "truncdiv": Spelling(
-            "md_truncdiv({0}, {1})",
+            "libdevice.trunc(tl.div_rn({0}, {1}))",
             "__builtin_trunc{f}({0} / {1})",
             "md_truncdiv_{t}({0}, {1})",
             triton_int="{0} // {1}",
+            triton_f64="libdevice.trunc({0} / {1})",
         ),
         "floordiv": Spelling(
             "md_floordiv_float({0}, {1})", "md_floordiv_{t}({0}, {1})", triton_int="md_floordiv_int({0}, {1})"
@@ -249,7 +263,7 @@ def spell_triton(name: str, dtype: DType, *args: str) -> str:
         case "bool":
             text = row.triton_bool or row.triton
         case _:
-            text = row.triton
+            text = (row.triton_f64 if dtype.name == "f64" else "") or row.triton
     return text.format(*args, bits=dtype.bits)
 
 

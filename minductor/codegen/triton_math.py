@@ -50,26 +50,11 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         "md_sign_int": """def md_sign_int(a):
     return (a > 0).to(a.dtype) - (a < 0).to(a.dtype)
 """,
-        "md_sqrt": """def md_sqrt(a):
-    if a.dtype == tl.float64:
-        return tl.sqrt(a)
-    else:  # Triton compiles what stands behind a return
-        return tl.sqrt_rn(a)
-""",
-        "md_truncdiv": """def md_truncdiv(a, b):
-    if a.dtype == tl.float64:
-        return libdevice.trunc(a / b)
-    else:  # `/` of float32 may be off by a bit where the quotient is whole
-        return libdevice.trunc(tl.div_rn(a, b))
-""",
         "md_fmax": """def md_fmax(a, b):
     return tl.where(a != a, b, tl.where(b != b, a, tl.maximum(a, b)))
 """,
         "md_fmin": """def md_fmin(a, b):
     return tl.where(a != a, b, tl.where(b != b, a, tl.minimum(a, b)))
-""",
-        "md_sigmoid": """def md_sigmoid(a):
-    return 1 / (1 + tl.exp(-a))
 """,
         "md_pow_int": """def md_pow_int(a, b):
     result = tl.where(b < 0, tl.where(a == 1, 1, tl.where(a == -1, tl.where(b % 2 == 0, 1, -1), 0)), 1).to(a.dtype)

@@ -92,7 +92,8 @@ def compile_kernel(text: str, symbol: str, kind: str, arch: str, *, is_aligned: 
         attrs={places[n]: [["tt.divisibility", 16]] for n, given in kinds.items() if is_aligned and given[0] == "*"},
     )
     target = GPUTarget(kind, int(arch) if arch.isdecimal() else arch, WARP[kind])
-    options: dict[str, Any] = {"num_warps": warps}
+    # a product and a sum round twice, as in eager and in the interpreter
+    options: dict[str, Any] = {"num_warps": warps, "enable_fp_fusion": False}
     if "tl.device_assert(" in text:  # dropped otherwise; integers wrap around as in eager, whatever debug says
         options.update(debug=True, sanitize_overflow=False)
     made: Any = triton.compile(source, target=target, options=options)
@@ -158,7 +159,9 @@ def interpret_kernel(
 
 
 def _complete_interpreter() -> None:
-    """Gives Triton's interpreter what it lacks: functions of libdevice, and assertions that raise."""
+    """Gives Triton's interpreter what it lacks: functions of libdevice, assertions that raise, the dtype of a
+    comparison, and floats of 16 and 8 bits that are rounded and not cut off.
+    """
     from triton.language.extra import libdevice
 
     if getattr(libdevice, "is_complete", False):
@@ -171,6 +174,10 @@ def _complete_interpreter() -> None:
     builder: Any = interpreter.interpreter_builder
     builder.options = replace(builder.options, debug=True)
     builder.create_dot = _dot(builder.create_dot)
+    module: Any = interpreter
+    module._convert_float = _rounding(module._convert_float)
+    kind: Any = type(builder)
+    kind.binary_op = _comparing(kind.binary_op)
 
 
 def _dot(create: Any) -> Any:
@@ -188,11 +195,40 @@ def _dot(create: Any) -> Any:
     return lambda a, b, *rest: create(widened(a), widened(b), *rest)
 
 
+def _comparing(binary_op: Any) -> Any:
+    """A comparison has truth values, and not the type of what it compares."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    def call(self: Any, left: Any, right: Any, op: Any) -> Any:
+        made = binary_op(self, left, right, op)
+        return TensorHandle(made.data, tl.int1) if made.data.dtype == bool else made
+
+    return call
+
+
+def _rounding(convert: Any) -> Any:
+    """To the nearest, as a GPU and torch do."""
+    import torch
+
+    narrow = {"bf16": torch.bfloat16, "fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2}
+
+    def call(data: Any, old: Any, new: Any, mode: Any) -> Any:
+        if old.name not in ("fp32", "fp64") or new.name not in narrow:
+            return convert(data, old, new, mode)
+        made = torch.from_numpy(data.copy()).to(narrow[new.name])
+        return made.view(torch.int16 if made.itemsize == 2 else torch.uint8).numpy().view(f"u{made.itemsize}")
+
+    return call
+
+
 def _libdevice() -> dict[str, Any]:
     """The functions that kernels call, as torch has them."""
     import torch
 
-    same = "tanh expm1 log10 log1p tan erfc erfinv asin acos atan sinh cosh asinh acosh atanh lgamma floor ceil trunc"
+    same = (
+        "exp tanh expm1 log10 log1p tan erfc erfinv asin acos atan sinh cosh asinh acosh atanh lgamma floor ceil trunc"
+    )
     same += " rsqrt fmod pow atan2 hypot nextafter copysign signbit"
     found: dict[str, Any] = {name: getattr(torch, name) for name in same.split()}
     special = {"cyl_bessel_i0": "i0", "cyl_bessel_i1": "i1", "erfcx": "erfcx", "normcdfinv": "ndtri"}

@@ -49,6 +49,11 @@ def test_integers_wrap_and_booleans_stay_booleans() -> None:
     assert spell_cpp("logical_not", I64, "a") == "a == 0"
 
 
+def test_float32_is_divided_and_rooted_exactly_in_triton() -> None:
+    assert spell_triton("div", F32, "a", "b") == "tl.div_rn(a, b)" and spell_triton("div", F64, "a", "b") == "a / b"
+    assert spell_triton("sqrt", F32, "a") == "tl.sqrt_rn(a)" and spell_triton("sqrt", F64, "a") == "tl.sqrt(a)"
+
+
 def test_targets_say_what_triton_has_no_spelling_of() -> None:
     lacks = {name for name in TRITON_LACKS if not name.startswith("atomic_")}
     assert lacks == {name for name in SPELLINGS if not spell_triton(name, F32, *"xyz"[: POINTWISE[name].arity])}

@@ -56,6 +56,8 @@ CASES: dict[str, Case] = {
         random((50,)),
     ),
     "numbers": (lambda x, y: (x // y, x % y, torch.div(x, y, rounding_mode="trunc"), x << 2, x >> 1), whole_numbers),
+    "truth of a scalar": (lambda x, y: torch.logical_or(x > 0, y), random((40, 33), ())),
+    "rounded once": (lambda x: (x.bfloat16(), (x * 9).to(torch.float8_e4m3fn).float()), random((40, 33))),
     "truths": (lambda x: ((x > 0) & (x < 1)) | ~(x > -1), random((40, 33))),
     "bfloat16": (lambda x: F.silu(x.bfloat16()) * x.bfloat16(), random((40, 33))),
     "float64": (lambda x: (x.double() / 3).exp().sum(1), random((8, 9))),
@@ -79,7 +81,7 @@ def test_equals_eager(name: str, compiler: Compiler) -> None:
     given = inputs()
     ours = tuple(t.clone() for t in given)
     result = torch.compile(function, backend=lambda gm, i: compiler(gm, i, options={"target": "interpret"}))(*ours)
-    bound = 3e-2 if name == "bfloat16" else 2e-5  # the interpreter rounds to 16 bits by cutting digits off
+    bound = 8e-3 if name == "bfloat16" else 2e-5  # eager rounds after each op: a digit of bfloat16 may differ
     torch.testing.assert_close(result, function(*given), rtol=bound, atol=bound)
     torch.testing.assert_close(ours, given)
 
