@@ -1,7 +1,7 @@
 """The canonical form of generated text: equal for texts that differ in layout, comments and local names only.
 
-Takes C++ or Python; gives lines of tokens, each with the names that were replaced in it. Refuses Python that does not
-parse (SyntaxError). Text of another language is its own canonical form.
+Takes C++, Python or the text of an IR; gives lines of tokens, each with the names that were replaced in it. Refuses
+Python that does not parse (SyntaxError). Text of another language is its own canonical form.
 
 >>> [line.text for line in canonical("int foo(int a) {\\n  int b = f(a); // why\\n  return b;\\n}", "cpp")]
 ['int foo ( int $1 ) {', 'int $2 = f ( $1 ) ;', 'return $2 ;', '}']
@@ -28,6 +28,9 @@ KEYWORDS = re.compile(
     r"|inline|int|long|nullptr|reinterpret_cast|return|short|signed|sizeof|static|static_cast|struct|switch|template"
     r"|true|typename|union|unsigned|using|void|volatile|while|__restrict|__builtin_memcpy|_Float16"
 )
+# What compilers number in an IR: values, buffers, arguments, kernels and other calls.
+NUMBERED = re.compile(r"%\d+|\b(?:buf|arg|primals_|tangents_|k|x)\d+(?:_\d+)?\b")
+CALLED = re.compile(r"\s*(\(|::)")
 # Our prelude's names, standard integer types and macros mean the same in every kernel.
 GLOBAL = re.compile(r"md_\w+|MD_\w+|\w+_t|[A-Z][A-Z0-9_]+|omp\w*")
 
@@ -42,14 +45,29 @@ class Line:
 
 
 def canonical(text: str, language: str) -> tuple[Line, ...]:
-    """The canonical lines of a text in "cpp", "py" or another language."""
+    """The canonical lines of a text in "cpp", "py", "ir" or another language."""
     match language:
         case "cpp":
             return tuple(_cpp(text))
         case "py":
             return tuple(_python(text))
+        case "ir":
+            return tuple(_ir(text))
         case _:
             return tuple(Line(line, n, ()) for n, line in enumerate(text.splitlines()))
+
+
+def _ir(text: str) -> Iterator[Line]:
+    """Numbers by first use; values of a kernel, which %0 opens, anew in each."""
+    numbers: dict[str, str] = {}
+    for row, line in enumerate(text.splitlines()):
+        if line.lstrip().startswith("%0 "):
+            numbers = {name: number for name, number in numbers.items() if not name.startswith("%")}
+        names = NUMBERED.findall(line)
+        fresh = {name: f"${len(numbers) + n + 1}" for n, name in enumerate(dict.fromkeys(names)) if name not in numbers}
+        numbers |= fresh
+        if line.strip():
+            yield Line(NUMBERED.sub(lambda found, here=numbers: here[found[0]], line.rstrip()), row, tuple(names))
 
 
 def _cpp(text: str) -> Iterator[Line]:
@@ -94,7 +112,7 @@ def _is_local(name: str, text: str, end: int, before: list[str]) -> bool:
     """Whether a name belongs to the kernel. Called functions, members and what every kernel knows do not."""
     if KEYWORDS.fullmatch(name) or GLOBAL.fullmatch(name) or (before and before[-1] in (".", "->", "::")):
         return False
-    return not re.match(r"\s*(\(|::)", text[end:])
+    return not CALLED.match(text, end)
 
 
 def _rename_in(pragma: str, local: dict[str, str]) -> str:

@@ -17,15 +17,17 @@ by line. A name that was merely renumbered never appears.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_plugin.canonical import Line, canonical
+from pytest_plugin.lines import opcodes, unified
 
 CONTEXT = 1
+TOKEN = re.compile(r"\w+|\$\d*|[^\s\w]")
+MOST_PAIRS = 2_500  # of lines in one run that are held against each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,30 +40,39 @@ class Changes:
 
 def difference(old: str, new: str, language: str) -> Changes:
     """From the golden's text to the new one."""
-    names = _aligned(_lines(old, language), _lines(new, language))
+    carried, renamed = carried_over(old, new, language)
+    return Changes(tuple(unified(old.splitlines(), carried.splitlines(), CONTEXT)), renamed)
+
+
+def carried_over(old: str, new: str, language: str) -> tuple[str, int]:
+    """The new text in the old one's names, and how many names that changed."""
+    names = aligned(comparable(old, language), comparable(new, language))
     changed = {name: other for name, other in names.items() if name != other}
-    carried = re.sub(r"[A-Za-z_]\w*", lambda name: changed.get(name[0], name[0]), new)
-    shown = difflib.unified_diff(old.splitlines(), carried.splitlines(), lineterm="", n=CONTEXT)
-    return Changes(tuple(shown)[2:], len(changed))
+    if not changed:
+        return new, 0
+    word = r"%?\b\w+" if language == "ir" else r"\b[A-Za-z_]\w*"
+    return re.sub(word, lambda name: changed.get(name[0], name[0]), new), len(changed)
 
 
-def _lines(text: str, language: str) -> tuple[Line, ...]:
+def comparable(text: str, language: str) -> tuple[Line, ...]:
+    """The canonical lines, or the plain ones of a text that does not parse."""
     try:
         return canonical(text, language)
     except SyntaxError:
         return canonical(text, "txt")
 
 
-def _aligned(old: tuple[Line, ...], new: tuple[Line, ...]) -> dict[str, str]:
+def aligned(old: tuple[Line, ...], new: tuple[Line, ...]) -> dict[str, str]:
     """New name -> old name, by vote of the lines that are equal but for names; no old name is given twice."""
     votes: Counter[tuple[str, str]] = Counter()
-    for tag, i1, i2, j1, j2 in _opcodes([_shape(line) for line in old], [_shape(line) for line in new]):
+    for tag, i1, i2, j1, j2 in opcodes([shape(line) for line in old], [shape(line) for line in new]):
         # lines that were changed in place still say which name is which, with less weight
         weight = 4 if tag == "equal" else 1
-        if tag == "equal" or (tag == "replace" and i2 - i1 == j2 - j1):
-            for before, after in zip(old[i1:i2], new[j1:j2], strict=True):
-                if len(before.names) == len(after.names):
-                    votes.update({pair: weight for pair in zip(after.names, before.names, strict=True)})
+        sides = [[shape(line) for line in lines] for lines in (old[i1:i2], new[j1:j2])]
+        for i, j in [(n, n) for n in range(i2 - i1)] if tag == "equal" else partners(*sides):
+            before, after = old[i1 + i], new[j1 + j]
+            if len(before.names) == len(after.names):
+                votes.update({pair: weight for pair in zip(after.names, before.names, strict=True)})
     found: dict[str, str] = {}
     taken: set[str] = set()
     for (after, before), _ in votes.most_common():
@@ -73,17 +84,42 @@ def _aligned(old: tuple[Line, ...], new: tuple[Line, ...]) -> dict[str, str]:
     return found | {name: f"{name}_new" for name in everything if name not in found and name in taken}
 
 
-def _opcodes(old: list[str], new: list[str]) -> Iterator[tuple[str, int, int, int, int]]:
-    """As difflib's, with the equal start and end found first: difflib takes lines that are often equal for noise."""
-    shorter = min(len(old), len(new))
-    start = next((n for n in range(shorter) if old[n] != new[n]), shorter)
-    end = next((n for n in range(shorter - start) if old[-1 - n] != new[-1 - n]), shorter - start)
-    yield "equal", 0, start, 0, start
-    middle = difflib.SequenceMatcher(None, old[start : len(old) - end], new[start : len(new) - end])
-    for tag, i1, i2, j1, j2 in middle.get_opcodes():
-        yield tag, i1 + start, i2 + start, j1 + start, j2 + start
-    yield "equal", len(old) - end, len(old), len(new) - end, len(new)
+def partners(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int]]:
+    """Lines that stand for each other in two runs: one by one in runs of equal length, otherwise by likeness.
+
+    >>> partners(["a = f(x);", "return a;"], ["a = g(x);", "check();", "return a;"])
+    [(0, 0), (1, 2)]
+    """
+    if len(before) == len(after):
+        return [(n, n) for n in range(len(before))]
+    if len(before) * len(after) > MOST_PAIRS:
+        return []
+    return _alike([TOKEN.findall(line) for line in before], [TOKEN.findall(line) for line in after])
 
 
-def _shape(line: Line) -> str:
+def _alike(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
+    """The pairs of lines, in order, that have most tokens in common; less than half in common is no pair."""
+    best = [[0.0] * (len(after) + 1) for _ in range(len(before) + 1)]
+    scores: dict[tuple[int, int], float] = {}
+    for i in reversed(range(len(before))):
+        for j in reversed(range(len(after))):
+            common = sum((Counter(before[i]) & Counter(after[j])).values())
+            scores[i, j] = 2 * common / (len(before[i]) + len(after[j]))
+            paired = scores[i, j] + best[i + 1][j + 1] if scores[i, j] > 0.5 else 0.0
+            best[i][j] = max(paired, best[i + 1][j], best[i][j + 1])
+    pairs: list[tuple[int, int]] = []
+    i = j = 0
+    while i < len(before) and j < len(after):
+        if best[i][j] == best[i + 1][j]:
+            i += 1
+        elif best[i][j] == best[i][j + 1]:
+            j += 1
+        else:
+            pairs.append((i, j))
+            i, j = i + 1, j + 1
+    return pairs
+
+
+def shape(line: Line) -> str:
+    """The line without its names' numbers."""
     return re.sub(r"\$\d+|\b_l\d+_", "$", line.text)

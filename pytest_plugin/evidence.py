@@ -13,6 +13,7 @@ from typing import Any
 
 from pytest_plugin import counts, memory
 from pytest_plugin.devices import Device
+from pytest_plugin.disagreement import Check, Disagreement
 from pytest_plugin.facts import Run
 from pytest_plugin.golden import Goldens
 
@@ -78,7 +79,7 @@ class Evidence:
             "assembled": sum(len(run.assembly) for run in self.runs),
             "counts": self.counted,
             "memory": self.weighed,
-            "goldens": [[check.path, check.verdict] for check in self.goldens.checks] if self.goldens else [],
+            "goldens": [check.plain() for check in self.goldens.checks] if self.goldens else [],
         }
 
 
@@ -88,19 +89,28 @@ class Totals:
 
     tests: Counter[str] = field(default_factory=Counter[str])
     sums: Counter[str] = field(default_factory=Counter[str])
+    looked_at: set[str] = field(default_factory=set[str])  # golden files that a check is about
     verdicts: Counter[str] = field(default_factory=Counter[str])
     lacks: Counter[str] = field(default_factory=Counter[str])  # tests skipped, by the capability that is absent
-    written: list[str] = field(default_factory=list[str])
+    goldens: list[Check] = field(default_factory=list[Check])
 
     def add(self, summary: Mapping[str, Any]) -> None:
         if summary["device"] and summary["runs"]:
             self.tests[summary["device"]] += 1
         for name in ("runs", "numeric", "graphs", "launches", "externs", "assembled", "counts", "memory"):
             self.sums[name] += summary[name]
-        for path, verdict in summary["goldens"]:
-            self.verdicts[verdict] += 1
-            if verdict in ("new", "accepted"):
-                self.written.append(path)
+        for plain in summary["goldens"]:
+            check = Check.of(plain)
+            self.verdicts[check.verdict] += 1
+            if check.verdict != "equal":
+                self.goldens.append(check)
+            self.looked_at.update(path for path in (check.own, check.file) if path)
+
+    @property
+    def disagreements(self) -> tuple[Disagreement, ...]:
+        """Of all tests, in the order of their files."""
+        found = [check.disagreement for check in self.goldens if check.disagreement is not None]
+        return tuple(sorted(found, key=lambda d: (d.own, d.test)))
 
     def lines(self) -> Sequence[str]:
         """The summary section; empty if no test used the plugin."""
@@ -123,5 +133,7 @@ class Totals:
         if self.tests or self.verdicts:
             lines.append(f"checked  {', '.join(checks)}")
         lines += [f"lacks    {count} tests skipped: {what}" for what, count in sorted(self.lacks.items())]
-        lines += [f"written  {path}" for path in sorted(self.written)]
+        told = {"new": "written", "accepted": "written", "refreshed": "written", "drift": "drift"}
+        listed = [(told[check.verdict], check.own) for check in self.goldens if check.verdict in told]
+        lines += [f"{word:<8} {path}" for word, path in sorted(listed, key=lambda line: (line[0] != "drift", line))]
         return lines

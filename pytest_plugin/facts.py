@@ -202,6 +202,11 @@ class Run:
         return {f"{graph.role}.{name}": text() for graph in self.graphs for name, text in graph.stages.items()}
 
     @property
+    def plan(self) -> str:
+        """The last stage's value of each graph: what the wrapper is written from."""
+        return "\n\n".join(list(graph.stages.values())[-1]() for graph in self.graphs if graph.stages)
+
+    @property
     def events(self) -> tuple[tuple[str, str], ...]:
         """What the compiled graphs did when they ran, in the order of each graph: (launch, kernel) and so on."""
         return tuple(event for graph in self.graphs for event in graph.events)

@@ -27,8 +27,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 FORM = "1"
-COMMENT: Mapping[str, str] = MappingProxyType({"py": "#", "cpp": "//", "txt": "#"})
-_FIRST = re.compile(r"(\S+)\s+target=(\S+)\s+view=(\S+)\s+level=(\S+)\s+form=(\S+)")
+COMMENT: Mapping[str, str] = MappingProxyType({"py": "#", "cpp": "//", "txt": "#", "ir": "#"})
+# A file's ending, where it is not the language.
+ENDINGS: Mapping[str, str] = MappingProxyType({"ir": "txt"})
+_FIRST = re.compile(r"(\S.*?)\s+target=(\S+)\s+view=(\S+)\s+level=(\S+)\s+form=(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +83,38 @@ def parse(content: str, language: str) -> Golden:
 
 
 def read(path: Path, language: str) -> Golden:
+    return parse(content_of(path), language)
+
+
+def content_of(path: Path) -> str:
+    """All of the file, its line ends included."""
     with path.open(encoding="utf-8", newline="") as file:
-        return parse(file.read(), language)
+        return file.read()
+
+
+def header_of(path: Path) -> Header | None:
+    """The header of a golden file, or nothing if it is another file; reads no more than that."""
+    mark = COMMENT.get(path.suffix[1:])
+    if mark is None:
+        return None
+    with path.open("rb") as file:
+        first = file.readline(4096).decode("utf-8", "replace")
+    try:
+        return parse(first, path.suffix[1:]).header
+    except ValueError:
+        return None
 
 
 def write(path: Path, golden: Golden, language: str) -> None:
+    write_text(path, golden.render(language))
+
+
+def write_text(path: Path, text: str) -> None:
     """All of it or nothing; the same bytes on every system."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
-        beside.write_text(golden.render(language), encoding="utf-8", newline="\n")
+        beside.write_text(text, encoding="utf-8", newline="\n")
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
@@ -126,14 +150,15 @@ class Place:
         if parent is not None and _says(parent, golden, language):
             own.unlink(missing_ok=True)
             return parent
-        write(own, golden, language)
+        if not _says(own, golden, language) or read(own, language).header != golden.header:
+            write(own, golden, language)
         return own
 
 
 def _says(path: Path, golden: Golden, language: str) -> bool:
     try:
         found = read(path, language)
-    except ValueError:
+    except (OSError, ValueError):
         return False
     return found.text == golden.text and found.header.facts == golden.header.facts
 
@@ -149,4 +174,4 @@ def file_name(test: str, parameters: str, view: str, language: str) -> str:
     slug = re.sub(r"[^\w=+,-]", "_", parameters)
     if slug != parameters or len(slug) > 80:
         slug = f"{slug[:80]}-{hashlib.sha256(parameters.encode()).hexdigest()[:8]}"
-    return f"{test}{'-' if slug else ''}{slug}.{view}.{language}"
+    return f"{test}{'-' if slug else ''}{slug}.{view}.{ENDINGS.get(language, language)}"

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from pytest_plugin import fixtures, short_names
-from pytest_plugin.stash import EVIDENCE, STATE, WORKER_KEY, golden_dir, is_worker, state_of
-from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, COUNTS, LEVELS, MODES, VIEWS
+from pytest_plugin.stash import EVIDENCE, STATE, WATCH, WORKER_KEY, golden_dir, is_worker, state_of
+from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, COUNTS, LEVELS, MODES, UNUSED, VIEWS
 
 REPORT_KEY = "minductor"
 LACKS = "Skipped: needs "
@@ -29,7 +29,7 @@ MARKERS = (
     "devices('interpret', 'compile:sm_90', min_arch='sm_80'): the devices that the test runs on, not the default ones",
     "needs('triton', 'big_gpu', ...): capabilities without which the test is skipped, with the reason; "
     f"there are {', '.join(CAPABILITIES)}",
-    f"golden(view='kernel', level='canonical'): compare the test's one run with its golden file; "
+    f"golden(view='kernel', level='skeleton'): compare the test's one run with its golden file; "
     f"the views are {', '.join(VIEWS)}, the levels {', '.join(LEVELS)}",
 )
 OPTIONS = ("minductor_compiler", "minductor_device", "minductor_golden")
@@ -62,8 +62,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="MODE",
         help=f"golden files: {', '.join(MODES)}; new, which writes missing ones, unless CI is set",
     )
+    _add_golden_options(parser, group)
     parser.addini("golden_dir", "the folder of the golden files, below the root", default="golden")
     parser.addini("minductor_devices", "the devices to run on if the option names none", type="args", default=[])
+
+
+def _add_golden_options(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
+    group.addoption(
+        "--minductor-golden-level",
+        "--golden-level",
+        dest="minductor_golden_level",
+        default="",
+        metavar="LEVEL",
+        help=f"compare at this level at least: {', '.join(LEVELS)}",
+    )
+    group.addoption(
+        "--minductor-golden-unused",
+        "--golden-unused",
+        dest="minductor_golden_unused",
+        default=UNUSED[0],
+        metavar="HOW",
+        help=f"golden files that nothing uses, after a complete run: {', '.join(UNUSED)}; auto fails if CI is set",
+    )
+    group.addoption(
+        "--minductor-golden-report",
+        "--golden-report",
+        dest="minductor_golden_report",
+        default="",
+        metavar="DIR",
+        help="where golden.patch and report.html go if goldens differ; in pytest's cache unless given",
+    )
+    parser.addini("golden_level", "compare golden files at this level at least", default="")
+    parser.addini("golden_max_diff", "how many lines of a golden's difference a failure shows", default="40")
 
 
 @pytest.hookimpl(trylast=True)  # the other plugins are known by then
@@ -80,8 +110,20 @@ def pytest_configure(config: pytest.Config) -> None:
             manager.register(holder, holder.__name__)
     if not is_worker(config):
         manager.register(Collector(config), "pytest_plugin.collector")
+    _watch_goldens(config)
     if any(config.getoption(option) for option in OPTIONS):
         state_of(config)  # which refuses what cannot be followed
+
+
+def _watch_goldens(config: pytest.Config) -> None:
+    """Notes what uses the golden files, if there are any."""
+    folder = golden_dir(config) / str(config.getoption("minductor_compiler") or next(iter(ADAPTERS)))
+    if folder.is_dir():
+        from pytest_plugin.unused import Watch, goldens_below
+
+        if goldens := goldens_below(folder):
+            config.stash[WATCH] = Watch(config, goldens)
+            config.pluginmanager.register(config.stash[WATCH], "pytest_plugin.unused")
 
 
 def _fixture_names(plugin: object) -> list[str]:
@@ -105,7 +147,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     if state.choice is None:
         return None
     missing = "".join(f"; no {id}: {why}" for id, why in state.choice.missing)
-    return f"minductor: compiler {state.adapter.name}, devices {devices}{missing}, goldens: {state.mode}"
+    return f"minductor: compiler {state.adapter.name}, devices {devices}{missing}, goldens: {state.rules.mode}"
 
 
 # --- collection
@@ -155,7 +197,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(misuse)
     items.clear()
     output: dict[str, Any] = getattr(config, "workeroutput", {})
-    output[WORKER_KEY] = misuse
+    output[WORKER_KEY] = {"misuse": misuse}
 
 
 def _has_no_device(item: pytest.Item) -> bool:
@@ -276,7 +318,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     state = state_of(config)
     if state.worker_misuse:
         terminalreporter.write_line(f"ERROR: {state.worker_misuse}", red=True)
-    if lines := state.totals.lines():
+    if lines := [*state.totals.lines(), *state.endings]:
         terminalreporter.section("minductor")
         for line in lines:
             terminalreporter.write_line(line)
@@ -294,12 +336,29 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     del error
-    if misuse := getattr(node, "workeroutput", {}).get(WORKER_KEY):
+    told = getattr(node, "workeroutput", {}).get(WORKER_KEY, {})
+    if misuse := told.get("misuse"):
         state_of(node.config).worker_misuse = misuse
+    if "collected" in told and WATCH in node.config.stash:
+        node.config.stash[WATCH].take(told["collected"])  # all workers collect the same
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    watch = config.stash.get(WATCH, None)
+    if is_worker(config):
+        if watch is not None:
+            output: dict[str, Any] = getattr(config, "workeroutput", {})
+            output.setdefault(WORKER_KEY, {})["collected"] = watch.collected.plain()
+        return
+    if STATE not in config.stash and watch is None:
+        return
+    state = state_of(config)
+    if watch is not None or state.totals.disagreements:
+        from pytest_plugin.golden_run import finish
+
+        finish(session, watch)
     # the controller collects nothing itself, so it learns of a usage error from its workers
-    if STATE in session.config.stash and state_of(session.config).worker_misuse:
+    if state.worker_misuse:
         session.exitstatus = pytest.ExitCode.USAGE_ERROR

@@ -17,9 +17,9 @@ from pytest_plugin.adapters import Adapter, find_adapter
 from pytest_plugin.capabilities import Machine
 from pytest_plugin.devices import Choice, Device, Misuse, Wishes, arch_number, choose, of_marker
 from pytest_plugin.evidence import Evidence, Totals
-from pytest_plugin.golden import Goldens
+from pytest_plugin.golden import Goldens, Rules
 from pytest_plugin.stash import EVIDENCE, WORKER_KEY, golden_dir, state_of
-from pytest_plugin.vocabulary import ADAPTERS, MODES
+from pytest_plugin.vocabulary import ADAPTERS, LEVELS, MODES, UNUSED
 
 
 @dataclass(slots=True)
@@ -29,12 +29,13 @@ class State:
     adapter: Adapter
     wishes: Wishes
     golden_dir: Path
-    mode: str
+    rules: Rules
     misuse: str = ""  # why the run ends with a usage error
     worker_misuse: str = ""  # the same, as an xdist worker told it
     choice: Choice | None = None
     machine: Machine = field(default_factory=Machine)
     totals: Totals = field(default_factory=Totals)
+    endings: list[str] = field(default_factory=list[str])  # lines of the summary that come last
 
     def devices(self) -> tuple[str, ...]:
         """The ids to run on, decided on the first use; a misuse is noted and gives one id that nothing runs on."""
@@ -68,7 +69,7 @@ def make_state(config: pytest.Config) -> State:
     except ValueError as error:
         raise pytest.UsageError(f"--compiler: {error}") from None
     wishes = Wishes.of(os.environ, str(config.getoption("minductor_device")), config.getini("minductor_devices"))
-    state = State(adapter, wishes, golden_dir(config), _mode(config, os.environ))
+    state = State(adapter, wishes, golden_dir(config), _rules(config, os.environ))
     given = getattr(config, "workerinput", {}).get(WORKER_KEY)
     if given is not None:
         state.misuse = given["misuse"]
@@ -83,13 +84,32 @@ def make_state(config: pytest.Config) -> State:
 
 
 def _mode(config: pytest.Config, environ: Mapping[str, str]) -> str:
-    is_ci = environ.get("CI", "").lower() not in ("", "0", "false")
+    is_ci = _is_ci(environ)
     mode = str(config.getoption("minductor_golden") or ("check" if is_ci else "new"))
     if mode not in MODES:
         raise pytest.UsageError(f"--golden={mode}: the modes are {', '.join(MODES)}")
-    if is_ci and mode != "check":
+    if is_ci and mode not in ("check", "off"):
         raise pytest.UsageError(f"--golden={mode}: under CI nothing is written")
     return mode
+
+
+def _rules(config: pytest.Config, environ: Mapping[str, str]) -> Rules:
+    raised = str(config.getoption("minductor_golden_level") or config.getini("golden_level"))
+    if raised and raised not in LEVELS:
+        raise pytest.UsageError(f"--golden-level={raised}: the levels are {', '.join(LEVELS)}")
+    lines = str(config.getini("golden_max_diff"))
+    if not lines.isdigit():
+        raise pytest.UsageError(f"golden_max_diff = {lines}: a number of lines")
+    limit = None if config.get_verbosity() > 0 else int(lines)
+    unused = str(config.getoption("minductor_golden_unused"))
+    if unused not in UNUSED:
+        raise pytest.UsageError(f"--golden-unused={unused}: it is {', '.join(UNUSED)}")
+    fails = unused == "fail" or (unused == "auto" and _is_ci(environ))
+    return Rules(_mode(config, environ), raised, limit, fails_unused=fails)
+
+
+def _is_ci(environ: Mapping[str, str]) -> bool:
+    return environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 def evidence_of(item: pytest.Item) -> Evidence:
@@ -102,16 +122,29 @@ def device_of(item: pytest.Item) -> Device | None:
     return callspec.params.get("minductor_device") if callspec is not None else None
 
 
+def _without_device(item: pytest.Item) -> tuple[str, str]:
+    """The test's id without parameters, and its parameters other than the device."""
+    node, _, parameters = item.nodeid.partition("[")
+    parameters = parameters.removesuffix("]")
+    device = device_of(item)
+    if device is not None:  # the plugin parametrises first, so the device opens the list
+        parameters = parameters.removeprefix(device.id).removeprefix("-")
+    return node, parameters
+
+
+def owner_of(item: pytest.Item) -> tuple[str, str]:
+    """The title that the test's goldens bear, and the target that they are for."""
+    node, parameters = _without_device(item)
+    device = device_of(item)
+    return node + (f"[{parameters}]" if parameters else ""), device.target if device is not None else "any"
+
+
 def goldens_of(item: pytest.Item) -> Goldens:
     """The test's goldens, made on the first use."""
     evidence = evidence_of(item)
     if evidence.goldens is None:
         state = state_of(item.config)
-        node, _, parameters = item.nodeid.partition("[")
-        device = device_of(item)
-        parameters = parameters.removesuffix("]")
-        if device is not None:  # the plugin parametrises first, so the device opens the list
-            parameters = parameters.removeprefix(device.id).removeprefix("-")
+        node, parameters = _without_device(item)
         file = Path(node.partition("::")[0]).with_suffix("")
         inner = file.relative_to("tests") if file.is_relative_to("tests") else file
         evidence.goldens = Goldens(
@@ -121,9 +154,9 @@ def goldens_of(item: pytest.Item) -> Goldens:
             inner=inner.as_posix(),
             test=".".join(node.split("::")[1:]),
             parameters=parameters,
-            target=device.target if device is not None else "any",
+            target=owner_of(item)[1],
+            nodeid=item.nodeid,
             shown=item.name,
-            mode=state.mode,
-            verbose=item.config.get_verbosity() > 0,
+            rules=state.rules,
         )
     return evidence.goldens

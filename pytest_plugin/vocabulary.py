@@ -16,10 +16,12 @@ ADAPTERS: Mapping[str, str] = MappingProxyType(
     }
 )
 # --golden
-MODES = ("check", "new", "accept")
-# @pytest.mark.golden(view=..., level=...)
-VIEWS = ("kernel", "wrapper")
-LEVELS = ("canonical", "exact")
+MODES = ("check", "new", "accept", "refresh", "review", "off")
+# --golden-unused
+UNUSED = ("auto", "fail", "warn")
+# @pytest.mark.golden(view=..., level=...); each level asks for all that those before it do
+VIEWS = ("kernel", "wrapper", "plan")
+LEVELS = ("facts", "skeleton", "canonical", "exact")
 # @pytest.mark.needs(NAME, ...): what each is, capabilities.py says
 CAPABILITIES = ("triton", "gpu", "bf16", "fp8", "descriptors", "big_gpu", "two_gpus", "cxx")
 # @pytest.mark.counts(NAME=...)

@@ -35,8 +35,11 @@ def test_both_versions_agree() -> None:
 
 def test_typed_and_header_files_are_packaged() -> None:
     data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
-    assert data == {"minductor": ["py.typed", "codegen/*.h"]}
+    assert data == {"minductor": ["py.typed", "codegen/*.h", "runtime/*.h"], "pytest_plugin": ["*.html"]}
     packaged = {
-        path.suffix for path in (ROOT / "minductor").rglob("*") if path.is_file() and path.parent.name != "__pycache__"
+        path.suffix
+        for package in ("minductor", "pytest_plugin")
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__"
     }
-    assert packaged <= {".py", ".typed", ".h"}
+    assert packaged <= {".py", ".typed", ".h", ".html"}

@@ -14,7 +14,7 @@ SUITE = """
 
     @pytest.mark.parametrize("n", [1])
     def test_kernel(compiled, golden, n):
-        golden.check(compiled(lambda x: x + n, torch.ones(3)))
+        golden.check(compiled(lambda x: x + n, torch.ones(3)), level="canonical")
 
     @pytest.mark.golden(level="exact")
     def test_marked(compiled):
@@ -82,7 +82,7 @@ def test_writing_under_ci_is_a_usage_error(suite: pytest.Pytester, run: Run, mod
 def test_unknown_mode_is_a_usage_error(suite: pytest.Pytester, run: Run) -> None:
     result = run("--golden=yes")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*the modes are check, new, accept"])
+    result.stderr.fnmatch_lines(["*the modes are check, new, accept, refresh, review, off"])
 
 
 def test_another_kernel_fails_and_is_shown(suite: pytest.Pytester, run: Run) -> None:
@@ -179,7 +179,10 @@ def test_golden_python_files_are_not_collected(suite: pytest.Pytester, run: Run)
     ("body", "says"),
     [
         ("golden.text('a', 'x'); golden.text('a', 'x')", "*test_x checks golden/eager/any/test_a/test_x.a.txt twice*"),
-        ("golden.text('a', 'x', level='near')", "*no level is called 'near'; the levels are canonical, exact*"),
+        (
+            "golden.text('a', 'x', level='near')",
+            "*no level is called 'near'; the levels are facts, skeleton, canonical, exact*",
+        ),
     ],
 )
 def test_misuse(pytester: pytest.Pytester, run: Run, body: str, says: str) -> None:

@@ -109,7 +109,7 @@ def test_a_plugin_with_the_same_names_keeps_them(pytester: pytest.Pytester, run:
         ("counts(kernels=True)", "*counts(kernels=True)*"),
         ("golden(views='kernel')", "*::test_x: golden has no views; it has view, level*"),
         ("golden(view='kernels')", "*::test_x: golden has no view 'kernels'; the views are kernel, wrapper*"),
-        ("golden(level='skeleton')", "*::test_x: golden has no level 'skeleton'; the levels are canonical, exact*"),
+        ("golden(level='near')", "*::test_x: golden has no level 'near'; the levels are facts, skeleton, canonical*"),
     ],
 )
 def test_a_wrong_marker_is_a_usage_error(
