@@ -65,6 +65,7 @@ class TilePrinter:
         self.functions: dict[str, str] = {}  # of combines, by name
         self.names: dict[int, tuple[str, ...]] = {}  # of the values of an op
         self.raw: dict[int, str] = {}  # of loads in the dtype of memory, where a matrix unit takes them
+        self.spread: tuple[str, ...] = ()  # axes of the masks that hold in the region at hand
         self.out: list[str] = []
         self.indent = ""
         self.count = 0
@@ -195,9 +196,10 @@ class TilePrinter:
             start = f"{dim.axis}_start" if dim.parameter else dim.axis
             self.add(f"for {start} in range(0, {extent}, {step}):")
             self.indent += "    "
+            first = f"({extent} - 1) // {step} * {step} - {start}" if self.is_turned(level) else start
             for form in self.forms(dim, inner.body) if dim.parameter else ():
                 self.enter([form.axis])
-                self.add(f"{form.axis} = {start} + tl.arange(0, {form.parameter}){self.subscript(form)}")
+                self.add(f"{form.axis} = {first} + tl.arange(0, {form.parameter}){self.subscript(form)}")
                 self.add_mask(form)
         self.steps(inner.body)
         self.indent = self.indent[: -4 * len(chain)]
@@ -258,6 +260,11 @@ class TilePrinter:
         used = {axis for step in positions(steps) for axis in self.products.needs(step)}
         return [d for d in self.tile if d.axis in used and d.axis in (dim.axis, self.products.down)]
 
+    def is_turned(self, loop: Loop) -> bool:
+        """Whether a loop goes from the last block to the first: for a scan from the end."""
+        scans = [attrs for p in loop.carries if isinstance(attrs := self.ops[p].attrs, Scan)]
+        return any(scan.reverse for scan in scans)
+
     def op(self, op: Op, args: Sequence[str], position: int) -> tuple[str, ...]:
         match op.attrs:
             case Load() if self.products is not None and self.products.is_taken_raw(position, self.dtypes):
@@ -294,7 +301,10 @@ class TilePrinter:
                 self.add(f"tl.device_assert({args[0]}, {message!r}{f', mask={given}' if given else ''})")
                 return ""
             case Masked(body, other):
-                return self.masked(op, body, literal(other, op.dtype) if op.dtype else "", args, under)
+                around, self.spread = self.spread, (*self.spread, *ops[op.args[0]].axes)
+                name = self.masked(op, body, literal(other, op.dtype) if op.dtype else "", args, under)
+                self.spread = around
+                return name
             case _:
                 dtypes = [d for a in op.args if (d := ops[a].dtype) is not None]
                 return self.define(expression(op, args, dtypes))
@@ -316,7 +326,7 @@ class TilePrinter:
 
     def load(self, storage: str, index: Expr, op: Op, under: str) -> str:
         given = self.mask(op.axes, under)
-        at = self.place(storage, index, op.axes if given else ())
+        at = self.place(storage, index, dict.fromkeys((*op.axes, *self.spread)) if given else ())
         text = f"tl.load({at}{f', {given}' if given else ''})"
         return f"{text}.to(tl.float32)" if self.dtypes[storage].name in ("bf16", "f16") else text
 
@@ -429,7 +439,8 @@ class TilePrinter:
         for arg, identity in zip(op.args, op.attrs.combine.identity, strict=True):
             dtype = self.dtype_of(arg)
             name = f"sum{position}" if len(op.args) == 1 else f"sum{position}_{len(names)}"
-            self.add(f"{name} = tl.full({self.shape(over)}, {literal(identity, dtype)}, {triton_type(dtype)})")
+            shape = self.shape(over) if isinstance(op.attrs, Reduce) or len(self.dims) > 1 else "[]"
+            self.add(f"{name} = tl.full({shape}, {literal(identity, dtype)}, {triton_type(dtype)})")
             names.append(name)
         self.names[position] = tuple(names)
 
@@ -454,11 +465,9 @@ class TilePrinter:
         self.names[position] = self.fold(op.attrs.combine, self.names[position], op.attrs.axes, dtypes)
 
     def scan(self, op: Op, attrs: Scan, args: Sequence[str], position: int) -> tuple[str, ...]:
-        """A prefix along an axis that is one block."""
+        """A prefix along an axis, joined to that of the blocks before if the axis has more than one."""
         if not self.numbers([attrs.axis]):
             return tuple(args)
-        if position in self.names:  # declared around a loop
-            raise Unwritable("a scan over a row of more than one block")
         dtypes = [self.dtype_of(a) for a in op.args]
         (number,) = self.numbers([attrs.axis])
         values = self.full(op, args, (attrs.axis,), attrs.combine)
@@ -467,7 +476,26 @@ class TilePrinter:
         function = self.function(attrs.combine, dtypes)
         reverse = ", reverse=True" if attrs.reverse else ""
         self.add(f"{', '.join(names)} = tl.associative_scan({given}, {number}, {function}{reverse})")
+        before = self.names.get(position)
+        if before is None:
+            return names
+        self.add(f"{', '.join(names)} = {function}({', '.join([*before, *names])})")
+        self.keep_end(before, names, attrs, op.axes)
+        self.names.pop(position)
         return names
+
+    def keep_end(self, kept: Sequence[str], values: Sequence[str], scan: Scan, axes: Iterable[str]) -> None:
+        """The values of a block where a scan ends in it, for the next block; no sum, which would lose the sign of 0."""
+        (number,) = self.numbers([scan.axis])
+        dim = self.dims[number]
+        lane = f"tl.arange(0, {dim.parameter}){self.subscript(dim)}"
+        end = self.define(f"{lane} == {'0' if scan.reverse else f'{dim.parameter} - 1'}")
+        wide = f"tl.broadcast_to({end}, {self.shape(axes)})"
+        name = f"{self.symbol}_end{len(kept)}"
+        self.functions[name] = _end_text(name, len(kept))
+        keep = ", keep_dims=True" if len(self.dims) > 1 else ""
+        given = ", ".join([wide, *values])
+        self.add(f"{', '.join([end, *kept])} = tl.reduce(({given}), {number}, {name}{keep})")
 
     def function(self, how: Combine, dtypes: Sequence[DType]) -> str:
         """The function that joins two groups of values."""
@@ -493,6 +521,14 @@ def _combine_text(name: str, how: Combine) -> str:
             lines.append(f"    x{position} = {expression(op, arguments(op, how.body.ops, names), dtypes)}")
     lines.append(f"    return {', '.join(names[r] for r in how.body.results)}")
     return "\n".join(lines) + "\n"
+
+
+def _end_text(name: str, count: int) -> str:
+    """A `triton.jit` function for a reduce: of values of which one is marked, that one."""
+    given = [*(f"a{n}" for n in range(count)), *(f"b{n}" for n in range(count))]
+    picked = ", ".join(f"tl.where(end_b, b{n}, a{n})" for n in range(count))
+    head = f"def {name}(end_a, {', '.join(given[:count])}, end_b, {', '.join(given[count:])}):"
+    return f"@triton.jit\n{head}\n    return end_a | end_b, {picked}\n"
 
 
 def _result(body: Body, position: int, names: Sequence[str]) -> str:

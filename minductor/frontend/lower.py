@@ -14,7 +14,7 @@ from typing import Literal
 from minductor.core.dtypes import I64, DType, compute_dtype
 from minductor.core.errors import FallbackRefused, UnsupportedInput
 from minductor.core.expr import Expr, Kind, Symbol, as_expr, integer, symbol
-from minductor.frontend import regions, schemas
+from minductor.frontend import parts, regions, schemas
 from minductor.frontend.attempt import attempt
 from minductor.frontend.capture import COLLECTIVE, HIGHER_ORDER, Arg, Graph, Meta, Node, NodeRef, Size, TensorMeta
 from minductor.frontend.devices import devices, devices_of, move_scalars
@@ -498,20 +498,20 @@ class Lowering:
 
         The kernel's axes are the kept dimensions in order, then the reduced ones.
         """
+        zero = integer(0)
         kept = [d for d in range(len(extents)) if d not in reduced]
+        places = kept if len(out.size) < len(extents) else [d if d in kept else None for d in range(len(extents))]
+        at = [None if d is None else kept.index(d) for d in places]  # of each of out's dimensions, among the kept ones
+        if (cut := parts.cut(extents, reduced, value, self.env.target)) is not None:
+            extents, reduced, value = parts.partial(self, extents, reduced, value, how, cut)
+            kept = [d for d in range(len(extents)) if d not in reduced]
         loop = Loop([extents[d] for d in (*kept, *reduced)])
         by_dim = dict(zip((*kept, *reduced), loop.coords, strict=True))
         found = value(loop, tuple(by_dim[d] for d in range(len(extents))))
         terms = [found] if isinstance(found, Term) else list(found)
         joined = loop.reduce(terms, range(len(kept), len(extents)), how)
-        keeps_all = len(out.size) == len(extents)
-        zero = integer(0)
-        at = (
-            [zero if d in reduced else by_dim[d] for d in range(len(extents))]
-            if keeps_all
-            else loop.coords[: len(kept)]
-        )
-        return self.store(loop, out, at, joined if finish is None else finish(joined))
+        coords = [zero if n is None else loop.coords[n] for n in at]
+        return self.store(loop, out, coords, joined if finish is None else finish(joined))
 
     def window(self, base: View, meta: TensorMeta | None = None) -> View:
         """A view that the tracer made of `base`: its own size and stride, its offset relative to the traced base."""

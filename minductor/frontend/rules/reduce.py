@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64, DType, compute_dtype
 from minductor.core.expr import Expr, as_int, integer
+from minductor.frontend import parts
 from minductor.frontend.capture import TensorMeta
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering
@@ -229,6 +231,8 @@ def moments(
     """
     size = count(extents[d] for d in reduced)
     dtype = value(probe := Loop(extents), probe.coords).dtype
+    if (cut := parts.cut(extents, reduced, value, ctx.env.target)) is not None:
+        return _moments_in_parts(ctx, kept, extents, reduced, value, cut)
 
     def total(term: Callable[[Loop, Sequence[Expr]], Term], finish: Callable[[Term], Term] | None = None) -> View:
         return ctx.reduction(ctx.buffer(dtype, kept), extents, reduced, term, "sum", finish)
@@ -249,6 +253,35 @@ def moments(
 
     mean = each(lambda m, _, r: m + r / r.size(size))
     return mean, each(lambda _, s, r: (s - r / r.size(size) * r).op("maximum", 0.0)), rounded
+
+
+def _moments_in_parts(
+    ctx: Lowering,
+    kept: Sequence[Expr],
+    extents: Sequence[Expr],
+    reduced: Sequence[int],
+    value: Callable[[Loop, Sequence[Expr]], Term],
+    cut: parts.Cut,
+) -> tuple[View, View, View]:
+    """The same in one pass, by Welford's recurrence: a second one would have to wait for all parts of the first."""
+
+    def single(loop: Loop, at: Sequence[Expr]) -> Sequence[Term]:
+        term = value(loop, at)
+        return [term, term.number(0.0), term.number(1.0)]
+
+    domain = parts.partial(ctx, extents, reduced, single, "welford", cut)
+
+    dtype = value(probe := Loop(extents), probe.coords).dtype
+
+    def joined(number: int) -> View:
+        out = ctx.buffer(dtype, kept)
+        dims = [d for d in range(len(kept)) if len(kept) < len(extents) or d not in reduced]
+        slim = replace(out, size=tuple(kept[d] for d in dims), stride=tuple(out.stride[d] for d in dims))
+        ctx.reduction(slim, *domain, "welford", lambda found: Term(found.b, found.b.project(found.at, number)))
+        return out
+
+    mean = joined(0)
+    return mean, joined(1), mean
 
 
 def reshaped(ctx: Lowering, x: View, meta: TensorMeta, finish: Callable[[Term], Term] | None = None) -> View:

@@ -1,0 +1,66 @@
+"""Reductions with few results and long rows are cut in parts for a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+
+from minductor.core.dtypes import F32
+from minductor.core.expr import Expr, integer
+from minductor.frontend.loop import Loop
+from minductor.frontend.parts import Cut, cut
+from minductor.frontend.values import Term, row_major
+from minductor.ir.nodes import Ref, View
+from minductor.options import Options
+from minductor.target import Env, by_name
+from tests.frontend.tracing import lowered
+
+GPU = Env(Options(), by_name("sm_90"))
+
+
+def of(size: Sequence[int], reduced: Sequence[int], target: str = "sm_90") -> Cut | None:
+    sizes = tuple(integer(n) for n in size)
+    x = View(Ref("x", 0), F32, sizes, row_major(sizes), integer(0))
+
+    def value(loop: Loop, at: tuple[Expr, ...]) -> Term:
+        return loop.load(x, at)
+
+    return cut(sizes, reduced, value, by_name(target))
+
+
+@pytest.mark.parametrize(
+    ("size", "reduced", "expected"),
+    [
+        ((1 << 24,), (0,), Cut((), 0, 512, 32768, is_exact=True)),
+        ((64, 512, 512), (0, 1, 2), Cut((0,), 1, 8, 64, is_exact=True)),
+        ((1_000_003,), (0,), Cut((), 0, 244, 4112, is_exact=False)),  # no number near divides it
+        ((4096, 1024), (0,), Cut((), 0, 32, 128, is_exact=True)),  # 64 columns a program
+        ((4096, 1024), (1,), None),  # rows enough
+        ((4, 4096), (1,), None),  # short rows
+    ],
+)
+def test_parts_follow_from_the_shape(size: Sequence[int], reduced: Sequence[int], expected: Cut | None) -> None:
+    assert of(size, reduced) == expected
+    assert of(size, reduced, "cpu") is None
+
+
+def test_a_long_sum_gives_each_multiprocessor_a_program() -> None:
+    found = of((1 << 24,), (0,))
+    assert found is not None and found.count >= by_name("sm_90").multiprocessors
+
+
+@pytest.mark.parametrize(
+    ("fn", "size"),
+    [
+        (lambda x: (x.sum(), x.amax(), x.argmin(), (x > 4).any(), (x > -9).all()), (70_001,)),
+        (lambda x: (x + 1000).var(), (70_001,)),
+        (lambda x: torch.var_mean(x, 0, keepdim=True), (5003, 14)),
+        (lambda x: torch.softmax(x.flatten(), 0), (5003, 14)),
+    ],
+)
+def test_values(fn: Callable[..., object], size: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(size)
+    assert lowered(fn, x, env=GPU).kernels != lowered(fn, x).kernels
