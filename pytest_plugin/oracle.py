@@ -16,6 +16,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_plugin.exact_sums import exact_sums
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
@@ -136,8 +138,11 @@ def exactly() -> Generator[None]:
         torch.set_default_dtype(before)
 
 
-def run(program: Program, call: Callable[..., Any], *, grad: bool, exact: bool = False) -> Outcome:
-    """Calls it, from the same random seed each time, and takes the gradients if asked to."""
+def run(program: Program, call: Callable[..., Any], *, grad: bool, exact: bool = False, sums: bool = False) -> Outcome:
+    """Calls it, from the same random seed each time, and takes the gradients if asked to.
+
+    `sums`: an exact run whose sums are exact too, which is slow and makes a difference for results in float64 only.
+    """
     import torch
 
     random: Any = torch.random  # torch leaves its types open
@@ -146,10 +151,11 @@ def run(program: Program, call: Callable[..., Any], *, grad: bool, exact: bool =
         tensor.grad = None  # of an earlier run on the same module
     with random.fork_rng(devices=[]), torch.set_grad_enabled(grad):
         random.manual_seed(0)
-        with exactly() if exact else nullcontext():
-            out = call(*program.args, **program.kwargs)
-        if grad:
-            _backward(out)
+        with exact_sums() if sums else nullcontext():
+            with exactly() if exact else nullcontext():
+                out = call(*program.args, **program.kwargs)
+            if grad:
+                _backward(out)
     grads = {name: tensor.grad for name, tensor in tensors.items() if tensor.is_leaf and tensor.requires_grad}
     state = {name: tensor.detach() for name, tensor in tensors.items()}
     return Outcome(out, grads, state, _aliases(out, tensors))

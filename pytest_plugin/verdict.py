@@ -5,34 +5,27 @@ script that shows the same, for a program that is wrong or fails.
 
 Values are held against eager and the float64 truth by `closer`; dtypes, shapes, strides, what the arguments hold
 afterwards, gradients and common storages are eager's own. Two kinds of programs are set apart. *Unstable* ones sit on
-an edge: eager itself, with every rounded result moved by one unit in the last place, differs from eager as much.
+an edge: eager itself, with every rounded result moved as far as its error (noise.py), differs from eager as much.
 *Tracer* ones differ from eager without any compiler behind torch.compile (backend "aot_eager"); there that is the
 measure.
 """
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pytest_plugin import oracle
 from pytest_plugin.closer import DEFAULT, Difference, Policy, closer
-from pytest_plugin.programs import Node, Program, shrunk
-from pytest_plugin.tolerances import PRECISIONS, K
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from pytest_plugin.noise import Leaves, explains, noisy_runs
+from pytest_plugin.programs import Program, shrunk
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 Word = Literal["right", "wrong", "error", "unstable", "tracer", "refused"]
 BAD: tuple[Word, ...] = ("wrong", "error")
-NOISY_RUNS = 24
-# of what one unit of noise in each result does, since rounding may also go the same way each time
-NOISE_FACTOR = 4.0
-SUMMED = ("reductions", "statistics", "products")  # families that add up in an order of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +38,6 @@ class Verdict:
     @property
     def is_bad(self) -> bool:
         return self.word in BAD
-
-
-Leaves = Mapping[str, Any]
 
 
 def verdict(program: Program, compile_function: Compile, *, reference: Compile | None = None) -> Verdict:
@@ -123,11 +113,15 @@ def _of(program: Program, compiled: Callable[..., Any], reference: Compile) -> V
             return Verdict("tracer", _said(other))
         return Verdict("error", _said(reason))
     lines = differences(found, eager, exact)
+    if any(_is_double(eager[name]) for name in lines):
+        with suppress(Exception):  # as above
+            exact = _run(program, program.fn(), exact=True, sums=True)
+            lines = differences(found, eager, exact)
     if not lines:
         return Verdict("right")
     lines = _unexcused(program, lines, found, eager, exact, exact)
     if not lines:
-        return Verdict("unstable", "within what one unit of noise does")
+        return Verdict("unstable", "within what noise as large as eager's errors does")
     if _is_tracers(program, found, eager, exact, reference):
         return Verdict("tracer", "\n".join(lines.values()))
     return Verdict("wrong", "\n".join(lines.values()))
@@ -157,13 +151,19 @@ def _said(reason: Exception) -> str:
     return f"{type(reason).__name__}: {str(reason)[:1500]}"
 
 
-def _run(program: Program, call: Callable[..., Any], *, exact: bool = False) -> dict[str, Any]:
+def _is_double(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float64
+
+
+def _run(program: Program, call: Callable[..., Any], *, exact: bool = False, sums: bool = False) -> dict[str, Any]:
     """What a run leaves behind, by name; all tensors of the arguments' storages are its own."""
     subject = oracle.copied(oracle.Program(call, tuple(program.arguments()), {}), exact=exact)
     # the function stays as it is: oracle.copied copies modules only
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        outcome = oracle.run(subject, call, grad=program.differentiable, exact=exact)
+        outcome = oracle.run(subject, call, grad=program.differentiable, exact=exact, sums=sums)
     outputs = {f"output {n}": out for n, out in enumerate(outcome.out)}
     grads = {f"gradient of {name}": grad for name, grad in outcome.grads.items()}
     state = {f"{name} afterwards": tensor for name, tensor in outcome.state.items()}
@@ -197,87 +197,10 @@ def _unexcused(
     }
     if len(formal) == len(lines):
         return formal
-    noisy = [run for number in range(NOISY_RUNS) if (run := _noisy(program, number)) is not None]
+    noisy = noisy_runs(program, _run)
     return formal | {
         name: line
         for name, line in lines.items()
         if name not in formal
-        and not _is_noise(found[name], eager[name], exact[name], target[name], [run[name] for run in noisy])
+        and not explains([run[name] for run in noisy], found[name], eager[name], exact[name], target[name])
     }
-
-
-def _is_noise(found: Tensor, eager: Tensor, exact: Tensor, target: Tensor, noisy: Sequence[Tensor | None]) -> bool:
-    """Whether each element is as near to the target as the noisy runs of eager are to the truth."""
-    import torch
-
-    runs = [run.detach() for run in noisy if run is not None and run.shape == eager.shape]
-    if not runs or found.shape != eager.shape:
-        return False
-    found, eager, target = found.detach(), eager.detach(), target.detach()
-    if not eager.is_floating_point():
-        moved = torch.stack([run != eager for run in runs]).any(0)
-        return bool(((found == target) | moved).all())
-    truth = (exact if exact.shape == eager.shape else eager).detach().double()
-    target = (target if target.shape == eager.shape else eager).double()
-    a, e = found.double(), eager.double()
-    errors = torch.stack([(run.double() - truth).abs().nan_to_num(torch.inf) for run in runs]).amax(0)
-    own = (e - truth).abs().nan_to_num(0.0)
-    allowed = NOISE_FACTOR * torch.maximum(errors, own) + K * own.amax()
-    return bool(((a == target) | (a.isnan() & target.isnan()) | ((a - target).abs() <= allowed)).all())
-
-
-def _noisy(program: Program, number: int) -> dict[str, Any] | None:
-    """Eager, line by line, with each rounded result moved by up to a unit in its last place."""
-    import torch
-
-    random: Any = torch.random
-    generator = torch.Generator().manual_seed(number)
-
-    def call(*arguments: Any) -> tuple[Any, ...]:
-        space: dict[str, Any] = {"torch": torch, "F": torch.nn.functional}
-        space |= {given.name: value for given, value in zip(program.inputs, arguments, strict=True)}
-        for node in program.nodes:
-            if node.family in SUMMED and node.rounds and not node.writes:
-                space[node.target] = eval(node.text, _disturbed_terms(node, space, generator))
-            else:
-                exec(node.line, space)
-            _disturb(node, space, generator)
-        return tuple(space[name] for name in program.outputs)
-
-    with random.fork_rng(devices=[]):
-        try:
-            return _run(program, call)
-        except Exception:  # an index that left its range
-            return None
-
-
-def _disturb(node: Node, space: dict[str, Any], generator: Any) -> None:
-    value = space[node.target]
-    name = str(value.dtype).removeprefix("torch.")
-    if name not in PRECISIONS or not (node.rounds or node.family == "casts"):
-        return
-    factor = _near_one(value, generator)
-    if node.writes:
-        if not value.requires_grad:
-            value.mul_(factor)
-        return
-    space[node.target] = value * factor
-
-
-def _disturbed_terms(node: Node, space: Mapping[str, Any], generator: Any) -> dict[str, Any]:
-    """The space for a line that adds many numbers up: in another order it gives what it gives of moved ones in this."""
-    moved = dict(space)
-    for name in dict.fromkeys(re.findall(r"\b[a-z]\d+\b", node.text)):
-        value: Any = space.get(name)
-        if str(getattr(value, "dtype", "")).removeprefix("torch.") in PRECISIONS:
-            moved[name] = value * _near_one(value, generator)
-    return moved
-
-
-def _near_one(value: Tensor, generator: Any) -> Tensor:
-    """Factors that move each element by up to a unit in its last place."""
-    import torch
-
-    mantissa = PRECISIONS[str(value.dtype).removeprefix("torch.")].mantissa
-    noise = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    return (1 + noise * 2.0**-mantissa).to(value.dtype)

@@ -1,0 +1,184 @@
+"""How far eager's own rounding moves the results of a random program: what no compiler can be asked to be nearer than.
+
+Takes a Program and a function that runs it. Gives what runs of eager leave behind in which each rounded result was
+moved, and whether a result is explained by them. Refuses nothing: a run that fails, since an index left its range, is
+left out.
+
+A line's result is moved by up to one unit in the last place; by more, where eager itself is further from what the line
+gives in float64 of the same operands: another result that is as good may lie on the other side of that. In every other
+run equal values are moved alike, since rounding is a function of the value; otherwise each by itself. Sums are taken of
+moved terms, which does what another order would.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pytest_plugin import oracle
+from pytest_plugin.programs import Node, Program
+from pytest_plugin.tolerances import PRECISIONS, K
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+RUNS = 24
+FACTOR = 4.0  # of what the noise does, since rounding may also go the same way each time
+SUMMED = ("reductions", "statistics", "products")  # families that add up in an order of their own
+
+Leaves = Mapping[str, Any]
+Run = Callable[[Program, Callable[..., Any]], Leaves]
+
+
+def noisy_runs(program: Program, run: Run) -> list[Leaves]:
+    own = _own_errors(program, run)
+    return [found for number in range(RUNS) if (found := _noisy(program, number, own, run)) is not None]
+
+
+def explains(noisy: Sequence[Tensor | None], found: Tensor, eager: Tensor, exact: Tensor, target: Tensor) -> bool:
+    """Whether each element is as near to the target as the noisy runs of eager are to the truth."""
+    import torch
+
+    runs = [run.detach() for run in noisy if run is not None and run.shape == eager.shape]
+    if not runs or found.shape != eager.shape:
+        return False
+    found, eager, target = found.detach(), eager.detach(), target.detach()
+    if not eager.is_floating_point():
+        moved = torch.stack([run != eager for run in runs]).any(0)
+        return bool(((found == target) | moved).all())
+    truth = (exact if exact.shape == eager.shape else eager).detach().double()
+    target = (target if target.shape == eager.shape else eager).double()
+    a, e = found.double(), eager.double()
+    errors = torch.stack([(run.double() - truth).abs().nan_to_num(torch.inf) for run in runs]).amax(0)
+    own = (e - truth).abs().nan_to_num(0.0)
+    allowed = FACTOR * torch.maximum(errors, own) + K * own.amax()
+    return bool(((a == target) | (a.isnan() & target.isnan()) | ((a - target).abs() <= allowed)).all())
+
+
+def _own_errors(program: Program, run: Run) -> list[Tensor | None]:
+    """For each line by itself, how far from eager's result another is that is as good, as a share of it."""
+    import torch
+
+    found: list[Tensor | None] = []
+
+    def call(*arguments: Any) -> tuple[Any, ...]:
+        space = _space(program, arguments)
+        for node in program.nodes:
+            wide = {name: _widened(value) for name, value in space.items()} if _is_moved(node) else None
+            exec(node.line, space)
+            found.append(None if wide is None else _own_error(node, space[node.target], wide))
+        return tuple(space[name] for name in program.outputs)
+
+    with torch.no_grad(), suppress(Exception):
+        run(replace(program, differentiable=False), call)
+    return found + [None] * (len(program.nodes) - len(found))
+
+
+def _own_error(node: Node, value: Any, wide: dict[str, Any]) -> Tensor | None:
+    import torch
+
+    try:
+        with oracle.exactly():
+            exec(node.line, wide)
+    except Exception:  # a line that wants equal dtypes
+        return None
+    truth = wide[node.target]
+    if not isinstance(truth, torch.Tensor) or truth.shape != value.shape or not value.is_floating_point():
+        return None
+    # as far from the truth, on its other side
+    share = 2 * (value.double() - truth).abs() / value.double().abs()
+    return share.nan_to_num(0.0, posinf=0.0).clamp(max=1.0) if value.dtype != torch.float64 else None
+
+
+def _widened(value: Any) -> Any:
+    import torch
+
+    return value.to(oracle.exact_dtype(value.dtype), copy=True) if isinstance(value, torch.Tensor) else value
+
+
+def _space(program: Program, arguments: Sequence[Any]) -> dict[str, Any]:
+    import torch
+
+    space: dict[str, Any] = {"torch": torch, "F": torch.nn.functional}
+    return space | {given.name: value for given, value in zip(program.inputs, arguments, strict=True)}
+
+
+def _is_moved(node: Node) -> bool:
+    return node.rounds or node.family == "casts"
+
+
+def _noisy(program: Program, number: int, own: Sequence[Tensor | None], run: Run) -> Leaves | None:
+    """Eager, line by line, with what each line moves."""
+    import torch
+
+    random: Any = torch.random
+    generator = torch.Generator().manual_seed(number)
+    noise = Noise(generator, alike=bool(number % 2))
+
+    def call(*arguments: Any) -> tuple[Any, ...]:
+        space = _space(program, arguments)
+        for node, error in zip(program.nodes, own, strict=True):
+            if node.family in SUMMED and node.rounds and not node.writes:
+                space[node.target] = eval(node.text, _disturbed_terms(node, space, noise))
+            else:
+                exec(node.line, space)
+            _disturb(node, space, noise, error)
+        return tuple(space[name] for name in program.outputs)
+
+    with random.fork_rng(devices=[]):
+        try:
+            return run(program, call)
+        except Exception:  # an index that left its range
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Where the factors come from; `alike`: equal values have equal factors."""
+
+    generator: Any
+    alike: bool
+
+    def factors(self, value: Tensor, error: Tensor | None = None) -> Tensor:
+        """Those that move each element by up to a unit in its last place, or by the share that `error` says."""
+
+        unit = 2.0 ** -PRECISIONS[str(value.dtype).removeprefix("torch.")].mantissa
+        if self.alike:
+            loose: Any = value.detach()
+            distinct, place = loose.unique(return_inverse=True)
+            noise = self._noise(distinct.shape)[place]
+        else:
+            noise = self._noise(value.shape)
+        share = unit if error is None or error.shape != value.shape else error.clamp(min=unit)
+        return (1 + noise * share).to(value.dtype)
+
+    def _noise(self, shape: Any) -> Tensor:
+        import torch
+
+        return torch.rand(shape, generator=self.generator, dtype=torch.float64) * 2 - 1
+
+
+def _disturb(node: Node, space: dict[str, Any], noise: Noise, error: Tensor | None) -> None:
+    value = space[node.target]
+    name = str(value.dtype).removeprefix("torch.")
+    if name not in PRECISIONS or not _is_moved(node):
+        return
+    factor = noise.factors(value, error)
+    if node.writes:
+        if not value.requires_grad:
+            value.mul_(factor)
+        return
+    space[node.target] = value * factor
+
+
+def _disturbed_terms(node: Node, space: Mapping[str, Any], noise: Noise) -> dict[str, Any]:
+    """The space for a line that adds many numbers up: in another order it gives what it gives of moved ones in this."""
+    moved = dict(space)
+    for name in dict.fromkeys(re.findall(r"\b[a-z]\d+\b", node.text)):
+        value: Any = space.get(name)
+        if str(getattr(value, "dtype", "")).removeprefix("torch.") in PRECISIONS:
+            moved[name] = value * noise.factors(value)
+    return moved
