@@ -2,9 +2,9 @@
 
 `python benchmarks/gpu_check.py [WORD...]` runs the micro cases, small models, and what only a GPU has (streams,
 pointers that are not aligned, numbers on the CPU, threads, assertions) through `torch.compile`, against float64 on the
-same device: right is within twice eager's error. Then memory-bound cases of 256 MiB and more: bandwidth (inputs and results,
-once each) beside that of a copy in the same rounds, and times beside eager's and TorchInductor's, as medians of
-interleaved rounds. Cases run in a process of their own, which is replaced where one breaks the device or hangs.
+same device: right is within twice eager's error. Then memory-bound cases of 256 MiB and more: bandwidth (inputs and
+results, once each) beside that of a copy in the same rounds, and times beside eager's and TorchInductor's, as medians
+of interleaved rounds. Cases run in a process of their own, which is replaced where one breaks the device or hangs.
 """
 
 from __future__ import annotations
