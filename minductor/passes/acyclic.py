@@ -9,10 +9,10 @@ nodes that rank between the two (Pearce and Kelly, 2006). A merge moves what the
 other end, where ranks leave room for it (Dietz and Sleator, 1987): so both cost what the shorter side is long.
 
 >>> order = Acyclic(4, [(0, 1), (1, 3), (0, 2), (0, 3)])
->>> order.is_between(0, 3), order.is_between(0, 1)
-(True, False)
->>> order.merge(0, 1), order.is_between(0, 3)
-(None, False)
+>>> order.between(0, 3), order.between(0, 1)
+(1, None)
+>>> order.merge(0, 1), order.between(0, 3)
+(None, 2)
 """
 
 from __future__ import annotations
@@ -41,21 +41,22 @@ class Acyclic:
         self._earlier = _closure(range(count), self._before) if has_bits else []
         self._later = _closure(range(count - 1, -1, -1), self._after) if has_bits else []
 
-    def is_between(self, first: int, second: int) -> bool:
-        """Whether a third node lies on a path from the first node, the lower in rank, to the second."""
+    def between(self, first: int, second: int) -> int | None:
+        """A third node on a path from the first node, the lower in rank, to the second, by a number that it had."""
         if self.rank[first] >= self.rank[second]:
             raise ValueError(f"{first} does not rank before {second}")
         if self._members:
             own = self._members[first] | self._members[second]
-            if self._later[first] & self._earlier[second] & ~own:
-                return True
-        return self._apart(first, second) is None
+            if path := self._later[first] & self._earlier[second] & ~own:
+                return (path & -path).bit_length() - 1
+        apart = self._apart(first, second)
+        return apart if isinstance(apart, int) else None
 
     def merge(self, first: int, second: int) -> None:
         """The second node becomes part of the first; there must be nothing in between."""
         apart = self._apart(first, second)
-        if apart is None:
-            raise ValueError(f"merging {first} and {second} makes a cycle")
+        if isinstance(apart, int):
+            raise ValueError(f"merging {first} and {second} makes a cycle through {apart}")
         found, is_later = apart
         nodes = sorted(found, key=self.rank.__getitem__)
         if is_later:
@@ -77,30 +78,30 @@ class Acyclic:
 
     # --- searches
 
-    def _apart(self, first: int, second: int) -> tuple[set[int], bool] | None:
+    def _apart(self, first: int, second: int) -> tuple[set[int], bool] | int:
         """All that leads to the second, or else all that the first leads to (True), of what ranks between the two.
 
-        Whichever is known sooner; None if a third node lies on a path from one to the other.
+        Whichever is known sooner; or a third node that lies on a path from one to the other.
         """
         earlier, later = set[int](), set[int]()
         backwards = self._walk(second, first, self._before, earlier)
         forwards = self._walk(first, second, self._after, later)
         while True:
             for walk, found, is_later in ((backwards, earlier, False), (forwards, later, True)):
-                has_met = next(walk, None)
-                if has_met is None:
+                last = next(walk, None)
+                if last is None:
                     return found, is_later
-                if has_met:
-                    return None
+                if last not in (first, second):
+                    return last
 
-    def _walk(self, start: int, end: int, step: Sequence[set[int]], found: set[int]) -> Iterator[bool]:
-        """Finds what ranks between the two and edges lead to; says of each edge if it ends a path over a third node."""
+    def _walk(self, start: int, end: int, step: Sequence[set[int]], found: set[int]) -> Iterator[int]:
+        """Finds what ranks between the two and edges lead to; for each edge gives its node if it leads to the end."""
         low, high = sorted((self.rank[start], self.rank[end]))
         pending = [start]
         while pending:
             node = pending.pop()
             for other in step[node]:
-                yield other == end and node != start
+                yield node if other == end else start
                 if other not in found and low < self.rank[other] < high:
                     found.add(other)
                     pending.append(other)

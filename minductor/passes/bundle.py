@@ -79,7 +79,7 @@ def _groups(program: Program, kinds: list[Kind | None]) -> tuple[dict[int, list[
             if not fits or any((member, number) in edges for member in members):
                 continue
             low, high = sorted((first, number), key=lambda n: order.rank[n])
-            if order.is_between(low, high):
+            if order.between(low, high) is not None:
                 continue
             order.merge(low, high)
             groups[low] = [*members, number]

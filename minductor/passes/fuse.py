@@ -15,7 +15,22 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from minductor.ir.depend import dependencies
-from minductor.ir.nodes import Joined, Kernel, Node, Origin, Program, Ref, WhyNot, awaited, reads, views_of, writes
+from minductor.ir.nodes import (
+    Extern,
+    Joined,
+    Kernel,
+    Node,
+    Origin,
+    Program,
+    Ref,
+    Require,
+    SymbolDef,
+    WhyNot,
+    awaited,
+    reads,
+    views_of,
+    writes,
+)
 from minductor.passes.acyclic import Acyclic
 from minductor.passes.domain import buffer_bytes, points
 from minductor.passes.join import Limits, No, join
@@ -48,14 +63,13 @@ class Fuser:
         # what is asked of a node again and again, and takes a walk through its body
         self.reads, self.writes = [reads(node) for node in program.nodes], [writes(node) for node in program.nodes]
         self.points = [points(node) if isinstance(node, Kernel) else 0 for node in program.nodes]
-        target = env.target
-        self.limits = Limits(program.buffer_table(), target.l2_bytes or target.shared_memory, target.is_gpu)
+        self.limits = Limits(program.buffer_table(), env.target)
         self.bytes = {name: buffer_bytes(buffer) for name, buffer in self.limits.table.items()}
         self.order = Acyclic(len(self.nodes), dict.fromkeys((e.source, e.target) for e in dependencies(program)))
         self.members: list[tuple[int, ...]] = [(n,) for n in range(len(self.nodes))]
         self.stamp = [0] * len(self.nodes)
         self.home = list(range(len(self.nodes)))
-        self.refusals: dict[tuple[int, int], str] = {}
+        self.refusals: dict[tuple[int, int], str | int] = {}  # the reason, or a node that must run in between
         self.is_changed = False
         self.writer: dict[Ref, int] = {}
         self.readers: dict[Ref, list[int]] = {}  # in order of id
@@ -103,8 +117,9 @@ class Fuser:
         a, b = self.nodes[first], self.nodes[second]
         assert isinstance(a, Kernel)
         assert isinstance(b, Kernel)
-        if self.order.is_between(first, second):
-            return No("another node must run in between")
+        if (other := self.order.between(first, second)) is not None:
+            self.refusals[first, second] = other
+            return None
         made = self.writes[first]
         if len({self.limits.table[ref.storage].device for ref in (*made, *self.writes[second])}) > 1:
             return No("they run on different devices")
@@ -265,8 +280,9 @@ class Fuser:
         """
         found: dict[tuple[str, str], WhyNot] = {}
         known = {(n.first, n.second, n.reason) for n in self.program.notes if isinstance(n, WhyNot)}
-        for (first, second), reason in self.refusals.items():
+        for (first, second), said in self.refusals.items():
             a, b = self._now(first), self._now(second)
+            reason = said if isinstance(said, str) else f"{self._called(said, (a, b))} must run in between"
             if a is not b and (a.name, b.name, reason) not in known:
                 found[a.name, b.name] = WhyNot(self.stage, a.name, b.name, reason)
         gone = [n for n, home in enumerate(self.home) if home != n]
@@ -278,8 +294,26 @@ class Fuser:
         return kernel.name
 
     def _now(self, node: int) -> Kernel:
-        while self.home[node] != node:
-            node = self.home[node]
-        kernel = self.nodes[node]
+        kernel = self._there(node)
         assert isinstance(kernel, Kernel)
         return kernel
+
+    def _there(self, node: int) -> Node:
+        while self.home[node] != node:
+            node = self.home[node]
+        found = self.nodes[node]
+        assert found is not None
+        return found
+
+    def _called(self, node: int, pair: tuple[Kernel, Kernel]) -> str:
+        """A node as a sentence about a pair names it: by what it was, if it is a part of one of them by now."""
+        found = self._there(node)
+        match self.program.nodes[node] if found in pair else found:
+            case Kernel(name=name):
+                return name
+            case Extern(name=name, op=op):
+                return f"{name} ({op})"
+            case SymbolDef(symbol=symbol):
+                return f"the definition of {symbol}"
+            case Require(message=message):
+                return f"the check that {message!r} stands for"

@@ -43,8 +43,10 @@ from minductor.ir.nodes import (
 from minductor.passes.both_ways import both_ways, reduced_groups
 from minductor.passes.both_ways import objection as both_ways_objection
 from minductor.passes.domain import Solution, estimate, extents_of, has_division, is_bijection, points, solve
+from minductor.passes.footprint import read_again, spilled
 from minductor.passes.prune import prune_body
 from minductor.passes.traffic import traffic
+from minductor.target import Target
 
 MAX_OPS = 256
 TOO_MANY_OPS = f"more than {MAX_OPS} ops"
@@ -55,6 +57,8 @@ FEW_ROWS = 8  # with fewer, a reduction and what follows it are better two kerne
 MANY_POINTS = 1 << 15  # if there is enough to do
 NEAR = range(1, 5)  # elements from one column to the next, where a row's cache lines are its own
 ROW_BLOCK_BYTES = 1024  # of rows side by side that are worked on at a time if rows are not contiguous
+# as `_unless_slower` counts them
+COSTS = ("accesses in strides", "rows that the cache does not keep", "values that a thread has no registers for")
 
 Pairs: TypeAlias = list[tuple[Expr, Expr]]
 
@@ -71,8 +75,11 @@ class Limits:
     """What of the program and the target a join must know."""
 
     table: Mapping[str, Buffer]
-    cache: int
-    is_gpu: bool = False
+    target: Target
+
+    @property
+    def cache(self) -> int:
+        return self.target.l2_bytes or self.target.shared_memory
 
 
 def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limits) -> Kernel | No:
@@ -101,7 +108,7 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limit
             maps = (same, solution) if is_first else (solution, same)
             joined = _join_aligned((first, second), target.axes, maps, droppable, limits)
             if isinstance(joined, Kernel):
-                joined = _unless_slower((first, second), joined, limits.table)
+                joined = _unless_slower((first, second), joined, limits)
             if isinstance(joined, Kernel):
                 return joined
             if joined.reason == TOO_MANY_OPS:  # whosever axes they are
@@ -295,13 +302,15 @@ def _join_aligned(
     return No(reason) if reason is not None else replace(first, axes=axes, body=body)
 
 
-def _unless_slower(kernels: tuple[Kernel, Kernel], joined: Kernel, table: Mapping[str, Buffer]) -> Kernel | No:
-    """The joined kernel, if what it reads in strides for it costs no more than it saves."""
-    before = sum(traffic(kernel, table) for kernel in kernels) + LAUNCH_BYTES
-    after = traffic(joined, table)
-    return (
-        joined if after <= before else No(f"accesses in strides would cost {after - before} bytes more than is saved")
-    )
+def _unless_slower(kernels: tuple[Kernel, Kernel], joined: Kernel, limits: Limits) -> Kernel | No:
+    """The joined kernel, if what it costs more on the target than the two did is no more than the launch it saves."""
+    costs = [
+        (traffic(k, limits.table), read_again(k, limits.table, limits.target), spilled(k, limits.target))
+        for k in (*kernels, joined)
+    ]
+    more = [after - first - second for first, second, after in zip(*costs, strict=True)]
+    worse = sum(more) - LAUNCH_BYTES
+    return joined if worse <= 0 else No(f"{COSTS[more.index(max(more))]} would cost {worse} bytes more than is saved")
 
 
 def _stores(op: Op, refs: frozenset[Ref]) -> bool:
@@ -313,7 +322,7 @@ def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr
     if len(body.ops) > MAX_OPS:
         return TOO_MANY_OPS
     ways = both_ways(body, axes)
-    if ways is not None and limits.is_gpu:
+    if ways is not None and limits.target.is_gpu:
         return "reduces along rows and down them: a program of a GPU sees a few rows only"
     if ways is not None and _scanned(body):
         return f"scans and reduces over {_alternatives(_walked_groups(body))}"

@@ -26,7 +26,7 @@ def traffic(kernel: Kernel, table: Mapping[str, Buffer]) -> int:
     for accesses, is_write in ((body_reads(kernel.body), False), (body_writes(kernel.body), True)):
         for access in dict.fromkeys(accesses):
             steps = _steps(access.index, symbols)
-            found[access.ref.storage, is_write, steps] = _bytes(access.index, kernel, table[access.ref.storage])
+            found[access.ref.storage, is_write, steps] = access_bytes(access.index, kernel, table[access.ref.storage])
     return min((_along(number, found) for number in range(len(symbols))), default=sum(found.values()))
 
 
@@ -50,7 +50,8 @@ def _along(number: int, found: Mapping[tuple[str, bool, tuple[Expr | None, ...]]
     return total
 
 
-def _bytes(index: Expr, kernel: Kernel, buffer: Buffer) -> int:
+def access_bytes(index: Expr, kernel: Kernel, buffer: Buffer) -> int:
+    """The bytes that one access touches, at most all of the buffer."""
     names = free_symbols(index)
     whole = buffer_bytes(buffer)
     if any(s.kind == "value" for s in names):

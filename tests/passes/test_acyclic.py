@@ -14,18 +14,21 @@ from minductor.passes.acyclic import Acyclic
 Edges = list[tuple[int, int]]
 
 
-def reaches(edges: set[tuple[int, int]], start: int, end: int) -> bool:
-    """Whether a path of two or more edges leads from start to end."""
-    pending = [b for a, b in edges if a == start and b != end]
+def reached(edges: set[tuple[int, int]], start: int) -> set[int]:
+    """All that paths lead to from a node."""
+    pending = [b for a, b in edges if a == start]
     seen: set[int] = set()
     while pending:
         node = pending.pop()
-        if node == end:
-            return True
         if node not in seen:
             seen.add(node)
             pending += [b for a, b in edges if a == node]
-    return False
+    return seen
+
+
+def on_the_way(edges: set[tuple[int, int]], start: int, end: int) -> set[int]:
+    """The nodes on paths of two or more edges from start to end."""
+    return {node for node in reached(edges, start) if end in reached(edges, node)}
 
 
 @pytest.mark.parametrize("bits", [acyclic.MOST_BITS, 0])
@@ -43,18 +46,20 @@ def test_merges_as_a_whole_search_would(bits: int, given: tuple[int, Edges, Edge
     edges = {(min(a, b), max(a, b)) for a, b in pairs if a != b}
     with patch.object(acyclic, "MOST_BITS", bits):
         order = Acyclic(count, edges)
-    alive = set(range(count))
+    alive, home = set(range(count)), list(range(count))
     for a, b in merges:
         if a == b or not {a, b} <= alive:
             continue
         first, second = (a, b) if order.rank[a] < order.rank[b] else (b, a)
-        assert order.is_between(first, second) == reaches(edges, first, second)
-        if order.is_between(first, second):
+        expected, found = on_the_way(edges, first, second), order.between(first, second)
+        assert (found is None and not expected) or (found is not None and home[found] in expected)
+        if found is not None:
             with pytest.raises(ValueError, match="cycle"):
                 order.merge(first, second)
             continue
         order.merge(first, second)
         alive.remove(second)
+        home = [first if node == second else node for node in home]
         edges = {(first if x == second else x, first if y == second else y) for x, y in edges}
         edges = {(x, y) for x, y in edges if x != y}
         assert all(order.rank[x] < order.rank[y] for x, y in edges)
@@ -65,7 +70,7 @@ def test_an_edge_that_runs_backwards_is_refused() -> None:
     with pytest.raises(ValueError, match="2 -> 1"):
         Acyclic(3, [(2, 1)])
     with pytest.raises(ValueError, match="rank"):
-        Acyclic(3, []).is_between(2, 1)
+        Acyclic(3, []).between(2, 1)
 
 
 class Counted(list[set[int]]):
@@ -85,10 +90,10 @@ def test_far_pairs_are_answered_exactly_and_without_a_walk_along_the_graph() -> 
     order = Acyclic(count + 1, [*edges, *((0, n) for n in range(2, count)), (0, count)])
     order._after = after = Counted(order._after)
     order._before = before = Counted(order._before)
-    assert all(order.is_between(n, n + far) for n in range(0, count - far, 50))
-    assert all(order.is_between(0, n) for n in range(2, count, 50))
+    assert all(order.between(n, n + far) is not None for n in range(0, count - far, 50))
+    assert all(order.between(0, n) is not None for n in range(2, count, 50))
     assert after.asked == before.asked == 0
-    assert not order.is_between(0, count)
+    assert order.between(0, count) is None
     order.merge(0, count)
     assert after.asked < 50
     assert before.asked < 50
