@@ -12,7 +12,7 @@ other end, where ranks leave room for it (Dietz and Sleator, 1987): so both cost
 >>> order.between(0, 3), order.between(0, 1)
 (1, None)
 >>> order.merge(0, 1), order.between(0, 3)
-(None, 2)
+(None, None)
 """
 
 from __future__ import annotations
