@@ -7,7 +7,8 @@ On a compile-only device the function runs in eager, so there is nothing to comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from pytest_plugin import oracle
 from pytest_plugin.adapters import Adapter
 from pytest_plugin.closer import DEFAULT, Difference, Policy, closer
 from pytest_plugin.devices import Device
-from pytest_plugin.facts import Results, Run
+from pytest_plugin.facts import Graph, Results, Run
 
 CPU = Device("cpu")
 
@@ -54,20 +55,34 @@ class Compile:
         program = oracle.Program(fn, args, kwargs)
         subject = oracle.copied(program, exact=False).fn
         session = self.adapter.session(self.folder(), self.device)
+        session.nonce = nonce = secrets.token_hex(8)
         function = session.compile(subject, {**self.always, **(options or {})}, dynamic)
+        capture = partial(captured, session.capture, nonce)
         if self.device.kind == "compile":
             again = partial(_traced, subject, function, grad)
             results, out = None, again(*args, **kwargs)
-            session.capture()  # waits for what does not compile
+            capture()  # waits for what does not compile
         else:
             checked = partial(check, fn, subject, function, policy)
             again = partial(_again, checked, grad)
             results = Results(*checked(grad, args, kwargs))
             out = results.out
         sizes = {"inputs": _bytes((args, kwargs)), "output": _bytes(out)}
-        run = Run(results, again, session.capture, sizes)
+        run = Run(results, again, capture, sizes)
         self.tell(run)
         return run
+
+
+class Foreign(RuntimeError):
+    """A captured graph is not of this run."""
+
+
+def captured(capture: Callable[[], Sequence[Graph]], nonce: str) -> Sequence[Graph]:
+    """What an adapter captured, if all of it is of the run with that nonce."""
+    graphs = capture()
+    if any(graph.nonce != nonce for graph in graphs):
+        raise Foreign("the adapter captured a graph of another run: graphs carry the `nonce` of their session")
+    return graphs
 
 
 def _bytes(values: Any) -> int:

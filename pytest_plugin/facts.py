@@ -129,6 +129,7 @@ class Graph:
     seconds: float
     calls: tuple[str, ...] = ()  # kernels and operators, in order
     storages: tuple[Storage, ...] | None = None
+    nonce: str = ""  # of the run that it was compiled for
 
 
 class NoNumbers(RuntimeError):

@@ -36,7 +36,7 @@ def told(
         lines += _reasons(d, run)
     lines += _skeleton(d)
     lines += _text(d, limit)
-    if run is not None:
+    if run is not None and run.results is not None:
         lines.append(f"numerics  right: the worst error is {run.numerics:.2g} of what is allowed")
     lines.append(f"redo      {redo}")
     return "\n  ".join(lines)

@@ -12,9 +12,12 @@ from types import MappingProxyType
 ADAPTERS: Mapping[str, str] = MappingProxyType(
     {
         "minductor": "pytest_plugin.adapters.minductor:Minductor",
+        "inductor": "pytest_plugin.adapters.inductor:Inductor",
         "eager": "pytest_plugin.adapters.eager:Eager",
     }
 )
+# Packages bring adapters of their own under this group of entry points.
+ENTRY_POINTS = "minductor_test_adapters"
 # --golden
 MODES = ("check", "new", "accept", "refresh", "review", "off")
 # --golden-unused

@@ -1,11 +1,12 @@
 """Adapters: what the plugin asks of a compiler, and how one is found by its name.
 
-Takes a name; gives the adapter. Refuses unknown names, with the known ones (ValueError).
+Takes a name; gives the adapter. Refuses unknown names, with the known ones, and incomplete adapters (ValueError).
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,11 +14,18 @@ from typing import Any, Protocol
 
 from pytest_plugin.devices import Device
 from pytest_plugin.facts import Graph
-from pytest_plugin.vocabulary import ADAPTERS
+from pytest_plugin.vocabulary import ADAPTERS, ENTRY_POINTS
+
+PARTS = ("name", "devices", "memory_options", "version", "session", "fresh_store")
 
 
 class Session(Protocol):
-    """One `compiled` call: a compiler with a store of its own, and what it compiled."""
+    """One `compiled` call: a compiler with a store of its own, and what it compiled.
+
+    `nonce` is set before anything is compiled, and each graph that is captured has to carry it.
+    """
+
+    nonce: str
 
     def compile(self, fn: Callable[..., Any], options: Mapping[str, object], dynamic: bool | None) -> Any:
         """A callable that compiles when it is called."""
@@ -73,8 +81,15 @@ class Adapter(Protocol):
 
 
 def find_adapter(name: str) -> Adapter:
-    """The adapter of that name."""
-    if name not in ADAPTERS:
-        raise ValueError(f"no compiler is called {name!r}; the compilers are {', '.join(ADAPTERS)}")
-    module, _, attribute = ADAPTERS[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)()
+    """The adapter of that name: one of ours, or one that an installed package brings."""
+    if name in ADAPTERS:
+        module, _, attribute = ADAPTERS[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)()
+    others = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    if name not in others:
+        raise ValueError(f"no compiler is called {name!r}; the compilers are {', '.join((*ADAPTERS, *others))}")
+    adapter = others[name].load()()
+    missing = [part for part in PARTS if not hasattr(adapter, part)]
+    if missing:
+        raise ValueError(f"the adapter {name!r} of {others[name].value} has no {', '.join(missing)}")
+    return adapter

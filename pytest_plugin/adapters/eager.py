@@ -21,6 +21,7 @@ class Session:
     """The graphs that one torch.compile traced."""
 
     def __init__(self) -> None:
+        self.nonce = ""
         self.graphs: list[Graph] = []
 
     def compile(self, fn: Callable[..., Any], options: Mapping[str, object], dynamic: bool | None) -> Any:
@@ -40,12 +41,14 @@ class Session:
             return gm(*args)
 
         if all(node.op in ("placeholder", "output") for node in gm.graph.nodes):
-            self.graphs.append(Graph("forward", (), "", Facts(), {"trace": lambda: text}, events, False, 0.0))
+            self._note((), Facts(), text, events)
             return gm
-        facts = Facts(kernels=1, kernel_names=("graph",))
-        kernel = Kernel("graph", "py", text)
-        self.graphs.append(Graph("forward", (kernel,), "", facts, {"trace": lambda: text}, events, False, 0.0))
+        self._note((Kernel("graph", "py", text),), Facts(kernels=1, kernel_names=("graph",)), text, events)
         return call
+
+    def _note(self, kernels: tuple[Kernel, ...], facts: Facts, text: str, events: list[tuple[str, str]]) -> None:
+        stages = {"trace": lambda: text}
+        self.graphs.append(Graph("forward", kernels, "", facts, stages, events, False, 0.0, nonce=self.nonce))
 
     def capture(self) -> Sequence[Graph]:
         return self.graphs

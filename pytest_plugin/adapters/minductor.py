@@ -116,6 +116,7 @@ class Session:
         self._compiler.interpreter = workers.interpreter
         self._graphs: list[Callable[[], Graph]] = []
         self._captured: list[Graph] = []
+        self.nonce = ""
 
     def compile(self, fn: Callable[..., Any], options: Mapping[str, object], dynamic: bool | None) -> Any:
         import torch
@@ -168,6 +169,7 @@ class Session:
             compiled.seconds,
             report.calls,
             tuple(Storage(*row[:5], names=tuple(row[5:])) for row in report.storages),
+            self.nonce,
         )
 
     def capture(self) -> Sequence[Graph]:

@@ -126,7 +126,9 @@ def test_a_wrong_marker_is_a_usage_error(
 def test_an_unknown_compiler_is_a_usage_error(run: Run) -> None:
     result = run("--compiler=gcc")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--compiler: no compiler is called 'gcc'; the compilers are minductor, eager"])
+    result.stderr.fnmatch_lines(
+        ["*--compiler: no compiler is called 'gcc'; the compilers are minductor, inductor, eager"]
+    )
 
 
 SUITE = """
