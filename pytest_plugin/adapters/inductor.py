@@ -22,7 +22,7 @@ import textwrap
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -102,7 +102,7 @@ def _triton_function(source: str) -> str:
     return "\n\n".join(f"@triton.jit\n{ast.get_source_segment(source, node)}" for node in functions) + "\n"
 
 
-def blocks_of(kernels: Sequence[Kernel]) -> Mapping[str, int | None]:
+def blocks_of(kernels: Sequence[Kernel]) -> Mapping[str, Any]:
     """Block pointers and descriptors in Triton kernels; C++ has none."""
     texts = [kernel.text for kernel in kernels if kernel.language == "py"]
     names = [
@@ -155,8 +155,8 @@ class Session:
             externs=len(parsed.externs),
             kernel_names=parsed.launches,
             extern_reasons=tuple((name, "an operator of torch") for name in parsed.externs),
-            **blocks_of(parsed.kernels),
         )
+        facts = replace(facts, **blocks_of(parsed.kernels))
         events: list[tuple[str, str]] = []
         made.current_callable = _told(made.current_callable, parsed, events)
         stages = {"aten": lambda: text}
