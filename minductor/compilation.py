@@ -1,8 +1,8 @@
 """Compiles a function for a machine that need not be here, and tells what became of it.
 
-Takes a function or module, example arguments on the CPU and the name of a GPU target. Gives the graphs with their
-reports, their texts, and of each kernel the assembly and its facts. Refuses a gradient where nothing needs one
-(ValueError) and names that are no target.
+Takes a function or module, example arguments (on the CPU, or without memory) and the name of a GPU target. Gives the
+graphs with their reports, their texts, and of each kernel the assembly and its facts. Refuses a gradient where nothing
+needs one (ValueError), names that are no target, and what torch cannot trace on a device that it does not reach.
 
 The function runs in eager on its arguments: their values decide its path as in any call, and no result is changed.
 """
@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from minductor.core.errors import ImaginedDevice
 from minductor.target import by_name
 
 if TYPE_CHECKING:
+    import torch
+
     from minductor.driver import Compiled
     from minductor.ir.report import Report
     from minductor.runtime.pool import Pool
@@ -78,8 +81,15 @@ def compile_only(
     seen: list[Compiled] = []
     backend = partial(Compiler(observer=seen.append, is_dry=True), options={**(options or {}), "target": target})
     compiled = torch.compile(fn, backend=backend)
+    if grad and not torch.cuda.is_available() and any(t.is_cuda for t in _tensors(fn, (args, kwargs))):
+        raise ImaginedDevice("a gradient")
     with contextlib.nullcontext() if grad else torch.no_grad():
-        result = compiled(*args, **kwargs)
+        try:
+            result = compiled(*args, **kwargs)
+        except RuntimeError as error:
+            if "not linked with support for cuda" not in str(error):
+                raise
+            raise ImaginedDevice("an operation") from error
     if grad:
         _backward(fn, result, (args, kwargs))
     with Pool(pool_size(os.cpu_count() or 1, os.environ)) as pool:
@@ -88,6 +98,16 @@ def compile_only(
             target,
             tuple(CompiledGraph(g.role, g.report, g.sources, wait()) for g, wait in zip(seen, facts, strict=True)),
         )
+
+
+def _tensors(fn: object, given: object) -> Iterator[torch.Tensor]:
+    """What a call takes: its arguments, and the parameters of a module."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    yield from (t for t in tree_leaves(given) if isinstance(t, torch.Tensor))
+    if isinstance(fn, torch.nn.Module):
+        yield from fn.parameters()
 
 
 def _facts(graph: Compiled, kind: str, arch: str, pool: Pool) -> Callable[[], tuple[KernelFacts, ...]]:
@@ -107,9 +127,7 @@ def _backward(fn: Callable[..., Any], result: object, given: object) -> None:
     from torch.utils._pytree import tree_leaves
 
     outputs = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad]
-    leaves = [t for t in tree_leaves(given) if isinstance(t, torch.Tensor)]
-    leaves += list(fn.parameters()) if isinstance(fn, torch.nn.Module) else []
-    wanted = [t for t in leaves if t.requires_grad]
+    wanted = [t for t in _tensors(fn, given) if t.requires_grad]
     if not outputs or not wanted:
         raise ValueError("no result depends on a tensor that requires a gradient: grad=True has nothing to compile")
     torch.autograd.grad(outputs, wanted, [torch.ones_like(t) for t in outputs], allow_unused=True)

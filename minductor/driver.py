@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from minductor.backends import Backend, find_backend, find_target, resolve
 from minductor.core.errors import (
     FallbackRefused,
-    ImaginedGradient,
     MinductorError,
     RanInEager,
     StageFailed,
@@ -147,8 +146,6 @@ class Compiler:
         if torch.backends.cuda.matmul.allow_tf32 and "matmul_precision" not in (options or {}):
             chosen = replace(chosen, matmul_precision="tf32")
         is_on_gpu = any(isinstance(given, torch.Tensor) and given.device.type == "cuda" for given in inputs)
-        if is_on_gpu and not torch.cuda.is_available():
-            _check_imagined(inputs)
         env = Env(chosen, find_target(chosen.target or "cpu"))  # without a name each graph's own devices decide
         for note in chosen.notes("cuda" if is_on_gpu else env.target.kind):
             warnings.warn(note, stacklevel=2)
@@ -336,8 +333,10 @@ class Compiler:
             where = partial(_user_lines, plan, gm)
             files = dict(build(source, self.toolchain, folder, sanitize=env.options.sanitize, user_lines=where))
             if env.target.kind == "cuda" and not is_dry:
+                loose = _unaligned(plan, graph)
                 for unit in source.units:
-                    files.update(self.gpu.build(unit.text, unit.symbols, env.target.arch))
+                    symbols = {symbol: symbol not in loose for symbol in unit.symbols}
+                    files.update(self.gpu.build(unit.text, symbols, env.target.arch))
             counts = {"units": len(source.units)}
             self.trace(env).stage(graph.role, "compile", self.clock() - start, counts, (), None, str)
         guards = [str(guard.rel) for guard in plan.guards]
@@ -429,12 +428,20 @@ class Compiler:
         return made
 
 
-def _check_imagined(inputs: Sequence[Any]) -> None:
-    """Tensors of a GPU that this torch cannot reach are metadata; their autograd would end the process."""
-    import torch
+def _unaligned(plan: Plan, graph: Graph) -> set[str]:
+    """The kernels that are given an input which starts within 16 bytes, where vectors of a GPU cannot."""
+    from minductor.frontend.capture import TensorMeta
+    from minductor.ir.plan import KernelDef, Launch
 
-    if torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in inputs):
-        raise ImaginedGradient()
+    metas = {given.name: given.meta for given in graph.inputs}
+    inside = {
+        name
+        for name, meta in metas.items()
+        if isinstance(meta, TensorMeta) and isinstance(meta.offset, int) and meta.offset * meta.dtype.itemsize % 16
+    }
+    symbols = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelDef)}
+    launches = (line for line in plan.lines if isinstance(line, Launch))
+    return {symbols[line.kernel] for line in launches if not inside.isdisjoint(line.tensors)}
 
 
 def _boxed(gm: Any) -> Call:

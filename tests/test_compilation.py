@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional as F
 
 import minductor
-from minductor.core.errors import UnknownTarget
+from minductor.core.errors import ImaginedDevice, UnknownTarget
 
 
 def test_gives_the_facts_of_each_kernel() -> None:
@@ -70,3 +71,40 @@ def test_the_cpu_is_no_target_of_it() -> None:
 def test_a_target_that_is_not_here_does_not_run() -> None:
     with pytest.raises(Exception, match="target sm_90 compiles here and does not run here"):
         torch.compile(torch.sin, backend="minductor", options={"target": "sm_90"})(torch.ones(4))
+
+
+def test_the_graph_is_the_targets() -> None:
+    """Devices in metadata, in what makes tensors and in the wrapper; attention is the GPU's own."""
+
+    def fn(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        half = (x * 2).to(torch.bfloat16)
+        plain = F.scaled_dot_product_attention(half, half, half, is_causal=True)
+        masked = F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+        return plain + masked + torch.rand(16, device=x.device) + torch.arange(16, device="cpu")
+
+    given = torch.randn(2, 4, 8, 16, requires_grad=True), torch.randn(8, 8)
+    forward, backward = minductor.compile_only(fn, *given, grad=True).graphs
+    text = forward.sources["wrapper.py"]
+    assert "_scaled_dot_product_flash_attention.default" in text and "for_cpu.default" not in text
+    assert "buf1, buf1, buf1, 0.0, True, scale=None)" in text
+    assert "_scaled_dot_product_efficient_attention.default" in text
+    assert "'cpu'" not in text and "empty_strided(" not in text and "device=torch.device('cuda:0')" in text
+    assert "with torch.get_device_module('cuda:0').device('cuda:0'):" in text and "stream = raw_stream(0)" in text
+    text = backward.sources["wrapper.py"]
+    assert "_scaled_dot_product_flash_attention_backward.default" in text and "for_cpu_backward.default" not in text
+    assert "_scaled_dot_product_efficient_attention_backward.default" in text
+
+
+def test_tensors_of_a_gpu_that_is_not_here() -> None:
+    """torch traces some of what is done with them; the rest is refused."""
+    with FakeTensorMode():
+        x, w = torch.empty(4, 5, device="cuda"), torch.empty(6, 5, device="cuda")
+        made = minductor.compile_only(lambda x, w: F.linear(x, w).tanh() * torch.arange(6, device="cuda"), x, w)
+        with pytest.raises(ImaginedDevice, match=r"an operation of tensors on a GPU[^~]*compile_only the same"):
+            minductor.compile_only(lambda x: x[1] + 1, x)
+        with pytest.raises(ImaginedDevice, match="a gradient of tensors"):
+            minductor.compile_only(torch.sin, x.requires_grad_(), grad=True)
+        result = torch.compile(torch.cos, backend=minductor.minductor)(w)
+    assert made.kernels[0].spills == 0
+    assert "cuda:0" in made.graphs[0].sources["wrapper.py"]
+    assert isinstance(result, FakeTensor) and result.device.type == "cuda"

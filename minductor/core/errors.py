@@ -400,17 +400,17 @@ class TargetElsewhere(MinductorError):
         )
 
 
-class ImaginedGradient(MinductorError):
-    """Autograd on tensors of a GPU that exist as metadata only."""
+class ImaginedDevice(MinductorError):
+    """What torch cannot trace with tensors of a GPU that exist as metadata only."""
 
     code: ClassVar[str] = "MD063"
 
-    def __init__(self, *, where: str = "") -> None:
+    def __init__(self, what: str, *, where: str = "") -> None:
         super().__init__(
-            "gradients of tensors on a GPU that this torch does not reach",
+            f"{what} of tensors on a GPU that this torch does not reach",
             where=where,
-            why="torch's autograd ends the process on them",
-            hint="minductor.compile_only(fn, *args, target='sm_90', grad=True) takes the same tensors on the CPU",
+            why="torch traces only some operators on such tensors, and ends the process at a gradient",
+            hint="give minductor.compile_only the same tensors on the CPU: it compiles them as if on its target",
         )
 
 
@@ -442,7 +442,7 @@ CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
             InterpretRefused,
             Unwritable,
             TargetElsewhere,
-            ImaginedGradient,
+            ImaginedDevice,
             MinductorWarning,
         )
     }

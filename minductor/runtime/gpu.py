@@ -44,12 +44,12 @@ class Row:
     shared: int
     scratch: int = 0
     is_cooperative: bool = False
+    is_aligned: bool = True  # it relies on pointers at multiples of 16 bytes
 
-    def launch(self, *, is_aligned: bool) -> Launch:
+    def launch(self) -> Launch:
         kinds = f"{self.kinds}{'p' * bool(self.scratch)}i"
-        return Launch(
-            self.entry, kinds, self.programs, self.threads, self.shared, is_aligned, is_cooperative=self.is_cooperative
-        )
+        rest = (self.threads, self.shared, self.is_aligned, self.is_cooperative)
+        return Launch(self.entry, kinds, self.programs, *rest)
 
 
 def row(text: str, facts: KernelFacts) -> Row:
@@ -65,6 +65,7 @@ def row(text: str, facts: KernelFacts) -> Row:
         facts.shared,
         facts.scratch,
         facts.is_cooperative,
+        facts.is_aligned,
     )
 
 
@@ -91,9 +92,12 @@ class Gpu:
         self._environ = environ
         self._driver = driver
 
-    def build(self, text: str, symbols: Sequence[str], arch: str) -> dict[str, bytes]:
-        """The artefact's files: all kernels of a module compiled side by side."""
-        jobs = [self.workers.submit(compile_kernel, text, symbol, "cuda", arch) for symbol in symbols]
+    def build(self, text: str, symbols: Mapping[str, bool], arch: str) -> dict[str, bytes]:
+        """The artefact's files: all kernels compiled side by side; of each, whether its pointers will be aligned."""
+        jobs = [
+            self.workers.submit(compile_kernel, text, symbol, "cuda", arch, is_aligned=is_aligned)
+            for symbol, is_aligned in symbols.items()
+        ]
         return files(text, [job.result() for job in jobs])
 
     def kernels(self, entry: Entry, arch: str, store: Store) -> Kernels:
@@ -106,8 +110,7 @@ class Gpu:
             with store.lock(key):
                 found = store.get(key)
                 if found is None:
-                    job = self.workers.submit(compile_kernel, text, symbol, "cuda", arch, is_aligned=False)
-                    found = store.put(key, files(text, [job.result()]))
+                    found = store.put(key, self.build(text, {symbol: False}, arch))
             return found.contents
 
         return Kernels(entry.contents, self.driver, self.launcher(store), unaligned)
@@ -172,20 +175,18 @@ class Kernels:
 
         def other(*args: Any) -> int:
             if not found:
-                found.append(self._bound(symbol, self._unaligned(symbol), None))
+                found.append(self._bound(symbol, self._unaligned(symbol), _never))
             return found[0](*args)
 
         return self._bound(symbol, self._files, other)
 
-    def _bound(self, symbol: str, files: Mapping[str, bytes], other: Callable[..., int] | None) -> Callable[..., int]:
+    def _bound(self, symbol: str, files: Mapping[str, bytes], other: Callable[..., int]) -> Callable[..., int]:
         fields = json.loads(files[TABLE])[symbol]
         about = Row(**{**fields, "programs": [tuple(step) for step in fields["programs"]]})
-        launch = about.launch(is_aligned=other is not None)
+        launch = about.launch()
         kernel = self._driver.load(files[f"{symbol}.cubin"], launch)
         # with scratch memory the call below has one argument more, and so has what is called instead of it
-        instead = other or _never
-        if about.scratch and other is not None:
-            instead = _without_scratch(other)
+        instead = _without_scratch(other) if about.scratch else other
         if self._launcher is None:
             function = self._driver.slow(symbol, kernel, launch, instead)
         else:

@@ -39,6 +39,7 @@ class KernelFacts:
     threads: int = 0  # of a program
     scratch: int = 0  # bytes of global memory that a program wants beside its arguments
     is_cooperative: bool = False
+    is_aligned: bool = True  # it relies on pointers at multiples of 16 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ def compile_kernel(text: str, symbol: str, kind: str, arch: str, *, is_aligned: 
         told.num_warps * WARP[kind],
         getattr(told, "global_scratch_size", 0),
         bool(getattr(told, "launch_cooperative_grid", False)),
+        is_aligned,
     )
 
 

@@ -37,7 +37,7 @@ EXAMPLES = (
     errors.InterpretRefused("add_0", 5000, 1000),
     errors.Unwritable("Triton has no digamma of f32"),
     errors.TargetElsewhere("sm_90"),
-    errors.ImaginedGradient(),
+    errors.ImaginedDevice("a gradient"),
     errors.MinductorWarning("careful"),
 )
 

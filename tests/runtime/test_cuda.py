@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import math
 import os
 import struct
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from minductor.core.errors import LoadFailed
+from minductor.driver import Compiler
+from minductor.frontend.capture import Graph
+from minductor.frontend.retarget import retarget
+from minductor.runtime import launch
 from minductor.runtime.cuda import Driver, evaluate, launcher_text, steps
 from minductor.runtime.gpu import TABLE, Gpu, Kernels, Row, row
 from minductor.runtime.load import Library, load_library
+from minductor.runtime.pool import Pool
 from minductor.runtime.probe import find_compiler, probe
 from minductor.runtime.store import Store
 from minductor.runtime.toolchain import Toolchain, Unit
 from minductor.runtime.triton_jobs import KernelFacts
+from minductor.target import Env, by_name
 
 HERE = Path(__file__).parent
 STREAM = 0x7E57
@@ -147,7 +156,7 @@ def test_pointers_that_are_not_aligned_go_to_another_kernel(fake: Fake, way: Lib
 
     def other(symbol: str) -> Mapping[str, bytes]:
         asked.append(symbol)
-        return files(replace(ROW, entry="k_any", threads=64))
+        return files(replace(ROW, entry="k_any", threads=64, is_aligned=False))
 
     run = bound(fake, way, ROW, other)
     given = torch.ones(16)
@@ -220,14 +229,14 @@ def test_a_wrong_call_is_an_error_of_python(fake: Fake, way: Library | None) -> 
 
 
 def test_what_cannot_be_loaded_is_refused(fake: Fake) -> None:
-    with pytest.raises(LoadFailed, match="no_such_driver"):
+    with pytest.raises(LoadFailed, match="no_such"):
         Driver("no_such_driver.so")
     with pytest.raises(LoadFailed, match="cuLibraryLoadData: device kernel image is invalid"):
         Kernels({**files(ROW), "k.cubin": b"junk"}, fake.driver, None, refuse).bind("k")
     with pytest.raises(LoadFailed, match="cuLibraryGetKernel"):
         Kernels({**files(ROW), "k.cubin": b"kernel 6another"}, fake.driver, None, refuse).bind("k")
-    with pytest.raises(LoadFailed, match="it has no cuInit: a driver of CUDA 12 or later is needed"):
-        Driver("libm.so.6").load(b"kernel 6k_entry", ROW.launch(is_aligned=True))
+    with pytest.raises(LoadFailed, match=r"it has no cuInit: a driver of CUDA 12 or later is needed"):
+        Driver("libm.so.6").load(b"kernel 6k_entry", ROW.launch())
     with pytest.raises(KeyError):
         Kernels(files(ROW), fake.driver, None, refuse).bind("other")
 
@@ -263,3 +272,63 @@ def test_the_launcher_is_compiled_once_for_a_machine(fake: Fake, tmp_path: Path)
 def test_without_a_compiler_there_is_no_launcher(fake: Fake, tmp_path: Path) -> None:
     toolchain = Toolchain(probe(), {"PATH": str(tmp_path)})
     assert Gpu(lambda: toolchain, {}, fake.driver.path).launcher(Store(tmp_path / "store")) is None
+
+
+class Pretending(Compiler):
+    """Takes graphs of the CPU for graphs of a GPU of the test's driver; notes what it has compiled."""
+
+    def __init__(self, store: Store, fake: Fake, pool: Pool) -> None:
+        super().__init__(store=store)
+        self.gpu = Gpu(lambda: self.toolchain, {}, fake.driver.path)
+        self.gpu.workers = pool
+
+    def _placed(self, graph: Graph, env: Env) -> tuple[Graph, Env, bool]:
+        return retarget(graph, "cuda:0"), replace(env, target=by_name("sm_90")), False
+
+
+class Counted(Pool):
+    """A pool that counts its jobs."""
+
+    jobs = 0
+
+    def submit(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+        self.jobs += 1
+        return super().submit(job, *args, **kwargs)
+
+
+def test_the_way_from_the_graph_to_the_launch(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cold, warm, and with a pointer that is not aligned: which is compiled when, and what the driver is given."""
+    entered: list[str] = []
+
+    @contextlib.contextmanager
+    def device(name: str) -> Iterator[None]:
+        entered.append(name)
+        yield
+
+    def empty_on_cpu(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty_strided(size, stride, dtype=dtype)
+
+    monkeypatch.setattr(torch.cuda, "device", device)
+    monkeypatch.setattr(launch, "empty_strided_cuda", empty_on_cpu)
+    monkeypatch.setattr(launch, "raw_stream", lambda number: STREAM + number)
+    ctypes.c_int.in_dll(fake.state, "real_words").value = 5
+    store, given, kernels = Store(tmp_path), torch.randn(5000), set[object]()
+
+    def starts(pool: Counted, *offsets: int) -> None:
+        """A process that calls the function with such windows, which are one graph to Dynamo."""
+        torch._dynamo.reset()
+        run = torch.compile(lambda x: torch.tanh(x) * 0.5, backend=Pretending(store, fake, pool), dynamic=True)
+        for start in offsets:
+            before = fake.number("launches")
+            out = run(given[start : start + 4000])
+            assert out.shape == (4000,) and entered.pop() == "cuda:0" and not entered
+            assert fake.words(5) == (given[start:].data_ptr(), out.data_ptr(), 4000, 0, 0)
+            assert fake.stream() == STREAM and fake.number("launches") == before + 1
+            assert fake.shape()[1:3] == (1, 1) and fake.shape()[3] % 32 == 0
+            kernels.add(ctypes.c_void_p.in_dll(fake.state, "launched").value)
+
+    pool = Counted(1)
+    with contextlib.closing(pool):
+        for offsets, jobs, loaded in (((0, 1, 4, 2), 2, 2), ((0, 1), 2, 4), ((1, 0), 3, 5)):
+            starts(pool, *offsets)
+            assert (pool.jobs, len(kernels)) == (jobs, loaded)
