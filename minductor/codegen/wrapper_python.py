@@ -236,10 +236,10 @@ class _Emitter:
         yield from _comment(line.handle, line.origins)
         if line.is_out or not line.results or all(name is None for name in line.results):
             yield call
-        elif len(line.results) == 1:
-            yield f"{line.results[0]} = {call}"
         else:
-            yield f"{', '.join(name or '_' for name in line.results)} = {call}"
+            # these give a list, of a single tensor too
+            comma = "," * (len(line.results) == 1 and line.op.startswith("aten._foreach_"))
+            yield f"{', '.join(name or '_' for name in line.results)}{comma} = {call}"
         yield from self.event("extern", line.op)
 
     def checked(self, line: Extern, given: Iterable[str]) -> Iterator[str]:

@@ -2,15 +2,20 @@
 
 Takes the lowering, a rule and its arguments. Gives the rule's value; or an extern call if the kernels would need what
 the target's language has not (`Target.lacks`); or NotImplemented if the rule needs to know a number that is a symbol:
-only one at the top of the arguments, since those in lists are sizes, which every rule takes. Refuses nothing.
+only one at the top of the arguments, since those in lists are sizes, which every rule takes; or if a number is no
+element of the result, so that eager raises. Refuses nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from minductor.core.dtypes import DType
 from minductor.core.expr import Expr
+from minductor.frontend.capture import TensorMeta
+from minductor.frontend.schemas import element_numbers
 from minductor.frontend.values import Value
 from minductor.ir.nodes import Atomic, Body, Buffer, Kernel, Node, Reduce, Scan
 from minductor.ir.signature import all_ops
@@ -21,6 +26,8 @@ if TYPE_CHECKING:
 
 def attempt(ctx: Lowering, rule: Callable[..., Value], args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
     """See above."""
+    if not _holds_numbers(ctx, args, kwargs):
+        return NotImplemented
     counts = (len(ctx.nodes), len(ctx.buffers), len(ctx.notes))
     versions, seed = dict(ctx.versions), ctx.seed
     reason = ""
@@ -37,6 +44,29 @@ def attempt(ctx: Lowering, rule: Callable[..., Value], args: Sequence[Value], kw
     del ctx.nodes[counts[0] :], ctx.buffers[counts[1] :], ctx.notes[counts[2] :]
     ctx.versions, ctx.seed = versions, seed
     return ctx.extern(ctx.node.op, args, kwargs, reason) if reason else NotImplemented
+
+
+def _holds_numbers(ctx: Lowering, args: Sequence[Value], kwargs: Mapping[str, Value]) -> bool:
+    """Whether the elements of the result can be the numbers that the operator is given."""
+    meta = ctx.node.meta[0] if isinstance(ctx.node.meta, tuple) and ctx.node.meta else ctx.node.meta
+    if not isinstance(meta, TensorMeta):
+        return True
+    given = (kwargs.get(name, args[n] if n < len(args) else None) for n, name in element_numbers(ctx.node.op))
+    return all(_is_held(number, meta.dtype) for number in given if isinstance(number, int | float))
+
+
+def _is_held(number: float, dtype: DType) -> bool:
+    """
+    >>> from minductor.core.dtypes import F32, U8
+    >>> _is_held(1e40, F32), _is_held(math.inf, F32), _is_held(256, U8), _is_held(-1, U8)
+    (False, True, False, True)
+    """
+    if dtype.kind in ("bool", "complex"):
+        return True
+    if math.isnan(number) or math.isinf(number):
+        return dtype.kind == "float"
+    lowest = -dtype.max_value if dtype.kind == "uint" else dtype.min_value  # -1 may stand for all bits set
+    return lowest <= (number if dtype.kind == "float" else int(number)) <= dtype.max_value
 
 
 def missing(nodes: Iterable[Node], buffers: Mapping[str, Buffer], lacks: frozenset[str]) -> str:

@@ -93,6 +93,9 @@ NOT_RANDOM = frozenset(
     )
 )
 
+# Numbers in the place of a tensor, which ATen takes for a tensor of a dtype of its own.
+OPERANDS = ("self", "other")
+
 # Functional writes into their first argument whose in-place form computes the same and copies nothing.
 IN_PLACE_FORMS: Mapping[str, str] = MappingProxyType(
     {
@@ -175,6 +178,18 @@ def facts(op: str) -> Facts | None:
 def names(op: str) -> tuple[str, ...]:
     """An operator's parameters, in order."""
     return tuple(argument.name for argument in overload(op)._schema.arguments)
+
+
+@lru_cache(4096)
+def element_numbers(op: str) -> tuple[tuple[int, str], ...]:
+    """Places and names of the numbers that an ATen operator makes elements of, and raises where one is too large."""
+    found = overload(op) if op.startswith("aten.") else None
+    arguments = () if found is None else found._schema.arguments
+    return tuple(
+        (place, argument.name)
+        for place, argument in enumerate(arguments)
+        if str(argument.type) in ("number", "Optional[number]") and argument.name not in OPERANDS
+    )
 
 
 def mutable(op: str) -> tuple[tuple[str, bool], ...]:

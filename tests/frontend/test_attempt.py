@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -40,3 +42,37 @@ def test_atomics_that_triton_lacks_are_calls(dtype: torch.dtype, how: str, count
     given = torch.ones(4, 5, dtype=dtype), torch.zeros(4, 5, dtype=torch.int64)
     assert len(lowered(fn, *given, env=GPU).externs) == count
     assert lowered(fn, *given).externs == []
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, n: x.masked_fill(x > 0, n),
+        lambda x, n: x.masked_fill(x > 0, torch.tensor(n)),
+        lambda x, n: x.index_fill(0, torch.tensor([0]), n),
+        lambda x, n: x.scatter(0, torch.tensor([0]), n),
+        lambda x, n: x.clamp(max=n),
+        lambda x, n: torch.add(x, x, alpha=n),
+        lambda x, n: torch.where(x > 0, x, n),
+        lambda x, n: torch.nn.functional.pad(x, (1, 1), value=n),
+        lambda x, n: torch._foreach_clamp_max([x], n)[0],  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  optimizers call them
+    ],
+)
+def test_a_number_that_is_no_element_is_left_to_eager(fn: Callable[[torch.Tensor, int], torch.Tensor]) -> None:
+    x = torch.tensor([1, -2, 3], dtype=torch.int8)
+    with pytest.raises(RuntimeError, match="without overflow"):
+        torch.compile(lambda x: fn(x, 300), backend="minductor")(x)
+
+
+def test_numbers_that_act_as_tensors_are_taken() -> None:
+    assert lowered(lambda x: (x + 300, x < 300, x * -1e9), torch.tensor([1, -2, 3], dtype=torch.int8)).externs == []
+    assert lowered(lambda x: (x.clamp(0, 100), x.masked_fill(x > 0, 5)), torch.ones(3, dtype=torch.int8)).externs == []
+
+
+def test_a_call_may_give_a_list_of_one() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return torch._foreach_add([x], 2)[0] * 2  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  optimizers call them
+
+    x = torch.tensor([1j, 2.0])
+    assert lowered(fn, x).externs
+    assert torch.equal(torch.compile(fn, backend="minductor")(x), fn(x))

@@ -6,11 +6,10 @@ is promised anything about is allocated and left alone. Refuses nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from minductor.core.dtypes import BOOL, F64, I64, DType, compute_dtype
+from minductor.core.dtypes import BOOL, F64, I64, compute_dtype
 from minductor.core.expr import Expr, as_expr
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering
@@ -21,19 +20,10 @@ Rule = Callable[..., Value]
 
 
 def full(ctx: Lowering, size: Value, value: Operand, **layout: Value) -> Value:
-    return ctx.pointwise(lambda x: x, value) if is_held(value, ctx.meta.dtype) else NotImplemented
-
-
-def is_held(value: Operand, dtype: DType) -> bool:
-    """Whether eager takes a number for an element of that dtype; else the call raises eager's error."""
-    if isinstance(value, Expr):
-        return dtype.kind not in ("int", "uint") or dtype.itemsize == 8
-    if not isinstance(value, int | float) or dtype.kind in ("bool", "complex"):
-        return True
-    if math.isnan(value) or math.isinf(value):
-        return dtype.kind == "float"
-    lowest = -dtype.max_value if dtype.kind == "uint" else dtype.min_value  # -1 may stand for all bits set
-    return lowest <= (value if dtype.kind == "float" else int(value)) <= dtype.max_value
+    dtype = ctx.meta.dtype
+    if isinstance(value, Expr) and dtype.kind in ("int", "uint") and dtype.itemsize < 8:
+        return NotImplemented  # it may be too large, which raises
+    return ctx.pointwise(lambda x: x, value)
 
 
 def filled(value: int) -> Rule:

@@ -185,6 +185,8 @@ def where(ctx: Lowering, condition: View, x: Operand, y: Operand) -> Value:
 
 
 def masked_fill(ctx: Lowering, x: View, mask: View, value: Operand) -> Value:
+    if isinstance(value, View) and value.dtype not in (x.dtype, BOOL) and x.dtype != BOOL:
+        return NotImplemented  # it may be too large, which raises
     return where(ctx, mask, value, x)
 
 

@@ -127,7 +127,7 @@ def index_put(into: Into, indices: Sequence[View | None], values: View, accumula
     """
     x = into.x
     given = [(d, i) for d, i in enumerate(indices) if i is not None]
-    if not given or (accumulate and x.dtype == BOOL):
+    if not given or (accumulate and x.dtype == BOOL) or values.dtype != x.dtype:  # the last raises
         return NotImplemented
     if any(i.dtype in (BOOL, U8) for _, i in given):
         return masked_put(into, given, values, accumulate=accumulate)
