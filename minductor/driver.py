@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from minductor.runtime.pool import Pool
     from minductor.runtime.store import Entry, Store
     from minductor.runtime.toolchain import Toolchain
+    from minductor.runtime.tune import Tuner
 
+WINNER = "winner.txt"
 Role = Literal["inference", "forward", "backward"]
 Call = Callable[[list[Any]], Sequence[Any]]
 
@@ -109,13 +111,16 @@ class Compiler:
         graph_pass: GraphPass | None = None,
         environ: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        tuning_clock: Callable[[Callable[[], object]], float] | None = None,
         is_dry: bool = False,
     ) -> None:
-        """`is_dry`: graphs are compiled and run in eager, as for a target that is elsewhere."""
+        """`is_dry`: graphs are compiled and run in eager, as for a target that is elsewhere. `tuning_clock`: gives the
+        seconds of a call; the device's own if none."""
         self.environ = dict(os.environ if environ is None else environ)
         self.observer = observer
         self.graph_pass = graph_pass
         self.clock = clock
+        self.tuning_clock = tuning_clock
         self.is_dry = is_dry
         self._trace = trace
         self._store = store
@@ -145,6 +150,8 @@ class Compiler:
         chosen = Options.parse(mode, options, self.environ)
         if torch.backends.cuda.matmul.allow_tf32 and "matmul_precision" not in (options or {}):
             chosen = replace(chosen, matmul_precision="tf32")
+        if torch.are_deterministic_algorithms_enabled():
+            chosen = replace(chosen, deterministic=True)
         is_on_gpu = any(isinstance(given, torch.Tensor) and given.device.type == "cuda" for given in inputs)
         env = Env(chosen, find_target(chosen.target or "cpu"))  # without a name each graph's own devices decide
         for note in chosen.notes("cuda" if is_on_gpu else env.target.kind):
@@ -181,7 +188,9 @@ class Compiler:
             call = _boxed(gm)
         else:
             kernels = self._kernels(found, env)
-            call = launch(found.text(WRAPPER), kernels, f"{role} {key[:12]}", graph.bound(), events)
+            tuner = self._tuner(env)
+            name = f"{role} {key[:12]}"
+            call = launch(found.text(WRAPPER), kernels, name, graph.bound(), events, tuner.choose)
             call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]  AOTAutograd's calling convention
         self._tell(found, role, key, events, was_hit=was_hit, seconds=self.clock() - start)
         return call
@@ -230,6 +239,28 @@ class Compiler:
         from minductor.runtime.interpret import Interpreter
 
         return Interpreter(found.text(KERNELS), self.interpreter).bind
+
+    def _tuner(self, env: Env) -> Tuner:
+        """What measures choices, and keeps in the store what won: a warm start measures nothing."""
+        from minductor.runtime.tune import Tuner, device_clock, device_name, wall_clock
+
+        is_cuda = env.target.kind == "cuda"
+        clock = self.tuning_clock or (device_clock if is_cuda else wall_clock)
+        if not env.options.autotune:
+            return Tuner(clock)
+        from minductor.runtime.store import digest
+
+        store = self._store_of(env)
+        place = (env.target.name, device_name() if is_cuda else "", env.options.fingerprint(), self._sources)
+
+        def recall(work: str) -> str | None:
+            found = store.get(digest("winner", work, *place))
+            return None if found is None else found.text(WINNER)
+
+        def keep(work: str, winner: str) -> None:
+            store.put(digest("winner", work, *place), {WINNER: winner.encode()})
+
+        return Tuner(clock, recall, keep, is_deterministic=env.options.deterministic)
 
     @cached_property
     def gpu(self) -> Gpu:

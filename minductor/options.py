@@ -4,8 +4,9 @@ Takes a mode, a mapping of options and an environment. Gives a frozen `Options`,
 store's key. Refuses unknown keys, modes and values, and names what was probably meant.
 
 >>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
-"autotune=False events=False fuse=True fuse_random=False held_bytes=0 inplace=True loop_order=True matmul='auto' \
-matmul_precision='ieee' precision='eager' reuse=True sanitize=False target='' verify_memory='' wrapper='python'"
+"autotune=False deterministic=False events=False fuse=True fuse_random=False held_bytes=0 inplace=True \
+loop_order=True matmul='auto' matmul_precision='ieee' precision='eager' reuse=True sanitize=False target='' \
+verify_memory='' wrapper='python'"
 >>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
 True
 """
@@ -110,6 +111,9 @@ class Options:
         ),
     )
     autotune: bool = _option(False, OptionRule(bool, "try every tunable choice on the machine"))
+    deterministic: bool = _option(
+        False, OptionRule(bool, "no choice that affects bits depends on a clock; torch's own switch sets it too")
+    )
     events: bool = _option(False, OptionRule(bool, "the compiled graph reports launches, allocations and frees"))
     sanitize: bool = _option(False, OptionRule(bool, "build kernels with the address and undefined sanitisers"))
     fallback: str = _option(

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from minductor.core.expr import as_int
 from minductor.ir.lifetime import Storage
 from minductor.ir.lives import tensors
-from minductor.ir.plan import Allocate, Extern, Free, LaidOut, Launch, Line, Plan, Return, Reuse, View
+from minductor.ir.plan import Allocate, Dispatch, Extern, Free, LaidOut, Launch, Line, Plan, Return, Reuse, View
 
 
 def table(name: str, storages: Iterable[Storage]) -> Iterator[str]:
@@ -33,6 +33,8 @@ def before(line: Line, symbols: Mapping[str, str]) -> Iterator[str]:
     match line:
         case Launch(kernel=kernel, tensors=given):
             yield f"life.call({symbols[kernel]!r}, {_pairs(given)})"
+        case Dispatch(own=own, tensors=given):
+            yield f"life.call({symbols[own.kernel]!r}, {_pairs(given)})"
         case Extern(op=op, args=args, kwargs=kwargs, results=results, is_out=is_out):
             given = (*tensors(args), *(name for _, value in kwargs for name in tensors(value)))
             into = tuple(name for name in results if name is not None) if is_out else ()

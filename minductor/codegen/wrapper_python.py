@@ -1,7 +1,8 @@
 """The wrapper as a Python module: `call(args)` runs one call of the graph.
 
 Takes a Plan; gives real Python that a debugger can step through and a person can read; refuses nothing.
-The text runs with `kernels` (symbol to function), `threads` and the constants as globals (runtime/launch.py). Kernels
+The text runs with `kernels` (symbol to function), `threads`, `choose` (one of several functions) and the constants as
+globals (runtime/launch.py). Kernels
 of a GPU are given the stream of their device that is current, those of a CPU a number of threads.
 Every launch and extern call stands below a comment with its handle and the ATen nodes that it comes from.
 """
@@ -23,6 +24,7 @@ from minductor.ir.plan import (
     Assert,
     Constant,
     DeviceScope,
+    Dispatch,
     Extern,
     Free,
     KernelDef,
@@ -78,10 +80,12 @@ class _Emitter:
         self.symbols = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelDef)}
         self.layouts: dict[str, tuple[tuple[Expr, ...], tuple[Expr, ...]]] = {}
         self.errors = {name: signature(kernel).errors for name, kernel in plan.kernels}
+        self.variants: list[str] = []  # functions, of which a call runs one
 
     def module(self) -> Iterator[str]:
         functions = [text for region in self.plan.regions for text in self.region(region)]
         body = list(self.body(self.plan))
+        functions = [*self.variants, *functions]
         yield HEADER + "".join(f"from {module} import {name}\n" for name, module in self.imports.items())
         yield from (f"{name} = {value}" for name, value in self.names.items())
         yield from (f"{symbol} = kernels({symbol!r})" for symbol in self.symbols.values())
@@ -120,7 +124,7 @@ class _Emitter:
         made = [line for line in plan.lines if isinstance(line, Allocate | Reuse)]
         self.layouts = {line.name: (line.size, line.stride) for line in made}
         self.scope = self.stream = ""
-        if not self.is_streamed and any(isinstance(line, Launch) for line in plan.lines):
+        if not self.is_streamed and any(isinstance(line, Launch | Dispatch) for line in plan.lines):
             yield "    n_threads = threads.count()"
         if self.verify_memory:
             yield f"    {wrapper_lifecycle.begin(plan)}"
@@ -146,6 +150,8 @@ class _Emitter:
         match line:
             case Launch():
                 yield from self.launch(line)
+            case Dispatch():
+                yield from self.dispatch(line)
             case Extern():
                 yield from self.extern(line)
             case Allocate():
@@ -219,6 +225,24 @@ class _Emitter:
         else:
             yield f"{symbol}({args})"
         yield from self.event("launch", symbol)
+
+    def dispatch(self, line: Dispatch) -> Iterator[str]:
+        """A function for each variant, and a name for the one that `choose` picks; the call is of that."""
+        name = f"{self.symbols[line.own.kernel]}_{line.handle}"
+        yield from self.current_stream(line.own.device)
+        last = "stream" if self.is_streamed else "n_threads"
+        given = ", ".join((*line.tensors, *(size.name for size in line.sizes), last))
+        scope, stream = self.scope, self.stream
+        for option, group in zip(line.choice.options, line.variants, strict=True):
+            self.variants += ["", "", f"def {name}_{option}({given}):"]
+            self.variants += [f"    {text}" for inner in group for text in self.line(inner)]
+        self.scope, self.stream = scope, stream
+        table = ", ".join(f"{option!r}: {name}_{option}" for option in line.choice.options)
+        again = tuple(line.tensors.index(tensor) for tensor in line.overwritten)
+        about = f"{line.digest!r}, {line.choice.affects!r}, {str(line.choice.default)!r}"
+        self.variants += ["", "", f"{name} = choose({about}, {{{table}}}, {again})"]
+        yield from _comment(line.handle, line.origins)
+        yield f"{name}({given})"
 
     def extern(self, line: Extern) -> Iterator[str]:
         # an operator of torch takes any sequence, a higher-order one often a tuple only

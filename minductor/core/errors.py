@@ -400,6 +400,20 @@ class TargetElsewhere(MinductorError):
         )
 
 
+class ChoiceByClock(MinductorError):
+    """A measurement that would decide about bits, where these have to be the same each time."""
+
+    code: ClassVar[str] = "MD064"
+
+    def __init__(self, affects: str, *, where: str = "") -> None:
+        super().__init__(
+            f"a clock may not decide what affects {affects}",
+            where=where,
+            why="the options ask for the same results each time",
+            hint="take the choice's default, or measure without the option deterministic",
+        )
+
+
 class ImaginedDevice(MinductorError):
     """What torch cannot trace with tensors of a GPU that exist as metadata only."""
 
@@ -442,6 +456,7 @@ CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
             InterpretRefused,
             Unwritable,
             TargetElsewhere,
+            ChoiceByClock,
             ImaginedDevice,
             MinductorWarning,
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from minductor.core.expr import Expr, integer
 from minductor.ir.lifetime import Making, Name, Owner, Storage, is_foreign
 from minductor.ir.nodes import Argument, Input, Token
-from minductor.ir.plan import Allocate, Constant, Extern, Free, Launch, Line, Return, Reuse, View
+from minductor.ir.plan import Allocate, Constant, Dispatch, Extern, Free, Launch, Line, Return, Reuse, View
 
 
 def lives(
@@ -55,6 +55,21 @@ def tensors(value: Argument) -> tuple[str, ...]:
             return ()
 
 
+def touched(line: Line) -> tuple[str, ...]:
+    """The names of the tensors that a launch, a call or a window uses, and those that a call writes."""
+    match line:
+        case Launch(tensors=given) | Dispatch(tensors=given):
+            return given
+        case Extern(args=args, kwargs=kwargs, results=results, is_out=is_out):
+            named = (name for _, value in kwargs for name in tensors(value))
+            into = (name for name in results if name is not None and is_out)
+            return (*tensors(args), *named, *into)
+        case View(of=of):
+            return (of,)
+        case _:
+            return ()
+
+
 @dataclass(slots=True)
 class _Life:
     """A storage whose end is not known yet."""
@@ -90,7 +105,7 @@ class _Reader:
             case Free(names):
                 for name in names:
                     self.drop(name)
-            case Launch():
+            case Launch() | Dispatch():
                 self.calls += 1
             case Extern():
                 self.extern(line)

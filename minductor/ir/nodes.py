@@ -15,8 +15,9 @@ The grammar, as the printer writes it and the parser reads it:
                 | "region" "{" program "}"                    a program that a call in this one is given
     buffer   ::= NAME ":" DTYPE size "stride" size DEVICE
     node     ::= kernel | extern | "define" SYMBOL origin* body | "require" STRING origin* body
-    kernel   ::= "kernel" NAME "(" (AXIS ":" extent)* ")" ["after" ref*] "from" origin* [schedule] choice* body
+    kernel   ::= "kernel" NAME "(" (AXIS ":" extent)* ")" ["after" ref*] "from" origin* [schedule] choice* variant* body
     choice   ::= "choice" NAME ("bits" | "perf") option "of" "(" option* ")"      left open by tile
+    variant  ::= "variant" NAME "{" ("buffer" buffer)* node* "}"        computes the same
     body     ::= ("%" N "=" op)*
     op       ::= "load" ref "[" index "]" | "store" ref "[" index "]" value | pointwise value*
                | "constant" literal | "index" index
@@ -321,7 +322,8 @@ class Kernel:
     """One generated function: a body over axes, and no loop nest before codegen; `tile` adds the schedule.
 
     `after` are versions that have to be there when it begins, although it need not read them: an order, and no use.
-    `choices` are the launch's own: other options need no other text.
+    `choices` are its launch's, whose other options need no other text, and the one among its `variants`, if it has any:
+    each writes what it writes, and may run in its stead.
     """
 
     name: str
@@ -332,6 +334,16 @@ class Kernel:
     access: tuple[Access, ...] = ()
     after: tuple[Ref, ...] = ()
     choices: tuple[Choice, ...] = ()
+    variants: tuple[Variant, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Nodes that compute the same as a kernel, from storages of the program's and of their own."""
+
+    name: str  # an option of the choice among them
+    buffers: tuple[Buffer, ...]
+    nodes: tuple[Kernel | Extern, ...]
 
 
 @dataclass(frozen=True, slots=True)

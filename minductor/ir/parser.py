@@ -54,6 +54,7 @@ from minductor.ir.nodes import (
     Store,
     SymbolDef,
     Token,
+    Variant,
     View,
     WhyNot,
 )
@@ -318,9 +319,26 @@ class _Reader:
         choices: list[Choice] = []
         while self.accept("choice"):
             choices.append(self.choice())
+        variants: list[Variant] = []
+        while self.accept("variant"):
+            variants.append(self.variant(outer))
         body = self.body()
         self.symbols = outer
-        return Kernel(name, tuple(axes), body, origins, schedule, tuple(access), after, tuple(choices))
+        rest = (schedule, tuple(access), after, tuple(choices), tuple(variants))
+        return Kernel(name, tuple(axes), body, origins, *rest)
+
+    def variant(self, symbols: dict[str, Symbol]) -> Variant:
+        """Its kernels have axes of their own."""
+        inner, self.symbols = self.symbols, symbols
+        name = self.name()
+        self.expect("{")
+        buffers: list[Buffer] = []
+        while self.accept("buffer"):
+            buffers.append(self.buffer("local"))
+        nodes = [node for node in self.nodes() if isinstance(node, Kernel | Extern)]
+        self.expect("}")
+        self.symbols = inner
+        return Variant(name, tuple(buffers), tuple(nodes))
 
     def choice(self) -> Choice:
         name, affects, default = self.name(), self.name(), self.option()

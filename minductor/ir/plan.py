@@ -6,11 +6,13 @@ function from lines to lines. Buffers are names of storages: a Reuse is a transf
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, Rel, Symbol
+from minductor.ir.choices import Choice
 from minductor.ir.lifetime import Storage
 from minductor.ir.nodes import Argument, Body, Guard, Input, Kernel, Origin
 
@@ -85,6 +87,26 @@ class Launch:
     origins: tuple[Origin, ...]
     handle: int
     device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Runs one of several groups of lines that do the same: launches, calls, and windows on tensors.
+
+    `variants` in the order of the choice's options. `tensors` and `sizes` are all that any of them needs from outside,
+    `overwritten` those of the tensors that are read and written; `own` is the launch of the kernel that this stands
+    for. Equal digests do equal work on tensors of equal sizes.
+    """
+
+    choice: Choice
+    variants: tuple[tuple[Launch | Extern | View | Free, ...], ...]
+    tensors: tuple[str, ...]
+    sizes: tuple[Symbol, ...]
+    overwritten: tuple[str, ...]
+    own: Launch
+    digest: str
+    origins: tuple[Origin, ...]
+    handle: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +207,7 @@ Line: TypeAlias = (
     | View
     | KernelDef
     | Launch
+    | Dispatch
     | Extern
     | Unpack
     | LaidOut
@@ -195,6 +218,15 @@ Line: TypeAlias = (
     | ScopeEnd
     | Return
 )
+
+
+def launched(lines: Iterable[Line]) -> Iterator[Launch]:
+    """The launch of each kernel node, in order."""
+    for line in lines:
+        if isinstance(line, Launch):
+            yield line
+        elif isinstance(line, Dispatch):
+            yield line.own
 
 
 @dataclass(frozen=True, slots=True)

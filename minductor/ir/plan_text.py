@@ -15,6 +15,7 @@ from minductor.ir.plan import (
     Assert,
     Constant,
     DeviceScope,
+    Dispatch,
     Extern,
     Free,
     KernelDef,
@@ -60,6 +61,12 @@ def print_line(line: Line) -> str:
             given = ", ".join((*tensors, *map(str, sizes)))
             where = "" if device == "cpu" else f" on {device}"
             return f"launch #{handle} {kernel}({given}){where} from {', '.join(o.node for o in origins)}"
+        case Dispatch(choice, variants, tensors, sizes, _, _, digest, origins, handle):
+            groups = zip(choice.options, variants, strict=True)
+            texts = (f"{option} {{ {'; '.join(map(print_line, group))} }}" for option, group in groups)
+            given = ", ".join((*tensors, *(size.name for size in sizes)))
+            head = f"dispatch #{handle} {digest}({given}) {choice}"
+            return f"{head} {' '.join(texts)} from {', '.join(o.node for o in origins)}"
         case Extern(op, args, kwargs, results, is_out, origins, handle, dtypes):
             given = ", ".join([*map(print_argument, args), *(f"{k}={print_argument(v)}" for k, v in kwargs)])
             form = "into" if is_out else "->"

@@ -156,6 +156,11 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
         stride = "" if access.stride is None else f" stride <{access.stride}>"
         yield f"  access %{access.position} {access.kind}{stride}"
     yield from (f"  {choice}" for choice in kernel.choices)
+    for variant in kernel.variants:
+        yield f"  variant {variant.name} {{"
+        yield from (f"    buffer {_buffer(buffer)}" for buffer in variant.buffers)
+        yield from (f"    {line}" for node in variant.nodes for line in _node(node))
+        yield "  }"
     yield from _body(kernel.body, "  ")
 
 

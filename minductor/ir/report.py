@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from minductor.core.expr import as_int
+from minductor.ir.choices import Choice
 from minductor.ir.cost import Cost, kernel_cost
 from minductor.ir.lifetime import peak
 from minductor.ir.nodes import Extern, Joined, Kernel, Program, WhyNot, reads, writes
+from minductor.ir.plan import Dispatch, KernelDef, Launch, Line, Plan, launched
 from minductor.ir.plan import Extern as ExternLine
-from minductor.ir.plan import KernelDef, Launch, Plan
 from minductor.ir.refusal import Place, Refusals
 
 SCHEMA = 2
@@ -49,6 +50,8 @@ class Report:
     partitions: tuple[tuple[str, int, bool], ...] = ()
     # node, operator, the ATen node that it comes from, why it is not captured
     barriers: tuple[tuple[str, str, str, str], ...] = field(default=(), repr=False)
+    # kernel, what is left open, whether it affects bits or time, its default, its options
+    choices: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = field(default=(), repr=False)
 
     def why_not(self, first: str, second: str) -> tuple[str, ...]:
         """Why two kernels were not joined; by the names of any stage, or of the generated functions. UnknownKernel."""
@@ -82,7 +85,7 @@ def report(program: Program, plan: Plan) -> Report:
         operations=total.operations,
         peak=peak(plan.storages),
         block_accesses=sum(a.kind == "block" for kernel in kernels for a in kernel.access),
-        kernel_names=tuple(names[line.kernel] for _, _, p in parts for line in p.lines if isinstance(line, Launch)),
+        kernel_names=tuple(names[line.kernel] for _, _, p in parts for line in launched(p.lines)),
         extern_reasons=tuple((node.op, node.reason) for node in externs),
         refusals=tuple(
             (n.stage, _in(w, n.first), _in(w, n.second), n.reason) for w, n in notes if isinstance(n, WhyNot)
@@ -95,10 +98,11 @@ def report(program: Program, plan: Plan) -> Report:
         partitions=tuple((part.device, part.calls, part.is_captured) for part in plan.partitions),
         barriers=tuple((b.node, b.op, b.origin, b.reason) for part in plan.partitions for b in part.barriers),
         joined=tuple((_in(w, n.name), _in(w, n.into)) for w, n in notes if isinstance(n, Joined)),
-        calls=tuple(
-            names[line.kernel] if isinstance(line, Launch) else line.op
-            for line in plan.lines
-            if isinstance(line, Launch | ExternLine)
+        calls=tuple(call for line in plan.lines for call in _called(line, names)),
+        choices=tuple(
+            (name, choice.id, choice.affects, str(choice.default), tuple(map(str, choice.options)))
+            for _, p, lines in parts
+            for name, choice in _choices(p, lines, names)
         ),
         storages=tuple(
             (s.owner, as_int(s.bytes), s.birth, s.death, s.is_returned, *(n.name for n in s.names))
@@ -106,6 +110,26 @@ def report(program: Program, plan: Plan) -> Report:
             if s.names[0].making != "constant"
         ),
     )
+
+
+def _called(line: Line, names: Mapping[str, str]) -> Iterator[str]:
+    match line:
+        case Launch(kernel) | Dispatch(own=Launch(kernel)):
+            yield names[kernel]
+        case ExternLine(op=op):
+            yield op
+        case _:
+            return
+
+
+def _choices(program: Program, plan: Plan, symbols: Mapping[str, str]) -> Iterator[tuple[str, Choice]]:
+    """What is left open of each kernel, once for each function."""
+    seen: set[str] = set()
+    kernels = (node for node in program.nodes if isinstance(node, Kernel))
+    for kernel, line in zip(kernels, launched(plan.lines), strict=True):
+        if symbols[line.kernel] not in seen:
+            seen.add(symbols[line.kernel])
+            yield from ((symbols[line.kernel], choice) for choice in kernel.choices)
 
 
 def _frozen(value: Any) -> Any:
@@ -117,12 +141,12 @@ def _places(
     program: Program, plan: Plan, symbols: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
     """The kernels and calls of a program as places; a plan launches the kernels in the program's order."""
-    launched = iter(symbols[line.kernel] for line in plan.lines if isinstance(line, Launch))
+    symbol = iter(symbols[line.kernel] for line in launched(plan.lines))
     for node in program.nodes:
         touched = tuple(dict.fromkeys(ref.storage for ref in (*reads(node), *writes(node))))
         match node:
             case Kernel(name=name):
-                yield name, next(launched), "", touched
+                yield name, next(symbol), "", touched
             case Extern(name=name, op=op):
                 yield name, "", op, touched
             case _:

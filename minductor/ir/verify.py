@@ -6,7 +6,7 @@ names the rule, the stage and the place. What a rule says is the law that later 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeAlias
@@ -56,10 +56,12 @@ from minductor.ir.ops import POINTWISE, result_dtype
 from minductor.ir.plan import (
     Allocate,
     DeviceScope,
+    Dispatch,
     Free,
     KernelDef,
     LaidOut,
     Launch,
+    Line,
     PartitionStart,
     Plan,
     Return,
@@ -73,6 +75,7 @@ from minductor.ir.plan import Constant as ConstantLine
 from minductor.ir.plan import Extern as ExternLine
 from minductor.ir.schedule import loops, positions
 from minductor.ir.signature import signature
+from minductor.ir.variants import structural, taken, with_variants
 
 MAX_OPS, MAX_BUFFERS = 256, 64
 
@@ -84,6 +87,9 @@ def verify(program: Program, stage: str) -> None:
     """Checks every rule that holds from `stage` on."""
     for region in program.regions:
         verify(region, stage)
+    for kernel in with_variants(program.nodes):
+        for option in structural(kernel).options:
+            verify(taken(program, {kernel.name: str(option)}), stage)
     for name, (since, rule) in RULES.items():
         if STAGES.index(stage) >= STAGES.index(since):
             for fault in rule(program):
@@ -356,6 +362,18 @@ def _dots_are_products(program: Program) -> Iterator[str]:
             yield f"{kernel.name}: {', '.join(f'%{p}' for p in dots)} are not its matrix products"
 
 
+def _variants_agree(program: Program) -> Iterator[str]:
+    for kernel in with_variants(program.nodes):
+        for variant in kernel.variants:
+            own = {buffer.name for buffer in variant.buffers}
+            made = {ref for node in variant.nodes for ref in writes(node) if ref.storage not in own}
+            read = {ref for node in variant.nodes for ref in reads(node) if ref.storage not in own}
+            if made != {*writes(kernel)}:
+                yield f"{kernel.name}: the variant {variant.name} makes {sorted(map(str, made))}"
+            if not read <= {*reads(kernel)}:
+                yield f"{kernel.name}: the variant {variant.name} reads {sorted(map(str, read))}"
+
+
 def _parts_apart(program: Program) -> Iterator[str]:
     for kernel in _kernels(program):
         parts = kernel.schedule.parts if kernel.schedule else ()
@@ -404,6 +422,7 @@ RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
         "a kernel stays small enough to compile": ("fuse", _limits),
         "each effect stands once in the schedule": ("tile", _scheduled),
         "what a matrix unit computes is a sum of products": ("tile", _dots_are_products),
+        "a variant makes what its kernel makes, of what that reads": ("tile", _variants_agree),
         "parts of a kernel do not need each other": ("bundle", _parts_apart),
         "each load and store has an access": ("access", _accessed),
     }
@@ -454,9 +473,14 @@ def _plan_faults(plan: Plan, outer: Plan | None = None) -> Iterator[str]:
         yield from (f"{region.name}: {fault}" for fault in _plan_faults(region, top))
     live = {given.name for given in plan.inputs}
     live.update(line.name for line in top.lines if isinstance(line, ConstantLine) and outer is not None)
+    yield from _line_faults(plan.lines, live, top)
+
+
+def _line_faults(lines: Iterable[Line], live: set[str], top: Plan) -> Iterator[str]:
+    """Of lines in their order; `live`: the names that are there before them."""
     kernels = dict(top.kernels)
     defined = {line.id for line in top.lines if isinstance(line, KernelDef)}
-    for number, line in enumerate(plan.lines):
+    for number, line in enumerate(lines):
         for name in _used(line):
             if name not in live:
                 yield f"line {number} uses {name}, which is not alive"
@@ -471,6 +495,10 @@ def _plan_faults(plan: Plan, outer: Plan | None = None) -> Iterator[str]:
                 needs = signature(kernels[kernel])
                 if (len(tensors), len(sizes)) != (len(needs.storages), len(needs.sizes)):
                     yield f"line {number} launches {kernel} with {len(tensors)} tensors and {len(sizes)} sizes"
+            case Dispatch():
+                for option, group in zip(line.choice.options, line.variants, strict=True):
+                    faults = _line_faults(group, set(line.tensors), top)
+                    yield from (f"line {number}, {option}: {fault}" for fault in faults)
             case _:
                 pass
         for name in _made(line):
@@ -506,7 +534,7 @@ def _made(line: object) -> tuple[str, ...]:
 
 def _used(line: object) -> tuple[str, ...]:
     match line:
-        case Launch(tensors=tensors):
+        case Launch(tensors=tensors) | Dispatch(tensors=tensors):
             return tensors
         case ExternLine(args=args, kwargs=kwargs):
             return (*_tensors(args), *(name for _, value in kwargs for name in _tensors(value)))

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from minductor.core.expr import Expr, as_int, free_symbols, integer, linear
 from minductor.ir.access import Access
-from minductor.ir.nodes import Atomic, Kernel, Load, Op, Program, Store
+from minductor.ir.nodes import Atomic, Kernel, Load, Op, Program, Store, Variant
 from minductor.ir.schedule import Schedule, loops, positions
 from minductor.passes.strides import step_of
 from minductor.target import Env
@@ -26,6 +26,8 @@ def access(program: Program, env: Env) -> Program:
 
 def classified(kernel: Kernel) -> Kernel:
     """The kernel with its accesses."""
+    if kernel.variants:
+        kernel = replace(kernel, variants=tuple(_variant(variant) for variant in kernel.variants))
     if kernel.schedule is None:
         return kernel
     if any(loop.kind == "grid" for loop in loops(kernel.schedule.steps)):
@@ -38,6 +40,11 @@ def classified(kernel: Kernel) -> Kernel:
         step = integer(0) if axis is None else step_of(op, symbols[axis])
         found.append(_access(position, step))
     return replace(kernel, access=tuple(found))
+
+
+def _variant(variant: Variant) -> Variant:
+    nodes = tuple(classified(node) if isinstance(node, Kernel) else node for node in variant.nodes)
+    return replace(variant, nodes=nodes)
 
 
 def _touching(kernel: Kernel) -> Iterator[tuple[int, Op]]:

@@ -17,8 +17,9 @@ from minductor.core.expr import Expr, Symbol, integer
 from minductor.core.names import kernel_name, unique
 from minductor.ir import plan as lines
 from minductor.ir.lifetime import is_foreign, storage_bytes
-from minductor.ir.lives import lives
+from minductor.ir.lives import lives, touched
 from minductor.ir.nodes import (
+    CALL_KINDS,
     Argument,
     Buffer,
     Extern,
@@ -33,12 +34,14 @@ from minductor.ir.nodes import (
     View,
     makes,
     reads,
+    symbols_in,
     told_by,
     views_of,
     writes,
 )
 from minductor.ir.plan import Line, Plan
 from minductor.ir.signature import Signature, canonical, digest, rename_storages, signature
+from minductor.ir.variants import own_name, plain, structural
 from minductor.options import Options
 from minductor.passes.partition import marks, partitions
 from minductor.passes.reuse import Sharing, is_planned, reuse
@@ -112,7 +115,7 @@ class _Planner:
         self._free(self.sharing.ends.get(-1, ()))
 
     def bytes(self) -> Mapping[str, Expr]:
-        return {buffer.name: storage_bytes(buffer) for buffer in self.program.buffers}
+        return {buffer.name: storage_bytes(buffer) for buffer in self.buffers.values()}
 
     def _define_symbols(self) -> None:
         """Each size symbol from the integer parameter that is it, else from a tensor parameter of that size."""
@@ -148,7 +151,47 @@ class _Planner:
                 self.body.append(lines.Assert(body, message))
         self._free(self.sharing.ends.get(number, ()))
 
+    def _dispatch(self, number: int, kernel: Kernel) -> None:
+        """All variants of a kernel as one line. What any of them needs besides is there around it."""
+        for name in self.sharing.made.get(number, ()):
+            self._make(name)
+        scratch = [buffer for variant in kernel.variants for buffer in variant.buffers]
+        for buffer in scratch:
+            self.buffers[buffer.name] = buffer
+            self._make(buffer.name)
+        choice, own = structural(kernel), plain(kernel)
+        nodes = {variant.name: variant.nodes for variant in kernel.variants}
+        groups = tuple(self._group(number, nodes.get(str(option), (own,))) for option in choice.options)
+        (launch,) = groups[choice.options.index(own_name(kernel))]
+        assert isinstance(launch, lines.Launch)
+        used = [name for group in groups for line in group for name in touched(line)]
+        tensors = tuple(dict.fromkeys(name for name in used if name in self.buffers))  # others are windows on these
+        overwritten = {ref.storage for ref in writes(kernel)} & {ref.storage for ref in reads(kernel)}
+        sizes = sorted({s for s in symbols_in(groups) if s.kind in CALL_KINDS}, key=lambda s: s.name)
+        # its text tells what it does with which sizes
+        identity = digest(f"{next(d.digest for d in self.texts.values() if d.id == launch.kernel)} {choice}")
+        self.handles += 1
+        given = (tensors, tuple(sizes), tuple(name for name in tensors if name in overwritten))
+        self.body.append(lines.Dispatch(choice, groups, *given, launch, identity, kernel.origins, self.handles))
+        self._free(buffer.name for buffer in scratch)
+
+    def _group(
+        self, number: int, nodes: Iterable[Node]
+    ) -> tuple[lines.Launch | lines.Extern | lines.View | lines.Free, ...]:
+        """The lines of one variant, whose storages are there already."""
+        outer, self.body = self.body, []
+        for node in nodes:
+            if isinstance(node, Kernel):
+                self._call(node)
+            elif isinstance(node, Extern):
+                self._extern(number, node, is_made=True)
+        group, self.body = self.body, outer
+        return tuple(line for line in group if isinstance(line, lines.Launch | lines.Extern | lines.View | lines.Free))
+
     def _launch(self, number: int, kernel: Kernel) -> None:
+        if kernel.variants:
+            self._dispatch(number, kernel)
+            return
         made = self.sharing.made.get(number, ())
         over = {name: old for name in made if (old := self.sharing.in_place.get(name)) is not None}
         for name in made:
@@ -156,32 +199,35 @@ class _Planner:
                 self._make(name)
         if over:
             kernel = rename_storages(kernel, _takeover(kernel, over))
+        self._call(kernel)
+        for name, old in over.items():
+            self._reuse(name, old)
+
+    def _call(self, kernel: Kernel) -> None:
         needs = signature(kernel)
         definition = self._define(kernel, needs)
         self.handles += 1
         device = next((self.buffers[name].device for name in needs.storages), "cpu")
         self.body.append(lines.Launch(definition.id, needs.storages, needs.sizes, kernel.origins, self.handles, device))
-        for name, old in over.items():
-            self._reuse(name, old)
 
     def _define(self, kernel: Kernel, needs: Signature) -> _Definition:
-        plain, text = canonical(kernel, needs.storages, self.buffers)
+        bare, text = canonical(kernel, needs.storages, self.buffers)
         found = self.texts.get(text)
         if found is None:
             parameters = tuple((f"p{n}", self.buffers[name].dtype.name) for n, name in enumerate(needs.storages))
             ops = tuple(_short(o.op) for o in kernel.origins)
             found = self.texts[text] = _Definition(f"k{len(self.texts)}", digest(text), ops, parameters, [])
-            self.kernels[found.id] = plain
+            self.kernels[found.id] = bare
         found.origins.extend(kernel.origins)
         return found
 
-    def _extern(self, number: int, node: Extern) -> None:
+    def _extern(self, number: int, node: Extern, *, is_made: bool = False) -> None:
         views: list[str] = []
         args = tuple(self._argument(a, views) for a in node.args)
         kwargs = tuple((name, self._argument(value, views)) for name, value in node.kwargs)
         results: list[str | None] = []
         made = self.sharing.made.get(number, ())
-        if is_planned(node):
+        if is_planned(node) and not is_made:
             for name in made:
                 self._make(name)
         for result in node.results:

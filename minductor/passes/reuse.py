@@ -105,7 +105,7 @@ def _in_place(facts: _Facts) -> Iterator[tuple[str, str]]:
     """What a kernel may write over which of its operands."""
     for number, made in facts.made.items():
         kernel = facts.nodes[number]
-        if not isinstance(kernel, Kernel):
+        if not isinstance(kernel, Kernel) or kernel.variants:  # a variant may write before it has read all
             continue
         operands = dict.fromkeys(ref.storage for ref in reads(kernel))
         dying = [

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from minductor.ir.choices import Choice
+from minductor.ir.dots import find_dots
 from minductor.ir.nodes import Buffer, Kernel, Load, Program
 from minductor.ir.ops import op_cost
 from minductor.passes.both_ways import BothWays, both_ways, most_parts, objection
+from minductor.passes.by_library import by_library
 from minductor.passes.group import ROWS, group
 from minductor.passes.merge_axes import merge_axes
 from minductor.passes.nest import Level, nest
@@ -57,7 +60,8 @@ def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
     """One kernel with its schedule."""
     kernel = merge_axes(kernel)
     if env.target.is_gpu:
-        return tile_gpu(kernel, buffers, env.target)
+        made = tile_gpu(kernel, buffers, env.target)
+        return with_library(made, kernel, buffers, env) if env.options.autotune else made
     chooser = _Chooser(kernel, buffers)
     lanes = {size: env.target.lanes(max(size, 4)) for size in (1, 2, 4, 8, 16)}
     schedule = chooser.is_columns() and group(
@@ -65,6 +69,18 @@ def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
     )
     schedule = unblock(schedule or nest(kernel.body, chooser.levels(rows=1), lanes))
     return replace(kernel, schedule=stage(schedule, *chooser.staged) if chooser.staged else schedule)
+
+
+def with_library(made: Kernel, kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
+    """A kernel of matrix products with the library's way as its variant, if there is a choice to make."""
+    dots = find_dots(kernel) if env.options.matmul == "auto" else None
+    variant = None if dots is None else by_library(kernel, dots, buffers)
+    if variant is None:
+        return made
+    table = buffers | {buffer.name: buffer for buffer in variant.buffers}
+    nodes = tuple(tile_kernel(node, table, env) if isinstance(node, Kernel) else node for node in variant.nodes)
+    choice = Choice("matmul", "bits", ("extern", "native"), "extern")
+    return replace(made, choices=(*made.choices, choice), variants=(replace(variant, nodes=nodes),))
 
 
 class _Chooser(Touches):

@@ -19,6 +19,7 @@ from minductor.ir.source import Source
 from minductor.runtime.load import ENTRY_PRELUDE, entry, threads
 from minductor.runtime.toolchain import Toolchain
 from minductor.runtime.toolchain import Unit as CompileUnit
+from minductor.runtime.tune import Choose, by_default
 
 Call = Callable[[list[Any]], Sequence[Any]]
 
@@ -56,11 +57,17 @@ def _with_entries(text: str, symbols: Sequence[str]) -> str:
 
 
 def launch(
-    wrapper: str, kernels: Bind | None, name: str, constants: Mapping[str, torch.Tensor], events: list[Any]
+    wrapper: str,
+    kernels: Bind | None,
+    name: str,
+    constants: Mapping[str, torch.Tensor],
+    events: list[Any],
+    choose: Choose = by_default,
 ) -> Call:
     """The wrapper's `call`, bound to its kernels; `name` is what a traceback shows as its file."""
     filename = f"<minductor {name}>"
     namespace: dict[str, Any] = {**constants, "events": events, "threads": threads(), "__name__": filename}
+    namespace["choose"] = choose
     if kernels is not None:
         namespace["kernels"] = kernels
     # so that a debugger and a traceback show the lines

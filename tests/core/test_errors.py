@@ -35,6 +35,7 @@ EXAMPLES = (
     errors.StageFailed("tile", KeyError("x")),
     errors.MemoryFault("free buf0 is missing", "buf0: gone in step 2", where="step 2 (mm)"),
     errors.InterpretRefused("add_0", 5000, 1000),
+    errors.ChoiceByClock("bits"),
     errors.Unwritable("Triton has no digamma of f32"),
     errors.TargetElsewhere("sm_90"),
     errors.ImaginedDevice("a gradient"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,3 +148,63 @@ def test_gpu_code_has_matrix_instructions() -> None:
         )
         (kernel,) = made.kernels
         assert instruction in kernel.assembly and kernel.spills == 0
+
+
+# --- products by choice -------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Calls it what it is told: the first candidate of each choice is fast, or the last one."""
+
+    def __init__(self, *, is_first_fast: bool) -> None:
+        self.sign = 1 if is_first_fast else -1
+        self.asked = 0
+
+    def __call__(self, run: Callable[[], object]) -> float:
+        run()
+        self.asked += 1
+        return 2.0 ** (self.sign * (self.asked % 2 == 0))
+
+
+@pytest.fixture
+def tuned(compiler: Compiler, tmp_path: Path) -> Callable[..., torch.Tensor]:
+    """Runs the linear layer with a clock and a store of its own, by name."""
+    fn, sizes = CASES["linear"]
+
+    def run(store: str, clock: Clock, **options: object) -> torch.Tensor:
+        made = Compiler(environ={**os.environ, "MINDUCTOR_CACHE_DIR": str(tmp_path / store)}, tuning_clock=clock)
+        made.interpreter = compiler.interpreter
+        chosen = {"target": "interpret", "autotune": True, "verify": True, "verify_memory": "assert", **options}
+        torch._dynamo.reset()
+        return torch.compile(fn, backend=lambda gm, i: made(gm, i, options=chosen))(*tensors(sizes, F32))
+
+    return run
+
+
+def test_the_library_or_our_kernel_is_a_choice_by_measure(tuned: Callable[..., torch.Tensor]) -> None:
+    fn, sizes = CASES["linear"]
+    seen: list[torch.Tensor] = []
+    for is_first_fast in (True, False):
+        clock, warm = Clock(is_first_fast=is_first_fast), Clock(is_first_fast=not is_first_fast)
+        seen.append(tuned(str(is_first_fast), clock))
+        torch.testing.assert_close(seen[-1], fn(*tensors(sizes, F32)))
+        assert torch.equal(tuned(str(is_first_fast), warm), seen[-1])
+        assert (clock.asked > 0, warm.asked) == (True, 0), "a warm start measures nothing"
+    assert not torch.equal(*seen), "the two ways differ in bits"
+
+
+def test_no_clock_changes_bits_where_they_are_to_stay(tuned: Callable[..., torch.Tensor]) -> None:
+    clocks = [Clock(is_first_fast=first) for first in (True, False)]
+    first, second = (tuned(str(n), clock, deterministic=True) for n, clock in enumerate(clocks))
+    assert torch.equal(first, second)
+    assert [clock.asked for clock in clocks] == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["odd sizes, and sums on both sides", "a softmax", "baddbmm", "a residual"])
+def test_all_variants_compute_the_same(name: str, compiler: Compiler) -> None:
+    """By default the library's way is taken; by the other tests the kernel's."""
+    fn, sizes = CASES[name]
+    found = check(compiler, fn, tensors(sizes, F32), matmul="auto", autotune=True, deterministic=True)
+    assert "_extern(" in found.sources["wrapper.py"] and ("matmul", "bits", "extern") in {
+        c[1:4] for c in found.report.choices
+    }

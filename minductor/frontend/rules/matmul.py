@@ -10,7 +10,7 @@ fused with the product, and the matrix unit still takes what eager gives it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from minductor.core.dtypes import BF16, F16, F32, F64, TF32
@@ -19,6 +19,7 @@ from minductor.frontend.capture import TensorMeta
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering
 from minductor.frontend.values import Term, Value, is_one, is_zero, sizes
+from minductor.ir.dots import LEAST
 from minductor.ir.nodes import Note, View
 
 Rule = Callable[..., Value]
@@ -26,7 +27,7 @@ Rule = Callable[..., Value]
 SHORT = 16  # a sum of no more products than this costs less than to move its result through memory
 
 
-def why_native(ctx: Lowering, inner: Expr) -> str:
+def why_native(ctx: Lowering, size: Sequence[Expr], inner: Expr) -> str:
     """Why a product is a kernel of ours; "" if it is the library's.
 
     The library's products are hard to beat. But where sums are short, nearly all time goes into writing the result, and
@@ -37,14 +38,17 @@ def why_native(ctx: Lowering, inner: Expr) -> str:
         return ""
     if options.matmul == "native":
         return "as the options ask"
-    known = as_int(inner)
-    return f"sums of only {known} products" if known is not None and known <= SHORT else ""
+    known = [as_int(n) for n in size[-2:]]
+    if options.autotune and all(n is None or n >= LEAST for n in known):
+        return "one of two ways, by measure"
+    count = as_int(inner)
+    return f"sums of only {count} products" if count is not None and count <= SHORT else ""
 
 
 def product(ctx: Lowering, a: View, b: View, base: View | None = None, beta: float = 1, alpha: float = 1) -> Value:
     """beta * base + alpha * (a @ b); a base whose factor is 0 is not read, as in eager."""
-    why = why_native(ctx, a.size[-1])
     out = ctx.meta
+    why = why_native(ctx, sizes(out.size), a.size[-1])
     given = [a, b] if base is None else [a, b, base]
     if not why or out.dtype not in (F32, F64, BF16, F16) or any(v.dtype != out.dtype for v in given):
         return NotImplemented

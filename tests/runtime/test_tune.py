@@ -1,0 +1,136 @@
+"""Choices by measure, with clocks and candidates of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from minductor.core.errors import ChoiceByClock
+from minductor.ir.choices import BlockConstraint, Choice, Config
+from minductor.runtime.tune import Tuner
+
+
+@dataclass
+class Lane:
+    """Candidates that take a number of seconds which they say, and a clock that believes them."""
+
+    times: dict[str, float]
+    ran: list[str] = field(default_factory=list[str])
+
+    def run(self, name: str) -> Callable[..., str]:
+        def candidate(*args: Any) -> str:
+            self.ran.append(name)
+            for arg in args:
+                arg += 1
+            return name
+
+        return candidate
+
+    def candidates(self) -> dict[str, Callable[..., str]]:
+        return {name: self.run(name) for name in self.times}
+
+    def clock(self, run: Callable[[], object]) -> float:
+        run()
+        return self.times[self.ran[-1]]
+
+
+def test_the_fastest_wins_once() -> None:
+    lane, kept = Lane({"extern": 2.0, "native": 1.0}), dict[str, str]()
+    tuner = Tuner(lane.clock, keep=kept.__setitem__)
+    chosen = tuner.choose("work", "bits", "extern", lane.candidates(), ())
+    assert lane.ran == [], "nothing is measured before the first call"
+    assert chosen() == "native" and kept == {"work": "native"}
+    measured = tuner.measured
+    assert chosen() == "native" and tuner.measured == measured
+    assert tuner.choose("work", "bits", "extern", lane.candidates(), ())() == "native", "equal work is measured once"
+    assert tuner.measured == measured
+
+
+def test_a_tie_stays_with_the_default() -> None:
+    lane = Lane({"native": 0.99, "extern": 1.0})
+    assert Tuner(lane.clock).choose("work", "bits", "extern", lane.candidates(), ())() == "extern"
+
+
+def test_a_warm_start_measures_nothing() -> None:
+    lane = Lane({"extern": 1.0, "native": 2.0})
+    tuner = Tuner(lane.clock, recall={"work": "native"}.get)
+    assert tuner.choose("work", "bits", "extern", lane.candidates(), ())() == "native"
+    assert tuner.measured == 0 and lane.ran == ["native"]
+
+
+def test_what_was_kept_of_another_version_is_measured_again() -> None:
+    lane = Lane({"extern": 1.0, "native": 2.0})
+    tuner = Tuner(lane.clock, recall={"work": "by hand"}.get)
+    assert tuner.choose("work", "bits", "extern", lane.candidates(), ())() == "extern"
+
+
+def test_no_clock_decides_about_bits_where_they_must_not_change() -> None:
+    lane = Lane({"extern": 2.0, "native": 1.0})
+    tuner = Tuner(lane.clock, recall={"work": "native"}.get, is_deterministic=True)
+    assert tuner.choose("work", "bits", "extern", lane.candidates(), ())() == "extern"
+    assert tuner.choose("other", "perf", "extern", lane.candidates(), ())() == "native"
+    with pytest.raises(ChoiceByClock):
+        tuner.seconds("bits", lambda: None)
+
+
+def test_measuring_changes_nothing_that_is_overwritten() -> None:
+    lane = Lane({"extern": 2.0, "native": 1.0})
+    held = torch.zeros(4, 6)
+    window, out = held.t()[1:5:2], torch.zeros(3)
+    chosen = Tuner(lane.clock).choose("work", "bits", "extern", lane.candidates(), (0,))
+    chosen(window, out)
+    assert held.sum() == window.numel() == 8, "one call"
+    assert out[0] > 1, "the others need no copy"
+
+
+CHOICES = (Choice("warps", "bits", (2, 4, 8), 4), Choice("XBLOCK", "perf", (24, 32, 64), 32))
+
+
+def configured(
+    seconds: Callable[[Config], float], tuner: Tuner, *rules: BlockConstraint
+) -> tuple[Config, list[Config]]:
+    """What is launched in the end, and all that was made."""
+    made: list[Config] = []
+    last: list[Config] = []
+
+    def make(config: Config) -> Callable[..., None]:
+        if config["XBLOCK"] == 64 and config["warps"] == 2:
+            raise RuntimeError("too much shared memory")
+        made.append(config)
+        return lambda: last.append(config)
+
+    def clock(run: Callable[[], object]) -> float:
+        run()
+        return seconds(last[-1])
+
+    tuner.clock = clock
+    tuner.configure("work", CHOICES, make, rules)()
+    return last[-1], made
+
+
+def test_one_choice_after_the_other_is_tried() -> None:
+    won, made = configured(lambda c: 1 / (int(c["warps"]) * int(c["XBLOCK"])), Tuner())
+    assert won == {"warps": 8, "XBLOCK": 64}
+    assert len({tuple(c.values()) for c in made}) == 5, "three warps, then two more blocks"
+
+
+def test_what_cannot_be_made_is_no_candidate() -> None:
+    won, _ = configured(lambda c: float(c["warps"]) / float(c["XBLOCK"]), Tuner())
+    assert won == {"warps": 2, "XBLOCK": 32}
+
+
+def test_accesses_rule_blocks_out() -> None:
+    won, _ = configured(lambda c: float(c["XBLOCK"]), Tuner(), BlockConstraint("XBLOCK", 64))
+    assert won["XBLOCK"] == 32
+
+
+def test_configurations_keep_bits_too_and_are_recalled() -> None:
+    tuner = Tuner(is_deterministic=True)
+    won, made = configured(lambda c: 1 / (int(c["warps"]) * int(c["XBLOCK"])), tuner)
+    assert won == {"warps": 4, "XBLOCK": 64} and {c["warps"] for c in made} == {4}
+    again, made = configured(lambda c: float(c["XBLOCK"]), Tuner(recall=tuner.winners.get))
+    assert again == won and made == [won]
