@@ -42,6 +42,7 @@ from minductor.ir.nodes import (
     writes,
 )
 from minductor.ir.ops import op_cost
+from minductor.passes.deliver import deliver
 from minductor.passes.domain import buffer_bytes, estimate, extents_of, has_division, pure_store, solve
 from minductor.passes.prune import live_nodes, prune_body, with_nodes
 from minductor.passes.split import split
@@ -103,7 +104,7 @@ def inline(program: Program, env: Env) -> Program:
         program = work.finish(bodies)
     elif work.notes:
         program = replace(program, notes=(*program.notes, *work.notes))
-    return program if work.is_mixed else split(program)
+    return program if work.is_mixed else deliver(split(program))
 
 
 def _pruned(node: Node) -> Node:

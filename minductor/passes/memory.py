@@ -232,8 +232,8 @@ class _Planner:
                 self._make(name)
         for result in node.results:
             match result:
-                case View(ref=ref) if node.form == "out":
-                    results.append(ref.storage)
+                case View() if node.form == "out":
+                    results.append(self._named(result, views))
                 case View(ref=ref) if ref.storage in made and ref.storage not in results:
                     results.append(ref.storage)
                 case Symbol():
