@@ -169,7 +169,7 @@ class Options:
     def notes(self, kind: str) -> tuple[str, ...]:
         """What of this has no effect on a device of that kind."""
         idle = {
-            "CUDA graphs have": self.cudagraphs and kind != "cuda",
+            "CUDA graphs have": self.cudagraphs,  # nothing captures what a partition says can be
             "autotuning has": self.autotune and kind == "cpu",
         }
         return tuple(f"{what} no effect on {kind}" for what, is_idle in idle.items() if is_idle)

@@ -89,7 +89,7 @@ def test_the_graph_is_the_targets() -> None:
     assert "buf1, buf1, buf1, 0.0, True, scale=None)" in text
     assert "_scaled_dot_product_efficient_attention.default" in text
     assert "'cpu'" not in text and "empty_strided(" not in text and "device=torch.device('cuda:0')" in text
-    assert "with torch.get_device_module('cuda:0').device('cuda:0'):" in text and "stream = raw_stream(0)" in text
+    assert "    with torch.cuda.device(0):\n" in text and "stream = raw_stream(0)" in text
     text = backward.sources["wrapper.py"]
     assert "_scaled_dot_product_flash_attention_backward.default" in text and "for_cpu_backward.default" not in text
     assert "_scaled_dot_product_efficient_attention_backward.default" in text

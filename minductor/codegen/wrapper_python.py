@@ -180,7 +180,7 @@ class _Emitter:
                 yield from self.partition(number)
             case DeviceScope(device):
                 self.scope, self.stream = device, ""
-                yield f"with torch.get_device_module({device!r}).device({device!r}):"
+                yield f"with {_current(device)}:"
             case ScopeEnd():
                 self.scope = ""
             case KernelDef() | Constant():
@@ -439,6 +439,14 @@ def _scalar(body: Body, position: int) -> str:
 def _float(value: float) -> str:
     text = repr(value)
     return f"float({text!r})" if text in ("nan", "inf", "-inf") else text
+
+
+def _current(device: str) -> str:
+    """What makes a device the current one; a number is looked up faster than a name."""
+    kind, _, number = device.partition(":")
+    if kind == "cuda" and number:
+        return f"torch.cuda.device({number})"
+    return f"torch.get_device_module({device!r}).device({device!r})"
 
 
 def _comment(handle: int, origins: tuple[Origin, ...]) -> Iterator[str]:

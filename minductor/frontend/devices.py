@@ -3,7 +3,7 @@
 Takes a captured Graph; gives the devices in it, or a Graph (the same one if there is nothing to move). Refuses nothing.
 
 Operators take a tensor of one element on the CPU beside tensors of a GPU, as if it were a number. A kernel reads memory
-of its own device only, so that such a tensor is first copied there.
+of its own device only, so that such a tensor is first copied there; one that holds a known number is made there.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from minductor.frontend.capture import Arg, Graph, Meta, Node, NodeRef, TensorMe
 from minductor.ir.nodes import Token
 
 COPY = "aten._to_copy.default"
+KNOWN = ("aten.full.default", "aten.scalar_tensor.default")
 
 
 def devices(meta: object) -> Iterator[str]:
@@ -56,6 +57,7 @@ def move_scalars(graph: Graph) -> Graph:
     metas.update((constant.name, constant.meta) for constant in graph.constants)
     metas.update((node.name, node.meta) for node in graph.nodes)
     made: dict[tuple[str, str], str] = {}
+    makers = {node.name: node for node in graph.nodes if node.op in KNOWN}
     nodes: list[Node] = []
     for node in graph.nodes:
         target = next(iter(devices(node.meta)), "cpu")
@@ -65,7 +67,9 @@ def move_scalars(graph: Graph) -> Graph:
         for name in _scalars(node.args, metas):
             if (name, target) not in made:
                 made[name, target] = copy = f"{name}_on_{target.replace(':', '')}"
-                nodes.append(_copy(copy, name, target, metas))
+                nodes.append(
+                    _copy(copy, name, target, metas) if name not in makers else _again(makers[name], copy, target)
+                )
         new = {name: copy for (name, device), copy in made.items() if device == target}
         nodes.append(replace(node, args=_renamed(node.args, new)) if new else node)
     regions = tuple(replace(region, graph=move_scalars(region.graph)) for region in graph.regions)
@@ -87,6 +91,13 @@ def _copy(name: str, of: str, device: str, metas: dict[str, Meta]) -> Node:
     assert isinstance(like, TensorMeta)
     metas[name] = meta = replace(like, device=device, offset=0)
     return Node(name, COPY, (NodeRef(of),), (("device", Token("device", device)),), meta)
+
+
+def _again(node: Node, name: str, device: str) -> Node:
+    """The same number, made on another device."""
+    assert isinstance(node.meta, TensorMeta)
+    kwargs = {**dict(node.kwargs), "device": Token("device", device)}
+    return replace(node, name=name, kwargs=tuple(kwargs.items()), meta=replace(node.meta, device=device))
 
 
 def _renamed(args: tuple[Arg, ...], new: Mapping[str, str]) -> tuple[Arg, ...]:

@@ -1,0 +1,83 @@
+"""Devices of a graph: what is copied to a GPU, what runs where, and what the wrapper says of it."""
+
+from __future__ import annotations
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import minductor
+from minductor.core.dtypes import F32
+from minductor.frontend.capture import Graph, GraphInput, Node, NodeRef, TensorMeta
+from minductor.frontend.devices import devices_of, gpu_of, move_scalars
+from minductor.ir.nodes import Token
+
+
+def meta(device: str, *size: int) -> TensorMeta:
+    return TensorMeta(F32, size, tuple(1 for _ in size), 0, device)
+
+
+def graph(*nodes: Node, **inputs: TensorMeta) -> Graph:
+    given = tuple(GraphInput(name, about) for name, about in inputs.items())
+    return Graph("inference", given, (), nodes, (NodeRef(nodes[-1].name),))
+
+
+def test_a_number_on_the_cpu_is_copied_once_for_each_gpu() -> None:
+    s, x, y = NodeRef("s"), NodeRef("x"), NodeRef("y")
+    moved = move_scalars(
+        graph(
+            Node("a", "aten.mul.Tensor", (x, s), (), meta("cuda:0", 4)),
+            Node("b", "aten._foreach_mul.Tensor", ((x, NodeRef("a")), s), (), (meta("cuda:0", 4), meta("cuda:0", 4))),
+            Node("c", "aten.add.Tensor", (y, s), (), meta("cuda:1", 4)),
+            Node("d", "aten.mul.Tensor", (s, 2), (), meta("cpu")),
+            s=meta("cpu"),
+            x=meta("cuda:0", 4),
+            y=meta("cuda:1", 4),
+        )
+    )
+    assert [(node.name, node.op) for node in moved.nodes] == [
+        ("s_on_cuda0", "aten._to_copy.default"),
+        ("a", "aten.mul.Tensor"),
+        ("b", "aten._foreach_mul.Tensor"),
+        ("s_on_cuda1", "aten._to_copy.default"),
+        ("c", "aten.add.Tensor"),
+        ("d", "aten.mul.Tensor"),
+    ]
+    named = {node.name: node for node in moved.nodes}
+    assert named["a"].args == (x, NodeRef("s_on_cuda0"))
+    assert named["b"].args == ((x, NodeRef("a")), NodeRef("s_on_cuda0"))
+    assert named["c"].args == (y, NodeRef("s_on_cuda1")) and named["d"].args == (s, 2)
+    assert named["s_on_cuda1"].meta == meta("cuda:1")
+    assert devices_of(moved) == ("cpu", "cuda:0", "cuda:1") and gpu_of(moved) == "cuda:0"
+
+
+def test_a_number_that_is_known_is_made_where_it_is_used() -> None:
+    full = Node("f", "aten.full.default", ((), 2.0), (("device", Token("device", "cpu")),), meta("cpu"))
+    moved = move_scalars(
+        graph(
+            full, Node("a", "aten.mul.Tensor", (NodeRef("x"), NodeRef("f")), (), meta("cuda:0", 4)), x=meta("cuda:0", 4)
+        )
+    )
+    made = moved.nodes[1]
+    assert (made.op, made.kwargs, made.meta) == (full.op, (("device", Token("device", "cuda:0")),), meta("cuda:0"))
+
+
+def test_a_graph_on_one_device_stays() -> None:
+    alone = graph(Node("a", "aten.mul.Tensor", (NodeRef("s"), 2), (), meta("cpu")), s=meta("cpu"))
+    assert move_scalars(alone) is alone and gpu_of(alone) == ""
+
+
+def test_kernels_are_of_the_gpu_and_the_cpus_part_is_called() -> None:
+    def fn(x: torch.Tensor, f: torch.Tensor, y: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a = torch.where(x > 0, x, torch.full((), 0.5)) * f
+        b = torch.sin(y) * 2
+        s.add_(1)
+        return (b.to(x.device) + a).relu(), a.cpu() + b, x.sum(0) / s
+
+    with FakeTensorMode():
+        given = torch.empty(8, 5, device="cuda"), torch.tensor(1.5), torch.empty(8, 5), torch.tensor(0.0)
+        (made,) = minductor.compile_only(fn, *given).graphs
+    text = made.sources["wrapper.py"]
+    called = [line.partition(" = aten_")[2].partition("(")[0] for line in text.splitlines() if " = aten_" in line]
+    assert sorted(called) == ["_to_copy"] * 4 + ["add_Tensor"] * 2 + ["mul_Tensor", "sin"]
+    assert made.report.kernels == len(made.kernels) and text.count("aten_copy_(arg3_1, ") == 1
+    assert " 'cpu'" not in made.sources["kernels.py"] and "torch.empty_strided" not in text
