@@ -61,6 +61,14 @@ def test_what_triton_cannot_write_is_called() -> None:
     assert "digamma" not in made.source
 
 
+def test_indices_have_64_bits_only_where_32_do_not_do() -> None:
+    far = torch.empty(4 << 30, dtype=torch.int8).view(4, 1 << 30)[:, :3]  # memory that nobody touches
+    assert "tl.arange(0, YBLOCK)[:, None].to(tl.int64)" in minductor.compile_only(lambda x: x + 1, far).source
+    counted = minductor.compile_only(lambda: torch.arange(0, 10**10, 1 << 20)).source
+    assert "tl.arange(0, XBLOCK).to(tl.int64)" in counted, "no index is large, but a value is"
+    assert "int64" not in minductor.compile_only(lambda x: x + 1, torch.ones(300, 500)).source
+
+
 def test_the_cpu_is_no_target_of_it() -> None:
     with pytest.raises(ValueError, match="is no GPU"):
         minductor.compile_only(torch.sin, torch.ones(4), target="cpu")

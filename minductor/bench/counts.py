@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,13 @@ from minductor.bench import cases, peer
 from minductor.bench.claims import OURS, PEER
 from minductor.bench.report import align
 from minductor.bench.results import Counts, Launch
+from minductor.core.errors import UnknownTarget
 from minductor.driver import Compiler
 from minductor.ir.cost import kernel_cost, storage_bytes
 from minductor.ir.nodes import Buffer, Extern, Kernel, Program, Ref, reads, writes
+from minductor.target import TARGETS, Target, by_name
 
+CPU = TARGETS["cpu"]
 SLACK = 1.02  # in one case, on bytes
 
 
@@ -69,8 +73,8 @@ def summed(graphs: Iterable[Counts], peak: int | None, failure: str = "") -> Cou
 class Watching(Compiler):
     """The compiler, writing down each graph that it compiles."""
 
-    def __init__(self, folder: str) -> None:
-        super().__init__(environ={**os.environ, "MINDUCTOR_CACHE_DIR": folder})
+    def __init__(self, folder: str, target: Target) -> None:
+        super().__init__(environ={**os.environ, "MINDUCTOR_CACHE_DIR": folder}, is_dry=target.is_gpu)
         self.found: list[Counts] = []
 
     def run_stage(self, stage: Any, value: Any, role: Any, env: Any) -> Any:
@@ -119,34 +123,37 @@ def measured_peak(call: Callable[[], object]) -> int:
     return peak
 
 
-def count(backend: str, function: Callable[..., Any], run: Callable[[Callable[..., Any]], object]) -> Counted:
+def count(
+    backend: str, function: Callable[..., Any], run: Callable[[Callable[..., Any]], object], target: Target = CPU
+) -> Counted:
     """Compile a function and run it: `run` is given the compiled function, and calls it."""
-    graphs, peak, failure = details(backend, function, run)
+    graphs, peak, failure = details(backend, function, run, target)
     return summed(graphs, peak, failure)
 
 
 def details(
-    backend: str, function: Callable[..., Any], run: Callable[[Callable[..., Any]], object]
+    backend: str, function: Callable[..., Any], run: Callable[[Callable[..., Any]], object], target: Target = CPU
 ) -> tuple[list[Counts], int | None, str]:
-    """Each graph by itself, the peak, and what kept us from measuring it."""
+    """Each graph by itself, the peak, and what kept us from measuring it; for a GPU, which need not be here, no peak."""
     torch._dynamo.reset()
     with ExitStack() as stack:
         if backend == OURS:
-            watching = Watching(stack.enter_context(tempfile.TemporaryDirectory(prefix="minductor_counts_")))
-            compiled, found = torch.compile(function, backend=watching), watching.found
+            watching = Watching(stack.enter_context(tempfile.TemporaryDirectory(prefix="minductor_counts_")), target)
+            ours = partial(watching, options={"target": target.name})
+            compiled, found = torch.compile(function, backend=ours), watching.found
         else:
-            found = stack.enter_context(peer.recording())
+            found = stack.enter_context(peer.recording(target))
             compiled = torch.compile(function, backend=backend)
         try:
             run(compiled)
-            return found, measured_peak(lambda: run(compiled)), ""
+            return found, None if target.is_gpu else measured_peak(lambda: run(compiled)), ""
         except Exception as error:  # TorchInductor's operators may have met the numbers of kernels that did nothing
             return found, None, f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
 
 
-def count_case(case: str, backend: str, size: str) -> Counted:
+def count_case(case: str, backend: str, size: str, target: Target = CPU) -> Counted:
     program = cases.build(case, size=size)
-    return count(backend, program.function, lambda function: cases.step(program, function))
+    return count(backend, program.function, lambda function: cases.step(program, function), target)
 
 
 # --- verdicts
@@ -191,15 +198,16 @@ def quotient(a: int, b: int) -> str:
     return f"{a / b:.3f}" if b else "1.000" if a == b else "-"
 
 
-def render(found: Mapping[str, Mapping[str, Counted]]) -> str:
+def render(found: Mapping[str, Mapping[str, Counted]], target: Target = CPU) -> str:
     """The table and the sums, as a page."""
     sums = {name: sum(both[name].bytes for both in found.values()) for name in (PEER, OURS)}
     kernels = {name: sum(both[name].kernels for both in found.values()) for name in (PEER, OURS)}
     passed = sum(verdict(both[OURS], both[PEER]) == "pass" for both in found.values())
+    option = "" if target is CPU else f" --target {target.name}"
     return "\n\n".join(
         [
             "# Kernels, bytes and peak memory beside TorchInductor",
-            f"Made by `minductor bench --counts`; torch {torch.__version__}. In each pair TorchInductor's figure "
+            f"Made by `minductor bench --counts{option}`; torch {torch.__version__}. In each pair TorchInductor's figure "
             "is the first and ours the second.\n"
             "Bytes: for each launch the distinct bytes of every buffer read plus written; calls of operators stand "
             "apart.\n"
@@ -218,21 +226,23 @@ def main(argv: list[str]) -> int:
     """Count what the command line names. Exit code 1 says that a verdict failed."""
     parser = argparse.ArgumentParser(prog="minductor bench --counts", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="cases whose name contains NAME")
+    parser.add_argument("--target", default="cpu", help="what to compile for; a GPU need not be here")
     parser.add_argument("--size", choices=("bench", "tiny"), default="bench", help="size of the models")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures here")
     parser.add_argument("--text", type=Path, metavar="PATH", help="write the page here")
     given = parser.parse_args(argv)
     try:
         names = cases.matching(cases.micro_names() + cases.model_names(), tuple(given.only))
-    except ValueError as error:
+        target = by_name(given.target)
+    except (ValueError, UnknownTarget) as error:
         parser.error(str(error))
     found: dict[str, dict[str, Counted]] = {}
     for number, case in enumerate(names, 1):
         print(f"[{number}/{len(names)}] {case}", file=sys.stderr, flush=True)
-        found[case] = {backend: count_case(case, backend, given.size) for backend in (PEER, OURS)}
-    print(render(found))
+        found[case] = {backend: count_case(case, backend, given.size, target) for backend in (PEER, OURS)}
+    print(render(found, target))
     if given.text is not None:
-        given.text.write_text(render(found), encoding="utf-8")
+        given.text.write_text(render(found, target), encoding="utf-8")
     if given.json is not None:
         data = {
             case: {

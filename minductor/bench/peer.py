@@ -5,6 +5,9 @@ a graph, by the rule of `ir/cost.py`. Refuses to compile C++: within the context
 called, but for zeros where it would write integers, which operators may index with. The wrapper around it still
 allocates, frees and calls operators as it always does, so that memory can be measured; values mean nothing.
 
+For a GPU target its code generator for Triton is given the CPU's tensors, as if they were a GPU's: the scheduler is told
+that every node runs on one, and how many multiprocessors it has.
+
 A kernel is a node of the final schedule that code is generated for; what such a node computes and nobody else reads,
 and is therefore never stored, does not count.
 """
@@ -19,13 +22,17 @@ import torch
 
 from minductor.bench.results import Counts, Launch
 from minductor.ir.cost import Region, region, touched
+from minductor.target import Target
 
 HOME = "torch" + "._inductor"
 
 
 @contextmanager
-def recording() -> Iterator[list[Counts]]:
-    """Whatever is compiled within, one `Counts` a graph, in the order in which the schedules were finished."""
+def recording(target: Target | None = None) -> Iterator[list[Counts]]:
+    """Whatever is compiled within, one `Counts` a graph, in the order in which the schedules were finished.
+
+    With a target that is a GPU kernels do nothing at all when they are called.
+    """
     scheduler = importlib.import_module(f"{HOME}.scheduler").Scheduler
     compiling = importlib.import_module(f"{HOME}.async_compile").AsyncCompile
     config = importlib.import_module(f"{HOME}.config")
@@ -44,7 +51,39 @@ def recording() -> Iterator[list[Counts]]:
         stack.enter_context(config.patch(force_disable_caches=True, compile_threads=1))
         stack.enter_context(patch.object(scheduler, "codegen", codegen))
         stack.enter_context(patch.object(compiling, "cpp_pybinding", no_kernel))
+        if target is not None and target.is_gpu:
+            _as_gpu(stack, scheduler.__module__, compiling, config, target)
         yield found
+
+
+def _as_gpu(stack: ExitStack, scheduling: str, compiling: Any, config: Any, target: Target) -> None:
+    """CPU tensors as a GPU's, down to the text of kernels, which is not loaded."""
+    hints = importlib.import_module(f"{HOME}.runtime.hints")
+    functorch: Any = importlib.import_module("torch._functorch.config")
+    node = importlib.import_module(scheduling).BaseSchedulerNode
+    properties = hints.DeviceProperties(
+        type="cuda",
+        index=0,
+        multi_processor_count=target.multiprocessors,
+        cc=90,
+        major=9,
+        regs_per_multiprocessor=target.registers,
+        max_threads_per_multi_processor=2 * target.max_threads,
+        warp_size=target.warp,
+    )
+    stack.enter_context(config.patch(cpu_backend="triton"))
+    stack.enter_context(functorch.patch(force_non_lazy_backward_lowering=True))  # no forward will have run
+    stack.enter_context(patch.object(hints.DeviceProperties, "create", lambda device: properties))
+    stack.enter_context(patch.object(node, "is_gpu", lambda self: True))
+    stack.enter_context(patch("torch.utils._triton.triton_hash_with_backend", lambda: "NONE"))
+    stack.enter_context(patch.object(compiling, "triton", lambda *_, **__: _Idle()))
+
+
+class _Idle:
+    """A kernel that does nothing."""
+
+    def run(self, *args: object, **kwargs: object) -> None:
+        del args, kwargs
 
 
 def zero_places(tensors: list[Any]) -> None:

@@ -19,7 +19,7 @@ from minductor.codegen.triton_values import arguments, expression, index_text, l
 from minductor.core.bounds import at_least, divides, fits_int32
 from minductor.core.dtypes import F64, DType
 from minductor.core.errors import Unwritable
-from minductor.core.expr import Expr, expand, free_symbols
+from minductor.core.expr import Expr, Symbol, expand, free_symbols
 from minductor.ir.build import parameter_count
 from minductor.ir.nodes import (
     Assert,
@@ -28,6 +28,7 @@ from minductor.ir.nodes import (
     Check,
     Combine,
     Constant,
+    Index,
     Kernel,
     Load,
     Masked,
@@ -62,6 +63,7 @@ class TilePrinter:
         names = pointer_names(kernel)
         self.pointers = dict(zip(signature(kernel).storages, names, strict=True))
         self.dtypes = dtypes
+        self.wide = "" if self.is_narrow() else ".to(tl.int64)"  # what an axis' elements need
         self.functions: dict[str, str] = {}  # of combines, by name
         self.names: dict[int, tuple[str, ...]] = {}  # of the values of an op
         self.raw: dict[int, str] = {}  # of loads in the dtype of memory, where a matrix unit takes them
@@ -92,8 +94,7 @@ class TilePrinter:
     def grid(self) -> None:
         """Where this program's block of each axis lies, and which of its elements exist."""
         grid = [dim for dim in self.tile if not dim.is_reduced]
-        wide = "" if self.is_narrow() else ".to(tl.int64)"
-        left = f"tl.program_id(0){wide}"
+        left = f"tl.program_id(0){self.wide}"
         if len([dim for dim in grid if self.count_of(dim) != "1"]) > 1:
             self.add(f"program = {left}")
             left = "program"
@@ -125,16 +126,30 @@ class TilePrinter:
 
     def is_narrow(self) -> bool:
         """Whether every index and extent fits 32 bits."""
-        indices = [op.attrs.index for op in all_ops(self.kernel.body) if isinstance(op.attrs, Load | Store | Atomic)]
+        indices = list(self.extents.values())
         limits = {self.symbols[name]: extent for name, extent in self.extents.items()}
-        return all(fits_int32(expr, limits) for expr in (*indices, *self.extents.values()))
+        for op in all_ops(self.kernel.body):
+            match op.attrs:
+                case Load(_, index) | Store(_, index) | Atomic(_, index, _):
+                    indices.append(index)
+                case Index(expr) if not (isinstance(expr, Symbol) and expr.kind in ("real", "truth")):
+                    indices.append(expr)
+                case Check(symbol, size):
+                    limits[symbol] = size
+                case _:
+                    pass
+        return all(fits_int32(expr, limits) for expr in indices)
+
+    def lanes(self, dim: Dim) -> str:
+        """The elements of a block, counted from 0."""
+        return f"tl.arange(0, {dim.parameter}){self.subscript(dim)}{self.wide}"
 
     def add_axis(self, dim: Dim, place: str) -> None:
         """The axis' elements of this block, and a mask if some may not exist."""
         if not dim.parameter:
             self.add(f"{dim.axis} = {place}")
             return
-        lanes = f"tl.arange(0, {dim.parameter}){self.subscript(dim)}"
+        lanes = self.lanes(dim)
         self.add(f"{dim.axis} = {lanes}" if place == "0" else f"{dim.axis} = {place} * {dim.parameter} + {lanes}")
         self.add_mask(dim)
 
@@ -193,14 +208,16 @@ class TilePrinter:
         for level in chain:
             dim = next(d for d in self.tile if d.axis == level.axis)
             extent, step = index_text(self.extents[dim.axis]), dim.parameter or "1"
-            start = f"{dim.axis}_start" if dim.parameter else dim.axis
+            start = f"{dim.axis}_start" if dim.parameter or self.wide else dim.axis
             self.add(f"for {start} in range(0, {extent}, {step}):")
             self.indent += "    "
             first = f"({extent} - 1) // {step} * {step} - {start}" if self.is_turned(level) else start
             for form in self.forms(dim, inner.body) if dim.parameter else ():
                 self.enter([form.axis])
-                self.add(f"{form.axis} = {first} + tl.arange(0, {form.parameter}){self.subscript(form)}")
+                self.add(f"{form.axis} = {first} + {self.lanes(form)}")
                 self.add_mask(form)
+            if self.wide and not dim.parameter:
+                self.add(f"{dim.axis} = {start} + tl.full([], 0, tl.int64)")
         self.steps(inner.body)
         self.indent = self.indent[: -4 * len(chain)]
         for position in loop.carries:

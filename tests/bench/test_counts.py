@@ -8,6 +8,7 @@ import torch
 
 from minductor.bench import counts, harness
 from minductor.bench.counts import Counted, verdict
+from minductor.target import by_name
 
 
 def counted(kernels: int = 1, moved: int = 100, extern_bytes: int = 0, peak: int | None = 8) -> Counted:
@@ -40,6 +41,14 @@ def test_both_are_counted_by_one_rule(backend: str) -> None:
     assert [(each.read, each.written) for each in graph.kernels] == [(4 * (1536 + 32), 4 * 1536), (4 * 3072, 4 * 3072)]
     assert [(each.read, each.written) for each in graph.externs] == [(4 * (1536 + 3072), 4 * 3072)]
     assert peak == 4 * (1536 + 3072)
+
+
+@pytest.mark.parametrize("backend", ["inductor", "minductor"])
+def test_a_target_that_is_elsewhere_is_counted_too(backend: str) -> None:
+    found = counts.count(backend, lambda x: x.sum(), lambda run: run(torch.ones(1 << 20)), by_name("sm_90"))
+    assert (found.failure, found.peak) == ("", None)
+    assert found.kernels == 2, "parts of the sum, and their sum"
+    assert 4 << 20 < found.bytes < 4.1 * (1 << 20)
 
 
 def test_the_command_writes_a_page_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
