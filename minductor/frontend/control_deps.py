@@ -42,7 +42,8 @@ def control_deps(deps: torch.Tensor | Sequence[torch.Tensor], fn: Callable[..., 
     """`fn(*args, **kwargs)`, each operation of which runs after all of `deps` have been computed.
 
     For code under torch.compile; views take no time and keep no order. `fn` gives new tensors, and does not write those
-    that it was given.
+    that it was given: Dynamo traces neither into an operator, says so, and breaks the graph there. What gives its
+    argument back, or a view of it, is to give a `clone()`; what writes its argument is to write a clone and give that.
     """
     row = (deps,) if isinstance(deps, torch.Tensor) else tuple(deps)
     if torch.compiler.is_dynamo_compiling():

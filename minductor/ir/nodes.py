@@ -351,11 +351,12 @@ class Extern:
     """A call to an operator that we do not generate.
 
     `form` says how results come: "out" writes into `results`, new storages of ours or parts of those that are there;
-    "return" gives new tensors that are named by `results`; "inplace" changes arguments, and `writes` are the versions
-    it makes. `effect` orders the call among other effects (random numbers, prints). `defines` are the symbols that data decides
-    and that the sizes of the results tell: each occurs, linearly and with no other such one, in one of these sizes.
-    `holds` are versions that something still reads until this call: what a collective sends, until it has been waited
-    for. `after` is as a kernel's. What is not `is_capturable` runs anew at each call: no device's graph replays it.
+    "return" gives new tensors that are named by `results`; "inplace" changes arguments, and `writes` are the
+    versions it makes. `effect` orders the call among other effects (random numbers, prints). `defines` are the
+    symbols that data decides and that the sizes of the results tell: each occurs, linearly and with no other such
+    one, in one of these sizes. `holds` are versions that something still reads until this call: what a collective
+    sends, until it has been waited for. `after` is as a kernel's. What is not `is_capturable` runs anew at each
+    call: no device's graph replays it.
     """
 
     name: str

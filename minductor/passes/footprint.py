@@ -11,7 +11,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from minductor.core.expr import as_int, free_symbols, linear
 from minductor.ir.nodes import Body, Buffer, Kernel, Load, Op, Project, Reduce
@@ -28,9 +28,9 @@ SPILL = 4 * WORD  # a word is written and read back, and twice that for the thre
 
 def read_again(kernel: Kernel, table: Mapping[str, Buffer], target: Target) -> int:
     """The bytes of rows that are read once more behind a reduce, if together they are longer than the cache keeps."""
-    if not target.row_bytes or not any(isinstance(op.attrs, Reduce) for op in kernel.body.ops):
+    columns = _columns(kernel.body) if target.row_bytes else frozenset[str]()
+    if not columns:
         return 0
-    columns = {name for op in kernel.body.ops if isinstance(op.attrs, Reduce) for name in op.attrs.axes}
     if target.is_gpu and estimate(a.extent for a in kernel.axes if a.name in columns) <= PERSISTENT:
         return 0  # the program holds its row
     row = again = 0
@@ -43,7 +43,18 @@ def read_again(kernel: Kernel, table: Mapping[str, Buffer], target: Target) -> i
     return again if row > target.row_bytes else 0
 
 
-def _times(body: Body, columns: set[str]) -> dict[Load, int]:
+def _columns(body: Body) -> Set[str]:
+    """The axes over which something varies that waits for a reduce over them: they are walked over again."""
+    found: set[str] = set()
+    done: list[frozenset[str]] = []  # the axes that reduces before an op have run over
+    for op in body.ops:
+        before = frozenset[str]().union(*(done[arg] for arg in op.args))
+        found.update(before.intersection(op.axes))
+        done.append(before.union(op.attrs.axes) if isinstance(op.attrs, Reduce) else before)
+    return found
+
+
+def _times(body: Body, columns: Set[str]) -> dict[Load, int]:
     """In how many walks along a row each load is needed: one before each reduce in a chain of them, and one behind."""
     level: list[int] = []
     for op in body.ops:
@@ -63,7 +74,7 @@ def _is_reduced(op: Op, body: Body) -> bool:
     return isinstance(body.ops[op.args[0]].attrs if isinstance(op.attrs, Project) else op.attrs, Reduce)
 
 
-def _runs_along(load: Load, kernel: Kernel, columns: set[str]) -> bool:
+def _runs_along(load: Load, kernel: Kernel, columns: Set[str]) -> bool:
     """Whether a load walks along contiguous columns; what stands in strides is worked on in blocks of rows."""
     split = linear(load.index, [axis.symbol for axis in kernel.axes])
     return split is not None and any(as_int(step) == 1 for s, step in split[0].items() if s.name in columns)

@@ -177,6 +177,23 @@ def test_a_write_inside_is_refused() -> None:
         make_fx(lambda x: control_deps(x.sum(), lambda y: y.t().add_(1), x), tracing_mode="fake")(square())
 
 
+def _doubled(x: torch.Tensor) -> torch.Tensor:
+    return x.mul_(2)
+
+
+@pytest.mark.parametrize(("fn", "why"), [(lambda x: x.view(-1), "alias"), (_doubled, "mutation")])
+def test_what_gives_or_writes_its_argument_breaks_the_graph(fn: Callable[..., Any], why: str) -> None:
+    def program(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return control_deps(a.sin(), fn, b) + 1
+
+    a, b = torch.randn(3, 4), torch.randn(3, 4)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=why):
+        torch.compile(program, backend="minductor", fullgraph=True)(a, b.clone())
+    ours, theirs = b.clone(), b.clone()
+    assert torch.equal(torch.compile(program, backend="minductor")(a, ours), program(a, theirs))
+    assert torch.equal(ours, theirs)
+
+
 def test_its_own_tensors_may_be_written() -> None:
     def inner(x: torch.Tensor) -> torch.Tensor:
         y = x.clone()

@@ -73,3 +73,12 @@ def test_values_that_a_thread_has_no_registers_for_are_not_joined(count: int, ap
     (whole,), _ = fused(program, CPU)
     assert (alive(whole.body) > 30) == apart == (spilled(whole, GPU) > 0)
     assert spilled(whole, CPU) == 0
+
+
+def test_what_is_summed_down_its_columns_as_well_is_not_walked_over_again_for_that() -> None:
+    """As in the backward of a layer norm: a row is short, though the whole is longer than the cache."""
+    s = Sketch()
+    x, y = s.input(4096, 256), s.input(4096, 256)
+    along = s.op("mul", s.op("sub", x, s.reduce("sum", s.op("mul", x, y), 1)), y)
+    (kernel,), _ = fused(program := s.done(along, s.reduce("sum", s.op("mul", x, y), 0)), CPU)
+    assert read_again(kernel, program.buffer_table(), CPU) == 0
