@@ -148,6 +148,9 @@ class Compiler:
         if any(isinstance(given, list | tuple | dict) for given in inputs):  # compiled autograd hands lists over
             return flatten_graph_inputs(gm, inputs, partial(self.__call__, mode=mode, options=options))
         chosen = Options.parse(mode, options, self.environ)
+        if chosen.block_access == "pointer" and not _has_block_pointers():
+            warnings.warn("this Triton has no block pointers: kernels spell them by offsets", stacklevel=2)
+            chosen = replace(chosen, block_access="offsets")
         if torch.backends.cuda.matmul.allow_tf32 and "matmul_precision" not in (options or {}):
             chosen = replace(chosen, matmul_precision="tf32")
         if torch.are_deterministic_algorithms_enabled():
@@ -473,6 +476,12 @@ def _unaligned(plan: Plan, graph: Graph) -> set[str]:
     symbols = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelDef)}
     launches = (line for line in plan.lines if isinstance(line, Launch))
     return {symbols[line.kernel] for line in launches if not inside.isdisjoint(line.tensors)}
+
+
+def _has_block_pointers() -> bool:
+    from minductor.runtime import probe
+
+    return probe.has_block_pointers(probe.probe().triton)
 
 
 def _boxed(gm: Any) -> Call:

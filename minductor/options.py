@@ -4,9 +4,9 @@ Takes a mode, a mapping of options and an environment. Gives a frozen `Options`,
 store's key. Refuses unknown keys, modes and values, and names what was probably meant.
 
 >>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
-"autotune=False deterministic=False events=False fuse=True fuse_random=False held_bytes=0 inplace=True \
-loop_order=True matmul='auto' matmul_precision='ieee' precision='eager' reuse=True sanitize=False target='' \
-verify_memory='' wrapper='python'"
+"autotune=False block_access='offsets' deterministic=False events=False fuse=True fuse_random=False held_bytes=0 \
+inplace=True loop_order=True matmul='auto' matmul_precision='ieee' precision='eager' reuse=True sanitize=False \
+target='' verify_memory='' wrapper='python'"
 >>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
 True
 """
@@ -97,6 +97,15 @@ class Options:
             str, "what float32 operands of native products are rounded to; torch's own flag", allowed=("ieee", "tf32")
         ),
     )
+    block_access: str = _option(
+        "offsets",
+        OptionRule(
+            str,
+            "how kernels of a GPU spell blocks of memory, where they can: sums of offsets, tl.make_block_ptr (Triton "
+            "before 3.9), or tensor descriptors",
+            allowed=("offsets", "pointer", "descriptor"),
+        ),
+    )
     held_bytes: int = _option(
         0, OptionRule(int, "fusion has no kernel wait for more bytes of intermediate results than these; 0: no bound")
     )
@@ -171,6 +180,7 @@ class Options:
         idle = {
             "CUDA graphs have": self.cudagraphs,  # nothing captures what a partition says can be
             "autotuning has": self.autotune and kind == "cpu",
+            "the form of block accesses has": self.block_access != "offsets" and kind == "cpu",
         }
         return tuple(f"{what} no effect on {kind}" for what, is_idle in idle.items() if is_idle)
 

@@ -133,6 +133,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             thread_registers=255,
             warp=32,
             max_threads=1024,
+            has_descriptors=True,
             lacks=TRITON_LACKS,
         ),
         "sm_80": Target(

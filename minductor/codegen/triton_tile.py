@@ -11,8 +11,11 @@ hold anything; they are never stored, and take the identity before values are jo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
+from minductor.codegen.triton_access import Starts
+from minductor.codegen.triton_blocks import Blocks
 from minductor.codegen.triton_dot import DOWN, Operand, Products
 from minductor.codegen.triton_launch import Dim, pointer_names, tile_of
 from minductor.codegen.triton_values import arguments, expression, index_text, literal, triton_type
@@ -68,6 +71,11 @@ class TilePrinter:
         self.names: dict[int, tuple[str, ...]] = {}  # of the values of an op
         self.raw: dict[int, str] = {}  # of loads in the dtype of memory, where a matrix unit takes them
         self.spread: tuple[str, ...] = ()  # axes of the masks that hold in the region at hand
+        whole = {d.axis for d in self.tile if self.is_whole(d) or (d.parameter and self.count_of(d) == "1")}
+        looped = frozenset(d.axis for d in self.tile if d.is_reduced and not self.has_turns(d)) - whole
+        starts = Starts(self.tile, self.extents, frozenset(whole), looped, self.wide)
+        self.blocks = Blocks(kernel, self.tile, self.dims_of, starts, self.pointers, dtypes)
+        self.counted = self.blocks.counted()
         self.out: list[str] = []
         self.indent = ""
         self.count = 0
@@ -75,6 +83,7 @@ class TilePrinter:
     def lines(self) -> list[str]:
         """The body of the function."""
         assert self.kernel.schedule is not None
+        self.out += self.blocks.heads()
         self.grid()
         steps = self.kernel.schedule.steps
         while len(steps) == 1 and isinstance(steps[0], Loop) and steps[0].kind in ("grid", "tile"):
@@ -150,6 +159,9 @@ class TilePrinter:
             self.add(f"{dim.axis} = {place}")
             return
         lanes = self.lanes(dim)
+        if dim.axis in self.counted:
+            self.add(f"{dim.axis}_block = {place}")
+            place = f"{dim.axis}_block"
         self.add(f"{dim.axis} = {lanes}" if place == "0" else f"{dim.axis} = {place} * {dim.parameter} + {lanes}")
         self.add_mask(dim)
 
@@ -197,6 +209,13 @@ class TilePrinter:
         if self.products is not None:
             self.dims = self.products.beside(tuple(axes))
 
+    def dims_of(self, position: int) -> list[Dim]:
+        """The dimensions of what an op touches, by the names of the kernel's own axes."""
+        if self.products is None:
+            return self.dims
+        dims = self.products.beside(self.ops[position].axes)
+        return [replace(dim, axis=dim.axis.removesuffix(DOWN)) for dim in dims]
+
     def loop(self, loop: Loop) -> None:
         """Block by block along a reduced axis, with accumulators for what it joins."""
         inner, chain = loop, [loop]
@@ -209,9 +228,15 @@ class TilePrinter:
             dim = next(d for d in self.tile if d.axis == level.axis)
             extent, step = index_text(self.extents[dim.axis]), dim.parameter or "1"
             start = f"{dim.axis}_start" if dim.parameter or self.wide else dim.axis
+            if level is inner and not self.is_turned(level):
+                for line in self.blocks.enter(dim.axis, set(positions(inner.body))):
+                    self.add(line)
             self.add(f"for {start} in range(0, {extent}, {step}):")
             self.indent += "    "
             first = f"({extent} - 1) // {step} * {step} - {start}" if self.is_turned(level) else start
+            if dim.axis in self.counted:
+                number = f"({first}) // {step}" if self.is_turned(level) else f"{start} // {step}"
+                self.add(f"{dim.axis}_block = ({number}){self.wide}")
             for form in self.forms(dim, inner.body) if dim.parameter else ():
                 self.enter([form.axis])
                 self.add(f"{form.axis} = {first} + {self.lanes(form)}")
@@ -219,6 +244,8 @@ class TilePrinter:
             if self.wide and not dim.parameter:
                 self.add(f"{dim.axis} = {start} + tl.full([], 0, tl.int64)")
         self.steps(inner.body)
+        for line in self.blocks.leave(inner.axis, set(positions(inner.body))):
+            self.add(line)
         self.indent = self.indent[: -4 * len(chain)]
         for position in loop.carries:
             if isinstance(self.ops[position].attrs, Reduce):
@@ -238,9 +265,13 @@ class TilePrinter:
     def operand_load(self, position: int, op: Op, attrs: Load) -> tuple[str, ...]:
         """A load for the matrix unit, with zeros where nothing is; in float32 too, if others use it."""
         assert self.products is not None
-        text = self.load(attrs.ref.storage, attrs.index, op, "").removesuffix(".to(tl.float32)")
-        is_short = self.is_masked(self.products.dots.inner)
-        self.raw[position] = self.define(f"{text[:-1]}, other=0.0)" if is_short else text)
+        if (position,) in self.blocks:
+            text = self.blocks.load((position,), is_raw=True)
+        else:
+            text = self.load(attrs.ref.storage, attrs.index, op, "").removesuffix(".to(tl.float32)")
+            if self.is_masked(self.products.dots.inner):
+                text = f"{text[:-1]}, other=0.0)"
+        self.raw[position] = self.define(text)
         if not self.products.is_widened(position, self.dtypes) or op.dtype == self.dtypes[attrs.ref.storage]:
             return (self.raw[position],)
         return (self.define(f"{self.raw[position]}.to(tl.float32)"),)
@@ -282,6 +313,10 @@ class TilePrinter:
         scans = [attrs for p in loop.carries if isinstance(attrs := self.ops[p].attrs, Scan)]
         return any(scan.reverse for scan in scans)
 
+    def has_turns(self, dim: Dim) -> bool:
+        assert self.kernel.schedule is not None
+        return any(loop.axis == dim.axis and self.is_turned(loop) for loop in _all(self.kernel.schedule.steps))
+
     def op(self, op: Op, args: Sequence[str], position: int) -> tuple[str, ...]:
         match op.attrs:
             case Load() if self.products is not None and self.products.is_taken_raw(position, self.dtypes):
@@ -296,13 +331,18 @@ class TilePrinter:
             case Project(number):
                 return (self.names[op.args[0]][number],)
             case _:
-                return (self.emit(op, args, self.ops, ""),)
+                return (self.emit(op, args, self.ops, "", (position,)),)
 
-    def emit(self, op: Op, args: Sequence[str], ops: Sequence[Op], under: str) -> str:
+    def emit(self, op: Op, args: Sequence[str], ops: Sequence[Op], under: str, path: tuple[int, ...]) -> str:
         """One op of a body, in a region where `under` holds."""
         match op.attrs:
             case Constant():
                 return ""  # written where it is used
+            case Load() if path in self.blocks:
+                return self.define(self.blocks.load(path))
+            case Store() if path in self.blocks:
+                self.add(self.blocks.store(path, args[0]))
+                return ""
             case Load(ref, index):
                 return self.define(self.load(ref.storage, index, op, under))
             case Store(ref, index):
@@ -319,7 +359,7 @@ class TilePrinter:
                 return ""
             case Masked(body, other):
                 around, self.spread = self.spread, (*self.spread, *ops[op.args[0]].axes)
-                name = self.masked(op, body, literal(other, op.dtype) if op.dtype else "", args, under)
+                name = self.masked(op, body, literal(other, op.dtype) if op.dtype else "", args, under, path)
                 self.spread = around
                 return name
             case _:
@@ -377,19 +417,19 @@ class TilePrinter:
             self.add(f"{name} = tl.where({name}_exists, {name}, 0)")
         return name
 
-    def masked(self, op: Op, body: Body, other: str, args: Sequence[str], under: str) -> str:
+    def masked(self, op: Op, body: Body, other: str, args: Sequence[str], under: str, path: tuple[int, ...]) -> str:
         taken = parameter_count(body)
         where = " & ".join(text for text in (under, args[0]) if text)
-        (result,) = self.region(body, args[1 : 1 + taken], where)
+        (result,) = self.region(body, args[1 : 1 + taken], where, path)
         return self.define(f"tl.where({args[0]}, {result}, {other})")
 
-    def region(self, body: Body, given: Sequence[str], under: str) -> list[str]:
+    def region(self, body: Body, given: Sequence[str], under: str, path: tuple[int, ...]) -> list[str]:
         names: list[str] = []
-        for op in body.ops:
+        for position, op in enumerate(body.ops):
             if isinstance(op.attrs, Parameter):
                 names.append(given[op.attrs.number])
             else:
-                names.append(self.emit(op, arguments(op, body.ops, names), body.ops, under))
+                names.append(self.emit(op, arguments(op, body.ops, names), body.ops, under, (*path, position)))
         return [_result(body, r, names) for r in body.results]
 
     # --- joining

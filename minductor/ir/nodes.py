@@ -41,7 +41,7 @@ and the sizes it needs from outside are its first inputs. Values are float32, fl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Literal, TypeAlias
 
@@ -503,6 +503,15 @@ def body_reads(body: Body) -> Iterator[Load]:
                 yield from body_reads(inner)
             case _:
                 pass
+
+
+def op_at(body: Body, path: Sequence[int]) -> Op:
+    """The op at a position, or on the way into masked regions that more positions say."""
+    op = body.ops[path[0]]
+    if len(path) == 1:
+        return op
+    assert isinstance(op.attrs, Masked)
+    return op_at(op.attrs.body, path[1:])
 
 
 def body_writes(body: Body) -> Iterator[Store | Atomic]:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import get_args
 
 from minductor.core.dtypes import DType, by_name
-from minductor.core.expr import Expr, Symbol, as_int, symbol
+from minductor.core.expr import Expr, Symbol, as_int, integer, symbol
 from minductor.core.text import Tokens, read_expr, read_rel
-from minductor.ir.access import Access
+from minductor.ir.access import Access, BlockAccess, BlockDim
 from minductor.ir.build import combine
 from minductor.ir.choices import Choice, Option
 from minductor.ir.nodes import (
@@ -371,16 +371,36 @@ class _Reader:
                 raise self.tokens.error("a schedule does not end")
 
     def access(self) -> Access:
-        position = self.position()
+        position, inside = self.position(), list[int]()
+        while self.at("%"):
+            inside.append(self.position())
         kind = self.name()
         if kind not in ("block", "strided", "scalar", "gather"):
             raise self.tokens.error(f"unknown kind of access {kind!r}")
-        if not self.accept("stride"):
-            return Access(position, kind)
+        stride = self.bracketed() if self.accept("stride") else None
+        block = self.block() if self.accept("at") else None
+        form = self.name() if self.accept("as") else "offsets"
+        if form not in ("offsets", "pointer", "descriptor"):
+            raise self.tokens.error(f"unknown form of a block {form!r}")
+        return Access(position, kind, stride, tuple(inside), block, form)
+
+    def block(self) -> BlockAccess:
+        offset = self.bracketed()
+        dims: list[BlockDim] = []
+        while self.accept("dim"):
+            axis, size = self.name(), self.bracketed()
+            self.expect("stride")
+            stride = self.bracketed()
+            step = self.bracketed() if self.accept("every") else integer(1)
+            start = self.bracketed() if self.accept("from") else integer(0)
+            dims.append(BlockDim(axis, size, stride, step, start))
+        return BlockAccess(offset, tuple(dims))
+
+    def bracketed(self) -> Expr:
         self.expect("<")
-        stride = self.expr()
+        found = self.expr()
         self.expect(">")
-        return Access(position, kind, stride)
+        return found
 
     def extern(self) -> Extern:
         name, form = self.name(), self.name()

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from minductor.core.dtypes import DType
-from minductor.core.expr import Expr, Symbol
+from minductor.core.expr import Expr, Symbol, as_int
+from minductor.ir.access import BlockAccess, BlockForm
 from minductor.ir.build import is_named
 from minductor.ir.nodes import (
     Argument,
@@ -154,7 +155,8 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
         yield from _schedule(kernel.schedule)
     for access in kernel.access:
         stride = "" if access.stride is None else f" stride <{access.stride}>"
-        yield f"  access %{access.position} {access.kind}{stride}"
+        path = " ".join(f"%{position}" for position in access.path)
+        yield f"  access {path} {access.kind}{stride}{_block(access.block)}{_form(access.form)}"
     yield from (f"  {choice}" for choice in kernel.choices)
     for variant in kernel.variants:
         yield f"  variant {variant.name} {{"
@@ -162,6 +164,21 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
         yield from (f"    {line}" for node in variant.nodes for line in _node(node))
         yield "  }"
     yield from _body(kernel.body, "  ")
+
+
+def _block(block: BlockAccess | None) -> str:
+    if block is None:
+        return ""
+    text = f" at <{block.offset}>"
+    for dim in block.dims:
+        start = "" if as_int(dim.start) == 0 else f" from <{dim.start}>"
+        step = "" if as_int(dim.slice) == 1 else f" every <{dim.slice}>"
+        text += f" dim {dim.axis} <{dim.size}> stride <{dim.stride}>{step}{start}"
+    return text
+
+
+def _form(form: BlockForm) -> str:
+    return "" if form == "offsets" else f" as {form}"
 
 
 def _schedule(schedule: Schedule) -> Iterator[str]:

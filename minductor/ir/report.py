@@ -18,13 +18,18 @@ from minductor.ir.nodes import Extern, Joined, Kernel, Program, WhyNot, reads, w
 from minductor.ir.plan import Dispatch, KernelDef, Launch, Line, Plan, launched
 from minductor.ir.plan import Extern as ExternLine
 from minductor.ir.refusal import Place, Refusals
+from minductor.ir.schedule import tiled_axes
 
 SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Counts over one graph. `bytes` and `peak` are in bytes; `peak`: what storages of ours hold at once, or None."""
+    """Counts over one graph. `bytes` and `peak` are in bytes; `peak`: what storages of ours hold at once, or None.
+
+    `block_accesses`: loads and stores of blocks of memory, of which `block_pointers` and `descriptors` are spelled as
+    such. `tiles`: over all kernels the axes, not reduced, of which a program of a GPU takes blocks.
+    """
 
     role: str
     kernels: int
@@ -85,6 +90,9 @@ def report(program: Program, plan: Plan) -> Report:
         operations=total.operations,
         peak=peak(plan.storages),
         block_accesses=sum(a.kind == "block" for kernel in kernels for a in kernel.access),
+        block_pointers=sum(a.form == "pointer" for kernel in kernels for a in kernel.access),
+        descriptors=sum(a.form == "descriptor" for kernel in kernels for a in kernel.access),
+        tiles=sum(len(tiled_axes(kernel.schedule)) for kernel in kernels if kernel.schedule is not None),
         kernel_names=tuple(names[line.kernel] for _, _, p in parts for line in launched(p.lines)),
         extern_reasons=tuple((node.op, node.reason) for node in externs),
         refusals=tuple(

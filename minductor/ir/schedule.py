@@ -101,6 +101,11 @@ def loops(steps: Iterable[Step]) -> Iterator[Loop]:
             yield from loops(step.body)
 
 
+def tiled_axes(schedule: Schedule) -> tuple[str, ...]:
+    """The axes of which each program of a GPU takes a block of several elements, and that nothing is reduced over."""
+    return tuple(dict.fromkeys(loop.axis for loop in loops(schedule.steps) if loop.kind == "grid" and loop.block > 1))
+
+
 def moved(schedule: Schedule, places: Sequence[int] | Mapping[int, int], axes: Mapping[str, str]) -> Schedule:
     """The schedule for a body whose op n went to `places[n]`, and whose axes have other names."""
 

@@ -13,13 +13,15 @@ from typing import TypeAlias
 
 from minductor.core.dtypes import DType, compute_dtype
 from minductor.core.errors import VerifyError
-from minductor.core.expr import Expr, Symbol, free_symbols
+from minductor.core.expr import Expr, Symbol, evaluate, free_symbols
+from minductor.ir.access import BlockAccess
 from minductor.ir.dots import find_dots
 from minductor.ir.lives import lives
 from minductor.ir.nodes import (
     CALL_KINDS,
     Argument,
     Atomic,
+    Axis,
     Body,
     Check,
     Constant,
@@ -394,8 +396,44 @@ def _parts_apart(program: Program) -> Iterator[str]:
 def _accessed(program: Program) -> Iterator[str]:
     for kernel in _kernels(program):
         touching = [n for n, op in enumerate(kernel.body.ops) if isinstance(op.attrs, Load | Store | Atomic)]
-        if [a.position for a in kernel.access] != touching:
-            yield f"{kernel.name} has accesses of {[a.position for a in kernel.access]}, not {touching}"
+        outer = [a.position for a in kernel.access if not a.inside]
+        if outer != touching:
+            yield f"{kernel.name} has accesses of {outer}, not {touching}"
+
+
+def _blocks_are_indices(program: Program) -> Iterator[str]:
+    """Held at a few points: the block is another way to write the index."""
+    for kernel in _kernels(program):
+        indices = dict(_touched(kernel.body))
+        for access in kernel.access:
+            index = indices.get(access.path)
+            if index is None:
+                yield f"{kernel.name} has an access at {access.path}, where nothing is touched"
+            elif access.block is not None and not _is_index(access.block, index, kernel.axes):
+                yield f"{kernel.name}: the block of {access.path} is not {index}"
+
+
+def _touched(body: Body, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Expr]]:
+    """The index of each load and store, by its position, those in masked regions by the way to them."""
+    for position, op in enumerate(body.ops):
+        match op.attrs:
+            case Load(_, index) | Store(_, index) | Atomic(_, index, _):
+                yield (*path, position), index
+            case Masked(inner, _):
+                yield from _touched(inner, (*path, position))
+            case _:
+                pass
+
+
+def _is_index(block: BlockAccess, index: Expr, axes: tuple[Axis, ...]) -> bool:
+    written = block.index({axis.name: axis.symbol for axis in axes})
+    found = symbols_in((index, written, axes))
+    sizes = {s.name: max(s.lo or 0, 2) for s in found if s.kind != "axis"}
+    for thirds in range(4):
+        at = {axis.name: (evaluate(axis.extent, sizes) - 1) * thirds // 3 for axis in axes}
+        if evaluate(index, sizes | at) != evaluate(written, sizes | at):
+            return False
+    return True
 
 
 def _kernels(program: Program) -> Iterator[Kernel]:
@@ -425,6 +463,7 @@ RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
         "a variant makes what its kernel makes, of what that reads": ("tile", _variants_agree),
         "parts of a kernel do not need each other": ("bundle", _parts_apart),
         "each load and store has an access": ("access", _accessed),
+        "a block of memory is what the index says": ("access", _blocks_are_indices),
     }
 )
 

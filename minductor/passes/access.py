@@ -1,67 +1,67 @@
-"""Says of every load and store how it moves along the vector loop that it stands in.
+"""Says of every load and store how it moves: along the vector loop that it stands in, or as a block of a GPU's tile.
 
-Takes a Program whose kernels have schedules; gives it with an Access for each load, store and atomic of a kernel's body
-(not for those in masked regions, which may not run). Refuses nothing: what fits no kind is a gather.
+Takes a Program whose kernels have schedules; gives it with an Access for each load, store and atomic of a kernel. On a
+GPU those in masked regions are among them, and `options.block_access` says in which form blocks are to be spelled; what
+that form cannot say is spelled by offsets, with a note that says why. Refuses nothing: what fits no kind is a gather.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import cast
 
-from minductor.core.expr import Expr, as_int, free_symbols, integer, linear
-from minductor.ir.access import Access
-from minductor.ir.nodes import Atomic, Kernel, Load, Op, Program, Store, Variant
+from minductor.core.dtypes import DType
+from minductor.core.expr import Expr, as_int, free_symbols
+from minductor.ir.access import ONE, ZERO, Access, BlockAccess, BlockForm
+from minductor.ir.nodes import CALL_KINDS, Atomic, Body, Kernel, Load, Masked, Note, Op, Program, Store, Variant
 from minductor.ir.schedule import Schedule, loops, positions
+from minductor.passes.block_forms import Tile, why_not_descriptor, why_not_pointer
+from minductor.passes.blocks import NO_WINDOWS, Window, analyze, windows_of
 from minductor.passes.strides import step_of
 from minductor.target import Env
 
 
 def access(program: Program, env: Env) -> Program:
     """Kernels without a schedule, and those that are classified already, stay."""
-    del env  # a fact of index and loop alone
-    nodes = tuple(classified(node) if isinstance(node, Kernel) else node for node in program.nodes)
-    return program if nodes == program.nodes else replace(program, nodes=nodes)
+    dtypes = {buffer.name: buffer.dtype for buffer in program.buffers}
+    notes: list[Note] = []
+    nodes = tuple(_classified(node, dtypes, env, notes) if isinstance(node, Kernel) else node for node in program.nodes)
+    return program if nodes == program.nodes else replace(program, nodes=nodes, notes=(*program.notes, *notes))
 
 
-def classified(kernel: Kernel) -> Kernel:
-    """The kernel with its accesses."""
-    if kernel.variants:
-        kernel = replace(kernel, variants=tuple(_variant(variant) for variant in kernel.variants))
-    if kernel.schedule is None:
-        return kernel
-    if any(loop.kind == "grid" for loop in loops(kernel.schedule.steps)):
-        return replace(kernel, access=tuple(_tile_access(p, op) for p, op in _touching(kernel)))
-    vector = vector_axes(kernel.schedule)
-    symbols = {axis.name: axis.symbol for axis in kernel.axes}
-    found: list[Access] = []
-    for position, op in _touching(kernel):
-        axis = vector.get(position)
-        step = integer(0) if axis is None else step_of(op, symbols[axis])
-        found.append(_access(position, step))
-    return replace(kernel, access=tuple(found))
+def _classified(kernel: Kernel, dtypes: Mapping[str, DType], env: Env, notes: list[Note]) -> Kernel:
+    """The kernel with its accesses, and its variants with theirs."""
+    variants: list[Variant] = []
+    for variant in kernel.variants:
+        inner = {**dtypes, **{buffer.name: buffer.dtype for buffer in variant.buffers}}
+        nodes = (_classified(n, inner, env, notes) if isinstance(n, Kernel) else n for n in variant.nodes)
+        variants.append(replace(variant, nodes=tuple(nodes)))
+    if kernel.schedule is None or kernel.access:
+        return replace(kernel, variants=tuple(variants))
+    if not env.target.is_gpu:
+        return replace(kernel, variants=tuple(variants), access=tuple(_along_vectors(kernel, kernel.schedule)))
+    tile = _TileAccesses(kernel, dtypes, env)
+    found = tuple(tile.found(kernel.body, _Region((), NO_WINDOWS)))
+    notes += tile.notes
+    return replace(kernel, variants=tuple(variants), access=found)
 
 
-def _variant(variant: Variant) -> Variant:
-    nodes = tuple(classified(node) if isinstance(node, Kernel) else node for node in variant.nodes)
-    return replace(variant, nodes=nodes)
-
-
-def _touching(kernel: Kernel) -> Iterator[tuple[int, Op]]:
-    for position, op in enumerate(kernel.body.ops):
+def _touching(body: Body) -> Iterator[tuple[int, Op]]:
+    for position, op in enumerate(body.ops):
         if isinstance(op.attrs, Load | Store | Atomic):
             yield position, op
 
 
-def _tile_access(position: int, op: Op) -> Access:
-    """A tile of a GPU is a block of memory where the index is a sum of multiples of axes."""
-    assert isinstance(op.attrs, Load | Store | Atomic)
-    index = op.attrs.index
-    moving = [s for s in free_symbols(index) if s.kind not in ("size", "real", "truth")]
-    split = linear(index, moving)
-    if any(s.kind != "axis" for s in moving) or split is None:
-        return Access(position, "gather")
-    return Access(position, "block" if moving else "scalar")
+# --- CPU ----------------------------------------------------------------------------------------------------------
+
+
+def _along_vectors(kernel: Kernel, schedule: Schedule) -> Iterator[Access]:
+    vector = vector_axes(schedule)
+    symbols = {axis.name: axis.symbol for axis in kernel.axes}
+    for position, op in _touching(kernel.body):
+        axis = vector.get(position)
+        yield _access(position, ZERO if axis is None else step_of(op, symbols[axis]))
 
 
 def vector_axes(schedule: Schedule) -> dict[int, str]:
@@ -85,3 +85,101 @@ def _access(position: int, step: Expr | None) -> Access:
     if count is not None or all(s.kind == "size" for s in free_symbols(step)):
         return Access(position, "strided", step)
     return Access(position, "gather")
+
+
+# --- GPUs ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """Where an access stands: on the way into masked regions, and the windows outside of which it does not happen.
+
+    They are None where the regions' conditions say more than windows do.
+    """
+
+    path: tuple[int, ...]
+    windows: Mapping[str, Window] | None
+
+
+class _TileAccesses:
+    """The accesses of one kernel."""
+
+    def __init__(self, kernel: Kernel, dtypes: Mapping[str, DType], env: Env) -> None:
+        assert kernel.schedule is not None
+        self.kernel = kernel
+        self.dtypes = dtypes
+        self.target = env.target
+        self.wanted: BlockForm = cast("BlockForm", env.options.block_access)
+        axes = {axis.name: axis for axis in kernel.axes}
+        blocks: dict[str, int] = {}
+        for loop in loops(kernel.schedule.steps):
+            blocks.setdefault(loop.axis, max(1, loop.block))
+        # in the order of the tile; an axis that nothing moves along has no loop
+        self.axes = [axes[name] for name in blocks]
+        self.tile = Tile(blocks, {name: axes[name].extent for name in blocks})
+        self.notes: list[Note] = []
+
+    def found(self, body: Body, region: _Region) -> Iterator[Access]:
+        for position, op in enumerate(body.ops):
+            match op.attrs:
+                case Load() | Store() | Atomic():
+                    yield self.access(position, op, region)
+                case Masked(inner, _):
+                    windows = None
+                    if not region.path:  # a condition within a region may be a value of its surroundings
+                        windows = windows_of(body.ops, op.args[0], self.axes)
+                    yield from self.found(inner, _Region((*region.path, position), windows))
+                case _:
+                    pass
+
+    def access(self, position: int, op: Op, region: _Region) -> Access:
+        assert isinstance(op.attrs, Load | Store | Atomic)
+        outer, *inside = (*region.path, position)
+        index = op.attrs.index
+        if not any(s.kind not in CALL_KINDS for s in free_symbols(index)):
+            return Access(outer, "scalar", inside=tuple(inside))
+        block = analyze(index, self.axes, region.windows or NO_WINDOWS)
+        if isinstance(block, str) or not self.is_box(block, op, region):
+            return Access(outer, "gather", inside=tuple(inside))
+        if not block.dims:
+            return Access(outer, "scalar", inside=tuple(inside))
+        form = self.form(op, block, region)
+        return Access(outer, "block", inside=tuple(inside), block=block, form=form)
+
+    def is_box(self, block: BlockAccess, op: Op, region: _Region) -> bool:
+        """Whether a tile of it is a box; where digits are taken, no value of the tile's own shape can be a mask."""
+        if all(dim.slice == ONE for dim in block.dims):
+            return True
+        is_bounded = region.windows is not None and self.is_within(block, region.windows)
+        return block.is_exact(self.tile.blocks) and is_bounded and not isinstance(op.attrs, Atomic)
+
+    def is_within(self, block: BlockAccess, windows: Mapping[str, Window]) -> bool:
+        """Whether the bounds of its dimensions keep an access within the windows."""
+        return all(
+            (dim.start, dim.start + dim.size) == (windows[dim.axis].start, windows[dim.axis].stop)
+            for dim in block.dims
+            if dim.axis in windows
+        )
+
+    def form(self, op: Op, block: BlockAccess, region: _Region) -> BlockForm:
+        """How it is spelled."""
+        assert isinstance(op.attrs, Load | Store | Atomic)
+        storage = op.attrs.ref.storage
+        if self.wanted == "offsets":
+            return "offsets"
+        if isinstance(op.attrs, Atomic):
+            reason = "an atomic takes addresses"
+        elif region.windows is None or not self.is_within(block, region.windows):
+            reason = "what it depends on is no window of its axes"
+        elif isinstance(op.attrs, Store) and len(block.moving()) < len(block.dims):
+            reason = "several points store one element"
+        elif self.wanted == "pointer":
+            reason = why_not_pointer(block, self.tile)
+        elif not self.target.has_descriptors:
+            reason = f"{self.target.name} has no descriptors"
+        else:
+            reason = why_not_descriptor(block, self.tile, self.dtypes[storage])
+        if not reason:
+            return self.wanted
+        self.notes.append(Note("access", self.kernel.name, f"{storage} is no {self.wanted}: {reason}"))
+        return "offsets"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -97,6 +98,16 @@ def probe() -> Host:
         torch=version("torch"),
         triton=version("triton"),
     )
+
+
+def has_block_pointers(triton: str) -> bool:
+    """Whether that version of Triton still has `tl.make_block_ptr`.
+
+    >>> [has_block_pointers(version) for version in ("3.6.0", "3.8.0+git1", "3.9.0", "4.0", "")]
+    [True, True, False, False, False]
+    """
+    numbers = re.match(r"(\d+)\.(\d+)", triton)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) < (3, 9)
 
 
 def find_compiler(environ: Mapping[str, str]) -> Compiler:

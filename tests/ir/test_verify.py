@@ -87,5 +87,6 @@ def test_every_early_rule_has_a_fault_here() -> None:
         "a variant makes what its kernel makes, of what that reads",
         "parts of a kernel do not need each other",
         "each load and store has an access",
+        "a block of memory is what the index says",
     }
     assert shown | later == set(RULES)

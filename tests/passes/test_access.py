@@ -1,13 +1,20 @@
-"""Each load and store is classified along the vector loop that it stands in.
+"""Each load and store is classified along the vector loop that it stands in, and of a GPU's tile as a block.
 
 Takes small kernels; gives nothing; refuses a wrong kind or step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from minductor.core.dtypes import F32, I64
-from minductor.core.expr import integer
-from minductor.ir.nodes import Kernel, Load, Program
+from minductor.core.expr import Expr, integer
+from minductor.ir.access import Access
+from minductor.ir.nodes import Kernel, Load, Program, Ref, op_at
+from minductor.ir.parser import parse_program
+from minductor.ir.printer import print_program
 from minductor.options import Options
 from minductor.passes.access import access
 from minductor.passes.tile import tile
@@ -28,6 +35,15 @@ def kinds(program: Program) -> dict[str, str]:
         found[name] = each.kind if each.stride is None else f"{each.kind} {each.stride}"
         assert isinstance(attrs, Load) or name.startswith("out")
     return found
+
+
+def gpu(sketch: Sketch, form: str = "offsets", target: str = "sm_90") -> tuple[Program, dict[str, Access]]:
+    """By storage: how a tile of a GPU touches it."""
+    env = Env(Options(block_access=form), by_name(target))
+    program = access(tile(sketch.program(), env), env)
+    (kernel,) = program.nodes
+    assert isinstance(kernel, Kernel)
+    return program, {op_at(kernel.body, a.path).attrs.ref.storage: a for a in kernel.access}  # type: ignore[union-attr]
 
 
 def test_every_kind() -> None:
@@ -67,3 +83,85 @@ def test_row_results_are_scalar_and_the_pass_is_idempotent() -> None:
     assert kinds(case("sum_inner").program) == {"a": "block 1", "out0": "scalar"}
     once = access(tile(case("softmax").program, CPU), CPU)
     assert access(once, CPU) is once
+
+
+def test_tiles_are_blocks() -> None:
+    s = Sketch((6, 256))
+    i, j = s.i
+    at = s.b.check(s.read("ids", integers(50, 256), I64, j), integer(50), wrap=False)
+    values = [
+        s.read("block", randn(6, 256), F32, 256 * i + j),
+        s.read("row", randn(6), F32, i),
+        s.read("strided", randn(6, 1024), F32, 1024 * i + 4 * j),
+        s.read("halves", randn(128), F32, j // 2),
+        s.read("turned", randn(256), F32, 16 * (j % 16) + j // 16),
+        s.read("thirds", randn(86), F32, j // 3),
+        s.read("gathered", randn(50), F32, at),
+        s.read("one", randn(50), F32, 7),
+    ]
+    total = values[0]
+    for value in values[1:]:
+        total = s.b.op("add", total, value)
+    s.write(total, F32)
+    _, found = gpu(s)
+    assert {name: a.kind for name, a in found.items() if a.kind != "block"} == {
+        "thirds": "gather",
+        "gathered": "gather",
+        "one": "scalar",
+    }
+    turned = found["turned"].block
+    assert turned is not None
+    assert [(str(d.size), str(d.stride)) for d in turned.dims] == [("16", "1"), ("16", "16")]
+
+
+def test_a_window_bounds_what_a_region_loads() -> None:
+    s = Sketch((40, 64))
+    i, j = s.i
+    inside = s.b.region()
+    inner = inside.build((inside.load(Ref("a", 0), 32 * (i - 3) + j - 4, F32),))
+    s.read("a", randn(8, 32), F32, 0)
+    cond = [s.b.op("ge", s.b.index(i - 3), s.b.constant(0, I64)), s.b.op("lt", s.b.index(i - 3), s.b.constant(8, I64))]
+    cond += [s.b.op("ge", s.b.index(j), s.b.constant(4, I64)), s.b.op("gt", s.b.constant(36, I64), s.b.index(j))]
+    every = s.b.op("logical_and", s.b.op("logical_and", cond[0], cond[1]), s.b.op("logical_and", cond[2], cond[3]))
+    s.write(s.b.masked(every, (), inner, 0.0, F32), F32)
+    _, found = gpu(s, "descriptor")
+    window = found["a"]
+    assert window.form == "descriptor" and len(window.path) == 2 and window.block is not None
+    assert [(str(d.start), str(d.size)) for d in window.block.dims] == [("3", "8"), ("4", "32")]
+    assert window.block.offset == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "index", "target", "reason"),
+    [
+        ("uneven rows", (64, 8), lambda i, j: 9 * i + j, "sm_90", "rows 9 elements apart do not begin on multiples"),
+        ("no contiguous dim", (64, 64), lambda i, j: 128 * i + 2 * j, "sm_90", "has its elements next to each other"),
+        (
+            "a start between",
+            (64, 64),
+            lambda i, j: 64 * i + j + 1,
+            "sm_90",
+            "element 1 does not lie on a multiple of 16",
+        ),
+        ("backwards", (64, 64), lambda i, j: 4032 - 64 * i + j, "sm_90", "is walked backwards"),
+        ("an old machine", (64, 64), lambda i, j: 64 * i + j, "sm_80", "sm_80 has no descriptors"),
+        ("short rows", (64, 2), lambda i, j: 4 * i + j, "sm_90", "8 bytes at a time are fewer than 16"),
+    ],
+)
+def test_what_is_no_descriptor_says_why(
+    name: str, size: tuple[int, int], index: Callable[..., Expr], target: str, reason: str
+) -> None:
+    s = Sketch(size)
+    s.write(s.read("a", randn(9000), F32, index(*s.i)), F32)
+    program, found = gpu(s, "descriptor", target)
+    assert found["a"].form == "offsets" and found["a"].kind == "block", name
+    assert any("a is no descriptor" in str(note) and reason in str(note) for note in program.notes), program.notes
+    assert parse_program(print_program(program)) == program
+
+
+def test_sizes_of_the_call_are_not_counted_in_32_bits() -> None:
+    s = Sketch((S0, 64))
+    s.write(s.read("a", randn(64, 64), F32, 64 * s.i[0] + s.i[1]), F32)
+    program, found = gpu(s, "pointer")
+    assert {a.form for a in found.values()} == {"offsets"}
+    assert any("may not fit 32 bits" in str(note) for note in program.notes)

@@ -1,0 +1,80 @@
+"""Why a block of memory cannot be spelled as a pointer to a block, or as a tensor descriptor.
+
+Takes a BlockAccess, the blocks of the tile it stands in and the tensor's dtype. Gives a reason, "" if nothing is in the
+way. Refuses nothing.
+
+A block pointer counts coordinates in 32 bits, and has no mask but the bounds of its dimensions. A descriptor is what
+the hardware that copies tensors takes: up to five dimensions, elements of the last one next to each other, all other
+steps and the first element on multiples of 16 bytes, at least 16 bytes at a time.
+
+>>> from minductor.core.dtypes import F32
+>>> from minductor.core.expr import as_expr
+>>> from minductor.ir.access import BlockDim
+>>> rows = BlockDim("i", as_expr(8), as_expr(9)), BlockDim("j", as_expr(8), as_expr(1))
+>>> tile = Tile({"i": 8, "j": 8}, {"i": as_expr(8), "j": as_expr(8)})
+>>> why_not_pointer(BlockAccess(as_expr(0), rows), tile), why_not_descriptor(BlockAccess(as_expr(0), rows), tile, F32)
+('', 'rows 9 elements apart do not begin on multiples of 16 bytes')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from minductor.core.bounds import at_least, divides, interval
+from minductor.core.dtypes import DType
+from minductor.core.expr import Expr
+from minductor.ir.access import BlockAccess
+
+ALIGNED = 16  # bytes
+DESCRIBED = 5  # dimensions
+COORDINATES = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The block and the extent of each axis of a tile."""
+
+    blocks: Mapping[str, int]
+    extents: Mapping[str, Expr]
+
+
+def why_not_pointer(block: BlockAccess, tile: Tile) -> str:
+    shape = block.shape(tile.blocks)
+    if all(shape[number] == 1 for number in block.moving()):
+        return "a program touches one element"
+    for dim in block.dims:
+        high = interval(tile.extents[dim.axis])[1]
+        if high is None or high + tile.blocks[dim.axis] >= COORDINATES:
+            return f"coordinates along {dim.axis} may not fit 32 bits"
+    return ""
+
+
+def why_not_descriptor(block: BlockAccess, tile: Tile, dtype: DType) -> str:
+    if reason := why_not_pointer(block, tile):
+        return reason
+    if dtype.kind == "bool":
+        return "there are no descriptors of truth values"
+    dims = block.moving()
+    if len(dims) > DESCRIBED:
+        return f"a descriptor has no {len(dims)} dimensions"
+    shape = block.shape(tile.blocks)
+    inner = block.innermost(tile.blocks)
+    if inner is None:
+        return "no dimension has its elements next to each other"
+    if shape[inner] * dtype.itemsize < ALIGNED:
+        return f"{shape[inner] * dtype.itemsize} bytes at a time are fewer than {ALIGNED}"
+    unit = max(1, ALIGNED // dtype.itemsize)
+    if not divides(unit, block.dims[inner].start):
+        return f"{block.dims[inner].axis} begins at {block.dims[inner].start}, not on a multiple of {ALIGNED} bytes"
+    for number in dims:
+        dim = block.dims[number]
+        if number != inner and not divides(unit, dim.stride):
+            return f"rows {dim.stride} elements apart do not begin on multiples of {ALIGNED} bytes"
+        if number != inner and not at_least(dim.stride, 1):
+            return f"{dim.axis} is walked backwards"
+        if not at_least(dim.size, 1):
+            return f"{dim.axis} may be empty"
+    if not divides(unit, block.offset):
+        return f"element {block.offset} does not lie on a multiple of {ALIGNED} bytes"
+    return ""
