@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from minductor.core.bounds import at_least
 from minductor.core.dtypes import DType
@@ -44,6 +45,7 @@ from minductor.ir.nodes import (
 from minductor.ir.ops import op_cost
 from minductor.passes.deliver import deliver
 from minductor.passes.domain import buffer_bytes, estimate, extents_of, has_division, pure_store, solve
+from minductor.passes.products import block_counts
 from minductor.passes.prune import live_nodes, prune_body, with_nodes
 from minductor.passes.split import split
 from minductor.target import Env
@@ -93,7 +95,7 @@ def inline(program: Program, env: Env) -> Program:
         return program
     refused: dict[str, str] = {}
     while True:
-        work = _Inliner(program, refused, env.options.held_bytes)
+        work = _Inliner(program, refused, env.options.held_bytes, is_gpu=env.target.is_gpu)
         work.decide()
         bodies = work.build()
         # what a body turned out to do, rarely, is known only once it is built: choose again without these producers
@@ -115,7 +117,7 @@ def _pruned(node: Node) -> Node:
 
 
 class _Inliner:
-    def __init__(self, program: Program, refused: Mapping[str, str], most: int) -> None:
+    def __init__(self, program: Program, refused: Mapping[str, str], most: int, *, is_gpu: bool) -> None:
         self.program = program
         self.kernels = {n: node for n, node in enumerate(program.nodes) if isinstance(node, Kernel)}
         self.table = program.buffer_table()
@@ -128,6 +130,7 @@ class _Inliner:
         self.overwritten: dict[Ref, int] = {}
         self.size: list[int] = []
         self.most = most
+        self.blocks = {kernel.name: block_counts(kernel) for kernel in self.kernels.values() if is_gpu}
         self.touched: list[set[str]] = []  # the storages of each kernel, with what has moved into it
         self.inlined: dict[Ref, _Producer] = {}
         self.by_position: dict[int, _Producer] = {}
@@ -252,7 +255,8 @@ class _Inliner:
             if load.ref.storage not in self.writers:
                 continue
             users = uses.setdefault(load.ref, _Uses())
-            times = _demand(kernel, load.index, estimate(self.table[load.ref.storage].size))
+            elements = estimate(self.table[load.ref.storage].size)
+            times = _demand(kernel, load.index, elements, self.blocks.get(kernel.name, {}))
             step = (load.index, load.index) if load in inside else () if load.index == stored else (load.index,)
             for root, keys in mine.roots.items():
                 for key, outer in keys.items():
@@ -404,16 +408,18 @@ def _is_worth(producer: _Producer, uses: _Uses, buffer: Buffer) -> bool:
     return sum(shares) * producer.input_bytes + producer.cost * (again - 1) <= kept
 
 
-def _demand(kernel: Kernel, index: Expr, elements: int) -> float:
+def _demand(kernel: Kernel, index: Expr, elements: int, blocks: Mapping[str, int]) -> float:
     """How often a kernel asks for each element: once for each point of the axes outside those in the index.
 
-    Where data decide the index, each of its points asks for some element.
+    Where data decide the index, each of its points asks for some element. A matrix product asks once for each block of
+    an axis.
     """
     names = {symbol.name for symbol in free_symbols(index)}
     if any(symbol.kind == "value" for symbol in free_symbols(index)):
         return estimate(axis.extent for axis in kernel.axes) / max(1, elements)
     inner = max((n for n, axis in enumerate(kernel.axes) if axis.name in names), default=-1)
-    return float(estimate(axis.extent for axis in kernel.axes[: inner + 1] if axis.name not in names))
+    outside = (axis for axis in kernel.axes[: inner + 1] if axis.name not in names)
+    return float(prod(blocks.get(axis.name) or estimate((axis.extent,)) for axis in outside))
 
 
 def _none(_: Op) -> bool:

@@ -44,6 +44,7 @@ from minductor.passes.both_ways import both_ways, reduced_groups
 from minductor.passes.both_ways import objection as both_ways_objection
 from minductor.passes.domain import Solution, estimate, extents_of, has_division, is_bijection, points, solve
 from minductor.passes.footprint import read_again, spilled
+from minductor.passes.products import product_objection
 from minductor.passes.prune import prune_body
 from minductor.passes.traffic import traffic
 from minductor.target import Target
@@ -107,6 +108,9 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limit
             same: Solution = {}
             maps = (same, solution) if is_first else (solution, same)
             joined = _join_aligned((first, second), target.axes, maps, droppable, limits)
+            if isinstance(joined, Kernel) and limits.target.is_gpu:
+                reason = product_objection((first, second), joined)
+                joined = joined if reason is None else No(reason)
             if isinstance(joined, Kernel):
                 joined = _unless_slower((first, second), joined, limits)
             if isinstance(joined, Kernel):

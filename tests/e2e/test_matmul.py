@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 import minductor
 from minductor.driver import Compiled, Compiler
+from pytest_plugin.compiled import Compile
 
 Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]
 BF16, F16, F32, F64 = torch.bfloat16, torch.float16, torch.float32, torch.float64
@@ -51,22 +52,22 @@ CASES: dict[str, Case] = {
 
 
 @pytest.fixture(scope="module")
-def compiler() -> Iterator[Compiler]:
+def ours() -> Iterator[Compiler]:
     made = Compiler()
     yield made
     made.interpreter.close()
 
 
-def check(compiler: Compiler, fn: Callable[..., Any], given: list[torch.Tensor], **options: object) -> Compiled:
+def check(ours: Compiler, fn: Callable[..., Any], given: list[torch.Tensor], **options: object) -> Compiled:
     """Our error is at most twice eager's, beside float64; what was compiled."""
     seen: list[Compiled] = []
-    compiler.observer = seen.append
+    ours.observer = seen.append
     chosen = {"target": "interpret", "matmul": "native", "verify": True, **options}
-    ours = torch.compile(fn, backend=lambda gm, i: compiler(gm, i, options=chosen))(*given)
+    result = torch.compile(fn, backend=lambda gm, i: ours(gm, i, options=chosen))(*given)
     eager, truth = fn(*given), fn(*(t.double() for t in given))
-    assert (ours.dtype, ours.shape, ours.stride()) == (eager.dtype, eager.shape, eager.stride())
+    assert (result.dtype, result.shape, result.stride()) == (eager.dtype, eager.shape, eager.stride())
     scale = truth.abs().max().item()
-    mine, theirs = ((found.double() - truth).abs().max().item() for found in (ours, eager))
+    mine, theirs = ((found.double() - truth).abs().max().item() for found in (result, eager))
     # the interpreter rounds to 16 bits by cutting digits off
     slack = {BF16: 2**-7, F16: 2**-10}.get(eager.dtype, 4 * torch.finfo(eager.dtype).eps)
     assert mine <= 2 * theirs + slack * scale, (mine, theirs, scale)
@@ -80,16 +81,16 @@ def tensors(sizes: tuple[tuple[int, ...], ...], dtype: torch.dtype) -> list[torc
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_equals_eager(name: str, compiler: Compiler) -> None:
+def test_equals_eager(name: str, ours: Compiler) -> None:
     fn, sizes = CASES[name]
-    check(compiler, fn, tensors(sizes, F32))
+    check(ours, fn, tensors(sizes, F32))
 
 
 @pytest.mark.parametrize("dtype", [F64, BF16, F16], ids=str)
 @pytest.mark.parametrize("name", ["mm", "odd sizes, and sums on both sides", "linear", "three products summed"])
-def test_in_other_dtypes(name: str, dtype: torch.dtype, compiler: Compiler) -> None:
+def test_in_other_dtypes(name: str, dtype: torch.dtype, ours: Compiler) -> None:
     fn, sizes = CASES[name]
-    check(compiler, fn, tensors(sizes, dtype))
+    check(ours, fn, tensors(sizes, dtype))
 
 
 def text_of(fn: Callable[..., Any], *given: torch.Tensor, **options: object) -> str:
@@ -167,13 +168,13 @@ class Clock:
 
 
 @pytest.fixture
-def tuned(compiler: Compiler, tmp_path: Path) -> Callable[..., torch.Tensor]:
+def tuned(ours: Compiler, tmp_path: Path) -> Callable[..., torch.Tensor]:
     """Runs the linear layer with a clock and a store of its own, by name."""
     fn, sizes = CASES["linear"]
 
     def run(store: str, clock: Clock, **options: object) -> torch.Tensor:
         made = Compiler(environ={**os.environ, "MINDUCTOR_CACHE_DIR": str(tmp_path / store)}, tuning_clock=clock)
-        made.interpreter = compiler.interpreter
+        made.interpreter = ours.interpreter
         chosen = {"target": "interpret", "autotune": True, "verify": True, "verify_memory": "assert", **options}
         torch._dynamo.reset()
         return torch.compile(fn, backend=lambda gm, i: made(gm, i, options=chosen))(*tensors(sizes, F32))
@@ -201,10 +202,28 @@ def test_no_clock_changes_bits_where_they_are_to_stay(tuned: Callable[..., torch
 
 
 @pytest.mark.parametrize("name", ["odd sizes, and sums on both sides", "a softmax", "baddbmm", "a residual"])
-def test_all_variants_compute_the_same(name: str, compiler: Compiler) -> None:
+def test_all_variants_compute_the_same(name: str, ours: Compiler) -> None:
     """By default the library's way is taken; by the other tests the kernel's."""
     fn, sizes = CASES[name]
-    found = check(compiler, fn, tensors(sizes, F32), matmul="auto", autotune=True, deterministic=True)
+    found = check(ours, fn, tensors(sizes, F32), matmul="auto", autotune=True, deterministic=True)
     assert "_extern(" in found.sources["wrapper.py"] and ("matmul", "bits", "extern") in {
         c[1:4] for c in found.report.choices
     }
+
+
+@pytest.mark.golden
+@pytest.mark.devices("compile:sm_90")
+@pytest.mark.counts(kernels=1, externs=0, spills=0)
+def test_a_linear_layer_is_one_kernel(compiled: Compile) -> None:
+    given = tensors(((320, 256), (512, 256), (512,), (320, 512)), BF16)
+    compiled(lambda x, w, b, y: F.relu(F.linear(x + 1, w, b)) + y, *given, options={"matmul": "native"})
+
+
+@pytest.mark.parametrize(("columns", "kernels"), [(64, 1), (640, 2)])
+def test_an_operand_is_computed_on_the_way_if_that_is_seldom(columns: int, kernels: int) -> None:
+    """Each block of columns computes the operand again."""
+    a, b = tensors(((256, 128), (128, columns)), BF16)
+    for fn in (lambda a, b: torch.softmax(a, -1) @ b, lambda a, b: F.gelu(a) @ b):
+        text = text_of(fn, a, b)
+        assert (text.count("tl.dot("), text.count("(lambda: ")) == (1, kernels)
+    assert text_of(lambda a, b: (a + 1) @ b, a, b).count("(lambda: ") == 1
