@@ -95,7 +95,7 @@ def _same(name: str) -> Spelling:
 SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
     {
         # name          Triton, C++, C++ for integers, C++ for booleans
-        "neg": Spelling("-({0})", "-({0})", "md_neg_{t}({0})"),
+        "neg": Spelling("-{0}", "-({0})", "md_neg_{t}({0})"),
         "abs": Spelling("tl.abs({0})", "__builtin_fabs{f}({0})", "md_abs_{t}({0})", "{0}", triton_bool="{0}"),
         "sign": Spelling(
             "md_sign({0})", "md_sign_{t}({0})", cpp_bool="{0}", triton_bool="{0}", triton_int="md_sign_int({0})"

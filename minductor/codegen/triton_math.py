@@ -60,7 +60,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
     result = tl.where(b < 0, tl.where(a == 1, 1, tl.where(a == -1, tl.where(b % 2 == 0, 1, -1), 0)), 1).to(a.dtype)
     power = a
     left = tl.where(b < 0, 0, b)
-    for _ in range(6):
+    for _ in tl.static_range(6):
         result = tl.where(left % 2 == 1, result * power, result)
         power = power * power
         left = left // 2
@@ -80,7 +80,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
     c1 = (counter >> 32).to(tl.uint32)
     c2 = stream.to(tl.uint32)
     c3 = c2 * 0
-    for _ in range(10):
+    for _ in tl.static_range(10):
         a = c0
         b = c2
         c0 = tl.umulhi(b, 0xCD9E8D57) ^ c1 ^ k0

@@ -70,6 +70,7 @@ class TilePrinter:
         self.functions: dict[str, str] = {}  # of combines, by name
         self.names: dict[int, tuple[str, ...]] = {}  # of the values of an op
         self.raw: dict[int, str] = {}  # of loads in the dtype of memory, where a matrix unit takes them
+        self.varies: dict[str, tuple[str, ...]] = {}  # the axes of a checked index
         self.spread: tuple[str, ...] = ()  # axes of the masks that hold in the region at hand
         whole = {d.axis for d in self.tile if self.is_whole(d) or (d.parameter and self.count_of(d) == "1")}
         looped = frozenset(d.axis for d in self.tile if d.is_reduced and not self.has_turns(d)) - whole
@@ -376,7 +377,7 @@ class TilePrinter:
     def place(self, storage: str, index: Expr, axes: Iterable[str]) -> str:
         """The addresses; an index that lacks an axis of the mask is spread over it."""
         index = expand(index, identity=True)
-        present = {s.name for s in free_symbols(index)}
+        present = {axis for s in free_symbols(index) for axis in self.varies.get(s.name, (s.name,))}
         missing = [a for a in axes if a not in present and any(d.axis == a for d in self.dims)]
         text = index_text(index) + "".join(f" + 0 * {axis}" for axis in missing)
         return self.pointers[storage] if text == "0" else f"{self.pointers[storage]} + {text}"
@@ -405,6 +406,7 @@ class TilePrinter:
     def check(self, op: Op, attrs: Check, value: str, under: str) -> str:
         """An index outside its bounds ends the call where assertions are on, and becomes 0 where they are off."""
         name, size = attrs.symbol.name, index_text(attrs.size)
+        self.varies[name] = op.axes
         if attrs.wrap:
             self.add(f"{name} = tl.where({value} < 0, {value} + {size}, {value})")
         else:

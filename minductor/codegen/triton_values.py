@@ -60,11 +60,13 @@ def literal(value: Literal_, dtype: DType) -> str:
 def arguments(op: Op, ops: Sequence[Op], names: Sequence[str] | Mapping[int, str]) -> list[str]:
     """What an op is given: the names of its arguments, and constants as they are written.
 
-    Beside a tensor a number of Python takes the tensor's dtype; elsewhere a constant has to say its own.
+    Beside a tensor a number of Python takes the tensor's dtype, and among others it is a float32 if it has a point;
+    elsewhere a constant has to say its own.
     """
     found = [ops[a] for a in op.args]
     values = [o for o in found[op.name == "where" :] if not isinstance(o.attrs, Constant)]
-    is_bare = bool(values) and op.attrs is None and op.name not in ("cast", "bitcast") and is_open(op, found)
+    says_dtype = bool(values) or (op.name == "where" and op.dtype is not None and op.dtype.name == "f32")
+    is_bare = says_dtype and op.attrs is None and op.name not in ("cast", "bitcast") and is_open(op, found)
     return [
         _constant(o.attrs.value, o.dtype, is_bare=is_bare) if isinstance(o.attrs, Constant) and o.dtype else names[a]
         for a, o in zip(op.args, found, strict=True)

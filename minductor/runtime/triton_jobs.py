@@ -174,7 +174,8 @@ def _complete_interpreter() -> None:
     from triton.runtime import interpreter
 
     builder: Any = interpreter.interpreter_builder
-    builder.options = replace(builder.options, debug=True)
+    # integers wrap around as in eager, whatever debug says
+    builder.options = replace(builder.options, debug=True, sanitize_overflow=False)
     builder.create_dot = _dot(builder.create_dot)
     module: Any = interpreter
     module._convert_float = _rounding(module._convert_float)

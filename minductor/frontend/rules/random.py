@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from minductor.core.dtypes import F32, F64, I64, DType, compute_dtype
+from minductor.core.dtypes import BOOL, F32, F64, I64, DType, compute_dtype
 from minductor.core.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.capture import TensorMeta
 from minductor.frontend.loop import Loop
@@ -149,7 +149,8 @@ def dropout(ctx: Lowering, x: View, p: float, train: bool | None) -> Value:
     scale = 0.0 if p == 1 else 1 / (1 - p)
     draw = draws(ctx, mask)
     kept = ctx.map(lambda loop: unit(draw(loop), F32).op("ge", p), mask)
-    return ctx.pointwise(lambda a, keep: keep.where(a * scale, 0.0), x, kept, compute=None, meta=out), kept
+    wide = compute_dtype(x.dtype)
+    return ctx.map(lambda loop: loop.load(kept, None, BOOL).where(loop.load(x, None, wide) * scale, 0.0), out), kept
 
 
 def randint(ctx: Lowering, low: Operand, high: Operand) -> Value:

@@ -307,8 +307,11 @@ def reshaped(ctx: Lowering, x: View, meta: TensorMeta, finish: Callable[[Term], 
 
 def variance_of(ctx: Lowering, squares: View, size: Expr, correction: float, meta: TensorMeta, *, root: bool) -> View:
     def finish(total: Term) -> Term:
-        left = total.size(size) - float(correction)
-        value = total / left.op("maximum", 0.0)
+        known = as_int(size)
+        if known is not None:
+            value = total / max(known - float(correction), 0.0)
+        else:
+            value = total / (total.size(size) - float(correction)).op("maximum", 0.0)
         return value.op("sqrt") if root else value
 
     return reshaped(ctx, squares, meta, finish)

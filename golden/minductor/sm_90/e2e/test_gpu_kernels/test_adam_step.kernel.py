@@ -1,0 +1,64 @@
+# golden  tests/e2e/test_gpu_kernels.py::test_adam_step   target=sm_90  view=kernel  level=skeleton  form=1
+# facts   kernels=3  block_accesses=21  bytes=462336  registers=55
+
+# aten._foreach_sub.List: _foreach_sub
+# aten.full_like.default: full_like_1
+# aten._foreach_addcmul.Scalar: _foreach_addcmul, _foreach_addcmul_1
+# aten._foreach_mul.Scalar: _foreach_mul
+# aten.copy_.default: copy__1, copy__4, copy__7
+# aten._foreach_sqrt.default: _foreach_sqrt
+# aten._foreach_add.Scalar: _foreach_add
+# aten._foreach_addcdiv.Scalar: _foreach_addcdiv
+@triton.jit
+def fused_foreach_sub_full_like_foreach_add_foreach_addcdiv_copy_0(io0, io1, in2, io3, XBLOCK: tl.constexpr):
+    i0 = tl.arange(0, XBLOCK)
+    x0 = tl.load(io0 + i0)
+    x1 = x0 * 0.999
+    x2 = tl.load(io1 + i0)
+    x3 = tl.load(in2 + i0)
+    x4 = x3 - x2
+    x5 = 0.1 * x4
+    x6 = x2 + x5
+    x7 = tl.load(io3 + i0)
+    x8 = x3 * 0.001
+    x9 = x8 * x3
+    x10 = x1 + x9
+    x11 = tl.sqrt_rn(x10)
+    x12 = x11 + 1e-08
+    x13 = x6 * (-0.001)
+    x14 = tl.div_rn(x13, x12)
+    x15 = x7 + x14
+    tl.store(io3 + i0, x15)
+    tl.store(io1 + i0, x6)
+    tl.store(io0 + i0, x10)
+
+# aten._foreach_sub.List: _foreach_sub
+# aten.full_like.default: full_like, full_like_2
+# aten._foreach_addcmul.Scalar: _foreach_addcmul, _foreach_addcmul_1
+# aten._foreach_mul.Scalar: _foreach_mul
+# aten.copy_.default: copy_, copy__3, copy__6, copy__2, copy__5, copy__8
+# aten._foreach_sqrt.default: _foreach_sqrt
+# aten._foreach_add.Scalar: _foreach_add
+# aten._foreach_addcdiv.Scalar: _foreach_addcdiv
+@triton.jit
+def fused_foreach_sub_full_like_foreach_add_foreach_addcdiv_copy_1(io0, in1, io2, io3, XBLOCK: tl.constexpr):
+    i1 = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)
+    x0 = tl.load(io0 + i1)
+    x1 = x0 * 0.999
+    x2 = tl.load(in1 + i1)
+    x3 = x2 * 0.001
+    x4 = x3 * x2
+    x5 = x1 + x4
+    x6 = tl.load(io2 + i1)
+    x7 = x2 - x6
+    x8 = 0.1 * x7
+    x9 = x6 + x8
+    tl.store(io2 + i1, x9)
+    x10 = tl.load(io3 + i1)
+    x11 = tl.sqrt_rn(x5)
+    x12 = x11 + 1e-08
+    x13 = x9 * (-0.001)
+    x14 = tl.div_rn(x13, x12)
+    x15 = x10 + x14
+    tl.store(io3 + i1, x15)
+    tl.store(io0 + i1, x5)

@@ -1,0 +1,19 @@
+# golden  tests/e2e/test_gpu_kernels.py::test_kernel[embedding]   target=sm_90  view=kernel  level=skeleton  form=1
+# facts   kernels=1  block_accesses=2  bytes=18907136  peak=16777216  registers=24
+
+# aten.embedding.default: embedding
+# aten.add.Tensor: add
+@triton.jit
+def fused_embedding_add_0(in0, in1, out2, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    program = tl.program_id(0).to(tl.int64)
+    i1 = program % tl.cdiv(1024, XBLOCK) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
+    program = program // tl.cdiv(1024, XBLOCK)
+    i0 = program * YBLOCK + tl.arange(0, YBLOCK)[:, None]
+    x0 = tl.load(in0 + i0)
+    v0 = x0
+    v0_exists = (v0 >= 0) & (v0 < 512)
+    tl.device_assert(v0_exists, "index out of range")
+    v0 = tl.where(v0_exists, v0, 0)
+    x1 = tl.load(in1 + i1 + 1024 * v0)
+    x2 = x1 + 1.0
+    tl.store(out2 + 1024 * i0 + i1, x2)

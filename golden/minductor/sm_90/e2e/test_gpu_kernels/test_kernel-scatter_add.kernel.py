@@ -1,0 +1,24 @@
+# golden  tests/e2e/test_gpu_kernels.py::test_kernel[scatter_add]   target=sm_90  view=kernel  level=skeleton  form=1
+# facts   kernels=2  block_accesses=4  bytes=23101440  peak=2097152  registers=24
+
+# aten.index_add.default: index_add
+@triton.jit
+def index_add_0(in0, out1, XBLOCK: tl.constexpr):
+    i1 = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)
+    x0 = tl.load(in0 + i1)
+    tl.store(out1 + i1, x0)
+
+# aten.index_add.default: index_add
+@triton.jit
+def index_add_1(in0, in1, out2, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    program = tl.program_id(0).to(tl.int64)
+    i1 = program % tl.cdiv(1024, XBLOCK) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
+    program = program // tl.cdiv(1024, XBLOCK)
+    i0 = program * YBLOCK + tl.arange(0, YBLOCK)[:, None]
+    x0 = tl.load(in0 + i0)
+    v0 = x0
+    v0_exists = (v0 >= 0) & (v0 < 512)
+    tl.device_assert(v0_exists, "index out of range")
+    v0 = tl.where(v0_exists, v0, 0)
+    x1 = tl.load(in1 + 1024 * i0 + i1)
+    tl.atomic_add(out2 + i1 + 1024 * v0, x1, sem='relaxed')
