@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from minductor.codegen.cpp import comment
-from minductor.codegen.triton_launch import blocks, parameters, programs, warps
+from minductor.codegen.triton_launch import blocks, parameters, programs, sides, warps
 from minductor.codegen.triton_math import prelude
 from minductor.codegen.triton_tile import TilePrinter
 from minductor.core.dtypes import DType, by_name
@@ -63,9 +63,25 @@ def kernel_text(
     kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], origins: tuple[Origin, ...] | None = None
 ) -> str:
     """One function below a comment that names the ATen nodes it computes, behind the functions that join its values."""
-    printer = TilePrinter(kernel, symbol, dtypes)
-    body = printer.lines()
+    body, functions = _body(kernel, symbol, dtypes)
     given = [f"{name}: tl.constexpr" if kind == "constexpr" else name for name, kind in parameters(kernel, dtypes)]
     head = [f"# {line.removeprefix('// ')}" for line in comment(kernel.origins if origins is None else origins)]
     text = [*head, "@triton.jit", f"def {symbol}({', '.join(given)}):", *(f"    {line}" for line in body)]
-    return "\n\n".join([*printer.functions.values(), "\n".join(text) + "\n"])
+    return "\n\n".join([*functions.values(), "\n".join(text) + "\n"])
+
+
+def _body(kernel: Kernel, symbol: str, dtypes: Mapping[str, DType]) -> tuple[list[str], dict[str, str]]:
+    """The lines, and the functions that they call; of several parts each has programs of its own."""
+    first, *more = (TilePrinter(side, symbol, dtypes) for side in sides(kernel))
+    if not more:
+        return first.lines(), first.functions
+    lines = ["number = tl.program_id(0)", f"end0 = {first.programs()}", "if number < end0:"]
+    lines += [f"    {line}" for line in first.lines("number")]
+    functions, count = dict(first.functions), first.count
+    for n, side in enumerate(more, 1):
+        side.count = count  # no name of one part is a name of another
+        lines.append(f"end{n} = end{n - 1} + {side.programs()}")
+        lines.append(f"if (number >= end{n - 1}) & (number < end{n}):")
+        lines += [f"    {line}" for line in side.lines(f"(number - end{n - 1})")]
+        functions, count = functions | side.functions, side.count
+    return lines, functions

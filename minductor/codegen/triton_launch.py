@@ -7,14 +7,15 @@ and for whoever launches it. Refuses a kernel without a schedule (ValueError).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from minductor.codegen.triton_values import triton_type
 from minductor.core.dtypes import DType
 from minductor.core.expr import as_int, floordiv
 from minductor.ir.choices import defaults
 from minductor.ir.nodes import Kernel, body_reads
-from minductor.ir.schedule import Loop, loops
+from minductor.ir.schedule import Loop, loops, positions
 from minductor.ir.signature import signature
 
 GRID, REDUCED = ("XBLOCK", "YBLOCK", "ZBLOCK"), ("R0_BLOCK", "R1_BLOCK", "R2_BLOCK", "R3_BLOCK")
@@ -48,13 +49,31 @@ def tile_of(kernel: Kernel) -> tuple[Dim, ...]:
     return tuple(dims)
 
 
+def sides(kernel: Kernel) -> tuple[Kernel, ...]:
+    """What `bundle` put side by side: the kernel with the steps of one part each. All have the same blocks."""
+    schedule = kernel.schedule
+    if schedule is None or not schedule.parts:
+        return (kernel,)
+    made: list[Kernel] = []
+    for start, stop in pairwise((0, *schedule.parts, len(schedule.steps))):
+        steps = schedule.steps[start:stop]
+        own = set(positions(steps))
+        access = tuple(access for access in kernel.access if access.path[0] in own)
+        made.append(replace(kernel, schedule=replace(schedule, steps=steps, parts=()), access=access))
+    return tuple(made)
+
+
 def blocks(kernel: Kernel) -> dict[str, int]:
     """The size of each block parameter."""
-    return {dim.parameter: dim.block for dim in tile_of(kernel) if dim.parameter}
+    return {dim.parameter: dim.block for dim in tile_of(sides(kernel)[0]) if dim.parameter}
 
 
 def programs(kernel: Kernel) -> str:
     """How many programs a launch has, as Python writes it."""
+    return " + ".join(_programs(side) for side in sides(kernel))
+
+
+def _programs(kernel: Kernel) -> str:
     factors: list[str] = []
     extents = {axis.name: axis.extent for axis in kernel.axes}
     for dim in tile_of(kernel):

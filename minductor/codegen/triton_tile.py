@@ -81,11 +81,16 @@ class TilePrinter:
         self.indent = ""
         self.count = 0
 
-    def lines(self) -> list[str]:
-        """The body of the function."""
+    def programs(self) -> str:
+        """How many programs share the work."""
+        counts = [self.count_of(dim) for dim in self.tile if not dim.is_reduced]
+        return " * ".join(_factor(count) for count in counts if count != "1") or "1"
+
+    def lines(self, program: str = "tl.program_id(0)") -> list[str]:
+        """The body of the function; `program` is the number of one of them."""
         assert self.kernel.schedule is not None
         self.out += self.blocks.heads()
-        self.grid()
+        self.grid(program)
         steps = self.kernel.schedule.steps
         while len(steps) == 1 and isinstance(steps[0], Loop) and steps[0].kind in ("grid", "tile"):
             steps = steps[0].body
@@ -101,10 +106,10 @@ class TilePrinter:
 
     # --- axes
 
-    def grid(self) -> None:
+    def grid(self, program: str) -> None:
         """Where this program's block of each axis lies, and which of its elements exist."""
         grid = [dim for dim in self.tile if not dim.is_reduced]
-        left = f"tl.program_id(0){self.wide}"
+        left = f"{program}{self.wide}"
         if len([dim for dim in grid if self.count_of(dim) != "1"]) > 1:
             self.add(f"program = {left}")
             left = "program"

@@ -12,31 +12,31 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeAlias
 
-from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, Symbol, as_int, symbol
 from minductor.ir.build import Builder
 from minductor.ir.depend import dependencies
 from minductor.ir.nodes import Assert, Atomic, Axis, Check, Joined, Kernel, Node, Program, Scan, reads, views_of, writes
-from minductor.ir.schedule import Schedule, moved
+from minductor.ir.schedule import Schedule, loops, moved
 from minductor.ir.signature import all_ops, signature
 from minductor.passes.acyclic import Acyclic
 from minductor.passes.domain import buffer_bytes
 from minductor.target import Env
 
 PARTS = 64  # at most so many kernels become one
+OPS = 2048  # of one kernel
 PARAMETERS = 256  # tensors and numbers of one kernel
 OPEN = 4  # bundles of one kind that a kernel is compared with, the latest first
 HELD_BYTES = 1 << 20  # of storages of our own, whose lives a bundle makes longer
 
-Kind: TypeAlias = tuple[tuple[str, DType | None], ...]
+Kind: TypeAlias = tuple[object, ...]
 
 
 def bundle(program: Program, env: Env) -> Program:
     """One program in, one out; see above."""
     is_split = len({buffer.device for buffer in program.buffers}) > 1
-    if not env.options.fuse or env.target.is_gpu or is_split:  # a program of a GPU has one tile
+    if not env.options.fuse or is_split:
         return program
-    kinds = [_kind(node) for node in program.nodes]
+    kinds = [_kind(node, is_gpu=env.target.is_gpu) for node in program.nodes]
     if len(set(kinds)) == len(kinds) or not any(kinds.count(kind) > 1 for kind in set(kinds) if kind):
         return program
     groups, order = _groups(program, kinds)
@@ -74,7 +74,10 @@ def _groups(program: Program, kinds: list[Kind | None]) -> tuple[dict[int, list[
             continue
         for first in reversed(latest.setdefault(kind, [])[-OPEN:]):
             members = groups[first]
-            fits = len(members) < PARTS and sum(parameters[m] for m in (*members, number)) <= PARAMETERS
+            fits = (
+                len(members) < min(PARTS, OPS // len(kind))
+                and sum(parameters[m] for m in (*members, number)) <= PARAMETERS
+            )
             fits = fits and sum(held[m] for m in (*members, number)) <= HELD_BYTES
             if not fits or any((member, number) in edges for member in members):
                 continue
@@ -103,14 +106,18 @@ def _storages(node: Node) -> set[str]:
     return {ref.storage for ref in (*reads(node), *writes(node))}
 
 
-def _kind(node: Node) -> Kind | None:
-    """The operators of a kernel that may be part of a bundle; None for all else."""
-    if not isinstance(node, Kernel) or node.schedule is None or len(node.axes) > 2:
+def _kind(node: Node, *, is_gpu: bool) -> Kind | None:
+    """The operators of a kernel that may be part of a bundle; None for all else.
+
+    Of a GPU's kernel the tile as well: all programs of a launch have blocks of the same sizes.
+    """
+    if not isinstance(node, Kernel) or node.schedule is None or len(node.axes) > 2 or node.schedule.dots:
         return None
     ops = tuple(all_ops(node.body))
     if any(isinstance(op.attrs, Atomic | Check | Assert | Scan) for op in ops):
         return None
-    return tuple((op.name, op.dtype) for op in ops)
+    tile = tuple((loop.kind, loop.block) for loop in loops(node.schedule.steps)) if is_gpu else ()
+    return (*((op.name, op.dtype) for op in ops), *tile, *(node.choices if is_gpu else ()))
 
 
 def _joined(nodes: list[Node]) -> Node:

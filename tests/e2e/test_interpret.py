@@ -67,6 +67,7 @@ CASES: dict[str, Case] = {
     "float64": (lambda x: (x.double() / 3).exp().sum(1), random((8, 9))),
     "gather": (lambda x, i, s: x[i] * 2 + s, scattered),
     "scatter": (lambda x, i, s: x.index_add(0, i, s), scattered),
+    "several at once": (lambda x, y: (x.exp() * 2, y.exp() * 2, x.sum(1), y.sum(1)), random((30, 70), (40, 70))),
     "in place": (lambda x: x.mul_(2).add_(1), random((8, 5))),
 }
 

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from minductor.codegen.cpp import kernel_text
+from minductor.codegen.triton import kernel_text as triton_text
+from minductor.codegen.triton_launch import programs as programs_of
 from minductor.core.dtypes import F32
 from minductor.core.errors import VerifyError
 from minductor.core.expr import symbol
@@ -18,10 +20,14 @@ from minductor.ir.parts import parts
 from minductor.ir.printer import print_program
 from minductor.ir.signature import canonical, signature
 from minductor.ir.verify import verify
+from minductor.options import Options
 from minductor.passes.bundle import bundle
 from minductor.passes.tile import tile
+from minductor.target import Env, by_name
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch, element
+
+GPU = Env(Options(), by_name("sm_90"))
 
 
 def kernels(program: Program) -> list[Kernel]:
@@ -132,3 +138,13 @@ def test_a_float_of_the_call_reaches_the_parts() -> None:
     (kernel,) = kernels(bundle(tile(s.done(*made), CPU), CPU))
     text = kernel_text(kernel, "scale", dict.fromkeys(signature(kernel).storages, F32))
     assert text.count("double f0") == 3 and "int64_t f0" not in text
+
+
+def test_on_a_gpu_parts_have_blocks_of_the_same_sizes() -> None:
+    program = tile(several((40, 80), (5000,), (3, 3)), GPU)
+    made = kernels(bundle(program, GPU))
+    assert sorted(len(parts(kernel)) for kernel in made) == [1, 1, 2, 2]  # neg and exp; the short one is alone
+    together = next(kernel for kernel in made if len(parts(kernel)) == 2)
+    names = dict.fromkeys(signature(together).storages, F32)
+    assert programs_of(together) == "4 + 5"
+    assert "if (number >= end0) & (number < end1):" in triton_text(together, "k", names)
