@@ -23,8 +23,9 @@ owner holds them. A buffer that takes over a dead one's storage, and a view, are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from minductor.core.expr import Expr, add, as_int, free_symbols, integer, mul, substitute
@@ -151,9 +152,15 @@ class Storage:
         return self.names[0].name
 
 
-def peak(storages: Sequence[Storage]) -> int | None:
-    """The most bytes that a call's own and donated storages hold at once; None if a size is not a number."""
+def peak(storages: Sequence[Storage], inside: Mapping[int, int] = MappingProxyType({})) -> int | None:
+    """The most bytes that a call's own and donated storages hold at once; None if a size is not a number.
+
+    `inside`: what is held beside them during a call, by its number.
+    """
     change: dict[int, int] = {}
+    for call, held in inside.items():
+        change[call] = change.get(call, 0) + held
+        change[call + 1] = change.get(call + 1, 0) - held
     for storage in storages:
         if storage.owner == "lent":
             continue

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from minductor.core.expr import Expr, integer
-from minductor.ir.lifetime import Making, Name, Owner, Storage, is_foreign
-from minductor.ir.nodes import Argument, Input, Token
-from minductor.ir.plan import Allocate, Constant, Dispatch, Extern, Free, Launch, Line, Return, Reuse, View
+from minductor.core.expr import Expr, as_int, integer
+from minductor.ir.lifetime import Making, Name, Owner, Storage, is_foreign, peak
+from minductor.ir.nodes import Argument, Input, Region, Token
+from minductor.ir.plan import Allocate, Constant, Dispatch, Extern, Free, Launch, Line, Plan, Return, Reuse, View
+
+# operators that call a graph once, and the one that keeps no more than its last round's results
+ONCE = frozenset(("higher_order.cond", "higher_order.invoke_subgraph"))
+KEEPS_ONE = frozenset(("higher_order.while_loop",))
 
 
 def lives(
@@ -42,6 +46,61 @@ def lives(
         )
         for life in reader.found
     )
+
+
+def most_held(plan: Plan) -> int | None:
+    """The most bytes that a call of a plan holds at once, with what its regions hold; None if a size is no number.
+
+    What a region returns is among the storages of the plan that calls it. A loop's has what the round before gave
+    beside what it makes itself; the rows that a scan or a map gives are there once more until they are stacked.
+    """
+    table = {region.name: region for region in plan.regions}
+    given = {storage.name: storage for storage in plan.storages if storage.names[0].making == "give"}
+    inside: dict[int, int] = {}
+    for line in plan.lines:
+        called = [table[name] for name in _regions(line.args)] if isinstance(line, Extern) else []
+        if isinstance(line, Extern) and called:
+            made = [given[name] for name in line.results if name in given]
+            held = _held(line.op, called, [given[name] for name in _stacked(line) if name in given])
+            if held is None:
+                return None
+            if made:
+                inside[made[0].birth] = held
+    return peak(plan.storages, inside)
+
+
+def _stacked(call: Extern) -> tuple[str | None, ...]:
+    """The results of a call of regions whose rows are made one by one, and stand beside each other at last."""
+    if call.op in ONCE or call.op in KEEPS_ONE:
+        return ()
+    carried = call.args[1] if call.op == "higher_order.scan" else ()
+    return call.results[len(carried) if isinstance(carried, tuple) else 0 :]
+
+
+def _held(op: str, called: Iterable[Plan], stacked: Iterable[Storage]) -> int | None:
+    """What is held during a call of regions beside what it gives."""
+    most: list[int] = [0]
+    for region in called:
+        held, kept = most_held(region), _sum(s for s in region.storages if s.owner == "own" and s.is_returned)
+        if held is None or kept is None:
+            return None
+        most.append(held - kept if op in ONCE else held)
+    again = _sum(stacked)
+    return None if again is None else max(*most, again)
+
+
+def _regions(value: Argument) -> tuple[str, ...]:
+    match value:
+        case Region(name=name):
+            return (name,)
+        case tuple():
+            return tuple(name for item in value for name in _regions(item))
+        case _:
+            return ()
+
+
+def _sum(storages: Iterable[Storage]) -> int | None:
+    return as_int(sum((storage.bytes for storage in storages), start=integer(0)))
 
 
 def tensors(value: Argument) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 from minductor.core.expr import as_int
 from minductor.ir.choices import Choice
 from minductor.ir.cost import Cost, kernel_cost
-from minductor.ir.lifetime import peak
+from minductor.ir.lives import most_held
 from minductor.ir.nodes import Extern, Joined, Kernel, Program, WhyNot, reads, writes
 from minductor.ir.plan import Dispatch, KernelDef, Launch, Line, Plan, launched
 from minductor.ir.plan import Extern as ExternLine
@@ -88,7 +88,7 @@ def report(program: Program, plan: Plan) -> Report:
         externs=len(externs),
         bytes=total.bytes,
         operations=total.operations,
-        peak=peak(plan.storages),
+        peak=most_held(plan),
         block_accesses=sum(a.kind == "block" for kernel in kernels for a in kernel.access),
         block_pointers=sum(a.form == "pointer" for kernel in kernels for a in kernel.access),
         descriptors=sum(a.form == "descriptor" for kernel in kernels for a in kernel.access),

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 from torch.nn import functional as F
 
 from minductor.bench import allocations
@@ -56,6 +58,36 @@ def test_what_is_planned_is_measured(fn: Callable[..., object], options: dict[st
     assert [graph.role for graph in graphs] == (["forward", "backward"] if trains else ["inference"])
     assert [graph.planned for graph in graphs] == [graph.measured for graph in graphs]
     assert all(graph.measured > 0 for graph in graphs)
+
+
+def branches(x: Tensor, w: Tensor) -> Tensor:
+    def wide(y: Tensor, v: Tensor) -> Tensor:
+        return torch.tanh(torch.cat([y, y, y]) @ v)[:16] @ v
+
+    return torch.cond(x.sum() > 1e6, lambda y, v: y + v, wide, (x @ w, w)) + x
+
+
+def rounds(x: Tensor, w: Tensor) -> Tensor:
+    def step(n: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return n + 1, torch.tanh(torch.cat([y @ w, y @ w]) @ w)[:16].clone()
+
+    return while_loop(lambda n, _: n < 3, step, (torch.zeros((), dtype=torch.int64), x @ w))[1] @ w
+
+
+def rows(x: Tensor, w: Tensor) -> Tensor:
+    def step(total: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+        made = (total @ w) + row
+        return made, torch.outer(made, row)
+
+    return scan(step, x[0] * 1, x * 2)[1].sum(0)
+
+
+@pytest.mark.parametrize("fn", [branches, rounds, rows])
+def test_what_a_region_holds_counts(fn: Callable[..., Tensor], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    program = Program(fn, (torch.randn(16, 16), torch.randn(16, 16)), (), (), None)
+    (graph,) = allocations.allocations(program, store=Store(tmp_path), options={"verify": True})
+    assert graph.planned == graph.measured
 
 
 def test_a_wrong_estimate_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
