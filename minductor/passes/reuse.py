@@ -205,7 +205,7 @@ def _is_cheap(old: Buffer, new: Buffer) -> bool:
 
 
 def _is_elementwise(kernel: Kernel, old: str, new: str) -> bool:
-    """Whether each element of `old` is read only before, and at the index where, `new`'s is written.
+    """Whether each element of `old` is read only before, and at the index where, `new`'s is written, and is not written.
 
     Reductions walk an axis several times, so the write has to stand in the last loop that reads.
     """
@@ -220,6 +220,8 @@ def _is_elementwise(kernel: Kernel, old: str, new: str) -> bool:
             case Atomic() | Scan():
                 return False
             case Load(ref, _) if ref.storage == new:
+                return False
+            case Store(ref, _) if ref.storage == old:  # a newer version of it: two values, one place
                 return False
             case _:
                 pass

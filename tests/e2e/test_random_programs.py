@@ -43,10 +43,10 @@ def test_equal_eager(kind: str) -> None:
 # --- what random programs found
 
 
-def found(inputs: tuple[str, ...], *lines: str, scalable: bool = False) -> Program:
+def found(inputs: tuple[str, ...], *lines: str, outputs: tuple[str, ...] = (), scalable: bool = False) -> Program:
     nodes = [Node(f"t{n}", line, "arithmetic", rounds=True) for n, line in enumerate(lines)]
     given = tuple(Input(f"x{n}", text) for n, text in enumerate(inputs))
-    return Program(given, tuple(nodes), (nodes[-1].target,), scalable=scalable)
+    return Program(given, tuple(nodes), outputs or (nodes[-1].target,), scalable=scalable)
 
 
 FOUND: dict[str, Program] = {
@@ -84,6 +84,15 @@ FOUND: dict[str, Program] = {
     # what a scan leaves for a later pass over the row would need a row of unknown size
     "scanned_twice": found(
         ("tensor((33, 65), torch.float32, 'a')",), "torch.cumprod(x0, 1)", "F.normalize(x0 + t0, dim=1)", scalable=True
+    ),
+    # in one kernel an operand is written anew, although nobody reads that, and its last reader's result is made
+    "operand_written_too": found(
+        ("tensor((4, 1), torch.float32, 'a').expand(4, 65)",),
+        "F.interpolate(x0[None], scale_factor=2.0).amin(2)",
+        "t0 - 2 * t0",
+        "t0.index_put((t0 > 1,), torch.tensor(1.0))",
+        "torch.index_select(t2, -2, torch.arange(t2.shape[-2] - 1, -1, -1))",
+        outputs=("t1", "t3"),
     ),
     # a slice written first, then all of it read
     "window_written": found(

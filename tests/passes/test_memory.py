@@ -123,6 +123,13 @@ def test_another_index_or_dtype_or_size_keeps_them_apart() -> None:
     assert not takes_over(ELEMENTWISE.replace("arg0: f32[8, 8]", "arg0: f32[9, 8]"))
 
 
+def test_an_operand_that_is_also_written_keeps_its_place() -> None:
+    """Its new version and the result are two values, even if nobody reads the former."""
+    store = "    %2 = store buf0@0[8*i0 + i1] %1 {i0 i1}\n"
+    assert ELEMENTWISE.count(store) == 1
+    assert not takes_over(ELEMENTWISE.replace(store, store + "    %3 = store arg0@1[8*i0 + i1] %0 {i0 i1}\n"))
+
+
 def test_a_row_that_is_read_again_after_the_store_is_not_written_over() -> None:
     donated = SOFTMAX.replace("[8, 1] cpu", "[8, 1] cpu donated", 1)
     assert takes_over(donated)
