@@ -1,5 +1,5 @@
 # golden  tests/e2e/test_gpu_kernels.py::test_kernel[scatter_add]   target=sm_90  view=kernel  level=skeleton  form=1
-# facts   kernels=2  block_accesses=4  bytes=23101440  peak=2097152  registers=24
+# facts   kernels=2  block_accesses=4  tiles=3  bytes=23101440  peak=2097152  registers=24
 
 # aten.index_add.default: index_add
 @triton.jit
@@ -11,7 +11,7 @@ def index_add_0(in0, out1, XBLOCK: tl.constexpr):
 # aten.index_add.default: index_add
 @triton.jit
 def index_add_1(in0, in1, out2, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
-    program = tl.program_id(0).to(tl.int64)
+    program = tl.program_id(0)
     i1 = program % tl.cdiv(1024, XBLOCK) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
     program = program // tl.cdiv(1024, XBLOCK)
     i0 = program * YBLOCK + tl.arange(0, YBLOCK)[:, None]
