@@ -6,22 +6,24 @@ driver refuse is raised.
 
 A start from the store reads the table and loads the binaries: it imports no Triton. Kernels are compiled for pointers
 at multiples of 16 bytes; the first launch with others compiles that kernel once more, without that assumption, and
-keeps it in the store too.
+keeps it in the store too. Tensor descriptors know no other pointers: what is not aligned is copied for these.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from minductor.core.errors import CompilerNotFound
-from minductor.runtime.cuda import DRIVER, Driver, Launch, Steps, bind, evaluate, launcher_text, steps
+from minductor.core.errors import CompileFailed, CompilerNotFound
+from minductor.runtime.cuda import ALIGNMENT, DRIVER, Driver, Launch, Steps, bind, evaluate, launcher_text, steps
 from minductor.runtime.launch import KERNELS, LIBRARY
 from minductor.runtime.load import Library, load_library
 from minductor.runtime.pool import Pool, pool_size
@@ -31,6 +33,7 @@ from minductor.runtime.toolchain import Toolchain, Unit
 from minductor.runtime.triton_jobs import KernelFacts, compile_kernel
 
 TABLE = "launches.json"
+DESCRIPTOR = "tl.make_tensor_descriptor("
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Row:
     scratch: int = 0
     is_cooperative: bool = False
     is_aligned: bool = True  # it relies on pointers at multiples of 16 bytes
+    written: Sequence[int] = ()  # arguments
 
     def launch(self) -> Launch:
         kinds = f"{self.kinds}{'p' * bool(self.scratch)}i"
@@ -55,8 +59,8 @@ class Row:
 def row(text: str, facts: KernelFacts) -> Row:
     """What a launch of a compiled kernel needs to know."""
     names, programs, types = _written(text)[facts.symbol]
-    pointers = sum(kind.startswith("*") for kind in types)
-    kinds = "".join("p" if kind.startswith("*") else "d" if kind == "fp64" else "i" for kind in types)
+    pointers = sum(kind.startswith("*") for kind in types.values())
+    kinds = "".join("p" if kind.startswith("*") else "d" if kind == "fp64" else "i" for kind in types.values())
     return Row(
         facts.entry,
         kinds,
@@ -66,18 +70,19 @@ def row(text: str, facts: KernelFacts) -> Row:
         facts.scratch,
         facts.is_cooperative,
         facts.is_aligned,
+        [number for number, name in enumerate(types) if number < pointers and not name.startswith("in")],
     )
 
 
-def _written(text: str) -> dict[str, tuple[list[str], str, list[str]]]:
-    """The table LAUNCHES as it is written: a launch's numbers, its count of programs, its parameters' types."""
+def _written(text: str) -> dict[str, tuple[list[str], str, dict[str, str]]]:
+    """The table LAUNCHES as it is written: a launch's numbers, its count of programs, its parameters with types."""
     (table,) = ast.parse(text[text.index("LAUNCHES = {") :]).body
     assert isinstance(table, ast.Assign) and isinstance(table.value, ast.Dict)
-    found: dict[str, tuple[list[str], str, list[str]]] = {}
+    found: dict[str, tuple[list[str], str, dict[str, str]]] = {}
     for key, value in zip(table.value.keys, table.value.values, strict=True):
         match key, value:
             case ast.Constant(str(symbol)), ast.Tuple([ast.Lambda(given, body), ast.Dict() as types, *_]):
-                kinds = [kind for kind in ast.literal_eval(types).values() if kind != "constexpr"]
+                kinds = {name: kind for name, kind in ast.literal_eval(types).items() if kind != "constexpr"}
                 found[symbol] = ([arg.arg for arg in given.args], ast.unparse(body), kinds)
             case _:
                 raise ValueError(f"no row of LAUNCHES: {ast.unparse(value)}")
@@ -94,11 +99,20 @@ class Gpu:
 
     def build(self, text: str, symbols: Mapping[str, bool], arch: str) -> dict[str, bytes]:
         """The artefact's files: all kernels compiled side by side; of each, whether its pointers will be aligned."""
-        jobs = [
-            self.workers.submit(compile_kernel, text, symbol, "cuda", arch, is_aligned=is_aligned)
+        has_descriptors = DESCRIPTOR in text
+        jobs = {
+            symbol: self.workers.submit(
+                compile_kernel, text, symbol, "cuda", arch, is_aligned=is_aligned or has_descriptors
+            )
             for symbol, is_aligned in symbols.items()
-        ]
-        return files(text, [job.result() for job in jobs])
+        }
+        try:
+            return files(text, [job.result() for job in jobs.values()])
+        except Exception as error:
+            failed = next((symbol for symbol, job in jobs.items() if job.done() and job.exception() is error), "")
+            kept = Path(tempfile.mkdtemp(prefix="minductor-failed-")) / KERNELS
+            kept.write_text(text, encoding="utf-8")
+            raise CompileFailed(f"{failed}: {_reason(error)}", kept=str(kept)) from error
 
     def kernels(self, entry: Entry, arch: str, store: Store) -> Kernels:
         """The kernels of an artefact that `build` made."""
@@ -165,6 +179,7 @@ class Kernels:
     ) -> None:
         """`unaligned` gives the files of one kernel for any pointers; it is asked when such a pointer comes."""
         self._files = files
+        self._text = files.get(KERNELS, b"").decode()
         self._driver = driver
         self._launcher = launcher
         self._unaligned = unaligned
@@ -172,6 +187,9 @@ class Kernels:
     def bind(self, symbol: str) -> Callable[..., int]:
         """The kernel as a function of its tensors, its numbers and a stream; KeyError if there is none."""
         found: list[Callable[..., int]] = []
+        if DESCRIPTOR in self._text:
+            written = json.loads(self._files[TABLE])[symbol]["written"]
+            found.append(_with_copies(self._bound(symbol, self._files, _never), written))
 
         def other(*args: Any) -> int:
             if not found:
@@ -194,12 +212,38 @@ class Kernels:
         return _with_scratch(function, about) if about.scratch else function
 
 
+def _reason(error: Exception) -> str:
+    """The last line that says something: Triton quotes the kernel before it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
 def _never(*args: Any) -> int:
     raise AssertionError("this kernel takes any pointers")
 
 
 def _without_scratch(function: Callable[..., int]) -> Callable[..., int]:
     return lambda *args: function(*args[:-2], args[-1])
+
+
+def _with_copies(function: Callable[..., int], written: Sequence[int]) -> Callable[..., int]:
+    """A launch on copies of the tensors whose pointers are not aligned; what it writes is copied back."""
+
+    def run(*args: Any) -> int:
+        moved = [_aligned(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
+        status = function(*moved)
+        for number in written:
+            if moved[number] is not args[number]:
+                args[number].copy_(moved[number])
+        return status
+
+    return run
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.data_ptr() % ALIGNMENT == 0:
+        return tensor
+    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def _with_scratch(function: Callable[..., int], about: Row) -> Callable[..., int]:

@@ -9,6 +9,7 @@ import math
 import os
 import struct
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
@@ -18,13 +19,14 @@ from typing import Any
 import pytest
 import torch
 
-from minductor.core.errors import LoadFailed
+from minductor.core.errors import CompileFailed, LoadFailed
 from minductor.driver import Compiler
 from minductor.frontend.capture import Graph
 from minductor.frontend.retarget import retarget
 from minductor.runtime import launch
 from minductor.runtime.cuda import Driver, evaluate, launcher_text, steps
-from minductor.runtime.gpu import TABLE, Gpu, Kernels, Row, row
+from minductor.runtime.gpu import DESCRIPTOR, TABLE, Gpu, Kernels, Row, row
+from minductor.runtime.launch import KERNELS
 from minductor.runtime.load import Library, load_library
 from minductor.runtime.pool import Pool
 from minductor.runtime.probe import find_compiler, probe
@@ -168,6 +170,19 @@ def test_pointers_that_are_not_aligned_go_to_another_kernel(fake: Fake, way: Lib
     assert asked == ["k"]  # once
 
 
+def test_descriptors_are_given_copies_of_what_is_not_aligned(fake: Fake, way: Library | None) -> None:
+    """The first tensor is read, the second written: the fake driver writes nothing, so that it comes back as it was."""
+    made = {**files(replace(ROW, written=[1])), KERNELS: f"x = {DESCRIPTOR}in0)".encode()}
+    run = Kernels(made, fake.driver, way, refuse).bind("k")
+    given = torch.arange(40.0)
+    before = given.clone()
+    for a, b in ((0, 20), (1, 20), (0, 21), (3, 23)):
+        assert run(given[a : a + 8].view(2, 4).t(), given[b : b + 4], 9, 0.0, STREAM) == 0
+        words = fake.words(2)
+        assert all(word % 16 == 0 for word in words) and torch.equal(given, before)
+        assert [word == given[n:].data_ptr() for word, n in zip(words, (a, b), strict=True)] == [a % 4 == 0, b % 4 == 0]
+
+
 def test_more_shared_memory_than_usual_is_asked_for(fake: Fake, way: Library | None) -> None:
     for shared in (48 * 1024, 48 * 1024 + 1, 200 * 1024):
         bound(fake, way, replace(ROW, shared=shared))(torch.ones(1), torch.ones(1), 1, 0.0, STREAM)
@@ -257,6 +272,22 @@ def test_rows_come_from_the_module_of_kernels() -> None:
     assert evaluate(about.programs, [None, 9, math.pi]) == 15
     other = row(TEXT, replace(facts, symbol="m"))
     assert (other.kinds, evaluate(other.programs, [])) == ("pp", 7)
+
+
+def test_a_kernel_that_does_not_compile_is_kept(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing(Pool):
+        def submit(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+            failed: Future[Any] = Future()
+            failed.set_exception(ValueError(f"at 1:2\n   quoted\nno such thing in {args[1]}\n"))
+            return failed
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    gpu = Gpu(lambda: Toolchain(probe(), os.environ), {}, fake.driver.path)
+    gpu.workers = Failing(1)
+    with pytest.raises(CompileFailed, match="does not compile: k: no such thing in k\n") as caught:
+        gpu.build("the text", {"k": True}, "90")
+    assert Path(caught.value.kept).read_text() == "the text"
 
 
 def test_the_launcher_is_compiled_once_for_a_machine(fake: Fake, tmp_path: Path) -> None:
