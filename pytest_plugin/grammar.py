@@ -95,7 +95,7 @@ FAMILIES: tuple[Family, ...] = (
             "torch.fmax({a}, {b})",
             "{a}.nan_to_num()",
             "F.dropout({a}, 0.5, training=False)",
-            "torch.copysign({a}, {b})",
+            "torch.copysign({a}, {b}.nan_to_num())",
         ),
     ),
     Family(

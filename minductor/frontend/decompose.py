@@ -101,6 +101,8 @@ MISLAID = (
     "special_xlog1py.default",
     "xlogy.Tensor",
 )
+# what torch 2.11 traces with the zero strides of an expanded argument, though its results are written to
+SCATTERS = ("slice_scatter", "select_scatter", "diagonal_scatter")
 
 
 @cache
@@ -115,6 +117,11 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         packet, overload = name.split(".")
         op = getattr(getattr(torch.ops.aten, packet), overload)
         found[op] = _laid_out(op, found.get(op, _whole))
+    for name in SCATTERS:
+        op = getattr(torch.ops.aten, name).default
+        found[op] = _apart(op)
+    norm = torch.ops.aten.linalg_vector_norm.default
+    found[norm] = _counted_from_the_front(norm)
     log_sigmoid = torch.ops.aten.log_sigmoid_forward.default
     apart = found[log_sigmoid]
     found[log_sigmoid] = lambda x: apart(x.contiguous())  # as eager's result is, whatever the argument
@@ -124,6 +131,28 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 def _whole(*args: Any, **kwargs: Any) -> Any:
     """The decomposition of what is not taken apart."""
     return NotImplemented
+
+
+def _apart(op: Callable[..., Any]) -> Callable[..., Any]:
+    """A scatter into a tensor whose elements each have a place of their own."""
+
+    def decomposed(x: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(step, int) and step == 0 for step in x.stride()):
+            return op(x.contiguous(), *args, **kwargs)
+        return NotImplemented
+
+    return decomposed
+
+
+def _counted_from_the_front(op: Callable[..., Any]) -> Callable[..., Any]:
+    """A norm over dimensions none of which is negative: such a one of size 1 stays in the shape that 2.11 traces."""
+
+    def decomposed(x: Any, order: Any = 2, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if dim is None or all(d >= 0 for d in dim) or not x.dim():
+            return NotImplemented
+        return op(x, order, [d % x.dim() for d in dim], *args, **kwargs)
+
+    return decomposed
 
 
 def _laid_out(op: Callable[..., Any], take_apart: Callable[..., Any]) -> Callable[..., Any]:

@@ -159,7 +159,7 @@ class _Placer:
             return False
         order = [level.axis for level in self.levels]
         begins = min((order.index(a) for a in op.attrs.axes if a in order), default=len(order))
-        return any(order.index(a) > begins for a in op.axes if a in order)
+        return not set(order[begins:]).isdisjoint(op.axes)  # the elements of a block are a loop of their own
 
     def loop(self, group: list[int], kind: LoopKind, depth: int, beside: Place) -> Loop:
         level = self.levels[depth]
@@ -289,10 +289,10 @@ class _Placer:
         users: dict[int, int] = {}
         for p in reversed(members):
             op = self.ops[p]
-            if p in inner:
-                if isinstance(op.attrs, Store) and op.attrs.ref.storage in reread:
-                    phase[p] = last  # a later pass may read again what this overwrites
-                elif not op.is_effect and not self.is_reduced_at(p, depth) and not self.is_part(p, depth):
+            if isinstance(op.attrs, Store) and op.attrs.ref.storage in reread:
+                phase[p] = last + (p not in inner)  # a later pass may read again what this overwrites
+            elif p in inner:
+                if not op.is_effect and not self.is_reduced_at(p, depth) and not self.is_part(p, depth):
                     phase[p] = max(phase[p], users.get(p, phase[p]))
             for a in op.args:
                 # a value that is used only behind a reduce is computed there

@@ -151,6 +151,19 @@ def narrow_dtype(x: torch.Tensor) -> torch.Tensor:
     return x.float()
 
 
+def overwrite_beside_a_sum(x: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    ones = torch.ones_like(x)
+    return torch.addcmul(ones.expand(2, *x.shape).sum(0), ones, x, value=2)
+
+
+def overwrite_what_was_used(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    place = x.argmax(-1)
+    used = torch.fmod(place, 3)
+    place.tensor_split(2)[0][::2].abs_()
+    return used, place.square()
+
+
 MUTATIONS: dict[str, tuple[Callable[..., Any], Callable[[], Sequence[Any]]]] = {
     "add": (add_in_place, lambda: [rand(5, 6)]),
     "add_transposed": (add_in_place, lambda: [rand(5, 6).t()]),
@@ -174,6 +187,8 @@ MUTATIONS: dict[str, tuple[Callable[..., Any], Callable[[], Sequence[Any]]]] = {
     "masked": (masked_in_place, lambda: [rand(5, 6)]),
     "input": (mutate_and_return_input, lambda: [rand(5, 6)]),
     "counter": (counter, lambda: [rand(5, 6), torch.tensor(3)]),
+    "beside_a_sum": (overwrite_beside_a_sum, lambda: [rand(8, 2)]),
+    "used_before": (overwrite_what_was_used, lambda: [torch.arange(8.0)[None]]),
     "bfloat16": (narrow_dtype, lambda: [rand(5, 6).bfloat16()]),
 }
 

@@ -49,6 +49,10 @@ def test_masked_softmax(compiled: Compile, device: str) -> None:
     )
 
 
+def test_softmax_down_columns_of_a_repeated_block(compiled: Compile, device: str) -> None:
+    compiled(lambda x: torch.softmax(x.expand(2, *x.shape), 1), torch.randn(7, 16, 17, device=device))
+
+
 @pytest.mark.counts(kernels=2, externs=0)
 def test_softmax_training(compiled: Compile, device: str) -> None:
     compiled(lambda x: torch.softmax(x, -1), torch.randn(32, 100, device=device), grad=True)

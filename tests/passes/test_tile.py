@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from minductor.core.dtypes import F32
 from minductor.core.expr import as_int, integer, symbol
 from minductor.ir.build import Builder, combine
-from minductor.ir.nodes import Axis, Buffer, Kernel, Program, Reduce, Ref, Scan
+from minductor.ir.nodes import Axis, Buffer, Kernel, Load, Program, Reduce, Ref, Scan, Store
 from minductor.ir.schedule import Loop, Schedule, Step, loops, positions
 from minductor.options import Options
 from minductor.passes.merge_axes import merge_axes
@@ -44,12 +44,17 @@ class Walk:
         self.kept: set[int] = set()
         self.problems: list[str] = []
         self.effects: list[int] = []
+        self.written: set[str] = set()
         self.steps(schedule.steps, (), set())
 
     def steps(self, steps: Sequence[Step], opened: tuple[Loop, ...], known: set[int]) -> None:
         for step in steps:
             if isinstance(step, Loop):
                 self.carried.update(step.carries)
+                for position in self.rows.intersection(step.carries):
+                    op = self.ops[position]
+                    if isinstance(op.attrs, Reduce) and any(loop.axis in op.axes for loop in loops(step.body)):
+                        self.problems.append(f"%{position} has many accumulators, and at no step a value for its row")
                 self.steps(step.body, (*opened, step), set(known))
                 known.update(step.carries)
                 self.kept.update(self.rows.intersection(step.carries))
@@ -63,6 +68,10 @@ class Walk:
             self.problems.append(f"%{position} stands outside the loops over {missing}")
         if lacking := [a for a in op.args if a not in known and a not in self.kept]:
             self.problems.append(f"%{position} needs {lacking}")
+        if isinstance(op.attrs, Load) and op.attrs.ref.storage in self.written:
+            self.problems.append(f"%{position} is read after it was overwritten")
+        if isinstance(op.attrs, Store):
+            self.written.add(op.attrs.ref.storage)
         if op.is_effect:
             self.effects.append(position)
             if axes != set(op.axes):
@@ -114,13 +123,15 @@ def kernels(draw: st.DrawFn) -> Program:
 
     numbers = list(range(len(extents)))
     buffers: list[Buffer] = []
+    loads: dict[str, int] = {}
 
     def load(name: str) -> int:
         order = draw(st.permutations(numbers))
         chosen = order[draw(st.integers(0, len(order) - 1)) :]
         (size,), index = place(chosen)
         buffers.append(Buffer(name, F32, (integer(size),), (integer(1),), "input"))
-        return b.load(Ref(name, 0), index, F32)  # type: ignore[arg-type]
+        loads[name] = b.load(Ref(name, 0), index, F32)  # type: ignore[arg-type]
+        return loads[name]
 
     x = b.op("exp", b.op("add", load("a"), load("b")))
     values = [x]
@@ -129,10 +140,15 @@ def kernels(draw: st.DrawFn) -> Program:
         total = b.reduce([values[-1]], [f"i{n}" for n in sorted(over)], combine("sum", F32))
         values.append(b.op("mul", b.op("add", total, x) if draw(st.booleans()) else total, load(f"c{n}")))
     for n, value in enumerate(values[-2:]):
-        kept = [m for m in numbers if f"i{m}" in b[value].axes]
+        kept = [m for m in numbers if f"i{m}" in b[value].axes or draw(st.booleans())]
         (size,), index = place(kept)
         buffers.append(Buffer(f"out{n}", F32, (integer(size),), (integer(1),)))
         b.store(Ref(f"out{n}", 0), index, value)  # type: ignore[arg-type]
+    if draw(st.booleans()):  # one of what was read is written over, in place
+        name = draw(st.sampled_from(sorted(loads)))
+        read = b[loads[name]]
+        assert isinstance(read.attrs, Load)
+        b.store(Ref(name, 1), read.attrs.index, b.op("add", loads[name], loads[name]))
     return Program("p", (), (), tuple(buffers), (Kernel("k", tuple(axes), b.build(), ()),), ())
 
 
