@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_plugin.stash import state_of
+from pytest_plugin.stash import TRIAL, state_of
 
 # a run whose tests ask for none of this loads none of it
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ def compiled(
     random.manual_seed(0)
     tells = "memory" in request.fixturenames or request.node.get_closest_marker("memory") is not None
     make = Compile(compiler, folder, evidence_of(request.node).runs.append, minductor_device)
+    if TRIAL in request.node.stash and not (trial := request.node.stash[TRIAL]).is_own:
+        make = replace(make, forgive=trial.forgives)
     yield replace(make, always=compiler.memory_options) if tells else make
     random.set_rng_state(before)
 

@@ -44,6 +44,7 @@ class Rules:
     raised: str = ""  # the level below which no check goes
     limit: int | None = 40  # lines of a difference that a failure shows
     fails_unused: bool = False  # whether files that nothing uses fail the run
+    may_lack: bool = False  # whether a check without a file passes
     base: str = ""  # the revision that the files were made from, if they are not the stored ones
 
 
@@ -120,7 +121,7 @@ class Goldens:
         wanted = Golden(head, new.text)
         gate = max(declared, self.rules.raised or declared, key=LEVELS.index)
         verdict = compare(old, wanted, new.language, gate) if path is not None else "missing"
-        if verdict == "missing" and self.rules.base:
+        if verdict == "missing" and self.rules.may_lack:
             self.checks.append(Check(own, "", "no base"))
             return ""
         if verdict in WRITES.get(self.rules.mode, ()):

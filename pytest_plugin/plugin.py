@@ -7,18 +7,24 @@ given. Refuses misuse with pytest's usage error; a false fact is a failed test. 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_plugin import fixtures, short_names
-from pytest_plugin.stash import EVIDENCE, STATE, WATCH, WORKER_KEY, golden_dir, is_worker, state_of
+from pytest_plugin.stash import EVIDENCE, STATE, TRIAL, WATCH, WORKER_KEY, golden_dir, is_worker, state_of
 from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, COUNTS, LEVELS, MODES, UNUSED, VIEWS
 
+if TYPE_CHECKING:
+    from pytest_plugin.session import State
+
 REPORT_KEY = "minductor"
+KILLS_KEY = "minductor_kills"
+FINGERPRINT = "MINDUCTOR_TEST_FINGERPRINT"  # where a run in a process of its own leaves what it saw
+TRIAL_MARKERS = ("must_fail_under", "deterministic")
 LACKS = "Skipped: needs "
 VARIABLES = ("RUN_CPU", "RUN_GPU", "PYTORCH_TESTING_DEVICE_ONLY_FOR", "PYTORCH_TESTING_DEVICE_EXCEPT_FOR")
 MARKERS = (
@@ -29,11 +35,15 @@ MARKERS = (
     "devices('interpret', 'compile:sm_90', min_arch='sm_80'): the devices that the test runs on, not the default ones",
     "needs('triton', 'big_gpu', ...): capabilities without which the test is skipped, with the reason; "
     f"there are {', '.join(CAPABILITIES)}",
+    "must_fail_under('fusion-off', ...): the test is run under each of these faults of the compiler and has to see it",
+    "deterministic(runs=3, hash_seeds=2, threads=(1, 2)): the test is run again, in other processes and on so many "
+    "threads, and has to get the same texts and the same bits",
     f"golden(view='kernel', level='skeleton'): compare the test's one run with its golden file; "
     f"the views are {', '.join(VIEWS)}, the levels {', '.join(LEVELS)}",
 )
 OPTIONS = ("minductor_compiler", "minductor_device", "minductor_golden")
 SHORT = ("device", "golden")
+REPEATS = ("runs", "hash_seeds", "threads")
 GOLDEN_KEYWORDS = ("view", "level")
 
 
@@ -61,6 +71,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="",
         metavar="MODE",
         help=f"golden files: {', '.join(MODES)}; new, which writes missing ones, unless CI is set",
+    )
+    group.addoption(
+        "--minductor-mutants",
+        "--mutants",
+        dest="minductor_mutants",
+        nargs="?",
+        const="all",
+        default=None,
+        metavar="NAMES",
+        help="run each test that compiles under these faults of the compiler, or all, and show which tests see which",
     )
     _add_golden_options(parser, group)
     parser.addini("golden_dir", "the folder of the golden files, below the root", default="golden")
@@ -215,6 +235,14 @@ def _marker_misuse(item: pytest.Item) -> str:
         if unknown or not marker.args:
             names = f"has no {unknown[0]}" if unknown else "names no capability"
             return f"{item.nodeid}: needs {names}; there are {', '.join(CAPABILITIES)}"
+    for marker in item.iter_markers("must_fail_under"):
+        if marker.kwargs or not marker.args or not all(isinstance(name, str) for name in marker.args):
+            return f"{item.nodeid}: must_fail_under takes names of mutants"
+    for marker in item.iter_markers("deterministic"):
+        unknown = [name for name in marker.kwargs if name not in REPEATS]
+        if marker.args or unknown:
+            wrong = unknown[0] if unknown else "positional arguments"
+            return f"{item.nodeid}: deterministic has no {wrong}; it has {', '.join(REPEATS)}"
     for marker in item.iter_markers("counts"):
         from pytest_plugin import counts
 
@@ -257,26 +285,68 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """After the body has passed: what the test declared, and that something ran at all."""
-    result = yield
+    trial = None
+    if TRIAL in item.stash:
+        from pytest_plugin.trials import forgiving, kind_of
+
+        trial = forgiving(item)
+        try:
+            result = yield
+        except (Exception, pytest.fail.Exception) as error:
+            if trial is None:
+                raise
+            trial.refused(kind_of(error))
+            result = None
+    else:
+        result = yield
+    for kind, wrong in _refusals(item):
+        if trial is None:
+            pytest.fail(wrong, pytrace=False)
+        trial.refused(kind)
+    if TRIAL in item.stash:
+        item.stash[TRIAL].saw(item.stash[EVIDENCE].runs if EVIDENCE in item.stash else ())
+    return result
+
+
+def _refusals(item: pytest.Item) -> Iterator[tuple[str, str]]:
+    """What contradicts the test's markers, by kind of check."""
     markers = {kind: [marker.kwargs for marker in item.iter_markers(kind)] for kind in ("counts", "memory")}
     declared, held = (
         {name: value for marker in reversed(found) for name, value in marker.items()} for found in markers.values()
     )
     if not any(markers.values()) and EVIDENCE not in item.stash and item.get_closest_marker("golden") is None:
-        return result
+        return
     from pytest_plugin.session import device_of, evidence_of, goldens_of
 
     evidence = evidence_of(item)
     if wrong := evidence.wrong(item.name, device_of(item), declared, is_counted=bool(markers["counts"])):
-        pytest.fail(wrong, pytrace=False)
+        yield "counts", wrong
     if markers["memory"] and (wrong := evidence.wrong_memory(item.name, held)):
-        pytest.fail(wrong, pytrace=False)
+        yield "memory", wrong
     if marker := item.get_closest_marker("golden"):
         if len(evidence.runs) != 1:
-            pytest.fail(f"golden needs one run of `compiled`, {item.name} has {len(evidence.runs)}", pytrace=False)
-        if mismatch := goldens_of(item).mismatch(evidence.runs[0], **marker.kwargs):
-            pytest.fail(mismatch, pytrace=False)
-    return result
+            yield "golden", f"golden needs one run of `compiled`, {item.name} has {len(evidence.runs)}"
+        elif mismatch := goldens_of(item).mismatch(evidence.runs[0], **marker.kwargs):
+            yield "golden", mismatch
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Tests that are run more often than once are run by us."""
+    is_asked = item.config.getoption("minductor_mutants") is not None and "compiled" in getattr(
+        item, "fixturenames", ()
+    )
+    if FINGERPRINT in os.environ:
+        from pytest_plugin.trials import observed
+
+        observed(item, nextitem)
+        return True
+    if is_asked or any(item.get_closest_marker(name) for name in TRIAL_MARKERS):
+        from pytest_plugin.trials import protocol
+
+        protocol(item, nextitem)
+        return True
+    return None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -308,6 +378,8 @@ class Collector:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if summary := getattr(report, REPORT_KEY, None):
             state_of(self.config).totals.add(summary)
+        if kills := getattr(report, KILLS_KEY, None):
+            state_of(self.config).kills[report.nodeid] = kills
         if report.skipped and isinstance(report.longrepr, tuple) and report.longrepr[2].startswith(LACKS):
             state_of(self.config).totals.lacks[report.longrepr[2].removeprefix(LACKS)] += 1
 
@@ -318,10 +390,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     state = state_of(config)
     if state.worker_misuse:
         terminalreporter.write_line(f"ERROR: {state.worker_misuse}", red=True)
-    if lines := [*state.totals.lines(), *state.endings]:
+    if lines := [*state.totals.lines(), *_killed(state), *state.endings]:
         terminalreporter.section("minductor")
         for line in lines:
             terminalreporter.write_line(line)
+
+
+def _killed(state: State) -> Iterator[str]:
+    if state.kills:
+        from pytest_plugin.trials import Kill, matrix
+
+        rows = {test: [Kill.of(plain) for plain in kills] for test, kills in sorted(state.kills.items())}
+        yield from matrix(rows, verbose=state.rules.limit is None)
 
 
 # --- xdist

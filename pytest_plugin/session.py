@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from pytest_plugin.capabilities import Machine
 from pytest_plugin.devices import Choice, Device, Misuse, Wishes, arch_number, choose, of_marker
 from pytest_plugin.evidence import Evidence, Totals
 from pytest_plugin.golden import Goldens, Rules
-from pytest_plugin.stash import EVIDENCE, WORKER_KEY, golden_dir, state_of
+from pytest_plugin.stash import EVIDENCE, TRIAL, WORKER_KEY, golden_dir, state_of
 from pytest_plugin.vocabulary import ADAPTERS, LEVELS, MODES, UNUSED
 
 
@@ -35,6 +35,7 @@ class State:
     choice: Choice | None = None
     machine: Machine = field(default_factory=Machine)
     totals: Totals = field(default_factory=Totals)
+    kills: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])  # by test, what mutants met
     endings: list[str] = field(default_factory=list[str])  # lines of the summary that come last
 
     def devices(self) -> tuple[str, ...]:
@@ -68,6 +69,11 @@ def make_state(config: pytest.Config) -> State:
         adapter = find_adapter(str(config.getoption("minductor_compiler") or next(iter(ADAPTERS))))
     except ValueError as error:
         raise pytest.UsageError(f"--compiler: {error}") from None
+    table = {mutant.name for mutant in getattr(adapter, "mutants", ())}
+    for name in str(config.getoption("minductor_mutants") or "all").split(","):
+        if name != "all" and name not in table:
+            known = ", ".join(sorted(table)) or "none"
+            raise pytest.UsageError(f"--mutants={name}: {adapter.name} has {known}; write --mutants=all for all")
     wishes = Wishes.of(os.environ, str(config.getoption("minductor_device")), config.getini("minductor_devices"))
     state = State(adapter, wishes, golden_dir(config), _rules(config, os.environ))
     given = getattr(config, "workerinput", {}).get(WORKER_KEY)
@@ -145,6 +151,7 @@ def goldens_of(item: pytest.Item) -> Goldens:
     if evidence.goldens is None:
         state = state_of(item.config)
         node, parameters = _without_device(item)
+        is_own = TRIAL not in item.stash or item.stash[TRIAL].is_own
         file = Path(node.partition("::")[0]).with_suffix("")
         inner = file.relative_to("tests") if file.is_relative_to("tests") else file
         evidence.goldens = Goldens(
@@ -157,6 +164,7 @@ def goldens_of(item: pytest.Item) -> Goldens:
             target=owner_of(item)[1],
             nodeid=item.nodeid,
             shown=item.name,
-            rules=state.rules,
+            # a trial writes nothing
+            rules=state.rules if is_own else replace(state.rules, mode="check", may_lack=True),
         )
     return evidence.goldens

@@ -13,10 +13,12 @@ import pytest
 if TYPE_CHECKING:
     from pytest_plugin.evidence import Evidence
     from pytest_plugin.session import State
+    from pytest_plugin.trials import Trial
     from pytest_plugin.unused import Watch
 
 STATE: pytest.StashKey[State] = pytest.StashKey()
 EVIDENCE: pytest.StashKey[Evidence] = pytest.StashKey()
+TRIAL: pytest.StashKey[Trial] = pytest.StashKey()
 WATCH: pytest.StashKey[Watch] = pytest.StashKey()
 # What the controller and its xdist workers tell each other under.
 WORKER_KEY = "minductor"

@@ -25,6 +25,20 @@ UNUSED = ("auto", "fail", "warn")
 # @pytest.mark.golden(view=..., level=...); each level asks for all that those before it do
 VIEWS = ("kernel", "wrapper", "plan")
 LEVELS = ("facts", "skeleton", "canonical", "exact")
+# Everything that can make a test of ours red; tests/plugin/test_twins.py has a test that must fail for each.
+CHECKS = (
+    "numeric",
+    "counts",
+    "memory",
+    "golden",
+    *(f"golden at {level}" for level in LEVELS),
+    "unused goldens",
+    "execution",
+    "capture",
+    "store",
+    "deterministic",
+    "must_fail_under",
+)
 # @pytest.mark.needs(NAME, ...): what each is, capabilities.py says
 CAPABILITIES = ("triton", "gpu", "bf16", "fp8", "descriptors", "big_gpu", "two_gpus", "cxx")
 # @pytest.mark.counts(NAME=...)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from minductor.runtime.pool import Pool
     from minductor.runtime.triton_jobs import KernelFacts
     from minductor.trace import Record
+    from pytest_plugin.mutants import Mutant
 
 # A generated function with the comment above it; both braces of its body stand alone at the margin.
 KERNEL = re.compile(r'^(?://[^\n]*\n)*extern "C" int64_t (\w+)\([^{]*\{\n.*?^\}\n', re.MULTILINE | re.DOTALL)
@@ -207,6 +208,12 @@ class Minductor:
         from minductor.target import TARGETS
 
         return ("cpu", "interpret", *(f"compile:{name}" for name, target in TARGETS.items() if target.arch))
+
+    @property
+    def mutants(self) -> Sequence[Mutant]:
+        from pytest_plugin.adapters.minductor_mutants import MUTANTS
+
+        return MUTANTS
 
     @cached_property
     def workers(self) -> Workers:

@@ -1,0 +1,20 @@
+// golden  tests/e2e/test_mutants.py::test_negative_indices_and_bounds   target=cpu  view=kernel  level=canonical  form=1
+// facts   kernels=1  block_accesses=2  bytes=76  peak=12
+
+// aten.index.Tensor: index
+// aten.mul.Tensor: mul
+extern "C" int64_t fused_index_mul_0(const int64_t* __restrict in0, const float* __restrict in1, float* __restrict out2, int64_t threads) {
+  int status = 0;
+  for (int64_t i0 = 0; i0 < 3; ++i0) {
+    MD_SCALAR;
+    const int64_t x0 = in0[i0];
+    const int64_t x1 = (x0 < 0 ? x0 + 10 : x0);
+    const bool x1_wrong = (x1 < 0) | (x1 >= 10);
+    status = x1_wrong ? 1 : status;
+    const int64_t v0 = md_index(x1_wrong ? 0 : x1);
+    const float x2 = in1[v0];
+    const float x3 = x2 * 2.0f;
+    out2[i0] = x3;
+  }
+  return status;
+}

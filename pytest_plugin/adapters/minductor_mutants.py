@@ -1,0 +1,70 @@
+"""Faults of minductor that its tests have to see: a table of functions and of what would be wrong in them.
+
+Takes nothing; gives Mutants. Each is one slip of a hand, and none makes a program touch memory far from its own.
+"""
+
+from __future__ import annotations
+
+from pytest_plugin.mutants import Mutant
+
+NEST = "minductor.codegen.cpp_nest"
+VALUES = "minductor.codegen.cpp_values"
+WRAPPER = "minductor.codegen.wrapper_python"
+REUSE = "minductor.passes.reuse"
+MEMORY = "minductor.passes.memory"
+JOIN = "minductor.passes.join"
+
+MUTANTS: tuple[Mutant, ...] = (
+    # --- kernels
+    Mutant("mask-dropped", VALUES, "Values.masked", 'f"if ({args[0]})"', '"if (true)"'),
+    Mutant("wrong-padding", VALUES, "Values.masked", "literal(other, dtype)", "literal(0, dtype)"),
+    Mutant("wrong-identity", NEST, "NestPrinter.initialise", "literal(identity, dtype)", "literal(1, dtype)"),
+    Mutant("last-element-dropped", NEST, "NestPrinter.open", "{axis} < {last}; ++", "{axis} < {last} - 1; ++"),
+    Mutant("lanes-not-joined", NEST, "NestPrinter.finish", "if carry.lanes > 1:", "if carry.lanes > 1 << 20:"),
+    Mutant("wrong-lane", NEST, "NestPrinter.finish", "{array.name}[0]", "{array.name}[1]"),
+    Mutant("scan-backwards", NEST, "NestPrinter.is_reversed", "scan.reverse and", "not scan.reverse and"),
+    Mutant("accumulator-kept", NEST, "NestPrinter.add_block", 'block.at("j")', 'total.at("j")'),
+    Mutant("parts-not-joined", NEST, "NestPrinter.join_parts", "step = 1; step <", "step = {count}; step <"),
+    Mutant("index-not-wrapped", VALUES, "Values.check", "{value} + {size} : {value})", "{value} : {value})"),
+    Mutant("bound-off-by-one", VALUES, "Values.check", "({label} >= {size})", "({label} > {size})"),
+    Mutant("sum-as-assignment", VALUES, "Values.atomic", 'if kind == "set":', "if kind:"),
+    Mutant("constant-cut-short", "minductor.codegen.cpp_text", "_shortest", "== value:", "== value or digits == 3:"),
+    Mutant("operands-turned", VALUES, "Values.expression", "dtypes[-1], *args)", "dtypes[-1], *reversed(args))"),
+    # --- wrapper
+    Mutant("wrong-layout", WRAPPER, "_Emitter.allocate", "{self.sizes(line.stride)}", "{self.sizes(line.size)}"),
+    Mutant("offset-dropped", WRAPPER, "_Emitter.line", "{self.sizes(stride)}, {offset})", "{self.sizes(stride)}, 0)"),
+    Mutant("outputs-turned", MEMORY, "_Planner.finish", "tuple(values)", "tuple(reversed(values))"),
+    # --- memory
+    Mutant("freed-early", MEMORY, "_Planner.node", "ends.get(number, ())", "ends.get(number + 1, ())"),
+    Mutant("freed-never", MEMORY, "_Planner._free", "if gone:", "if False:"),
+    Mutant("taken-while-alive", REUSE, "_Facts.is_takeable", "name not in self.own or", "False or"),
+    Mutant("hazard-in-place", REUSE, "_is_elementwise", "and at != index", "and at != at"),
+    Mutant("peak-forgotten", REUSE, "_Holding.keep", "> self.limit", "> self.limit + (1 << 40)"),
+    Mutant(
+        "order-of-a-set",
+        REUSE,
+        "_Facts.__init__",
+        "touched = dict.fromkeys(ref.storage for ref in (*reads(node), *writes(node)))",
+        "touched = sorted({ref.storage for ref in (*reads(node), *writes(node))}, reverse=True)",
+    ),
+    # --- scheduling
+    Mutant("fusion-off", "minductor.passes.fuse", "fuse", "if env.options.fuse", "if not env.options.fuse"),
+    Mutant("over-fusion", JOIN, "_overwriting", "if load.index != write.index:", "if False:"),
+    Mutant(
+        "war-edge-dropped",
+        "minductor.ir.depend",
+        "dependencies",
+        '"war", old, readers.get(old, ())',
+        '"war", old, ()',
+    ),
+    Mutant(
+        "mutation-dropped",
+        "minductor.passes.prune",
+        "live_nodes",
+        'if buffer.kind != "local"',
+        'if buffer.kind == "constant"',
+    ),
+    Mutant("block-access-lost", "minductor.passes.access", "_access", "if count == 1:", "if count == 0:"),
+    # --- the store
+    Mutant("stale-key", "minductor.driver", "Compiler.key", "graph.text()", "graph.text()[:0]"),
+)

@@ -1,0 +1,324 @@
+"""A test run more often than once: under faults that it must see, and under circumstances that must not matter.
+
+Takes a test item. Gives its reports, of which that of the call says what the trials found. Refuses nothing: what a
+trial cannot do is a failure of the test.
+
+A trial writes no golden and logs no report. Each check that refuses is noted by kind and the others go on, so that a
+trial knows all kinds of checks that see a fault.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from pytest_plugin.closer import Difference
+from pytest_plugin.facts import Run
+from pytest_plugin.mutants import Mutant, Stale, mutated
+from pytest_plugin.plugin import FINGERPRINT, KILLS_KEY
+from pytest_plugin.stash import TRIAL, state_of
+
+LIMIT_SECONDS = 600
+
+
+@dataclass(slots=True)
+class Trial:
+    """What is noted while a test runs as a trial."""
+
+    is_own: bool = False  # the test itself: it is seen as trials are, but its checks are its own
+    kinds: list[str] = field(default_factory=list[str])  # of the checks that refused
+    texts: list[str] = field(default_factory=list[str])  # what each `compiled` run generated, as a digest
+    bits: list[str] = field(default_factory=list[str])  # what it gave, as a digest
+
+    def refused(self, kind: str) -> None:
+        if kind not in self.kinds:
+            self.kinds.append(kind)
+
+    def forgives(self, difference: Difference) -> None:
+        self.refused(kind_of(difference))
+
+    def saw(self, runs: Sequence[Run]) -> None:
+        self.texts = [texts_of(run) for run in runs]
+        self.bits = [bits_of(run) for run in runs]
+
+    @property
+    def fingerprint(self) -> dict[str, list[str]]:
+        return {"text": self.texts, "bits": self.bits}
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """What became of a mutant under one test."""
+
+    mutant: str
+    was_reached: bool
+    was_applied: bool  # the plan, a text or what the store did is another than without it
+    kinds: tuple[str, ...]
+
+    @property
+    def is_killed(self) -> bool:
+        return self.was_reached and self.was_applied and bool(self.kinds)
+
+    def plain(self) -> list[Any]:
+        return [self.mutant, self.was_reached, self.was_applied, list(self.kinds)]
+
+    @classmethod
+    def of(cls, plain: Sequence[Any]) -> Kill:
+        return cls(plain[0], plain[1], plain[2], tuple(plain[3]))
+
+
+def kind_of(error: BaseException) -> str:
+    """Which kind of check an exception comes from."""
+    names = {"Difference": "numeric", "Mismatch": "golden", "NoNumbers": "numeric"}
+    return next((names[cls.__name__] for cls in type(error).__mro__ if cls.__name__ in names), "error")
+
+
+def texts_of(run: Run) -> str:
+    """All that the compiler generated, and whether it had to."""
+    graphs = run.graphs
+    parts: list[object] = [run.plan, *run.kernels, *run.wrappers, sorted(run.report.known().items())]
+    parts += [(graph.role, graph.was_hit) for graph in graphs]
+    return _digest(parts)
+
+
+def bits_of(run: Run) -> str:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    if run.results is None:
+        return ""
+    leaves: list[Any] = pytree.tree_leaves((run.out, dict(run.grads)))
+    parts: list[object] = []
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            flat: Any = leaf.detach().cpu().contiguous().flatten().view(torch.uint8)
+            parts.append((str(leaf.dtype), tuple(leaf.shape), bytes(flat.tolist())))
+        else:
+            parts.append(leaf)
+    return _digest(parts)
+
+
+def _digest(parts: Sequence[object]) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+# --- one test
+
+
+@contextmanager
+def _trial(item: pytest.Item, *around: AbstractContextManager[Any]) -> Generator[tuple[Trial, list[Any]]]:
+    trial = Trial()
+    item.stash[TRIAL] = trial
+    try:
+        with ExitStack() as stack:
+            yield trial, [stack.enter_context(one) for one in around]
+    finally:
+        del item.stash[TRIAL]
+
+
+@contextmanager
+def _faulty(item: pytest.Item, mutant: Mutant) -> Generator[tuple[Trial, Callable[[], bool]]]:
+    """A trial under a fault. What it compiles goes to a store of its own: nobody else may ever load it."""
+    adapter = state_of(item.config).adapter
+    with tempfile.TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True) as folder:
+        around = adapter.fresh_store(Path(folder)), mutated(mutant)
+        with _trial(item, *around) as (trial, (_, was_reached)):
+            yield trial, was_reached
+
+
+def _run(item: pytest.Item, trial: Trial) -> None:
+    # what the parent has set up stays for the next trial; were the item itself the next, its fixtures would stay too
+    parent: Any = item.parent
+    for report in runtestprotocol(item, log=False, nextitem=parent):
+        if report.failed:
+            trial.refused("error")
+
+
+def protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Runs the trials, then the test itself, and logs the test's reports."""
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    mutants, problem = _mutants_of(item)
+    wanted = {name for marker in item.iter_markers("must_fail_under") for name in marker.args}
+    kills: list[tuple[Mutant, Trial, bool]] = []
+    for mutant in mutants:
+        try:
+            with _faulty(item, mutant) as (trial, was_reached):
+                _run(item, trial)
+                kills.append((mutant, trial, was_reached()))
+        except Stale as stale:
+            problem = problem or str(stale)
+    repeated = list(_repeated(item))
+    with _observed(item) as own:
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    found = [
+        Kill(mutant.name, reached, trial.texts != own.texts, tuple(trial.kinds)) for mutant, trial, reached in kills
+    ]
+    survivors = [kill for kill in found if kill.mutant in wanted and not kill.is_killed]
+    lines = [problem] if problem else []
+    lines += [f"must_fail_under  {kill.mutant} is not seen: {_why(kill)}" for kill in survivors]
+    lines += [line for told, trial in repeated for line in _differs(told, trial, own.fingerprint)]
+    for report in reports:
+        if report.when == "call":
+            setattr(report, KILLS_KEY, [kill.plain() for kill in found])
+            if report.passed and lines:
+                report.outcome = "failed"
+                report.longrepr = "\n".join([f"trials failed  {item.name}", *(f"  {line}" for line in lines)])
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+@contextmanager
+def _observed(item: pytest.Item) -> Generator[Trial]:
+    item.stash[TRIAL] = own = Trial(is_own=True)
+    try:
+        yield own
+    finally:
+        del item.stash[TRIAL]
+
+
+def forgiving(item: pytest.Item) -> Trial | None:
+    """The trial that the test runs in, if refusals are to be noted and not raised."""
+    trial = item.stash.get(TRIAL, None)
+    return None if trial is None or trial.is_own else trial
+
+
+def _why(kill: Kill) -> str:
+    if not kill.was_reached:
+        return "its function does not run"
+    return "it changes no text, plan or hit" if not kill.was_applied else "every check passes"
+
+
+def _mutants_of(item: pytest.Item) -> tuple[list[Mutant], str]:
+    """Those that its markers name, and those that the option asks for."""
+    state = state_of(item.config)
+    table = {mutant.name: mutant for mutant in getattr(state.adapter, "mutants", ())}
+    if not table:  # the test is one of another compiler's
+        return [], ""
+    names = [name for marker in item.iter_markers("must_fail_under") for name in marker.args]
+    option = item.config.getoption("minductor_mutants")
+    if option is not None and "compiled" in getattr(item, "fixturenames", ()):
+        names += list(table) if option == "all" else option.split(",")
+    unknown = [name for name in names if name not in table]
+    problem = f"must_fail_under  {state.adapter.name} has no mutant {unknown[0]}" if unknown else ""
+    return [table[name] for name in dict.fromkeys(names) if name in table], problem
+
+
+# --- circumstances that must not matter
+
+
+def _repeated(item: pytest.Item) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for marker in item.iter_markers("deterministic"):
+        for number in range(2, marker.kwargs.get("runs", 2) + 1):
+            yield f"run {number}", _again(item)
+        for count in marker.kwargs.get("threads", ()):
+            yield f"on {count} threads", _again(item, _threads(count))
+        for seed in range(1, marker.kwargs.get("hash_seeds", 0) + 1):
+            yield f"with hash seed {seed}", _elsewhere(item, seed)
+
+
+def _again(item: pytest.Item, *around: AbstractContextManager[Any]) -> Mapping[str, Any]:
+    with _trial(item, *around) as (trial, _):
+        _run(item, trial)
+        return {**trial.fingerprint, "kinds": trial.kinds}
+
+
+@contextmanager
+def _threads(count: int) -> Generator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _elsewhere(item: pytest.Item, seed: int) -> Mapping[str, Any]:
+    """The fingerprint of the test in a process of its own, with another order of sets."""
+    compiler = state_of(item.config).adapter.name
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "fingerprint.json"
+        environ = {**os.environ, "PYTHONHASHSEED": str(seed), FINGERPRINT: str(file)}
+        options = ["-q", "-n0", "-p", "no:cacheprovider", "-m", "", "--golden=off", f"--compiler={compiler}"]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, item.nodeid],
+            cwd=item.config.rootpath,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_SECONDS,
+        )
+        if not file.exists():
+            return {"kinds": [f"no result: {done.stdout[-500:]}{done.stderr[-500:]}"]}
+        return json.loads(file.read_text(encoding="utf-8"))
+
+
+def _differs(told: str, other: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+    if other.get("kinds"):
+        yield f"deterministic  {told} fails: {', '.join(other['kinds'])}"
+        return
+    if not own["text"]:
+        yield "deterministic  nothing was compiled"
+    for what in ("text", "bits"):
+        if other[what] != own[what]:
+            yield f"deterministic  {told} gives other {'generated text' if what == 'text' else 'results'}"
+
+
+def observed(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Runs the test as ever, and leaves its fingerprint for the process that asked for it."""
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    with _observed(item) as own:
+        for report in runtestprotocol(item, nextitem=nextitem):
+            if report.failed:
+                own.refused(f"its {report.when}")
+    Path(os.environ[FINGERPRINT]).write_text(json.dumps({**own.fingerprint, "kinds": own.kinds}), encoding="utf-8")
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+# --- the matrix
+
+
+def matrix(rows: Mapping[str, Sequence[Kill]], *, verbose: bool) -> Iterator[str]:
+    """What each mutant met, over all tests; with `verbose` test by test."""
+    mutants = list(dict.fromkeys(kill.mutant for kills in rows.values() for kill in kills))
+    by_mutant = {name: [k for kills in rows.values() for k in kills if k.mutant == name] for name in mutants}
+    killed = [name for name in mutants if any(kill.is_killed for kill in by_mutant[name])]
+    kinds = {name: {kind for kill in by_mutant[name] if kill.is_killed for kind in kill.kinds} for name in mutants}
+    double = sum(len(kinds[name]) > 1 for name in mutants)
+    yield f"mutants  {len(killed)} of {len(mutants)} killed, {double} by two kinds of checks or more"
+    width = max(map(len, mutants), default=0)
+    for name in mutants:
+        kills = by_mutant[name]
+        counts = [(kind, sum(k.is_killed and kind in k.kinds for k in kills)) for kind in sorted(kinds[name])]
+        told = ", ".join(f"{kind} {count}" for kind, count in counts)
+        if not told:
+            reached, applied = sum(k.was_reached for k in kills), sum(k.was_applied and k.was_reached for k in kills)
+            told = f"SURVIVED: reached by {reached} tests, applied in {applied}"
+        yield f"  {name:<{width}}  {told}"
+    if verbose:
+        for test, kills in rows.items():
+            letters = {kill.mutant: _letters(kill) for kill in kills}
+            yield f"  {test}: " + " ".join(
+                f"{name}={letters[name]}" for name in mutants if letters.get(name, "-") != "-"
+            )
+
+
+def _letters(kill: Kill) -> str:
+    """N numeric, G golden, C counts, M memory, E an error; . for a survivor, - for one that was not reached."""
+    if not (kill.was_reached and kill.was_applied):
+        return "-"
+    return "".join(kind[0].upper() for kind in kill.kinds) or "."

@@ -1,0 +1,160 @@
+"""Programs that each see some faults of the compiler: what the other tests prove is that right code passes.
+
+`pytest --mutants tests/e2e/test_mutants.py -m long` shows which kinds of checks see which fault.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from minductor.runtime.store import Store
+from pytest_plugin import at_most
+from pytest_plugin.adapters import FreshStore
+from pytest_plugin.compiled import Compile
+
+pytestmark = pytest.mark.long
+canonical = pytest.mark.golden(level="canonical")
+
+
+@pytest.mark.must_fail_under("mask-dropped", "wrong-padding", "block-access-lost")
+@pytest.mark.counts(kernels=1, block_accesses=1)
+@canonical
+def test_pad(compiled: Compile, device: str) -> None:
+    compiled(lambda x: F.pad(x, (1, 1), value=3.0), torch.randn(8, 30, device=device))
+
+
+@pytest.mark.must_fail_under("wrong-identity", "lanes-not-joined", "wrong-lane", "constant-cut-short", "fusion-off")
+@pytest.mark.counts(kernels=1)
+@canonical
+def test_row_sums(compiled: Compile, device: str) -> None:
+    def f(x: Tensor) -> Tensor:
+        return x.sum(-1, keepdim=True) * 0.7071067 + x
+
+    compiled(f, torch.randn(8, 300, device=device))
+
+
+@pytest.mark.must_fail_under("last-element-dropped")
+@canonical
+def test_pointwise(compiled: Compile, device: str) -> None:
+    compiled(lambda x, y: x * y.t() + 1, torch.randn(40, 30, device=device), torch.randn(30, 40, device=device))
+
+
+@pytest.mark.must_fail_under("scan-backwards")
+@canonical
+def test_cumulative_sum(compiled: Compile, device: str) -> None:
+    compiled(lambda x: x.cumsum(1), torch.randn(4, 20, device=device))
+
+
+@pytest.mark.must_fail_under("accumulator-kept")
+@canonical
+def test_column_sums(compiled: Compile, device: str) -> None:
+    compiled(lambda x: x.sum(0), torch.randn(5000, 70, device=device))
+
+
+@pytest.mark.must_fail_under("parts-not-joined")
+@canonical
+def test_whole_sum(compiled: Compile, device: str) -> None:
+    compiled(lambda x: x.sum(), torch.randn(1 << 18, device=device))
+
+
+@pytest.mark.must_fail_under("index-not-wrapped", "bound-off-by-one")
+@canonical
+def test_negative_indices_and_bounds(compiled: Compile, device: str) -> None:
+    x = torch.randn(10, device=device)
+    run = compiled(lambda x, i: x[i] * 2, x, torch.tensor([0, -1, 3], device=device))
+    with pytest.raises(Exception, match=r"out of bounds|out of range"):
+        torch.compile(lambda x, i: x[i] * 2, backend="minductor")(x, torch.tensor([10], device=device))
+    assert run.report.kernels == 1
+
+
+@pytest.mark.must_fail_under("sum-as-assignment")
+@canonical
+def test_scatter_add(compiled: Compile, device: str) -> None:
+    index = torch.tensor([0, 0, 1, 2, 2, 2], device=device)
+    compiled(lambda x, i: torch.zeros(3, device=x.device).index_add(0, i, x), torch.randn(6, device=device), index)
+
+
+@pytest.mark.must_fail_under("operands-turned")
+@canonical
+def test_difference(compiled: Compile, device: str) -> None:
+    compiled(lambda x, y: x.sin() - y, torch.randn(40, device=device), torch.randn(40, device=device))
+
+
+@pytest.mark.must_fail_under("wrong-layout", "offset-dropped", "outputs-turned")
+@pytest.mark.golden(view=("kernel", "wrapper"), level="canonical")
+def test_views_of_results(compiled: Compile, device: str) -> None:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x @ x
+        return y[1:, 2:], x * 2
+
+    compiled(f, torch.randn(6, 6, device=device))
+
+
+@pytest.mark.must_fail_under("freed-early", "freed-never", "taken-while-alive", "hazard-in-place")
+@pytest.mark.memory(peak=at_most("inputs + 96 KiB"), leaks=0, frees_inputs=True)
+@pytest.mark.golden(view="wrapper", level="canonical")
+def test_memory(compiled: Compile, device: str) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x @ x
+        z = y.flip(0) + 1
+        w = (z @ z).flip(1) * 2
+        return w @ w
+
+    compiled(f, torch.randn(128, 128, device=device))
+
+
+@pytest.mark.must_fail_under("peak-forgotten")
+@pytest.mark.memory(peak=at_most("inputs + 1 MiB + 8 KiB"))
+@pytest.mark.golden(view="wrapper", level="canonical")
+def test_no_storage_is_kept_over_the_peak(compiled: Compile, device: str) -> None:
+    def f(x: Tensor) -> Tensor:
+        small = x @ x
+        large = (x + small.sum(0)).repeat(8, 1) @ x
+        return (x + large.sum(0)) @ x
+
+    compiled(f, torch.randn(128, 128, device=device))
+
+
+@pytest.mark.must_fail_under("over-fusion", "mutation-dropped")
+@pytest.mark.golden(view=("kernel", "wrapper"), level="canonical")
+def test_what_is_overwritten_is_read_before(compiled: Compile, device: str) -> None:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * 2
+        x.copy_(x.flip(0) + 1)
+        return y, x * 3
+
+    compiled(f, torch.randn(8, 8, device=device))
+
+
+@pytest.mark.must_fail_under("war-edge-dropped")
+@pytest.mark.golden(view="wrapper", level="canonical")
+def test_an_operator_reads_before_its_operand_is_overwritten(compiled: Compile, device: str) -> None:
+    def f(x: Tensor) -> Tensor:
+        z = x.sin()
+        y = z @ x
+        x.copy_(z)
+        return y
+
+    compiled(f, torch.randn(8, 8, device=device))
+
+
+@pytest.mark.must_fail_under("stale-key")
+def test_each_graph_has_a_key_of_its_own(compiled: Compile, device: str, fresh_store: FreshStore) -> None:
+    runs = [compiled(f, torch.ones(4, 4, device=device)) for f in (lambda x: x + 1, lambda x: x * 3)]
+    assert [graph.was_hit for run in runs for graph in run.graphs] == [False, False]
+    assert len(Store(fresh_store.path).entries()) == 2
+
+
+@pytest.mark.must_fail_under("order-of-a-set")
+@pytest.mark.golden(view="wrapper", level="canonical")
+@pytest.mark.deterministic(runs=2, hash_seeds=2, threads=(1, 2))
+def test_texts_and_bits_are_the_same_everywhere(compiled: Compile, device: str) -> None:
+    def f(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        return (x @ y).sin() @ z, (x + y + z).sum(0)
+
+    compiled(
+        f, torch.randn(64, 64, device=device), torch.randn(64, 64, device=device), torch.randn(64, 64, device=device)
+    )

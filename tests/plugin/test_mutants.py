@@ -1,0 +1,195 @@
+"""Faults by name: each row of the table fits its function, and what a fault proves is told truly."""
+
+import html
+import subprocess
+import sys
+
+import pytest
+
+from pytest_plugin.adapters.minductor_mutants import MUTANTS
+from pytest_plugin.mutants import Mutant, Stale, find, mutated, recompiled
+from pytest_plugin.trials import Kill, matrix
+from tests.plugin.conftest import Run
+
+RAW = Mutant("raw", "html", "escape", '"&", "&amp;"', '"&", "&"')
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_each_row_fits_its_function(mutant: Mutant) -> None:
+    assert recompiled(find(mutant), mutant).co_name == mutant.function.rpartition(".")[2]
+
+
+def test_there_are_many_and_their_names_differ() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 25
+
+
+def test_the_fault_is_there_inside_only_also_after_an_error() -> None:
+    with mutated(RAW) as was_reached:
+        assert not was_reached()
+        assert html.escape("<&") == "&lt;&" and was_reached()
+    with pytest.raises(KeyError), mutated(RAW):
+        raise KeyError
+    assert html.escape("<&") == "&lt;&amp;"
+
+
+@pytest.mark.parametrize(
+    ("mutant", "why"),
+    [
+        (Mutant("x", "html", "escape", "no such text", ""), "occurs 0 times"),
+        (Mutant("x", "html", "escape", "replace", ""), r"occurs \d+ times"),
+        (Mutant("x", "posixpath", "basename", "p", ""), "could not get source code"),
+        (Mutant("x", "keyword", "kwlist", "p", ""), "is no function in Python"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused(mutant: Mutant, why: str) -> None:
+    with pytest.raises(Stale, match=why), mutated(mutant):
+        pass
+
+
+def test_the_matrix_counts_only_proven_kills() -> None:
+    rows = {
+        "a": [Kill("m1", True, True, ("numeric", "golden")), Kill("m2", True, False, ("error",))],
+        "b": [Kill("m1", False, True, ("error",)), Kill("m2", True, True, ())],
+    }
+    assert list(matrix(rows, verbose=True)) == [
+        "mutants  1 of 2 killed, 1 by two kinds of checks or more",
+        "  m1  golden 1, numeric 1",
+        "  m2  SURVIVED: reached by 2 tests, applied in 1",
+        "  a: m1=NG",
+        "  b: m2=.",
+    ]
+
+
+CODE = """
+    def compute(number):
+        return number + 1
+
+    def text(number):
+        return f"{number}"
+"""
+CONFTEST = """
+    from pytest_plugin.mutants import Mutant
+
+    TABLE = (
+        Mutant("off-by-one", "theirs", "compute", "number + 1", "number + 2"),
+        Mutant("unseen", "theirs", "text", "{number}", "{number}"),
+        Mutant("stale", "theirs", "compute", "number - 1", "number"),
+    )
+
+    def pytest_configure(config):
+        from pytest_plugin.stash import state_of
+
+        state_of(config).adapter.mutants = TABLE
+"""
+SUITE = """
+    import pytest, torch
+    from theirs import compute, text
+
+    def f():
+        number = compute(1)
+        return lambda x: x + number
+
+    @pytest.mark.must_fail_under("off-by-one")
+    @pytest.mark.golden(level="canonical")
+    def test_seen(compiled):
+        assert compiled(f(), torch.ones(3)).out[0] == 3
+
+    @pytest.mark.must_fail_under("off-by-one")
+    def test_asserts_nothing(compiled):
+        compiled(f(), torch.ones(3))
+
+    @pytest.mark.must_fail_under("unseen")
+    def test_not_reached(compiled):
+        compiled(f(), torch.ones(3))
+
+    @pytest.mark.must_fail_under("unseen")
+    def test_not_applied(compiled):
+        text(1)
+        compiled(f(), torch.ones(3))
+
+    @pytest.mark.must_fail_under("stale")
+    def test_stale(compiled):
+        compiled(f(), torch.ones(3))
+"""
+
+
+def test_a_test_that_must_fail_under_a_fault_fails_if_it_does_not(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(theirs=CODE, test_suite=SUITE)
+    first = run("-k", "seen", "--golden=accept")
+    first.assert_outcomes(passed=1, deselected=4)
+    golden = [path for path in (pytester.path / "golden").rglob("*.py")]
+    before = [path.read_text() for path in golden]
+    result = run("--golden=accept")
+    result.assert_outcomes(passed=1, failed=4)
+    result.stdout.fnmatch_lines_random(
+        [
+            "trials failed  test_asserts_nothing?cpu?",
+            "  must_fail_under  off-by-one is not seen: every check passes",
+            "  must_fail_under  unseen is not seen: its function does not run",
+            "  must_fail_under  unseen is not seen: it changes no text, plan or hit",
+            "  stale: 'number - 1' occurs 0 times in theirs.compute",
+            "mutants  1 of 2 killed, 1 by two kinds of checks or more",
+            "  off-by-one  error 1, golden 1",
+        ]
+    )
+    assert [path.read_text() for path in golden] == before
+    assert "1 graphs" not in result.stdout.str()
+
+
+def test_unknown_mutants_are_a_usage_error(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile("def test_x(compiled):\n    pass")
+    result = run("--mutants=none-such")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    pytester.makepyfile("import pytest\n\n@pytest.mark.must_fail_under(1)\ndef test_x(compiled):\n    pass")
+    result = run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*must_fail_under takes names of mutants"])
+
+
+REPEATED = """
+    import itertools, os, pytest, torch
+
+    counter = itertools.count()
+
+    @pytest.mark.deterministic(runs=3, hash_seeds=1, threads=(1, 2))
+    def test_same(compiled):
+        compiled(lambda x: x + 1, torch.ones(3))
+
+    @pytest.mark.deterministic(runs=2)
+    def test_other_text(compiled):
+        number = next(counter)
+        compiled(lambda x: x + number, torch.ones(3))
+
+    @pytest.mark.deterministic(threads=(1, 2), runs=1)
+    def test_other_bits(compiled):
+        compiled(lambda x: x + 1, torch.ones(3) * torch.get_num_threads())
+
+    @pytest.mark.deterministic(runs=1, hash_seeds=2)
+    def test_order_of_a_set(compiled):
+        first = next(iter({"a", "b", "c", "d", "e", "f", "g", "h"}))
+        compiled(lambda x: x + ord(first), torch.ones(3))
+
+    @pytest.mark.deterministic(runs=2)
+    def test_nothing(compiled):
+        pass
+"""
+
+
+def test_what_differs_between_runs_threads_and_hash_seeds_is_told(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(REPEATED)
+    result = run(PYTHONHASHSEED="0")
+    result.assert_outcomes(passed=1, failed=4)
+    text = result.stdout.str()
+    assert "deterministic  run 2 gives other generated text" in text
+    assert "threads gives other results" in text and "threads gives other generated text" not in text
+    assert "with hash seed" in text and "deterministic  nothing was compiled" in text
+    pytester.makepyfile("import pytest\n\n@pytest.mark.deterministic(run=3)\ndef test_x():\n    pass")
+    result = run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*deterministic has no run; it has runs, hash_seeds, threads"])
+
+
+def test_the_engine_needs_no_torch() -> None:
+    code = "import sys, pytest_plugin.mutants; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
