@@ -413,7 +413,7 @@ def one(name: str, run: Callable[[str], str], device: str) -> tuple[str, bool]:
     start = time.perf_counter()
     try:
         text, verdict = run(device), "right"
-        if device != "cpu":
+        if device != "cpu" and run is not out_of_range:  # which leaves a device that answers no more
             torch.cuda.synchronize()
     except Wrong as error:
         text, verdict = str(error), "WRONG"
