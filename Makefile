@@ -7,12 +7,13 @@ WORKERS ?= 2
 SOURCES := $(shell find minductor pytest_plugin -name '*.py' -o -name '*.h' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all opinfo sanitize programs lint format bench clean
+.PHONY: help demo test test-all triton39 opinfo sanitize programs lint format bench clean
 
 help:
 	@echo "make demo      train a small transformer in eager and through minductor, side by side"
 	@echo "make test      lint, types, house rules and all tests that are not long"
 	@echo "make test-all  the long suites too; started again it goes on where it was stopped"
+	@echo "make triton39  the tests of GPU kernels under another version of Triton: TRITON=3.9"
 	@echo "make opinfo    every sample of torch's operator database, with its table"
 	@echo "make sanitize  samples of the same under the address and undefined-behaviour sanitisers"
 	@echo "make programs  2,000 random programs against eager, with their table"
@@ -43,6 +44,13 @@ format: $(VENV)/ready
 
 test: lint
 	$(PY) -m pytest -q -n $(WORKERS) --dist worksteal
+
+# Beside the environment, whose own version stays.
+TRITON ?= 3.9
+triton39: $(VENV)/ready
+	$(PY) -m pip install --quiet --no-deps --target .long/triton-$(TRITON) 'triton==$(TRITON).*'
+	PYTHONPATH=.long/triton-$(TRITON) $(PY) -m pytest -q tests/e2e/test_interpret.py tests/test_compilation.py \
+		tests/plugin/test_gpu_devices.py tests/e2e/test_gpu_kernels.py tests/runtime/test_cuda.py
 
 # A stamp for each file with long tests, older than no source: what passed on these sources is not run again.
 LONG := $(shell grep -rlE 'mark\.long\b' tests --include='test_*.py' 2>/dev/null)

@@ -12,7 +12,8 @@ from types import MappingProxyType
 from pytest_plugin.facts import Facts, Run
 from pytest_plugin.lines import unified
 
-# The counts that a header states, those that the compiler knows.
+# The counts that a header states, those that the compiler knows. Registers and spills are Triton's and its tools':
+# another version of theirs has others, so a test declares bounds of them instead.
 FACTS = (
     "kernels",
     "externs",
@@ -22,8 +23,6 @@ FACTS = (
     "tiles",
     "bytes",
     "peak",
-    "registers",
-    "spills",
 )
 
 

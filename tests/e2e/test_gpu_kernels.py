@@ -62,7 +62,7 @@ def cases() -> dict[str, Case]:
 @pytest.mark.devices("compile:sm_90")
 @pytest.mark.parametrize("name", cases())
 @pytest.mark.counts(spills=0, externs=0)
-@pytest.mark.golden
+@pytest.mark.golden(level="canonical")
 def test_kernel(compiled: Compile, name: str) -> None:
     fn, given = cases()[name]
     compiled(fn, *given)
@@ -70,7 +70,7 @@ def test_kernel(compiled: Compile, name: str) -> None:
 
 @pytest.mark.devices("compile:sm_90")
 @pytest.mark.counts(spills=0, externs=0)
-@pytest.mark.golden
+@pytest.mark.golden(level="canonical")
 def test_adam_step(compiled: Compile) -> None:
     sizes = ((128, 64), (128,), (64, 128))
     compiled(adam_step, *([torch.rand(size) for size in sizes] for _ in range(4)))
@@ -78,20 +78,20 @@ def test_adam_step(compiled: Compile) -> None:
 
 @pytest.mark.devices("compile:sm_90")
 @pytest.mark.counts(spills=0, externs=0)
-@pytest.mark.golden
+@pytest.mark.golden(level="canonical")
 def test_cross_entropy(compiled: Compile) -> None:
     compiled(F.cross_entropy, torch.randn(512, 1000), torch.randint(0, 1000, (512,)), grad=True)
 
 
 @pytest.mark.devices("compile:sm_90")
 @pytest.mark.counts(spills=0)
-@pytest.mark.golden
+@pytest.mark.golden(level="canonical")
 def test_dropout(compiled: Compile) -> None:
     compiled(lambda x: F.dropout(x, 0.2) * 2, torch.randn(512, 1024), options={"fuse_random": True})
 
 
 @pytest.mark.devices("compile:sm_90")
 @pytest.mark.counts(spills=0)
-@pytest.mark.golden
+@pytest.mark.golden(level="canonical")
 def test_attention(compiled: Compile) -> None:
     compiled(Attention().eval(), torch.randn(2, 128, 256), grad=False)

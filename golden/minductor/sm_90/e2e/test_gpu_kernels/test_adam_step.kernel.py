@@ -1,5 +1,5 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_adam_step   target=sm_90  view=kernel  level=skeleton  form=1
-# facts   kernels=2  block_accesses=21  tiles=3  bytes=462336  registers=56
+# golden  tests/e2e/test_gpu_kernels.py::test_adam_step   target=sm_90  view=kernel  level=canonical  form=1
+# facts   kernels=2  block_accesses=21  tiles=3  bytes=462336
 
 # aten._foreach_sub.List: _foreach_sub
 # aten.full_like.default: full_like_1

@@ -1,5 +1,5 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_dropout   target=sm_90  view=kernel  level=skeleton  form=1
-# facts   kernels=1  externs=1  block_accesses=2  tiles=1  bytes=4194312  peak=2097160  registers=32
+# golden  tests/e2e/test_gpu_kernels.py::test_dropout   target=sm_90  view=kernel  level=canonical  form=1
+# facts   kernels=1  externs=1  block_accesses=2  tiles=1  bytes=4194312  peak=2097160
 
 # aten.native_dropout.default: native_dropout
 # aten.mul.Tensor: mul

@@ -1,5 +1,5 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_kernel[cat]   target=sm_90  view=kernel  level=skeleton  form=1
-# facts   kernels=2  block_accesses=4  tiles=3  bytes=4603904  peak=2301952  registers=24
+# golden  tests/e2e/test_gpu_kernels.py::test_kernel[cat]   target=sm_90  view=kernel  level=canonical  form=1
+# facts   kernels=2  block_accesses=4  tiles=3  bytes=4603904  peak=2301952
 
 # aten.cat.default: cat
 # aten.relu.default: relu

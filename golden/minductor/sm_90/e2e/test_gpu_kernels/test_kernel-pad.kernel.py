@@ -1,5 +1,5 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_kernel[pad]   target=sm_90  view=kernel  level=skeleton  form=1
-# facts   kernels=1  block_accesses=2  tiles=1  bytes=4212772  peak=2115620  registers=28
+# golden  tests/e2e/test_gpu_kernels.py::test_kernel[pad]   target=sm_90  view=kernel  level=canonical  form=1
+# facts   kernels=1  block_accesses=2  tiles=1  bytes=4212772  peak=2115620
 
 # aten.constant_pad_nd.default: constant_pad_nd
 # aten.mul.Tensor: mul

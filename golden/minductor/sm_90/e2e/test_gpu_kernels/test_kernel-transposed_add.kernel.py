@@ -1,5 +1,5 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_kernel[transposed_add]   target=sm_90  view=kernel  level=skeleton  form=1
-# facts   kernels=1  block_accesses=3  tiles=2  bytes=6291456  peak=2097152  registers=32
+# golden  tests/e2e/test_gpu_kernels.py::test_kernel[transposed_add]   target=sm_90  view=kernel  level=canonical  form=1
+# facts   kernels=1  block_accesses=3  tiles=2  bytes=6291456  peak=2097152
 
 # aten.add.Tensor: add
 @triton.jit
