@@ -205,7 +205,7 @@ def _is_cheap(old: Buffer, new: Buffer) -> bool:
 
 
 def _is_elementwise(kernel: Kernel, old: str, new: str) -> bool:
-    """Whether each element of `old` is read only before, and at the index where, `new`'s is written, and is not written.
+    """Whether each element of `old` is read only before, and at the index where, `new`'s is written, and never written.
 
     Reductions walk an axis several times, so the write has to stand in the last loop that reads.
     """
