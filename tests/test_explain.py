@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import minductor
 from minductor.__main__ import main
@@ -203,3 +204,20 @@ def test_example_of_the_documentation() -> None:
 
     fn, inputs = load_function(f"{ROOT / 'docs' / 'layer_norm.py'}::layer_norm")
     assert fn(*inputs).shape == inputs[0].shape
+
+
+def test_a_target_that_is_elsewhere_is_checked_on_the_cpu() -> None:
+    """Its programs name the GPU's devices and operators: attention, what makes tensors."""
+
+    def fn(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        half = x.to(torch.bfloat16)
+        plain = F.scaled_dot_product_attention(half, half, half, is_causal=True)
+        masked = F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+        return plain + masked + torch.rand(16, device=x.device) + torch.arange(16)
+
+    given = torch.randn(2, 4, 8, 16, requires_grad=True), torch.randn(8, 8)
+    found = minductor.explain(fn, *given, check=True, options={"target": "sm_90", "precision": "eager"})
+    assert found.failure is None and found.first_moved() == ""
+    assert [len(road.verdicts) > 5 for road in found.roads] == [True, True]
+    assert "_scaled_dot_product_flash_attention.default" in found.stage("lower")
+    assert "cuda:0 = aten.rand.default" in found.stage("graph")

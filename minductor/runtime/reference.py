@@ -2,6 +2,7 @@
 
 Takes a Program at any stage, its inputs and lifted constants; gives the outputs, float for float what the IR says
 (not what eager does: a fused program may differ in rounding). Refuses nothing that `verify` accepts.
+A program for a GPU that is given tensors of the CPU runs there (runtime/imagined.py).
 It shares no code with codegen, so that the two can be held against each other.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,9 +47,12 @@ from minductor.ir.nodes import (
     SymbolDef,
     Token,
     View,
+    reads,
     told_by,
+    writes,
 )
 from minductor.runtime.control import CONTROL
+from minductor.runtime.imagined import ON_CPU
 
 
 def run_program(program: Program, inputs: Sequence[Any], constants: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
@@ -57,7 +62,8 @@ def run_program(program: Program, inputs: Sequence[Any], constants: Mapping[str,
     for node in program.nodes:
         match node:
             case Kernel():
-                _Run(state, node.axes).body(node.body, ())
+                with state.on(node):
+                    _Run(state, node.axes).body(node.body, ())
             case Extern():
                 state.extern(node)
             case SymbolDef(symbol, body, _):
@@ -80,8 +86,20 @@ class _State:
     constants: Mapping[str, Any]  # what the program refers to by name: tensors and other objects
     sizes: dict[str, Any] = field(default_factory=dict)
     flat: dict[Ref, Tensor] = field(default_factory=dict)
+    is_imagined: bool = False  # a program for a GPU whose tensors are here all the same
+
+    def place(self, device: str) -> torch.device:
+        return torch.device("cpu" if self.is_imagined else device)
+
+    def on(self, kernel: Kernel) -> AbstractContextManager[Any]:
+        """Within it new tensors are where the kernel's are."""
+        table = self.program.buffer_table()
+        place = next((self.place(table[ref.storage].device) for ref in (*writes(kernel), *reads(kernel))), None)
+        return nullcontext() if place is None or place.type == "cpu" else place
 
     def enter(self, inputs: Sequence[Any]) -> None:
+        given = [value for value in (*inputs, *self.constants.values()) if isinstance(value, Tensor)]
+        self.is_imagined = not any(t.is_cuda for t in given) and (bool(given) or not torch.cuda.is_available())
         for given, value in zip(self.program.inputs, inputs, strict=True):
             if given.symbol is None:
                 self.flat[Ref(given.name, 0)] = _flat(value).clone()
@@ -118,7 +136,7 @@ class _State:
             empty = any(n == 0 for n in self.row(buffer.size))
             dtype = torch_dtype(buffer.dtype)
             poison = math.nan if dtype.is_floating_point else 0
-            made = torch.full((0 if empty else 1 + sum(spans),), poison, dtype=dtype)
+            made = torch.full((0 if empty else 1 + sum(spans),), poison, dtype=dtype, device=self.place(buffer.device))
         self.flat[ref] = made
         return made
 
@@ -138,7 +156,7 @@ class _State:
             case DType():
                 return torch_dtype(given)
             case Token("device", name):
-                return torch.device(name)
+                return self.place(name)
             case Token(_, name):
                 return getattr(torch, name)
             case tuple():
@@ -148,7 +166,7 @@ class _State:
 
     def extern(self, node: Extern) -> None:
         function = CONTROL.get(node.op) if any(isinstance(a, Region) for a in node.args) else None
-        function = function or _operator(node.op)
+        function = function or (ON_CPU.get(node.op) if self.is_imagined else None) or _operator(node.op)
         for ref in node.writes:
             self.open(ref)
         moved = {Ref(r.storage, r.version - 1): r for r in node.writes}

@@ -1,0 +1,66 @@
+"""The operators that only a GPU has, on the CPU: for checking a program that is for a GPU where there is none.
+
+Takes the arguments of such an operator. Gives what is used of its results; the state of random numbers is None, since
+there is none without dropout, with which they are refused (NotImplementedError).
+
+>>> q = torch.ones(1, 1, 2, 4)
+>>> out, statistics, *rest = ON_CPU["aten._scaled_dot_product_flash_attention.default"](q, q, q, 0.0, False, scale=None)
+>>> out.shape == q.shape, rest
+(True, [None, None, 0, 0, None, None, None])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+FORWARD = "aten._scaled_dot_product_{}_attention.default"
+BACKWARD = "aten._scaled_dot_product_{}_attention_backward.default"
+
+
+def _forward(q: Any, k: Any, v: Any, mask: Any, dropout: float, causal: bool, scale: float | None) -> tuple[Any, ...]:
+    if dropout:
+        raise NotImplementedError("dropout of an operator that only a GPU has")
+    call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    return call(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)
+
+
+def _flash(q: Any, k: Any, v: Any, dropout: float, causal: bool, *, scale: float | None) -> tuple[Any, ...]:
+    return (*_forward(q, k, v, None, dropout, causal, scale), None, None, 0, 0, None, None, None)
+
+
+def _efficient(
+    q: Any, k: Any, v: Any, mask: Any, statistics: bool, dropout: float, causal: bool, *, scale: float | None
+) -> tuple[Any, ...]:
+    del statistics
+    return (*_forward(q, k, v, mask, dropout, causal, scale), None, None)
+
+
+def _flash_backward(*args: Any, scale: float | None) -> tuple[Any, ...]:
+    given, dropout, causal = args[:6], args[10], args[11]
+    return _backward(given, None, dropout, causal, scale)
+
+
+def _efficient_backward(*args: Any, scale: float | None) -> tuple[Any, ...]:
+    gradient, q, k, v, mask, out, statistics, _, _, dropout, _, causal = args
+    return (*_backward((gradient, q, k, v, out, statistics), mask, dropout, causal, scale), None)
+
+
+def _backward(given: tuple[Any, ...], mask: Any, dropout: float, causal: bool, scale: float | None) -> tuple[Any, ...]:
+    if dropout:
+        raise NotImplementedError("dropout of an operator that only a GPU has")
+    call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    return call(*given, 0.0, causal, attn_mask=mask, scale=scale)
+
+
+ON_CPU: Mapping[str, Callable[..., tuple[Any, ...]]] = MappingProxyType(
+    {
+        FORWARD.format("flash"): _flash,
+        FORWARD.format("efficient"): _efficient,
+        BACKWARD.format("flash"): _flash_backward,
+        BACKWARD.format("efficient"): _efficient_backward,
+    }
+)
