@@ -190,8 +190,8 @@ class Compiler:
         if is_dry:
             call = _boxed(gm)
         else:
-            kernels = self._kernels(found, env)
             tuner = self._tuner(env)
+            kernels = self._kernels(found, env, tuner)
             name = f"{role} {key[:12]}"
             call = launch(found.text(WRAPPER), kernels, name, graph.bound(), events, tuner.choose)
             call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]  AOTAutograd's calling convention
@@ -227,7 +227,7 @@ class Compiler:
             raise TargetElsewhere(named)
         return graph, env if named else replace(env, target=here), False
 
-    def _kernels(self, found: Entry, env: Env) -> Bind | None:
+    def _kernels(self, found: Entry, env: Env, tuner: Tuner) -> Bind | None:
         """The kernels of an artefact by their symbols; None if it has none."""
         from minductor.runtime.launch import KERNELS, LIBRARY
 
@@ -238,7 +238,7 @@ class Compiler:
         if KERNELS not in found.contents:
             return None
         if env.target.kind != "interpret":
-            return self.gpu.kernels(found, env.target.arch, self._store_of(env)).bind
+            return self.gpu.kernels(found, env.target.arch, self._store_of(env), tuner).bind
         from minductor.runtime.interpret import Interpreter
 
         return Interpreter(found.text(KERNELS), self.interpreter).bind

@@ -2,7 +2,8 @@
 
 Takes a Plan (or one Kernel) whose kernels have schedules of grid loops. Gives a unit of text, complete with the
 functions of our own that it uses. Refuses what Triton cannot write (Unwritable). The text depends on shapes and dtypes
-only; block sizes are parameters of a launch (triton_launch.py).
+only; block sizes are parameters of a launch (triton_launch.py). Where choices are to be measured, the table of launches
+also has rows for other ones.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from minductor.codegen.cpp import comment
-from minductor.codegen.triton_launch import blocks, parameters, programs, sides, warps
+from minductor.codegen.triton_launch import blocks, others, parameters, programs, sides, warps_and_stages
 from minductor.codegen.triton_math import prelude
 from minductor.codegen.triton_tile import TilePrinter
 from minductor.core.dtypes import DType, by_name
@@ -28,7 +29,6 @@ from triton.language.extra import libdevice
 
 def triton(plan: Plan, env: Env) -> tuple[Unit, ...]:
     """Every kernel of the plan once, in one module."""
-    del env  # the text depends on shapes and dtypes, which the plan has
     bodies = dict(plan.kernels)
     texts: dict[str, str] = {}
     launches: list[str] = []
@@ -36,7 +36,11 @@ def triton(plan: Plan, env: Env) -> tuple[Unit, ...]:
         if isinstance(line, KernelDef):
             dtypes = {name: by_name(dtype) for name, dtype in line.signature}
             texts[line.symbol] = kernel_text(bodies[line.id], line.symbol, dtypes, line.origins)
-            launches.append(f'    "{line.symbol}": {launch_text(bodies[line.id], dtypes)},')
+            rows = {"": bodies[line.id], **(dict(others(bodies[line.id], env)) if env.options.autotune else {})}
+            launches += (
+                f'    "{f"{line.symbol} {label}".strip()}": {launch_text(kernel, dtypes)},'
+                for label, kernel in rows.items()
+            )
     if not texts:
         return ()
     table = "\n".join(["LAUNCHES = {", *launches, "}\n"])
@@ -51,12 +55,15 @@ def unit_text(parts: Iterable[str]) -> str:
 
 
 def launch_text(kernel: Kernel, dtypes: Mapping[str, DType]) -> str:
-    """How a kernel is launched: its programs by its numbers, Triton's types of its parameters, its blocks and warps."""
+    """How a kernel is launched: its programs by its numbers, Triton's types of its parameters, its blocks and warps.
+
+    And its stages, if it has some.
+    """
     numbers = ", ".join(size.name for size in signature(kernel).sizes)
     kinds = {name: kind for name, kind in parameters(kernel, dtypes)}
-    return f"(lambda {numbers}: {programs(kernel)}, {kinds}, {blocks(kernel)}, {warps(kernel)})".replace(
-        "lambda :", "lambda:"
-    )
+    last = ", ".join(map(str, warps_and_stages(kernel)))
+    text = f"(lambda {numbers}: {programs(kernel)}, {kinds}, {blocks(kernel)}, {last})"
+    return text.replace("lambda :", "lambda:")
 
 
 def kernel_text(

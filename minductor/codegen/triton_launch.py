@@ -6,17 +6,18 @@ and for whoever launches it. Refuses a kernel without a schedule (ValueError).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from minductor.codegen.triton_values import triton_type
 from minductor.core.dtypes import DType
 from minductor.core.expr import as_int, floordiv
-from minductor.ir.choices import defaults
+from minductor.ir.choices import Choice, defaults, neighbours
 from minductor.ir.nodes import Kernel, body_reads
-from minductor.ir.schedule import Loop, loops, positions
+from minductor.ir.schedule import Loop, Step, loops, positions
 from minductor.ir.signature import signature
+from minductor.target import Env
 
 GRID, REDUCED = ("XBLOCK", "YBLOCK", "ZBLOCK"), ("R0_BLOCK", "R1_BLOCK", "R2_BLOCK", "R3_BLOCK")
 
@@ -83,11 +84,40 @@ def _programs(kernel: Kernel) -> str:
     return " * ".join(factors) or "1"
 
 
-def warps(kernel: Kernel) -> int:
-    """Of 32 threads, if nobody has measured."""
-    found = defaults(kernel.choices)["warps"]
-    assert isinstance(found, int)
-    return found
+def warps_and_stages(kernel: Kernel) -> tuple[int, ...]:
+    """Warps, and stages if the kernel has some, where nobody has measured."""
+    found = defaults(kernel.choices)
+    return tuple(number for name in ("warps", "stages") if isinstance(number := found.get(name), int))
+
+
+def others(kernel: Kernel, env: Env) -> Iterator[tuple[str, Kernel]]:
+    """What differs, and the kernel with it: launches of the same text that may be faster."""
+    launch = tuple(
+        choice for choice in kernel.choices if choice.id in ("warps", "stages") or _is_open(kernel, choice, env)
+    )
+    for config in neighbours(launch, is_deterministic=env.options.deterministic):
+        changed = {name: option for name, option in config.items() if option != defaults(launch)[name]}
+        choices = tuple(replace(choice, default=config.get(choice.id, choice.default)) for choice in kernel.choices)
+        assert kernel.schedule is not None
+        blocks = {name: option for name, option in changed.items() if isinstance(option, int)}
+        schedule = replace(kernel.schedule, steps=_resized(kernel.schedule.steps, blocks))
+        names = {dim.axis: dim.parameter for dim in tile_of(kernel)} if blocks else {}
+        label = " ".join(f"{names.get(name, name)}={option}" for name, option in changed.items())
+        yield label, replace(kernel, schedule=schedule, choices=choices)
+
+
+def _is_open(kernel: Kernel, choice: Choice, env: Env) -> bool:
+    """Whether a choice is of a block, and the text does not say its size."""
+    return choice.id in {axis.name for axis in kernel.axes} and env.options.block_access == "offsets"
+
+
+def _resized(steps: tuple[Step, ...], blocks: Mapping[str, int]) -> tuple[Step, ...]:
+    return tuple(
+        replace(step, block=blocks.get(step.axis, step.block), body=_resized(step.body, blocks))
+        if isinstance(step, Loop)
+        else step
+        for step in steps
+    )
 
 
 def parameters(kernel: Kernel, dtypes: Mapping[str, DType]) -> tuple[tuple[str, str], ...]:

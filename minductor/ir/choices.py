@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Literal, TypeAlias
 
 Affects: TypeAlias = Literal["bits", "perf"]
@@ -24,7 +23,7 @@ Config: TypeAlias = Mapping[str, Option]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One decision; `id` is a launch's parameter ("warps", "stages", a block) or names what its variants differ in."""
+    """One decision. `id`: of a launch "warps", "stages", or an axis (the size of its block); or what variants are."""
 
     id: str
     affects: Affects
@@ -41,21 +40,21 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class BlockConstraint:
-    """What an access asks of a block: that it divides a length, or is a multiple of it."""
+    """What an access asks of the block of an axis: that it divides a length, or is a multiple of it."""
 
-    block: str
+    axis: str
     length: int
 
 
 def is_allowed(config: Config, constraints: Sequence[BlockConstraint]) -> bool:
     """Whether every block of a config fits the accesses.
 
-    >>> rule = BlockConstraint("XBLOCK", 48)
-    >>> [n for n in (8, 16, 32, 96) if is_allowed({"XBLOCK": n}, [rule])]
+    >>> rule = BlockConstraint("i0", 48)
+    >>> [n for n in (8, 16, 32, 96) if is_allowed({"i0": n}, [rule])]
     [8, 16, 96]
     """
     for rule in constraints:
-        size = config.get(rule.block)
+        size = config.get(rule.axis)
         if isinstance(size, int) and rule.length % size != 0 and size % rule.length != 0:
             return False
     return True
@@ -66,23 +65,22 @@ def defaults(choices: Sequence[Choice]) -> dict[str, Option]:
     return {choice.id: choice.default for choice in choices}
 
 
-def configs(
+def neighbours(
     choices: Sequence[Choice], constraints: Sequence[BlockConstraint] = (), *, is_deterministic: bool
 ) -> Iterator[dict[str, Option]]:
-    """The defaults, then every other allowed combination; what affects bits stays at its default if it must.
+    """Each allowed config that differs from the defaults in one choice; none that differs in bits if it must not.
 
-    >>> warps, block = Choice("warps", "bits", (4, 8), 4), Choice("XBLOCK", "perf", (32, 64), 64)
-    >>> [tuple(c.values()) for c in configs([warps, block], is_deterministic=True)]
-    [(4, 64), (4, 32)]
-    >>> len(list(configs([warps, block], is_deterministic=False)))
-    4
+    >>> warps, block = Choice("warps", "bits", (4, 8), 4), Choice("i0", "perf", (32, 64), 64)
+    >>> [tuple(c.values()) for c in neighbours([warps, block], is_deterministic=True)]
+    [(4, 32)]
+    >>> [tuple(c.values()) for c in neighbours([warps, block], is_deterministic=False)]
+    [(8, 64), (4, 32)]
     """
     first = defaults(choices)
-    yield first
-    open_options = [
-        (choice.default,) if is_deterministic and choice.affects == "bits" else choice.options for choice in choices
-    ]
-    for values in product(*open_options):
-        config = dict(zip((choice.id for choice in choices), values, strict=True))
-        if config != first and is_allowed(config, constraints):
-            yield config
+    for choice in choices:
+        if is_deterministic and choice.affects == "bits":
+            continue
+        for option in choice.options:
+            config = {**first, choice.id: option}
+            if option != choice.default and is_allowed(config, constraints):
+                yield config

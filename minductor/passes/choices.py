@@ -22,11 +22,12 @@ from minductor.target import Target
 MOST_WARPS = 16
 VALUES = 256  # of a tile that a warp has: eight a thread
 DOT_WARPS = ((128 * 128, 8), (32 * 32, 4), (1, 1))  # by the values of a product's block: newer units are four warps'
+LEAST = 16  # of a block that a matrix unit takes
 STAGES = (2, 3, 4)  # blocks that are on their way at the same time, in a loop of matrix products
 
 
 def launch_choices(kernel: Kernel, target: Target) -> tuple[Choice, ...]:
-    """The choices of one kernel."""
+    """The choices of one kernel; blocks are open where most depends on them."""
     assert kernel.schedule is not None
     first = {loop.axis: loop for loop in reversed(list(loops(kernel.schedule.steps)))}
     joins = [
@@ -38,7 +39,17 @@ def launch_choices(kernel: Kernel, target: Target) -> tuple[Choice, ...]:
     if kernel.schedule.dots and any(loop.kind == "serial" for loop in first.values()):
         default = 2 if target.kind == "hip" else 3  # AMD's units have a quarter of the memory to keep blocks in
         found.append(Choice("stages", "perf", STAGES, default))
+    if kernel.schedule.dots:
+        extents = {axis.name: axis.extent for axis in kernel.axes}
+        found += (_block(loop, extents[loop.axis]) for loop in first.values() if loop.kind != "tile" and loop.block > 1)
     return tuple(found)
+
+
+def _block(loop: Loop, extent: Expr) -> Choice:
+    options = tuple(
+        n for n in (loop.block // 2, loop.block, 2 * loop.block) if n >= LEAST and fits(n, loop.block, extent)
+    )
+    return Choice(loop.axis, "perf" if loop.kind == "grid" else "bits", options, loop.block)
 
 
 def _warps(kernel: Kernel, blocks: dict[str, Loop], affects: Affects) -> Choice:

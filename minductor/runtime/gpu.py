@@ -15,8 +15,9 @@ import ast
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ from minductor.runtime.pool import Pool, pool_size
 from minductor.runtime.probe import probe, version
 from minductor.runtime.store import Entry, Store, digest
 from minductor.runtime.toolchain import Toolchain, Unit
-from minductor.runtime.triton_jobs import KernelFacts, compile_kernel
+from minductor.runtime.triton_jobs import KernelFacts, compile_kernel, launches, other_launches
+from minductor.runtime.tune import Tuner
 
 TABLE = "launches.json"
 DESCRIPTOR = "tl.make_tensor_descriptor("
@@ -114,8 +116,8 @@ class Gpu:
             kept.write_text(text, encoding="utf-8")
             raise CompileFailed(f"{failed}: {_reason(error)}", kept=str(kept)) from error
 
-    def kernels(self, entry: Entry, arch: str, store: Store) -> Kernels:
-        """The kernels of an artefact that `build` made."""
+    def kernels(self, entry: Entry, arch: str, store: Store, tuner: Tuner | None = None) -> Kernels:
+        """The kernels of an artefact that `build` made; where it leaves their launches open, the tuner chooses."""
         text = entry.text(KERNELS)
 
         def unaligned(symbol: str) -> Mapping[str, bytes]:
@@ -127,7 +129,19 @@ class Gpu:
                     found = store.put(key, self.build(text, {symbol: False}, arch))
             return found.contents
 
-        return Kernels(entry.contents, self.driver, self.launcher(store), unaligned)
+        def configured(row: str) -> Mapping[str, bytes]:
+            """The files of one kernel as another row of the table has it; of each that is asked for, kept."""
+            key = digest("configured", text, row, arch, version("triton"))
+            found = store.get(key)
+            if found is None:
+                symbol, _, _ = row.partition(" ")
+                rows = [name for name in other_launches(text, symbol) if name not in compiling]
+                compiling.update({name: self.workers.submit(compile_kernel, text, name, "cuda", arch) for name in rows})
+                found = store.put(key, files(text, [compiling[row].result()]))
+            return found.contents
+
+        compiling: dict[str, Future[KernelFacts]] = {}  # all of one kernel side by side
+        return Kernels(entry.contents, self.driver, self.launcher(store), unaligned, configured, tuner)
 
     @cached_property
     def workers(self) -> Pool:
@@ -164,7 +178,12 @@ class Gpu:
 def files(text: str, made: Sequence[KernelFacts]) -> dict[str, bytes]:
     """A cubin for each kernel, and the table of how they are launched."""
     table = {facts.symbol: asdict(row(text, facts)) for facts in made}
-    return {**{f"{facts.symbol}.cubin": facts.binary for facts in made}, TABLE: json.dumps(table).encode()}
+    return {**{_file(facts.symbol): facts.binary for facts in made}, TABLE: json.dumps(table).encode()}
+
+
+def _file(row: str) -> str:
+    """The name of a binary's file."""
+    return f"{row.replace(' ', '-').replace('=', '-')}.cubin"
 
 
 class Kernels:
@@ -176,16 +195,41 @@ class Kernels:
         driver: Driver,
         launcher: Library | None,
         unaligned: Callable[[str], Mapping[str, bytes]],
+        configured: Callable[[str], Mapping[str, bytes]] = lambda row: {},
+        tuner: Tuner | None = None,
     ) -> None:
-        """`unaligned` gives the files of one kernel for any pointers; it is asked when such a pointer comes."""
+        """`unaligned` gives the files of one kernel for any pointers; it is asked when such a pointer comes.
+
+        `configured` gives those of another row of the table of launches, which the tuner may choose.
+        """
         self._files = files
         self._text = files.get(KERNELS, b"").decode()
         self._driver = driver
         self._launcher = launcher
         self._unaligned = unaligned
+        self._configured = configured
+        self._tuner = tuner
 
     def bind(self, symbol: str) -> Callable[..., int]:
         """The kernel as a function of its tensors, its numbers and a stream; KeyError if there is none."""
+        is_open = self._tuner is not None and DESCRIPTOR not in self._text
+        others = other_launches(self._text, symbol) if is_open else ()
+        if self._tuner is None or not others:
+            return self._plain(symbol)
+        kinds = launches(self._text)[symbol][1]
+        overwritten = tuple(number for number, name in enumerate(kinds) if name.startswith("io"))
+
+        @cache
+        def make(row: str) -> Callable[..., int]:
+            return (
+                self._plain(symbol) if row == symbol else self._bound(row, self._configured(row), self._plain(symbol))
+            )
+
+        work = digest(self._text, symbol)
+        # a row is there only if the options allow what it affects
+        return self._tuner.launch(work, "perf", symbol, (symbol, *others), make, overwritten)
+
+    def _plain(self, symbol: str) -> Callable[..., int]:
         found: list[Callable[..., int]] = []
         if DESCRIPTOR in self._text:
             written = json.loads(self._files[TABLE])[symbol]["written"]
@@ -202,7 +246,7 @@ class Kernels:
         fields = json.loads(files[TABLE])[symbol]
         about = Row(**{**fields, "programs": [tuple(step) for step in fields["programs"]]})
         launch = about.launch()
-        kernel = self._driver.load(files[f"{symbol}.cubin"], launch)
+        kernel = self._driver.load(files[_file(symbol)], launch)
         # with scratch memory the call below has one argument more, and so has what is called instead of it
         instead = _without_scratch(other) if about.scratch else other
         if self._launcher is None:

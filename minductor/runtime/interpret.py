@@ -32,7 +32,7 @@ class Interpreter:
 
     def bind(self, symbol: str) -> Callable[..., int]:
         """The kernel as a function of its tensors, its numbers and a count of threads; it gives the status 0."""
-        programs, kinds, _, _ = self.launches[symbol]
+        programs, kinds = self.launches[symbol][:2]
         count = sum(kind.startswith("*") for kind in kinds.values())
 
         def launch(*args: Any) -> int:

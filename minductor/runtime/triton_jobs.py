@@ -52,10 +52,19 @@ class Memory:
 
 
 def launches(text: str) -> dict[str, Any]:
-    """The table at the end of a module of kernels, without Triton, which only the kernels above it need."""
-    table: dict[str, Any] = {}
-    exec(text[text.index("LAUNCHES = {") :] if text else "LAUNCHES = {}", table)
-    return table["LAUNCHES"]
+    """The launch of each kernel, from the table at the end of their module, without Triton."""
+    return {name: row for name, row in _table(text).items() if " " not in name}
+
+
+def other_launches(text: str, symbol: str) -> tuple[str, ...]:
+    """The rows of a kernel that say how else it may be launched: named by it, and what is different."""
+    return tuple(name for name in _table(text) if name.startswith(f"{symbol} "))
+
+
+def _table(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    exec(text[text.index("LAUNCHES = {") :] if text else "LAUNCHES = {}", found)
+    return found["LAUNCHES"]
 
 
 def module_of(text: str) -> ModuleType:
@@ -84,10 +93,10 @@ def compile_kernel(text: str, symbol: str, kind: str, arch: str, *, is_aligned: 
     from triton.compiler import ASTSource
 
     module = module_of(text)
-    _, kinds, blocks, warps = module.LAUNCHES[symbol]
+    _, kinds, blocks, warps, *stages = module.LAUNCHES[symbol]
     places = {name: (number,) for number, name in enumerate(kinds)}
     source = ASTSource(
-        fn=getattr(module, symbol),
+        fn=getattr(module, symbol.partition(" ")[0]),
         signature=kinds,
         constexprs={places[name]: size for name, size in blocks.items()},
         attrs={places[n]: [["tt.divisibility", 16]] for n, given in kinds.items() if is_aligned and given[0] == "*"},
@@ -95,6 +104,8 @@ def compile_kernel(text: str, symbol: str, kind: str, arch: str, *, is_aligned: 
     target = GPUTarget(kind, int(arch) if arch.isdecimal() else arch, WARP[kind])
     # a product and a sum round twice, as in eager and in the interpreter
     options: dict[str, Any] = {"num_warps": warps, "enable_fp_fusion": False}
+    if stages:
+        options["num_stages"] = stages[0]
     if "tl.device_assert(" in text:  # dropped otherwise; integers wrap around as in eager, whatever debug says
         options.update(debug=True, sanitize_overflow=False)
     made: Any = triton.compile(source, target=target, options=options)
@@ -148,7 +159,7 @@ def interpret_kernel(
     torch.set_num_threads(1)
     _complete_interpreter()
     module = module_of(text)
-    _, _, blocks, _ = module.LAUNCHES[symbol]
+    blocks = module.LAUNCHES[symbol][2]
     held = [bytearray(data) for data in storages]
     given: list[torch.Tensor] = []
     for memory in tensors:

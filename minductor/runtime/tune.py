@@ -11,7 +11,7 @@ it reads and overwrites are copies then.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Protocol
@@ -19,7 +19,6 @@ from typing import Any, Protocol
 import torch
 
 from minductor.core.errors import ChoiceByClock
-from minductor.ir.choices import BlockConstraint, Choice, Config, configs, defaults, is_allowed
 
 Run = Callable[..., Any]
 ROUNDS, TRIES = 3, 10  # of all candidates in turn, and calls that each measures at once
@@ -63,7 +62,7 @@ def device_clock(run: Callable[[], object]) -> float:
 
 def device_name() -> str:
     """The current GPU: what is fastest on one is not on another."""
-    return torch.cuda.get_device_name()
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
 
 
 @dataclass(slots=True)
@@ -75,6 +74,7 @@ class Tuner:
     keep: Callable[[str, str], object] = lambda digest, winner: None
     is_deterministic: bool = False
     winners: dict[str, str] = field(default_factory=dict[str, str])
+    refused: dict[str, str] = field(default_factory=dict[str, str])  # what could not be made, and why
     measured: int = 0  # how many times the clock was asked
     lock: Any = field(default_factory=Lock)
 
@@ -84,75 +84,45 @@ class Tuner:
         """The winner; where none is known yet, a function whose first call finds it."""
         if self.is_deterministic and affects == "bits":
             return candidates[default]
-        if (known := self._known(digest)) in candidates:
-            return candidates[known]
-        found: list[Run] = []
+        return self.launch(digest, affects, default, tuple(candidates), candidates.__getitem__, overwritten)
 
-        def first(*args: Any) -> Any:
-            if not found:
-                with self.lock:
-                    won = self.winners.get(digest, "")  # by now an equal kernel may have been measured
-                    if won not in candidates:
-                        won = self._fastest(affects, default, candidates, _protected(args, overwritten))
-                        self._won(digest, won)
-                    found.append(candidates[won])
-            return found[0](*args)
-
-        return first
-
-    def configure(
+    def launch(
         self,
         digest: str,
-        choices: Sequence[Choice],
-        make: Callable[[Config], Run],
-        constraints: Sequence[BlockConstraint] = (),
+        affects: str,
+        default: str,
+        names: Sequence[str],
+        make: Callable[[str], Run],
         overwritten: Sequence[int] = (),
     ) -> Run:
-        """A launch in its best configuration: one choice after the other is tried, with the others as they are best.
-
-        `make` gives the launch of a configuration, or raises what makes it no candidate.
-        """
-        best = defaults(choices)
-        open_choices = [
-            c for c in choices if not (self.is_deterministic and c.affects == "bits") and len(c.options) > 1
-        ]
-        if not open_choices:
-            return make(best)
-        if known := self._known(digest):
-            return make(_read(known, choices))
+        """The same for candidates that have to be made first: of those that cannot be, none wins."""
+        if (known := self._known(digest)) in names:
+            return make(known)
         found: list[Run] = []
 
         def first(*args: Any) -> Any:
             if not found:
                 with self.lock:
-                    won = self._climb(digest, choices, make, constraints, _protected(args, overwritten))
+                    won = self.winners.get(digest, "")  # by now an equal one may have been measured
+                    if won not in names:
+                        made = self._made(names, default, make)
+                        won = self._fastest(affects, default, made, _protected(args, overwritten))
+                        self._won(digest, won)
                     found.append(make(won))
             return found[0](*args)
 
         return first
 
-    def _climb(
-        self,
-        digest: str,
-        choices: Sequence[Choice],
-        make: Callable[[Config], Run],
-        constraints: Sequence[BlockConstraint],
-        args: Sequence[Any],
-    ) -> Config:
-        best: Config = defaults(choices)
-        for choice in choices:
-            around = [
-                config
-                for config in configs([choice], is_deterministic=self.is_deterministic)
-                if not (self.is_deterministic and choice.affects == "bits")
-            ]
-            tried = {_written({**best, **config}): {**best, **config} for config in around}
-            allowed = dict(_made(tried, make, constraints))
-            if len(allowed) > 1:
-                won = self._fastest(choice.affects, _written(best), allowed, args)
-                best = tried[won]
-        self._won(digest, _written(best))
-        return best
+    def _made(self, names: Sequence[str], default: str, make: Callable[[str], Run]) -> dict[str, Run]:
+        found: dict[str, Run] = {}
+        for name in names:
+            try:
+                found[name] = make(name)
+            except Exception as error:
+                if name == default:
+                    raise
+                self.refused[name] = str(error)
+        return found
 
     def _known(self, digest: str) -> str:
         """What won, here or in another process; "" if nothing has."""
@@ -181,32 +151,6 @@ class Tuner:
             raise ChoiceByClock(affects)
         self.measured += 1
         return self.clock(run)
-
-
-def _made(
-    tried: Mapping[str, Config], make: Callable[[Config], Run], constraints: Sequence[BlockConstraint]
-) -> Iterable[tuple[str, Run]]:
-    """Those that the accesses allow and that can be made: one may want more shared memory than there is."""
-    for name, config in tried.items():
-        if not is_allowed(config, constraints):
-            continue
-        try:
-            yield name, make(config)
-        except Exception:
-            continue
-
-
-def _written(config: Config) -> str:
-    return " ".join(f"{name}={option}" for name, option in sorted(config.items()))
-
-
-def _read(text: str, choices: Sequence[Choice]) -> Config:
-    """The configuration that `_written` wrote; what is no option any more is the default."""
-    said = dict(item.split("=", 1) for item in text.split())
-    return {
-        choice.id: next((o for o in choice.options if str(o) == said.get(choice.id)), choice.default)
-        for choice in choices
-    }
 
 
 def _protected(args: Sequence[Any], overwritten: Sequence[int]) -> list[Any]:

@@ -227,3 +227,12 @@ def test_an_operand_is_computed_on_the_way_if_that_is_seldom(columns: int, kerne
         text = text_of(fn, a, b)
         assert (text.count("tl.dot("), text.count("(lambda: ")) == (1, kernels)
     assert text_of(lambda a, b: (a + 1) @ b, a, b).count("(lambda: ") == 1
+
+
+def test_rows_of_other_launches_keep_bits_where_they_are_to_stay() -> None:
+    """The blocks of the inner axis, and warps that join values, decide in which order sums are added up."""
+    given = tensors(((64, 300), (300, 64)), F32)
+    free, kept = (text_of(torch.mm, *given, autotune=True, deterministic=d) for d in (False, True))
+    labels = [set(re.findall(r'"mm_0 (\S+)"', text)) for text in (free, kept)]
+    assert labels[0] > labels[1] and {label for label in labels[0] - labels[1]} == {"R0_BLOCK=16", "R0_BLOCK=64"}
+    assert text_of(lambda a, b: a.sum(1), *given, autotune=True, deterministic=True).count("(lambda") == 1

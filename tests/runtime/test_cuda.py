@@ -363,3 +363,32 @@ def test_the_way_from_the_graph_to_the_launch(fake: Fake, tmp_path: Path, monkey
         for offsets, jobs, loaded in (((0, 1, 4, 2), 2, 2), ((0, 1), 2, 4), ((1, 0), 3, 5)):
             starts(pool, *offsets)
             assert (pool.jobs, len(kernels)) == (jobs, loaded)
+
+
+def test_a_launch_is_chosen_by_measure(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cold, every number of warps is compiled and tried; warm, what won is loaded and nothing is measured."""
+    monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
+    monkeypatch.setattr(launch, "empty_strided_cuda", lambda *given: torch.empty_strided(*given[:2], dtype=given[2]))
+    monkeypatch.setattr(launch, "raw_stream", lambda number: STREAM + number)
+    ctypes.c_int.in_dll(fake.state, "real_words").value = 4
+    asked: list[int] = []
+
+    def clock(run: Callable[[], object]) -> float:
+        run()
+        asked.append(fake.shape()[3])
+        return 1 / asked[-1]
+
+    pool = Counted(1)
+    with contextlib.closing(pool):
+        for is_cold in (True, False):
+            torch._dynamo.reset()
+            asked.clear()
+            compiler = Pretending(Store(tmp_path), fake, pool)
+            compiler.tuning_clock = clock
+            run = torch.compile(
+                lambda x: torch.tanh(x) * 0.5, backend=lambda gm, i, c=compiler: c(gm, i, options={"autotune": True})
+            )
+            with pytest.warns(UserWarning, match="no effect on cpu"):  # what the compiler takes the graph for
+                run(torch.randn(5000))
+            assert fake.shape()[3] == 8 * 32, "most warps are the fastest by this clock"
+            assert (pool.jobs, {*asked}) == (3, {64, 128, 256} if is_cold else set())

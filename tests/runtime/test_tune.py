@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from minductor.core.errors import ChoiceByClock
-from minductor.ir.choices import BlockConstraint, Choice, Config
 from minductor.runtime.tune import Tuner
 
 
@@ -87,50 +86,28 @@ def test_measuring_changes_nothing_that_is_overwritten() -> None:
     assert out[0] > 1, "the others need no copy"
 
 
-CHOICES = (Choice("warps", "bits", (2, 4, 8), 4), Choice("XBLOCK", "perf", (24, 32, 64), 32))
-
-
-def configured(
-    seconds: Callable[[Config], float], tuner: Tuner, *rules: BlockConstraint
-) -> tuple[Config, list[Config]]:
-    """What is launched in the end, and all that was made."""
-    made: list[Config] = []
-    last: list[Config] = []
-
-    def make(config: Config) -> Callable[..., None]:
-        if config["XBLOCK"] == 64 and config["warps"] == 2:
-            raise RuntimeError("too much shared memory")
-        made.append(config)
-        return lambda: last.append(config)
-
-    def clock(run: Callable[[], object]) -> float:
-        run()
-        return seconds(last[-1])
-
-    tuner.clock = clock
-    tuner.configure("work", CHOICES, make, rules)()
-    return last[-1], made
-
-
-def test_one_choice_after_the_other_is_tried() -> None:
-    won, made = configured(lambda c: 1 / (int(c["warps"]) * int(c["XBLOCK"])), Tuner())
-    assert won == {"warps": 8, "XBLOCK": 64}
-    assert len({tuple(c.values()) for c in made}) == 5, "three warps, then two more blocks"
-
-
 def test_what_cannot_be_made_is_no_candidate() -> None:
-    won, _ = configured(lambda c: float(c["warps"]) / float(c["XBLOCK"]), Tuner())
-    assert won == {"warps": 2, "XBLOCK": 32}
+    lane = Lane({"default": 3.0, "much": 1.0, "less": 2.0})
+    made: list[str] = []
+
+    def make(name: str) -> Callable[..., str]:
+        made.append(name)
+        if name == "much":
+            raise RuntimeError("too much shared memory")
+        return lane.run(name)
+
+    tuner = Tuner(lane.clock)
+    chosen = tuner.launch("work", "perf", "default", tuple(lane.times), make)
+    assert made == [] and chosen() == "less" and chosen() == "less"
+    assert tuner.refused == {"much": "too much shared memory"}
+    assert sorted(made) == ["default", "less", "less", "much"], "what lost is made once"
+    warm = Tuner(lane.clock, recall=tuner.winners.get)
+    assert warm.launch("work", "perf", "default", tuple(lane.times), make)() == "less" and warm.measured == 0
 
 
-def test_accesses_rule_blocks_out() -> None:
-    won, _ = configured(lambda c: float(c["XBLOCK"]), Tuner(), BlockConstraint("XBLOCK", 64))
-    assert won["XBLOCK"] == 32
+def test_a_default_that_cannot_be_made_is_an_error() -> None:
+    def make(name: str) -> Callable[..., str]:
+        raise RuntimeError(name)
 
-
-def test_configurations_keep_bits_too_and_are_recalled() -> None:
-    tuner = Tuner(is_deterministic=True)
-    won, made = configured(lambda c: 1 / (int(c["warps"]) * int(c["XBLOCK"])), tuner)
-    assert won == {"warps": 4, "XBLOCK": 64} and {c["warps"] for c in made} == {4}
-    again, made = configured(lambda c: float(c["XBLOCK"]), Tuner(recall=tuner.winners.get))
-    assert again == won and made == [won]
+    with pytest.raises(RuntimeError, match="default"):
+        Tuner().launch("work", "perf", "default", ("default", "other"), make)()
