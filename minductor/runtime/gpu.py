@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -219,11 +219,13 @@ class Kernels:
         kinds = launches(self._text)[symbol][1]
         overwritten = tuple(number for number, name in enumerate(kinds) if name.startswith("io"))
 
-        @cache
+        made: dict[str, Callable[..., int]] = {}
+
         def make(row: str) -> Callable[..., int]:
-            return (
-                self._plain(symbol) if row == symbol else self._bound(row, self._configured(row), self._plain(symbol))
-            )
+            if row not in made:
+                plain = self._plain(symbol)
+                made[row] = plain if row == symbol else self._bound(row, self._configured(row), plain)
+            return made[row]
 
         work = digest(self._text, symbol)
         # a row is there only if the options allow what it affects
