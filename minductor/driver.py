@@ -360,13 +360,16 @@ class Compiler:
     def _build(self, store: Store, key: str, graph: Graph, env: Env, gm: Any, *, is_dry: bool) -> Entry:
         from minductor.runtime.launch import build
 
+        is_launched = env.target.kind == "cuda" and not is_dry
+        if is_launched:
+            self.gpu.expect(1 + len(graph.nodes) // 16)
         source, plan, facts = self.compile_program(graph, env, find_backend(env.target.kind))
         self._log_partitions(facts, gm, env)
         with store.scratch() as folder:
             start = self.clock()
             where = partial(_user_lines, plan, gm)
             files = dict(build(source, self.toolchain, folder, sanitize=env.options.sanitize, user_lines=where))
-            if env.target.kind == "cuda" and not is_dry:
+            if is_launched:
                 loose = _unaligned(plan, graph)
                 for unit in source.units:
                     symbols = {symbol: symbol not in loose for symbol in unit.symbols}

@@ -31,7 +31,7 @@ from minductor.runtime.pool import Pool, pool_size
 from minductor.runtime.probe import probe, version
 from minductor.runtime.store import Entry, Store, digest
 from minductor.runtime.toolchain import Toolchain, Unit
-from minductor.runtime.triton_jobs import KernelFacts, compile_kernel, launches, other_launches
+from minductor.runtime.triton_jobs import KernelFacts, compile_kernel, launches, load_triton, other_launches
 from minductor.runtime.tune import Tuner
 
 TABLE = "launches.json"
@@ -98,9 +98,17 @@ class Gpu:
         self._toolchain = toolchain
         self._environ = environ
         self._driver = driver
+        self._starting: list[Future[None]] = []
+
+    def expect(self, kernels: int) -> None:
+        """Starts workers for so many kernels, which will be known later: loading Triton takes them a second."""
+        wanted = min(kernels, self.workers.size) - len(self._starting)
+        self._starting += [self.workers.submit(load_triton) for _ in range(wanted)]
 
     def build(self, text: str, symbols: Mapping[str, bool], arch: str) -> dict[str, bytes]:
         """The artefact's files: all kernels compiled side by side; of each, whether its pointers will be aligned."""
+        while self._starting:
+            self._starting.pop().result()  # a job that finds nobody idle would start yet another worker
         has_descriptors = DESCRIPTOR in text
         jobs = {
             symbol: self.workers.submit(

@@ -83,6 +83,11 @@ def module_of(text: str) -> ModuleType:
     return sys.modules[name]
 
 
+def load_triton() -> None:
+    """What a worker does before its first kernel is known."""
+    import triton.compiler  # noqa: F401
+
+
 def compile_kernel(text: str, symbol: str, kind: str, arch: str, *, is_aligned: bool = True) -> KernelFacts:
     """The assembly of one kernel for an architecture such as ("cuda", "90") or ("hip", "gfx942").
 

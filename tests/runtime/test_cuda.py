@@ -32,7 +32,7 @@ from minductor.runtime.pool import Pool
 from minductor.runtime.probe import find_compiler, probe
 from minductor.runtime.store import Store
 from minductor.runtime.toolchain import Toolchain, Unit
-from minductor.runtime.triton_jobs import KernelFacts
+from minductor.runtime.triton_jobs import KernelFacts, compile_kernel, load_triton
 from minductor.target import Env, by_name
 
 HERE = Path(__file__).parent
@@ -274,6 +274,26 @@ def test_rows_come_from_the_module_of_kernels() -> None:
     assert (other.kinds, evaluate(other.programs, [])) == ("pp", 7)
 
 
+def test_workers_start_before_the_kernels_are_known(fake: Fake) -> None:
+    jobs: list[object] = []
+
+    class Noting(Pool):
+        def submit(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+            jobs.append(job)
+            done: Future[Any] = Future()
+            done.set_result(KernelFacts("m", {}, 4, "", b"", 8, 0, 0, "m", 128) if args else None)
+            return done
+
+    gpu = Gpu(lambda: Toolchain(probe(), os.environ), {}, fake.driver.path)
+    gpu.workers = Noting(3)
+    gpu.expect(2)
+    gpu.expect(5)
+    assert jobs == [load_triton] * 3
+    gpu.build(TEXT, {"m": True}, "90")
+    gpu.expect(1)
+    assert jobs == [*[load_triton] * 3, compile_kernel, load_triton]
+
+
 def test_a_kernel_that_does_not_compile_is_kept(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing(Pool):
         def submit(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
@@ -323,7 +343,7 @@ class Counted(Pool):
     jobs = 0
 
     def submit(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
-        self.jobs += 1
+        self.jobs += job is compile_kernel
         return super().submit(job, *args, **kwargs)
 
 
