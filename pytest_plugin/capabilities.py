@@ -6,7 +6,7 @@ knows of a GPU is asked once, in a process of its own, so that no test run touch
 >>> Machine({"gpu": "this machine shows no GPU"}).absence("big_gpu")
 'this machine shows no GPU'
 >>> Machine().misuse("tritn")
-'needs has no tritn; it has triton, gpu, bf16, fp8, descriptors, big_gpu, two_gpus, cxx'
+'needs has no tritn; it has triton, gpu, bf16, fp8, descriptors, big_gpu, two_gpus, cxx, chromium'
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ if torch.cuda.is_available():
              "count": torch.cuda.device_count()}
 print(json.dumps(found))
 """
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BIG = 68  # multiprocessors of a GPU on which the largest tilings pay
 
 
@@ -84,6 +85,11 @@ def _cxx(machine: Machine) -> str:
     return "" if shutil.which("g++") or shutil.which("clang++") else "no C++ compiler is on the path"
 
 
+def _chromium(machine: Machine) -> str:
+    del machine
+    return "" if any(map(shutil.which, BROWSERS)) else f"none of {', '.join(BROWSERS)} is on the path"
+
+
 def _arch(least: int, what: str) -> Callable[[Machine], str]:
     def absence(machine: Machine) -> str:
         found = machine.gpu()["arch"]
@@ -111,6 +117,7 @@ NEEDS: Mapping[str, Callable[[Machine], Any]] = MappingProxyType(
         "big_gpu": _big,
         "two_gpus": _two,
         "cxx": _cxx,
+        "chromium": _chromium,
     }
 )
 OF_GPU = ("bf16", "fp8", "descriptors", "big_gpu", "two_gpus")

@@ -115,6 +115,8 @@ def _signature(before: Sequence[Row], after: Sequence[Row]) -> Signature:
     parts = [
         (" ".join(old[i1:i2]), " ".join(new[j1:j2])) for tag, i1, i2, j1, j2 in opcodes(old, new) if tag != "equal"
     ]
+    if all(NAME.sub("", went + came).strip() == "" for went, came in parts):
+        return ((sides[0][0], sides[1][0]),)  # names alone say nothing
     found = NAME.findall(" ".join(text for part in parts for text in part))
     again = {name: f"${n}" for n, name in enumerate(dict.fromkeys(found), 1)}
     return tuple((_renamed(went, again), _renamed(came, again)) for went, came in parts)

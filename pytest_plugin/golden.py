@@ -9,7 +9,8 @@ The level is the file's own, that of a new file `skeleton`, unless the test decl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -19,8 +20,9 @@ from pytest_plugin.canonical import canonical
 from pytest_plugin.disagreement import Check, Disagreement, Verdict
 from pytest_plugin.facts import Run
 from pytest_plugin.failure import told
-from pytest_plugin.golden_file import FORM, Golden, Header, Place, content_of, file_name, parse
+from pytest_plugin.golden_file import FORM, Golden, Header, Place, content_of, file_name, parse, write_text
 from pytest_plugin.memory import GraphMemory
+from pytest_plugin.revision import first_change
 from pytest_plugin.skeleton import skeleton
 from pytest_plugin.views import Text
 from pytest_plugin.vocabulary import LEVELS, VIEWS
@@ -45,6 +47,7 @@ class Rules:
     limit: int | None = 40  # lines of a difference that a failure shows
     fails_unused: bool = False  # whether files that nothing uses fail the run
     may_lack: bool = False  # whether a check without a file passes
+    keeps_stages: bool = False  # whether the values of all stages are written beside what is written
     base: str = ""  # the revision that the files were made from, if they are not the stored ones
 
 
@@ -125,7 +128,7 @@ class Goldens:
             self.checks.append(Check(own, "", "no base"))
             return ""
         if verdict in WRITES.get(self.rules.mode, ()):
-            return self._written(place, wanted, new.language, own, verdict)
+            return self._written(place, wanted, new.language, own, run)
         if verdict == "equal" and self.rules.mode == "accept":
             place.accept(wanted, new.language)  # a rung above may say the same by now
         if verdict in ("equal", "drift"):
@@ -150,10 +153,12 @@ class Goldens:
         )
         return self._refused(disagreement, verdict, old, declared, run)
 
-    def _written(self, place: Place, wanted: Golden, language: str, own: str, verdict: Verdict) -> str:
+    def _written(self, place: Place, wanted: Golden, language: str, own: str, run: Run | None) -> str:
         """Writes; why the test fails nevertheless, or nothing."""
         try:
             path = place.accept(wanted, language)
+            if self.rules.keeps_stages and run is not None:
+                write_text(stages_beside(place.rungs()[0]), json.dumps(run.stages))
         except OSError as error:
             return f"golden not written  {self.shown}   {own}: {error.strerror or error}"
         done: Verdict = "refreshed"
@@ -176,10 +181,17 @@ class Goldens:
                 notes.append(f"level     {old.header.level} in the file, {declared} in the test")
             if self.rules.base:
                 notes.append(f"base      {self.rules.base}")
+                notes += self._first_change(d)
             redo = self._redo("accept") if not self.rules.base else f"git diff {self.rules.base}"
             failure = told(replace(d, test=self.shown), run, limit=self.rules.limit, notes=notes, redo=redo)
         self.checks.append(Check(d.own, d.file, verdict, replace(d, failure=failure)))
         return failure
+
+    def _first_change(self, d: Disagreement) -> Iterator[str]:
+        """Which stage is the first that gave another value than in the base."""
+        path = stages_beside(self.root / d.own)
+        if path.is_file() and (name := first_change(json.loads(content_of(path)), d.stages)):
+            yield f"first     stage `{name}` is the first whose text changed"
 
     def _redo(self, mode: str) -> str:
         return f'pytest "{self.node}" --golden={mode}'
@@ -191,6 +203,11 @@ class Goldens:
 
     def _shown_path(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
+
+
+def stages_beside(path: Path) -> Path:
+    """Where the values of all stages lie that led to a golden."""
+    return path.with_name(f"{path.name}.stages.json")
 
 
 def _read(path: Path | None, language: str) -> tuple[str, Golden]:

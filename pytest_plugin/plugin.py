@@ -7,6 +7,7 @@ given. Refuses misuse with pytest's usage error; a false fact is a failed test. 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -112,6 +113,14 @@ def _add_golden_options(parser: pytest.Parser, group: pytest.OptionGroup) -> Non
         metavar="DIR",
         help="where golden.patch and report.html go if goldens differ; in pytest's cache unless given",
     )
+    group.addoption(
+        "--minductor-golden-base",
+        "--golden-base",
+        dest="minductor_golden_base",
+        default="",
+        metavar="REV",
+        help="compare with what this revision generates, checked out and run beside, and with no stored file",
+    )
     parser.addini("golden_level", "compare golden files at this level at least", default="")
     parser.addini("golden_max_diff", "how many lines of a golden's difference a failure shows", default="40")
 
@@ -155,6 +164,24 @@ def _fixture_names(plugin: object) -> list[str]:
         if isinstance(value, kind):
             found.append(attribute)
     return found
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist starts its workers, which are told where the goldens lie
+def pytest_sessionstart(session: pytest.Session) -> None:
+    config = session.config
+    revision = str(config.getoption("minductor_golden_base"))
+    if not revision or is_worker(config):
+        return
+    from pytest_plugin.revision import CannotBuild, build
+
+    folder = tempfile.TemporaryDirectory(prefix="golden-base-")
+    config.add_cleanup(folder.cleanup)
+    arguments = [*config.args, *(["-k", config.option.keyword] if config.option.keyword else [])]
+    arguments = [os.path.relpath(a, config.rootpath) if os.path.isabs(a.partition("::")[0]) else a for a in arguments]
+    try:
+        state_of(config).golden_dir = build(config.rootpath, revision, arguments, Path(folder.name))
+    except CannotBuild as problem:
+        raise pytest.UsageError(f"--golden-base={revision}: {problem}") from None
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

@@ -18,6 +18,7 @@ from pytest_plugin.capabilities import Machine
 from pytest_plugin.devices import Choice, Device, Misuse, Wishes, arch_number, choose, of_marker
 from pytest_plugin.evidence import Evidence, Totals
 from pytest_plugin.golden import Goldens, Rules
+from pytest_plugin.revision import STAGES
 from pytest_plugin.stash import EVIDENCE, TRIAL, WORKER_KEY, golden_dir, state_of
 from pytest_plugin.vocabulary import ADAPTERS, LEVELS, MODES, UNUSED
 
@@ -79,6 +80,7 @@ def make_state(config: pytest.Config) -> State:
     given = getattr(config, "workerinput", {}).get(WORKER_KEY)
     if given is not None:
         state.misuse = given["misuse"]
+        state.golden_dir = Path(given["golden_dir"])
         state.choice = Choice(tuple(given["devices"]))
         state.machine.known.update(given["known"])
     elif wishes.option:
@@ -111,7 +113,11 @@ def _rules(config: pytest.Config, environ: Mapping[str, str]) -> Rules:
     if unused not in UNUSED:
         raise pytest.UsageError(f"--golden-unused={unused}: it is {', '.join(UNUSED)}")
     fails = unused == "fail" or (unused == "auto" and _is_ci(environ))
-    return Rules(_mode(config, environ), raised, limit, fails_unused=fails)
+    base = str(config.getoption("minductor_golden_base"))
+    # what another revision generated is compared with, and is nobody's to write
+    mode = "check" if base else _mode(config, environ)
+    stages = STAGES in environ
+    return Rules(mode, raised, limit, fails_unused=fails, may_lack=bool(base), keeps_stages=stages, base=base)
 
 
 def _is_ci(environ: Mapping[str, str]) -> bool:

@@ -40,7 +40,7 @@ CHECKS = (
     "must_fail_under",
 )
 # @pytest.mark.needs(NAME, ...): what each is, capabilities.py says
-CAPABILITIES = ("triton", "gpu", "bf16", "fp8", "descriptors", "big_gpu", "two_gpus", "cxx")
+CAPABILITIES = ("triton", "gpu", "bf16", "fp8", "descriptors", "big_gpu", "two_gpus", "cxx", "chromium")
 # @pytest.mark.counts(NAME=...)
 COUNTS = (
     "kernels",

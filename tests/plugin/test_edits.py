@@ -2,12 +2,15 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from pytest_plugin import review
 from pytest_plugin.canonical import canonical
+from pytest_plugin.capabilities import BROWSERS
 from pytest_plugin.disagreement import Disagreement
 from pytest_plugin.edits import accepted, changes_of, clustered
 from pytest_plugin.golden_file import Golden, Header, parse
@@ -117,6 +120,7 @@ def test_ten_thousand_changed_lines_are_one_edit() -> None:
     assert len(edit.places) == 10_000
 
 
+CHECKED = disagreement(kernel(), checked(kernel()), "b")
 ANSWERS = [
     (["a", "r"], (0,)),
     (["r", "a"], (1,)),
@@ -162,3 +166,22 @@ def test_the_page_holds_its_data_and_loads_nothing() -> None:
     assert told["goldens"][0]["rows"] == side_by_side(d)
     assert [row[4] for row in side_by_side(d) if row[0]] == ["    // </script>", "    out1[i0] = x0 * 3.0f;"]
     assert not re.search(r"(src|href)=", text) and "import(" not in text and "fetch(" not in text
+
+
+@pytest.mark.needs("chromium")
+def test_the_page_opens_in_a_browser(tmp_path: Path) -> None:
+    text = page(review.data(BOTH := [disagreement(kernel(), faster(kernel()), "a"), CHECKED]), BOTH, "some/folder")
+    (tmp_path / "report.html").write_text(text)
+    browser = next(path for name in BROWSERS if (path := shutil.which(name)))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+
+    def shown(place: str) -> str:
+        command = [browser, *options, f"file://{tmp_path}/report.html{place}"]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+    every = shown("")
+    assert "2 goldens differ in 2 edits" in every and every.count('<tr class="differs">') == 1 and "2.0f" in every
+    assert "accept edits with a" in every
+    filtered = shown("#filter=check&accept=2")
+    assert "pytest_plugin.review some/folder --edits 2" in filtered
+    assert len(re.findall("<div>\\d+: 1 times", filtered)) == 1 and "1: 1 times" not in filtered

@@ -181,3 +181,43 @@ def test_a_folder_without_permission_is_told(suite: pytest.Pytester, run: Run, m
     result = run("--golden=accept", WORD="new")
     result.assert_outcomes(failed=3)
     result.stdout.fnmatch_lines([f"*golden not written  test_other   {FILES[0]}: Permission denied"])
+
+
+BASE = """
+    import torch
+
+    def test_kernel(compiled, golden):
+        golden.check(compiled(lambda x: x * {} + {}, torch.ones(3)), level="canonical")
+
+    def test_same(golden):
+        golden.text("a", "equal")
+"""
+
+
+@pytest.mark.long
+def test_a_revision_is_compared_with_without_stored_files(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_base=BASE.format(2, 3))
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], cwd=pytester.path, check=True)
+    subprocess.run([*git, "add", "test_base.py", "tox.ini"], cwd=pytester.path, check=True)
+    subprocess.run([*git, "commit", "-qm", "base"], cwd=pytester.path, check=True)
+    result = run("--golden-base=HEAD")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["checked  1 numeric, 0 counts, 2 goldens (2 equal)"])
+    new = BASE.format(2, 4) + "\n    def test_new(golden):\n        golden.text('a', 'new')\n"
+    pytester.makepyfile(test_base=new)
+    result = run("--golden-base=HEAD")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*golden differs  test_kernel?cpu?   kernel @ canonical   *",
+            "*  base      HEAD",
+            "*  first     stage `forward.trace` is the first whose text changed",
+            "*  redo      git diff HEAD",
+        ]
+    )
+    assert not (pytester.path / "golden").exists()
+    listed = subprocess.run(["git", "worktree", "list"], cwd=pytester.path, capture_output=True, text=True, check=True)
+    assert len(listed.stdout.splitlines()) == 1
+    result = run("--golden-base=no-such-revision")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -203,7 +203,7 @@ def test_what_a_test_needs_is_the_reason_it_is_skipped_for(pytester: pytest.Pyte
 def test_capabilities() -> None:
     assert tuple(NEEDS) == CAPABILITIES
     hopper = {"arch": 90, "bytes": 1 << 36, "processors": 132, "count": 1}
-    machine = Machine({"gpu": ""}, hopper)
+    machine = Machine({"gpu": "", "chromium": ""}, hopper)
     assert [name for name in CAPABILITIES if machine.absence(name)] == ["two_gpus"]
     old = Machine({"gpu": ""}, {**hopper, "arch": 75, "processors": 30, "count": 2})
     assert old.absence("bf16") == "the GPU is sm_75, units for bfloat16 begin with sm_80"

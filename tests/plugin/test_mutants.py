@@ -176,6 +176,7 @@ REPEATED = """
 """
 
 
+@pytest.mark.long
 def test_what_differs_between_runs_threads_and_hash_seeds_is_told(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(REPEATED)
     result = run(PYTHONHASHSEED="0")
