@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from minductor.runtime.cuda import Driver, Launch, bind, launcher_text, steps
 from minductor.runtime.load import ENTRY_PRELUDE, entry, load_library, threads
 from minductor.runtime.probe import probe
 from minductor.runtime.toolchain import EXPORT, Toolchain, Unit
@@ -134,6 +135,24 @@ def calls(library: Path) -> Mapping[str, tuple[str, dict[str, Any]]]:
     }
 
 
+def gpu_calls(folder: Path, toolchain: Toolchain) -> Mapping[str, tuple[str, dict[str, Any]]]:
+    """Launches on a GPU, by a driver that does nothing."""
+    fake = Path(__file__).parents[1] / "tests" / "runtime" / "fake_driver.cpp"
+    command = [*toolchain.compiler.command, "-O2", "-shared", "-fPIC", str(fake), "-o", str(folder / "driver.so")]
+    subprocess.run(command, check=True)
+    driver = Driver(str(folder / "driver.so"))
+    toolchain.compile([Unit("cuda_launch", launcher_text())], folder / "launcher.so")
+    launcher = load_library(folder / "launcher.so")
+    driver.connect(launcher)
+    about = Launch("k", "pppii", steps("(n + 1023) // 1024", ["n"], 3), 128)
+    kernel, tensor = driver.load(b"kernel 6k", about), torch.ones(8)
+    ways = {
+        "**launch on a GPU**, 3 tensors and 1 int": bind(launcher, "k", kernel, about, int),
+        "the same by ctypes": driver.slow("k", kernel, about, int),
+    }
+    return {name: ("f(a, a, a, 5000, 7)", {"f": way, "a": tensor}) for name, way in ways.items()}
+
+
 def inductor() -> tuple[str, dict[str, Any]]:
     """TorchInductor's launch of an equal kernel: an extension module for each kernel."""
     from torch._inductor.codecache import CppPythonBindingsCodeCache
@@ -211,7 +230,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         toolchain.compile([Unit("called", ENTRY_PRELUDE + CALLED)], folder / "called.so")
-        rows = dict(calls(folder / "called.so"))
+        rows = {**calls(folder / "called.so"), **gpu_calls(folder, toolchain)}
         if chosen.inductor:
             rows["TorchInductor's launch, 3 tensors and 1 int"] = inductor()
         print("| a call | CPU ns |\n|---|---|")
