@@ -2,8 +2,8 @@
 
 Takes a domain, the dimensions that are reduced and the values to join. Gives another domain of fewer elements with
 values that a kernel computed part by part; or None, where there are results enough or the rows are short. The cut
-follows from shapes and the target alone, so the same sum has the same bits in every call. Refuses sizes that are
-symbols.
+follows from shapes and the target alone, so the same sum has the same bits in every call. A size that is a symbol is
+taken to be long. Refuses nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minductor.core.dtypes import I64
-from minductor.core.expr import Expr, as_int, integer, linear
+from minductor.core.expr import Expr, as_int, floordiv, integer, linear
 from minductor.frontend.loop import Loop
 from minductor.frontend.values import Term, element
 from minductor.ir.build import combine
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Values = Callable[[Loop, tuple[Expr, ...]], Term | Sequence[Term]]
 
+ASSUMED = 1 << 20  # elements along a dimension whose size only the call knows
 LONG_ROW, LONG_COLUMN = 1 << 16, 1 << 10  # elements of what is joined: fewer are one program's work
 LEAST_ROW, LEAST_COLUMN = 1 << 12, 1 << 7  # elements of a part
 COLUMNS = 64  # that a program joins side by side
@@ -42,14 +43,15 @@ class Cut:
 
     whole: tuple[int, ...]
     dim: int
-    count: int
-    block: int
+    count: Expr
+    block: Expr
     is_exact: bool
 
 
 def cut(extents: Sequence[Expr], reduced: Sequence[int], value: Values, target: Target) -> Cut | None:
     """How to cut the reduced dimensions, if that pays."""
-    sizes = [as_int(n) or 0 for n in extents]
+    known = [as_int(n) for n in extents]
+    sizes = [ASSUMED if n is None and d in reduced else n or 0 for d, n in enumerate(known)]
     length = math.prod(sizes[d] for d in reduced)
     if not target.is_gpu or not all(sizes) or length < LONG_COLUMN:
         return None
@@ -61,12 +63,14 @@ def cut(extents: Sequence[Expr], reduced: Sequence[int], value: Values, target: 
     wanted = min(-(-WAVES * target.multiprocessors // programs), length // most)
     whole: list[int] = []
     for d in sorted(reduced):
+        if known[d] is None and wanted > 1:
+            return Cut(tuple(whole), d, integer(wanted), floordiv(extents[d] + (wanted - 1), wanted), is_exact=False)
         if sizes[d] > wanted > 1:
             return _blocks(tuple(whole), d, sizes[d], wanted)
         if wanted > 1:
             whole.append(d)
             wanted = -(-wanted // sizes[d])
-    return Cut(tuple(whole[:-1]), whole[-1], sizes[whole[-1]], 1, is_exact=True)
+    return Cut(tuple(whole[:-1]), whole[-1], extents[whole[-1]], integer(1), is_exact=True)
 
 
 def _blocks(whole: tuple[int, ...], dim: int, size: int, wanted: int) -> Cut:
@@ -74,9 +78,9 @@ def _blocks(whole: tuple[int, ...], dim: int, size: int, wanted: int) -> Cut:
     near = [n for n in (*range(wanted, 4 * wanted), *range(wanted - 1, wanted // 2, -1)) if size % n == 0]
     if near:
         count = min(near, key=lambda n: size // n % ALIGNED != 0)
-        return Cut(whole, dim, count, size // count, is_exact=True)
+        return Cut(whole, dim, integer(count), integer(size // count), is_exact=True)
     block = -(-size // (wanted * ALIGNED)) * ALIGNED
-    return Cut(whole, dim, -(-size // block), block, is_exact=False)
+    return Cut(whole, dim, integer(-(-size // block)), integer(block), is_exact=False)
 
 
 def _columns(extents: Sequence[Expr], reduced: Sequence[int], value: Values) -> int | None:
@@ -106,8 +110,8 @@ def partial(
     """
     kept = [d for d in range(len(extents)) if d not in reduced]
     inner = [d for d in reduced if d not in parts.whole]
-    outer = [*(extents[d] for d in parts.whole), integer(parts.count)]
-    sizes = [integer(parts.block) if d == parts.dim else extents[d] for d in inner]
+    outer = [*(extents[d] for d in parts.whole), parts.count]
+    sizes = [parts.block if d == parts.dim else extents[d] for d in inner]
     loop = Loop([*outer, *(extents[d] for d in kept), *sizes])
     at = dict(zip((*parts.whole, -1, *kept, *inner), loop.coords, strict=True))
     at[parts.dim] = at.pop(-1) * parts.block + at[parts.dim]

@@ -64,11 +64,15 @@ def choose(touches: Touches) -> Tiles:
         row *= blocks[name]
     if row > (OUTER_PERSISTENT if is_outer else PERSISTENT) or not is_persistent:
         is_persistent = False
-        row = OUTER_PERSISTENT if is_outer else LOOPED
+        columns = COLUMNS if vector is None or touches.extents[vector] is None else power_of_two(touches.size([vector]))
+        row = max(OUTER_PERSISTENT, POINTS // columns) if is_outer else LOOPED
         inner = joined[-1] if vector not in joined else vector
-        row = min(row, blocks[inner])
-        blocks.update({name: row if name == inner else 1 for name in joined})
         joined = [*(n for n in joined if n != inner), inner]
+        left = row
+        for name in reversed(joined):  # what a short inner axis leaves room for is of the next ones
+            blocks[name] = min(left, blocks[name])
+            left //= blocks[name]
+        row //= left
     blocks.update(_kept(touches, kept, max(1, POINTS // row), is_outer=is_outer))
     return Tiles(tuple(kept), tuple(joined if is_persistent else ()), tuple(() if is_persistent else joined), blocks)
 

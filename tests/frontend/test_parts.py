@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from minductor.core.dtypes import F32
-from minductor.core.expr import Expr, integer
+from minductor.core.expr import Expr, as_int, integer
 from minductor.frontend.loop import Loop
 from minductor.frontend.parts import Cut, cut
 from minductor.frontend.values import Term, row_major
 from minductor.ir.nodes import Ref, View
 from minductor.options import Options
 from minductor.target import Env, by_name
-from tests.frontend.tracing import lowered
+from tests.frontend.tracing import compiled, lowered
 
 GPU = Env(Options(), by_name("sm_90"))
 
@@ -33,22 +33,23 @@ def of(size: Sequence[int], reduced: Sequence[int], target: str = "sm_90") -> Cu
 @pytest.mark.parametrize(
     ("size", "reduced", "expected"),
     [
-        ((1 << 24,), (0,), Cut((), 0, 512, 32768, is_exact=True)),
-        ((64, 512, 512), (0, 1, 2), Cut((0,), 1, 8, 64, is_exact=True)),
-        ((1_000_003,), (0,), Cut((), 0, 244, 4112, is_exact=False)),  # no number near divides it
-        ((4096, 1024), (0,), Cut((), 0, 32, 128, is_exact=True)),  # 64 columns a program
+        ((1 << 24,), (0,), ((), 0, 512, 32768, True)),
+        ((64, 512, 512), (0, 1, 2), ((0,), 1, 8, 64, True)),
+        ((1_000_003,), (0,), ((), 0, 244, 4112, False)),  # no number near divides it
+        ((4096, 1024), (0,), ((), 0, 32, 128, True)),  # 64 columns a program
         ((4096, 1024), (1,), None),  # rows enough
         ((4, 4096), (1,), None),  # short rows
     ],
 )
-def test_parts_follow_from_the_shape(size: Sequence[int], reduced: Sequence[int], expected: Cut | None) -> None:
-    assert of(size, reduced) == expected
+def test_parts_follow_from_the_shape(size: Sequence[int], reduced: Sequence[int], expected: object) -> None:
+    found = of(size, reduced)
+    assert expected == (found and (found.whole, found.dim, as_int(found.count), as_int(found.block), found.is_exact))
     assert of(size, reduced, "cpu") is None
 
 
 def test_a_long_sum_gives_each_multiprocessor_a_program() -> None:
     found = of((1 << 24,), (0,))
-    assert found is not None and found.count >= by_name("sm_90").multiprocessors
+    assert found is not None and (as_int(found.count) or 0) >= by_name("sm_90").multiprocessors
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,9 @@ def test_values(fn: Callable[..., object], size: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     x = torch.randn(size)
     assert lowered(fn, x, env=GPU).kernels != lowered(fn, x).kernels
+
+
+def test_a_size_that_the_call_knows_is_cut_in_so_many_parts() -> None:
+    made = compiled(lambda x: (x.sum(), x.var(), x.argmax()), torch.randn(301), dynamic=True, env=GPU)
+    parts = [as_int(kernel.axes[0].extent) for kernel in made.kernels if len(kernel.axes) == 2]
+    assert parts and set(parts) == {256}

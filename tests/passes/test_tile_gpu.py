@@ -82,6 +82,11 @@ def test_columns_are_summed_side_by_side() -> None:
     assert heads(tiled(s, s.reduce("sum", s.input(5000, 300), 0))) == ["grid 64", "serial 64"]
 
 
+def test_few_columns_are_summed_over_more_rows_at_once() -> None:
+    s = Sketch()
+    assert heads(tiled(s, s.reduce("sum", s.input(5000, 3), 0))) == ["grid 4", "serial 256"]
+
+
 def test_rows_and_columns_of_one_matrix_are_two_kernels() -> None:
     s = Sketch()
     x = s.input(600, 600)
