@@ -23,14 +23,17 @@ from minductor.target import Target
 VALUES = 8  # of each op in a thread of a GPU, as `tile_gpu` and the launches have them
 ADDRESSES = 12  # registers of a thread that hold no value; kernels compiled for sm_90 show about as many
 WORD = 4
+WIDEST = 16  # bytes of an element
 SPILL = 4 * WORD  # a word is written and read back, and twice that for the threads that then do not fit beside this one
 
 
 def read_again(kernel: Kernel, table: Mapping[str, Buffer], target: Target) -> int:
     """The bytes of rows that are read once more behind a reduce, if together they are longer than the cache keeps."""
-    columns = _columns(kernel.body) if target.row_bytes else frozenset[str]()
-    if not columns:
+    walked = {name for op in kernel.body.ops if isinstance(op.attrs, Reduce) for name in op.attrs.axes}
+    longest = len(kernel.body.ops) * estimate(axis.extent for axis in kernel.axes if axis.name in walked)
+    if not (walked and target.row_bytes) or WIDEST * longest <= target.row_bytes:  # as nearly always
         return 0
+    columns = _columns(kernel.body)
     if target.is_gpu and estimate(a.extent for a in kernel.axes if a.name in columns) <= PERSISTENT:
         return 0  # the program holds its row
     row = again = 0
