@@ -61,7 +61,12 @@ class State:
 
     def to_worker(self) -> dict[str, Any]:
         """The decision, in plain values."""
-        return {"devices": list(self.devices()), "misuse": self.misuse, "known": self.machine.known}
+        return {
+            "devices": list(self.devices()),
+            "misuse": self.misuse,
+            "known": self.machine.known,
+            "golden_dir": str(self.golden_dir),
+        }
 
 
 def make_state(config: pytest.Config) -> State:
