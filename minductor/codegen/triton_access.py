@@ -20,11 +20,10 @@ from minductor.ir.access import ONE, Access, BlockAccess
 
 def is_special(access: Access, tile: Sequence[Dim]) -> bool:
     """Whether an access is more than a sum of the tile's axes."""
-    if access.block is None:
+    if access.block is None or access.is_plain:
         return False
     blocks = {dim.axis: dim.block if dim.parameter else 1 for dim in tile}
-    has_digits = any(dim.slice != ONE for dim in access.block.dims)
-    return access.form != "offsets" or (has_digits and any(n > 1 for n in access.block.shape(blocks)))
+    return access.form != "offsets" or any(n > 1 for n in access.block.shape(blocks))
 
 
 @dataclass(frozen=True, slots=True)

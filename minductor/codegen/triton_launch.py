@@ -92,9 +92,7 @@ def warps_and_stages(kernel: Kernel) -> tuple[int, ...]:
 
 def others(kernel: Kernel, env: Env) -> Iterator[tuple[str, Kernel]]:
     """What differs, and the kernel with it: launches of the same text that may be faster."""
-    launch = tuple(
-        choice for choice in kernel.choices if choice.id in ("warps", "stages") or _is_open(kernel, choice, env)
-    )
+    launch = tuple(choice for choice in kernel.choices if choice.id in ("warps", "stages") or _is_open(kernel, choice))
     for config in neighbours(launch, is_deterministic=env.options.deterministic):
         changed = {name: option for name, option in config.items() if option != defaults(launch)[name]}
         choices = tuple(replace(choice, default=config.get(choice.id, choice.default)) for choice in kernel.choices)
@@ -106,9 +104,9 @@ def others(kernel: Kernel, env: Env) -> Iterator[tuple[str, Kernel]]:
         yield label, replace(kernel, schedule=schedule, choices=choices)
 
 
-def _is_open(kernel: Kernel, choice: Choice, env: Env) -> bool:
+def _is_open(kernel: Kernel, choice: Choice) -> bool:
     """Whether a choice is of a block, and the text does not say its size."""
-    return choice.id in {axis.name for axis in kernel.axes} and env.options.block_access == "offsets"
+    return choice.id in {axis.name for axis in kernel.axes} and all(access.is_plain for access in kernel.access)
 
 
 def _resized(steps: tuple[Step, ...], blocks: Mapping[str, int]) -> tuple[Step, ...]:

@@ -73,7 +73,8 @@ class TilePrinter:
         self.varies: dict[str, tuple[str, ...]] = {}  # the axes of a checked index
         self.spread: tuple[str, ...] = ()  # axes of the masks that hold in the region at hand
         whole = {d.axis for d in self.tile if self.is_whole(d) or (d.parameter and self.count_of(d) == "1")}
-        looped = frozenset(d.axis for d in self.tile if d.is_reduced and not self.has_turns(d)) - whole
+        inner = (d for d in self.tile if d.is_reduced and d.parameter)
+        looped = frozenset(d.axis for d in inner if not self.has_turns(d)) - whole
         starts = Starts(self.tile, self.extents, frozenset(whole), looped, self.wide)
         self.blocks = Blocks(kernel, self.tile, self.dims_of, starts, self.pointers, dtypes)
         self.counted = self.blocks.counted()

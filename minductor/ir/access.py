@@ -136,5 +136,10 @@ class Access:
     form: BlockForm = "offsets"
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is spelled by the tile's axes alone, whatever their blocks are."""
+        return self.form == "offsets" and (self.block is None or all(dim.slice == ONE for dim in self.block.dims))
+
+    @property
     def path(self) -> tuple[int, ...]:
         return (self.position, *self.inside)

@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,6 +70,7 @@ def _table(text: str) -> dict[str, Any]:
 
 def module_of(text: str) -> ModuleType:
     """The module of kernels; Triton reads their source from its file, so it has one."""
+    warnings.filterwarnings("ignore", "tl.make_block_ptr is deprecated")  # the user asked for it
     name = f"minductor_kernels_{abs(hash(text)):x}"
     if name not in sys.modules:
         with tempfile.NamedTemporaryFile("w", suffix=".py", prefix=name, delete=False) as file:
@@ -172,8 +174,19 @@ def interpret_kernel(
         start = memory.offset * dtype.itemsize
         is_empty = start >= len(data)
         given.append(torch.empty(1, dtype=dtype) if is_empty else torch.frombuffer(data, dtype=dtype, offset=start))
-    getattr(module, symbol)[(programs,)](*given, *sizes, **blocks)
+    used = [_aligned(tensor) if "tl.make_tensor_descriptor(" in text else tensor for tensor in given]
+    before = [copy if copy is tensor else copy.clone() for tensor, copy in zip(given, used, strict=True)]
+    getattr(module, symbol)[(programs,)](*used, *sizes, **blocks)
+    for tensor, copy, old in zip(given, used, before, strict=True):
+        if copy is not tensor:  # what was written goes back, and nothing else: others may have written to it
+            here, new, was = (t.view(torch.uint8) for t in (tensor, copy, old))
+            here.copy_(torch.where(new != was, new, here))
     return [bytes(data) for data in held]
+
+
+def _aligned(tensor: Any) -> Any:
+    """The tensor, or a copy that a descriptor can take."""
+    return tensor.clone() if tensor.data_ptr() % 16 else tensor
 
 
 def _complete_interpreter() -> None:
