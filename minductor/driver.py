@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from minductor.backends import Backend, find_backend, find_target, resolve
 from minductor.core.errors import (
+    BadOptionValue,
     FallbackRefused,
     MinductorError,
     RanInEager,
@@ -212,18 +213,22 @@ class Compiler:
         is_launched = env.target.kind in ("cuda", "hip")
         if device and not torch.cuda.is_available():
             return graph, env if is_launched else replace(env, target=find_target("sm_90")), True
-        if self.is_dry or (named and not is_launched) or not (device or named):
-            if self.is_dry and is_launched and not device:
-                from minductor.frontend.retarget import retarget
+        if self.is_dry and is_launched and not device:
+            from minductor.frontend.retarget import retarget
 
-                graph = retarget(graph, "cuda:0")
+            return retarget(graph, "cuda:0"), env, True
+        if self.is_dry or not (device or is_launched):
             return graph, env, self.is_dry
+        if not device:
+            raise TargetElsewhere(named)
+        if named and not is_launched:  # its kernels would take the GPU's addresses for the CPU's
+            raise BadOptionValue("target", named, f"one that works on {device}")
         from minductor.runtime.cuda import target_of
 
-        here = target_of(device) if device else None
-        if here is None and not named:
+        here = target_of(device)
+        if here is None:
             raise UnsupportedInput("a tensor", f"on {device}, a device that minductor launches nothing on")
-        if here is None or (named and not here.runs(env.target)):
+        if named and not here.runs(env.target):
             raise TargetElsewhere(named)
         return graph, env if named else replace(env, target=here), False
 

@@ -18,11 +18,22 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from minductor.core.errors import CorruptEntry, FallbackRefused, RanInEager, UnknownTarget, UnsupportedInput
+from minductor.core.dtypes import F32
+from minductor.core.errors import (
+    BadOptionValue,
+    CorruptEntry,
+    FallbackRefused,
+    RanInEager,
+    TargetElsewhere,
+    UnknownTarget,
+    UnsupportedInput,
+)
 from minductor.driver import PIPELINE, Compiled, Compiler
+from minductor.frontend.capture import Graph, GraphInput, NodeRef, TensorMeta
 from minductor.options import Options
+from minductor.runtime import cuda
 from minductor.runtime.store import Store
-from minductor.target import Env, by_name
+from minductor.target import Env, Target, by_name, of_capability
 from minductor.trace import Record, Trace
 from tests.house.rules import ROOT
 
@@ -321,3 +332,41 @@ def test_warm_process_loads_neither_passes_nor_codegen_nor_a_compiler(processes:
 def test_forked_child_runs_kernels(processes: Any) -> None:
     both, warm, _ = processes
     assert [process["child"] for process in (*both, warm)] == [0, 0, 0]
+
+
+def placed(device: str, target: str = "", *, is_dry: bool = False) -> tuple[str, str, bool]:
+    """What a graph on a device is compiled for: its device then, the target, and whether it only is compiled."""
+    meta = TensorMeta(F32, (2,), (1,), 0, device)
+    graph = Graph("inference", (GraphInput("x", meta),), (), (), (NodeRef("x"),))
+    env = Env(Options(target=target), by_name(target or "cpu"))
+    made, chosen, dry = Compiler(is_dry=is_dry)._placed(graph, env)
+    return getattr(made.inputs[0].meta, "device", ""), chosen.target.name, dry
+
+
+def test_a_graph_is_for_the_device_of_its_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert placed("cpu") == ("cpu", "cpu", False)
+    assert placed("cpu", "interpret") == ("cpu", "interpret", False)
+    assert placed("cpu", "sm_80", is_dry=True) == ("cuda:0", "sm_80", True)
+    assert placed("cpu", "interpret", is_dry=True) == ("cpu", "interpret", True)
+    with pytest.raises(TargetElsewhere, match="target sm_80 compiles here and does not run here"):
+        placed("cpu", "sm_80")
+    # a GPU that is there as metadata only
+    assert placed("cuda:1") == ("cuda:1", "sm_90", True)
+    assert placed("cuda:1", "sm_80") == ("cuda:1", "sm_80", True)
+    asked: list[str] = []
+
+    def target_of(device: str) -> Target | None:
+        asked.append(device)
+        return None if device == "cuda:7" else of_capability(8, 9)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(cuda, "target_of", target_of)
+    assert placed("cuda:1") == ("cuda:1", "sm_89", False) and asked == ["cuda:1"]
+    assert placed("cuda:1", "sm_80") == ("cuda:1", "sm_80", False)
+    assert placed("cpu") == ("cpu", "cpu", False)
+    with pytest.raises(TargetElsewhere, match="target sm_90 compiles here"):
+        placed("cuda:1", "sm_90")
+    with pytest.raises(BadOptionValue, match="one that works on cuda:0"):
+        placed("cuda:0", "cpu")
+    with pytest.raises(UnsupportedInput, match="on cuda:7"):
+        placed("cuda:7")
