@@ -91,13 +91,18 @@ ROWS: Mapping[str, str] = MappingProxyType(
 # overloads whose traced strides are not eager's where arguments are laid out differently
 MISLAID = (
     "copysign.Tensor",
+    "div.Tensor_mode",
     "floor_divide.default",
+    "hardswish_backward.default",
+    "hardtanh_backward.default",
     "heaviside.default",
     "logaddexp.default",
     "logaddexp2.default",
     "logical_and.default",
     "logical_or.default",
     "logical_xor.default",
+    "logit_backward.default",
+    "softplus_backward.default",
     "special_xlog1py.default",
     "xlogy.Tensor",
 )

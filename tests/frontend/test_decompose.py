@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 from torch.nn import functional as F
 
-from minductor.frontend.decompose import MISLAID, ROWS, decompositions
+from minductor.frontend.decompose import MISLAID, ROWS, SCATTERS, decompositions
 from minductor.frontend.rules.table import RULES
 from tests.frontend.tracing import compiled, grads, lowered, randn
 
@@ -18,16 +21,28 @@ def test_each_row_has_a_decomposition_and_a_reason() -> None:
 
 
 def test_operators_with_rules_arrive_whole() -> None:
-    laid = {f"aten.{name}" for name in MISLAID}
+    laid = {f"aten.{name}" for name in (*MISLAID, "linalg_vector_norm.default")}
+    laid |= {f"aten.{name}.default" for name in SCATTERS}
     assert not {str(op) for op in decompositions()} & set(RULES) - laid
     assert [node.op for node in lowered(torch.copysign, randn(2, 3).t(), randn(2, 3, seed=1).t()).graphs[0].nodes] == [
         "aten.copysign.Tensor"
     ]
 
 
+# what operators want besides two tensors
+MORE: dict[str, Any] = {
+    "div.Tensor_mode": {"rounding_mode": "floor"},
+    "hardtanh_backward.default": {"min_val": -1.0, "max_val": 1.0},
+    "softplus_backward.default": {"beta": 1.0, "threshold": 20.0},
+}
+
+
 @pytest.mark.parametrize("names", [MISLAID, MISLAID[:1]], ids=["static", "dynamic"])
 def test_strides_are_those_of_eager(names: tuple[str, ...]) -> None:
-    ops = [getattr(getattr(torch.ops.aten, name.split(".")[0]), name.split(".")[1]) for name in names]
+    ops = [
+        partial(getattr(getattr(torch.ops.aten, name.split(".")[0]), name.split(".")[1]), **MORE.get(name, {}))
+        for name in names
+    ]
     row, image = randn(5).abs(), randn(2, 3, 4, 5).abs()
     last = image.contiguous(memory_format=torch.channels_last)
     turned = randn(5, 4, 3, 2).abs().permute(3, 2, 1, 0)

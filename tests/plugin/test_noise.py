@@ -52,3 +52,10 @@ def test_what_no_run_does_is_not_explained() -> None:
     whole = torch.tensor([1, 2])
     assert explains(choices, torch.tensor([1, 3]), whole, whole, whole)
     assert not explains(choices, torch.tensor([2, 2]), whole, whole, whole)
+    # unless float64 decides it so
+    assert explains(choices, torch.tensor([2, 2]), whole, torch.tensor([2, 2]), whole)
+
+
+def test_the_sign_of_a_nan_is_a_coins() -> None:
+    signs = [found.signbit().item() for found in moved("x0.sum() * torch.nan")]
+    assert 0 < sum(signs) < RUNS
