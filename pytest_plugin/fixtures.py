@@ -99,3 +99,18 @@ def fresh_store(compiler: Adapter, tmp_path_factory: pytest.TempPathFactory) -> 
         yield store
     if store.users.absolute() in [path.absolute() for path in store.touched]:
         pytest.fail(f"the user's store was used: {store.users}", pytrace=False)
+
+
+@pytest.fixture
+def size_context(compiler: Adapter) -> Any:
+    """Sizes and axes as the compiler under test has them, for a matcher or a pass, without compiling anything."""
+    make = getattr(compiler, "size_context", None)
+    if make is None:
+        pytest.fail(f"the adapter of {compiler.name} has no size_context", pytrace=False)
+    return make()
+
+
+@pytest.fixture
+def dummy_graph(size_context: Any) -> Any:
+    """`size_context` by the name that TorchInductor's tests have for it."""
+    return size_context

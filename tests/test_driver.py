@@ -370,3 +370,15 @@ def test_a_graph_is_for_the_device_of_its_tensors(monkeypatch: pytest.MonkeyPatc
         placed("cuda:0", "cpu")
     with pytest.raises(UnsupportedInput, match="on cuda:7"):
         placed("cuda:7")
+
+
+def test_a_triton_without_block_pointers_spells_them_by_offsets(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("minductor.runtime.probe.has_block_pointers", lambda version: False)
+    seen: list[Compiled] = []
+    compiler = Compiler(observer=seen.append, is_dry=True)
+    options = {"target": "sm_90", "block_access": "pointer", "cache_dir": str(tmp_path)}
+    with pytest.warns(UserWarning, match="this Triton has no block pointers"):
+        torch.compile(torch.neg, backend=lambda gm, i: compiler(gm, i, options=options))(torch.ones(64))
+    assert (seen[0].report.block_accesses, seen[0].report.block_pointers) == (2, 0)

@@ -197,6 +197,42 @@ class FreshStore:
     touched: list[Path] = field(default_factory=list[Path])
 
 
+class SizeContext:
+    """Sizes that a call gives, axes, and expressions of both: what passes and matchers work on.
+
+    >>> context = SizeContext()
+    >>> s0, x = context.size("s0", low=2), context.axis("x", 24)
+    >>> str(context.expr("(s0*x + x)//s0"))
+    'x + x//s0'
+    """
+
+    def __init__(self) -> None:
+        self.symbols: dict[str, Any] = {}
+        self.extents: dict[Any, Any] = {}
+
+    def size(self, name: str, low: int = 1, high: int | None = None) -> Any:
+        """A size that is known at the call, within its range."""
+        from minductor.core.expr import symbol
+
+        return self.symbols.setdefault(name, symbol(name, "size", low, high))
+
+    def axis(self, name: str, extent: Any) -> Any:
+        """The axis of a kernel; the extent is a number or an expression."""
+        from minductor.core.expr import as_expr, as_int, symbol
+        from minductor.ir.nodes import Axis
+
+        last = as_int(extent)
+        made = self.symbols.setdefault(name, symbol(name, "axis", 0, None if last is None else last - 1))
+        self.extents[made] = as_expr(extent)
+        return Axis(made, self.extents[made])
+
+    def expr(self, text: str) -> Any:
+        """An expression, as it is printed."""
+        from minductor.core.text import parse_expr
+
+        return parse_expr(text, self.symbols)
+
+
 class Minductor:
     """The adapter."""
 
@@ -222,6 +258,9 @@ class Minductor:
 
         cores = pool_size(os.cpu_count() or 1, os.environ)
         return Workers(Pool(1, settings=SETTINGS), Pool(cores))
+
+    def size_context(self) -> SizeContext:
+        return SizeContext()
 
     def version(self) -> str:
         import minductor

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -62,6 +63,15 @@ def test_the_part_of_one_axis(index: Expr, of: str, expected: Expr) -> None:
     found = terms_of(index, {})
     assert not isinstance(found, str)
     assert [term.factor for term in found[1][of]] == ([integer(2)] if expected == 2 * Y else [integer(1)])
+
+
+def test_sizes_of_a_context(size_context: Any, dummy_graph: Any) -> None:
+    """The fixture makes what a matcher needs; nothing is compiled."""
+    assert dummy_graph is size_context
+    for name in ("s0", "s1"):
+        size_context.size(name)
+    x = size_context.axis("x", 3 * size_context.size("s1"))
+    assert dims(size_context.expr("3*s0*(x//3) + x % 3"), x) == [("s1", "3*s0"), ("3", "1")]
 
 
 def test_sizes_of_the_call() -> None:
