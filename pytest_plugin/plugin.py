@@ -74,6 +74,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"golden files: {', '.join(MODES)}; new, which writes missing ones, unless CI is set",
     )
     group.addoption(
+        "--minductor-fuzz",
+        "--fuzz",
+        dest="minductor_fuzz",
+        type=float,
+        default=None,
+        metavar="MINUTES",
+        help="run random programs through the compiler for so long, and no tests; started again it goes on",
+    )
+    group.addoption(
         "--minductor-mutants",
         "--mutants",
         dest="minductor_mutants",
@@ -296,6 +305,34 @@ def _marker_misuse(item: pytest.Item) -> str:
         if marker.kwargs.get("level", LEVELS[0]) not in LEVELS:
             return f"{item.nodeid}: golden has no level {marker.kwargs['level']!r}; the levels are {', '.join(LEVELS)}"
     return ""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> bool | None:
+    """A campaign of random programs collects nothing."""
+    return True if session.config.getoption("minductor_fuzz") is not None else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    config = session.config
+    minutes = config.getoption("minductor_fuzz")
+    if minutes is None or is_worker(config):
+        return None
+    from pytest_plugin.fuzz import BAD, Campaign, table
+
+    cache: Any = getattr(config, "cache", None)
+    if cache is None:
+        raise pytest.UsageError("--fuzz keeps its records in pytest's cache, which is switched off")
+    state = state_of(config)
+    campaign = Campaign(state.adapter, Path(cache.mkdir("minductor")) / "fuzz")
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    campaign.run(float(minutes), reporter.write_line)
+    records = campaign.records()
+    state.endings += table(records)
+    session.testsfailed += sum(record["word"] in BAD for record in records)
+    session.testscollected += sum(record["word"] != "begun" for record in records)
+    return True
 
 
 # --- one test

@@ -50,11 +50,14 @@ def test_not_installed_and_named_in_a_conftest_it_works(
 
 def test_every_option_and_marker_is_documented(run: Run) -> None:
     text = run("--help", "--markers").stdout.str()
-    for option in ("--minductor-device", "--minductor-golden", "--minductor-compiler", "--golden", "--compiler"):
-        assert option in text
+    short = ("compiler", "golden", "golden-level", "golden-base", "golden-unused", "golden-report", "mutants", "fuzz")
+    for name in short:
+        assert f"--minductor-{name}" in text and f"--{name}" in text
+    assert "--minductor-device" in text
     assert "  --device" not in text
     markers = run("--markers").stdout.str()
-    assert "@pytest.mark.counts(" in markers and "@pytest.mark.golden(" in markers
+    for name in ("counts", "golden", "memory", "devices", "needs", "must_fail_under", "deterministic"):
+        assert f"@pytest.mark.{name}(" in markers
 
 
 def test_every_fixture_has_one_sentence(pytester: pytest.Pytester, run: Run) -> None:
