@@ -488,8 +488,11 @@ def _scope_faults(plan: Plan) -> Iterator[str]:
     if numbers and numbers != list(range(len(plan.partitions))):
         yield f"partitions begin in the order {numbers}, and there are {len(plan.partitions)}"
     inside, is_shared = "", False
+    has_scopes = any(isinstance(line, DeviceScope) for line in plan.lines)  # a region is called within its caller's
     for number, line in enumerate(plan.lines):
         match line:
+            case Launch(device=device) if has_scopes and device not in ("cpu", inside):
+                yield f"line {number} launches on {device}, which is not current"
             case DeviceScope(device):
                 if inside:
                     yield f"line {number} enters {device} while {inside} is current"

@@ -21,7 +21,7 @@ from minductor.driver import Compiled, Compiler, partition_lines
 from minductor.ir.build import Builder
 from minductor.ir.nodes import Extern, Kernel, Origin, Program, Region, SymbolDef, View, makes
 from minductor.ir.parser import parse_program
-from minductor.ir.plan import DeviceScope, PartitionStart, Plan, Reuse, ScopeEnd
+from minductor.ir.plan import DeviceScope, Launch, PartitionStart, Plan, Reuse, ScopeEnd
 from minductor.ir.plan_text import print_plan
 from minductor.ir.printer import print_program
 from minductor.ir.report import report
@@ -370,7 +370,7 @@ def test_a_compile_for_a_gpu_logs_its_partitions_and_explains_them(tmp_path: Pat
 # --- rules of plans -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spoil", ["no end", "twice", "within", "numbers", "early end"])
+@pytest.mark.parametrize("spoil", ["no end", "twice", "within", "numbers", "early end", "another"])
 def test_a_scope_that_is_crooked_is_refused(spoil: str) -> None:
     plan = planned(there_and_back())
     lines = list(plan.lines)
@@ -384,6 +384,9 @@ def test_a_scope_that_is_crooked_is_refused(spoil: str) -> None:
             lines.insert(lines.index(PartitionStart(0)) + 1, lines.pop(at))
         case "numbers":
             lines.remove(PartitionStart(1))
+        case "another":
+            launch = next(line for line in lines if isinstance(line, Launch) and line.device == "cuda:0")
+            lines[lines.index(launch)] = replace(launch, device="cuda:1")
         case _:
             lines.insert(at, ScopeEnd())
     with pytest.raises(VerifyError, match="a device is current for whole partitions"):
