@@ -31,8 +31,7 @@ Values = Callable[[Loop, tuple[Expr, ...]], Term | Sequence[Term]]
 ASSUMED = 1 << 20  # elements along a dimension whose size only the call knows
 LONG_ROW, LONG_COLUMN = 1 << 16, 1 << 10  # elements of what is joined: fewer are one program's work
 LEAST_ROW, LEAST_COLUMN = 1 << 12, 1 << 7  # elements of a part
-COLUMNS = 64  # that a program joins side by side
-SHARE = 4  # of the multiprocessors are at work without the cut, at most one in so many
+COLUMNS = 32  # that a program joins side by side
 ALIGNED = 16  # elements: a block that is a multiple of so many begins where a thread may load several at once
 WAVES = 2  # programs for each multiprocessor
 
@@ -58,7 +57,7 @@ def cut(extents: Sequence[Expr], reduced: Sequence[int], value: Values, target: 
     columns = _columns(extents, reduced, value)
     programs = math.prod(-(-n // COLUMNS) if d == columns else n for d, n in enumerate(sizes) if d not in reduced)
     least, most = (LONG_ROW, LEAST_ROW) if columns is None else (LONG_COLUMN, LEAST_COLUMN)
-    if length < least or programs * SHARE > target.multiprocessors:
+    if length < least or programs > target.multiprocessors:
         return None
     wanted = min(-(-WAVES * target.multiprocessors // programs), length // most)
     whole: list[int] = []

@@ -58,7 +58,9 @@ def _warps(kernel: Kernel, blocks: dict[str, Loop], affects: Affects) -> Choice:
     if kernel.schedule.dots:
         default = next(warps for least, warps in DOT_WARPS if values >= least)
     else:
-        default = min(MOST_WARPS, max(1, values // VALUES))
+        # what joins several values at once, as a place and its value, is quicker with fewer warps to join
+        joined = max((len(op.args) for op in kernel.body.ops if isinstance(op.attrs, Reduce)), default=1)
+        default = min(MOST_WARPS, max(1, values // (VALUES * joined)))
     options = [n for n in (default // 2, default, 2 * default) if 1 <= n <= MOST_WARPS]
     return Choice("warps", affects, tuple(options), default)
 

@@ -28,8 +28,8 @@ from minductor.target import Target
 POINTS = 1024  # values of a tile without a reduce: eight a thread of four warps
 PERSISTENT = 4096  # values of a row that a program holds
 OUTER_PERSISTENT = 64  # rows down which a program sums at once, if it is the columns that are contiguous
-LOOPED = 1024  # values of a block of a longer row
-COLUMNS = 64  # contiguous columns beside which rows are walked
+LOOPED = 2048  # values of a block of a longer row
+COLUMNS = 32  # contiguous columns beside which rows are walked
 CROSSING = 32  # side of a square tile, if accesses are contiguous along both
 AXES = 3  # of a tile, beside reduced ones
 

@@ -36,7 +36,7 @@ def of(size: Sequence[int], reduced: Sequence[int], target: str = "sm_90") -> Cu
         ((1 << 24,), (0,), ((), 0, 512, 32768, True)),
         ((64, 512, 512), (0, 1, 2), ((0,), 1, 8, 64, True)),
         ((1_000_003,), (0,), ((), 0, 244, 4112, False)),  # no number near divides it
-        ((4096, 1024), (0,), ((), 0, 32, 128, True)),  # 64 columns a program
+        ((4096, 1024), (0,), ((), 0, 16, 256, True)),  # 32 columns a program
         ((4096, 1024), (1,), None),  # rows enough
         ((4, 4096), (1,), None),  # short rows
     ],

@@ -67,7 +67,7 @@ def test_a_long_row_is_walked_again_for_what_needs_its_result() -> None:
     s = Sketch()
     x = s.input(64, 100_000)
     kernel = tiled(s, s.op("sub", x, s.reduce("max", x, 1)))
-    assert heads(kernel) == ["grid 1", "serial 1024", "serial 1024"]
+    assert heads(kernel) == ["grid 1", "serial 2048", "serial 2048"]
     ops, schedule = kernel.body.ops, kernel.schedule
     assert schedule is not None
     first, second = [loop for loop in loops(schedule.steps) if loop.kind == "serial"]
@@ -79,7 +79,7 @@ def test_a_long_row_is_walked_again_for_what_needs_its_result() -> None:
 
 def test_columns_are_summed_side_by_side() -> None:
     s = Sketch()
-    assert heads(tiled(s, s.reduce("sum", s.input(5000, 300), 0))) == ["grid 64", "serial 64"]
+    assert heads(tiled(s, s.reduce("sum", s.input(5000, 300), 0))) == ["grid 32", "serial 64"]
 
 
 def test_few_columns_are_summed_over_more_rows_at_once() -> None:
