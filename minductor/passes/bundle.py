@@ -23,7 +23,7 @@ from minductor.passes.domain import buffer_bytes
 from minductor.target import Env
 
 PARTS = 64  # at most so many kernels become one
-OPS = 2048  # of one kernel
+OPS = 1024  # of one kernel of a GPU: Triton's time grows faster than the text
 PARAMETERS = 256  # tensors and numbers of one kernel
 OPEN = 4  # bundles of one kind that a kernel is compared with, the latest first
 HELD_BYTES = 1 << 20  # of storages of our own, whose lives a bundle makes longer
@@ -39,7 +39,7 @@ def bundle(program: Program, env: Env) -> Program:
     kinds = [_kind(node, is_gpu=env.target.is_gpu) for node in program.nodes]
     if len(set(kinds)) == len(kinds) or not any(kinds.count(kind) > 1 for kind in set(kinds) if kind):
         return program
-    groups, order = _groups(program, kinds)
+    groups, order = _groups(program, kinds, is_gpu=env.target.is_gpu)
     if all(len(members) == 1 for members in groups.values()):
         return program
     ranked = sorted(groups, key=lambda first: order.rank[first])
@@ -57,7 +57,7 @@ def _name(node: Node) -> str:
     return node.name
 
 
-def _groups(program: Program, kinds: list[Kind | None]) -> tuple[dict[int, list[int]], Acyclic]:
+def _groups(program: Program, kinds: list[Kind | None], *, is_gpu: bool) -> tuple[dict[int, list[int]], Acyclic]:
     """The members of each node to be, by the first of them, and the order that these keep."""
     nodes = program.nodes
     edges = dict.fromkeys((e.source, e.target) for e in dependencies(program))
@@ -75,7 +75,7 @@ def _groups(program: Program, kinds: list[Kind | None]) -> tuple[dict[int, list[
         for first in reversed(latest.setdefault(kind, [])[-OPEN:]):
             members = groups[first]
             fits = (
-                len(members) < min(PARTS, OPS // len(kind))
+                len(members) < (min(PARTS, OPS // len(kind)) if is_gpu else PARTS)
                 and sum(parameters[m] for m in (*members, number)) <= PARAMETERS
             )
             fits = fits and sum(held[m] for m in (*members, number)) <= HELD_BYTES
