@@ -50,6 +50,12 @@ CASES: dict[str, Case] = {
     ),
 }
 
+LONG = ("mm", "linear of three dimensions", "both transposed", "addmm", "a residual", "a chain", "padded", "attention")
+
+
+def few(name: str) -> Any:
+    return pytest.param(name, marks=pytest.mark.long if name in LONG else ())
+
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Compiler]:
@@ -80,14 +86,17 @@ def tensors(sizes: tuple[tuple[int, ...], ...], dtype: torch.dtype) -> list[torc
     return [torch.randn(size).to(dtype) for size in sizes]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [few(name) for name in CASES])
 def test_equals_eager(name: str, ours: Compiler) -> None:
     fn, sizes = CASES[name]
     check(ours, fn, tensors(sizes, F32))
 
 
-@pytest.mark.parametrize("dtype", [F64, BF16, F16], ids=str)
-@pytest.mark.parametrize("name", ["mm", "odd sizes, and sums on both sides", "linear", "three products summed"])
+@pytest.mark.parametrize("dtype", [pytest.param(F64, marks=pytest.mark.long), BF16, F16], ids=str)
+@pytest.mark.parametrize(
+    "name",
+    ["odd sizes, and sums on both sides", "linear", pytest.param("three products summed", marks=pytest.mark.long)],
+)
 def test_in_other_dtypes(name: str, dtype: torch.dtype, ours: Compiler) -> None:
     fn, sizes = CASES[name]
     check(ours, fn, tensors(sizes, dtype))
