@@ -243,7 +243,7 @@ class Minductor:
     def devices(self) -> Sequence[str]:
         from minductor.target import TARGETS
 
-        return ("cpu", "interpret", *(f"compile:{name}" for name, target in TARGETS.items() if target.arch))
+        return ("cpu", "cuda", "interpret", *(f"compile:{name}" for name, target in TARGETS.items() if target.arch))
 
     @property
     def mutants(self) -> Sequence[Mutant]:

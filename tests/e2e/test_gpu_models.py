@@ -1,4 +1,7 @@
-"""The benchmark's cases as GPU kernels: small ones beside float64 in Triton's interpreter, and compiled for a GPU."""
+"""The benchmark's cases as GPU kernels: small ones beside float64 in Triton's interpreter, and compiled for a GPU.
+
+On a machine with a GPU they run there too.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from torch import Tensor
 from minductor.bench import micro, models
 from pytest_plugin import at_least
 from pytest_plugin.compiled import Compile
+from pytest_plugin.devices import Device
 from tests.e2e.test_models import Step
 
 QUICK = ("layer_norm_gelu", "softmax_causal", "cross_entropy_backward")
@@ -26,23 +30,23 @@ def few(name: str) -> pytest.param:
     return pytest.param(name, marks=() if name in QUICK else pytest.mark.long)
 
 
-@pytest.mark.devices("interpret")
+@pytest.mark.devices("interpret", "cuda")
 @pytest.mark.parametrize("name", [few(name) for name in micro.CASES])
 @pytest.mark.counts(kernels=at_least(1), externs=0)
-def test_micro_case(compiled: Compile, name: str) -> None:
+def test_micro_case(compiled: Compile, device: Device, name: str) -> None:
     case = micro.CASES[name]
-    given = [small(x) for x in case.inputs()]
+    given = [small(x).to(device) for x in case.inputs()]
     assert all(x.numel() for x in given)
     compiled(case.fn, *given, grad=case.backward)
 
 
 @pytest.mark.long
-@pytest.mark.devices("interpret", "compile:sm_90")
+@pytest.mark.devices("interpret", "compile:sm_90", "cuda")
 @pytest.mark.parametrize("name", models.NAMES)
 @pytest.mark.counts(kernels=at_least(3))
-def test_inference(compiled: Compile, name: str) -> None:
+def test_inference(compiled: Compile, device: Device, name: str) -> None:
     workload = models.make(name, size="tiny")
-    compiled(workload.module.eval(), *workload.inputs)
+    compiled(workload.module.eval().to(device), *(x.to(device) for x in workload.inputs))
 
 
 @pytest.mark.long
