@@ -17,7 +17,7 @@ from pytest_plugin.closer import Difference
 from pytest_plugin.compiled import Compile
 from pytest_plugin.devices import Device
 from pytest_plugin.facts import Facts, Graph, NoNumbers
-from pytest_plugin.facts import Run as TestedRun
+from pytest_plugin.facts import Run as ARun
 from pytest_plugin.vocabulary import CAPABILITIES
 from tests.plugin.conftest import Run
 
@@ -215,7 +215,7 @@ def test_a_device_for_which_nothing_was_compiled_proves_nothing(kernels: int) ->
     from pytest_plugin.evidence import Evidence
 
     graph = Graph("inference", (), "", Facts(kernels=kernels), {}, (), False, 0.0)
-    run = TestedRun(None, len, lambda: [graph])
+    run = ARun(None, len, lambda: [graph])
     wrong = Evidence([run]).wrong("test_x", Device("compile:sm_90"), {}, is_counted=False)
     assert wrong.startswith("nothing compiled") == (not kernels)
     declared = Evidence([run]).wrong("test_x", Device("compile:sm_90"), {"kernels": at_most(1)}, is_counted=True)
