@@ -138,6 +138,8 @@ def test_what_float32_is_rounded_to() -> None:
     given = tensors(((64, 64), (64, 64)), F32)
     assert 'input_precision="ieee"' in text_of(torch.mm, *given)
     assert 'input_precision="tf32"' in text_of(torch.mm, *given, matmul_precision="tf32")
+    row = text_of(torch.mm, given[0][:1], given[1], matmul_precision="tf32")  # no work for a matrix unit
+    assert "tf32" not in row and "tl.sum(" in row
     assert "tf32" not in text_of(lambda a, b: (a[:, :, None] * b[None]).sum(1), *given, matmul_precision="tf32")
 
 
