@@ -7,6 +7,7 @@ given. Refuses misuse with pytest's usage error; a false fact is a failed test. 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -233,6 +234,43 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("minductor_device", given, indirect=True)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> Generator[None, Any, Any]:
+    """A unittest class that asks for devices, by the marker or an annotation `device`, is one class for each device."""
+    made = yield
+    if not (isinstance(made, pytest.Class) and isinstance(obj, type)) or "unittest" not in sys.modules:
+        return made
+    if not issubclass(obj, sys.modules["unittest"].TestCase) or not _asks_for_devices(obj):
+        return made
+    from pytest_plugin.devices import Device
+
+    state = state_of(collector.config)
+    marker = next((mark for mark in getattr(obj, "pytestmark", ()) if mark.name == "devices"), None)
+    chosen, missing = state.devices(), ()
+    if marker is not None and not _devices_misuse(marker):
+        choice = state.devices_of(marker.args, str(marker.kwargs.get("min_arch", "")))
+        chosen, missing = choice.devices, choice.missing
+    classes: list[Any] = []
+    kind: Any = type(made)
+    for id, why in [*((id, "") for id in chosen), *missing]:
+        device = Device(id)
+        members: dict[str, Any] = {"device": device, "device_type": str(device), "__module__": obj.__module__}
+        if why:
+            members |= {"__unittest_skip__": True, "__unittest_skip_why__": why}
+        title = f"{name}[{id}]"
+        one = kind.from_parent(collector, name=title)
+        one.obj = type(title, (obj,), members)
+        classes.append(one)
+    return classes
+
+
+def _asks_for_devices(tests: type) -> bool:
+    marks = getattr(tests, "pytestmark", ())
+    return any(mark.name == "devices" for mark in marks) or any(
+        "device" in vars(base).get("__annotations__", {}) for base in tests.__mro__
+    )
+
+
 def _devices_misuse(marker: pytest.Mark) -> str:
     from pytest_plugin.devices import marker_misuse
 
@@ -245,7 +283,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
     problems = (problem for item in items if (problem := _marker_misuse(item)))
-    asks = any("minductor_device" in getattr(item, "fixturenames", ()) for item in items)
+    asks = any("minductor_device" in getattr(item, "fixturenames", ()) or "[none]::" in item.nodeid for item in items)
     misuse = (state_of(config).misuse if asks else "") or next(problems, "")
     if not misuse:
         return
