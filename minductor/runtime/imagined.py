@@ -11,7 +11,7 @@ there is none without dropout, with which they are refused (NotImplementedError)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -21,39 +21,41 @@ FORWARD = "aten._scaled_dot_product_{}_attention.default"
 BACKWARD = "aten._scaled_dot_product_{}_attention_backward.default"
 
 
-def _forward(q: Any, k: Any, v: Any, mask: Any, dropout: float, causal: bool, scale: float | None) -> tuple[Any, ...]:
-    if dropout:
-        raise NotImplementedError("dropout of an operator that only a GPU has")
+def _flash(*args: Any, scale: float | None) -> tuple[Any, ...]:
+    *given, dropout, causal = args
+    return (*_forward(given, None, dropout, causal=causal, scale=scale), None, None, 0, 0, None, None, None)
+
+
+def _efficient(*args: Any, scale: float | None) -> tuple[Any, ...]:
+    *given, mask, _, dropout, causal = args
+    return (*_forward(given, mask, dropout, causal=causal, scale=scale), None, None)
+
+
+def _forward(given: Sequence[Any], mask: Any, dropout: float, *, causal: bool, scale: float | None) -> tuple[Any, ...]:
+    _refuse(dropout)
     call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-    return call(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)
-
-
-def _flash(q: Any, k: Any, v: Any, dropout: float, causal: bool, *, scale: float | None) -> tuple[Any, ...]:
-    return (*_forward(q, k, v, None, dropout, causal, scale), None, None, 0, 0, None, None, None)
-
-
-def _efficient(
-    q: Any, k: Any, v: Any, mask: Any, statistics: bool, dropout: float, causal: bool, *, scale: float | None
-) -> tuple[Any, ...]:
-    del statistics
-    return (*_forward(q, k, v, mask, dropout, causal, scale), None, None)
+    return call(*given, 0.0, causal, attn_mask=mask, scale=scale)
 
 
 def _flash_backward(*args: Any, scale: float | None) -> tuple[Any, ...]:
     given, dropout, causal = args[:6], args[10], args[11]
-    return _backward(given, None, dropout, causal, scale)
+    return _backward(given, None, dropout, causal=causal, scale=scale)
 
 
 def _efficient_backward(*args: Any, scale: float | None) -> tuple[Any, ...]:
     gradient, q, k, v, mask, out, statistics, _, _, dropout, _, causal = args
-    return (*_backward((gradient, q, k, v, out, statistics), mask, dropout, causal, scale), None)
+    return (*_backward((gradient, q, k, v, out, statistics), mask, dropout, causal=causal, scale=scale), None)
 
 
-def _backward(given: tuple[Any, ...], mask: Any, dropout: float, causal: bool, scale: float | None) -> tuple[Any, ...]:
-    if dropout:
-        raise NotImplementedError("dropout of an operator that only a GPU has")
+def _backward(given: Sequence[Any], mask: Any, dropout: float, *, causal: bool, scale: float | None) -> tuple[Any, ...]:
+    _refuse(dropout)
     call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
     return call(*given, 0.0, causal, attn_mask=mask, scale=scale)
+
+
+def _refuse(dropout: float) -> None:
+    if dropout:
+        raise NotImplementedError("dropout of an operator that only a GPU has")
 
 
 ON_CPU: Mapping[str, Callable[..., tuple[Any, ...]]] = MappingProxyType(
