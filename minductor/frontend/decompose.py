@@ -140,10 +140,12 @@ def _whole(*args: Any, **kwargs: Any) -> Any:
 
 def _apart(op: Callable[..., Any]) -> Callable[..., Any]:
     """A scatter into a tensor whose elements each have a place of their own."""
+    import torch
 
     def decomposed(x: Any, *args: Any, **kwargs: Any) -> Any:
         if any(isinstance(step, int) and step == 0 for step in x.stride()):
-            return op(x.contiguous(), *args, **kwargs)
+            # `contiguous` would leave a tensor without elements, or with one along that step, as it is
+            return op(x.clone(memory_format=torch.contiguous_format), *args, **kwargs)
         return NotImplemented
 
     return decomposed

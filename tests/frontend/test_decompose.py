@@ -52,6 +52,10 @@ def test_strides_are_those_of_eager(names: tuple[str, ...]) -> None:
     assert not seen.externs
 
 
+def test_a_scatter_into_an_expanded_tensor_without_elements_comes_to_an_end() -> None:
+    compiled(lambda x: torch.diagonal_scatter(x, x.diagonal() + 1), torch.ones(4).expand(0, 4))
+
+
 def test_log_sigmoid_is_contiguous() -> None:
     compiled(F.logsigmoid, *grads(randn(4, 6).t()))
 
