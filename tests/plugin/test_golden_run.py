@@ -126,15 +126,15 @@ def test_unused_files_are_found_and_only_accept_deletes_them(suite: pytest.Pytes
     ]
     result = run(workers, "-k", "text or other")
     assert "unused  " not in result.stdout.str()
-    run(workers, "-k", "d", "--golden=accept")
+    run("-n0", "-k", "d", "--golden=accept")
     for partial in (["-k", "other"], ["test_suite.py::test_other"], ["-m", "not slow"], ["--collect-only"], ["--lf"]):
         assert "unused  " not in run("-n0", *partial).stdout.str()
     result = run(workers)
     assert sorted(line for line in ending(result) if "unused  " in line) == sorted(told)
     assert result.ret == 0
-    assert run(workers, CI="1").ret == pytest.ExitCode.TESTS_FAILED
+    assert run("-n0", CI="1").ret == pytest.ExitCode.TESTS_FAILED
     assert run(workers, "--golden-unused=fail").ret == pytest.ExitCode.TESTS_FAILED
-    assert run(workers, "--golden-unused=warn", CI="1").ret == 0
+    assert run("-n0", "--golden-unused=warn", CI="1").ret == 0
     result = run(workers, "--golden=accept")
     assert sorted(line for line in ending(result) if "deleted" in line) == [
         line.replace("unused ", "deleted") for line in sorted(told)
