@@ -141,7 +141,7 @@ def exactly() -> Generator[None]:
 def run(program: Program, call: Callable[..., Any], *, grad: bool, exact: bool = False, sums: bool = False) -> Outcome:
     """Calls it, from the same random seed each time, and takes the gradients if asked to.
 
-    `sums`: an exact run whose sums are exact too, which is slow; it matters for float64 and for what a comparison decides.
+    `sums`: an exact run whose sums are exact too, which is slow; float64 results and comparisons show it.
     """
     import torch
 
