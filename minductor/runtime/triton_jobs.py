@@ -208,6 +208,7 @@ def _complete_interpreter() -> None:
     builder.create_dot = _dot(builder.create_dot)
     module: Any = interpreter
     module._convert_float = _rounding(module._convert_float)
+    module._patch_lang_tensor = _counting(module._patch_lang_tensor)
     kind: Any = type(builder)
     kind.binary_op = _comparing(kind.binary_op)
     kind.create_atomic_rmw = _adding(kind.create_atomic_rmw)
@@ -250,6 +251,16 @@ def _adding(create: Any) -> Any:
             total = pair + torch.from_numpy(bits[one].view("int16").copy()).view(torch.bfloat16)
             memory.store(places[one], total.view(torch.int16).numpy().view("uint16"), given[one])
         return interpreter.TensorHandle(before.reshape(shape), tl.bfloat16)
+
+    return call
+
+
+def _counting(patch: Any) -> Any:
+    """A number of a launch is an array of one element, which Triton 3.6 does not take for a loop's end."""
+
+    def call(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     return call
 
