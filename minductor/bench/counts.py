@@ -134,7 +134,7 @@ def count(
 def details(
     backend: str, function: Callable[..., Any], run: Callable[[Callable[..., Any]], object], target: Target = CPU
 ) -> tuple[list[Counts], int | None, str]:
-    """Each graph by itself, the peak, and what kept us from measuring it; for a GPU, which need not be here, no peak."""
+    """Each graph by itself, the peak, and what kept us from measuring it; for a GPU, which may be absent, no peak."""
     torch._dynamo.reset()
     with ExitStack() as stack:
         if backend == OURS:
@@ -207,8 +207,8 @@ def render(found: Mapping[str, Mapping[str, Counted]], target: Target = CPU) -> 
     return "\n\n".join(
         [
             "# Kernels, bytes and peak memory beside TorchInductor",
-            f"Made by `minductor bench --counts{option}`; torch {torch.__version__}. In each pair TorchInductor's figure "
-            "is the first and ours the second.\n"
+            f"Made by `minductor bench --counts{option}`; torch {torch.__version__}. In each pair "
+            "TorchInductor's figure is the first and ours the second.\n"
             "Bytes: for each launch the distinct bytes of every buffer read plus written; calls of operators stand "
             "apart.\n"
             "Peak: the most bytes allocated at once during one call, from torch's allocation events.",

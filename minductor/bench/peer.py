@@ -5,8 +5,8 @@ a graph, by the rule of `ir/cost.py`. Refuses to compile C++: within the context
 called, but for zeros where it would write integers, which operators may index with. The wrapper around it still
 allocates, frees and calls operators as it always does, so that memory can be measured; values mean nothing.
 
-For a GPU target its code generator for Triton is given the CPU's tensors, as if they were a GPU's: the scheduler is told
-that every node runs on one, and how many multiprocessors it has.
+For a GPU target its code generator for Triton is given the CPU's tensors, as if they were a GPU's: the scheduler is
+told that every node runs on one, and how many multiprocessors it has.
 
 A kernel is a node of the final schedule that code is generated for; what such a node computes and nobody else reads,
 and is therefore never stored, does not count.
