@@ -71,6 +71,13 @@ def is_capturable(overload: Any) -> bool:
     return torch.Tag.cudagraph_unsafe not in overload.tags
 
 
+def only_writes(overload: Any) -> bool:
+    """Whether an operator says that it only writes results that it is given; until 2.12 none could."""
+    import torch
+
+    return getattr(torch.Tag, "out", None) in overload.tags
+
+
 def is_backed(shape_env: Any, symbol: Any) -> bool:
     """Whether a size symbol comes from an input, so that its value is known while tracing."""
     known = getattr(shape_env, "backed_var_to_val", None)  # its name since 2.12; var_to_val is now deprecated

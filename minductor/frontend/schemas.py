@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from minductor.frontend.compat import is_capturable, is_seeded
+from minductor.frontend.compat import is_capturable, is_seeded, only_writes
 
 # Namespaces of operators whose every effect is in the schema.
 TORCHS_OWN = ("aten.", "prims.", "prim.", "quantized_decomposed.")
@@ -200,7 +200,7 @@ def mutable(op: str) -> tuple[tuple[str, bool], ...]:
 
 def is_out(op: str) -> bool:
     """Whether an operator only writes results that it is given."""
-    return torch.Tag.out in overload(op).tags
+    return only_writes(overload(op))
 
 
 def _copy_variant(op: str) -> str:

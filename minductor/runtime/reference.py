@@ -94,7 +94,8 @@ class _State:
     def on(self, kernel: Kernel) -> AbstractContextManager[Any]:
         """Within it new tensors are where the kernel's are."""
         table = self.program.buffer_table()
-        place = next((self.place(table[ref.storage].device) for ref in (*writes(kernel), *reads(kernel))), None)
+        refs = (*writes(kernel), *reads(kernel))  # an input of a program of one kernel need not be a buffer
+        place = next((self.place(table[ref.storage].device) for ref in refs if ref.storage in table), None)
         return nullcontext() if place is None or place.type == "cpu" else place
 
     def enter(self, inputs: Sequence[Any]) -> None:

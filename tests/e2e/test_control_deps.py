@@ -131,6 +131,9 @@ def test_what_is_random_in_it_is_drawn_once() -> None:
     assert 0 < float(out.detach()) < 128
 
 
+@pytest.mark.skipif(
+    torch.__version__ < (2, 12), reason="until 2.12 torch drops any higher-order operator that nobody uses"
+)
 def test_a_result_that_nobody_uses_is_computed() -> None:
     def fn(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         control_deps(a.sum(), torch.exp, b)

@@ -139,6 +139,7 @@ def test_while_loop_that_carries_a_number(dynamic: bool) -> None:
     same(fn, torch.randn(4, 5), dynamic=dynamic)
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 12), reason="until 2.12 Dynamo refuses branches that write")
 def test_branches_that_write_their_operand() -> None:
     def fn(x: torch.Tensor, sign: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
@@ -164,7 +165,8 @@ def test_one_region_is_called_several_times(dynamic: bool, grad: bool) -> None:
     seen = same(fn, torch.randn(5, 8, requires_grad=grad), torch.randn(8, 8, requires_grad=grad), dynamic=dynamic)
     wrapper = seen[0].sources["wrapper.py"]
     assert wrapper.count("control.invoke_subgraph, ") == 3
-    assert wrapper.count("\ndef ") == 2  # the region, and `call`
+    regions = 2 if dynamic and torch.__version__ < (2, 12) else 1  # 2.11 traces it anew once its sizes are symbols
+    assert wrapper.count("\ndef ") == regions + 1  # and `call`
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -6,13 +6,16 @@ from collections import Counter
 
 from minductor.frontend import schemas
 from minductor.frontend.decompose import ROWS
-from minductor.frontend.rules import random
+from minductor.frontend.rules import matmul, random
 from minductor.frontend.rules.table import FAMILIES, RULES
+
+# A torch may be without these: one is new in 2.12, the other is there once torch's own compiler has been imported.
+NOT_ALWAYS_THERE = {"aten._foreach_clone.default", "prims.fma.default"}
 
 
 def test_every_rule_is_for_an_operator_of_torch() -> None:
-    unknown = [op for op in RULES if schemas.overload(op) is None]
-    assert not unknown
+    unknown = {op for op in RULES if schemas.overload(op) is None}
+    assert unknown <= NOT_ALWAYS_THERE
 
 
 def test_no_operator_has_two_rules() -> None:
@@ -29,5 +32,5 @@ def test_no_operator_is_both_taken_apart_and_taken_whole() -> None:
 def test_reasons_are_for_operators_without_a_rule_or_that_rules_give_back() -> None:
     both = {name for name in schemas.REASONS if f"aten.{name}.default" in RULES}
     assert both <= {"empty_strided", "_local_scalar_dense", "max_pool2d_with_indices"} | {
-        op.split(".")[1] for op in random.RULES
+        op.split(".")[1] for op in (*matmul.RULES, *random.RULES)
     }
