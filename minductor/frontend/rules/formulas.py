@@ -207,15 +207,6 @@ def shrink_backward(grad: Term, x: Term, limit: float) -> Term:
     return (x >= -limit).both(x <= limit).where(0, grad)
 
 
-def nan_to_num(x: Term, nan: float | None = None, above: float | None = None, below: float | None = None) -> Term:
-    if x.dtype.kind != "float":
-        return x
-    high, low = x.op("eq", math.inf), x.op("eq", -math.inf)
-    largest = x.dtype.max_value
-    y = high.where(largest if above is None else above, low.where(-largest if below is None else below, x))
-    return x.op("isnan").where(nan or 0.0, y)
-
-
 def xlogy(x: Term, y: Term) -> Term:
     return y.op("isnan").where(math.nan, x.equals(0.0).where(0.0, x * y.op("log")))
 
@@ -250,7 +241,6 @@ TABLE: Mapping[str, tuple[Callable[..., Term], int]] = MappingProxyType(
         "aten.hardshrink_backward.default": (shrink_backward, 2),
         "aten.softshrink.default": (softshrink, 1),
         "aten.softshrink_backward.default": (shrink_backward, 2),
-        "aten.nan_to_num.default": (nan_to_num, 1),
         "aten.xlogy.Tensor": (xlogy, 2),
     }
 )

@@ -6,6 +6,7 @@ Three tables: operators that are one op of the IR, comparisons, and formulas.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -59,9 +60,31 @@ def predicate(fn: Callable[[Term], Term]) -> Rule:
     """A question about a floating-point value; no integer is infinite or not a number."""
 
     def rule(ctx: Lowering, x: View) -> Value:
-        return ctx.pointwise(fn, x, compute=x.dtype)
+        return ctx.map(lambda loop: fn(_rounded(loop, x)))
 
     return rule
+
+
+def _rounded(loop: Loop, x: View) -> Term:
+    """An element as memory holds it: what a kernel keeps in float32 may be infinite in 16 bits."""
+    return loop.load(x).cast(x.dtype).cast(compute_dtype(x.dtype))
+
+
+def nan_to_num(
+    ctx: Lowering, x: View, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Value:
+    """Infinities become the largest numbers of the dtype, if no others are given."""
+    if x.dtype.kind != "float":
+        return ctx.pointwise(lambda t: t, x) if x.dtype.kind != "complex" else NotImplemented
+    largest = x.dtype.max_value
+
+    def fn(loop: Loop) -> Term:
+        t = _rounded(loop, x)
+        high, low = t.op("eq", math.inf), t.op("eq", -math.inf)
+        finite = high.where(largest if posinf is None else posinf, low.where(-largest if neginf is None else neginf, t))
+        return t.op("isnan").where(nan or 0.0, finite)
+
+    return ctx.map(fn)
 
 
 def is_infinite(x: Term) -> Term:
@@ -319,6 +342,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
             f"aten.__{short}__.{kind}": one_op(short) for short in ("lshift", "rshift") for kind in ("Tensor", "Scalar")
         },
         "aten.isnan.default": predicate(is_nan),
+        "aten.nan_to_num.default": nan_to_num,
         "aten.isinf.default": predicate(is_infinite),
         "aten.signbit.default": predicate(lambda x: x.op("signbit") if x.dtype.kind == "float" else x < 0),
         "aten.add.Tensor": add,

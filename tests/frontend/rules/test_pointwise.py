@@ -7,6 +7,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
+from minductor.driver import Compiler
 from minductor.frontend.capture import capture
 from minductor.frontend.lower import lower
 from minductor.ir.nodes import Assert
@@ -198,3 +199,14 @@ def test_the_next_number_of_a_narrow_float_is_its_own() -> None:
 def test_roots_of_minus_zero_and_minus_infinity(dtype: torch.dtype) -> None:
     x = torch.tensor([-0.0, -torch.inf, 4.0], dtype=dtype)
     assert not lowered(lambda x: (1 / x**0.5, x**-0.5, x**-1), x).externs
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_infinity_is_that_of_the_dtype(dtype: torch.dtype) -> None:
+    x = torch.tensor([torch.inf, -torch.inf, torch.nan, 1, 60000], dtype=dtype)
+
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.nan_to_num(), (x * 2).nan_to_num(), (x * 2).isinf(), x.nan_to_num(1, posinf=2, neginf=3)
+
+    for ours, theirs in zip(torch.compile(fn, backend=Compiler())(x), fn(x), strict=True):
+        assert torch.equal(ours, theirs)
