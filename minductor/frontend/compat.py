@@ -6,6 +6,7 @@ Takes nothing but the ambient TracingContext of AOTAutograd. Gives its facts as 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from torch._guards import TracingContext
@@ -76,6 +77,16 @@ def only_writes(overload: Any) -> bool:
     import torch
 
     return getattr(torch.Tag, "out", None) in overload.tags
+
+
+@lru_cache(1)
+def ignores_nan_bound() -> bool:
+    """Whether eager's clamp leaves elements alone where its only bound is the number NaN, as 2.11 does."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes():
+        return not torch.zeros((), device="cpu").clamp(max=float("nan")).isnan().item()
 
 
 def is_backed(shape_env: Any, symbol: Any) -> bool:

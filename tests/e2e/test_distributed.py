@@ -21,11 +21,13 @@ SECONDS = 120  # for one test's processes, from their start
 def collectives(rank: int) -> None:
     import torch.distributed._functional_collectives as funcol
 
+    is_strict = torch.__version__ < (2, 12)  # eager then refuses to gather what is not contiguous
+
     def fn(x: torch.Tensor) -> Any:
         y = x.sin() * 2
         total = funcol.all_reduce(y, "sum", [0, 1])
         late = y * 3  # while it is on its way
-        rows = funcol.all_gather_tensor(y.t(), 0, [0, 1])
+        rows = funcol.all_gather_tensor(y.t().contiguous() if is_strict else y.t(), 0, [0, 1])
         part = funcol.reduce_scatter_tensor(rows * 2, "sum", 0, [0, 1])
         first = funcol.broadcast(late, 1, [0, 1])
         across = funcol.all_reduce(y.t(), "max", [0, 1])  # of other strides than its result

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from minductor.core.bounds import at_least
 from minductor.core.dtypes import BOOL, F16, DType, compute_dtype
 from minductor.core.expr import Expr
+from minductor.frontend.compat import ignores_nan_bound
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering, is_zero_sized
 from minductor.frontend.rules import formulas
@@ -259,6 +260,16 @@ def clamp(ctx: Lowering, x: View, low: Operand | None = None, high: Operand | No
     return ctx.pointwise(fn, x, *(b for _, b in bounds))
 
 
+def clamp_by_numbers(ctx: Lowering, x: View, low: Operand | None = None, high: Operand | None = None) -> Value:
+    """As eager of the torch that is there where the only bound is NaN."""
+    bound = low if high is None else high
+    has_two = low is not None and high is not None
+    if bound is None or has_two or (isinstance(bound, int | float) and bound == bound) or not ignores_nan_bound():
+        return clamp(ctx, x, low, high)
+    name = "maximum" if high is None else "minimum"
+    return ctx.pointwise(lambda a, limit: is_nan(limit).where(a, a.op(name, limit)), x, bound)
+
+
 def clamp_max(ctx: Lowering, x: View, high: Operand) -> Value:
     return clamp(ctx, x, None, high)
 
@@ -367,7 +378,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.where.Scalar": where,
         "aten.masked_fill.Scalar": masked_fill,
         "aten.masked_fill.Tensor": masked_fill,
-        "aten.clamp.default": clamp,
+        "aten.clamp.default": clamp_by_numbers,
         "aten.clamp.Tensor": clamp,
         "aten.clamp_min.default": clamp,
         "aten.clamp_min.Tensor": clamp,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -111,6 +113,7 @@ ACTIVATIONS = {
     "threshold": lambda x: F.threshold(x, 0.1, 7.0),
     "nan_to_num": torch.nan_to_num,
     "clamp": lambda x: x.clamp(-1, 1),
+    "clamp by NaN": lambda x: (x.clamp(max=math.nan), x.clamp(math.nan), x.clamp_max(math.nan), x.clamp(0, math.nan)),
     "clamp tensors": lambda x: x.clamp(x.sin(), x.cos()),
     "glu": lambda x: F.glu(x[..., :4], -1),
     "prelu": lambda x: F.prelu(x, x[0, :, 0]),
