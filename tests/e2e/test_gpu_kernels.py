@@ -68,6 +68,7 @@ def test_kernel(compiled: Compile, name: str) -> None:
     compiled(fn, *given)
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 12), reason="until 2.12 torch takes _foreach_lerp_ apart in another way")
 @pytest.mark.devices("compile:sm_90")
 @pytest.mark.counts(spills=0, externs=0)
 @pytest.mark.golden(level="canonical")

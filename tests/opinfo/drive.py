@@ -95,6 +95,8 @@ def samples(op: Any, dtype: torch.dtype, mode: str) -> Iterator[Sample]:
     for given in op.sample_inputs("cpu", dtype, requires_grad=mode.startswith("gradient")):
         if mode == "inplace" and given.broadcasts_input:
             continue
+        if torch.device(given.kwargs.get("device") or "cpu").type != "cpu":
+            continue  # where there is a GPU, some make a tensor on it
         leaves, spec = pytree.tree_flatten((given.input, given.args, given.kwargs))
         places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         if any(leaves[n].layout != torch.strided for n in places):
