@@ -39,13 +39,19 @@ def searchsorted(
     is_right = right or side == "right"
 
     def found(loop: Loop) -> Term:
-        value = loop.load(x, None, compared)
+        # as memory holds it, as the elements of the row are: ties are many among 16-bit values
+        value = loop.load(x, None, compared).cast(compared)
         row = loop.coords[:-1] if len(rows.size) > 1 else ()
 
         def is_before(place: Expr) -> Term:
             at = place if sorter is None else _place(loop, loop.load(sorter, (*row, place)), length)
             # a NaN stands behind all: the comparison is false
-            return loop.load(rows, (*row, at), compared).op("gt" if is_right else "ge", value).op("logical_not")
+            return (
+                loop.load(rows, (*row, at), compared)
+                .cast(compared)
+                .op("gt" if is_right else "ge", value)
+                .op("logical_not")
+            )
 
         return _search(loop, length, is_before)
 
