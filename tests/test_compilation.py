@@ -33,6 +33,11 @@ def test_arithmetic_is_as_exact_as_eagers() -> None:
     assert "div.full" not in kernel.assembly and "ex2.approx.f32" not in kernel.assembly
 
 
+def test_small_numbers_are_not_taken_for_zero() -> None:
+    (kernel,) = minductor.compile_only(torch.log1p, torch.randn(64, 100), target="sm_90").kernels
+    assert ".ftz" not in kernel.assembly
+
+
 @pytest.mark.parametrize("target", ["sm_80", "sm_100", "gfx942"])
 def test_other_targets(target: str) -> None:
     made = minductor.compile_only(lambda x: torch.softmax(x, -1), torch.ones(4, 300), target=target)

@@ -109,8 +109,8 @@ def compile_kernel(text: str, symbol: str, kind: str, arch: str, *, is_aligned: 
         attrs={places[n]: [["tt.divisibility", 16]] for n, given in kinds.items() if is_aligned and given[0] == "*"},
     )
     target = GPUTarget(kind, int(arch) if arch.isdecimal() else arch, WARP[kind])
-    # a product and a sum round twice, as in eager and in the interpreter
-    options: dict[str, Any] = {"num_warps": warps, "enable_fp_fusion": False}
+    # as in eager and in the interpreter: a product and a sum round twice, and no small number is taken for zero
+    options: dict[str, Any] = {"num_warps": warps, "enable_fp_fusion": False, "enable_reflect_ftz": False}
     if stages:
         options["num_stages"] = stages[0]
     if "tl.device_assert(" in text:  # dropped otherwise; integers wrap around as in eager, whatever debug says
