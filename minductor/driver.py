@@ -435,7 +435,8 @@ class Compiler:
 
     @staticmethod
     def _verify(stage: Stage, result: Any) -> None:
-        from minductor.ir.verify import verify, verify_plan
+        from minductor.ir.verify import verify
+        from minductor.ir.verify_plan import verify_plan
 
         if stage.gives == "plan":
             verify_plan(result)

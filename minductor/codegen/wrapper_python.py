@@ -41,7 +41,6 @@ from minductor.ir.plan import (
     Unpack,
 )
 from minductor.ir.plan import View as ViewLine
-from minductor.ir.signature import signature
 from minductor.target import Env
 
 HEADER = (
@@ -77,9 +76,10 @@ class _Emitter:
         self.imports: dict[str, str] = {}  # what is imported besides the header's names -> its module
         if self.verify_memory:
             self.imports["lifecycle"] = "minductor.runtime"
-        self.symbols = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelDef)}
+        definitions = [line for line in plan.lines if isinstance(line, KernelDef)]
+        self.symbols = {line.id: line.symbol for line in definitions}
         self.layouts: dict[str, tuple[tuple[Expr, ...], tuple[Expr, ...]]] = {}
-        self.errors = {name: signature(kernel).errors for name, kernel in plan.kernels}
+        self.errors = {line.id: line.errors for line in definitions}
         self.variants: list[str] = []  # functions, of which a call runs one
 
     def module(self) -> Iterator[str]:

@@ -428,6 +428,54 @@ class ImaginedDevice(MinductorError):
         )
 
 
+# What leaves the process, and comes back into another.
+
+
+class UnreadablePlan(MinductorError, ValueError):
+    """A text that is no plan, or one of another schema."""
+
+    code: ClassVar[str] = "MD080"
+
+    def __init__(self, why: str) -> None:
+        super().__init__("this text is no plan", why=why, hint="Write it anew with the minductor that is to read it.")
+
+
+class NotExportable(MinductorError):
+    """A program that cannot leave this process."""
+
+    code: ClassVar[str] = "MD081"
+
+    def __init__(self, what: str, why: str, *, hint: str = "") -> None:
+        super().__init__(f"{what} cannot be exported", why=why, hint=hint)
+
+
+class PackageRefused(MinductorError):
+    """A file that is no package, not all of one, or not what was exported."""
+
+    code: ClassVar[str] = "MD082"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__("this package is not loaded", where=path, why=why, hint="Export it anew.")
+
+
+class PackageElsewhere(MinductorError):
+    """A sound package that this machine, or this torch, cannot run."""
+
+    code: ClassVar[str] = "MD083"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__("this package does not run here", where=path, why=why, hint="Export it here, or for less.")
+
+
+class WrongInput(MinductorError, ValueError):
+    """A call of a package with something else than it was exported for."""
+
+    code: ClassVar[str] = "MD084"
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name} is not what the package was exported for", why=why)
+
+
 CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
     {
         kind.code: kind
@@ -458,6 +506,11 @@ CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
             TargetElsewhere,
             ChoiceByClock,
             ImaginedDevice,
+            UnreadablePlan,
+            NotExportable,
+            PackageRefused,
+            PackageElsewhere,
+            WrongInput,
             MinductorWarning,
         )
     }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from minductor.core.dtypes import DType
-from minductor.core.expr import Expr, Rel, Symbol
+from minductor.core.expr import Expr, Kind, Rel, Symbol
 from minductor.ir.choices import Choice
 from minductor.ir.lifetime import Storage
 from minductor.ir.nodes import Argument, Body, Guard, Input, Kernel, Origin
@@ -68,13 +68,19 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class KernelDef:
-    """A kernel's text, by id: equal digests share one. `signature`: name and dtype of each tensor parameter."""
+    """A kernel's text, by id: equal digests share one. `signature`: name and dtype of each tensor parameter.
+
+    `numbers`: the kinds of the symbols that it takes next; "real" is a float, all others are integers. `errors`: what
+    its status k means, the exception's name and message at k - 1; without any there is no status.
+    """
 
     id: str
     symbol: str
     signature: tuple[tuple[str, str], ...]
     digest: str
     origins: tuple[Origin, ...] = ()
+    numbers: tuple[Kind, ...] = ()
+    errors: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +263,7 @@ class Partition:
 class Plan:
     """Inputs in calling order, lines in execution order; `kernels` maps an id to its Kernel for the kernel printers.
 
+    `kernels` stays within the compiler: wrapper emitters read the lines, and the JSON (ir/plan_json.py) leaves it out.
     The outermost plan defines the kernels and constants of its regions too. `storages`: the lives that its lines give
     to memory. `verify_plan` holds the lines against them, and, if asked for, each call does.
     """

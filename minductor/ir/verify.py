@@ -6,7 +6,7 @@ names the rule, the stage and the place. What a rule says is the law that later 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeAlias
@@ -16,10 +16,8 @@ from minductor.core.errors import VerifyError
 from minductor.core.expr import Expr, Symbol, evaluate, free_symbols
 from minductor.ir.access import BlockAccess
 from minductor.ir.dots import find_dots
-from minductor.ir.lives import lives
 from minductor.ir.nodes import (
     CALL_KINDS,
-    Argument,
     Atomic,
     Axis,
     Body,
@@ -40,7 +38,6 @@ from minductor.ir.nodes import (
     Round,
     Scan,
     Store,
-    Token,
     awaited,
     body_writes,
     expressions_in,
@@ -55,28 +52,7 @@ from minductor.ir.nodes import (
 from minductor.ir.nodes import SymbolDef as SymbolNode
 from minductor.ir.nodes import View as Window
 from minductor.ir.ops import POINTWISE, result_dtype
-from minductor.ir.plan import (
-    Allocate,
-    DeviceScope,
-    Dispatch,
-    Free,
-    KernelDef,
-    LaidOut,
-    Launch,
-    Line,
-    PartitionStart,
-    Plan,
-    Return,
-    Reuse,
-    ScopeEnd,
-    SizeOf,
-    SymbolDef,
-    View,
-)
-from minductor.ir.plan import Constant as ConstantLine
-from minductor.ir.plan import Extern as ExternLine
 from minductor.ir.schedule import loops, positions
-from minductor.ir.signature import signature
 from minductor.ir.variants import structural, taken, with_variants
 
 MAX_OPS, MAX_BUFFERS = 256, 64
@@ -466,142 +442,3 @@ RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
         "a block of memory is what the index says": ("access", _blocks_are_indices),
     }
 )
-
-
-# --- plans --------------------------------------------------------------------------------------------------------
-
-
-def verify_plan(plan: Plan) -> None:
-    """Every name is made before it is used, not used after it is freed, and launches fit their kernels."""
-    for fault in _plan_faults(plan):
-        raise VerifyError("memory", "names live from their making to their end", fault)
-    for fault in _scope_faults(plan):
-        raise VerifyError("memory", "a device is current for whole partitions, or within one", fault)
-    for fault in _life_faults(plan):
-        raise VerifyError("memory", "lines give each storage the life that was planned", fault)
-
-
-def _scope_faults(plan: Plan) -> Iterator[str]:
-    for region in plan.regions:
-        yield from (f"{region.name}: {fault}" for fault in _scope_faults(region))
-    numbers = [line.number for line in plan.lines if isinstance(line, PartitionStart)]
-    if numbers and numbers != list(range(len(plan.partitions))):
-        yield f"partitions begin in the order {numbers}, and there are {len(plan.partitions)}"
-    inside, is_shared = "", False
-    has_scopes = any(isinstance(line, DeviceScope) for line in plan.lines)  # a region is called within its caller's
-    for number, line in enumerate(plan.lines):
-        match line:
-            case Launch(device=device) if has_scopes and device not in ("cpu", inside):
-                yield f"line {number} launches on {device}, which is not current"
-            case DeviceScope(device):
-                if inside:
-                    yield f"line {number} enters {device} while {inside} is current"
-                inside, is_shared = device, not any(isinstance(seen, PartitionStart) for seen in plan.lines[:number])
-            case PartitionStart() if inside and not is_shared:
-                yield f"line {number} begins a partition within another one's scope"
-            case ScopeEnd():
-                if not inside:
-                    yield f"line {number} ends a scope that nothing began"
-                inside = ""
-            case _:
-                pass
-    if inside:
-        yield f"the scope of {inside} does not end"
-
-
-def _plan_faults(plan: Plan, outer: Plan | None = None) -> Iterator[str]:
-    top = outer or plan  # defines the kernels and constants of its regions
-    for region in plan.regions:
-        yield from (f"{region.name}: {fault}" for fault in _plan_faults(region, top))
-    live = {given.name for given in plan.inputs}
-    live.update(line.name for line in top.lines if isinstance(line, ConstantLine) and outer is not None)
-    yield from _line_faults(plan.lines, live, top)
-
-
-def _line_faults(lines: Iterable[Line], live: set[str], top: Plan) -> Iterator[str]:
-    """Of lines in their order; `live`: the names that are there before them."""
-    kernels = dict(top.kernels)
-    defined = {line.id for line in top.lines if isinstance(line, KernelDef)}
-    for number, line in enumerate(lines):
-        for name in _used(line):
-            if name not in live:
-                yield f"line {number} uses {name}, which is not alive"
-        match line:
-            case Free(names):
-                live -= set(names)
-            case Reuse(old=old):
-                live.discard(old)
-            case Launch(kernel, tensors, sizes, _, _):
-                if kernel not in defined:
-                    yield f"line {number} launches {kernel}, which is not defined"
-                needs = signature(kernels[kernel])
-                if (len(tensors), len(sizes)) != (len(needs.storages), len(needs.sizes)):
-                    yield f"line {number} launches {kernel} with {len(tensors)} tensors and {len(sizes)} sizes"
-            case Dispatch():
-                for option, group in zip(line.choice.options, line.variants, strict=True):
-                    faults = _line_faults(group, set(line.tensors), top)
-                    yield from (f"line {number}, {option}: {fault}" for fault in faults)
-            case _:
-                pass
-        for name in _made(line):
-            if name in live:
-                yield f"line {number} makes {name}, which is alive"
-            live.add(name)
-
-
-def _life_faults(plan: Plan) -> Iterator[str]:
-    for region in plan.regions:
-        yield from (f"{region.name}: {fault}" for fault in _life_faults(region))
-    sizes = {name.name: storage.bytes for storage in plan.storages for name in storage.names}
-    defined = {line.name for line in plan.lines if isinstance(line, ConstantLine)}
-    constants = [s.name for s in plan.storages if s.names[0].making == "constant" and s.name not in defined]
-    found = {storage.name: storage for storage in lives(plan.lines, plan.inputs, sizes, constants)}
-    for storage in plan.storages:
-        if (other := found.pop(storage.name, None)) != storage:
-            yield f"{storage.name} was planned as {storage}, and is {other}"
-    yield from (f"{name} was not planned" for name in found)
-
-
-def _made(line: object) -> tuple[str, ...]:
-    match line:
-        case ConstantLine(name=name) | Allocate(name=name) | Reuse(name=name) | View(name=name):
-            return (name,)
-        case ExternLine(results=results, is_out=False):
-            return tuple(name for name in results if name is not None)
-        case SymbolDef(symbol, _):
-            return (symbol.name,)
-        case _:
-            return ()
-
-
-def _used(line: object) -> tuple[str, ...]:
-    match line:
-        case Launch(tensors=tensors) | Dispatch(tensors=tensors):
-            return tensors
-        case ExternLine(args=args, kwargs=kwargs):
-            return (*_tensors(args), *(name for _, value in kwargs for name in _tensors(value)))
-        case View(of=of):
-            return (of,)
-        case Reuse(old=old):
-            return (old,)
-        case Free(names):
-            return names
-        case SymbolDef(_, SizeOf(tensor=tensor)) | LaidOut(name=tensor):
-            return (tensor,)
-        case SymbolDef(_, str() as name):
-            return (name,)
-        case Return(values):
-            return tuple(_tensors(values))
-        case _:
-            return ()
-
-
-def _tensors(value: Argument) -> Iterator[str]:
-    match value:
-        case Token("tensor", name):
-            yield name
-        case tuple():
-            for item in value:
-                yield from _tensors(item)
-        case _:
-            return

@@ -338,7 +338,9 @@ class _Planner:
         taken.update(program.name for program in programs)
         for number, found in enumerate(self.texts.values()):
             name = unique(kernel_name(found.ops, number), taken)
-            defs.append(lines.KernelDef(found.id, name, found.parameters, found.digest, tuple(found.origins)))
+            needs = signature(self.kernels[found.id])
+            takes = lines.KernelDef(found.id, name, found.parameters, found.digest, tuple(found.origins))
+            defs.append(replace(takes, numbers=tuple(s.kind for s in needs.sizes), errors=needs.errors))
         return tuple(defs)
 
 

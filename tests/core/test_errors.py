@@ -39,6 +39,11 @@ EXAMPLES = (
     errors.Unwritable("Triton has no digamma of f32"),
     errors.TargetElsewhere("sm_90"),
     errors.ImaginedDevice("a gradient"),
+    errors.UnreadablePlan("its schema is 0"),
+    errors.NotExportable("a dataclass", "it has no name in a package", hint="return a dict"),
+    errors.PackageRefused("/model.md", "it is cut short"),
+    errors.PackageElsewhere("/model.md", "this machine has no avx2"),
+    errors.WrongInput("input x", "it has 3 dimensions"),
     errors.MinductorWarning("careful"),
 )
 

@@ -127,6 +127,20 @@ def peer(path: str, text: str) -> Iterator[Violation]:
             yield Violation("torch._inductor", f"line {node.lineno}: nothing here may use torch._inductor")
 
 
+def lines_only(path: str, text: str) -> Iterator[Violation]:
+    """A wrapper emitter reads the lines of a plan: the kernels beside them stay within the compiler."""
+    if not path.startswith("minductor/codegen/wrapper_"):
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute) and node.attr == "kernels":
+            yield Violation(
+                "kernels", f"line {node.lineno}: a line says what an emitter needs, {node.attr} is not read"
+            )
+        for imported in _imported(node, path):
+            if imported == "minductor.ir.nodes.Kernel" or _is_within(imported, "minductor.ir.signature"):
+                yield Violation(imported, f"line {node.lineno}: {imported} is of kernels, and an emitter reads lines")
+
+
 def lazy_roof(path: str, text: str) -> Iterator[Violation]:
     """The roof imports wings when they are used, and only the driver and bench start with torch."""
     module = module_name(path)
@@ -290,6 +304,7 @@ def finished(path: str, text: str) -> Iterator[Violation]:
 RULES: dict[str, Callable[[str, str], Iterator[Violation]]] = {
     "floors": floors,
     "peer": peer,
+    "lines_only": lines_only,
     "lazy_roof": lazy_roof,
     "effects": effects,
     "sizes": sizes,

@@ -11,7 +11,8 @@ from dataclasses import replace
 from minductor.ir.parser import parse_program
 from minductor.ir.plan_text import print_plan
 from minductor.ir.printer import print_program
-from minductor.ir.verify import verify, verify_plan
+from minductor.ir.verify import verify
+from minductor.ir.verify_plan import verify_plan
 from minductor.options import Options
 from minductor.passes.fuse import fuse
 from minductor.passes.memory import memory

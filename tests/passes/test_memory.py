@@ -6,7 +6,7 @@ from minductor.ir.lifetime import peak
 from minductor.ir.nodes import Program, Token
 from minductor.ir.parser import parse_program
 from minductor.ir.plan import Allocate, Extern, Free, KernelDef, Launch, Plan, Return, Reuse, View
-from minductor.ir.verify import verify_plan
+from minductor.ir.verify_plan import verify_plan
 from minductor.options import Options
 from minductor.passes.memory import memory
 from minductor.target import Env, by_name

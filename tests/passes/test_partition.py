@@ -25,7 +25,8 @@ from minductor.ir.plan import DeviceScope, Launch, PartitionStart, Plan, Reuse, 
 from minductor.ir.plan_text import print_plan
 from minductor.ir.printer import print_program
 from minductor.ir.report import report
-from minductor.ir.verify import verify, verify_plan
+from minductor.ir.verify import verify
+from minductor.ir.verify_plan import verify_plan
 from minductor.options import Options
 from minductor.passes.access import access
 from minductor.passes.bundle import bundle

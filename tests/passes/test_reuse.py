@@ -18,7 +18,7 @@ from minductor.ir.lifetime import Usage, peak
 from minductor.ir.nodes import Input, Kernel, Program, Ref
 from minductor.ir.plan import Allocate, KernelDef, Plan, Reuse
 from minductor.ir.signature import rename_storages, signature
-from minductor.ir.verify import verify_plan
+from minductor.ir.verify_plan import verify_plan
 from minductor.options import Options
 from minductor.passes import reuse
 from minductor.passes.fuse import fuse

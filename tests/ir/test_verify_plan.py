@@ -1,0 +1,97 @@
+"""Each rule of plans refuses a plan that breaks it, and no other rule has to."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from minductor.core.dtypes import F32
+from minductor.core.errors import VerifyError
+from minductor.core.expr import symbol
+from minductor.ir.parser import parse_program
+from minductor.ir.plan import Extern, Free, KernelDef, Launch, Line, Plan, Return, Reuse, View
+from minductor.ir.verify_plan import verify_plan
+from minductor.options import Options
+from minductor.passes.memory import memory
+from minductor.target import Env, by_name
+from tests.ir.programs import ALL, CHAIN
+
+Change = Callable[[list[Line]], object]
+
+
+def place(lines: list[Line], kind: type) -> int:
+    return next(number for number, line in enumerate(lines) if isinstance(line, kind))
+
+
+def edit(kind: type, **changes: object) -> Change:
+    """Replaces fields of the first line of a kind."""
+
+    def change(lines: list[Line]) -> None:
+        at = place(lines, kind)
+        lines[at] = replace(lines[at], **changes)
+
+    return change
+
+
+def before(kind: type, line: Line) -> Change:
+    return lambda lines: lines.insert(place(lines, kind), line)
+
+
+def without(kind: type) -> Change:
+    return lambda lines: lines.pop(place(lines, kind))
+
+
+def twice(kind: type) -> Change:
+    return lambda lines: lines.insert(place(lines, kind), lines[place(lines, kind)])
+
+
+FAULTS: dict[str, tuple[Change, str]] = {
+    "used before it is made": (before(Launch, Free(("buf1",))), "uses buf1, which is not alive"),
+    "freed twice": (before(Return, Free(("buf0",))), "uses buf0, which is not alive"),
+    "freed twice at once": (before(Extern, Free(("buf0", "buf0"))), "frees a name twice"),
+    "used after it is freed": (before(Extern, Free(("buf0",))), "uses buf0, which is not alive"),
+    "used after it is taken over": (
+        before(Extern, Reuse("buf9", "buf0", F32, (), ())),
+        "uses buf0, which is not alive",
+    ),
+    "written after it is freed": (before(Extern, Free(("buf1",))), "uses buf1, which is not alive"),
+    "made twice": (twice(View), "makes arg1_view1, which is alive"),
+    "a number before it is known": (edit(Launch, sizes=(symbol("s9", "size"),)), "uses s9, which is not alive"),
+    "another count of tensors": (edit(Launch, tensors=("arg0",)), "with 1 tensors and 1 sizes"),
+    "another count of sizes": (edit(Launch, sizes=()), "with 3 tensors and 0 sizes"),
+    "an unknown kernel": (edit(Launch, kernel="k9"), "launches k9, which is not defined"),
+    "a kernel defined twice": (twice(KernelDef), "two kernels have one name"),
+    "other kinds of numbers": (edit(KernelDef, numbers=("real",)), "k0 is defined with what its kernel does not have"),
+    "other errors": (edit(KernelDef, errors=(("E", "m"),)), "k0 is defined with what its kernel does not have"),
+    "no return": (without(Return), "0 lines return"),
+    "two returns": (twice(Return), "2 lines return"),
+    "lines behind the return": (lambda lines: lines.append(Free(("c0",))), "1 kinds of lines"),
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_plans_of_programs_keep_the_rules(name: str) -> None:
+    verify_plan(plan_of(ALL[name]))
+
+
+def plan_of(text: str) -> Plan:
+    return memory(parse_program(text), Env(Options(), by_name("cpu")))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found(fault: str) -> None:
+    change, why = FAULTS[fault]
+    plan = plan_of(CHAIN)
+    lines = list(plan.lines)
+    change(lines)
+    with pytest.raises(VerifyError) as raised:
+        verify_plan(replace(plan, lines=tuple(lines)))
+    assert why in str(raised.value)
+
+
+def test_what_is_left_at_the_return_was_returned() -> None:
+    plan = plan_of(CHAIN)
+    lines = [replace(line, values=()) if isinstance(line, Return) else line for line in plan.lines]
+    storages = [replace(storage, is_returned=False) for storage in plan.storages]
+    with pytest.raises(VerifyError, match="is neither freed nor returned"):
+        verify_plan(replace(plan, lines=tuple(lines), storages=tuple(storages)))
