@@ -52,6 +52,7 @@ class Edit:
 
     signature: Signature
     places: tuple[tuple[int, int], ...]
+    example: str = ""  # the first line that it changes, or adds
 
     @property
     def files(self) -> tuple[int, ...]:
@@ -152,15 +153,19 @@ def changes_of(disagreement: Disagreement) -> tuple[Change, ...]:
 def clustered(disagreements: Sequence[Disagreement]) -> tuple[Edit, ...]:
     """The edits of all, most frequent first."""
     places: dict[Signature, list[tuple[int, int]]] = {}
+    examples: dict[Signature, str] = {}
     for number, d in enumerate(disagreements):
+        old, new = d.old.split("\n"), d.new.split("\n")
         if d.file and d.old_facts != d.new_facts:
             signature = ((f"facts {facts_delta(d.old_facts, d.new_facts)}", ""),)
             places.setdefault(signature, []).append((number, -1))
         for place, change in enumerate(changes_of(d)):
             places.setdefault(change.signature, []).append((number, place))
+            touched = old[slice(*change.old)] or new[slice(*change.new)]
+            examples.setdefault(change.signature, touched[0].strip() if touched else "")
         if d.file and (d.old, d.old_facts) == (d.new, d.new_facts):
             places.setdefault((("", "the header only"),), []).append((number, -1))
-    edits = [Edit(signature, tuple(found)) for signature, found in places.items()]
+    edits = [Edit(signature, tuple(found), examples.get(signature, "")) for signature, found in places.items()]
     return tuple(sorted(edits, key=lambda edit: -len(edit.places)))
 
 

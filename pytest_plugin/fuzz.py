@@ -4,7 +4,7 @@ Takes a folder, minutes and an adapter. Gives a record of each program, a line o
 small as it could be made, that needs neither pytest nor hypothesis. Refuses nothing.
 
 A campaign that is started again goes on where it was. A program that was begun and has no record took the process with
-it: it is recorded as `died`.
+it: it is recorded as `died`. An error that says what an earlier one said shares its script.
 """
 
 from __future__ import annotations
@@ -56,31 +56,40 @@ class Campaign:
             script = self._script(program(number), "the process died", number)
             self._note(number, Verdict("error", "the process died"), script, word="died")
         number = max(begun, default=-1) + 1
-        while True:
-            self._note(number, Verdict("right"), "", word="begun")
-            found, script = self.judged(number)
-            self._note(number, found, script)
-            if found.is_bad:
-                say(f"{found.word}  program {number}: {found.why.splitlines()[0][:150] if found.why else ''}  {script}")
-            number += 1
-            if time.monotonic() >= end:
-                return
+        with tempfile.TemporaryDirectory(prefix="fuzz-", ignore_cleanup_errors=True) as stores:
+            while True:
+                self._note(number, Verdict("right"), "", word="begun")
+                found, script = self.judged(number, Path(stores))
+                self._note(number, found, script)
+                if found.is_bad:
+                    say(f"{found.word}  program {number}: {_line(found.why)}  {script}")
+                number += 1
+                if time.monotonic() >= end:
+                    return
 
-    def judged(self, number: int) -> tuple[Verdict, str]:
-        """The verdict of a program, and the path of its script if it is bad."""
+    def judged(self, number: int, stores: Path) -> tuple[Verdict, str]:
+        """The verdict of a program, and the path of its script if it is bad; `stores` is where it is compiled to."""
         given = program(number)
-        with tempfile.TemporaryDirectory(prefix="fuzz-", ignore_cleanup_errors=True) as folder:
-            dynamic = True if given.scalable else None
+        dynamic = True if given.scalable else None
 
-            def compile_function(fn: Callable[..., Any]) -> Callable[..., Any]:
-                session = self.adapter.session(Path(tempfile.mkdtemp(dir=folder)), Device("cpu"))
-                return session.compile(fn, {}, dynamic)
+        def compile_function(fn: Callable[..., Any]) -> Callable[..., Any]:
+            session = self.adapter.session(Path(tempfile.mkdtemp(dir=stores)), Device("cpu"))
+            return session.compile(fn, {}, dynamic)
 
-            found = verdict(given, compile_function)
-            if not found.is_bad:
-                return found, ""
-            small, why = smallest(given, compile_function, most=TRIALS)
-            return why, self._script(small, why.why, number)
+        found = verdict(given, compile_function)
+        if not found.is_bad:
+            return found, ""
+        if known := self._same_error(found):
+            return found, known
+        small, why = smallest(given, compile_function, most=TRIALS)
+        return why, self._script(small, why.why, number)
+
+    def _same_error(self, found: Verdict) -> str:
+        """The script of an earlier program that ended with the same words, which need no second one."""
+        if found.word != "error":
+            return ""
+        same = (r["script"] for r in self.records() if r["word"] == "error" and _line(r["why"]) == _line(found.why))
+        return next(same, "")
 
     def _script(self, given: Program, why: str, number: int) -> str:
         path = self.folder / f"{self.adapter.name}-{number}.py"
@@ -92,6 +101,10 @@ class Campaign:
         record = {"number": number, "word": word or found.word, "why": found.why[:1500], "script": script}
         with self.journal.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+
+
+def _line(why: str) -> str:
+    return why.partition("\n")[0][:150]
 
 
 def program(number: int) -> Program:

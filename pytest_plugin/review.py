@@ -38,7 +38,8 @@ def describe(edit: Edit, disagreements: Sequence[Disagreement], number: int, tot
     files = [disagreements[file] for file in edit.files]
     shown = edit.lines()
     more = [f"  ... {len(shown) - LINES_SHOWN} more lines"] if len(shown) > LINES_SHOWN else []
-    names = [f"  in {d.own}" for d in files[:FILES_SHOWN]]
+    names = [f"  as in {edit.example}"] if edit.example else []
+    names += [f"  in {d.own}" for d in files[:FILES_SHOWN]]
     if len(files) > FILES_SHOWN:
         names.append(f"  and {len(files) - FILES_SHOWN} more")
     plural = "" if len(files) == 1 else "s"
@@ -108,7 +109,7 @@ def _store(d: Disagreement, content: str, root: Path, folder: Path | None) -> No
 def data(disagreements: Sequence[Disagreement]) -> dict[str, object]:
     """All that a review needs, in plain values."""
     edits = [
-        {"lines": edit.lines(), "files": list(edit.files), "places": len(edit.places)}
+        {"lines": edit.lines(), "example": edit.example, "files": list(edit.files), "places": len(edit.places)}
         for edit in clustered(disagreements)
     ]
     goldens = [{**d.plain(), "changes": len(changes_of(d))} for d in disagreements]

@@ -38,7 +38,7 @@ def test_programs_are_the_same_each_time() -> None:
 def test_a_bad_program_becomes_a_script_that_runs_alone(tmp_path: Path) -> None:
     campaign = Campaign(Wrong(), tmp_path)
     number = next(n for n in range(9) if any("float" in i.expression for i in program(n).inputs) and n % 3 != 2)
-    found, script = campaign.judged(number)
+    found, script = campaign.judged(number, tmp_path)
     assert found.word == "wrong"
     text = Path(script).read_text()
     assert "pytest" not in text and "hypothesis" not in text and 'backend="eager"' in text
@@ -59,6 +59,27 @@ def test_a_campaign_goes_on_and_counts_what_died(tmp_path: Path) -> None:
     assert (1, "died") in words and (2, "begun") in words
     lines = list(table(campaign.records()))
     assert lines[0].startswith("fuzz     3 programs: ") and lines[1].startswith("  died ")
+
+
+def test_the_same_error_is_made_small_once(tmp_path: Path) -> None:
+    class Failing(Eager):
+        def session(self, folder: Path, device: Device) -> Session:
+            made = super().session(folder, device)
+            made.compile = refusing
+            return made
+
+    def refusing(fn: Any, options: Any, dynamic: Any) -> Any:
+        def call(*args: Any) -> Any:
+            raise RuntimeError("never heard of it")
+
+        return call
+
+    campaign = Campaign(Failing(), tmp_path)
+    for _ in range(2):
+        campaign.run(0, lambda line: None)
+    ended = [record for record in campaign.records() if record["word"] != "begun"]
+    assert [record["word"] for record in ended] == ["error", "error"]
+    assert len({record["script"] for record in ended}) == 1 and len(list(tmp_path.glob("*.py"))) == 1
 
 
 def test_the_option_runs_no_tests(pytester: pytest.Pytester, run: Run) -> None:
