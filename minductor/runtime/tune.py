@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import RLock
 from typing import Any, Protocol
 
 import torch
@@ -76,7 +76,7 @@ class Tuner:
     winners: dict[str, str] = field(default_factory=dict[str, str])
     refused: dict[str, str] = field(default_factory=dict[str, str])  # what could not be made, and why
     measured: int = 0  # how many times the clock was asked
-    lock: Any = field(default_factory=Lock)
+    lock: Any = field(default_factory=RLock)  # measuring a variant may first measure the launches of its own kernel
 
     def choose(
         self, digest: str, affects: str, default: str, candidates: Mapping[str, Run], overwritten: Sequence[int]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -47,6 +48,21 @@ def test_the_fastest_wins_once() -> None:
     assert chosen() == "native" and tuner.measured == measured
     assert tuner.choose("work", "bits", "extern", lane.candidates(), ())() == "native", "equal work is measured once"
     assert tuner.measured == measured
+
+
+def test_a_variant_whose_kernel_has_a_choice_of_its_own_is_measured_with_its_winner() -> None:
+    lane = Lane({"warps=4": 2.0, "warps=8": 1.0, "extern": 3.0})
+    run = lane.candidates()
+    tuner = Tuner(lambda run: lane.times[str(run())])
+    kernel = tuner.choose("kernel", "perf", "warps=4", {name: run[name] for name in ("warps=4", "warps=8")}, ())
+    variants = {"extern": run["extern"], "native": lambda: kernel()}
+    chosen = tuner.choose("work", "bits", "extern", variants, ())
+    found: list[object] = []
+    thread = Thread(target=lambda: found.append(chosen()), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert found == ["warps=8"], "the two choices do not wait for each other"
+    assert tuner.winners == {"kernel": "warps=8", "work": "native"}
 
 
 def test_a_tie_stays_with_the_default() -> None:
