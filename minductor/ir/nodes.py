@@ -565,13 +565,18 @@ def told_by(node: Extern, symbol: Symbol) -> tuple[int, int, int, int] | None:
     """Where a call tells a symbol that it defines: the size of result r along d is `scale * symbol + shift`."""
     for number, result in enumerate(node.results):
         for dim, size in enumerate(result.size if isinstance(result, View) else ()):
-            if symbol not in free_symbols(size):
-                continue
-            found = linear(size, (symbol,))
-            scale, shift = (None, None) if found is None else (as_int(found[0][symbol]), as_int(found[1]))
-            if scale and shift is not None:
-                return number, dim, scale, shift
+            if (found := tells(size, symbol)) is not None:
+                return number, dim, *found
     return None
+
+
+def tells(size: Expr, symbol: Symbol) -> tuple[int, int] | None:
+    """The (scale, shift) for which a size is `scale * symbol + shift`, so that it tells the symbol."""
+    if symbol not in free_symbols(size):
+        return None
+    found = linear(size, (symbol,))
+    scale, shift = (None, None) if found is None else (as_int(found[0][symbol]), as_int(found[1]))
+    return (scale, shift) if scale and shift is not None else None
 
 
 def expressions_in(value: object) -> Iterator[Expr | Rel]:

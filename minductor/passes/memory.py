@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from minductor.core.dtypes import DType
-from minductor.core.expr import Expr, Symbol, integer
+from minductor.core.expr import Expr, Symbol, free_symbols, integer
 from minductor.core.names import kernel_name, unique
 from minductor.ir import plan as lines
 from minductor.ir.lifetime import is_foreign, storage_bytes
@@ -35,6 +35,7 @@ from minductor.ir.nodes import (
     makes,
     reads,
     symbols_in,
+    tells,
     told_by,
     views_of,
     writes,
@@ -118,16 +119,17 @@ class _Planner:
         return {buffer.name: storage_bytes(buffer) for buffer in self.buffers.values()}
 
     def _define_symbols(self) -> None:
-        """Each size symbol from the integer parameter that is it, else from a tensor parameter of that size."""
+        """Each size symbol from the parameter that is it, else from a tensor parameter's size that tells it."""
         given: dict[Symbol, lines.SymbolDef] = {}
         for parameter in self.program.inputs:
             if isinstance(parameter.symbol, Symbol) and parameter.symbol not in given:
                 given[parameter.symbol] = lines.SymbolDef(parameter.symbol, parameter.name)
-        for parameter in self.program.inputs:
-            sizes = self.buffers[parameter.name].size if parameter.symbol is None else ()
-            for dim, size in enumerate(sizes):
-                if isinstance(size, Symbol) and size not in given:
-                    given[size] = lines.SymbolDef(size, lines.SizeOf(parameter.name, dim))
+        tensors = [given.name for given in self.program.inputs if given.symbol is None]
+        sizes = [(name, dim, size) for name in tensors for dim, size in enumerate(self.buffers[name].size)]
+        for name, dim, size in sorted(sizes, key=lambda row: not isinstance(row[2], Symbol)):
+            for symbol in free_symbols(size):
+                if symbol not in given and (found := tells(size, symbol)) is not None:
+                    given[symbol] = lines.SymbolDef(symbol, lines.SizeOf(name, dim, *found))
         self.body.extend(line for line in given.values() if line.source != line.symbol.name)
 
     def enter(self) -> None:

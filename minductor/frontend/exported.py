@@ -1,0 +1,153 @@
+"""An exported program as the one ATen graph that `capture` reads, and what stands around that graph.
+
+Takes a torch.export.ExportedProgram. Gives a graph that holds its parameters, buffers and constants itself, takes what
+it changes as inputs behind the user's, and writes into these itself, as eager does; and which leaf of the call is what.
+Refuses objects and tokens of effects, which exist in this process only, and weights without memory (NotExportable).
+
+Export keeps composite operators whole and gives the new value of what changes as a result; compile does neither. So
+the program is decomposed once more, by the operators' own formulas and ours.
+
+>>> import torch
+>>> class Count(torch.nn.Module):
+...     def __init__(self):
+...         super().__init__()
+...         self.register_buffer("calls", torch.zeros(()))
+...     def forward(self, x):
+...         self.calls.add_(1)
+...         return x * self.calls
+>>> found = exported(torch.export.export(Count(), (torch.ones(3),)))
+>>> [(leaf.name, leaf.input) for leaf in found.inputs], list(found.state)
+([('x', 0)], ['calls'])
+>>> [str(node.target) for node in found.gm.graph.nodes if node.op == "call_function"]
+['aten.add.Tensor', 'aten.mul.Tensor', 'aten.copy_.default']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+
+from minductor.core.errors import NotExportable
+from minductor.frontend.decompose import decompositions
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One leaf of a call's arguments: an input of the graph, by its number, or else a value that was traced in."""
+
+    name: str
+    input: int | None
+    value: Any = None
+    is_changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The graph; the leaves of its calls; the tensors that it changes and are not of the call, by name, in order."""
+
+    gm: fx.GraphModule
+    inputs: tuple[Leaf, ...]
+    state: Mapping[str, torch.Tensor]
+    in_spec: Any
+    out_spec: Any
+
+
+def exported(program: torch.export.ExportedProgram) -> Exported:
+    """The graph of a program, with its weights in it."""
+    program = program.run_decompositions(_table())
+    return _Reader(program).read()
+
+
+def _table() -> dict[Any, Callable[..., Any]]:
+    """The formulas that AOTAutograd would apply: those of operators that are nothing else, and ours."""
+    formulas: Mapping[Any, Callable[..., Any]] = torch.export.default_decompositions()
+    composite = {op: formula for op, formula in formulas.items() if _is_composite(op)}
+    return {**composite, **decompositions()}
+
+
+def _is_composite(op: Any) -> bool:
+    key = "CompositeImplicitAutograd"
+    return isinstance(op, torch._ops.OpOverload) and torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key)
+
+
+class _Reader:
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        self.program = program
+        self.graph = fx.Graph()
+        self.held: dict[str, Any] = {}  # what the graph reads by name: weights, graphs of higher-order operators
+        self.new: dict[fx.Node, fx.Node] = {}
+        self.leaves: list[Leaf] = []
+        self.state: dict[str, torch.Tensor] = {}
+
+    def read(self) -> Exported:
+        *nodes, end = self.program.graph.nodes
+        specs = self.program.graph_signature.input_specs
+        inputs = list(zip((node for node in nodes if node.op == "placeholder"), specs, strict=True))
+        results, changes = self._results(end)
+        for node, spec in sorted(inputs, key=lambda pair: pair[1].kind is not InputKind.USER_INPUT):
+            if spec.kind is InputKind.USER_INPUT:
+                self._leaf(node, spec.arg, is_changed=node.name in changes)
+            else:
+                self._weight(node, spec, is_changed=spec.target in changes)
+        for node in nodes:
+            if node.op != "placeholder":
+                self.new[node] = self.graph.node_copy(node, self.new.__getitem__)
+            if node.op == "get_attr":
+                self.held[node.target] = _attribute(self.program.graph_module, node.target)
+        for node, spec in inputs:
+            value = changes.get(node.name if spec.kind is InputKind.USER_INPUT else spec.target)
+            if value is not None and value is not node:
+                write = self.graph.call_function(torch.ops.aten.copy_.default, (self.new[node], self.new[value]))
+                write.meta["val"] = node.meta["val"]
+        self.graph.output(tuple(self.new[r] if isinstance(r, fx.Node) else r for r in results))
+        spec = self.program.call_spec
+        module = fx.GraphModule(self.held, self.graph)
+        return Exported(module, tuple(self.leaves), self.state, spec.in_spec, spec.out_spec)
+
+    def _results(self, end: fx.Node) -> tuple[list[Any], dict[str | None, fx.Node]]:
+        """What the call gives, and the new value of each input or buffer that it changes, by name."""
+        results: list[Any] = []
+        changes: dict[str | None, fx.Node] = {}
+        values: Any = end.args[0]
+        for spec, value in zip(self.program.graph_signature.output_specs, values, strict=True):
+            if spec.kind is OutputKind.USER_OUTPUT:
+                results.append(value)
+            elif spec.kind.name.endswith("_MUTATION"):
+                changes[spec.target] = value
+            else:
+                raise NotExportable("this program", f"it gives a {spec.kind.name.lower()}")
+        return results, changes
+
+    def _leaf(self, node: fx.Node, given: Any, *, is_changed: bool) -> None:
+        if isinstance(given, ConstantArgument):
+            self.leaves.append(Leaf(node.name, None, given.value))
+            return
+        self.leaves.append(Leaf(node.name, sum(leaf.input is not None for leaf in self.leaves), is_changed=is_changed))
+        self.new[node] = self.graph.node_copy(node)
+
+    def _weight(self, node: fx.Node, spec: Any, *, is_changed: bool) -> None:
+        """A tensor of the program's: held by the graph, or one more input if it changes."""
+        program = self.program
+        value: Any = program.state_dict.get(spec.target, program.constants.get(spec.target))
+        if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor) or value.is_meta:
+            kind = type(value).__name__
+            raise NotExportable(f"{spec.target or node.name}", f"it is a {kind} without numbers of its own")
+        if is_changed:
+            self.new[node] = self.graph.node_copy(node)
+            self.state[spec.target] = value.detach()
+            return
+        self.held[node.name] = value.detach()
+        self.new[node] = self.graph.get_attr(node.name)
+        self.new[node].meta.update(node.meta)
+
+
+def _attribute(module: Any, path: Any) -> Any:
+    for part in path.split("."):
+        module = getattr(module, part)
+    return module
