@@ -1,7 +1,11 @@
 """The devices that minductor can compile for: one record each, and the registry of them.
 
-Takes a kind, or the `Backend` of an out-of-tree device. Gives the record whose parts the driver resolves and calls.
+Takes a kind, or the `Backend` of an out-of-tree device: from `register_backend`, or from an installed package that
+names one under the entry points `minductor.backends`. Gives the record whose parts the driver resolves and calls.
 Refuses a kind that is taken, a record made for another version of this API, and names that it cannot tell apart.
+
+Packages are looked for when a kind, target, device or option is asked for that nobody here knows: a compile for the
+CPU imports none of them. `docs/backends.md` tells how to write one.
 
 >>> find_backend("cpu").wrappers["python"]
 'minductor.codegen.wrapper_python:wrapper_python'
@@ -14,66 +18,102 @@ minductor.core.errors.BackendError: [MD005] no backend of kind 'cpv'
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import hashlib
+import importlib.util
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
-from minductor.core.errors import BackendError, suggestion
-from minductor.options import OptionRule
+from minductor.backend_options import objection, rules_of, values_of
+from minductor.core.errors import BackendError, BrokenBackend, suggestion
+from minductor.options import OptionRule, Options, check_extra
 from minductor.target import TARGETS, Target, by_name
 
 # What a record is made for. It grows by one when a part's signature changes.
 API_VERSION = 1
+ENTRY_POINTS = "minductor.backends"
+SOURCES = (".py", ".c", ".h", ".cpp", ".cu")  # the files of a package that decide what it generates
 
 # A part is a function, or "module:function" for one that is imported when it is used.
 Part = str | Callable[..., Any]
 
+WRAPPERS: Mapping[str, Part] = MappingProxyType({"python": "minductor.codegen.wrapper_python:wrapper_python"})
+
+
+class Artefact(Protocol):
+    """What the store keeps of one graph: files by name, as `kernels` wrote and `build` made them."""
+
+    @property
+    def contents(self) -> Mapping[str, bytes]: ...
+    def text(self, name: str) -> str: ...
+    def file(self, name: str) -> Path:
+        """Where it lies, for what needs a path."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """A function `value, env -> value` that runs after a stage, on what that gives.
+
+    The fingerprint is part of the store's key: another one makes other programs.
+    """
+
+    name: str
+    after: str
+    function: Part
+    fingerprint: str
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """One kind of device: how it is found, how its text is written, and how that text becomes a call."""
+    """One kind of device: how it is found, how its text is written, and how that text becomes a call.
+
+    Built-in kinds have no `probe`, `build`, `load` and `launch`: these are the Compiler's own toolchain and workers.
+    """
 
     kind: str
-    probe: Part  # () -> what this machine has of it
-    kernels: Part  # (plan, env) -> the kernels' texts
-    wrappers: Mapping[str, Part]  # by language: (plan, env) -> the wrapper's text
-    load: Part  # (source, ...) -> a boxed call
-    options: Mapping[str, OptionRule] = field(default_factory=dict[str, OptionRule])  # its own, "kind.name"
-    passes: tuple[tuple[str, Part], ...] = ()  # (the stage after which it runs, the pass)
+    targets: tuple[Target, ...] = ()  # its machines; the first of a device's is taken where the user names none
+    probe: Part | None = None  # () -> a text: the tools and the machine that its files depend on; or BackendError
+    kernels: Part  # (plan, env) -> the kernels' texts (minductor.ir.source.Unit)
+    build: Part | None = None  # (units, folder, env) -> the files to keep, as bytes by name
+    load: Part | None = None  # (artefact, env) -> a library
+    launch: Part | None = None  # (library, symbol) -> a function of tensors, sizes and a number of threads -> status
+    wrappers: Mapping[str, Part] = field(
+        default_factory=lambda: WRAPPERS
+    )  # by language: (plan, env) -> the wrapper's text
+    fx: Part | None = None  # what becomes of an FX wrapper: torch.fx.GraphModule -> callable
+    options: object = None  # a frozen dataclass of its options' defaults, or a ConfigModule; users say "kind.name"
+    passes: tuple[Pass, ...] = ()
+    externs: Mapping[str, str] = field(default_factory=dict[str, str])  # ATen's operator -> the one called instead
     capabilities: tuple[str, ...] = ()  # names that a test may need
-    externs: Mapping[str, Part] = field(default_factory=dict[str, Part])  # by ATen op: what to call instead
-    targets: tuple[Target, ...] = ()  # those that the table of targets does not have
     api_version: int = API_VERSION
 
 
 BUILT_IN: Mapping[str, Backend] = MappingProxyType(
     {
-        "cpu": Backend(
-            kind="cpu",
-            probe="minductor.runtime.probe:probe",
-            kernels="minductor.codegen.cpp:cpp",
-            wrappers=MappingProxyType({"python": "minductor.codegen.wrapper_python:wrapper_python"}),
-            load="minductor.runtime.launch:launch",
-            capabilities=("bf16", "float64"),
-        ),
+        "cpu": Backend(kind="cpu", kernels="minductor.codegen.cpp:cpp", capabilities=("bf16", "float64")),
         **{
-            kind: Backend(
-                kind=kind,
-                probe="minductor.runtime.probe:probe",
-                kernels="minductor.codegen.triton:triton",
-                wrappers=MappingProxyType({"python": "minductor.codegen.wrapper_python:wrapper_python"}),
-                load="minductor.runtime.launch:launch",
-                capabilities=("bf16", "float64"),
-            )
+            kind: Backend(kind=kind, kernels="minductor.codegen.triton:triton", capabilities=("bf16", "float64"))
             for kind in ("interpret", "cuda", "hip")
         },
     }
 )
 
-# The one registry: what users added to this process, by kind.
-_REGISTERED: dict[str, Backend] = {}
+
+@dataclass(frozen=True, slots=True)
+class _Registry:
+    """What was added to this process, by kind, and the entry points that were tried: each is loaded once."""
+
+    backends: dict[str, Backend] = field(default_factory=dict[str, Backend])
+    tried: set[str] = field(default_factory=set[str])
+
+
+_REGISTRY = _Registry()
 
 
 def resolve(part: Part) -> Callable[..., Any]:
@@ -88,41 +128,138 @@ def resolve(part: Part) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), name)
 
 
+# --- asking -------------------------------------------------------------------------------------------------------
+
+
 def kinds() -> tuple[str, ...]:
     """Every kind of device that has a backend, the built-in ones first."""
-    return (*BUILT_IN, *_REGISTERED)
+    _discover()
+    return (*BUILT_IN, *_REGISTRY.backends)
 
 
 def find_backend(kind: str) -> Backend:
     """The backend of a kind."""
-    backend = BUILT_IN.get(kind) or _REGISTERED.get(kind)
-    if backend is None:
+    known = BUILT_IN.get(kind) or _REGISTRY.backends.get(kind)
+    if known is not None:
+        return known
+    if kind not in kinds():
         raise BackendError(
             f"no backend of kind {kind!r}", hint=f"{suggestion(kind, kinds())}The kinds are: {', '.join(kinds())}."
         )
-    return backend
+    return _REGISTRY.backends[kind]
 
 
 def find_target(name: str) -> Target:
     """A target of the table, or one that a registered backend brought."""
-    brought = {target.name: target for backend in _REGISTERED.values() for target in backend.targets}
-    return by_name(name, {**TARGETS, **brought})
+    if name in TARGETS:
+        return TARGETS[name]
+    _discover()
+    return by_name(name, {**TARGETS, **{target.name: target for target in _brought()}})
+
+
+def target_of_device(device: str) -> Target | None:
+    """The first target of a registered backend whose kernels work on that type of device."""
+    for is_last in (False, True):
+        for target in _brought():
+            if target.device == device:
+                return target
+        if not is_last:
+            _discover()
+    return None
+
+
+def _brought() -> tuple[Target, ...]:
+    return tuple(target for backend in _REGISTRY.backends.values() for target in backend.targets)
+
+
+def check_backend_options(options: Options) -> None:
+    """Holds each option "kind.name" against the record of its backend."""
+    rules: dict[str, OptionRule] = {}
+    for kind in dict.fromkeys(name.partition(".")[0] for name in options.own):
+        if kind in _REGISTRY.backends or kind in kinds():
+            rules.update(rules_of(kind, find_backend(kind).options))
+    check_extra(options, rules)
+
+
+def options_for(backend: Backend, options: Options) -> Options:
+    """The options with all of the backend's own: what the user gave, else what its record says now."""
+    if backend.options is None and not options.extra:
+        return options
+    own = values_of(backend.kind, backend.options)
+    return replace(options, extra=tuple((name, options.own.get(name, value)) for name, value in own))
+
+
+def fingerprint(backend: Backend) -> str:
+    """What a registered backend's artefacts depend on beside the graph and the options, as a text for the store's key.
+
+    That is what its probe says, its targets, its passes' fingerprints, its operators and its own source files. What has
+    no file, as in a notebook, is compiled anew each time.
+    """
+    if backend.probe is None:
+        return ""
+    targets = [replace(target, lacks=frozenset()) for target in backend.targets]
+    lacks = [sorted(target.lacks) for target in backend.targets]
+    passes = [(each.name, each.after, each.fingerprint) for each in backend.passes]
+    facts = (resolve(backend.probe)(), targets, lacks, passes, sorted(backend.externs.items()))
+    parts = (backend.probe, backend.kernels, backend.build, backend.load, backend.launch, backend.fx)
+    parts = (*parts, *backend.wrappers.values(), *(each.function for each in backend.passes))
+    modules = [part.partition(":")[0] if isinstance(part, str) else part.__module__ for part in parts if part]
+    hashed = hashlib.sha256(repr(facts).encode())
+    for module in dict.fromkeys(modules):
+        for data in _texts(module):
+            hashed.update(data)
+    return hashed.hexdigest()
+
+
+def _texts(module: str) -> Iterator[bytes]:
+    """The files of the package that a module is of; minductor's own are in each key already."""
+    package = module.partition(".")[0]
+    if package == "minductor":
+        return
+    spec = importlib.util.find_spec(module) if package != "__main__" else None
+    if spec is None or not spec.origin or not Path(spec.origin).is_file():
+        yield uuid.uuid4().bytes
+        return
+    file = Path(spec.origin)
+    depth = module.count(".") + (spec.submodule_search_locations is not None)
+    files = sorted(file.parents[depth - 1].rglob("*")) if depth else [file]
+    yield from (part for f in files if f.suffix in SOURCES for part in (f.name.encode(), f.read_bytes()))
+
+
+# --- telling ------------------------------------------------------------------------------------------------------
 
 
 def register_backend(backend: Backend) -> None:
     """Add an out-of-tree device to this process; `unregister_backend` takes it out again."""
     why = _objection(backend)
     # setdefault decides between two threads that register the same kind.
-    if not why and _REGISTERED.setdefault(backend.kind, backend) is not backend:
+    if not why and _REGISTRY.backends.setdefault(backend.kind, backend) is not backend:
         why = "this kind is registered already"
     if why:
         raise BackendError(f"cannot register backend {backend.kind!r}", why=why)
 
 
 def unregister_backend(kind: str) -> None:
-    """Take out what `register_backend` added."""
-    if _REGISTERED.pop(kind, None) is None:
+    """Take out what `register_backend` or an installed package added; it is not looked for again."""
+    if _REGISTRY.backends.pop(kind, None) is None:
         raise BackendError(f"backend {kind!r} is not registered")
+
+
+def _discover() -> None:
+    """Registers what installed packages bring; one that does not work is a warning, and others go on."""
+    for point in metadata.entry_points(group=ENTRY_POINTS):
+        package = point.dist.name if point.dist else "an unknown package"
+        mark = f"{package} {point.name} {point.value}"
+        if mark in _REGISTRY.tried:
+            continue
+        _REGISTRY.tried.add(mark)
+        try:
+            backend = point.load()
+            if not isinstance(backend, Backend):
+                raise TypeError(f"{point.value} is a {type(backend).__name__} and no minductor.backends.Backend")
+            register_backend(backend)
+        except Exception as error:
+            warnings.warn(BrokenBackend(package, point.name, error), stacklevel=2)
 
 
 def _objection(backend: Backend) -> str:
@@ -132,12 +269,23 @@ def _objection(backend: Backend) -> str:
         return "a kind is an identifier"
     if backend.kind in BUILT_IN:
         return "this kind is built in"
-    for name in backend.options:
-        if not name.startswith(f"{backend.kind}."):
-            return f"its option {name!r} has to start with '{backend.kind}.'"
+    if missing := [part for part in ("targets", "probe", "build", "load", "launch") if not getattr(backend, part)]:
+        return f"it has no {' and no '.join(missing)}"
     for target in backend.targets:
         if target.kind != backend.kind:
             return f"its target {target.name!r} is of kind {target.kind!r}"
-        if target.name in TARGETS or any(target in other.targets for other in _REGISTERED.values()):
+        if target.name in TARGETS or any(target.name == other.name for other in _brought()):
             return f"its target {target.name!r} exists already"
+    return _pass_objection(backend.passes) or objection(backend.options)
+
+
+def _pass_objection(passes: tuple[Pass, ...]) -> str:
+    from minductor.driver import PIPELINE
+
+    stages = [stage.name for stage in PIPELINE]
+    for each in passes:
+        if each.after not in stages:
+            return f"its pass {each.name!r} runs after {each.after!r}; the stages are {', '.join(stages)}"
+        if not each.fingerprint:
+            return f"its pass {each.name!r} has no fingerprint"
     return ""

@@ -21,8 +21,21 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from minductor.backends import Backend, find_backend, find_target, resolve
+from minductor.backends import (
+    BUILT_IN,
+    SOURCES,
+    Backend,
+    Part,
+    check_backend_options,
+    find_backend,
+    find_target,
+    fingerprint,
+    options_for,
+    resolve,
+    target_of_device,
+)
 from minductor.core.errors import (
+    BackendError,
     BadOptionValue,
     FallbackRefused,
     MinductorError,
@@ -48,6 +61,7 @@ if TYPE_CHECKING:
     from minductor.runtime.tune import Tuner
 
 WINNER = "winner.txt"
+OF_EVERY_GRAPH = frozenset(("wrapper.py", "report.json", "guards.json"))  # the files of one without kernels
 Role = Literal["inference", "forward", "backward"]
 Call = Callable[[list[Any]], Sequence[Any]]
 
@@ -56,9 +70,10 @@ class Stage(NamedTuple):
     """One step of the road: `function(value, env) -> value`, imported when it runs."""
 
     name: str
-    function: str
+    function: Part
     takes: str
     gives: str
+    after: str = ""  # of a backend's pass: the stage whose rules hold for what it gives
 
 
 PIPELINE = (
@@ -149,6 +164,7 @@ class Compiler:
         if any(isinstance(given, list | tuple | dict) for given in inputs):  # compiled autograd hands lists over
             return flatten_graph_inputs(gm, inputs, partial(self.__call__, mode=mode, options=options))
         chosen = Options.parse(mode, options, self.environ)
+        check_backend_options(chosen)
         if chosen.block_access == "pointer" and not _has_block_pointers():
             warnings.warn("this Triton has no block pointers: kernels spell them by offsets", stacklevel=2)
             chosen = replace(chosen, block_access="offsets")
@@ -210,6 +226,9 @@ class Compiler:
         from minductor.frontend.devices import gpu_of
 
         named, device = env.options.target, gpu_of(graph)
+        env = replace(env, options=options_for(find_backend(env.target.kind), env.options))
+        if env.target.kind not in BUILT_IN or device.partition(":")[0] not in ("", "cuda"):
+            return graph, _on_registered(env, device), self.is_dry
         is_launched = env.target.kind in ("cuda", "hip")
         if device and not torch.cuda.is_available():
             return graph, env if is_launched else replace(env, target=find_target("sm_90")), True
@@ -236,6 +255,10 @@ class Compiler:
         """The kernels of an artefact by their symbols; None if it has none."""
         from minductor.runtime.launch import KERNELS, LIBRARY
 
+        backend = find_backend(env.target.kind)
+        if backend.load and backend.launch:
+            has_kernels = not found.contents.keys() <= OF_EVERY_GRAPH
+            return partial(resolve(backend.launch), resolve(backend.load)(found, env)) if has_kernels else None
         if LIBRARY in found.contents:
             from minductor.runtime.load import load_library
 
@@ -293,7 +316,7 @@ class Compiler:
         from minductor.ir.report import Report
 
         facts = Report.from_json(json.loads(entry.text("report.json")))
-        sources = {name: entry.text(name) for name in entry.contents if name.endswith((".py", ".cpp"))}
+        sources = {name: entry.text(name) for name in entry.contents if name.endswith(SOURCES)}
         self.observer(Compiled(role, key, facts, sources, was_hit, seconds, events))
 
     # --- the store
@@ -308,7 +331,9 @@ class Compiler:
         from minductor.runtime.probe import version
         from minductor.runtime.store import digest
 
-        if env.target.is_gpu:
+        if outside := fingerprint(find_backend(env.target.kind)):
+            made_by = outside
+        elif env.target.is_gpu:
             made_by = f"triton {version('triton')}{' dry' * is_dry}"
         else:
             made_by = self.toolchain.identity(sanitize=env.options.sanitize)
@@ -363,17 +388,22 @@ class Compiler:
         return None
 
     def _build(self, store: Store, key: str, graph: Graph, env: Env, gm: Any, *, is_dry: bool) -> Entry:
-        from minductor.runtime.launch import build
+        from minductor.runtime.launch import WRAPPER, build
 
         is_launched = env.target.kind == "cuda" and not is_dry
         if is_launched:
             self.gpu.expect(1 + len(graph.nodes) // 16)
-        source, plan, facts = self.compile_program(graph, env, find_backend(env.target.kind))
+        backend = find_backend(env.target.kind)
+        source, plan, facts = self.compile_program(graph, env, backend)
         self._log_partitions(facts, gm, env)
         with store.scratch() as folder:
             start = self.clock()
             where = partial(_user_lines, plan, gm)
-            files = dict(build(source, self.toolchain, folder, sanitize=env.options.sanitize, user_lines=where))
+            if backend.build:
+                files = {WRAPPER: source.wrapper.encode(), **{unit.file: unit.text.encode() for unit in source.units}}
+                files.update(resolve(backend.build)(source.units, folder, env) if source.units else {})
+            else:
+                files = dict(build(source, self.toolchain, folder, sanitize=env.options.sanitize, user_lines=where))
             if is_launched:
                 loose = _unaligned(plan, graph)
                 for unit in source.units:
@@ -399,17 +429,19 @@ class Compiler:
 
     def compile_program(self, graph: Graph, env: Env, backend: Backend) -> tuple[Source, Plan, Report]:
         """The texts, the plan and the facts of a captured graph. No effect but the trace."""
+        from minductor.ir.plan import with_operators
         from minductor.ir.report import report
         from minductor.ir.source import Source
 
         value: Any = graph
         program: Any = None
-        for stage in PIPELINE:
-            program = value
+        for stage in _stages(backend):
+            program = program if stage.takes == "plan" else value
             value = self.run_stage(stage, value, graph.role, env)
+        value = with_operators(value, backend.externs)
         start = self.clock()
         units = resolve(backend.kernels)(value, env)
-        wrapper = resolve(backend.wrappers[env.options.wrapper])(value, env)
+        wrapper = resolve(_wrapper(backend, env.options.wrapper))(value, env)
         source = Source(tuple(units), wrapper)
         texts = {"wrapper.py": wrapper, **{unit.file: unit.text for unit in units}}
         facts = report(program, value)
@@ -441,7 +473,7 @@ class Compiler:
         if stage.gives == "plan":
             verify_plan(result)
         else:
-            verify(result, stage.name)
+            verify(result, stage.after or stage.name)
 
     def trace(self, env: Env) -> Trace:
         """One Trace for each text that asks for it, since a page or a folder goes on from graph to graph."""
@@ -469,6 +501,35 @@ class Compiler:
         made = Compiler(store=store, toolchain=toolchain, trace=trace, observer=observer, environ=self.environ)
         made.graph_pass = self.graph_pass
         return made
+
+
+def _on_registered(env: Env, device: str) -> Env:
+    """A graph of a registered backend's device, or for a target of one: the target and the backend's own options."""
+    place = device.partition(":")[0] or "cpu"
+    target = env.target if env.options.target else target_of_device(place)
+    if target is None:
+        raise UnsupportedInput("a tensor", f"on {device}, a device that minductor launches nothing on")
+    if target.device != place and device:
+        raise BadOptionValue("target", target.name, f"one that works on {device}")
+    if target.device != place:
+        raise TargetElsewhere(target.name)
+    return replace(env, target=target, options=options_for(find_backend(target.kind), env.options))
+
+
+def _stages(backend: Backend) -> Iterator[Stage]:
+    """The pipeline, with a backend's passes behind their stages."""
+    for stage in PIPELINE:
+        yield stage
+        for each in backend.passes:
+            if each.after == stage.name:
+                yield Stage(each.name, each.function, stage.gives, stage.gives, after=stage.name)
+
+
+def _wrapper(backend: Backend, language: str) -> Part:
+    if language not in backend.wrappers:
+        hint = f"options={{'wrapper': ...}} may be {', '.join(backend.wrappers)}"
+        raise BackendError(f"backend {backend.kind!r} has no wrapper in {language!r}", hint=hint)
+    return backend.wrappers[language]
 
 
 def _unaligned(plan: Plan, graph: Graph) -> set[str]:

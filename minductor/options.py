@@ -175,6 +175,11 @@ class Options:
         kept = [f"{name}={getattr(self, name)!r}" for name, rule in sorted(RULES.items()) if rule.changes_text]
         return " ".join([*kept, *(f"{name}={value!r}" for name, value in self.extra)])
 
+    @property
+    def own(self) -> Mapping[str, Value]:
+        """The backend's own options by full name; while its parts run, all that its record has."""
+        return dict(self.extra)
+
     def notes(self, kind: str) -> tuple[str, ...]:
         """What of this has no effect on a device of that kind."""
         idle = {
@@ -185,10 +190,10 @@ class Options:
         return tuple(f"{what} no effect on {kind}" for what, is_idle in idle.items() if is_idle)
 
 
-def check_extra(options: Options, prefix: str, rules: Mapping[str, OptionRule]) -> None:
-    """Hold a backend's own options against the rules of the backend in use, whose names start with its prefix."""
+def check_extra(options: Options, rules: Mapping[str, OptionRule]) -> None:
+    """Hold backends' own options against the rules of those that are named."""
     for name, value in options.extra:
-        if name not in rules or not name.startswith(f"{prefix}."):
+        if name not in rules:
             raise UnknownOption(name, [*RULES, *rules])
         _checked(name, value, rules[name])
 

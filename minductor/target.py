@@ -32,6 +32,7 @@ class Target:
 
     name: str
     kind: str  # the backend that serves it: "cpu", "interpret", "cuda", "hip" or a registered one
+    device: str = "cpu"  # the type of device, as torch names it, whose memory its kernels work on
     arch: str = ""
     # Memory, in bytes; bandwidth in bytes a second, for the estimate of a roofline only.
     l1_bytes: int = 0
@@ -71,7 +72,7 @@ class Target:
         >>> by_name("sm_90").is_here("cuda:1"), by_name("interpret").is_here("cpu")
         (True, True)
         """
-        return device.startswith("cuda") == (self.kind in ("cuda", "hip"))
+        return device.partition(":")[0] == self.device
 
     def runs(self, other: Target) -> bool:
         """Whether this GPU runs what is compiled for another one: an older one of the same generation.
@@ -139,6 +140,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
         "sm_80": Target(
             name="sm_80",
             kind="cuda",
+            device="cuda",
             arch="80",
             l1_bytes=192 * KIB,
             l2_bytes=40 * KIB * KIB,
@@ -158,6 +160,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
         "sm_90": Target(
             name="sm_90",
             kind="cuda",
+            device="cuda",
             arch="90",
             l1_bytes=256 * KIB,
             l2_bytes=50 * KIB * KIB,
@@ -179,6 +182,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
         "sm_100": Target(
             name="sm_100",
             kind="cuda",
+            device="cuda",
             arch="100",
             l1_bytes=256 * KIB,
             l2_bytes=126 * KIB * KIB,
@@ -200,6 +204,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
         "gfx942": Target(
             name="gfx942",
             kind="hip",
+            device="cuda",
             arch="gfx942",
             l1_bytes=32 * KIB,
             l2_bytes=4 * KIB * KIB,

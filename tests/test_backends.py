@@ -1,7 +1,10 @@
 """The registry of backends: what it takes, what it refuses, and that nothing is left behind."""
 
+import importlib
+import sys
+import types
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -11,25 +14,52 @@ from minductor.backends import (
     BUILT_IN,
     Backend,
     Part,
+    Pass,
+    check_backend_options,
     find_backend,
     find_target,
+    fingerprint,
     kinds,
+    options_for,
     register_backend,
     resolve,
+    target_of_device,
     unregister_backend,
 )
-from minductor.core.errors import BackendError, UnknownTarget
-from minductor.options import OptionRule
+from minductor.core.errors import BackendError, BadOptionValue, BrokenBackend, UnknownOption, UnknownTarget
+from minductor.options import OptionRule, Options
 from minductor.target import Target
+
+
+@dataclass(frozen=True)
+class ToyOptions:
+    depth: int = field(default=1, metadata={"rule": OptionRule(int, "how deep", allowed=(1, 2))})
+    name: str = "toy"
+
+
+@dataclass
+class Loose:
+    depth: int = 1
+
+
+@dataclass(frozen=True)
+class Crowded:
+    depths: tuple[int, ...] = (1,)
+
+
+def nothing(*args: object) -> object:
+    return args
+
 
 TOY = Backend(
     kind="toy",
+    targets=(Target("toy_1", "toy", device="toybox"),),
     probe=lambda: "one toy",
-    kernels=lambda plan, env: (),
-    wrappers={"python": lambda plan, env: ""},
-    load=lambda source: source,
-    options={"toy.depth": OptionRule(int, "how deep")},
-    targets=(Target("toy_1", "toy"),),
+    kernels=nothing,
+    build=nothing,
+    load=nothing,
+    launch=nothing,
+    options=ToyOptions(),
 )
 
 
@@ -43,31 +73,46 @@ def toy() -> Iterator[Backend]:
 def test_registered_backend_is_found_with_its_target(toy: Backend) -> None:
     assert find_backend("toy") is toy
     assert find_target("toy_1") is toy.targets[0]
+    assert target_of_device("toybox") is toy.targets[0]
     assert kinds() == (*BUILT_IN, "toy")
-    assert resolve(find_backend("toy").probe)() == "one toy"
 
 
 def test_nothing_is_left_behind() -> None:
     assert kinds() == tuple(BUILT_IN)
+    assert target_of_device("toybox") is None
     with pytest.raises(UnknownTarget):
         find_target("toy_1")
     with pytest.raises(BackendError, match="not registered"):
         unregister_backend("toy")
+    with pytest.raises(UnknownOption):
+        check_backend_options(Options(extra=(("toy.depth", 1),)))
 
 
 def test_builtin_targets_are_found() -> None:
     assert find_target("cpu").kind == "cpu"
 
 
+A_PASS = Pass(name="p", after="fuse", function=nothing, fingerprint="1")
+
+
 @pytest.mark.parametrize(
     ("backend", "why"),
     [
         (replace(TOY, api_version=API_VERSION + 1), "version"),
-        (replace(TOY, kind="cpu", options={}, targets=()), "built in"),
+        (replace(TOY, kind="cpu", targets=()), "built in"),
         (replace(TOY, kind="to y"), "identifier"),
-        (replace(TOY, options={"depth": OptionRule(int, "how deep")}), "start with"),
         (replace(TOY, targets=(Target("toy_1", "cpu"),)), "is of kind 'cpu'"),
         (replace(TOY, targets=(Target("sm_90", "toy"),)), "exists already"),
+        (replace(TOY, targets=(), launch=None), "no targets and no launch"),
+        (replace(TOY, options=Options()), "minductor's own"),
+        (replace(TOY, options=Options), "minductor's own"),
+        (replace(TOY, options=sys.modules["minductor.options"]), "minductor's own"),
+        (replace(TOY, options={"depth": 1}), "neither an instance of a dataclass"),
+        (replace(TOY, options=ToyOptions), "neither an instance of a dataclass"),
+        (replace(TOY, options=Loose()), "not frozen"),
+        (replace(TOY, options=Crowded()), "no bool, int, float or str"),
+        (replace(TOY, passes=(replace(A_PASS, after="fusion"),)), "the stages are lower, inline"),
+        (replace(TOY, passes=(replace(A_PASS, fingerprint=""),)), "no fingerprint"),
     ],
 )
 def test_refused(backend: Backend, why: str) -> None:
@@ -78,7 +123,7 @@ def test_refused(backend: Backend, why: str) -> None:
 
 def test_a_kind_is_registered_once(toy: Backend) -> None:
     with pytest.raises(BackendError, match="registered already"):
-        register_backend(replace(toy, targets=()))
+        register_backend(replace(toy, targets=(Target("toy_2", "toy"),)))
 
 
 def test_unknown_kind_says_what_was_meant(toy: Backend) -> None:
@@ -86,14 +131,128 @@ def test_unknown_kind_says_what_was_meant(toy: Backend) -> None:
         find_backend("toyy")
 
 
+# --- options ------------------------------------------------------------------------------------------------------
+
+
+def test_own_options_are_all_there_and_checked(toy: Backend) -> None:
+    given = Options.parse(options={"toy.depth": 2}, environ={})
+    check_backend_options(given)
+    assert options_for(toy, given).own == {"toy.depth": 2, "toy.name": "toy"}
+    assert options_for(BUILT_IN["cpu"], given) == Options(), "another device's options are not in its key"
+    with pytest.raises(BadOptionValue, match="one of 1, 2"):
+        check_backend_options(Options.parse(options={"toy.depth": 3}, environ={}))
+    with pytest.raises(UnknownOption, match=r"did you mean 'toy\.depth'"):
+        check_backend_options(Options.parse(options={"toy.depht": 3}, environ={}))
+
+
+def test_every_field_is_in_the_fingerprint_of_the_options(toy: Backend) -> None:
+    base = options_for(toy, Options()).fingerprint()
+    for changed in (ToyOptions(depth=2), ToyOptions(name="other")):
+        assert options_for(replace(toy, options=changed), Options()).fingerprint() != base
+    assert options_for(toy, Options()).fingerprint() == base
+
+
+CONFIG = """
+import sys
+
+from torch.utils._config_module import install_config_module
+
+depth = 1
+names = ["a"]
+install_config_module(sys.modules[__name__])
+"""
+
+
+def test_a_config_module_is_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "toy_config.py").write_text(CONFIG)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = importlib.import_module("toy_config")
+    backend = replace(TOY, options=config)
+    register_backend(backend)
+    try:
+        assert options_for(backend, Options()).own == {"toy.depth": 1, "toy.names": "['a']"}
+        config.depth = 2
+        assert options_for(backend, Options()).own["toy.depth"] == 2
+        check_backend_options(Options(extra=(("toy.depth", 3),)))
+        with pytest.raises(BadOptionValue):
+            check_backend_options(Options(extra=(("toy.depth", "3"),)))
+    finally:
+        unregister_backend("toy")
+
+
+# --- the key ------------------------------------------------------------------------------------------------------
+
+
+def test_fingerprint_tells_backends_apart() -> None:
+    base = fingerprint(TOY)
+    assert base == fingerprint(TOY)
+    others = [
+        replace(TOY, probe=lambda: "another toy"),
+        replace(TOY, targets=(replace(TOY.targets[0], l1_bytes=1),)),
+        replace(TOY, targets=(replace(TOY.targets[0], lacks=frozenset(("exp",))),)),
+        replace(TOY, passes=(A_PASS,)),
+        replace(TOY, passes=(replace(A_PASS, fingerprint="2"),)),
+        replace(TOY, externs={"aten.mm.out": "toy.mm.out"}),
+    ]
+    assert len({base, *map(fingerprint, others)}) == 1 + len(others)
+    assert fingerprint(BUILT_IN["cpu"]) == "", "its sources are minductor's own"
+
+
+def test_fingerprint_is_of_every_file_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "toy_package"
+    (package / "inner").mkdir(parents=True)
+    for name in ("__init__.py", "inner/__init__.py", "inner/kernels.py", "other.py"):
+        (package / name).write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    backend = replace(TOY, kernels="toy_package.inner.kernels:print")
+    before = fingerprint(backend)
+    (package / "other.py").write_text("changed = True\n")
+    assert fingerprint(backend) != before
+
+
+def test_what_has_no_file_is_never_found_again() -> None:
+    typed = replace(TOY, probe=types.FunctionType(nothing.__code__, {"__name__": "__main__"}))
+    assert fingerprint(typed) != fingerprint(typed)
+
+
+# --- installed packages -------------------------------------------------------------------------------------------
+
+
+def install(folder: Path, name: str, value: str, text: str) -> None:
+    """What pip leaves of a package that names a backend."""
+    (folder / f"{name}.py").write_text(text)
+    info = folder / f"{name}-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[minductor.backends]\n{name} = {value}\n")
+
+
+def test_a_broken_package_is_a_warning_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "broken_toy", "broken_toy:BACKEND", "raise RuntimeError('no driver')\n")
+    install(tmp_path, "wrong_toy", "wrong_toy:BACKEND", "BACKEND = 3\n")
+    good = "import dataclasses\nfrom minductor.backends import Backend\nfrom minductor.target import Target\n"
+    good += "BACKEND = Backend(kind='good', targets=(Target('good_1', 'good'),), probe='a:b', kernels='a:b',"
+    install(tmp_path, "good_toy", "good_toy:BACKEND", good + " build='a:b', load='a:b', launch='a:b')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert find_target("cpu").kind == find_backend("cpu").kind == "cpu"
+    assert "good_toy" not in sys.modules, "nobody needed it"
+    with pytest.warns(BrokenBackend) as told:
+        assert find_target("good_1").kind == "good"
+    texts = [str(warning.message) for warning in told]
+    assert any("'broken_toy'" in text and "RuntimeError: no driver" in text for text in texts)
+    assert any("'wrong_toy'" in text and "is a int and no" in text for text in texts)
+    unregister_backend("good")
+    assert kinds() == tuple(BUILT_IN), "it is not looked for again, and no warning is repeated"
+
+
 def parts(backend: Backend) -> Iterator[Part]:
-    yield from (backend.probe, backend.kernels, backend.load)
-    yield from (*backend.wrappers.values(), *backend.externs.values(), *(part for _, part in backend.passes))
+    yield from (backend.kernels, *backend.wrappers.values())
 
 
 @pytest.mark.parametrize("kind", BUILT_IN)
 def test_built_in_parts_exist(kind: str) -> None:
     assert BUILT_IN[kind].kind == kind
+    assert resolve("math:floor")(2.5) == 2
     for part in parts(BUILT_IN[kind]):
         assert isinstance(part, str), "a wing is imported when it is used"
         module, _, name = part.partition(":")

@@ -199,7 +199,7 @@ class _Emitter:
         given = f"{self.sizes(line.size)}, {self.sizes(line.stride)}"
         if line.device == "cpu":
             yield f"{line.name} = empty_strided({given}, {self.dtype(line.dtype)})"
-        elif line.device == self.scope:
+        elif line.device == self.scope and self.is_streamed:
             self.imports["empty_strided_cuda"] = "minductor.runtime.launch"
             yield f"{line.name} = empty_strided_cuda({given}, {self.dtype(line.dtype)})"
         else:

@@ -358,6 +358,20 @@ class MemoryFault(MinductorError):
         self.planned = planned
 
 
+class BrokenBackend(MinductorWarning):
+    """A backend of an installed package that cannot be registered; everything else goes on without it."""
+
+    code: ClassVar[str] = "MD043"
+
+    def __init__(self, package: str, name: str, cause: BaseException) -> None:
+        super().__init__(
+            f"the backend {name!r} of the installed package {package!r} is left out",
+            why=f"{type(cause).__name__}: {cause}",
+            hint=f"repair or uninstall {package}",
+        )
+        self.package = package
+
+
 class InterpretRefused(MinductorError):
     """A launch that Triton's interpreter would need minutes for."""
 
@@ -501,6 +515,7 @@ CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
             VerifyError,
             StageFailed,
             MemoryFault,
+            BrokenBackend,
             InterpretRefused,
             Unwritable,
             TargetElsewhere,

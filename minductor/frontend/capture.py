@@ -39,8 +39,6 @@ Role: TypeAlias = Literal["inference", "forward", "backward"]
 Size: TypeAlias = int | Expr
 # how the names of such operators begin
 HIGHER_ORDER, COLLECTIVE = "higher_order.", "_c10d_functional."
-# kinds of memory that compiled graphs may work on, as torch calls them
-DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,8 +374,6 @@ class _Reader:
         if value.is_quantized or value.is_nested or not is_plain(value):
             kind = "quantised" if value.is_quantized else "nested" if value.is_nested else type(value).__name__
             raise UnsupportedInput(node.name, f"a tensor of kind {kind}")
-        if value.device.type not in DEVICES:
-            raise UnsupportedInput(node.name, f"on device {value.device}")
         device = str(value.device)
         size, stride, offset = tuple(value.shape), value.stride(), value.storage_offset()
         if all(type(n) is int for n in (*size, *stride)) and isinstance(offset, int):

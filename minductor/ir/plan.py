@@ -6,9 +6,9 @@ function from lines to lines. Buffers are names of storages: a Reuse is a transf
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, cast
 
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, Kind, Rel, Symbol
@@ -276,3 +276,22 @@ class Plan:
     regions: tuple[Plan, ...] = ()
     storages: tuple[Storage, ...] = ()
     partitions: tuple[Partition, ...] = ()
+
+
+def with_operators(plan: Plan, others: Mapping[str, str]) -> Plan:
+    """The plan with other operators in the place of some: a device's library in the place of torch's own."""
+    if not others:
+        return plan
+    lines = tuple([_with_operators(line, others) for line in plan.lines])
+    return replace(plan, lines=lines, regions=tuple(with_operators(region, others) for region in plan.regions))
+
+
+def _with_operators(line: Line, others: Mapping[str, str]) -> Line:
+    match line:
+        case Extern(op=op) if op in others:
+            return replace(line, op=others[op])
+        case Dispatch(variants=variants):
+            changed = [tuple(_with_operators(inner, others) for inner in group) for group in variants]
+            return replace(line, variants=cast("Any", tuple(changed)))
+        case _:
+            return line

@@ -34,6 +34,7 @@ EXAMPLES = (
     errors.VerifyError("fuse", "defined before used", "buf1 is read first", where="model.py:3"),
     errors.StageFailed("tile", KeyError("x")),
     errors.MemoryFault("free buf0 is missing", "buf0: gone in step 2", where="step 2 (mm)"),
+    errors.BrokenBackend("toy-package", "toy", RuntimeError("no driver")),
     errors.InterpretRefused("add_0", 5000, 1000),
     errors.ChoiceByClock("bits"),
     errors.Unwritable("Triton has no digamma of f32"),

@@ -4,7 +4,6 @@
 EXCEPTIONS: dict[tuple[str, str, str], str] = {
     ("floors", "minductor/target.py", "minductor.options"): "Env pairs the two files of this floor",
     ("effects", "minductor/trace.py", "threading"): "graphs compiled in several threads share one page",
-    ("mutable_state", "minductor/backends.py", "_REGISTERED"): "the registry of backends",
     ("mutable_state", "minductor/core/interning.py", "TABLE"): "the interning table: weak, so it forgets by itself",
     ("floors", "pytest_plugin/trials.py", "_pytest"): "pytest has no public way to run a test once more",
 }
