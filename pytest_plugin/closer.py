@@ -9,8 +9,9 @@ Integers and bools are exact. NaN, infinities and the sign of zero must be the t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_plugin.tolerances import FLOAT64_OWN_ULPS, PRECISIONS, ULPS, K
@@ -29,6 +30,27 @@ class Policy:
 
 
 DEFAULT = Policy()
+
+
+def policy_of(words: Sequence[str]) -> Policy:
+    """The policy with what words such as "k=3" change; ValueError for another word.
+
+    >>> policy_of(["k=3", "layout=false"])
+    Policy(k=3.0, ulps=4.0, layout=False)
+    >>> policy_of(["rtol=1"])
+    Traceback (most recent call last):
+    ValueError: 'rtol=1' is none of k=NUMBER, ulps=NUMBER, layout=true and layout=false
+    """
+    policy = DEFAULT
+    for word in words:
+        match word.partition("="):
+            case ("k" | "ulps") as name, _, number if re.fullmatch(r"\d+(\.\d+)?", number):
+                policy = replace(policy, **{name: float(number)})
+            case "layout", _, ("true" | "false") as truth:
+                policy = replace(policy, layout=truth == "true")
+            case _:
+                raise ValueError(f"{word!r} is none of k=NUMBER, ulps=NUMBER, layout=true and layout=false")
+    return policy
 
 
 class Difference(AssertionError):

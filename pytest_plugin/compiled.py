@@ -34,6 +34,7 @@ class Compile:
     always: Mapping[str, object] = field(default_factory=dict[str, object])  # options besides those of the call
     # takes a wrong result, so that other checks see the run too; its numbers are then asked for in vain
     forgive: Callable[[Difference], None] | None = None
+    policy: Policy = DEFAULT
 
     def __call__(
         self,
@@ -42,7 +43,7 @@ class Compile:
         options: Mapping[str, object] | None = None,
         dynamic: bool | None = None,
         grad: bool | None = None,
-        policy: Policy = DEFAULT,
+        policy: Policy | None = None,
         **kwargs: Any,
     ) -> Run:
         """Compiles `fn` in a fresh store and runs it on clones of the arguments.
@@ -65,7 +66,7 @@ class Compile:
             results, out = None, again(*args, **kwargs)
             capture()  # waits for what does not compile
         else:
-            checked = partial(check, fn, subject, function, policy)
+            checked = partial(check, fn, subject, function, policy or self.policy)
             again = partial(_again, checked, grad)
             results, out = self._judged(partial(checked, grad, args, kwargs))
         sizes = {"inputs": _bytes((args, kwargs)), "output": _bytes(out)}

@@ -1,12 +1,12 @@
 """Which devices the tests run on, decided from the environment, the options, the compiler and the machine.
 
-Takes wishes (texts as the user wrote them), the ids that the compiler knows, and who says why a capability is absent.
-Gives the ids to run and the reason for each one left out. Refuses, by Misuse, what cannot be meant: an unknown name, a
-required device that is not there, and a choice that leaves nothing.
+Takes wishes (texts as the user wrote them), the ids that the compiler knows, each with torch's name of its memory, and
+who says why one is absent. Gives the ids to run and the reason for each one left out. Refuses, by Misuse, what cannot
+be meant: an unknown name, a required device that is not there, and a choice that leaves nothing.
 
->>> choose(Wishes(run_gpu="0"), ("cpu",), lambda name: f"no {name}").devices
-('cpu',)
->>> choose(Wishes(run_cpu="0"), ("cpu",), lambda name: f"no {name}")
+>>> choose(Wishes(run_gpu="0"), {"cpu": "cpu", "toy": "npu"}, lambda id: "")
+Choice(devices=('cpu', 'toy'), missing=(('cuda', 'RUN_GPU=0'),))
+>>> choose(Wishes(run_cpu="0"), {"cpu": "cpu"}, lambda id: "")
 Traceback (most recent call last):
 pytest_plugin.devices.Misuse: no device is left to test on: cpu (RUN_CPU=0), cuda (the compiler takes cpu)
 """
@@ -16,16 +16,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Self
 
 KINDS = ("cpu", "interpret", "cuda", "compile")
 DEFAULT = ("cpu", "cuda")
 # What PYTORCH_TESTING_DEVICE_* may name: torch's own device types.
 TORCH_TYPES = ("cpu", "cuda", "mps", "xpu", "mtia", "hpu", "meta", "xla", "lazy", "privateuse1")
-# What a kind of device takes (capabilities.py).
-NEEDED: Mapping[str, str] = MappingProxyType({"cuda": "gpu", "interpret": "triton", "compile": "triton"})
+Known = Mapping[str, str]  # torch's name of the memory, by the id of the device
 Absence = Callable[[str], str]
+Filter = tuple[str, ...] | None
 
 
 class Misuse(ValueError):
@@ -40,9 +39,10 @@ class Device(str):
     kind: str
     target: str
 
-    def __new__(cls, id: str) -> Self:
+    def __new__(cls, id: str, memory: str = "") -> Self:
+        """`memory`: torch's name of the device that holds the tensors, of one that a compiler brings."""
         kind, _, target = id.partition(":")
-        device = super().__new__(cls, torch_type(id))
+        device = super().__new__(cls, memory or torch_type(id))
         device.id = id
         device.kind = kind
         device.target = target or kind
@@ -50,8 +50,9 @@ class Device(str):
 
 
 def torch_type(id: str) -> str:
-    """Interpreted and compile-only tests hold their tensors on the CPU."""
-    return "cuda" if id == "cuda" else "cpu"
+    """What torch calls a device that it may know itself: interpreted and compile-only tests hold tensors on the CPU."""
+    kind = id.partition(":")[0]
+    return "cpu" if kind in ("interpret", "compile") else kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,28 +86,26 @@ class Choice:
     missing: tuple[tuple[str, str], ...] = ()
 
 
-def choose(wishes: Wishes, known: Sequence[str], absence: Absence) -> Choice:
-    """`known` are the ids that the compiler takes; `absence` says why a capability is not here, or nothing."""
+def choose(wishes: Wishes, known: Known, absence: Absence) -> Choice:
+    """The devices of tests that name none."""
     named = _names("--minductor-device", wishes.option)
     for id in (*named, *wishes.ini):
-        _check_id(id)
-    wanted = {"RUN_CPU": _tri_state("RUN_CPU", wishes.run_cpu), "RUN_GPU": _tri_state("RUN_GPU", wishes.run_gpu)}
-    only = _filter("PYTORCH_TESTING_DEVICE_ONLY_FOR", wishes.only_for)
-    without = _filter("PYTORCH_TESTING_DEVICE_EXCEPT_FOR", wishes.except_for)
+        _check_id(id, known)
+    wanted, only, without = _narrowed(wishes, known)
     devices: list[str] = []
     missing: list[tuple[str, str]] = []
     required = {"RUN_CPU": "cpu", "RUN_GPU": "cuda"}
     forced = [id for variable, id in required.items() if wanted[variable] is True]
-    for id in dict.fromkeys((*(named or wishes.ini or DEFAULT), *forced)):
-        variable = "RUN_GPU" if id == "cuda" else "RUN_CPU"
-        if wanted[variable] is False:
+    for id in dict.fromkeys((*(named or wishes.ini or (*DEFAULT, *_brought(known))), *forced)):
+        variable = _variable(id, known)
+        if wanted.get(variable) is False:
             missing.append((id, f"{variable}=0"))
             continue
         absent = _absence(id, known, absence)
         if absent and (id in named or id in forced):
             origin = f"{variable}=1 requires" if id in forced else "--minductor-device names"
             raise Misuse(f"{origin} {id}, which cannot run: {absent}")
-        filtered = _filtered(id, only, without)
+        filtered = _filtered(id, known, only, without)
         if filtered and id in forced:
             raise Misuse(f"{variable}=1 requires {id}, which {filtered} leaves out")
         dropped = absent or filtered or ("--minductor-device" if named and id not in named else "")
@@ -120,19 +119,17 @@ def choose(wishes: Wishes, known: Sequence[str], absence: Absence) -> Choice:
     return Choice(tuple(devices), tuple(missing))
 
 
-def of_marker(wishes: Wishes, named: Sequence[str], known: Sequence[str], absence: Absence) -> Choice:
+def of_marker(wishes: Wishes, named: Sequence[str], known: Known, absence: Absence) -> Choice:
     """The devices of a test that names its own: those that run, and those that are skipped for a reason. What the
     user's settings leave out is neither.
     """
-    wanted = {"RUN_CPU": _tri_state("RUN_CPU", wishes.run_cpu), "RUN_GPU": _tri_state("RUN_GPU", wishes.run_gpu)}
-    only = _filter("PYTORCH_TESTING_DEVICE_ONLY_FOR", wishes.only_for)
-    without = _filter("PYTORCH_TESTING_DEVICE_EXCEPT_FOR", wishes.except_for)
+    wanted, only, without = _narrowed(wishes, known)
     option = _names("--minductor-device", wishes.option)
     devices: list[str] = []
     missing: list[tuple[str, str]] = []
     for id in dict.fromkeys(named):
-        is_off = wanted["RUN_GPU" if id == "cuda" else "RUN_CPU"] is False
-        if is_off or _filtered(id, only, without) or (option and id not in option):
+        is_off = wanted.get(_variable(id, known)) is False
+        if is_off or _filtered(id, known, only, without) or (option and id not in option):
             continue
         if reason := _absence(id, known, absence):
             missing.append((id, reason))
@@ -141,12 +138,32 @@ def of_marker(wishes: Wishes, named: Sequence[str], known: Sequence[str], absenc
     return Choice(tuple(devices), tuple(missing))
 
 
-def marker_misuse(args: Sequence[object], keywords: Mapping[str, object]) -> str:
+def _narrowed(wishes: Wishes, known: Known) -> tuple[dict[str, bool | None], Filter, Filter]:
+    """RUN_*, and the torch devices that the two variables of PyTorch name."""
+    wanted = {"RUN_CPU": _tri_state("RUN_CPU", wishes.run_cpu), "RUN_GPU": _tri_state("RUN_GPU", wishes.run_gpu)}
+    return (
+        wanted,
+        _filter("PYTORCH_TESTING_DEVICE_ONLY_FOR", wishes.only_for, known),
+        _filter("PYTORCH_TESTING_DEVICE_EXCEPT_FOR", wishes.except_for, known),
+    )
+
+
+def _brought(known: Known) -> tuple[str, ...]:
+    """The ids that are the compiler's own."""
+    return tuple(id for id in known if id.partition(":")[0] not in KINDS)
+
+
+def _variable(id: str, known: Known) -> str:
+    """Which variable a device goes with; another device than these two has none."""
+    return {"cpu": "RUN_CPU", "cuda": "RUN_GPU"}.get(known.get(id) or torch_type(id), "")
+
+
+def marker_misuse(args: Sequence[object], keywords: Mapping[str, object], known: Known) -> str:
     """What is wrong with a marker `devices(*ids, min_arch="sm_90")`, or nothing.
 
-    >>> marker_misuse(("interpret", "compile:sm_90"), {"min_arch": "sm_80"})
+    >>> marker_misuse(("interpret", "compile:sm_90"), {"min_arch": "sm_80"}, {})
     ''
-    >>> marker_misuse(("gpu",), {})
+    >>> marker_misuse(("gpu",), {}, {})
     "'gpu' is no device; the devices are cpu, interpret, cuda and compile:<target>"
     """
     for name in keywords:
@@ -158,7 +175,7 @@ def marker_misuse(args: Sequence[object], keywords: Mapping[str, object]) -> str
         return "devices names no device"
     try:
         for id in args:
-            _check_id(str(id))
+            _check_id(str(id), known)
     except Misuse as misuse:
         return str(misuse)
     return ""
@@ -174,17 +191,15 @@ def arch_number(target: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _absence(id: str, known: Sequence[str], absence: Absence) -> str:
-    if id not in known:
-        return f"the compiler takes {', '.join(known)}"
-    needed = NEEDED.get(id.partition(":")[0])
-    return absence(needed) if needed else ""
+def _absence(id: str, known: Known, absence: Absence) -> str:
+    return absence(id) if id in known else f"the compiler takes {', '.join(known)}"
 
 
-def _filtered(id: str, only: tuple[str, ...] | None, without: tuple[str, ...] | None) -> str:
-    if only is not None and torch_type(id) not in only:
+def _filtered(id: str, known: Known, only: Filter, without: Filter) -> str:
+    memory = known.get(id) or torch_type(id)
+    if only is not None and memory not in only:
         return "PYTORCH_TESTING_DEVICE_ONLY_FOR"
-    if without is not None and torch_type(id) in without:
+    if without is not None and memory in without:
         return "PYTORCH_TESTING_DEVICE_EXCEPT_FOR"
     return ""
 
@@ -196,21 +211,24 @@ def _names(origin: str, text: str) -> tuple[str, ...]:
     return names if text else ()
 
 
-def _filter(variable: str, text: str | None) -> tuple[str, ...] | None:
+def _filter(variable: str, text: str | None, known: Known) -> Filter:
     """None if the variable is unset; upstream takes an empty one for unset as well."""
     if not (text or "").strip():
         return None
     names = _names(variable, text or "")
+    types = tuple(dict.fromkeys((*TORCH_TYPES, *known.values())))
     for name in names:
-        if name not in TORCH_TYPES:
-            raise Misuse(f"{variable} names {name!r}; torch's device types are {', '.join(TORCH_TYPES)}")
+        if name not in types:
+            raise Misuse(f"{variable} names {name!r}; torch's device types are {', '.join(types)}")
     return names
 
 
-def _check_id(id: str) -> None:
+def _check_id(id: str, known: Known) -> None:
     kind, colon, target = id.partition(":")
-    if kind not in KINDS or (kind == "compile") != bool(target) or (colon and kind != "compile"):
-        raise Misuse(f"{id!r} is no device; the devices are cpu, interpret, cuda and compile:<target>")
+    is_ours = kind in KINDS and (kind == "compile") == bool(target) and not (colon and kind != "compile")
+    if not is_ours and id not in known:
+        brought = "".join(f"{other}, " for other in _brought(known))
+        raise Misuse(f"{id!r} is no device; the devices are {brought}cpu, interpret, cuda and compile:<target>")
 
 
 def _tri_state(variable: str, text: str | None) -> bool | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,8 @@ def compiled(
     before = random.get_rng_state()
     random.manual_seed(0)
     tells = "memory" in request.fixturenames or request.node.get_closest_marker("memory") is not None
-    make = Compile(compiler, folder, evidence_of(request.node).runs.append, minductor_device)
+    policy = state_of(request.config).policy
+    make = Compile(compiler, folder, evidence_of(request.node).runs.append, minductor_device, policy=policy)
     if TRIAL in request.node.stash and not (trial := request.node.stash[TRIAL]).is_own:
         make = replace(make, forgive=trial.forgives)
     yield replace(make, always=compiler.memory_options) if tells else make
@@ -77,11 +79,11 @@ def compiled(
 
 
 @pytest.fixture
-def closer() -> Callable[..., float]:
+def closer(pytestconfig: pytest.Config) -> Callable[..., float]:
     """Compare a result with eager and with the float64 truth: closer(actual, eager, exact64)."""
     from pytest_plugin.closer import closer
 
-    return closer
+    return partial(closer, policy=state_of(pytestconfig).policy)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 
 from pytest_plugin import fixtures, short_names
 from pytest_plugin.stash import EVIDENCE, STATE, TRIAL, WATCH, WORKER_KEY, golden_dir, is_worker, state_of
-from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, COUNTS, LEVELS, MODES, UNUSED, VIEWS
+from pytest_plugin.vocabulary import ADAPTERS, LEVELS, MARKERS, MODES, UNUSED
 
 if TYPE_CHECKING:
     from pytest_plugin.session import State
@@ -29,24 +29,8 @@ FINGERPRINT = "MINDUCTOR_TEST_FINGERPRINT"  # where a run in a process of its ow
 TRIAL_MARKERS = ("must_fail_under", "deterministic")
 LACKS = "Skipped: needs "
 VARIABLES = ("RUN_CPU", "RUN_GPU", "PYTORCH_TESTING_DEVICE_ONLY_FOR", "PYTORCH_TESTING_DEVICE_EXCEPT_FOR")
-MARKERS = (
-    "counts(kernels=1, bytes=at_most('2.1 MiB'), ...): what the compiler must report of each `compiled` run; "
-    f"the counts are {', '.join(COUNTS)}",
-    "memory(peak=at_most('inputs + output'), leaks=0, frees_inputs=True): what each `compiled` run may hold at most, "
-    "how many storages may outlive a call, and whether inputs are dropped at their last use",
-    "devices('interpret', 'compile:sm_90', min_arch='sm_80'): the devices that the test runs on, not the default ones",
-    "needs('triton', 'big_gpu', ...): capabilities without which the test is skipped, with the reason; "
-    f"there are {', '.join(CAPABILITIES)}",
-    "must_fail_under('fusion-off', ...): the test is run under each of these faults of the compiler and has to see it",
-    "deterministic(runs=3, hash_seeds=2, threads=(1, 2)): the test is run again, in other processes and on so many "
-    "threads, and has to get the same texts and the same bits",
-    f"golden(view='kernel', level='skeleton'): compare the test's one run with its golden file; "
-    f"the views are {', '.join(VIEWS)}, the levels {', '.join(LEVELS)}",
-)
 OPTIONS = ("minductor_compiler", "minductor_device", "minductor_golden")
 SHORT = ("device", "golden")
-REPEATS = ("runs", "hash_seeds", "threads")
-GOLDEN_KEYWORDS = ("view", "level")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -94,7 +78,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run each test that compiles under these faults of the compiler, or all, and show which tests see which",
     )
     _add_golden_options(parser, group)
+    parser.addini("expected_failures", "a TOML file of failures that are known, below the root", default="")
     parser.addini("golden_dir", "the folder of the golden files, below the root", default="golden")
+    parser.addini(
+        "numeric_policy", "how far numbers may be off, in place of k=2 ulps=4 layout=true", type="args", default=[]
+    )
     parser.addini("minductor_devices", "the devices to run on if the option names none", type="args", default=[])
 
 
@@ -137,8 +125,8 @@ def _add_golden_options(parser: pytest.Parser, group: pytest.OptionGroup) -> Non
 
 @pytest.hookimpl(trylast=True)  # the other plugins are known by then
 def pytest_configure(config: pytest.Config) -> None:
-    for marker in MARKERS:
-        config.addinivalue_line("markers", marker)
+    for text in MARKERS.values():
+        config.addinivalue_line("markers", text)
     manager = config.pluginmanager
     taken = {name for plugin in manager.get_plugins() for name in _fixture_names(plugin)}
     manager.register(fixtures, "pytest_plugin.fixtures")
@@ -204,7 +192,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     if state.choice is None:
         return None
     missing = "".join(f"; no {id}: {why}" for id, why in state.choice.missing)
-    return f"minductor: compiler {state.adapter.name}, devices {devices}{missing}, goldens: {state.rules.mode}"
+    policy = "".join(f", {word}" for word in config.getini("numeric_policy"))
+    return f"minductor: compiler {state.adapter.name}, devices {devices}{missing}, goldens: {state.rules.mode}{policy}"
 
 
 # --- collection
@@ -221,128 +210,66 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)  # so that ids open with the device
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "minductor_device" in metafunc.fixturenames:
-        from pytest_plugin.devices import Device
+        from pytest_plugin.selection import parameters
 
-        state = state_of(metafunc.config)
         marker = metafunc.definition.get_closest_marker("devices")
-        ids, missing = state.devices(), ()
-        if marker is not None and not _devices_misuse(marker):
-            choice = state.devices_of(marker.args, str(marker.kwargs.get("min_arch", "")))
-            ids, missing = choice.devices, choice.missing
-        given = [pytest.param(Device(id), id=id) for id in ids]
-        given += [pytest.param(Device(id), id=id, marks=pytest.mark.skip(reason=why)) for id, why in missing]
-        metafunc.parametrize("minductor_device", given, indirect=True)
+        metafunc.parametrize("minductor_device", list(parameters(marker, state_of(metafunc.config))), indirect=True)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> Generator[None, Any, Any]:
-    """A unittest class that asks for devices, by the marker or an annotation `device`, is one class for each device."""
+    """A unittest class that asks for devices is one class for each; PyTorch's own stay, on the chosen devices."""
     made = yield
     if not (isinstance(made, pytest.Class) and isinstance(obj, type)) or "unittest" not in sys.modules:
         return made
-    if not issubclass(obj, sys.modules["unittest"].TestCase) or not _asks_for_devices(obj):
+    if not issubclass(obj, sys.modules["unittest"].TestCase):
         return made
-    from pytest_plugin.devices import Device
+    from pytest_plugin.selection import asks_for_devices, classes, runs_on, torch_device_of
 
     state = state_of(collector.config)
-    marker = next((mark for mark in getattr(obj, "pytestmark", ()) if mark.name == "devices"), None)
-    chosen, missing = state.devices(), ()
-    if marker is not None and not _devices_misuse(marker):
-        choice = state.devices_of(marker.args, str(marker.kwargs.get("min_arch", "")))
-        chosen, missing = choice.devices, choice.missing
-    classes: list[Any] = []
-    kind: Any = type(made)
-    for id, why in [*((id, "") for id in chosen), *missing]:
-        device = Device(id)
-        members: dict[str, Any] = {"device": device, "device_type": str(device), "__module__": obj.__module__}
-        if why:
-            members |= {"__unittest_skip__": True, "__unittest_skip_why__": why}
-        title = f"{name}[{id}]"
-        one = kind.from_parent(collector, name=title)
-        one.obj = type(title, (obj,), members)
-        classes.append(one)
-    return classes
+    if memory := torch_device_of(obj):
+        state.has_torch_classes = True
+        return made if memory not in ("cpu", "cuda") or runs_on(memory, state) else []
+    return classes(made, obj, state) if asks_for_devices(obj) else made
 
 
-def _asks_for_devices(tests: type) -> bool:
-    marks = getattr(tests, "pytestmark", ())
-    return any(mark.name == "devices" for mark in marks) or any(
-        "device" in vars(base).get("__annotations__", {}) for base in tests.__mro__
-    )
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Before anything is deselected."""
+    if item.get_closest_marker("compilers") is not None or item.config.getini("expected_failures"):
+        from pytest_plugin.selection import mark
 
-
-def _devices_misuse(marker: pytest.Mark) -> str:
-    from pytest_plugin.devices import marker_misuse
-
-    return marker_misuse(marker.args, marker.kwargs)
+        mark(item, state_of(item.config))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if left_out := [item for item in items if _has_no_device(item)]:
+    if not any(map(_is_ours, items)) and STATE not in config.stash:
+        return
+    from pytest_plugin import selection
+
+    state = state_of(config)
+    asks = any(map(_asks_for_device, items)) or state.has_torch_classes
+    wrong = (state.misuse if asks else "") or selection.misuse(items, state)
+    left_out = [item for item in items if selection.has_no_device(item)]
+    if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
-    problems = (problem for item in items if (problem := _marker_misuse(item)))
-    asks = any("minductor_device" in getattr(item, "fixturenames", ()) or "[none]::" in item.nodeid for item in items)
-    misuse = (state_of(config).misuse if asks else "") or next(problems, "")
-    if not misuse:
-        return
-    if not is_worker(config):
-        raise pytest.UsageError(misuse)
-    items.clear()
-    output: dict[str, Any] = getattr(config, "workeroutput", {})
-    output[WORKER_KEY] = {"misuse": misuse}
+        if not items:
+            wrong = wrong or f"no test is left to run: {len(left_out)} are for devices that the settings leave out"
+    if wrong and not is_worker(config):
+        raise pytest.UsageError(wrong)
+    if wrong:
+        items.clear()
+        output: dict[str, Any] = getattr(config, "workeroutput", {})
+        output[WORKER_KEY] = {"misuse": wrong}
 
 
-def _has_no_device(item: pytest.Item) -> bool:
-    """Whether the user's settings leave none of the devices that the test's marker names."""
-    callspec = getattr(item, "callspec", None)
-    return callspec is not None and not isinstance(callspec.params.get("minductor_device", ""), str)
+def _asks_for_device(item: pytest.Item) -> bool:
+    return "minductor_device" in getattr(item, "fixturenames", ()) or "[none]::" in item.nodeid
 
 
-def _marker_misuse(item: pytest.Item) -> str:
-    for marker in item.iter_markers("devices"):
-        if problem := _devices_misuse(marker):
-            return f"{item.nodeid}: {problem}"
-    for marker in item.iter_markers("needs"):
-        unknown = [name for name in (*marker.args, *marker.kwargs) if name not in CAPABILITIES]
-        if unknown or not marker.args:
-            names = f"has no {unknown[0]}" if unknown else "names no capability"
-            return f"{item.nodeid}: needs {names}; there are {', '.join(CAPABILITIES)}"
-    for marker in item.iter_markers("must_fail_under"):
-        if marker.kwargs or not marker.args or not all(isinstance(name, str) for name in marker.args):
-            return f"{item.nodeid}: must_fail_under takes names of mutants"
-    for marker in item.iter_markers("deterministic"):
-        unknown = [name for name in marker.kwargs if name not in REPEATS]
-        if marker.args or unknown:
-            wrong = unknown[0] if unknown else "positional arguments"
-            return f"{item.nodeid}: deterministic has no {wrong}; it has {', '.join(REPEATS)}"
-    for marker in item.iter_markers("counts"):
-        from pytest_plugin import counts
-
-        if marker.args:
-            return f"{item.nodeid}: counts takes keywords only"
-        if problem := counts.misuse(marker.kwargs):
-            return f"{item.nodeid}: {problem}"
-    for marker in item.iter_markers("memory"):
-        from pytest_plugin import memory
-
-        if marker.args:
-            return f"{item.nodeid}: memory takes keywords only"
-        if problem := memory.misuse(marker.kwargs):
-            return f"{item.nodeid}: {problem}"
-    for marker in item.iter_markers("golden"):
-        unknown = [name for name in marker.kwargs if name not in GOLDEN_KEYWORDS]
-        if marker.args or unknown:
-            wrong = unknown[0] if unknown else "positional arguments"
-            return f"{item.nodeid}: golden has no {wrong}; it has {', '.join(GOLDEN_KEYWORDS)}"
-        views = marker.kwargs.get("view", ())
-        for view in (views,) if isinstance(views, str) else views:
-            if view not in VIEWS:
-                return f"{item.nodeid}: golden has no view {view!r}; the views are {', '.join(VIEWS)}"
-        if marker.kwargs.get("level", LEVELS[0]) not in LEVELS:
-            return f"{item.nodeid}: golden has no level {marker.kwargs['level']!r}; the levels are {', '.join(LEVELS)}"
-    return ""
+def _is_ours(item: pytest.Item) -> bool:
+    return _asks_for_device(item) or any(marker.name in MARKERS for marker in item.iter_markers())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -454,6 +381,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     report = yield
+    if call.when == "call" and call.excinfo is not None and hasattr(report, "wasxfail"):
+        from pytest_plugin.expected import contradiction
+
+        if wrong := contradiction(item, str(call.excinfo.value)):
+            del report.wasxfail
+            report.outcome, report.longrepr = "failed", wrong
     if call.when == "call" and EVIDENCE in item.stash:
         from pytest_plugin.session import device_of
 
@@ -521,6 +454,8 @@ def pytest_testnodedown(node: Any, error: object) -> None:
     told = getattr(node, "workeroutput", {}).get(WORKER_KEY, {})
     if misuse := told.get("misuse"):
         state_of(node.config).worker_misuse = misuse
+    if rows := told.get("unused_rows"):
+        state_of(node.config).worker_rows = rows
     if "collected" in told and WATCH in node.config.stash:
         node.config.stash[WATCH].take(told["collected"])  # all workers collect the same
 
@@ -530,13 +465,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     watch = config.stash.get(WATCH, None)
     if is_worker(config):
+        told: dict[str, Any] = getattr(config, "workeroutput", {}).setdefault(WORKER_KEY, {})
         if watch is not None:
-            output: dict[str, Any] = getattr(config, "workeroutput", {})
-            output.setdefault(WORKER_KEY, {})["collected"] = watch.collected.plain()
+            told["collected"] = watch.collected.plain()
+        if STATE in config.stash:
+            told["unused_rows"] = state_of(config).unused_rows()
         return
     if STATE not in config.stash and watch is None:
         return
     state = state_of(config)
+    state.endings += [
+        f"unused   {row}: a failure is expected, and it does not run there" for row in state.unused_rows()
+    ]
     if watch is not None or state.totals.disagreements:
         from pytest_plugin.golden_run import finish
 

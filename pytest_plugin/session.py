@@ -6,21 +6,27 @@ Takes pytest's config; gives a State. Refuses options that cannot be followed (p
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from pytest_plugin.adapters import Adapter, find_adapter
+from pytest_plugin.adapters import Adapter, compilers, find_adapter
 from pytest_plugin.capabilities import Machine
-from pytest_plugin.devices import Choice, Device, Misuse, Wishes, arch_number, choose, of_marker
+from pytest_plugin.closer import DEFAULT, Policy, policy_of
+from pytest_plugin.devices import KINDS, Choice, Device, Misuse, Wishes, arch_number, choose, of_marker, torch_type
 from pytest_plugin.evidence import Evidence, Totals
+from pytest_plugin.expected import Expected, rows
 from pytest_plugin.golden import Goldens, Rules
 from pytest_plugin.revision import STAGES
 from pytest_plugin.stash import EVIDENCE, TRIAL, WORKER_KEY, golden_dir, state_of
 from pytest_plugin.vocabulary import ADAPTERS, LEVELS, MODES, UNUSED
+
+# the capability that a kind of device takes
+NEEDED: Mapping[str, str] = MappingProxyType({"cuda": "gpu", "interpret": "triton", "compile": "triton"})
 
 
 @dataclass(slots=True)
@@ -31,19 +37,40 @@ class State:
     wishes: Wishes
     golden_dir: Path
     rules: Rules
+    policy: Policy = DEFAULT  # how far numbers may be off
     misuse: str = ""  # why the run ends with a usage error
     worker_misuse: str = ""  # the same, as an xdist worker told it
+    worker_rows: list[str] = field(default_factory=list[str])  # rows of known failures that no worker has used
     choice: Choice | None = None
+    expected: Expected | None = None  # failures that are known
+    has_torch_classes: bool = False  # some tests are of PyTorch's `instantiate_device_type_tests`
     machine: Machine = field(default_factory=Machine)
     totals: Totals = field(default_factory=Totals)
     kills: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])  # by test, what mutants met
     endings: list[str] = field(default_factory=list[str])  # lines of the summary that come last
 
+    @property
+    def known(self) -> Mapping[str, str]:
+        """torch's name of the memory of each device that the compiler takes."""
+        own: Mapping[str, str] = getattr(self.adapter, "torch_devices", {})
+        return {id: own.get(id) or torch_type(id) for id in self.adapter.devices}
+
+    def device(self, id: str) -> Device:
+        return Device(id, self.known.get(id, ""))
+
+    def absence(self, id: str) -> str:
+        """Why this machine cannot run a device, or nothing: of one that the compiler brings, the adapter is asked."""
+        kind = id.partition(":")[0]
+        if kind in KINDS:
+            return self.machine.absence(NEEDED[kind]) if kind in NEEDED else ""
+        ask: Callable[[str], str] | None = getattr(self.adapter, "absence", None)
+        return ask(id) if ask is not None else ""
+
     def devices(self) -> tuple[str, ...]:
         """The ids to run on, decided on the first use; a misuse is noted and gives one id that nothing runs on."""
         if self.choice is None:
             try:
-                self.choice = choose(self.wishes, self.adapter.devices, self.machine.absence)
+                self.choice = choose(self.wishes, self.known, self.absence)
             except Misuse as misuse:
                 self.misuse = str(misuse)
                 return ("none",)
@@ -53,11 +80,19 @@ class State:
         """The devices of a test whose marker names them."""
         least = arch_number(min_arch) or 0
         own = [id for id in named if (arch_number(id.removeprefix("compile:")) or least) >= least]
-        choice = of_marker(self.wishes, own, self.adapter.devices, self.machine.absence)
+        choice = of_marker(self.wishes, own, self.known, self.absence)
         if least and "cuda" in choice.devices and (found := self.machine.gpu().get("arch", 0)) < least:
             rest = tuple(id for id in choice.devices if id != "cuda")
             return Choice(rest, (*choice.missing, ("cuda", f"the GPU is sm_{found}, and not {min_arch}")))
         return choice
+
+    def unused_rows(self) -> list[str]:
+        """Known failures of tests that are there and do not run on the row's device."""
+        return (
+            self.expected.unused(self.devices())
+            if self.expected is not None and self.expected.modules
+            else self.worker_rows
+        )
 
     def to_worker(self) -> dict[str, Any]:
         """The decision, in plain values."""
@@ -81,7 +116,7 @@ def make_state(config: pytest.Config) -> State:
             known = ", ".join(sorted(table)) or "none"
             raise pytest.UsageError(f"--mutants={name}: {adapter.name} has {known}; write --mutants=all for all")
     wishes = Wishes.of(os.environ, str(config.getoption("minductor_device")), config.getini("minductor_devices"))
-    state = State(adapter, wishes, golden_dir(config), _rules(config, os.environ))
+    state = State(adapter, wishes, golden_dir(config), _rules(config, os.environ), _policy(config))
     given = getattr(config, "workerinput", {}).get(WORKER_KEY)
     if given is not None:
         state.misuse = given["misuse"]
@@ -93,7 +128,27 @@ def make_state(config: pytest.Config) -> State:
         state.devices()
         if state.misuse:
             raise pytest.UsageError(state.misuse)
+    if file := str(config.getini("expected_failures")):
+        state.expected = _expected(config, file, state)
     return state
+
+
+def _expected(config: pytest.Config, file: str, state: State) -> Expected:
+    try:
+        text = (config.rootpath / file).read_text(encoding="utf-8")
+        found = rows(text, state.adapter.name, state.known, compilers())
+    except (OSError, ValueError) as error:
+        raise pytest.UsageError(f"expected_failures = {file}: {error}") from None
+    is_partial = any("::" in argument for argument in config.args) or bool(getattr(config.option, "lf", False))
+    return Expected(found, config.rootpath, is_partial)
+
+
+def _policy(config: pytest.Config) -> Policy:
+    """The ini key `numeric_policy`."""
+    try:
+        return policy_of(config.getini("numeric_policy"))
+    except ValueError as error:
+        raise pytest.UsageError(f"numeric_policy: {error}") from None
 
 
 def _mode(config: pytest.Config, environ: Mapping[str, str]) -> str:

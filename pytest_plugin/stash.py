@@ -20,6 +20,7 @@ STATE: pytest.StashKey[State] = pytest.StashKey()
 EVIDENCE: pytest.StashKey[Evidence] = pytest.StashKey()
 TRIAL: pytest.StashKey[Trial] = pytest.StashKey()
 WATCH: pytest.StashKey[Watch] = pytest.StashKey()
+EXPECTED_TEXT: pytest.StashKey[str] = pytest.StashKey()  # what a known failure has to say
 # What the controller and its xdist workers tell each other under.
 WORKER_KEY = "minductor"
 

@@ -55,3 +55,25 @@ COUNTS = (
     "registers",
     "spills",
 )
+# What `pytest --markers` says of each.
+MARKERS: Mapping[str, str] = MappingProxyType(
+    {
+        "counts": "counts(kernels=1, bytes=at_most('2.1 MiB'), ...): what the compiler must report of each `compiled` "
+        f"run; the counts are {', '.join(COUNTS)}",
+        "golden": "golden(view='kernel', level='skeleton'): compare the test's one run with its golden file; "
+        f"the views are {', '.join(VIEWS)}, the levels {', '.join(LEVELS)}",
+        "memory": "memory(peak=at_most('inputs + output'), leaks=0, frees_inputs=True): what each `compiled` run may "
+        "hold at most, how many storages may outlive a call, and whether inputs are dropped at their last use",
+        "deterministic": "deterministic(runs=3, hash_seeds=2, threads=(1, 2), clock=True): the test is run again, in "
+        "other processes, on so many threads, and while what the compiler measures is wrong, and has to get the same "
+        "texts and the same bits",
+        "must_fail_under": "must_fail_under('fusion-off', ...): the test is run under each of these faults of the "
+        "compiler and has to see it",
+        "devices": "devices('interpret', 'compile:sm_90', min_arch='sm_80'): the devices that the test runs on, not "
+        "the default ones",
+        "needs": "needs('triton', 'big_gpu', ...): capabilities without which the test is skipped, with the reason; "
+        f"there are {', '.join(CAPABILITIES)}",
+        "compilers": "compilers('minductor', inductor=xfail('no block accesses on cpu')): the compilers that the test "
+        "is for, and those that are known to fail it",
+    }
+)

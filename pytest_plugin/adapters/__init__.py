@@ -50,14 +50,19 @@ class FreshStore(Protocol):
 
 
 class Adapter(Protocol):
-    """A compiler under test."""
+    """A compiler under test.
+
+    One may have more: `mutants`, faults of it by name; `size_context()`; `distorted_clock()`, a context in which what
+    it measures is wrong; and for devices of its own `torch_devices`, torch's name of the memory by id ("cpu" or a name
+    that torch was given), and `absence(id)`, why this machine has none.
+    """
 
     @property
     def name(self) -> str: ...
 
     @property
     def devices(self) -> Sequence[str]:
-        """The ids of devices that it compiles for: cpu, cuda, interpret, compile:<target>."""
+        """The ids of devices that it compiles for: cpu, cuda, interpret, compile:<target>, or its own."""
         ...
 
     @property
@@ -85,11 +90,20 @@ def find_adapter(name: str) -> Adapter:
     if name in ADAPTERS:
         module, _, attribute = ADAPTERS[name].partition(":")
         return getattr(importlib.import_module(module), attribute)()
-    others = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    others = _brought()
     if name not in others:
-        raise ValueError(f"no compiler is called {name!r}; the compilers are {', '.join((*ADAPTERS, *others))}")
+        raise ValueError(f"no compiler is called {name!r}; the compilers are {', '.join(compilers())}")
     adapter = others[name].load()()
     missing = [part for part in PARTS if not hasattr(adapter, part)]
     if missing:
         raise ValueError(f"the adapter {name!r} of {others[name].value} has no {', '.join(missing)}")
     return adapter
+
+
+def compilers() -> tuple[str, ...]:
+    """The names of all adapters that are installed."""
+    return (*ADAPTERS, *_brought())
+
+
+def _brought() -> dict[str, importlib.metadata.EntryPoint]:
+    return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}

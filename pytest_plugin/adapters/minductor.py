@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from minductor.driver import Compiled
     from minductor.runtime.pool import Pool
     from minductor.runtime.triton_jobs import KernelFacts
+    from minductor.target import Target
     from minductor.trace import Record
     from pytest_plugin.mutants import Mutant
 
@@ -102,17 +103,17 @@ class Session:
     def __init__(self, folder: Path, device: Device, workers: Workers) -> None:
         from minductor.driver import Compiler
         from minductor.runtime.store import Store
-        from minductor.target import by_name
         from minductor.trace import Trace
 
         self._stages = Stages()
-        self._target = by_name(device.target) if device.kind in ("interpret", "compile") else None
+        self._target = _target(device)
+        self._is_elsewhere = device.kind == "compile"
         self._workers = workers
         self._compiler = Compiler(
             store=Store(folder),
             trace=Trace((self._stages,)),
             observer=self._observe,
-            is_dry=device.kind == "compile",
+            is_dry=self._is_elsewhere,
         )
         self._compiler.interpreter = workers.interpreter
         self._graphs: list[Callable[[], Graph]] = []
@@ -132,7 +133,7 @@ class Session:
         self._graphs.append(partial(self._graph, compiled, self._stages.take(), self._jobs(compiled)))
 
     def _jobs(self, compiled: Compiled) -> Mapping[str, Future[KernelFacts]]:
-        if self._target is None or not self._target.arch:
+        if not self._is_elsewhere or self._target is None:
             return {}
         from minductor.runtime.triton_jobs import compile_kernel, launches
 
@@ -146,7 +147,7 @@ class Session:
         report = compiled.report
         counts = {name: getattr(report, name) for name in COUNTS if hasattr(report, name)}
         made = {name: _assembly(job.result()) for name, job in jobs.items()}
-        if jobs or (self._target is not None and self._target.arch):
+        if self._is_elsewhere:
             counts["registers"] = _all(max, [kernel.registers for kernel in made.values()])
             counts["spills"] = _all(sum, [kernel.spills for kernel in made.values()])
         facts = Facts(
@@ -176,6 +177,15 @@ class Session:
     def capture(self) -> Sequence[Graph]:
         self._captured += [graph() for graph in self._graphs[len(self._captured) :]]
         return self._captured
+
+
+def _target(device: Device) -> Target | None:
+    """What is compiled for; None where the graph's own devices decide."""
+    from minductor.backends import BUILT_IN, find_backend, find_target
+
+    if device.kind in ("interpret", "compile"):
+        return find_target(device.target)
+    return None if device.kind in BUILT_IN else next(iter(find_backend(device.kind).targets), None)
 
 
 def _assembly(made: KernelFacts) -> Assembly:
@@ -241,9 +251,31 @@ class Minductor:
 
     @property
     def devices(self) -> Sequence[str]:
+        from minductor.backends import BUILT_IN, kinds
         from minductor.target import TARGETS
 
-        return ("cpu", "cuda", "interpret", *(f"compile:{name}" for name, target in TARGETS.items() if target.arch))
+        compiled_for = [f"compile:{name}" for name, target in TARGETS.items() if target.arch]
+        return ("cpu", "cuda", "interpret", *compiled_for, *(kind for kind in kinds() if kind not in BUILT_IN))
+
+    @property
+    def torch_devices(self) -> Mapping[str, str]:
+        """A registered kind is torch's device of that name, or it computes on the CPU's memory."""
+        from minductor.backends import BUILT_IN, kinds
+
+        registered = [kind for kind in kinds() if kind not in BUILT_IN]
+        if not registered:
+            return {}
+        import torch
+
+        tools: Any = torch
+        own = tools._C._get_privateuse1_backend_name()
+        return {kind: kind if kind == own else "cpu" for kind in registered}
+
+    def absence(self, id: str) -> str:
+        """Why a registered backend finds no machine of its kind, or nothing."""
+        from minductor.backends import find_backend, resolve
+
+        return "" if resolve(find_backend(id).probe)() else f"its backend finds no {id}"
 
     @property
     def mutants(self) -> Sequence[Mutant]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_plugin.devices import Choice, Device, Misuse, Wishes, choose
+from pytest_plugin.devices import Choice, Device, Misuse, Wishes, choose, torch_type
 from tests.plugin.conftest import Run
 
 ABSENT, PRESENT = "no GPU here", ""
@@ -11,7 +11,8 @@ ABSENT, PRESENT = "no GPU here", ""
 def chosen(
     gpu: str = ABSENT, kinds: tuple[str, ...] = ("cpu", "cuda", "interpret", "compile:sm_90"), **wishes: object
 ) -> Choice:
-    return choose(Wishes(**wishes), kinds, lambda name: gpu if name == "gpu" else "")  # type: ignore[arg-type]
+    known = {id: torch_type(id) for id in kinds}
+    return choose(Wishes(**wishes), known, lambda id: gpu if id == "cuda" else "")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Classes of unittest get devices; torch's own device classes run unchanged."""
+"""Classes of unittest get devices."""
 
 import pytest
 
@@ -48,27 +48,3 @@ def test_a_class_for_each_device(pytester: pytest.Pytester, run: Run) -> None:
     run("-k", "TestMarked and cpu").assert_outcomes(passed=1, deselected=4)
     result = run(RUN_CPU="0")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-
-
-TORCH = """
-    import torch
-    from torch.testing._internal.common_device_type import instantiate_device_type_tests, skipCUDAIf
-    from torch.testing._internal.common_utils import TestCase
-
-    class TestTorch(TestCase):
-        def test_sum(self, device):
-            self.assertEqual(torch.ones(2, device=device).sum(), 2)
-
-        @skipCUDAIf(True, "not there")
-        def test_skip(self, device):
-            self.assertEqual(self.device_type, "cpu")
-
-    instantiate_device_type_tests(TestTorch, globals(), only_for=("cpu",))
-"""
-
-
-def test_torchs_device_classes_run_unchanged(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_torch=TORCH)
-    result = run("-v")
-    result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["*::TestTorchCPU::test_skip_cpu PASSED*", "*::TestTorchCPU::test_sum_cpu PASSED*"])

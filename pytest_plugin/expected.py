@@ -1,0 +1,137 @@
+"""Failures that are known: rows of a TOML file, and `@pytest.mark.compilers(inductor=xfail("the reason"))`.
+
+Takes the file that the ini key `expected_failures` names. Gives Rows, and marks tests with them: a test that passes all
+the same fails, and so does one whose failure does not say what its row says. Refuses a row without a reason, one with a
+word that rows do not have, and one that names a test, a device or a compiler that there is not (ValueError).
+
+    [[failure]]
+    test = "tests/test_norm.py::test_layer_norm"    # all parameters, or those in brackets, without the device
+    reason = "block accesses of rows that are no power of two"
+    device = "compile:sm_90"                        # every device, unless said
+    compiler = "mine"                               # every compiler, unless said
+    says = "block_accesses"                         # what the failure's text has to contain, if anything
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
+
+WORDS = ("test", "reason", "device", "compiler", "says")
+
+
+@dataclass(frozen=True, slots=True)
+class Xfail:
+    """A failure that is known; `says` is what its text has to contain."""
+
+    reason: str
+    says: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the file; an empty device or compiler stands for every one."""
+
+    test: str
+    reason: str
+    device: str = ""
+    compiler: str = ""
+    says: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.test} on {self.device}" if self.device else self.test
+
+
+def rows(text: str, compiler: str, devices: Collection[str], compilers: Collection[str]) -> tuple[Row, ...]:
+    """The rows that concern a compiler, which takes these devices.
+
+    >>> rows("[[failure]]\\ntest = 'test_a.py::test_x'", "mine", (), ())
+    Traceback (most recent call last):
+    ValueError: row 1 has no reason
+    """
+    import tomllib
+
+    try:
+        found: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(str(error)) from None
+    tables: list[dict[str, Any]] = found.pop("failure", [])
+    if found:
+        raise ValueError("the file has tables [[failure]] and nothing else")
+    every = [_row(number, table, compilers) for number, table in enumerate(tables, 1)]
+    own = tuple(row for row in every if row.compiler in ("", compiler))
+    for row in own:
+        if row.device and row.device not in devices:
+            raise ValueError(f"{row.test} names the device {row.device!r}; {compiler} takes {', '.join(devices)}")
+    return own
+
+
+def _row(number: int, table: Mapping[str, Any], compilers: Collection[str]) -> Row:
+    for word, value in table.items():
+        if word not in WORDS or not isinstance(value, str):
+            raise ValueError(f"row {number}: {word} = {value!r}; a row has texts: {', '.join(WORDS)}")
+    for word in ("test", "reason"):
+        if not table.get(word):
+            raise ValueError(f"row {number} has no {word}")
+    row = Row(**table)
+    if row.compiler and row.compiler not in compilers:
+        raise ValueError(f"row {number} names the compiler {row.compiler!r}; there are {', '.join(compilers)}")
+    return row
+
+
+@dataclass(slots=True)
+class Expected:
+    """The rows that concern the compiler under test, and what the collected tests say of them."""
+
+    rows: Sequence[Row]
+    root: Path
+    is_partial: bool = False  # not all tests of a module are collected
+    modules: set[str] = field(default_factory=set[str])
+    found: set[Row] = field(default_factory=set[Row])  # a test of theirs is there
+    used: set[Row] = field(default_factory=set[Row])  # and runs on their device
+
+    def mark(self, item: pytest.Item, titles: Collection[str], device: str) -> None:
+        """Marks a test, which goes by these names, if a row is about it."""
+        self.modules.add(item.nodeid.partition("::")[0])
+        for row in self.rows:
+            if row.test in titles:
+                self.found.add(row)
+                if row.device in ("", device):
+                    expect(item, Xfail(row.reason, row.says))
+                    self.used.add(row)
+
+    def unknown(self) -> str:
+        """What is wrong with a row whose test is not there, as far as was collected; or nothing."""
+        for row in self.rows:
+            module = row.test.partition("::")[0]
+            is_seen = module in self.modules and not self.is_partial
+            if row not in self.found and (is_seen or not (self.root / module).exists()):
+                return f"a failure is expected of {row.test}, and there is no such test"
+        return ""
+
+    def unused(self, devices: Collection[str]) -> list[str]:
+        """Rows about a test that is there, and does not run on their device where others do."""
+        return [str(row) for row in self.rows if row in self.found - self.used and row.device in devices]
+
+
+def expect(item: pytest.Item, failure: Xfail) -> None:
+    """Lets the test fail, and fail only."""
+    import pytest
+
+    from pytest_plugin.stash import EXPECTED_TEXT
+
+    item.add_marker(pytest.mark.xfail(reason=failure.reason, strict=True))
+    item.stash[EXPECTED_TEXT] = failure.says
+
+
+def contradiction(item: pytest.Item, said: str) -> str:
+    """What is wrong with an expected failure that said something else; or nothing."""
+    from pytest_plugin.stash import EXPECTED_TEXT
+
+    wanted = item.stash.get(EXPECTED_TEXT, "")
+    return "" if wanted in said else f"it was expected to fail with {wanted!r}, and did with\n{said}"

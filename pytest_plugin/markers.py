@@ -1,0 +1,115 @@
+"""What markers may say, by their names.
+
+Takes a marker, and what the compiler under test knows. Gives what is wrong with it as a sentence that lists the valid
+words, or nothing. Refuses nothing itself: misuse is pytest's usage error, which the caller raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_plugin import counts, memory
+from pytest_plugin.adapters import compilers
+from pytest_plugin.devices import marker_misuse
+from pytest_plugin.expected import Xfail
+from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, LEVELS, VIEWS
+
+if TYPE_CHECKING:
+    from pytest_plugin.session import State
+
+REPEATS = ("runs", "hash_seeds", "threads", "clock")
+GOLDEN_KEYWORDS = ("view", "level")
+
+
+def misuse(item: pytest.Item, state: State) -> str:
+    """What is wrong with the markers of a test, or nothing."""
+    for marker in item.iter_markers():
+        if marker.name in RULES and (problem := RULES[marker.name](marker, state)):
+            return f"{item.nodeid}: {problem}"
+    return ""
+
+
+def _unknown(marker: pytest.Mark, keywords: Iterable[str]) -> str:
+    """Of a marker that takes nothing but these keywords."""
+    unknown = [name for name in marker.kwargs if name not in keywords]
+    if not (marker.args or unknown):
+        return ""
+    wrong = unknown[0] if unknown else "positional arguments"
+    return f"{marker.name} has no {wrong}; it has {', '.join(keywords)}"
+
+
+def _devices(marker: pytest.Mark, state: State) -> str:
+    return marker_misuse(marker.args, marker.kwargs, state.known)
+
+
+def _needs(marker: pytest.Mark, state: State) -> str:
+    del state
+    unknown = [name for name in (*marker.args, *marker.kwargs) if name not in CAPABILITIES]
+    if not unknown and marker.args:
+        return ""
+    names = f"has no {unknown[0]}" if unknown else "names no capability"
+    return f"needs {names}; there are {', '.join(CAPABILITIES)}"
+
+
+def _compilers(marker: pytest.Mark, state: State) -> str:
+    del state
+    named = (*marker.args, *marker.kwargs)
+    unknown = [name for name in named if name not in ADAPTERS]
+    unknown = [name for name in unknown if name not in compilers()]  # which looks at every installed package
+    if unknown or not named:
+        names = f"has no {unknown[0]}" if unknown else "names no compiler"
+        return f"compilers {names}; there are {', '.join(compilers())}"
+    wrong = [name for name, value in marker.kwargs.items() if not isinstance(value, Xfail)]
+    return f"compilers({wrong[0]}={marker.kwargs[wrong[0]]!r}): declare xfail('the reason')" if wrong else ""
+
+
+def _must_fail_under(marker: pytest.Mark, state: State) -> str:
+    del state
+    is_right = marker.args and not marker.kwargs and all(isinstance(name, str) for name in marker.args)
+    return "" if is_right else "must_fail_under takes names of mutants"
+
+
+def _deterministic(marker: pytest.Mark, state: State) -> str:
+    del state
+    return _unknown(marker, REPEATS)
+
+
+def _counts(marker: pytest.Mark, state: State) -> str:
+    del state
+    return "counts takes keywords only" if marker.args else counts.misuse(marker.kwargs)
+
+
+def _memory(marker: pytest.Mark, state: State) -> str:
+    del state
+    return "memory takes keywords only" if marker.args else memory.misuse(marker.kwargs)
+
+
+def _golden(marker: pytest.Mark, state: State) -> str:
+    del state
+    if problem := _unknown(marker, GOLDEN_KEYWORDS):
+        return problem
+    views = marker.kwargs.get("view", ())
+    for view in (views,) if isinstance(views, str) else views:
+        if view not in VIEWS:
+            return f"golden has no view {view!r}; the views are {', '.join(VIEWS)}"
+    if marker.kwargs.get("level", LEVELS[0]) not in LEVELS:
+        return f"golden has no level {marker.kwargs['level']!r}; the levels are {', '.join(LEVELS)}"
+    return ""
+
+
+RULES: Mapping[str, Callable[[pytest.Mark, State], str]] = MappingProxyType(
+    {
+        "counts": _counts,
+        "memory": _memory,
+        "golden": _golden,
+        "devices": _devices,
+        "needs": _needs,
+        "compilers": _compilers,
+        "must_fail_under": _must_fail_under,
+        "deterministic": _deterministic,
+    }
+)
