@@ -47,12 +47,13 @@ def _devices(marker: pytest.Mark, state: State) -> str:
 
 
 def _needs(marker: pytest.Mark, state: State) -> str:
-    del state
-    unknown = [name for name in (*marker.args, *marker.kwargs) if name not in CAPABILITIES]
+    brought = [name for names in state.capabilities.values() for name in names]
+    known = dict.fromkeys((*CAPABILITIES, *brought))
+    unknown = [name for name in (*marker.args, *marker.kwargs) if name not in known]
     if not unknown and marker.args:
         return ""
     names = f"has no {unknown[0]}" if unknown else "names no capability"
-    return f"needs {names}; there are {', '.join(CAPABILITIES)}"
+    return f"needs {names}; there are {', '.join(known)}"
 
 
 def _compilers(marker: pytest.Mark, state: State) -> str:

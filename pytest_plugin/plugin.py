@@ -306,8 +306,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("needs"):
+        from pytest_plugin.session import device_of
+
         for name in marker.args:
-            if why := state_of(item.config).machine.absence(name):
+            if why := state_of(item.config).lack(name, device_of(item)):
                 pytest.skip(f"needs {name}: {why}")
 
 

@@ -23,7 +23,7 @@ from pytest_plugin.expected import Expected, rows
 from pytest_plugin.golden import Goldens, Rules
 from pytest_plugin.revision import STAGES
 from pytest_plugin.stash import EVIDENCE, TRIAL, WORKER_KEY, golden_dir, state_of
-from pytest_plugin.vocabulary import ADAPTERS, LEVELS, MODES, UNUSED
+from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, LEVELS, MODES, UNUSED
 
 # the capability that a kind of device takes
 NEEDED: Mapping[str, str] = MappingProxyType({"cuda": "gpu", "interpret": "triton", "compile": "triton"})
@@ -65,6 +65,20 @@ class State:
             return self.machine.absence(NEEDED[kind]) if kind in NEEDED else ""
         ask: Callable[[str], str] | None = getattr(self.adapter, "absence", None)
         return ask(id) if ask is not None else ""
+
+    @property
+    def capabilities(self) -> Mapping[str, Sequence[str]]:
+        """Those of the devices that the compiler brings."""
+        return getattr(self.adapter, "capabilities", {})
+
+    def lack(self, capability: str, device: Device | None) -> str:
+        """Why a test cannot have it, or nothing: of a device that the compiler brings, that says what it has."""
+        if device is None or device.kind in KINDS:
+            if capability in CAPABILITIES:
+                return self.machine.absence(capability)
+            return "no device of the test's has it"
+        has = self.capabilities.get(device.id, ())
+        return "" if capability in has else f"{device.id} has {', '.join(has) or 'none'}"
 
     def devices(self) -> tuple[str, ...]:
         """The ids to run on, decided on the first use; a misuse is noted and gives one id that nothing runs on."""

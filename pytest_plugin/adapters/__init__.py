@@ -54,7 +54,7 @@ class Adapter(Protocol):
 
     One may have more: `mutants`, faults of it by name; `size_context()`; `distorted_clock()`, a context in which what
     it measures is wrong; and for devices of its own `torch_devices`, torch's name of the memory by id ("cpu" or a name
-    that torch was given), and `absence(id)`, why this machine has none.
+    that torch was given), `capabilities` by id, and `absence(id)`, why this machine has none.
     """
 
     @property

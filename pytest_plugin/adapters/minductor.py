@@ -25,6 +25,7 @@ from pytest_plugin.vocabulary import COUNTS
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from minductor.backends import Backend
     from minductor.driver import Compiled
     from minductor.runtime.pool import Pool
     from minductor.runtime.triton_jobs import KernelFacts
@@ -179,13 +180,20 @@ class Session:
         return self._captured
 
 
+def _registered() -> Sequence[Backend]:
+    """The backends that minductor does not bring itself."""
+    from minductor.backends import BUILT_IN, find_backend, kinds
+
+    return [find_backend(kind) for kind in kinds() if kind not in BUILT_IN]
+
+
 def _target(device: Device) -> Target | None:
     """What is compiled for; None where the graph's own devices decide."""
     from minductor.backends import BUILT_IN, find_backend, find_target
 
     if device.kind in ("interpret", "compile"):
         return find_target(device.target)
-    return None if device.kind in BUILT_IN else next(iter(find_backend(device.kind).targets), None)
+    return None if device.kind in BUILT_IN else find_backend(device.kind).targets[0]
 
 
 def _assembly(made: KernelFacts) -> Assembly:
@@ -251,31 +259,30 @@ class Minductor:
 
     @property
     def devices(self) -> Sequence[str]:
-        from minductor.backends import BUILT_IN, kinds
         from minductor.target import TARGETS
 
         compiled_for = [f"compile:{name}" for name, target in TARGETS.items() if target.arch]
-        return ("cpu", "cuda", "interpret", *compiled_for, *(kind for kind in kinds() if kind not in BUILT_IN))
+        return ("cpu", "cuda", "interpret", *compiled_for, *(backend.kind for backend in _registered()))
 
     @property
     def torch_devices(self) -> Mapping[str, str]:
-        """A registered kind is torch's device of that name, or it computes on the CPU's memory."""
-        from minductor.backends import BUILT_IN, kinds
+        """What torch calls the memory of each registered backend's first machine."""
+        return {backend.kind: backend.targets[0].device for backend in _registered()}
 
-        registered = [kind for kind in kinds() if kind not in BUILT_IN]
-        if not registered:
-            return {}
-        import torch
-
-        tools: Any = torch
-        own = tools._C._get_privateuse1_backend_name()
-        return {kind: kind if kind == own else "cpu" for kind in registered}
+    @property
+    def capabilities(self) -> Mapping[str, Sequence[str]]:
+        return {backend.kind: backend.capabilities for backend in _registered()}
 
     def absence(self, id: str) -> str:
         """Why a registered backend finds no machine of its kind, or nothing."""
         from minductor.backends import find_backend, resolve
+        from minductor.core.errors import BackendError
 
-        return "" if resolve(find_backend(id).probe)() else f"its backend finds no {id}"
+        try:
+            resolve(find_backend(id).probe or str)()
+        except BackendError as error:
+            return str(error)
+        return ""
 
     @property
     def mutants(self) -> Sequence[Mutant]:

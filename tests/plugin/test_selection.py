@@ -1,9 +1,12 @@
 """Which tests run: other compilers, known failures, PyTorch's device classes, devices that a compiler brings."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
+from minductor.backends import Backend, register_backend, unregister_backend
+from minductor.core.errors import BackendError
+from minductor.target import Target
 from pytest_plugin.adapters.eager import Eager
 from pytest_plugin.adapters.minductor import Minductor
 from tests.plugin.conftest import Run
@@ -205,6 +208,7 @@ def test_nothing_left_to_run_is_a_usage_error(pytester: pytest.Pytester, run: Ru
 class Brings(Eager):
     devices = ("cpu", "toy", "far")
     torch_devices: Mapping[str, str] = {"toy": "cpu", "far": "npu"}
+    capabilities: Mapping[str, Sequence[str]] = {"toy": ("wheels",)}
 
     def absence(self, id: str) -> str:
         return "it is far away" if id == "far" else ""
@@ -222,30 +226,39 @@ def test_an_adapter_brings_devices(pytester: pytest.Pytester, run: Run, monkeypa
         @pytest.mark.devices("toy", "far")
         def test_named(device):
             assert (device, device.id, device.target) == ("cpu", "toy", "toy")
+
+        @pytest.mark.devices("toy")
+        @pytest.mark.needs("wheels")
+        def test_rolls(device):
+            pass
+
+        @pytest.mark.devices("toy")
+        @pytest.mark.needs("fp8")
+        def test_counts(device):
+            pass
         """
     )
     result = run("-v")
-    result.assert_outcomes(passed=3, skipped=1)
+    result.assert_outcomes(passed=4, skipped=2)
     result.stdout.fnmatch_lines(["*test_on?cpu? PASSED*", "*test_on?toy? PASSED*", "*test_named?toy? PASSED*"])
     result.stdout.fnmatch_lines(["ran      1 tests on cpu, 1 tests on toy: *", "lacks *skipped: far: it is far away"])
-    run("--minductor-device=toy").assert_outcomes(passed=2, deselected=0)
+    result.stdout.fnmatch_lines(["lacks *skipped: fp8: toy has wheels"])
+    run("--minductor-device=toy").assert_outcomes(passed=3, skipped=1)
     run(PYTORCH_TESTING_DEVICE_ONLY_FOR="npu").stderr.fnmatch_lines(["*no device is left*far (it is far away)*"])
     result = run("--minductor-device=boat")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
 def test_a_registered_backend_is_a_device() -> None:
-    from dataclasses import replace
+    def absent() -> str:
+        raise BackendError("no toy is plugged in")
 
-    from minductor.backends import find_backend, register_backend, unregister_backend
-    from minductor.target import Target
-
-    backend = replace(find_backend("cpu"), kind="toy", probe=lambda: "", targets=(Target("toy_1", "toy"),))
-    register_backend(backend)
+    target = Target("toy_1", "toy", device="toybox")
+    register_backend(Backend(kind="toy", targets=(target,), probe=absent, kernels=len, build=len, load=len, launch=len))
     try:
         adapter = Minductor()
-        assert adapter.devices[-1] == "toy" and adapter.torch_devices == {"toy": "cpu"}
-        assert adapter.absence("toy") == "its backend finds no toy"
+        assert adapter.devices[-1] == "toy" and adapter.torch_devices == {"toy": "toybox"}
+        assert "no toy is plugged in" in adapter.absence("toy")
     finally:
         unregister_backend("toy")
     assert "toy" not in Minductor().devices
