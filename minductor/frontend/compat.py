@@ -54,7 +54,8 @@ def plain_outputs() -> frozenset[int] | None:
     first = facts.num_mutated_inp_runtime_indices
     of_user = OutputType.alias_of_intermediate_base_is_user_output
     bases = {info.base_idx for info in facts.output_info if info.output_type == of_user}
-    plain = (n for n, info in enumerate(facts.output_info) if info.output_type == OutputType.non_alias)
+    kinds = (OutputType.non_alias, OutputType.unsafe_view_alias)  # of the latter nobody sees the base
+    plain = (n for n, info in enumerate(facts.output_info) if info.output_type in kinds)
     return frozenset(first + n for n in plain if n not in bases)
 
 
