@@ -96,7 +96,12 @@ class Backend:
 
 BUILT_IN: Mapping[str, Backend] = MappingProxyType(
     {
-        "cpu": Backend(kind="cpu", kernels="minductor.codegen.cpp:cpp", capabilities=("bf16", "float64")),
+        "cpu": Backend(
+            kind="cpu",
+            kernels="minductor.codegen.cpp:cpp",
+            wrappers=MappingProxyType({**WRAPPERS, "cpp": "minductor.codegen.wrapper_cpp:wrapper_cpp"}),
+            capabilities=("bf16", "float64"),
+        ),
         **{
             kind: Backend(kind=kind, kernels="minductor.codegen.triton:triton", capabilities=("bf16", "float64"))
             for kind in ("interpret", "cuda", "hip")

@@ -10,14 +10,16 @@ Every launch and extern call stands below a comment with its handle and the ATen
 from __future__ import annotations
 
 import keyword
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import assert_never
 
 from minductor.codegen import wrapper_lifecycle
 from minductor.core.dtypes import DType
-from minductor.core.expr import Expr
-from minductor.ir.nodes import Argument, Body, Index, Origin, Region, Token, View
+from minductor.core.expr import Expr, Symbol
+from minductor.ir.lives import touched
+from minductor.ir.nodes import Argument, Body, Index, Origin, Region, Token, View, symbols_in
 from minductor.ir.nodes import Constant as ConstantOp
 from minductor.ir.plan import (
     Allocate,
@@ -64,6 +66,30 @@ def wrapper_python(plan: Plan, env: Env) -> str:
     return "\n".join(_Emitter(plan, env).module()) + "\n"
 
 
+def python_calls(calls: Sequence[Extern], env: Env) -> str:
+    """A module with a function for each call, `extern_<handle>`, that takes its tensors and numbers and gives a row of
+    its results: for a wrapper in another language."""
+    emitter = _Emitter(Plan("calls", (), (), ()), replace(env, options=replace(env.options, events=False)))
+    functions: list[str] = []
+    for line in calls:
+        functions += ["", "", f"def extern_{line.handle}({', '.join(called_with(line))}):"]
+        functions += [f"    {text}" for text in emitter.extern(line)]
+        made = [name for name in line.results if name is not None and not line.is_out]
+        functions.append(f"    return ({', '.join(made)}{',' if len(made) == 1 else ''})")
+    return "\n".join([*emitter.heading(), *functions]) + "\n"
+
+
+def called_with(line: Extern) -> tuple[str, ...]:
+    """The tensors and numbers that a call reads or writes: tensors in the order of its arguments, those that it writes
+    its results into behind them, then numbers in the order of their names."""
+    return (*dict.fromkeys(touched(line)), *(number.name for number in numbers_of(line)))
+
+
+def numbers_of(line: Extern) -> tuple[Symbol, ...]:
+    """The numbers that a call reads."""
+    return tuple(sorted({s for s in symbols_in((line.args, line.kwargs))}, key=lambda s: s.name))
+
+
 class _Emitter:
     def __init__(self, plan: Plan, env: Env) -> None:
         self.plan = plan
@@ -86,8 +112,7 @@ class _Emitter:
         functions = [text for region in self.plan.regions for text in self.region(region)]
         body = list(self.body(self.plan))
         functions = [*self.variants, *functions]
-        yield HEADER + "".join(f"from {module} import {name}\n" for name, module in self.imports.items())
-        yield from (f"{name} = {value}" for name, value in self.names.items())
+        yield from self.heading()
         yield from (f"{symbol} = kernels({symbol!r})" for symbol in self.symbols.values())
         failing = {self.symbols[name]: errors for name, errors in self.errors.items() if errors and self.has_status}
         if failing:
@@ -101,6 +126,11 @@ class _Emitter:
             yield f"    {', '.join(names)}{',' if len(names) == 1 else ''} = args"
         yield "    args.clear()"
         yield from body
+
+    def heading(self) -> Iterator[str]:
+        """What is imported, and the operators and dtypes by the names that lines have for them."""
+        yield HEADER + "".join(f"from {module} import {name}\n" for name, module in self.imports.items())
+        yield from (f"{name} = {value}" for name, value in self.names.items())
 
     def region(self, plan: Plan) -> Iterator[str]:
         """A region as a function of its inputs; those inside it stand before it."""

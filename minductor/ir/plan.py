@@ -119,7 +119,8 @@ class Dispatch:
 class Extern:
     """Calls an operator; tensors in the argument tree are `Name`s. `is_out`: results are written into these.
 
-    With `dtypes` the call is checked, since it is not torch's own: its results are to be new tensors of these.
+    With `dtypes` the call is checked, since it is not torch's own: its results are to be new tensors of these. `schema`
+    is the operator's as torch prints it, for emitters that call it by other ways than its name; the roof writes it in.
     """
 
     op: str
@@ -130,6 +131,7 @@ class Extern:
     origins: tuple[Origin, ...]
     handle: int
     dtypes: tuple[DType | None, ...] = ()
+    schema: str = ""
 
 
 @dataclass(frozen=True, slots=True)

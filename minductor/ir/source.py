@@ -24,7 +24,12 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Everything that a load needs: kernel units and the wrapper's module."""
+    """Everything that a load needs: kernel units and the wrapper's text; `language` is how the wrapper's file ends."""
 
     units: tuple[Unit, ...]
     wrapper: str
+    language: str = "py"
+
+    @property
+    def wrapper_file(self) -> str:
+        return f"wrapper.{self.language}"

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import torch
 
 from minductor.ir.source import Source
+from minductor.runtime import native
 from minductor.runtime.load import ENTRY_PRELUDE, entry, threads
 from minductor.runtime.toolchain import Toolchain
 from minductor.runtime.toolchain import Unit as CompileUnit
@@ -23,7 +24,7 @@ from minductor.runtime.tune import Choose, by_default
 
 Call = Callable[[list[Any]], Sequence[Any]]
 
-LIBRARY, KERNELS, WRAPPER = "kernels.so", "kernels.py", "wrapper.py"
+LIBRARY, KERNELS, WRAPPER, WRAPPER_CPP = "kernels.so", "kernels.py", "wrapper.py", "wrapper.cpp"
 Bind = Callable[[str], Callable[..., int]]  # a kernel by its symbol
 
 
@@ -31,10 +32,14 @@ def build(
     source: Source, toolchain: Toolchain, folder: Path, *, sanitize: bool, user_lines: Callable[[str], str]
 ) -> Mapping[str, bytes]:
     """Compiles the kernels; gives the artefact's files by name. `user_lines` tells where a kernel comes from."""
-    files = {WRAPPER: source.wrapper.encode()}
+    files = {source.wrapper_file: source.wrapper.encode()}
     files.update({u.file: u.text.encode() for u in source.units if u.suffix != "cpp"})
     cpp = [unit for unit in source.units if unit.symbols and unit.suffix == "cpp"]
-    units = [CompileUnit(u.name, _with_entries(u.text, u.symbols)) for u in cpp]
+    if is_native := source.wrapper_file == WRAPPER_CPP:
+        units = [CompileUnit(u.name, u.text) for u in cpp]
+        units.append(CompileUnit(Path(WRAPPER_CPP).stem, native.unit_text(source.wrapper)))
+    else:
+        units = [CompileUnit(u.name, _with_entries(u.text, u.symbols)) for u in cpp]
     for unit in units:
         files[f"{unit.name}.cpp"] = unit.text.encode()
     if units:
@@ -47,7 +52,8 @@ def build(
             symbol = next(above, "")
             return user_lines(symbol) if symbol else ""
 
-        toolchain.compile(units, out, sanitize=sanitize, blame=blame)
+        needs = {"include": [str(native.INCLUDE)], "link_with": native.linked()} if is_native else {}
+        toolchain.compile(units, out, sanitize=sanitize, blame=blame, **needs)
         files[LIBRARY] = out.read_bytes()
     return files
 

@@ -204,16 +204,19 @@ class Threads:
     """How many threads kernels may use now: `threads.count()`, torch's own setting.
 
     One in a forked child: it has the memory of the OpenMP runtime and none of its threads, and would wait for them
-    for ever. A kernel gets the number as an argument, since the runtime knows nothing of that.
+    for ever. A kernel gets the number as an argument, since the runtime knows nothing of that. A call in C++ reads
+    `is_child` where it lies.
     """
 
-    __slots__ = ("count",)
+    __slots__ = ("count", "is_child")
 
     def __init__(self) -> None:
         self.count: Callable[[], int] = torch.get_num_threads
+        self.is_child = ctypes.c_int(0)
 
     def after_fork(self) -> None:
         self.count = _one
+        self.is_child.value = 1
 
 
 def _one() -> int:

@@ -93,11 +93,21 @@ class Toolchain:
         return "\n".join((self.compiler.stamp, *self.flags(sanitize=sanitize), self.host.fingerprint()))
 
     def compile(
-        self, units: Sequence[Unit], out: Path, *, sanitize: bool = False, blame: Blame = lambda unit, line: ""
+        self,
+        units: Sequence[Unit],
+        out: Path,
+        *,
+        sanitize: bool = False,
+        blame: Blame = lambda unit, line: "",
+        include: Sequence[str] = (),
+        link_with: Sequence[str] = (),
     ) -> None:
-        """Builds `out`: one process for one unit, else at most `cores` at a time and one that links."""
-        flags = [*self.compiler.command, *self.flags(sanitize=sanitize)]
-        link = [] if sanitize else list(_LINK[self.compiler.family])
+        """Builds `out`: one process for one unit, else at most `cores` at a time and one that links.
+
+        `include`: folders of headers; `link_with`: shared objects.
+        """
+        flags = [*self.compiler.command, *self.flags(sanitize=sanitize), *(f"-I{folder}" for folder in include)]
+        link = [*link_with, *(() if sanitize else _LINK[self.compiler.family])]
         with tempfile.TemporaryDirectory(prefix=".build-", dir=out.parent) as name:
             job = _Job(Path(name), self._environ, self._keep, blame)
             sources = [job.folder / f"{unit.name}.cpp" for unit in units]

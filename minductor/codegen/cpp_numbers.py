@@ -1,0 +1,140 @@
+"""Numbers of a call as C++: index expressions, relations, and scalar bodies, in the wrapper.
+
+Takes what a plan's lines say of numbers; gives expressions in int64_t, double and bool. Refuses (NotNative) operators
+whose results Python has no bound for, or for which it raises where C does not: those are the Python wrapper's.
+
+>>> from minductor.core.expr import lt, symbol
+>>> s = symbol("s0", "size", 1)
+>>> relation(lt(s, 8)), literal(float("inf")), literal(2)
+('s0 < 8', 'INFINITY', '2')
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from minductor.codegen.cpp_text import index_text
+from minductor.core.expr import And, Compare, FalseRel, Not, Or, Rel, Symbol, TrueRel
+from minductor.ir.nodes import Body, Index
+from minductor.ir.nodes import Constant as ConstantOp
+from minductor.ir.plan import SizeOf
+
+
+class NotNative(Exception):
+    """What C++ does not say as Python does; the text names it."""
+
+
+# The C++ type of a number, by the kind of its symbol; and the letter that `md_Graph` has for it.
+TYPES: Mapping[str, str] = MappingProxyType({"size": "int64_t", "real": "double", "truth": "bool"})
+LETTERS: Mapping[str, str] = MappingProxyType({"size": "i", "real": "d", "truth": "b"})
+FIELDS: Mapping[str, str] = MappingProxyType({"i": "integer", "d": "real", "b": "integer"})
+
+_ARITHMETIC: Mapping[str, str] = MappingProxyType(
+    {
+        "add": "({} + {})",
+        "sub": "({} - {})",
+        "mul": "({} * {})",
+        "neg": "(-{})",
+        "eq": "({} == {})",
+        "ne": "({} != {})",
+        "lt": "({} < {})",
+        "le": "({} <= {})",
+        "gt": "({} > {})",
+        "ge": "({} >= {})",
+        "logical_and": "({} && {})",
+        "logical_or": "({} || {})",
+        "logical_not": "(!{})",
+        "where": "({} ? {} : {})",
+    }
+)
+_INTEGER: Mapping[str, str] = MappingProxyType(
+    {
+        "maximum": "md_index_max({}, {})",
+        "minimum": "md_index_min({}, {})",
+        "bitwise_and": "({} & {})",
+        "bitwise_or": "({} | {})",
+        "bitwise_xor": "({} ^ {})",
+    }
+)
+_REAL: Mapping[str, str] = MappingProxyType(
+    {"abs": "fabs({})", "floor": "floor({})", "ceil": "ceil({})", "trunc": "trunc({})", "round": "rint({})"}
+)
+
+
+def relation(rel: Rel) -> str:
+    """A relation between index expressions."""
+    match rel:
+        case Compare(op, left, right):
+            return f"{index_text(left)} {op} {index_text(right)}"
+        case And(args) | Or(args):
+            sign = " && " if isinstance(rel, And) else " || "
+            return sign.join(f"({relation(arg)})" for arg in args)
+        case Not(arg):
+            return f"!({relation(arg)})"
+        case TrueRel() | FalseRel():
+            return "true" if isinstance(rel, TrueRel) else "false"
+        case _:
+            raise TypeError(f"not a relation: {rel}")
+
+
+def truth(condition: Rel | Body) -> str:
+    """What an Assert asks."""
+    return scalar(condition, condition.results[0]) if isinstance(condition, Body) else relation(condition)
+
+
+def source(value: str | SizeOf | Body) -> str:
+    """What a symbol is defined as."""
+    match value:
+        case SizeOf(tensor, dim, scale, shift):
+            size = f"md_size({tensor}, {dim})" if not shift else f"(md_size({tensor}, {dim}) - {shift})"
+            return size if scale == 1 else f"md_index_div({size}, {scale})"
+        case str():
+            return value
+        case Body(results=(result,)):
+            return scalar(value, result)
+        case Body():
+            raise ValueError("a size is one number")
+
+
+def scalar(body: Body, position: int) -> str:
+    """A value of a body that reads no tensor."""
+    op = body.ops[position]
+    given = [scalar(body, a) for a in op.args]
+    kinds = {found.kind for a in op.args if (found := body.ops[a].dtype) is not None}
+    match op.attrs:
+        case ConstantOp(value) if isinstance(value, bool | int | float):
+            return literal(value)
+        case Index(expr):
+            return f"({index_text(expr)})"
+        case None if op.name == "cast" and op.dtype is not None and op.dtype.kind in ("float", "bool"):
+            return f"({'double' if op.dtype.kind == 'float' else 'bool'})({given[0]})"
+        case None if op.name == "cast" and op.dtype is not None and op.dtype.kind == "int" and kinds <= {"int", "bool"}:
+            return f"(int64_t)({given[0]})"
+        case None if op.name in _ARITHMETIC:
+            return _ARITHMETIC[op.name].format(*given)
+        case None if op.name in _INTEGER and kinds == {"int"}:
+            return _INTEGER[op.name].format(*given)
+        case None if op.name in _REAL and kinds == {"float"}:
+            return _REAL[op.name].format(*given)
+        case _:
+            raise NotNative(f"a number by {op.name}")
+
+
+def literal(value: bool | int | float) -> str:
+    """A constant."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return "INT64_MIN" if value == -(1 << 63) else str(value)
+        case float():
+            if math.isfinite(value):
+                return repr(value)
+            return "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
+
+
+def letter(symbol: Symbol) -> str:
+    """What `md_Graph` calls a number of this symbol."""
+    return LETTERS[symbol.kind]

@@ -1,0 +1,67 @@
+"""The schemas of torch's operators, as torch prints them.
+
+Takes the text of a schema; gives its name, parameters and results. Refuses (ValueError) what is no schema.
+
+>>> sort = parse_schema("aten::sort.stable(Tensor self, *, bool? stable, int dim=-1) -> (Tensor values, Tensor indices)")
+>>> sort.name, sort.overload, sort.returns
+('aten::sort', 'stable', ('Tensor', 'Tensor'))
+>>> sort.parameters[1], sort.parameters[2].default
+(Parameter(name='stable', type='bool?', default='', is_keyword=True), '-1')
+>>> parse_schema("aten::relu_(Tensor(a!) self) -> Tensor(a!)").parameters[0].type
+'Tensor'
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+_SCHEMA = re.compile(r"(?P<name>[\w:]+)(?:\.(?P<overload>\w+))?\((?P<given>.*)\) -> (?P<made>.*)")
+_ALIAS = re.compile(r"\([^()]*\)(?=[?\[\s]|$)")  # Tensor(a!), Tensor(a -> *)[]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`type` without its aliases: "int[2]", "Tensor?". `default` as it is written, "" for none."""
+
+    name: str
+    type: str
+    default: str
+    is_keyword: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """An operator; `returns` are types."""
+
+    name: str
+    overload: str
+    parameters: tuple[Parameter, ...]
+    returns: tuple[str, ...]
+
+
+@functools.lru_cache(1024)
+def parse_schema(text: str) -> Schema:
+    """A schema's parts."""
+    found = _SCHEMA.fullmatch(text)
+    if found is None:
+        raise ValueError(f"not a schema: {text!r}")
+    parameters: list[Parameter] = []
+    is_keyword = False
+    for part in _split(_ALIAS.sub("", found["given"])):
+        if part == "*":
+            is_keyword = True
+            continue
+        declared, _, default = part.partition("=")
+        type, _, name = declared.rpartition(" ")
+        parameters.append(Parameter(name, type, default, is_keyword))
+    made = _ALIAS.sub("", found["made"])
+    results = _split(made[1:-1]) if made.startswith("(") else [made]
+    returns = tuple(result.split(" ")[0] for result in results)
+    return Schema(found["name"], found["overload"] or "", tuple(parameters), returns)
+
+
+def _split(text: str) -> list[str]:
+    """At the commas outside of brackets and texts."""
+    return [part.strip() for part in re.split(r",(?![^\[]*\])(?=(?:[^\"]*\"[^\"]*\")*[^\"]*$)", text) if part.strip()]

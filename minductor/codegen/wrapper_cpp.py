@@ -1,0 +1,378 @@
+"""The wrapper in C++: one function for the call and one for each region, over `md_Tensor`.
+
+Takes a Plan; gives one translation unit. What its tensors are says the header that it includes: torch's
+(minductor_torch.h) or memory of its own (minductor_plain.h), for plans without a call of torch. Refuses (NotNative) a
+plan that needs more of Python than a call: an operator that is given regions and is neither `cond`, `while_loop` nor
+`invoke_subgraph`, a number that C++ computes otherwise, several devices, a watched memory.
+
+A call that torch's C interface does not carry is Python's: its text stands at the unit's end, as functions by handle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import assert_never
+
+from minductor.codegen import cpp_calls
+from minductor.codegen.cpp_numbers import FIELDS, TYPES, NotNative, letter, literal, source, truth
+from minductor.codegen.cpp_text import index_text
+from minductor.codegen.spell import CPP_STORAGE
+from minductor.codegen.wrapper_python import numbers_of, python_calls
+from minductor.core.dtypes import DType
+from minductor.core.expr import Expr, Symbol
+from minductor.ir.lives import tensors as tensors_of
+from minductor.ir.lives import touched
+from minductor.ir.nodes import Argument, Input, Origin, Region, Token, symbols_in
+from minductor.ir.plan import (
+    Allocate,
+    Assert,
+    Constant,
+    DeviceScope,
+    Dispatch,
+    Extern,
+    Free,
+    KernelDef,
+    LaidOut,
+    Launch,
+    Line,
+    PartitionStart,
+    Plan,
+    Return,
+    Reuse,
+    ScopeEnd,
+    SizeOf,
+    SymbolDef,
+    Unpack,
+    launched,
+)
+from minductor.ir.plan import View as ViewLine
+from minductor.ir.signature import signature
+from minductor.target import Env
+
+ITEM = "aten._local_scalar_dense.default"
+
+
+def wrapper_cpp(plan: Plan, env: Env, header: str = "minductor_torch.h") -> str:
+    """The unit's text."""
+    if env.target.kind != "cpu":
+        raise NotNative(f"a wrapper for {env.target.kind}")
+    if env.options.verify_memory:
+        raise NotNative("memory that is watched")
+    return "\n".join(_Emitter(plan, env).unit(header)) + "\n"
+
+
+def needs_torch(plan: Plan) -> tuple[str, ...]:
+    """The operators for which a plan needs torch, in their order, each once."""
+    found = [line.op for line in plan.lines if isinstance(line, Extern) and line.op != ITEM]
+    found += [op for region in plan.regions for op in needs_torch(region)]
+    return tuple(dict.fromkeys(op for op in found if not op.startswith("higher_order.")))
+
+
+class _Emitter:
+    """The unit: declarations, errors, regions, the call, its graph."""
+
+    def __init__(self, plan: Plan, env: Env) -> None:
+        self.plan = plan
+        self.env = env
+        self.kernels = {line.id: line for line in plan.lines if isinstance(line, KernelDef)}
+        self.errors = {name: signature(kernel).errors for name, kernel in plan.kernels}
+        self.constants = {line.name: line.number for line in plan.lines if isinstance(line, Constant)}
+        self.declared: dict[str, None] = {}  # functions of torch's, as they are declared
+        self.python: list[Extern] = []  # calls that are Python's
+
+    def unit(self, header: str) -> Iterator[str]:
+        regions = [text for region in self.plan.regions for text in self.region(region)]
+        body = list(_Function(self, self.plan).text("call"))
+        yield f'#include "{header}"'
+        yield ""
+        yield from self.kernel_declarations()
+        yield from self.declared
+        yield from self.error_tables()
+        yield from regions
+        yield from body
+        yield ""
+        takes = "".join(map(_taken, self.plan.inputs))
+        gives = "".join(map(_given, _returned(self.plan)))
+        constants = f'"{" ".join(self.constants)}", {len(self.constants)}'
+        yield f'MD_GRAPH("{self.plan.name}", call, "{takes}", "{gives}", {constants})'
+        if self.python:
+            yield ""
+            yield "// What only Python can call, by handle."
+            yield 'MD_PYTHON(R"python('
+            yield python_calls(self.python, self.env).rstrip("\n")
+            yield ')python")'
+
+    def region(self, plan: Plan) -> Iterator[str]:
+        """A region's function; those inside it stand before it."""
+        for inner in plan.regions:
+            yield from self.region(inner)
+        yield from _Function(self, plan).text(plan.name)
+        takes = "".join(map(_taken, plan.inputs))
+        gives = "".join(map(_given, _returned(plan)))
+        yield f'static const md_Region {plan.name}_region = {{{plan.name}, "{takes}", "{gives}"}};'
+
+    def kernel_declarations(self) -> Iterator[str]:
+        """The kernels as they are launched; all numbers of one have the types of their symbols."""
+        launches = {launch.kernel: launch for plan in _all_plans(self.plan) for launch in launched(plan.lines)}
+        for id, kernel in self.kernels.items():
+            if id not in launches:
+                continue
+            types = [f"{CPP_STORAGE[dtype]}*" for _, dtype in kernel.signature]
+            types += ["double" if _is_real(size) else "int64_t" for size in launches[id].sizes]
+            yield f'extern "C" int64_t {kernel.symbol}({", ".join((*types, "int64_t"))});'
+
+    def error_tables(self) -> Iterator[str]:
+        for id, kernel in self.kernels.items():
+            if self.errors[id]:
+                yield ""
+                yield f"static const md_Error {kernel.symbol}_errors[] = {{"
+                yield from (f"    {{{_quoted(kind)}, {_quoted(message)}}}," for kind, message in self.errors[id])
+                yield "};"
+
+
+class _Function:
+    """The lines of one function."""
+
+    def __init__(self, unit: _Emitter, plan: Plan) -> None:
+        self.unit = unit
+        self.plan = plan
+        self.layouts = {
+            line.name: (line.size, line.stride) for line in plan.lines if isinstance(line, Allocate | Reuse)
+        }
+        self.dtypes: dict[str, DType] = {
+            line.name: line.dtype for line in plan.lines if isinstance(line, Allocate | Reuse | ViewLine)
+        }
+        self.numbers = {symbol.name: symbol for symbol in symbols_in(plan.lines)}
+        self.defined: set[str] = set()  # numbers that are declared already
+
+    def text(self, name: str) -> Iterator[str]:
+        body = [f"  {text}" for line in self.plan.lines for text in self.line(line)]
+        inputs = {given.name for given in self.plan.inputs if given.symbol is None}
+        tensors = [name for name in self.tensors() if name not in inputs]
+        used = {name for line in self.plan.lines for name in touched(line)} | set(tensors_of(_returned(self.plan)))
+        yield ""
+        yield f"static bool {name}(md_Call& md, md_Value* md_given, md_Value* md_made) {{"
+        for number, given in enumerate(self.plan.inputs):
+            yield f"  {_received(given, number)}"
+        for name, number in self.unit.constants.items():
+            if name in used:
+                yield f"  const md_Tensor& {name} = md.constants[{number}];"
+        if tensors:
+            yield f"  md_Tensor {', '.join(tensors)};"
+        yield from body
+        yield "  return true;"
+        yield "}"
+
+    def tensors(self) -> dict[str, None]:
+        """The names of tensors that lines make, in their order."""
+        made: dict[str, None] = {}
+        for line in self.plan.lines:
+            group = line.variants[_default(line)] if isinstance(line, Dispatch) else (line,)
+            for inner in group:
+                if isinstance(inner, Allocate | Reuse | ViewLine):
+                    made[inner.name] = None
+                elif isinstance(inner, Extern) and not inner.is_out:
+                    made.update(dict.fromkeys(n for n in inner.results if n is not None and not self.is_number(n)))
+        return made
+
+    def is_number(self, name: str) -> bool:
+        return name in self.numbers
+
+    def line(self, line: Line) -> Iterator[str]:
+        match line:
+            case Launch():
+                yield from self.launch(line)
+            case Dispatch():  # the choice was made before this was written
+                for inner in line.variants[_default(line)]:
+                    yield from self.line(inner)
+            case Extern():
+                yield from self.extern(line)
+            case Allocate(name, dtype, size, stride, device):
+                if device != "cpu":
+                    raise NotNative(f"memory of {device}")
+                yield f"MD_TRY(md_empty(md, {name}, md_{dtype.torch_name}, {_sizes(size)}, {_sizes(stride)}));"
+                yield from self.event("allocate", name)
+            case Reuse():
+                yield from self.reuse(line)
+            case ViewLine(name, of, _, size, stride, offset):
+                yield f"MD_TRY(md_view(md, {name}, {of}, {_sizes(size)}, {_sizes(stride)}, {index_text(offset)}));"
+            case Free(names):
+                yield " ".join(f"{name}.reset();" for name in names)
+                for name in names:
+                    yield from self.event("free", name)
+            case SymbolDef(symbol, what):
+                yield f"{self.number(symbol)} = {source(what)};"
+            case LaidOut(name, size, None):
+                yield f"MD_TRY(md_sized(md, {name}, {_sizes(size)}));"
+            case LaidOut(name, size, stride):
+                yield f"MD_TRY(md_laid_out(md, {name}, {_sizes(size)}, {_sizes(stride)}));"
+            case Assert(condition, message):
+                yield f"MD_TRY(md_require(md, {truth(condition)}, {_quoted(message)}));"
+            case Return(values):
+                yield from self.give(values)
+            case Unpack():
+                raise NotNative("a tuple in a tuple")
+            case DeviceScope() | ScopeEnd():
+                raise NotNative("a device that is entered")
+            case KernelDef() | Constant() | PartitionStart():
+                return
+            case _:
+                assert_never(line)
+
+    def number(self, symbol: Symbol) -> str:
+        """A number where it is assigned; the first time it is declared."""
+        self.numbers[symbol.name] = symbol
+        if symbol.name in self.defined:
+            return symbol.name
+        self.defined.add(symbol.name)
+        return f"{TYPES[symbol.kind]} {symbol.name}"
+
+    def launch(self, line: Launch) -> Iterator[str]:
+        kernel = self.unit.kernels[line.kernel]
+        pointers = (
+            f"{name}.data<{CPP_STORAGE[dtype]}>()"
+            for name, (_, dtype) in zip(line.tensors, kernel.signature, strict=True)
+        )
+        call = f"{kernel.symbol}({', '.join((*pointers, *map(index_text, line.sizes), 'md.threads'))})"
+        yield from _comment(line.handle, line.origins)
+        if self.unit.errors[line.kernel]:
+            yield f"MD_TRY(md_status(md, {call}, {kernel.symbol}_errors));"
+        else:
+            yield f"{call};"
+        yield from self.event("launch", kernel.symbol)
+
+    def reuse(self, line: Reuse) -> Iterator[str]:
+        if self.layouts.get(line.old) == (line.size, line.stride):
+            yield f"{line.name} = {line.old}.take();"
+        else:
+            size, stride = _sizes(line.size), _sizes(line.stride)
+            yield f"MD_TRY(md_view(md, {line.name}, {line.old}, {size}, {stride}, 0));"
+            yield f"{line.old}.reset();"
+        yield from self.event("reuse", line.name)
+
+    def extern(self, line: Extern) -> Iterator[str]:
+        yield from _comment(line.handle, line.origins)
+        if line.op == ITEM:
+            yield from self.item(line)
+        elif any(isinstance(argument, Region) for argument in line.args):
+            yield from self.control(line)
+        else:
+            try:
+                text, declaration = cpp_calls.call(line, self.dtypes)
+            except NotNative:
+                text, declaration = self.by_python(line), ""
+            if declaration:
+                self.unit.declared[declaration] = None
+            yield f"MD_TRY({text});"
+        yield from self.event("extern", line.op)
+
+    def item(self, line: Extern) -> Iterator[str]:
+        """Reads a number out of a tensor; what nobody wants is not read."""
+        (tensor,), (name,) = line.args, line.results
+        if name is not None and name in self.numbers and isinstance(tensor, Token):
+            symbol = self.numbers[name]
+            yield f"{self.number(symbol)} = md_item<{TYPES[symbol.kind]}>({tensor.name});"
+
+    def by_python(self, line: Extern) -> str:
+        """A call that Python makes: the tensors and numbers that it is given, and where its results go."""
+        self.unit.python.append(line)
+        tensors, numbers = dict.fromkeys(touched(line)), numbers_of(line)
+        given = [*(f"md_lend({name})" for name in tensors), *(f"md_number({number.name})" for number in numbers)]
+        kinds = "t" * len(tensors) + "".join(map(letter, numbers))
+        names = [name for name in line.results if name is not None and not line.is_out]
+        if any(self.is_number(name) for name in names):
+            raise NotNative(f"a number by {line.op}")
+        into = ", ".join(f"&{name}" for name in names)
+        return f'md_python(md, {line.handle}, {{{", ".join(given)}}}, "{kinds}", {{{into}}})'
+
+    def control(self, line: Extern) -> Iterator[str]:
+        raise NotNative(line.op)
+
+    def give(self, values: Sequence[Argument]) -> Iterator[str]:
+        """Hands the results out; a name that is given once gives its own handle away."""
+        names = [value.name for value in values if isinstance(value, Token)]
+        for place, value in enumerate(values):
+            kind = _given(value)
+            match value:
+                case Token("tensor", name):
+                    is_own = names.count(name) == 1 and name not in self.unit.constants
+                    yield f"md_made[{place}].tensor = {f'{name}.give()' if is_own else f'md_share({name})'};"
+                case None:
+                    pass
+                case Expr():
+                    yield f"md_made[{place}].{FIELDS[kind]} = {index_text(value)};"
+                case bool() | int() | float():
+                    yield f"md_made[{place}].{FIELDS[kind]} = {literal(value)};"
+                case _:
+                    raise NotNative(f"a result {value!r}")
+
+    def event(self, kind: str, name: str) -> Iterator[str]:
+        if self.unit.env.options.events:
+            yield f'md_event(md, "{kind}", "{name}");'
+
+
+def _all_plans(plan: Plan) -> Iterator[Plan]:
+    yield plan
+    for region in plan.regions:
+        yield from _all_plans(region)
+
+
+def _returned(plan: Plan) -> tuple[Argument, ...]:
+    return next(line.values for line in plan.lines if isinstance(line, Return))
+
+
+def _is_real(size: Expr) -> bool:
+    return isinstance(size, Symbol) and size.kind == "real"
+
+
+def _default(line: Dispatch) -> int:
+    return line.choice.options.index(line.choice.default)
+
+
+def _taken(given: Input) -> str:
+    """The letter of an input."""
+    if given.symbol is None:
+        return "t"
+    return letter(given.symbol) if isinstance(given.symbol, Symbol) else "i"
+
+
+def _given(value: Argument) -> str:
+    """The letter of an output."""
+    match value:
+        case Token("tensor", _):
+            return "t"
+        case None:
+            return "n"
+        case bool():
+            return "b"
+        case float():
+            return "d"
+        case Symbol():
+            return letter(value)
+        case int() | Expr():
+            return "i"
+        case _:
+            raise NotNative(f"a result {value!r}")
+
+
+def _received(given: Input, number: int) -> str:
+    kind = _taken(given)
+    if kind == "t":
+        return f"md_Tensor {given.name}(md_given[{number}].tensor);"
+    type = TYPES[given.symbol.kind] if isinstance(given.symbol, Symbol) else "int64_t"
+    return f"const {type} {given.name} = md_given[{number}].{FIELDS[kind]};"
+
+
+def _sizes(sizes: Iterable[Expr]) -> str:
+    return f"{{{', '.join(map(index_text, sizes))}}}"
+
+
+def _quoted(text: str) -> str:
+    """A string of C; what is no plain character of ASCII by its octal number."""
+    shown = (chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
+    return f'"{"".join(shown)}"'
+
+
+def _comment(handle: int, origins: tuple[Origin, ...]) -> Iterator[str]:
+    nodes = ", ".join(f"{origin.node}" for origin in origins)
+    yield f"// {handle}: {nodes}" if nodes else f"// {handle}"

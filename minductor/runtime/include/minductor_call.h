@@ -1,0 +1,111 @@
+// What every generated call stands on, whoever its tensors belong to: the state of a call, its errors, its numbers.
+//
+// A function of a call returns false once it has failed, with the error in `md_Call`; MD_TRY hands that on. Nothing
+// throws: units are compiled without exceptions. Included by minductor_torch.h and minductor_plain.h, which define md_Handle.
+#pragma once
+#include <math.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <initializer_list>
+#include <new>
+
+#include "minductor.h"
+
+#define MD_TRY(call) \
+  do {               \
+    if (!(call)) return false; \
+  } while (0)
+
+using md_Sizes = std::initializer_list<int64_t>;
+
+// torch's numbers of the dtypes
+enum md_DType : int32_t {
+  md_uint8 = 0, md_int8 = 1, md_int16 = 2, md_int32 = 3, md_int64 = 4, md_float16 = 5, md_float32 = 6, md_float64 = 7,
+  md_complex32 = 8, md_complex64 = 9, md_complex128 = 10, md_bool = 11, md_bfloat16 = 15, md_float8_e5m2 = 23,
+  md_float8_e4m3fn = 24, md_float8_e5m2fnuz = 25, md_float8_e4m3fnuz = 26, md_uint16 = 27, md_uint32 = 28, md_uint64 = 29,
+  md_float8_e8m0fnu = 44,
+};
+
+// What goes into a call and comes out: the graph's letters say which it is, 't', 'i', 'd' or 'b' ('n': nothing).
+union md_Value {
+  md_Handle tensor;
+  int64_t integer;
+  double real;
+};
+
+// What a kernel's status k means: the k-th of its errors.
+struct md_Error {
+  const char* kind;
+  const char* message;
+};
+
+class md_Tensor;
+
+// One call, on the stack of whoever runs it.
+struct md_Call {
+  const md_Tensor* constants = nullptr;
+  int64_t threads = 1;
+  const char* kind = nullptr;  // of the error: the name of a class of Python
+  char* message = nullptr;
+  // A host that has Python: runs what only Python can call, by its handle, and is told of events.
+  void* host = nullptr;
+  bool (*python)(md_Call&, int64_t handle, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) = nullptr;
+  void (*tell)(md_Call&, const char* what, const char* name) = nullptr;
+
+  md_Call() = default;
+  md_Call(const md_Call&) = delete;
+  ~md_Call() { free(message); }
+};
+
+__attribute__((cold, format(printf, 3, 4))) static bool md_fail(md_Call& md, const char* kind, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  free(md.message);
+  if (vasprintf(&md.message, format, arguments) < 0) md.message = nullptr;
+  va_end(arguments);
+  md.kind = kind;
+  return false;
+}
+
+template <int n> static inline bool md_status(md_Call& md, int64_t status, const md_Error (&errors)[n]) {
+  return status == 0 || md_fail(md, errors[status - 1].kind, "%s", errors[status - 1].message);
+}
+
+static inline bool md_require(md_Call& md, bool condition, const char* message) {
+  return condition || md_fail(md, "RuntimeError", "%s", message);
+}
+
+static inline void md_event(md_Call& md, const char* what, const char* name) {
+  if (md.tell != nullptr) md.tell(md, what, name);
+}
+
+// Division and remainder are Python's.
+static inline int64_t md_index_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t md_index_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t md_index_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+static inline int64_t md_index_mod(int64_t a, int64_t b) { return a - b * md_index_div(a, b); }
+
+// A tensor's size as eager's messages show it: (2, 3).
+struct md_Shown {
+  char text[400];
+  md_Shown(const int64_t* sizes, int64_t ndim) {
+    int at = snprintf(text, sizeof text, "(");
+    for (int64_t dim = 0; dim < ndim && at < 360; dim++)
+      at += snprintf(text + at, sizeof text - at, dim ? ", %lld" : "%lld", (long long)sizes[dim]);
+    snprintf(text + at, sizeof text - at, ndim == 1 ? ",)" : ")");
+  }
+};
+
+// A compiled graph: its function, a letter for each input and output, and the names of its constants.
+struct md_Graph {
+  const char* name;
+  bool (*run)(md_Call& md, md_Value* given, md_Value* made);
+  const char* takes;
+  const char* gives;
+  const char* constants;
+  int64_t n_constants;
+};

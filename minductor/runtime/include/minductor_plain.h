@@ -1,0 +1,143 @@
+// Tensors of our own in generated calls, for a shared object that needs nothing but libc: a plan without ATen's operators.
+//
+// A tensor is a window on a block that is counted; a block that was lent is nobody's to free.
+#pragma once
+typedef struct md_Window* md_Handle;
+#include "minductor_call.h"
+
+extern "C" int omp_get_max_threads();
+
+struct md_Block {
+  void* data;
+  int64_t owners;
+  bool is_lent;
+};
+
+struct md_Window {
+  md_Block* block;
+  char* data;
+  int32_t dtype;
+  int32_t ndim;
+  int64_t layout[1];  // sizes, then strides
+};
+
+static inline int64_t md_itemsize(int32_t dtype) {
+  switch (dtype) {
+    case md_int64: case md_uint64: case md_float64: case md_complex64: return 8;
+    case md_int32: case md_uint32: case md_float32: case md_complex32: return 4;
+    case md_int16: case md_uint16: case md_float16: case md_bfloat16: return 2;
+    case md_complex128: return 16;
+    default: return 1;
+  }
+}
+
+static void md_drop(md_Window* window) {
+  if (__atomic_sub_fetch(&window->block->owners, 1, __ATOMIC_ACQ_REL) == 0) {
+    if (!window->block->is_lent) free(window->block->data);
+    free(window->block);
+  }
+  free(window);
+}
+
+class md_Tensor {
+ public:
+  md_Handle handle = nullptr;
+
+  md_Tensor() = default;
+  explicit md_Tensor(md_Handle owned) : handle(owned) {}
+  md_Tensor(md_Tensor&& other) : handle(other.give()) {}
+  md_Tensor& operator=(md_Tensor&& other) {
+    md_Handle taken = other.give();
+    reset();
+    handle = taken;
+    return *this;
+  }
+  ~md_Tensor() { reset(); }
+
+  void reset() {
+    if (handle != nullptr) md_drop(handle);
+    handle = nullptr;
+  }
+  md_Handle give() {
+    md_Handle given = handle;
+    handle = nullptr;
+    return given;
+  }
+  md_Tensor take() { return md_Tensor(give()); }
+  template <class T> T* data() const { return reinterpret_cast<T*>(handle->data); }
+  int64_t ndim() const { return handle->ndim; }
+  const int64_t* sizes() const { return handle->layout; }
+  const int64_t* strides() const { return handle->layout + handle->ndim; }
+  int32_t dtype() const { return handle->dtype; }
+};
+
+static bool md_window(md_Call& md, md_Tensor& made, md_Block* block, void* data, int32_t dtype, int64_t ndim, const int64_t* sizes,
+                      const int64_t* strides) {
+  md_Window* window = static_cast<md_Window*>(malloc(sizeof(md_Window) + 2 * ndim * sizeof(int64_t)));
+  if (window == nullptr) return md_fail(md, "MemoryError", "out of memory");
+  *window = {block, static_cast<char*>(data), dtype, (int32_t)ndim, {}};
+  for (int64_t dim = 0; dim < ndim; dim++) window->layout[dim] = sizes[dim], window->layout[ndim + dim] = strides[dim];
+  __atomic_add_fetch(&block->owners, 1, __ATOMIC_RELAXED);
+  made = md_Tensor(window);
+  return true;
+}
+
+// A block without owners yet: `lent`, or new memory of so many bytes.
+static md_Block* md_block(md_Call& md, void* lent, int64_t bytes) {
+  md_Block* block = static_cast<md_Block*>(malloc(sizeof(md_Block)));
+  void* data = lent;
+  if (block != nullptr && lent == nullptr && posix_memalign(&data, 64, bytes > 0 ? bytes : 1) != 0) {
+    free(block);
+    block = nullptr;
+  }
+  if (block == nullptr) md_fail(md, "MemoryError", "out of memory");
+  else *block = {data, 0, lent != nullptr};
+  return block;
+}
+
+static bool md_owned(md_Call& md, md_Tensor& made, md_Block* block, int32_t dtype, int64_t ndim, const int64_t* sizes,
+                     const int64_t* strides) {
+  if (md_window(md, made, block, block->data, dtype, ndim, sizes, strides)) return true;
+  if (!block->is_lent) free(block->data);
+  free(block);
+  return false;
+}
+
+static bool md_empty(md_Call& md, md_Tensor& made, md_DType dtype, md_Sizes size, md_Sizes stride) {
+  int64_t elements = 1;
+  for (size_t dim = 0; dim < size.size(); dim++) {
+    if (size.begin()[dim] == 0) elements = 0;
+    if (elements > 0) elements += (size.begin()[dim] - 1) * stride.begin()[dim];
+  }
+  md_Block* block = md_block(md, nullptr, elements * md_itemsize(dtype));
+  return block != nullptr && md_owned(md, made, block, dtype, size.size(), size.begin(), stride.begin());
+}
+
+static bool md_view(md_Call& md, md_Tensor& made, const md_Tensor& of, md_Sizes size, md_Sizes stride, int64_t offset) {
+  char* data = of.handle->data + offset * md_itemsize(of.dtype());
+  return md_window(md, made, of.handle->block, data, of.dtype(), size.size(), size.begin(), stride.begin());
+}
+
+static inline md_Handle md_share(const md_Tensor& tensor) {
+  md_Call unheard;
+  md_Tensor shared;
+  md_Window* of = tensor.handle;
+  md_window(unheard, shared, of->block, of->data, of->dtype, of->ndim, tensor.sizes(), tensor.strides());
+  return shared.give();
+}
+
+static inline int64_t md_size(const md_Tensor& tensor, int64_t dim) { return tensor.sizes()[dim]; }
+
+static inline int64_t md_threads() { return omp_get_max_threads(); }
+
+static bool md_lent(md_Call& md, md_Value& value, const md_tensor& given) {
+  md_Tensor lent;
+  static char nothing[1];
+  md_Block* block = md_block(md, given.data != nullptr ? given.data : nothing, 0);
+  MD_TRY(block != nullptr && md_owned(md, lent, block, given.dtype, given.ndim, given.sizes, given.strides));
+  value.tensor = lent.give();
+  return true;
+}
+
+#include "minductor_control.h"
+#include "minductor_run.h"

@@ -1,0 +1,255 @@
+// Tensors of torch in generated calls: an owning md_Tensor over the functions that torch exports for C.
+//
+// torch's own shim.h is C++ with headers behind it, 0.3 s a unit; these are the declarations that calls need
+// (tests/runtime/test_include.py holds them against torch's). A function of torch's returns 0, or 1 with a text at hand.
+#pragma once
+typedef struct AtenTensorOpaque* md_Handle;
+#include "minductor_call.h"
+
+extern "C" {
+int32_t aoti_torch_delete_tensor_object(md_Handle);
+int32_t aoti_torch_new_tensor_handle(md_Handle, md_Handle*);
+int32_t aoti_torch_get_data_ptr(md_Handle, void**);
+int32_t aoti_torch_get_dtype(md_Handle, int32_t*);
+int32_t aoti_torch_get_dim(md_Handle, int64_t*);
+int32_t aoti_torch_get_sizes(md_Handle, int64_t**);
+int32_t aoti_torch_get_strides(md_Handle, int64_t**);
+int32_t aoti_torch_empty_strided(int64_t ndim, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t device,
+                                 int32_t index, md_Handle*);
+int32_t aoti_torch__reinterpret_tensor(md_Handle, int64_t ndim, const int64_t* sizes, const int64_t* strides, int64_t offset,
+                                       md_Handle*);
+int32_t aoti_torch_copy_(md_Handle self, md_Handle source, int32_t non_blocking);
+int32_t aoti_torch_create_tensor_from_blob(void* data, int64_t ndim, const int64_t* sizes, const int64_t* strides, int64_t offset,
+                                           int32_t dtype, int32_t device, int32_t index, md_Handle*);
+int32_t torch_get_num_threads(uint32_t*);
+// since torch 2.13; before, torch writes its text to stderr
+__attribute__((weak)) const char* torch_exception_get_what_without_backtrace();
+}
+
+// Whether a function of torch's did what it should.
+static inline bool md_torch(md_Call& md, int32_t status) {
+  if (__builtin_expect(status == 0, 1)) return true;
+  const char* what = nullptr;
+  if (torch_exception_get_what_without_backtrace) what = torch_exception_get_what_without_backtrace();
+  return md_fail(md, "RuntimeError", "%s", what != nullptr ? what : "a function of torch failed; stderr has its message");
+}
+
+class md_Tensor {
+ public:
+  md_Handle handle = nullptr;
+
+  md_Tensor() = default;
+  explicit md_Tensor(md_Handle owned) : handle(owned) {}
+  md_Tensor(md_Tensor&& other) : handle(other.give()) {}
+  md_Tensor& operator=(md_Tensor&& other) {
+    md_Handle taken = other.give();
+    reset();
+    handle = taken;
+    return *this;
+  }
+  ~md_Tensor() { reset(); }
+
+  void reset() {
+    if (handle != nullptr) aoti_torch_delete_tensor_object(handle);
+    handle = nullptr;
+  }
+  md_Handle give() {
+    md_Handle given = handle;
+    handle = nullptr;
+    return given;
+  }
+  md_Tensor take() { return md_Tensor(give()); }
+  // Where a function of torch's puts its result.
+  md_Handle* made() {
+    reset();
+    return &handle;
+  }
+  template <class T> T* data() const {
+    void* found = nullptr;
+    aoti_torch_get_data_ptr(handle, &found);
+    return static_cast<T*>(found);
+  }
+  int64_t ndim() const {
+    int64_t found = 0;
+    aoti_torch_get_dim(handle, &found);
+    return found;
+  }
+  const int64_t* sizes() const {
+    int64_t* found = nullptr;
+    aoti_torch_get_sizes(handle, &found);
+    return found;
+  }
+  const int64_t* strides() const {
+    int64_t* found = nullptr;
+    aoti_torch_get_strides(handle, &found);
+    return found;
+  }
+  int32_t dtype() const {
+    int32_t found = 0;
+    aoti_torch_get_dtype(handle, &found);
+    return found;
+  }
+};
+
+// A second owner of the same tensor.
+static inline md_Handle md_share(const md_Tensor& tensor) {
+  md_Handle shared = nullptr;
+  aoti_torch_new_tensor_handle(tensor.handle, &shared);
+  return shared;
+}
+
+static inline bool md_empty(md_Call& md, md_Tensor& made, md_DType dtype, md_Sizes size, md_Sizes stride) {
+  return md_torch(md, aoti_torch_empty_strided(size.size(), size.begin(), stride.begin(), dtype, 0, 0, made.made()));
+}
+
+// A strided window on `of`; the offset counts from its own first element.
+static inline bool md_view(md_Call& md, md_Tensor& made, const md_Tensor& of, md_Sizes size, md_Sizes stride, int64_t offset) {
+  return md_torch(md, aoti_torch__reinterpret_tensor(of.handle, size.size(), size.begin(), stride.begin(), offset, made.made()));
+}
+
+// Makes of a tensor a copy with these strides; a dimension of stride 0 has one element to write.
+static bool md_copied(md_Call& md, md_Tensor& tensor, md_Sizes size, const int64_t* strides) {
+  const int64_t ndim = size.size();
+  md_Tensor copy, into, from;
+  int64_t written[64];
+  for (int64_t dim = 0; dim < ndim; dim++) written[dim] = strides[dim] == 0 && size.begin()[dim] > 1 ? 1 : size.begin()[dim];
+  MD_TRY(md_torch(md, aoti_torch_empty_strided(ndim, size.begin(), strides, tensor.dtype(), 0, 0, copy.made())));
+  MD_TRY(md_torch(md, aoti_torch__reinterpret_tensor(copy.handle, ndim, written, strides, 0, into.made())));
+  MD_TRY(md_torch(md, aoti_torch__reinterpret_tensor(tensor.handle, ndim, written, tensor.strides(), 0, from.made())));
+  MD_TRY(md_torch(md, aoti_torch_copy_(into.handle, from.handle, 0)));
+  tensor = copy.take();
+  return true;
+}
+
+static bool md_sized(md_Call& md, const md_Tensor& tensor, md_Sizes size) {
+  const int64_t ndim = tensor.ndim();
+  if (ndim == (int64_t)size.size() && (ndim == 0 || memcmp(tensor.sizes(), size.begin(), ndim * sizeof(int64_t)) == 0)) return true;
+  return md_fail(md, "RuntimeError", "an operator returned a tensor of size %s, not %s as it was traced",
+                 md_Shown(tensor.sizes(), ndim).text, md_Shown(size.begin(), size.size()).text);
+}
+
+// Has `tensor` the size that was traced; where its strides differ, it becomes a copy with those.
+static inline bool md_laid_out(md_Call& md, md_Tensor& tensor, md_Sizes size, md_Sizes stride) {
+  MD_TRY(md_sized(md, tensor, size));
+  if (size.size() == 0 || memcmp(tensor.strides(), stride.begin(), size.size() * sizeof(int64_t)) == 0) return true;
+  return md_copied(md, tensor, size, stride.begin());
+}
+
+static inline int64_t md_size(const md_Tensor& tensor, int64_t dim) { return tensor.sizes()[dim]; }
+
+static inline int64_t md_threads() {
+  uint32_t found = 1;
+  torch_get_num_threads(&found);
+  return found;
+}
+
+static inline bool md_lent(md_Call& md, md_Value& value, const md_tensor& given) {
+  return md_torch(md, aoti_torch_create_tensor_from_blob(given.data, given.ndim, given.sizes, given.strides, 0, given.dtype, 0, 0,
+                                                         &value.tensor));
+}
+
+// --- calls of operators
+
+// What may be None, for a function of torch's: a pointer to the value, which lives as long as the call.
+template <class T> struct md_Some {
+  T value;
+  md_Some(T value) : value(value) {}
+  operator T*() { return &value; }
+};
+
+// A list for a function of torch's; `address` where the list may be None.
+template <class T> struct md_Row {
+  T* first;
+  md_Row(std::initializer_list<T> items) : first(const_cast<T*>(items.begin())) {}
+  T* begin() const { return first; }
+  T** address() { return &first; }
+};
+
+// An entry of the dispatcher's stack. It owns what it holds; the call takes it over.
+using md_Entry = uint64_t;
+using md_List = struct md_ListOpaque*;
+using md_String = struct md_StringOpaque*;
+
+extern "C" {
+int32_t aoti_torch_call_dispatcher(const char* name, const char* overload, md_Entry* stack);
+int32_t torch_new_list_reserve_size(size_t, md_List*);
+int32_t torch_list_push_back(md_List, md_Entry);
+int32_t torch_list_size(md_List, size_t*);
+int32_t torch_list_get_item(md_List, size_t, md_Entry*);
+int32_t torch_delete_list(md_List);
+int32_t torch_new_string_handle(const char*, size_t, md_String*);
+__attribute__((weak)) int32_t torch_new_stable_ivalue(md_Entry**);  // since torch 2.13; before, C++'s own `new`
+}
+void* md_new(size_t) asm("_Znwm");
+
+static constexpr md_Entry md_none = 0;
+static inline md_Entry md_word(int64_t value) { return (md_Entry)value; }
+static inline md_Entry md_real(double value) { return __builtin_bit_cast(md_Entry, value); }
+static inline md_Entry md_own(const md_Tensor& tensor) { return (md_Entry)md_share(tensor); }
+static inline md_Entry md_device(int64_t type) { return (md_Entry)type << 32 | 0xffffffffu; }
+static inline md_Entry md_some(md_Entry value) {
+  md_Entry* held = nullptr;
+  if (torch_new_stable_ivalue) torch_new_stable_ivalue(&held);
+  else held = static_cast<md_Entry*>(md_new(sizeof(md_Entry)));
+  *held = value;
+  return (md_Entry)held;
+}
+static inline md_Entry md_list(std::initializer_list<md_Entry> items) {
+  md_List list = nullptr;
+  torch_new_list_reserve_size(items.size(), &list);
+  for (md_Entry item : items) torch_list_push_back(list, item);
+  return (md_Entry)list;
+}
+static inline md_Entry md_text(const char* text) {
+  md_String string = nullptr;
+  torch_new_string_handle(text, strlen(text), &string);
+  return (md_Entry)string;
+}
+
+static void md_place(md_Entry entry, md_Tensor* into) {
+  md_Tensor made((md_Handle)entry);
+  if (into != nullptr) *into = made.take();
+}
+
+// An operator by its name. `returns` has a letter for each result: 't' a tensor, 'l' a list of tensors, 'i' a number.
+static bool md_operator(md_Call& md, const char* name, const char* overload, std::initializer_list<md_Entry> given, const char* returns,
+                        std::initializer_list<md_Tensor*> made) {
+  const size_t count = strlen(returns);
+  md_Entry stack[(given.size() > count ? given.size() : count) + 1];
+  memcpy(stack, given.begin(), given.size() * sizeof(md_Entry));
+  MD_TRY(md_torch(md, aoti_torch_call_dispatcher(name, overload, stack)));
+  for (size_t n = 0; n < count; n++) {
+    if (returns[n] == 't') md_place(stack[n], n < made.size() ? made.begin()[n] : nullptr);
+    if (returns[n] != 'l') continue;
+    size_t items = 0;
+    torch_list_size((md_List)stack[n], &items);
+    for (size_t item = 0; item < items; item++) {
+      md_Entry entry = 0;
+      torch_list_get_item((md_List)stack[n], item, &entry);
+      md_place(entry, item < made.size() ? made.begin()[item] : nullptr);
+    }
+    torch_delete_list((md_List)stack[n]);
+  }
+  return true;
+}
+
+// --- calls that only Python can make
+
+static inline md_Value md_lend(const md_Tensor& tensor) { return {.tensor = tensor.handle}; }
+static inline md_Value md_number(int64_t value) { return {.integer = value}; }
+static inline md_Value md_number(double value) { return {.real = value}; }
+
+static bool md_python(md_Call& md, int64_t handle, std::initializer_list<md_Value> given, const char* kinds,
+                      std::initializer_list<md_Tensor*> made) {
+  if (md.python == nullptr) return md_fail(md, "RuntimeError", "call %lld of this graph needs Python", (long long)handle);
+  md_Handle found[made.size() + 1];
+  MD_TRY(md.python(md, handle, kinds, given.begin(), found, made.size()));
+  for (size_t n = 0; n < made.size(); n++) *made.begin()[n] = md_Tensor(found[n]);
+  return true;
+}
+
+// The text of the functions that such calls call.
+#define MD_PYTHON(text) extern "C" __attribute__((visibility("default"))) const char md_python_text[] = text;
+
+#include "minductor_control.h"
+#include "minductor_run.h"

@@ -1,0 +1,129 @@
+"""A graph whose wrapper is C++: its unit's text made ready for Python, and the loaded unit bound to a call.
+
+Takes the wrapper's text; a loaded library, the lifted constants and the objects of this process. Gives the boxed
+`call(args)`, a built-in function. Refuses (LoadFailed) a torch whose tensors lie elsewhere in their objects than one of
+its own says.
+
+The unit reads a tensor where it lies in Python's object, and so needs no call of torch for an argument. Where that is,
+is asked of torch at every start: `tensor._cdata` is the address that the place has to hold.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import functools
+import linecache
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from minductor.core.errors import LoadFailed
+from minductor.runtime.load import Library, threads
+
+INCLUDE = Path(__file__).parent / "include"
+Call = Callable[[list[Any]], Sequence[Any]]
+
+# THPVariable_Wrap(const at::TensorBase&), where torch does not publish its address
+_WRAP = "_Z16THPVariable_WrapRKN2at10TensorBaseE"
+
+
+class _Graph(ctypes.Structure):
+    """`md_Graph` of minductor_call.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("run", ctypes.c_void_p),
+        ("takes", ctypes.c_char_p),
+        ("gives", ctypes.c_char_p),
+        ("constants", ctypes.c_char_p),
+        ("n_constants", ctypes.c_int64),
+    )
+
+
+class _Bound(ctypes.Structure):
+    """`md_Bound` of minductor_python.h."""
+
+    _fields_ = (
+        ("constants", ctypes.POINTER(ctypes.c_void_p)),
+        ("errors", ctypes.py_object),
+        ("calls", ctypes.py_object),
+        ("events", ctypes.py_object),
+        ("wrap", ctypes.c_void_p),
+        ("is_child", ctypes.POINTER(ctypes.c_int)),
+        ("offset", ctypes.c_long),
+    )
+
+
+def unit_text(wrapper: str) -> str:
+    """The wrapper's unit with its entry for Python."""
+    return f'{wrapper}\n#include "minductor_python.h"\n'
+
+
+def linked() -> tuple[str, ...]:
+    """What the unit is linked with, so that it finds torch's functions in the torch that is loaded."""
+    return (str(_torch_folder() / "libtorch_cpu.so"),)
+
+
+def launch(library: Library, name: str, objects: Mapping[str, Any], events: list[Any]) -> Call:
+    """The library's graph as a function of Python. `objects`: what of this process the graph names, its constants too."""
+    graph = _Graph.from_address(library.address("md_compiled"))
+    offset = _offset(library.path)
+    constants = [objects[name] for name in graph.constants.decode().split()]
+    handles = (ctypes.c_void_p * (len(constants) + 1))(*(id(tensor) + offset for tensor in constants))
+    calls = _python_calls(library, f"<minductor {name}>", objects)
+    is_child = ctypes.pointer(threads().is_child)
+    bound = _Bound(handles, vars(builtins), calls, events, _wrap(library.path), is_child, offset)
+    method = library.address("md_method")
+    # Prototypes of our own: those of ctypes.pythonapi belong to everybody in the process.
+    capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+        ("PyCapsule_New", ctypes.pythonapi)
+    )
+    function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+        ("PyCFunction_NewEx", ctypes.pythonapi)
+    )
+    # a partial has room for what the function only points at, and for the attributes of a call
+    call = functools.partial(function(method, capsule(ctypes.addressof(bound), None, None), None))
+    call.held = (bound, constants)  # pyright: ignore[reportAttributeAccessIssue]
+    return call
+
+
+def _python_calls(library: Library, filename: str, objects: Mapping[str, Any]) -> dict[str, Any]:
+    """The functions for what only Python can call."""
+    try:
+        text = ctypes.c_char_p(library.address("md_python_text")).value or b""
+    except KeyError:
+        return {}
+    source = text.decode()
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    namespace: dict[str, Any] = {**objects, "__name__": filename}
+    exec(compile(source, filename, "exec"), namespace)
+    return namespace
+
+
+@functools.cache
+def _offset(path: Path) -> int:
+    """Where torch lays a tensor into its Python object."""
+    tensor = torch.empty(0)
+    for offset in range(ctypes.sizeof(ctypes.c_void_p), object.__basicsize__ + 32, ctypes.sizeof(ctypes.c_void_p)):
+        if ctypes.c_void_p.from_address(id(tensor) + offset).value == tensor._cdata:
+            return offset
+    raise LoadFailed(str(path), f"torch {torch.__version__} keeps its tensors elsewhere")
+
+
+@functools.cache
+def _wrap(path: Path) -> int:
+    """The address of torch's `PyObject* (const Tensor&)`."""
+    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    if (published := getattr(guards, "_torchinductor_thp_variable_wrap", None)) is not None:
+        return published
+    exported = getattr(ctypes.CDLL(str(_torch_folder() / "libtorch_python.so")), _WRAP, None)
+    if exported is None:
+        raise LoadFailed(str(path), f"torch {torch.__version__} does not say how to make a tensor's object")
+    return ctypes.cast(exported, ctypes.c_void_p).value or 0
+
+
+def _torch_folder() -> Path:
+    return Path(torch.__file__).parent / "lib"
