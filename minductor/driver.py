@@ -39,10 +39,12 @@ from minductor.core.errors import (
     BadOptionValue,
     FallbackRefused,
     MinductorError,
+    NotNative,
     RanInEager,
     StageFailed,
     TargetElsewhere,
     UnsupportedInput,
+    WrapperReplaced,
 )
 from minductor.options import Options
 from minductor.target import Env
@@ -191,7 +193,6 @@ class Compiler:
     def compile_graph(self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Env) -> Call:
         """One ATen graph to its boxed call: capture, key, store; on a miss, the pipeline under the key's lock."""
         from minductor.frontend.capture import capture
-        from minductor.runtime.launch import WRAPPER, launch
 
         start = self.clock()
         if self.graph_pass is not None:
@@ -207,10 +208,7 @@ class Compiler:
         if is_dry:
             call = _boxed(gm)
         else:
-            tuner = self._tuner(env)
-            kernels = self._kernels(found, env, tuner)
-            name = f"{role} {key[:12]}"
-            call = launch(found.text(WRAPPER), kernels, name, graph.bound(), events, tuner.choose)
+            call = self._launch(found, env, f"{role} {key[:12]}", graph.bound(), events)
             call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]  AOTAutograd's calling convention
         self._tell(found, role, key, events, was_hit=was_hit, seconds=self.clock() - start)
         return call
@@ -250,6 +248,20 @@ class Compiler:
         if named and not here.runs(env.target):
             raise TargetElsewhere(named)
         return graph, env if named else replace(env, target=here), False
+
+    def _launch(
+        self, found: Entry, env: Env, name: str, objects: Mapping[str, Any], events: list[tuple[str, str]]
+    ) -> Call:
+        """An artefact's call. `objects`: what of this process the graph names."""
+        from minductor.runtime.launch import LIBRARY, WRAPPER, WRAPPER_CPP, launch
+
+        if WRAPPER_CPP in found.contents:
+            from minductor.runtime import native
+            from minductor.runtime.load import load_library
+
+            return native.launch(load_library(found.file(LIBRARY)), name, objects, events)
+        tuner = self._tuner(env)
+        return launch(found.text(WRAPPER), self._kernels(found, env, tuner), name, objects, events, tuner.choose)
 
     def _kernels(self, found: Entry, env: Env, tuner: Tuner) -> Bind | None:
         """The kernels of an artefact by their symbols; None if it has none."""
@@ -388,7 +400,7 @@ class Compiler:
         return None
 
     def _build(self, store: Store, key: str, graph: Graph, env: Env, gm: Any, *, is_dry: bool) -> Entry:
-        from minductor.runtime.launch import WRAPPER, build
+        from minductor.runtime.launch import build
 
         is_launched = env.target.kind == "cuda" and not is_dry
         if is_launched:
@@ -400,7 +412,10 @@ class Compiler:
             start = self.clock()
             where = partial(_user_lines, plan, gm)
             if backend.build:
-                files = {WRAPPER: source.wrapper.encode(), **{unit.file: unit.text.encode() for unit in source.units}}
+                files = {
+                    source.wrapper_file: source.wrapper.encode(),
+                    **{unit.file: unit.text.encode() for unit in source.units},
+                }
                 files.update(resolve(backend.build)(source.units, folder, env) if source.units else {})
             else:
                 files = dict(build(source, self.toolchain, folder, sanitize=env.options.sanitize, user_lines=where))
@@ -429,6 +444,7 @@ class Compiler:
 
     def compile_program(self, graph: Graph, env: Env, backend: Backend) -> tuple[Source, Plan, Report]:
         """The texts, the plan and the facts of a captured graph. No effect but the trace."""
+        from minductor.frontend.schemas import with_schemas
         from minductor.ir.plan import with_operators
         from minductor.ir.report import report
         from minductor.ir.source import Source
@@ -438,12 +454,11 @@ class Compiler:
         for stage in _stages(backend):
             program = program if stage.takes == "plan" else value
             value = self.run_stage(stage, value, graph.role, env)
-        value = with_operators(value, backend.externs)
+        value = with_schemas(with_operators(value, backend.externs))
         start = self.clock()
         units = resolve(backend.kernels)(value, env)
-        wrapper = resolve(_wrapper(backend, env.options.wrapper))(value, env)
-        source = Source(tuple(units), wrapper)
-        texts = {"wrapper.py": wrapper, **{unit.file: unit.text for unit in units}}
+        source = Source(tuple(units), *_wrapper(value, env, backend))
+        texts = {source.wrapper_file: source.wrapper, **{unit.file: unit.text for unit in units}}
         facts = report(program, value)
         counts = {"kernels": facts.kernels, "externs": facts.externs}
         self.trace(env).stage(graph.role, "codegen", self.clock() - start, counts, (), texts, str)
@@ -525,11 +540,17 @@ def _stages(backend: Backend) -> Iterator[Stage]:
                 yield Stage(each.name, each.function, stage.gives, stage.gives, after=stage.name)
 
 
-def _wrapper(backend: Backend, language: str) -> Part:
+def _wrapper(plan: Plan, env: Env, backend: Backend) -> tuple[str, str]:
+    """The wrapper's text and how its file ends; Python's where C++ has no form for something in the plan."""
+    language = env.options.wrapper
     if language not in backend.wrappers:
         hint = f"options={{'wrapper': ...}} may be {', '.join(backend.wrappers)}"
         raise BackendError(f"backend {backend.kind!r} has no wrapper in {language!r}", hint=hint)
-    return backend.wrappers[language]
+    try:
+        return resolve(backend.wrappers[language])(plan, env), {"python": "py"}.get(language, language)
+    except NotNative as reason:
+        warnings.warn(WrapperReplaced(reason.what), stacklevel=2)
+        return resolve(backend.wrappers["python"])(plan, env), "py"
 
 
 def _unaligned(plan: Plan, graph: Graph) -> set[str]:

@@ -14,10 +14,11 @@ import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from minductor.codegen.cpp_numbers import NotNative, literal
+from minductor.codegen.cpp_numbers import literal
 from minductor.codegen.cpp_schema import Parameter, Schema, parse_schema
 from minductor.codegen.cpp_text import index_text
 from minductor.core.dtypes import DType
+from minductor.core.errors import NotNative
 from minductor.core.expr import Expr
 from minductor.ir.nodes import Argument, Token
 from minductor.ir.plan import Extern
@@ -216,11 +217,11 @@ def _simple(type: str, value: Argument) -> str:
     match type, value:
         case "Tensor", Token("tensor", name):
             return f"{name}.handle"
-        case ("int" | "SymInt" | "float" | "Scalar"), Expr():
+        case (("int" | "SymInt" | "float" | "Scalar"), Expr()):
             return index_text(value)
-        case ("int" | "SymInt"), (bool() | int()):
+        case (("int" | "SymInt"), (bool() | int())):
             return literal(int(value))
-        case ("float" | "Scalar"), (bool() | int() | float()):
+        case (("float" | "Scalar"), (bool() | int() | float())):
             return literal(float(value))
         case "bool", (bool() | int()):
             return "true" if value else "false"

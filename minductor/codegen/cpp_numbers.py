@@ -16,15 +16,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from minductor.codegen.cpp_text import index_text
+from minductor.core.errors import NotNative
 from minductor.core.expr import And, Compare, FalseRel, Not, Or, Rel, Symbol, TrueRel
 from minductor.ir.nodes import Body, Index
 from minductor.ir.nodes import Constant as ConstantOp
 from minductor.ir.plan import SizeOf
-
-
-class NotNative(Exception):
-    """What C++ does not say as Python does; the text names it."""
-
 
 # The C++ type of a number, by the kind of its symbol; and the letter that `md_Graph` has for it.
 TYPES: Mapping[str, str] = MappingProxyType({"size": "int64_t", "real": "double", "truth": "bool"})

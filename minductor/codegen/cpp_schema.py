@@ -2,7 +2,7 @@
 
 Takes the text of a schema; gives its name, parameters and results. Refuses (ValueError) what is no schema.
 
->>> sort = parse_schema("aten::sort.stable(Tensor self, *, bool? stable, int dim=-1) -> (Tensor values, Tensor indices)")
+>>> sort = parse_schema("aten::sort.stable(Tensor self, *, bool? stable, int dim=-1) -> (Tensor values, Tensor)")
 >>> sort.name, sort.overload, sort.returns
 ('aten::sort', 'stable', ('Tensor', 'Tensor'))
 >>> sort.parameters[1], sort.parameters[2].default
@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 
 _SCHEMA = re.compile(r"(?P<name>[\w:]+)(?:\.(?P<overload>\w+))?\((?P<given>.*)\) -> (?P<made>.*)")
-_ALIAS = re.compile(r"\([^()]*\)(?=[?\[\s]|$)")  # Tensor(a!), Tensor(a -> *)[]
+_ALIAS = re.compile(r"(?<=Tensor)\([^()]*\)")  # Tensor(a!), Tensor(a -> *)[]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
 from minductor.codegen import cpp_calls
-from minductor.codegen.cpp_numbers import FIELDS, TYPES, NotNative, letter, literal, source, truth
+from minductor.codegen.cpp_numbers import FIELDS, TYPES, letter, literal, source, truth
 from minductor.codegen.cpp_text import index_text
 from minductor.codegen.spell import CPP_STORAGE
 from minductor.codegen.wrapper_python import numbers_of, python_calls
 from minductor.core.dtypes import DType
+from minductor.core.errors import NotNative
 from minductor.core.expr import Expr, Symbol
+from minductor.core.names import is_identifier
 from minductor.ir.lives import tensors as tensors_of
 from minductor.ir.lives import touched
 from minductor.ir.nodes import Argument, Input, Origin, Region, Token, symbols_in
@@ -40,13 +42,10 @@ from minductor.ir.plan import (
     Return,
     Reuse,
     ScopeEnd,
-    SizeOf,
     SymbolDef,
     Unpack,
-    launched,
 )
 from minductor.ir.plan import View as ViewLine
-from minductor.ir.signature import signature
 from minductor.target import Env
 
 ITEM = "aten._local_scalar_dense.default"
@@ -74,8 +73,7 @@ class _Emitter:
     def __init__(self, plan: Plan, env: Env) -> None:
         self.plan = plan
         self.env = env
-        self.kernels = {line.id: line for line in plan.lines if isinstance(line, KernelDef)}
-        self.errors = {name: signature(kernel).errors for name, kernel in plan.kernels}
+        self.definitions = {line.id: line for line in plan.lines if isinstance(line, KernelDef)}
         self.constants = {line.name: line.number for line in plan.lines if isinstance(line, Constant)}
         self.declared: dict[str, None] = {}  # functions of torch's, as they are declared
         self.python: list[Extern] = []  # calls that are Python's
@@ -112,21 +110,18 @@ class _Emitter:
         yield f'static const md_Region {plan.name}_region = {{{plan.name}, "{takes}", "{gives}"}};'
 
     def kernel_declarations(self) -> Iterator[str]:
-        """The kernels as they are launched; all numbers of one have the types of their symbols."""
-        launches = {launch.kernel: launch for plan in _all_plans(self.plan) for launch in launched(plan.lines)}
-        for id, kernel in self.kernels.items():
-            if id not in launches:
-                continue
+        """The kernels as they are launched."""
+        for kernel in self.definitions.values():
             types = [f"{CPP_STORAGE[dtype]}*" for _, dtype in kernel.signature]
-            types += ["double" if _is_real(size) else "int64_t" for size in launches[id].sizes]
+            types += ["double" if kind == "real" else "int64_t" for kind in kernel.numbers]
             yield f'extern "C" int64_t {kernel.symbol}({", ".join((*types, "int64_t"))});'
 
     def error_tables(self) -> Iterator[str]:
-        for id, kernel in self.kernels.items():
-            if self.errors[id]:
+        for kernel in self.definitions.values():
+            if kernel.errors:
                 yield ""
                 yield f"static const md_Error {kernel.symbol}_errors[] = {{"
-                yield from (f"    {{{_quoted(kind)}, {_quoted(message)}}}," for kind, message in self.errors[id])
+                yield from (f"    {{{_quoted(kind)}, {_quoted(message)}}}," for kind, message in kernel.errors)
                 yield "};"
 
 
@@ -148,6 +143,9 @@ class _Function:
     def text(self, name: str) -> Iterator[str]:
         body = [f"  {text}" for line in self.plan.lines for text in self.line(line)]
         inputs = {given.name for given in self.plan.inputs if given.symbol is None}
+        for given in self.plan.inputs:  # the others are the compiler's to name
+            if not is_identifier(given.name) or given.name == "md":
+                raise NotNative(f"an input called {given.name!r}")
         tensors = [name for name in self.tensors() if name not in inputs]
         used = {name for line in self.plan.lines for name in touched(line)} | set(tensors_of(_returned(self.plan)))
         yield ""
@@ -202,10 +200,11 @@ class _Function:
                     yield from self.event("free", name)
             case SymbolDef(symbol, what):
                 yield f"{self.number(symbol)} = {source(what)};"
-            case LaidOut(name, size, None):
-                yield f"MD_TRY(md_sized(md, {name}, {_sizes(size)}));"
             case LaidOut(name, size, stride):
-                yield f"MD_TRY(md_laid_out(md, {name}, {_sizes(size)}, {_sizes(stride)}));"
+                if stride is None:
+                    yield f"MD_TRY(md_sized(md, {name}, {_sizes(size)}));"
+                else:
+                    yield f"MD_TRY(md_laid_out(md, {name}, {_sizes(size)}, {_sizes(stride)}));"
             case Assert(condition, message):
                 yield f"MD_TRY(md_require(md, {truth(condition)}, {_quoted(message)}));"
             case Return(values):
@@ -228,14 +227,14 @@ class _Function:
         return f"{TYPES[symbol.kind]} {symbol.name}"
 
     def launch(self, line: Launch) -> Iterator[str]:
-        kernel = self.unit.kernels[line.kernel]
+        kernel = self.unit.definitions[line.kernel]
         pointers = (
             f"{name}.data<{CPP_STORAGE[dtype]}>()"
             for name, (_, dtype) in zip(line.tensors, kernel.signature, strict=True)
         )
         call = f"{kernel.symbol}({', '.join((*pointers, *map(index_text, line.sizes), 'md.threads'))})"
         yield from _comment(line.handle, line.origins)
-        if self.unit.errors[line.kernel]:
+        if kernel.errors:
             yield f"MD_TRY(md_status(md, {call}, {kernel.symbol}_errors));"
         else:
             yield f"{call};"
@@ -311,18 +310,8 @@ class _Function:
             yield f'md_event(md, "{kind}", "{name}");'
 
 
-def _all_plans(plan: Plan) -> Iterator[Plan]:
-    yield plan
-    for region in plan.regions:
-        yield from _all_plans(region)
-
-
 def _returned(plan: Plan) -> tuple[Argument, ...]:
     return next(line.values for line in plan.lines if isinstance(line, Return))
-
-
-def _is_real(size: Expr) -> bool:
-    return isinstance(size, Symbol) and size.kind == "real"
 
 
 def _default(line: Dispatch) -> int:

@@ -445,6 +445,25 @@ class ImaginedDevice(MinductorError):
 # What leaves the process, and comes back into another.
 
 
+class NotNative(MinductorError):
+    """A call that C++ does not make as Python does."""
+
+    code: ClassVar[str] = "MD070"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} has no form in a C++ wrapper", hint="options={'wrapper': 'python'} has all of them")
+        self.what = what
+
+
+class WrapperReplaced(MinductorWarning):
+    """A graph that asked for a C++ wrapper and has one in Python."""
+
+    code: ClassVar[str] = "MD071"
+
+    def __init__(self, what: str) -> None:
+        super().__init__("this graph's wrapper is Python", why=f"{what} has no form in a C++ wrapper")
+
+
 class UnreadablePlan(MinductorError, ValueError):
     """A text that is no plan, or one of another schema."""
 
@@ -521,6 +540,8 @@ CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
             TargetElsewhere,
             ChoiceByClock,
             ImaginedDevice,
+            NotNative,
+            WrapperReplaced,
             UnreadablePlan,
             NotExportable,
             PackageRefused,

@@ -11,7 +11,7 @@ Takes an operator's name ("aten.mm.default"). Gives `Facts` read from its schema
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from minductor.frontend.compat import is_capturable, is_seeded, only_writes
+from minductor.ir.plan import Dispatch, Extern, Plan
 
 # Namespaces of operators whose every effect is in the schema.
 TORCHS_OWN = ("aten.", "prims.", "prim.", "quantized_decomposed.")
@@ -196,6 +197,28 @@ def mutable(op: str) -> tuple[tuple[str, bool], ...]:
     """The parameters that an operator writes, in order, and whether each is a list of tensors."""
     found = (a for a in overload(op)._schema.arguments if a.alias_info is not None and a.alias_info.is_write)
     return tuple((a.name, "List[" in str(a.type)) for a in found)
+
+
+def with_schemas(plan: Plan) -> Plan:
+    """The plan with the schema of each operator of torch's own beside its calls."""
+    lines = tuple(_with_schema(line) for line in plan.lines)
+    return replace(plan, lines=lines, regions=tuple([with_schemas(region) for region in plan.regions]))
+
+
+def _with_schema(line: Any) -> Any:  # a line of the same class
+    match line:
+        case Extern(op=op) if op.startswith("aten."):
+            return replace(line, schema=_schema(op))
+        case Dispatch(variants=variants):
+            return replace(line, variants=tuple(tuple([_with_schema(inner) for inner in group]) for group in variants))
+        case _:
+            return line
+
+
+@lru_cache(4096)
+def _schema(op: str) -> str:
+    found = overload(op)
+    return "" if found is None else str(found._schema)
 
 
 def is_out(op: str) -> bool:

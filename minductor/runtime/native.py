@@ -68,7 +68,7 @@ def linked() -> tuple[str, ...]:
 
 
 def launch(library: Library, name: str, objects: Mapping[str, Any], events: list[Any]) -> Call:
-    """The library's graph as a function of Python. `objects`: what of this process the graph names, its constants too."""
+    """The library's graph as a function of Python. `objects`: what of this process it names, its constants too."""
     graph = _Graph.from_address(library.address("md_compiled"))
     offset = _offset(library.path)
     constants = [objects[name] for name in graph.constants.decode().split()]
@@ -81,13 +81,13 @@ def launch(library: Library, name: str, objects: Mapping[str, Any], events: list
     capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
         ("PyCapsule_New", ctypes.pythonapi)
     )
-    function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+    function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
         ("PyCFunction_NewEx", ctypes.pythonapi)
     )
-    # a partial has room for what the function only points at, and for the attributes of a call
-    call = functools.partial(function(method, capsule(ctypes.addressof(bound), None, None), None))
-    call.held = (bound, constants)  # pyright: ignore[reportAttributeAccessIssue]
-    return call
+    # What the graph only points at lives as long as the function, which takes it for its module. A partial has room
+    # for the attributes of a call.
+    held = (bound, constants)
+    return functools.partial(function(method, capsule(ctypes.addressof(bound), None, None), held))
 
 
 def _python_calls(library: Library, filename: str, objects: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,7 +103,6 @@ def _python_calls(library: Library, filename: str, objects: Mapping[str, Any]) -
     return namespace
 
 
-@functools.cache
 def _offset(path: Path) -> int:
     """Where torch lays a tensor into its Python object."""
     tensor = torch.empty(0)
@@ -113,7 +112,6 @@ def _offset(path: Path) -> int:
     raise LoadFailed(str(path), f"torch {torch.__version__} keeps its tensors elsewhere")
 
 
-@functools.cache
 def _wrap(path: Path) -> int:
     """The address of torch's `PyObject* (const Tensor&)`."""
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)

@@ -40,6 +40,8 @@ EXAMPLES = (
     errors.Unwritable("Triton has no digamma of f32"),
     errors.TargetElsewhere("sm_90"),
     errors.ImaginedDevice("a gradient"),
+    errors.NotNative("higher_order.scan"),
+    errors.WrapperReplaced("higher_order.scan"),
     errors.UnreadablePlan("its schema is 0"),
     errors.NotExportable("a dataclass", "it has no name in a package", hint="return a dict"),
     errors.PackageRefused("/model.md", "it is cut short"),

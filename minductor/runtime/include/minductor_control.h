@@ -1,5 +1,20 @@
-// Numbers out of tensors, and the operators that call regions, over whichever md_Tensor was included.
+// Layouts that are held against the traced ones, numbers out of tensors, and the operators that call regions, over whichever md_Tensor was included.
 #pragma once
+
+// Has a tensor the size that was traced?
+static bool md_sized(md_Call& md, const md_Tensor& tensor, md_Sizes size) {
+  const int64_t ndim = tensor.ndim();
+  if (ndim == (int64_t)size.size() && (ndim == 0 || memcmp(tensor.sizes(), size.begin(), ndim * sizeof(int64_t)) == 0)) return true;
+  return md_fail(md, "RuntimeError", "an operator returned a tensor of size %s, not %s as it was traced",
+                 md_Shown(tensor.sizes(), ndim).text, md_Shown(size.begin(), size.size()).text);
+}
+
+// The same; where its strides differ, the tensor becomes a copy with those.
+static inline bool md_laid_out(md_Call& md, md_Tensor& tensor, md_Sizes size, md_Sizes stride) {
+  MD_TRY(md_sized(md, tensor, size));
+  if (size.size() == 0 || memcmp(tensor.strides(), stride.begin(), size.size() * sizeof(int64_t)) == 0) return true;
+  return md_copied(md, tensor, size, stride);
+}
 
 // The number in a tensor of one element.
 template <class N> static N md_item(const md_Tensor& tensor) {

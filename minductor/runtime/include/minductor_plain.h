@@ -118,6 +118,29 @@ static bool md_view(md_Call& md, md_Tensor& made, const md_Tensor& of, md_Sizes 
   return md_window(md, made, of.handle->block, data, of.dtype(), size.size(), size.begin(), stride.begin());
 }
 
+// Copies elements in the order of their indices; a dimension of stride 0 in `into` is written once.
+static void md_copy(char* into, const char* from, int64_t itemsize, int64_t ndim, const int64_t* size, const int64_t* into_stride,
+                    const int64_t* from_stride) {
+  if (ndim == 0) {
+    memcpy(into, from, itemsize);
+    return;
+  }
+  const int64_t count = into_stride[0] == 0 && size[0] > 1 ? 1 : size[0];
+  for (int64_t n = 0; n < count; n++)
+    md_copy(into + n * into_stride[0] * itemsize, from + n * from_stride[0] * itemsize, itemsize, ndim - 1, size + 1, into_stride + 1,
+            from_stride + 1);
+}
+
+// Makes of a tensor a copy with these strides.
+static bool md_copied(md_Call& md, md_Tensor& tensor, md_Sizes size, md_Sizes stride) {
+  md_Tensor copy;
+  MD_TRY(md_empty(md, copy, (md_DType)tensor.dtype(), size, stride));
+  md_copy(copy.data<char>(), tensor.data<char>(), md_itemsize(tensor.dtype()), size.size(), size.begin(), stride.begin(),
+          tensor.strides());
+  tensor = copy.take();
+  return true;
+}
+
 static inline md_Handle md_share(const md_Tensor& tensor) {
   md_Call unheard;
   md_Tensor shared;

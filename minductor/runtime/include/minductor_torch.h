@@ -108,8 +108,9 @@ static inline bool md_view(md_Call& md, md_Tensor& made, const md_Tensor& of, md
 }
 
 // Makes of a tensor a copy with these strides; a dimension of stride 0 has one element to write.
-static bool md_copied(md_Call& md, md_Tensor& tensor, md_Sizes size, const int64_t* strides) {
+static bool md_copied(md_Call& md, md_Tensor& tensor, md_Sizes size, md_Sizes stride) {
   const int64_t ndim = size.size();
+  const int64_t* strides = stride.begin();
   md_Tensor copy, into, from;
   int64_t written[64];
   for (int64_t dim = 0; dim < ndim; dim++) written[dim] = strides[dim] == 0 && size.begin()[dim] > 1 ? 1 : size.begin()[dim];
@@ -119,20 +120,6 @@ static bool md_copied(md_Call& md, md_Tensor& tensor, md_Sizes size, const int64
   MD_TRY(md_torch(md, aoti_torch_copy_(into.handle, from.handle, 0)));
   tensor = copy.take();
   return true;
-}
-
-static bool md_sized(md_Call& md, const md_Tensor& tensor, md_Sizes size) {
-  const int64_t ndim = tensor.ndim();
-  if (ndim == (int64_t)size.size() && (ndim == 0 || memcmp(tensor.sizes(), size.begin(), ndim * sizeof(int64_t)) == 0)) return true;
-  return md_fail(md, "RuntimeError", "an operator returned a tensor of size %s, not %s as it was traced",
-                 md_Shown(tensor.sizes(), ndim).text, md_Shown(size.begin(), size.size()).text);
-}
-
-// Has `tensor` the size that was traced; where its strides differ, it becomes a copy with those.
-static inline bool md_laid_out(md_Call& md, md_Tensor& tensor, md_Sizes size, md_Sizes stride) {
-  MD_TRY(md_sized(md, tensor, size));
-  if (size.size() == 0 || memcmp(tensor.strides(), stride.begin(), size.size() * sizeof(int64_t)) == 0) return true;
-  return md_copied(md, tensor, size, stride.begin());
 }
 
 static inline int64_t md_size(const md_Tensor& tensor, int64_t dim) { return tensor.sizes()[dim]; }
