@@ -42,7 +42,12 @@ SOURCES = (".py", ".c", ".h", ".cpp", ".cu")  # the files of a package that deci
 # A part is a function, or "module:function" for one that is imported when it is used.
 Part = str | Callable[..., Any]
 
-WRAPPERS: Mapping[str, Part] = MappingProxyType({"python": "minductor.codegen.wrapper_python:wrapper_python"})
+WRAPPERS: Mapping[str, Part] = MappingProxyType(
+    {
+        "python": "minductor.codegen.wrapper_python:wrapper_python",
+        "fx": "minductor.codegen.wrapper_fx:wrapper_fx",
+    }
+)
 
 
 class Artefact(Protocol):

@@ -63,7 +63,9 @@ if TYPE_CHECKING:
     from minductor.runtime.tune import Tuner
 
 WINNER = "winner.txt"
-OF_EVERY_GRAPH = frozenset(("wrapper.py", "report.json", "guards.json"))  # the files of one without kernels
+OF_EVERY_GRAPH = frozenset(
+    ("wrapper.py", "wrapper.json", "report.json", "guards.json")
+)  # the files of one without kernels
 Role = Literal["inference", "forward", "backward"]
 Call = Callable[[list[Any]], Sequence[Any]]
 
@@ -208,7 +210,8 @@ class Compiler:
         if is_dry:
             call = _boxed(gm)
         else:
-            call = self._launch(found, env, f"{role} {key[:12]}", graph.bound(), events)
+            metas = [node.meta for node in gm.graph.find_nodes(op="placeholder")]
+            call = self._launch(found, env, f"{role} {key[:12]}", graph.bound(), metas, events)
             call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]  AOTAutograd's calling convention
         self._tell(found, role, key, events, was_hit=was_hit, seconds=self.clock() - start)
         return call
@@ -250,10 +253,16 @@ class Compiler:
         return graph, env if named else replace(env, target=here), False
 
     def _launch(
-        self, found: Entry, env: Env, name: str, objects: Mapping[str, Any], events: list[tuple[str, str]]
+        self,
+        found: Entry,
+        env: Env,
+        name: str,
+        objects: Mapping[str, Any],
+        metas: Sequence[Mapping[str, Any]],
+        events: list[tuple[str, str]],
     ) -> Call:
-        """An artefact's call. `objects`: what of this process the graph names."""
-        from minductor.runtime.launch import LIBRARY, WRAPPER, WRAPPER_CPP, launch
+        """An artefact's call. `objects`: what of this process the graph names; `metas`: the placeholders' own."""
+        from minductor.runtime.launch import LIBRARY, WRAPPER, WRAPPER_CPP, WRAPPER_FX, launch
 
         if WRAPPER_CPP in found.contents:
             from minductor.runtime import native
@@ -261,7 +270,14 @@ class Compiler:
 
             return native.launch(load_library(found.file(LIBRARY)), name, objects, events)
         tuner = self._tuner(env)
-        return launch(found.text(WRAPPER), self._kernels(found, env, tuner), name, objects, events, tuner.choose)
+        kernels = self._kernels(found, env, tuner)
+        if WRAPPER_FX in found.contents:
+            from minductor.runtime import fx
+
+            hook = find_backend(env.target.kind).fx
+            launcher = fx.launcher(found.contents, kernels, env.target)
+            return fx.launch(found.text(WRAPPER_FX), launcher, objects, metas, resolve(hook) if hook else None)
+        return launch(found.text(WRAPPER), kernels, name, objects, events, tuner.choose)
 
     def _kernels(self, found: Entry, env: Env, tuner: Tuner) -> Bind | None:
         """The kernels of an artefact by their symbols; None if it has none."""
@@ -326,9 +342,10 @@ class Compiler:
         if self.observer is ignore:
             return
         from minductor.ir.report import Report
+        from minductor.runtime.launch import WRAPPER_FX
 
         facts = Report.from_json(json.loads(entry.text("report.json")))
-        sources = {name: entry.text(name) for name in entry.contents if name.endswith(SOURCES)}
+        sources = {name: entry.text(name) for name in entry.contents if name.endswith(SOURCES) or name == WRAPPER_FX}
         self.observer(Compiled(role, key, facts, sources, was_hit, seconds, events))
 
     # --- the store
@@ -547,7 +564,7 @@ def _wrapper(plan: Plan, env: Env, backend: Backend) -> tuple[str, str]:
         hint = f"options={{'wrapper': ...}} may be {', '.join(backend.wrappers)}"
         raise BackendError(f"backend {backend.kind!r} has no wrapper in {language!r}", hint=hint)
     try:
-        return resolve(backend.wrappers[language])(plan, env), {"python": "py"}.get(language, language)
+        return resolve(backend.wrappers[language])(plan, env), {"python": "py", "fx": "json"}.get(language, language)
     except NotNative as reason:
         warnings.warn(WrapperReplaced(reason.what), stacklevel=2)
         return resolve(backend.wrappers["python"])(plan, env), "py"

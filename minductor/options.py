@@ -69,7 +69,7 @@ class Options:
     """The options of one compile. Every field says in its rule whether it changes the generated text."""
 
     target: str = _option("", OptionRule(str, "the named target to compile for; empty: the device of the tensors"))
-    wrapper: str = _option("python", OptionRule(str, "the language of the wrapper", allowed=("python", "cpp")))
+    wrapper: str = _option("python", OptionRule(str, "the language of the wrapper", allowed=("python", "cpp", "fx")))
     precision: str = _option(
         "fast",
         OptionRule(

@@ -70,8 +70,9 @@ class View:
 class KernelDef:
     """A kernel's text, by id: equal digests share one. `signature`: name and dtype of each tensor parameter.
 
-    `numbers`: the kinds of the symbols that it takes next; "real" is a float, all others are integers. `errors`: what
-    its status k means, the exception's name and message at k - 1; without any there is no status.
+    `written`: the places of those that it writes. `numbers`: the kinds of the symbols that it takes next; "real" is a
+    float, all others are integers. `errors`: what its status k means, the exception's name and message at k - 1;
+    without any there is no status.
     """
 
     id: str
@@ -81,6 +82,7 @@ class KernelDef:
     origins: tuple[Origin, ...] = ()
     numbers: tuple[Kind, ...] = ()
     errors: tuple[tuple[str, str], ...] = ()
+    written: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

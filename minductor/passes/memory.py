@@ -342,7 +342,9 @@ class _Planner:
             name = unique(kernel_name(found.ops, number), taken)
             needs = signature(self.kernels[found.id])
             takes = lines.KernelDef(found.id, name, found.parameters, found.digest, tuple(found.origins))
-            defs.append(replace(takes, numbers=tuple(s.kind for s in needs.sizes), errors=needs.errors))
+            written = tuple(place for place, name in enumerate(needs.storages) if name in needs.written)
+            kinds = tuple(size.kind for size in needs.sizes)
+            defs.append(replace(takes, numbers=kinds, errors=needs.errors, written=written))
         return tuple(defs)
 
 

@@ -27,8 +27,13 @@ DTypes: TypeAlias = Sequence[torch.dtype | None]
 
 def custom(op: str, function: Callable[..., Any], dtypes: DTypes, *args: Any, **kwargs: Any) -> list[Any]:
     """A call of an operator that is not torch's own."""
-    results = _row(function(*args, **kwargs))
-    given = _storages((args, tuple(kwargs.values())))
+    return vetted(op, function(*args, **kwargs), dtypes, (*args, *kwargs.values()))
+
+
+def vetted(op: str, made: Any, dtypes: DTypes, arguments: Sequence[Any]) -> list[Any]:
+    """The results of such a call, in a row."""
+    results = _row(made)
+    given = _storages(arguments)
     if any(result.numel() and _storage(result) in given for result in _tensors(results)):
         raise LyingSchema(op, "that its results are new tensors", "one of them shares memory with an argument")
     if len(results) != len(dtypes):
@@ -46,8 +51,12 @@ def own(op: str, function: Callable[..., Any], dtypes: DTypes, *args: Any, **kwa
     It may give more than the traced program knows of, at the end.
     """
     del op
-    given = _storages((args, tuple(kwargs.values())))
-    return _apart(_row(function(*args, **kwargs))[: len(dtypes)], given)
+    return apart(function(*args, **kwargs), len(dtypes), (*args, *kwargs.values()))
+
+
+def apart(made: Any, count: int, arguments: Sequence[Any]) -> list[Any]:
+    """The first results of such a call, in a row."""
+    return _apart(_row(made)[:count], _storages(arguments))
 
 
 def _apart(results: list[Any], seen: set[int]) -> list[Any]:

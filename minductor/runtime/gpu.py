@@ -60,7 +60,7 @@ class Row:
 
 def row(text: str, facts: KernelFacts) -> Row:
     """What a launch of a compiled kernel needs to know."""
-    names, programs, types = _written(text)[facts.symbol]
+    names, programs, types = launch_table(text)[facts.symbol]
     pointers = sum(kind.startswith("*") for kind in types.values())
     kinds = "".join("p" if kind.startswith("*") else "d" if kind == "fp64" else "i" for kind in types.values())
     return Row(
@@ -76,7 +76,7 @@ def row(text: str, facts: KernelFacts) -> Row:
     )
 
 
-def _written(text: str) -> dict[str, tuple[list[str], str, dict[str, str]]]:
+def launch_table(text: str) -> dict[str, tuple[list[str], str, dict[str, str]]]:
     """The table LAUNCHES as it is written: a launch's numbers, its count of programs, its parameters with types."""
     (table,) = ast.parse(text[text.index("LAUNCHES = {") :]).body
     assert isinstance(table, ast.Assign) and isinstance(table.value, ast.Dict)

@@ -24,7 +24,8 @@ from minductor.runtime.tune import Choose, by_default
 
 Call = Callable[[list[Any]], Sequence[Any]]
 
-LIBRARY, KERNELS, WRAPPER, WRAPPER_CPP = "kernels.so", "kernels.py", "wrapper.py", "wrapper.cpp"
+LIBRARY, KERNELS = "kernels.so", "kernels.py"
+WRAPPER, WRAPPER_CPP, WRAPPER_FX = "wrapper.py", "wrapper.cpp", "wrapper.json"
 Bind = Callable[[str], Callable[..., int]]  # a kernel by its symbol
 
 

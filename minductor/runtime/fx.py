@@ -1,0 +1,271 @@
+"""From the text of a graph to a torch.fx.GraphModule, whose kernels are bound.
+
+Takes what codegen/wrapper_fx.py printed, functions that launch its kernels, and the tensors and objects that it refers
+to by name. Gives a GraphModule: an ordinary one, that any pass or backend for FX may read, change and run. Refuses text
+that is no such graph (ValueError).
+
+Kernels in C++ are launched by one operator, `minductor::launch`; its first argument names the kernel, which stays in
+the process as every library does. Kernels of Triton stand in torch's table of such kernels, and are launched by
+`triton_kernel_wrapper_mutation`. Each call stands in the code below a comment with its handle and the ATen nodes that
+it comes from.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import fx
+from torch.fx.graph import _BoxedCodeGen
+
+from minductor.core.dtypes import DType
+from minductor.ir.fx_graph import LAUNCH, FxGraph, FxKernel, FxNode, Result, Value, parse_graph
+from minductor.ir.nodes import Token
+from minductor.runtime.launch import KERNELS, Bind, Call, fail
+from minductor.runtime.load import threads
+from minductor.runtime.store import digest
+from minductor.target import Target
+
+# whose functions a graph may call, besides torch's operators
+MODULES = frozenset(
+    (
+        "builtins",
+        "functools",
+        "math",
+        "minductor.runtime.checked",
+        "minductor.runtime.control",
+        "minductor.runtime.fx",
+        "minductor.runtime.launch",
+        "operator",
+        "torch",
+    )
+)
+_ASSIGNED = re.compile(r"\s*(\w+)\b[^=]* = ")
+
+
+class Launcher(Protocol):
+    """Adds the node that launches a kernel."""
+
+    def __call__(self, graph: fx.Graph, symbol: str, tensors: Sequence[fx.Node], numbers: Sequence[Any]) -> fx.Node: ...
+
+
+def graph_module(
+    text: str,
+    launcher: Callable[[FxGraph], Launcher],
+    bound: Mapping[str, Any],
+    metas: Sequence[Mapping[str, Any]] = (),
+    *,
+    is_boxed: bool = False,
+) -> fx.GraphModule:
+    """The module of a printed graph.
+
+    `bound`: lifted tensors and other objects, by name. `metas`: what is known of its placeholders, in order. A boxed
+    one is called with a list, which it empties, so that nobody else holds the tensors in it.
+    """
+    graph = parse_graph(text)
+    return _Builder(launcher(graph), bound).module(graph, metas, is_boxed=is_boxed)
+
+
+def launch(
+    text: str,
+    launcher: Callable[[FxGraph], Launcher],
+    bound: Mapping[str, Any],
+    metas: Sequence[Mapping[str, Any]],
+    hook: Callable[[fx.GraphModule], Callable[..., Any]] | None = None,
+) -> Call:
+    """The boxed call of a graph, or of what a backend's hook makes of it."""
+    module = graph_module(text, launcher, bound, metas, is_boxed=hook is None)
+    run = module.forward if hook is None else hook(module)
+
+    def call(args: list[Any]) -> Any:
+        if hook is None:
+            return run(args)
+        given = tuple(args)
+        args.clear()
+        return run(*given)
+
+    return call
+
+
+class _Builder:
+    def __init__(self, launch: Launcher, bound: Mapping[str, Any]) -> None:
+        self.launch = launch
+        self.bound = bound
+
+    def module(
+        self, graph: FxGraph, metas: Sequence[Mapping[str, Any]] = (), *, is_boxed: bool = False
+    ) -> fx.GraphModule:
+        root = torch.nn.Module()
+        inner = {one.name: one for one in graph.graphs}
+        for name in [node.target for node in graph.nodes if node.op == "get_attr"]:
+            value = self.module(inner[name]) if name in inner else self.bound[name]
+            if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+                root.register_buffer(name, value, persistent=False)
+            else:
+                setattr(root, name, value)
+        made = fx.Graph()
+        found: dict[str, fx.Node] = {}
+        for node in graph.nodes:
+            found[node.name] = self.node(made, node, found)
+            found[node.name].meta["minductor"] = node.comment
+        comments = {found[node.name].name: node.comment for node in graph.nodes if node.comment}
+        for node, meta in zip(made.find_nodes(op="placeholder"), metas, strict=False):
+            node.meta.update(meta)
+        if is_boxed:
+            made.set_codegen(_BoxedCodeGen())
+        made.on_generate_code(lambda before: functools.partial(_commented, comments, before))
+        return fx.GraphModule(root, made, graph.name)
+
+    def node(self, graph: fx.Graph, node: FxNode, found: Mapping[str, fx.Node]) -> fx.Node:
+        args = tuple([_argument(value, found) for value in node.args])
+        kwargs = {name: _argument(value, found) for name, value in node.kwargs}
+        match node.op:
+            case "placeholder":
+                return graph.placeholder(node.target)
+            case "output":
+                return graph.output(*args)
+            case "get_attr":
+                return graph.create_node("get_attr", node.target, name=node.name)
+            case "call_function" if node.target == LAUNCH:
+                return self.launch(graph, *args)
+            case "call_function":
+                return graph.create_node("call_function", _function(node.target), args, kwargs, node.name)
+
+
+def _argument(value: Value, found: Mapping[str, fx.Node]) -> Any:
+    match value:
+        case Result(name):
+            return found[name]
+        case DType():
+            return getattr(torch, value.torch_name)
+        case Token("device", name):
+            return torch.device(name)
+        case Token("operator", name):
+            return _operator(name)
+        case Token(_, name):
+            return getattr(torch, name)
+        case tuple():
+            return tuple([_argument(item, found) for item in value])
+        case _:
+            return value
+
+
+def _function(target: str) -> Callable[..., Any]:
+    if target.startswith("torch.ops."):
+        return _operator(target.removeprefix("torch.ops."))
+    module, _, name = target.rpartition(".")
+    if module not in MODULES:
+        raise ValueError(f"a graph that calls {target}")
+    return getattr(importlib.import_module(module), name)
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _commented(
+    comments: Mapping[str, str], before: Callable[[list[str]], list[str]] | None, body: list[str]
+) -> list[str]:
+    """The lines of a graph's code, with the comments above the nodes of these names."""
+    made: list[str] = []
+    for line in body if before is None else before(body):
+        match = _ASSIGNED.match(line)
+        if match is not None and match[1] in comments:
+            made.append(f"# {comments[match[1]]}\n")
+        made.append(line)
+    return made
+
+
+def where(condition: Any, value: Any, other: Any) -> Any:
+    """One of two numbers: called by graphs."""
+    return value if condition else other
+
+
+def launcher(files: Mapping[str, bytes], kernels: Bind | None, target: Target) -> Callable[[FxGraph], Launcher]:
+    """What adds the launches of an artefact's kernels; these are None if it has none, or is for another machine."""
+    if target.is_gpu and KERNELS in files:
+        from minductor.runtime.fx_triton import Triton
+
+        return Triton(files[KERNELS].decode(), kernels, target.name)
+    return Native(kernels, digest(*(part for name in sorted(files) for part in (name, files[name]))))
+
+
+# --- kernels in C++ -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    run: Callable[..., int]
+    written: frozenset[int]
+    errors: tuple[tuple[str, str], ...]
+
+
+class Native:
+    """Launches kernels of a shared object: `bind` gives them by symbol, `digest` tells it from all others."""
+
+    def __init__(self, bind: Bind | None, digest: str) -> None:
+        self.bind = bind
+        self.digest = digest[:12]
+
+    def __call__(self, graph: FxGraph) -> Launcher:
+        kernels = {kernel.symbol: kernel for kernel in graph.kernels}
+        return functools.partial(self.node, kernels)
+
+    def node(
+        self,
+        kernels: Mapping[str, FxKernel],
+        graph: fx.Graph,
+        symbol: str,
+        tensors: Sequence[fx.Node],
+        numbers: Sequence[Any],
+    ) -> fx.Node:
+        about = kernels[symbol]
+        process = _process()
+        name = f"{symbol} {self.digest}"
+        if name not in process.loaded:
+            assert self.bind is not None, "a graph without kernels launches none"
+            process.loaded[name] = _Kernel(self.bind(symbol), frozenset(about.written), about.errors)
+        read = [tensor for number, tensor in enumerate(tensors) if number not in about.written]
+        written = [tensors[number] for number in about.written]
+        return graph.create_node("call_function", process.operator, (name, read, written, list(numbers)), name=symbol)
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """The kernels in this process, by name, and the operator that launches one, which is there as its library is."""
+
+    loaded: dict[str, _Kernel]
+    operator: Callable[..., None]
+    library: torch.library.Library
+
+
+@functools.cache
+def _process() -> _Process:
+    """Made when the first graph is."""
+    loaded: dict[str, _Kernel] = {}
+
+    def launch(
+        kernel: str, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor], numbers: Sequence[Any]
+    ) -> None:
+        found = loaded[kernel]
+        sides = {False: iter(read), True: iter(written)}
+        tensors = [next(sides[number in found.written]) for number in range(len(read) + len(written))]
+        if status := found.run(*tensors, *numbers, threads().count()):
+            fail(found.errors, status)
+
+    def nothing(*args: Any) -> None:
+        """Tensors without memory have nothing to write."""
+
+    library = torch.library.Library("minductor", "FRAGMENT")
+    library.define("launch(str kernel, Tensor[] read, Tensor(a!)[] written, Scalar[] numbers) -> ()")
+    library.impl("launch", launch, "CompositeExplicitAutograd")
+    library.impl("launch", nothing, "Meta")
+    return _Process(loaded, torch.ops.minductor.launch.default, library)
