@@ -47,6 +47,10 @@ class Target:
     thread_registers: int = 0  # the most of them that one thread may have
     warp: int = 0
     max_threads: int = 0  # of one program
+    # What one program of a GPU takes at once: values of a row that it holds, and contiguous columns that it joins.
+    held_row: int = 4096
+    columns: int = 32
+    thread_values: int = 8  # of each op, in one thread
     # Capabilities.
     has_libdevice: bool = False
     has_inline_asm: bool = False

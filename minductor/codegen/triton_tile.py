@@ -452,9 +452,10 @@ class TilePrinter:
         wanted = self.mask(axes)
         found: list[str] = []
         for arg, name, identity in zip(op.args, args, how.identity, strict=True):
-            dtype = self.ops[arg].dtype
-            assert dtype is not None
+            dtype = self.dtype_of(arg)
             wide = f"tl.broadcast_to({name}, {self.shape(over)})"
+            if isinstance(given := self.ops[arg].attrs, Constant):
+                wide = f"tl.full({self.shape(over)}, {literal(given.value, dtype)}, {triton_type(dtype)})"
             if set(self.ops[arg].axes) >= {d.axis for d in self.dims if d.axis in over}:
                 wide = name
             found.append(f"tl.where({wanted}, {wide}, {literal(identity, dtype)})" if wanted else wide)

@@ -31,7 +31,6 @@ Values = Callable[[Loop, tuple[Expr, ...]], Term | Sequence[Term]]
 ASSUMED = 1 << 20  # elements along a dimension whose size only the call knows
 LONG_ROW, LONG_COLUMN = 1 << 16, 1 << 10  # elements of what is joined: fewer are one program's work
 LEAST_ROW, LEAST_COLUMN = 1 << 12, 1 << 7  # elements of a part
-COLUMNS = 32  # that a program joins side by side
 ALIGNED = 16  # elements: a block that is a multiple of so many begins where a thread may load several at once
 WAVES = 2  # programs for each multiprocessor
 
@@ -55,7 +54,9 @@ def cut(extents: Sequence[Expr], reduced: Sequence[int], value: Values, target: 
     if not target.is_gpu or not all(sizes) or length < LONG_COLUMN:
         return None
     columns = _columns(extents, reduced, value)
-    programs = math.prod(-(-n // COLUMNS) if d == columns else n for d, n in enumerate(sizes) if d not in reduced)
+    programs = math.prod(
+        -(-n // target.columns) if d == columns else n for d, n in enumerate(sizes) if d not in reduced
+    )
     least, most = (LONG_ROW, LEAST_ROW) if columns is None else (LONG_COLUMN, LEAST_COLUMN)
     if length < least or programs > target.multiprocessors:
         return None

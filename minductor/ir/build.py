@@ -247,7 +247,7 @@ class Builder:
             if op.is_effect and effects is not None and not effects(op):
                 where.append(args[0])
             elif not moved and load is None and parameters is None and not isinstance(op.attrs, Check | Masked):
-                where.append(self._again(op, args, sum(self._bits.get(axis, 0) for axis in op.axes)))
+                where.append(self.again(op, args))
             else:
                 where.append(self._move(op, args, moved, load, parameters))
         return where
@@ -319,6 +319,10 @@ class Builder:
                 return self.masked(args[0], captured, region.build([places[r] for r in inner.results]), other, op.dtype)
             case Parameter() | Constant() | Round() | Project() | Assert() | None:
                 return self._again(op, args, self._mask(args))
+
+    def again(self, op: Op, args: tuple[int, ...]) -> int:
+        """An op of another body over the same axes, with its arguments' positions in this one."""
+        return self._again(op, args, sum(self._bits.get(axis, 0) for axis in op.axes))
 
     def _again(self, op: Op, args: tuple[int, ...], mask: int) -> int:
         put = self._add if op.is_effect else self._put
@@ -427,7 +431,7 @@ def combine(name: str, dtype: DType) -> Combine:
         case "welford":
             return Combine(name, (0.0, 0.0, 0.0), _welford(b, dtype))
         case "online_softmax":
-            return Combine(name, (-math.inf, 0.0), _online_softmax(b, dtype))
+            return Combine(name, (-math.inf, -math.inf, 0.0), _online_softmax(b, dtype))
         case _:
             raise ValueError(f"unknown way to combine: {name!r}")
 
@@ -494,11 +498,33 @@ def _welford(b: Builder, dtype: DType) -> Body:
 
 
 def _online_softmax(b: Builder, dtype: DType) -> Body:
-    """(maximum, sum of exp(x - maximum)), after Milakov and Gimelshein (2018); two empty sides stay empty."""
-    m0, s0, m1, s1 = (b.parameter(k, dtype) for k in range(4))
-    top = b.op("maximum", m0, m1)
-    empty = b.op("eq", top, b.constant(-math.inf, dtype))
-    shift = b.op("where", empty, b.constant(0.0, dtype), top)
-    left = b.op("mul", s0, b.op("exp", b.op("sub", m0, shift)))
-    right = b.op("mul", s1, b.op("exp", b.op("sub", m1, shift)))
-    return b.build([top, b.op("add", left, right)])
+    """(maximum, shift, sum of exp(x - shift)), after Milakov and Gimelshein (2018), whose shift is the maximum."""
+    m0, h0, s0, m1, h1, s1 = (b.parameter(k, dtype) for k in range(6))
+    shift, low = b.op("maximum", h0, h1), b.op("minimum", h0, h1)
+    factor = b.op("where", b.op("eq", h0, h1), b.constant(1.0, dtype), b.op("exp", b.op("sub", low, shift)))
+    second = b.op("gt", h1, h0)
+    larger, smaller = b.op("where", second, s1, s0), b.op("where", second, s0, s1)
+    return b.build([b.op("maximum", m0, m1), shift, b.op("add", b.op("mul", smaller, factor), larger)])
+
+
+SHIFT = 32.0
+
+
+def softmax_terms(b: Builder, x: int) -> tuple[int, int, int]:
+    """What an element brings to an "online_softmax".
+
+    Its shift is the nearest multiple of 32, and finite. So x - shift is exact and its exp no overflow; and of elements
+    with different shifts, of which the lower ones' sum is multiplied by exp(-32) or less, few count: as good as a sum
+    of exp(x - maximum), where one that is corrected whenever the maximum grows adds up an error each time.
+    """
+    dtype = b.dtype(x)
+    limit = float(dtype.max_value)
+    finite = b.op("minimum", b.op("maximum", x, b.constant(-limit, dtype)), b.constant(limit, dtype))
+    steps = b.op("round", b.op("mul", finite, b.constant(1 / SHIFT, dtype)))
+    shift = b.op("mul", steps, b.constant(SHIFT, dtype))
+    return x, shift, b.op("exp", b.op("sub", x, shift))
+
+
+def softmax_total(b: Builder, joined: int) -> int:
+    """The sum of exp(x - maximum) that an "online_softmax" has found: NaN where the maximum is infinite."""
+    return b.op("mul", b.project(joined, 2), b.op("exp", b.op("sub", b.project(joined, 1), joined)))

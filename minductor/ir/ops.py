@@ -87,7 +87,7 @@ COMBINES: Mapping[str, int] = MappingProxyType(
         "last_min": 2,
         "logsumexp": 1,
         "welford": 3,  # mean, sum of squared distances, count
-        "online_softmax": 2,  # maximum, sum of exp(x - maximum)
+        "online_softmax": 3,  # maximum, shift, sum of exp(x - shift): see `softmax_terms` in build.py
     }
 )
 

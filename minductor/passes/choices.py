@@ -20,7 +20,6 @@ from minductor.ir.schedule import Loop, loops
 from minductor.target import Target
 
 MOST_WARPS = 16
-VALUES = 256  # of a tile that a warp has: eight a thread
 DOT_WARPS = ((128 * 128, 8), (32 * 32, 4), (1, 1))  # by the values of a product's block: newer units are four warps'
 LEAST = 16  # of a block that a matrix unit takes
 STAGES = (2, 3, 4)  # blocks that are on their way at the same time, in a loop of matrix products
@@ -35,7 +34,7 @@ def launch_choices(kernel: Kernel, target: Target) -> tuple[Choice, ...]:
         for n, op in enumerate(kernel.body.ops)
         if isinstance(op.attrs, Reduce | Scan) and n not in kernel.schedule.dots
     ]
-    found = [_warps(kernel, first, "bits" if joins else "perf")]
+    found = [_warps(kernel, first, target, "bits" if joins else "perf")]
     if kernel.schedule.dots and any(loop.kind == "serial" for loop in first.values()):
         default = 2 if target.kind == "hip" else 3  # AMD's units have a quarter of the memory to keep blocks in
         found.append(Choice("stages", "perf", STAGES, default))
@@ -52,15 +51,19 @@ def _block(loop: Loop, extent: Expr) -> Choice:
     return Choice(loop.axis, "perf" if loop.kind == "grid" else "bits", options, loop.block)
 
 
-def _warps(kernel: Kernel, blocks: dict[str, Loop], affects: Affects) -> Choice:
+def _warps(kernel: Kernel, blocks: dict[str, Loop], target: Target, affects: Affects) -> Choice:
     assert kernel.schedule is not None
     values = prod(max(1, loop.block) for loop in blocks.values() if loop.kind == "grid" or not kernel.schedule.dots)
     if kernel.schedule.dots:
         default = next(warps for least, warps in DOT_WARPS if values >= least)
     else:
-        # what joins several values at once, as a place and its value, is quicker with fewer warps to join
-        joined = max((len(op.args) for op in kernel.body.ops if isinstance(op.attrs, Reduce)), default=1)
-        default = min(MOST_WARPS, max(1, values // (VALUES * joined)))
+        # what joins several values at once, as a place and its value, is quicker with fewer warps to join; around a
+        # loop that happens once, and each thread would hold more accumulators
+        is_once = any(loop.kind == "serial" for loop in blocks.values())
+        several = [len(op.args) for op in kernel.body.ops if isinstance(op.attrs, Reduce) and not is_once]
+        joined = max(several, default=1)
+        wanted = max(1, values // (target.warp * target.thread_values * joined))
+        default = min(MOST_WARPS, 1 << (wanted.bit_length() - 1))  # a power of two, whatever is joined
     options = [n for n in (default // 2, default, 2 * default) if 1 <= n <= MOST_WARPS]
     return Choice("warps", affects, tuple(options), default)
 

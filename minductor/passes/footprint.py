@@ -16,11 +16,9 @@ from collections.abc import Mapping, Set
 from minductor.core.expr import as_int, free_symbols, linear
 from minductor.ir.nodes import Body, Buffer, Kernel, Load, Op, Project, Reduce
 from minductor.passes.domain import estimate, points
-from minductor.passes.tile_gpu import PERSISTENT
 from minductor.passes.traffic import access_bytes
 from minductor.target import Target
 
-VALUES = 8  # of each op in a thread of a GPU, as `tile_gpu` and the launches have them
 ADDRESSES = 12  # registers of a thread that hold no value; kernels compiled for sm_90 show about as many
 WORD = 4
 WIDEST = 16  # bytes of an element
@@ -34,7 +32,7 @@ def read_again(kernel: Kernel, table: Mapping[str, Buffer], target: Target) -> i
     if not (walked and target.row_bytes) or WIDEST * longest <= target.row_bytes:  # as nearly always
         return 0
     columns = _columns(kernel.body)
-    if target.is_gpu and estimate(a.extent for a in kernel.axes if a.name in columns) <= PERSISTENT:
+    if target.is_gpu and estimate(a.extent for a in kernel.axes if a.name in columns) <= target.held_row:
         return 0  # the program holds its row
     row = again = 0
     for load, times in _times(kernel.body, columns).items():
@@ -87,7 +85,7 @@ def spilled(kernel: Kernel, target: Target) -> int:
     """What it costs, in bytes, that a point keeps more alive at once than a thread holds."""
     if not target.thread_registers:
         return 0
-    room = (target.thread_registers - ADDRESSES) // VALUES
+    room = (target.thread_registers - ADDRESSES) // target.thread_values
     return SPILL * max(0, alive(kernel.body) - room) * points(kernel)
 
 

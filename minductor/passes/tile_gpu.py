@@ -8,7 +8,7 @@ until a tile has enough values. The other axes are the grid's alone. Each axis h
 is taken apart by division.
 
 Reduced axes whose rows are short stand whole in the tile ("persistent"); longer ones are walked block by block, and
-what is needed behind such a loop is computed again in the next.
+what is needed behind such a loop is computed again in the next. A softmax walks its rows twice (`online`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from minductor.ir.dots import Dots, find_dots
 from minductor.ir.nodes import Buffer, Kernel, Load, Op, Project, Reduce, Scan, Store, body_reads, body_writes
 from minductor.ir.schedule import Loop, Schedule, Step
 from minductor.passes.choices import launch_choices
+from minductor.passes.online import online
 from minductor.passes.tile_dot import dot_tiles
 from minductor.passes.tiles import Tiles, power_of_two
 from minductor.passes.touch import Touches
 from minductor.target import Target
 
 POINTS = 1024  # values of a tile without a reduce: eight a thread of four warps
-PERSISTENT = 4096  # values of a row that a program holds
 OUTER_PERSISTENT = 64  # rows down which a program sums at once, if it is the columns that are contiguous
 LOOPED = 2048  # values of a block of a longer row
-COLUMNS = 32  # contiguous columns beside which rows are walked
 CROSSING = 32  # side of a square tile, if accesses are contiguous along both
 AXES = 3  # of a tile, beside reduced ones
 
@@ -37,7 +36,9 @@ AXES = 3  # of a tile, beside reduced ones
 def tile_gpu(kernel: Kernel, buffers: dict[str, Buffer], target: Target) -> Kernel:
     """The kernel with its schedule."""
     touches, dots = Touches(kernel, buffers), find_dots(kernel)
-    tiles = choose(touches) if dots is None else dot_tiles(kernel, touches, dots, target)
+    tiles = choose(touches, target) if dots is None else dot_tiles(kernel, touches, dots, target)
+    if tiles.looped and dots is None:
+        kernel = online(kernel, tiles.looped)
     phases = _Phases(kernel, tiles, dots)
     steps = phases.steps()
     for axis in reversed(tiles.persistent):
@@ -48,7 +49,7 @@ def tile_gpu(kernel: Kernel, buffers: dict[str, Buffer], target: Target) -> Kern
     return replace(made, choices=launch_choices(made, target))
 
 
-def choose(touches: Touches) -> Tiles:
+def choose(touches: Touches, target: Target) -> Tiles:
     """The blocks of a kernel."""
     vector = touches.vector_axis()
     joined = touches.by_stride([n for n in touches.axes if n in touches.reduced or n in touches.scanned])
@@ -62,9 +63,10 @@ def choose(touches: Touches) -> Tiles:
         blocks[name] = LOOPED if extent is None else power_of_two(extent)
         is_persistent = is_persistent and extent is not None
         row *= blocks[name]
-    if row > (OUTER_PERSISTENT if is_outer else PERSISTENT) or not is_persistent:
+    if row > (OUTER_PERSISTENT if is_outer else target.held_row) or not is_persistent:
         is_persistent = False
-        columns = COLUMNS if vector is None or touches.extents[vector] is None else power_of_two(touches.size([vector]))
+        known = None if vector is None else touches.extents[vector]
+        columns = target.columns if known is None else power_of_two(known)
         row = max(OUTER_PERSISTENT, POINTS // columns) if is_outer else LOOPED
         inner = joined[-1] if vector not in joined else vector
         joined = [*(n for n in joined if n != inner), inner]
@@ -73,18 +75,18 @@ def choose(touches: Touches) -> Tiles:
             blocks[name] = min(left, blocks[name])
             left //= blocks[name]
         row //= left
-    blocks.update(_kept(touches, kept, max(1, POINTS // row), is_outer=is_outer))
+    blocks.update(_kept(touches, kept, max(1, POINTS // row), target.columns if is_outer else 0))
     return Tiles(tuple(kept), tuple(joined if is_persistent else ()), tuple(() if is_persistent else joined), blocks)
 
 
-def _kept(touches: Touches, kept: Sequence[str], room: int, *, is_outer: bool) -> dict[str, int]:
-    """Blocks of the axes that no reduce runs over, of `room` values together."""
+def _kept(touches: Touches, kept: Sequence[str], room: int, columns: int) -> dict[str, int]:
+    """Blocks of the axes that no reduce runs over, of `room` values together, or of `columns` beside a walked axis."""
     contiguous = sorted((n for n in reversed(kept) if touches.contiguous(n)), key=touches.contiguous, reverse=True)
     rest = [n for n in reversed(kept) if n not in contiguous]
     order = [*contiguous[:2], *(n for n in reversed(kept) if n in rest or n in contiguous[2:])]
     side = CROSSING if len(contiguous) > 1 and not touches.reduced else POINTS
-    if is_outer:
-        side, room = COLUMNS, max(room, COLUMNS)
+    if columns:
+        side, room = columns, max(room, columns)
     blocks = dict.fromkeys(kept, 1)
     for name in order[:AXES]:
         extent = touches.extents[name]

@@ -191,7 +191,7 @@ def _aligned(tensor: Any) -> Any:
 
 def _complete_interpreter() -> None:
     """Gives Triton's interpreter what it lacks: functions of libdevice, assertions that raise, the dtype of a
-    comparison, and floats of 16 and 8 bits that are rounded and not cut off.
+    comparison, blocks that are joined as a tree, and floats of 16 and 8 bits that are rounded and not cut off.
     """
     from triton.language.extra import libdevice
 
@@ -209,6 +209,8 @@ def _complete_interpreter() -> None:
     module: Any = interpreter
     module._convert_float = _rounding(module._convert_float)
     module._patch_lang_tensor = _counting(module._patch_lang_tensor)
+    module.ReduceOps.generic_reduce = _joined_as_tree
+    module.ScanOps.generic_scan = _scanned_as_tree
     kind: Any = type(builder)
     kind.binary_op = _comparing(kind.binary_op)
     kind.create_atomic_rmw = _adding(kind.create_atomic_rmw)
@@ -253,6 +255,44 @@ def _adding(create: Any) -> Any:
         return interpreter.TensorHandle(before.reshape(shape), tl.bfloat16)
 
     return call
+
+
+def _joined_as_tree(reduce: Any, given: Any) -> list[Any]:
+    """A reduce by a function: neighbours are joined until one is left, as a GPU's threads do.
+
+    The interpreter's own goes from element to element, in as many calls, and so has another rounding error.
+    """
+    values = [arg.handle.data for arg in given]
+    while values[0].shape[reduce.axis] > 1:
+        values = _combined(reduce, given, [_part(reduce, values, slice(first, None, 2)) for first in (0, 1)])
+    if not reduce.keep_dims:
+        values = [data.squeeze(reduce.axis) for data in values]
+    return [reduce.to_tensor(data, arg.dtype) for data, arg in zip(values, given, strict=True)]
+
+
+def _scanned_as_tree(scan: Any, given: Any) -> list[Any]:
+    """A scan by a function: what ends at an element grows to twice as many until it begins at the first."""
+    values, step = [arg.handle.data.copy() for arg in given], 1
+    while step < values[0].shape[scan.axis]:
+        before, rest = [data.copy() for data in values], slice(step, None)
+        for there, data in zip(_part(scan, before, rest), _part(scan, values, slice(None, -step)), strict=True):
+            there[...] = data
+        made = _combined(scan, given, [before, values])
+        for there, data in zip(_part(scan, values, rest), _part(scan, made, rest), strict=True):
+            there[...] = data
+        step *= 2
+    return [scan.to_tensor(data, arg.dtype) for data, arg in zip(values, given, strict=True)]
+
+
+def _part(along: Any, values: Any, part: slice) -> list[Any]:
+    return [data[(*(slice(None),) * along.axis, part)] for data in values]
+
+
+def _combined(along: Any, given: Any, sides: Any) -> list[Any]:
+    """Two groups of arrays as one, by the function of a reduce or scan."""
+    tensors = [along.to_tensor(data, arg.dtype) for side in sides for data, arg in zip(side, given, strict=True)]
+    made = along.combine_fn.fn(*tensors)
+    return [tensor.handle.data for tensor in (made if isinstance(made, tuple) else (made,))]
 
 
 def _counting(patch: Any) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from minductor.core.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType
 from minductor.core.expr import Expr, Symbol, as_expr, integer, symbol
-from minductor.ir.build import Builder, combine
+from minductor.ir.build import Builder, combine, softmax_terms, softmax_total
 from minductor.ir.nodes import Axis, Buffer, Combine, Input, Kernel, Origin, Program, Ref, View
 
 S0 = symbol("s0", "size", 1)
@@ -329,8 +329,8 @@ def reduced(size: tuple[int, ...], over: tuple[int, ...], name: str, dtype: DTyp
             for n in range(3):
                 s.write(s.b.project(made, n), F32, axes=kept)
         case "online_softmax":
-            made = s.b.reduce([x, s.constant(1.0)], axes, combine(name, dtype))
-            s.write(s.b.project(made, 1), F32, axes=kept)
+            made = s.b.reduce(softmax_terms(s.b, x), axes, combine(name, dtype))
+            s.write(softmax_total(s.b, made), F32, axes=kept)
         case _:
             s.write(s.b.reduce([x], axes, combine(name, dtype)), dtype, axes=kept)
     return s

@@ -19,6 +19,7 @@ from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering
 from minductor.frontend.rules.pointwise import truth
 from minductor.frontend.values import Term, Value, count, is_zero, sizes, wrap_dim, wrap_dims
+from minductor.ir.build import softmax_terms, softmax_total
 from minductor.ir.nodes import View
 
 Rule = Callable[..., Value]
@@ -356,14 +357,45 @@ def softmax_statistics(ctx: Lowering, x: View, dim: int, dtype: DType) -> tuple[
     reduced = wrap_dims((dim,), len(x.size))
     kept = tuple(integer(1) if d == at else n for d, n in enumerate(x.size))
     compute = compute_dtype(dtype)
-    top = ctx.reduction(
-        ctx.buffer(compute, kept), x.size, reduced, lambda loop, coords: loop.load(x, coords, compute), "max"
-    )
+
+    def value(loop: Loop, coords: Sequence[Expr]) -> Term:
+        return loop.load(x, coords, compute)
+
+    if (cut := parts.cut(x.size, reduced, value, ctx.env.target)) is not None:
+        return _softmax_in_parts(ctx, x.size, kept, reduced, value, cut)
+    top = ctx.reduction(ctx.buffer(compute, kept), x.size, reduced, value, "max")
 
     def shifted(loop: Loop, coords: Sequence[Expr]) -> Term:
-        return (loop.load(x, coords, compute) - loop.load(top, coords)).op("exp")
+        return (value(loop, coords) - loop.load(top, coords)).op("exp")
 
     return top, ctx.reduction(ctx.buffer(compute, kept), x.size, reduced, shifted, "sum")
+
+
+def _softmax_in_parts(
+    ctx: Lowering,
+    extents: Sequence[Expr],
+    kept: Sequence[Expr],
+    reduced: Sequence[int],
+    value: Callable[[Loop, Sequence[Expr]], Term],
+    cut: parts.Cut,
+) -> tuple[View, View]:
+    """The same in one pass: a second one would have to wait for all parts of the first."""
+
+    def terms(loop: Loop, at: Sequence[Expr]) -> Sequence[Term]:
+        return [Term(loop.b, n) for n in softmax_terms(loop.b, value(loop, at).at)]
+
+    domain = parts.partial(ctx, extents, reduced, terms, "online_softmax", cut)
+    dtype = value(probe := Loop(extents), probe.coords).dtype
+
+    dims = [d for d in range(len(kept)) if d not in reduced]
+
+    def joined(finish: Callable[[Term], Term] | None) -> View:
+        out = ctx.buffer(dtype, kept)
+        slim = replace(out, size=tuple(kept[d] for d in dims), stride=tuple(out.stride[d] for d in dims))
+        ctx.reduction(slim, *domain, "online_softmax", finish)
+        return out
+
+    return joined(None), joined(lambda found: Term(found.b, softmax_total(found.b, found.at)))
 
 
 def softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
