@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from minductor.frontend.control_deps import add_control_deps, control_deps
     from minductor.ir.report import Report
     from minductor.options import Options
+    from minductor.packages import export
+    from minductor.runtime.package import load
 
 __version__ = "0.1.0"
 
@@ -35,6 +37,8 @@ __all__ = [
     "compile_only",
     "control_deps",
     "explain",
+    "export",
+    "load",
     "minductor",
     "register_backend",
 ]
@@ -48,6 +52,8 @@ PUBLIC: Mapping[str, str] = MappingProxyType(
         "compile_only": "minductor.compilation",
         "control_deps": "minductor.frontend.control_deps",
         "explain": "minductor.explanation",
+        "export": "minductor.packages",
+        "load": "minductor.runtime.package",
         "register_backend": "minductor.backends",
     }
 )

@@ -40,11 +40,12 @@ def test_first_examples_run(
     import minductor
 
     monkeypatch.setenv("MINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     minductor.minductor.reset()
     torch._dynamo.reset()
     try:
         names: dict[str, object] = {}
-        for block in BLOCKS[:4]:
+        for block in BLOCKS[:5]:
             exec(block, names)
     finally:
         minductor.minductor.reset()
@@ -55,7 +56,7 @@ def test_first_examples_run(
 
 def test_plugin_example_passes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)  # where nothing is written, as the example has to
-    pytester.makepyfile(test_example=BLOCKS[4])
+    pytester.makepyfile(test_example=BLOCKS[5])
     pytester.runpytest_subprocess("--golden=accept", "-q").assert_outcomes(passed=2)
     assert len([path for path in (pytester.path / "golden").rglob("*") if path.is_file()]) == 2
 

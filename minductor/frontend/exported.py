@@ -49,11 +49,15 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The graph; the leaves of its calls; the tensors that it changes and are not of the call, by name, in order."""
+    """The graph; the leaves of its calls; the tensors that it changes and are not of the call, by name, in order.
+
+    `parameters` are the names of the call's arguments, those without a keyword first; the specs are torch's trees.
+    """
 
     gm: fx.GraphModule
     inputs: tuple[Leaf, ...]
     state: Mapping[str, torch.Tensor]
+    parameters: tuple[str, ...]
     in_spec: Any
     out_spec: Any
 
@@ -108,7 +112,7 @@ class _Reader:
         self.graph.output(tuple(self.new[r] if isinstance(r, fx.Node) else r for r in results))
         spec = self.program.call_spec
         module = fx.GraphModule(self.held, self.graph)
-        return Exported(module, tuple(self.leaves), self.state, spec.in_spec, spec.out_spec)
+        return Exported(module, tuple(self.leaves), self.state, _parameters(self.program), spec.in_spec, spec.out_spec)
 
     def _results(self, end: fx.Node) -> tuple[list[Any], dict[str | None, fx.Node]]:
         """What the call gives, and the new value of each input or buffer that it changes, by name."""
@@ -138,13 +142,25 @@ class _Reader:
         if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor) or value.is_meta:
             kind = type(value).__name__
             raise NotExportable(f"{spec.target or node.name}", f"it is a {kind} without numbers of its own")
+        value = value.detach().resolve_conj().resolve_neg()
         if is_changed:
             self.new[node] = self.graph.node_copy(node)
-            self.state[spec.target] = value.detach()
+            self.state[spec.target] = value
             return
-        self.held[node.name] = value.detach()
+        self.held[node.name] = value
         self.new[node] = self.graph.get_attr(node.name)
         self.new[node].meta.update(node.meta)
+
+
+def _parameters(program: torch.export.ExportedProgram) -> tuple[str, ...]:
+    """The names of the arguments; those that have none are numbered."""
+    spec: Any = program.call_spec.in_spec
+    positional, by_name = spec.children()
+    signature = program.module_call_graph[0].signature
+    names = [] if signature is None else list(signature.forward_arg_names or ())
+    if len(names) < positional.num_children:
+        names = [f"arg{n}" for n in range(positional.num_children)]
+    return (*names[: positional.num_children], *by_name.context)
 
 
 def _attribute(module: Any, path: Any) -> Any:

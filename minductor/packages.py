@@ -1,0 +1,260 @@
+"""Writes a program into a package: one file that `minductor.load` runs without this compiler.
+
+Takes a function, a module or a torch.export.ExportedProgram, example arguments and a path. Gives the Manifest of the
+file. Refuses what has no meaning outside of this process, and devices other than the CPU (NotExportable).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from minductor.core.errors import NotExportable
+
+if TYPE_CHECKING:
+    import torch
+
+    from minductor.core.expr import Symbol
+    from minductor.frontend.capture import Graph
+    from minductor.frontend.exported import Exported
+    from minductor.frontend.exported import Leaf as Argument
+    from minductor.ir.plan import Line, Plan
+    from minductor.ir.report import Report
+    from minductor.runtime.manifest import Layout, Leaf, Manifest, SymbolRange, Weight
+
+Bytes = bytes | memoryview
+
+# features of processors that compiled text may use; the others are of systems and of assembly
+_USED = re.compile(r"(mmx|sse|ssse|avx|fma|f16c|bmi|abm|popcnt|movbe|amx|gfni|asimd|sve|fp|neon).*")
+
+
+def export(
+    program: torch.export.ExportedProgram | Callable[..., Any],
+    args: Sequence[Any],
+    path: str | os.PathLike[str],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    options: Mapping[str, object] | None = None,
+) -> Manifest:
+    """Compiles a program for inference on this machine's processor, and writes the package.
+
+    A function or module is exported by `torch.export` first, with `args`, `kwargs` and `dynamic_shapes`; an exported
+    program knows its own. Parameters and buffers go into the package as they are now.
+    """
+    from minductor.frontend.capture import capture
+    from minductor.frontend.exported import exported
+    from minductor.runtime import package
+    from minductor.runtime.archive import write_archive
+
+    found = exported(_program(program, args, kwargs, dynamic_shapes))
+    graph = capture(found.gm, (), "inference")
+    _check(graph)
+    plan, facts, files = _compiled(graph, options)
+    weights, constants = _weights(graph, found)
+    entries: dict[str, Sequence[Bytes]] = {name: [data] for name, data in files.items()}
+    entries[package.CONSTANTS] = constants
+    manifest = _manifest(found, graph, plan, facts, weights, entries)
+    write_archive(Path(path), {package.MANIFEST: [manifest.text().encode()], **entries})
+    return manifest
+
+
+def _program(
+    program: torch.export.ExportedProgram | Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+) -> torch.export.ExportedProgram:
+    import torch
+
+    if isinstance(program, torch.export.ExportedProgram):
+        return program
+    module = program
+    if not isinstance(module, torch.nn.Module):
+        module = torch.nn.Module()
+        module.forward = program
+    return torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
+
+
+def _check(graph: Graph) -> None:
+    """Nothing of it may need this process, or a device of its own."""
+    from minductor.frontend.capture import TensorMeta
+
+    regions = {region.name for region in graph.regions}
+    for name, value in graph.live.externals.items():
+        if name not in regions:
+            raise NotExportable(name, f"it is a {type(value).__name__} of this process")
+    for given in (*graph.inputs, *graph.constants):
+        if isinstance(given.meta, TensorMeta) and given.meta.device != "cpu":
+            raise NotExportable(given.name, f"it is on {given.meta.device}, and packages run on the CPU")
+
+
+def _compiled(graph: Graph, options: Mapping[str, object] | None) -> tuple[Plan, Report, dict[str, bytes]]:
+    """The plan, its facts, and the texts and machine code by the names of their entries."""
+    from minductor.backends import find_backend, find_target
+    from minductor.driver import Compiler
+    from minductor.ir.plan_json import plan_json
+    from minductor.options import Options
+    from minductor.runtime.launch import build
+    from minductor.runtime.package import PLAN
+    from minductor.target import Env
+
+    compiler = Compiler()
+    env = Env(Options.parse(None, options), find_target("cpu"))
+    source, plan, facts = compiler.compile_program(graph, env, find_backend("cpu"))
+    with tempfile.TemporaryDirectory(prefix="minductor-") as folder:
+        files = build(source, compiler.toolchain, Path(folder), sanitize=False, user_lines=lambda symbol: "")
+    return plan, facts, {PLAN: plan_json(plan).encode(), **files}
+
+
+def _weights(graph: Graph, found: Exported) -> tuple[tuple[Weight, ...], list[Bytes]]:
+    """The tensors of the program, and their bytes one behind the other; equal memory once."""
+    import torch
+
+    from minductor.runtime.archive import ALIGNMENT
+    from minductor.runtime.manifest import Weight
+
+    held = [(name, value, False) for name, value in graph.bound().items() if isinstance(value, torch.Tensor)]
+    pieces: list[Bytes] = []
+    places: dict[tuple[int, int], int] = {}
+    rows: list[Weight] = []
+    end = 0
+    for name, value, is_state in (*held, *((name, value, True) for name, value in found.state.items())):
+        data = _bytes(value)
+        place = (value.data_ptr(), len(data))
+        if place not in places:
+            places[place] = end
+            fill = bytes(-len(data) % ALIGNMENT)
+            pieces += [data, fill]
+            end += len(data) + len(fill)
+        rows.append(Weight(name, _layout(value), places[place], len(data), is_state))
+    return tuple(rows), pieces
+
+
+def _bytes(value: torch.Tensor) -> memoryview:
+    """A tensor's memory, from its first element to its last one."""
+    import torch
+
+    if not value.numel():
+        return memoryview(b"")
+    span = 1 + sum((n - 1) * step for n, step in zip(value.shape, value.stride(), strict=True))
+    flat: Any = value.as_strided((span,), (1,)).view(torch.uint8).numpy()
+    return memoryview(flat)
+
+
+def _layout(value: torch.Tensor) -> Layout:
+    from minductor.frontend.capture import dtype_of
+    from minductor.runtime.manifest import Layout
+
+    return Layout(dtype_of(value.dtype).name, tuple(map(str, value.shape)), tuple(map(str, value.stride())))
+
+
+def _manifest(
+    found: Exported,
+    graph: Graph,
+    plan: Plan,
+    facts: Report,
+    weights: tuple[Weight, ...],
+    entries: Mapping[str, Sequence[Bytes]],
+) -> Manifest:
+    import torch
+
+    from minductor import __version__
+    from minductor.runtime.manifest import Manifest
+    from minductor.runtime.package import machine
+    from minductor.runtime.probe import probe
+
+    returned = {name.name for storage in plan.storages if storage.is_returned for name in storage.names}
+    leaves = tuple(_leaf(argument, graph, is_returned=argument.name in returned) for argument in found.inputs)
+    return Manifest(
+        minductor=__version__,
+        torch=torch.__version__,
+        machine=machine(),
+        features=tuple(feature for feature in probe().features if _USED.fullmatch(feature)),
+        parameters=found.parameters,
+        positional=found.in_spec.child(0).num_children,
+        in_spec=_tree(found.in_spec, "the structure of its arguments"),
+        out_spec=_tree(found.out_spec, "the structure of its results"),
+        leaves=leaves,
+        symbols=tuple(_symbols(leaves, graph, found)),
+        weights=weights,
+        needs_torch=tuple(dict.fromkeys(_operators(plan))),
+        choices=tuple((f"{kernel} {choice}", taken) for kernel, choice, _, taken, _ in facts.choices),
+        digests={name: _digest(pieces) for name, pieces in entries.items()},
+    )
+
+
+def _tree(spec: Any, what: str) -> str:
+    from torch.utils import _pytree as trees
+
+    try:
+        return trees.treespec_dumps(spec)
+    except NotImplementedError as error:
+        raise NotExportable(what, str(error), hint="Use tuples, lists and dicts.") from error
+
+
+def _digest(pieces: Sequence[Bytes]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _leaf(argument: Argument, graph: Graph, *, is_returned: bool) -> Leaf:
+    from minductor.core.expr import Symbol
+    from minductor.frontend.capture import TensorMeta
+    from minductor.runtime.manifest import Layout, Leaf
+
+    if argument.input is None:
+        if argument.value is not None and type(argument.value) not in (bool, int, float, str):
+            raise NotExportable(argument.name, f"it is a {type(argument.value).__name__}")
+        return Leaf(argument.name, "value", None, argument.value, is_fixed=False)
+    meta = graph.inputs[argument.input].meta
+    if not isinstance(meta, TensorMeta):
+        return Leaf(argument.name, "number", None, meta.name if isinstance(meta, Symbol) else None, is_fixed=False)
+    layout = Layout(meta.dtype.name, tuple(map(str, meta.size)), tuple(map(str, meta.stride)), meta.device)
+    return Leaf(argument.name, "tensor", layout, None, is_fixed=argument.is_changed or is_returned)
+
+
+def _symbols(leaves: Sequence[Leaf], graph: Graph, found: Exported) -> Iterator[SymbolRange]:
+    """Which argument tells each number: one that is it, or else a size that it is part of."""
+    from minductor.core.expr import Expr, Symbol, free_symbols
+    from minductor.frontend.capture import TensorMeta
+    from minductor.ir.nodes import symbols_in, tells
+    from minductor.runtime.manifest import SymbolRange
+
+    told: dict[Symbol, SymbolRange] = {}
+    metas = [(n, graph.inputs[leaf.input].meta) for n, leaf in enumerate(found.inputs) if leaf.input is not None]
+    for number, meta in metas:
+        if isinstance(meta, Symbol):
+            told.setdefault(meta, SymbolRange(meta.name, meta.lo, meta.hi, number, None, 1, 0))
+    dims = [(n, dim, size) for n, m in metas if isinstance(m, TensorMeta) for dim, size in enumerate(m.size)]
+    sizes = [(n, dim, size) for n, dim, size in dims if isinstance(size, Expr)]
+    for number, dim, size in sorted(sizes, key=lambda row: not isinstance(row[2], Symbol)):
+        for s in free_symbols(size):
+            if s not in told and (rule := tells(size, s)) is not None:
+                told[s] = SymbolRange(s.name, s.lo, s.hi, number, dim, *rule)
+    for number, meta in metas:
+        for s in symbols_in(meta):
+            if s not in told:
+                raise NotExportable(leaves[number].name, f"no argument tells {s}, on which its layout depends")
+    yield from told.values()
+
+
+def _operators(plan: Plan) -> Iterator[str]:
+    """What the plan calls of torch, in its regions and choices too."""
+    from minductor.ir.plan import Dispatch, Extern
+
+    lines: list[Line] = list(plan.lines)
+    for line in lines:
+        if isinstance(line, Extern):
+            yield line.op
+        elif isinstance(line, Dispatch):
+            lines.extend(inner for group in line.variants for inner in group)
+    for region in plan.regions:
+        yield from _operators(region)

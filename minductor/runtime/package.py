@@ -1,0 +1,130 @@
+"""A package, loaded: the exported program as a callable, without the compiler that made it.
+
+Takes the path of a package. Gives a callable with the program's own arguments and results. Refuses damaged or altered
+files (PackageRefused), machines and torches that lack what the code needs (PackageElsewhere), and calls with other
+inputs than those that were exported for (WrongInput), before anything of the program runs.
+
+Loading runs native code: load what you trust. The weights stay in the mapped file, and processes share them; buffers
+that the program changes belong to the loaded package. There are no gradients.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as trees
+
+from minductor.core.dtypes import by_name
+from minductor.core.errors import LoadFailed, PackageElsewhere, PackageRefused
+from minductor.runtime.archive import Archive, open_archive
+from minductor.runtime.call_check import CallCheck
+from minductor.runtime.launch import LIBRARY, WRAPPER, Bind, copied, launch
+from minductor.runtime.load import load_library
+from minductor.runtime.manifest import Manifest, Weight
+from minductor.runtime.probe import probe
+
+MANIFEST, PLAN, CONSTANTS = "manifest.json", "plan.json", "constants.bin"
+
+
+class Package:
+    """An exported program. `manifest` says what it is; `state` are the buffers that its calls change, by name."""
+
+    def __init__(
+        self, manifest: Manifest, call: Callable[[list[Any]], Sequence[Any]], state: Mapping[str, Any]
+    ) -> None:
+        self.manifest = manifest
+        self.state = state
+        self._call = call
+        self._inputs = CallCheck(manifest)
+        self._results = trees.treespec_loads(manifest.out_spec)
+
+    @property
+    def needs_torch(self) -> tuple[str, ...]:
+        """The operators for which it calls torch."""
+        return self.manifest.needs_torch
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """One call of the program."""
+        given = self._inputs.read(args, kwargs)
+        with torch.no_grad():
+            results = self._call([*given, *self.state.values()])
+        return trees.tree_unflatten(list(results), self._results)
+
+
+def load(path: str | os.PathLike[str]) -> Package:
+    """The program of a package file. This runs native code from the file.
+
+    >>> import torch, minductor
+    >>> minductor.export(torch.nn.Linear(4, 2), (torch.ones(1, 4),), "linear.zip")  # doctest: +SKIP
+    >>> minductor.load("linear.zip")(torch.ones(1, 4))  # doctest: +SKIP
+    """
+    archive = open_archive(Path(path))
+    manifest = _manifest(archive)
+    _check_machine(archive.path, manifest)
+    held = {weight.name: _weight(archive, weight) for weight in manifest.weights if not weight.is_state}
+    state = {weight.name: _own(_weight(archive, weight)) for weight in manifest.weights if weight.is_state}
+    try:
+        call = launch(_entry(archive, WRAPPER).decode(), _kernels(archive), archive.path.name, held, [])
+    except (AttributeError, ImportError, LoadFailed) as error:
+        why = f"made with torch {manifest.torch}, it does not find in torch {torch.__version__}: {error}"
+        raise PackageElsewhere(str(archive.path), why) from error
+    return Package(manifest, call, state)
+
+
+def _entry(archive: Archive, name: str) -> bytes:
+    found = archive.entries.get(name)
+    if found is None:
+        raise PackageRefused(str(archive.path), f"it has no {name}")
+    return bytes(found)
+
+
+def _manifest(archive: Archive) -> Manifest:
+    try:
+        return Manifest.read(_entry(archive, MANIFEST).decode())
+    except ValueError as error:
+        raise PackageRefused(str(archive.path), str(error)) from error
+
+
+def machine() -> str:
+    """What a shared object is made for, beside its processor's features."""
+    return f"{platform.system()} {platform.machine()}".lower()
+
+
+def _check_machine(path: Path, manifest: Manifest) -> None:
+    if manifest.machine != machine():
+        raise PackageElsewhere(str(path), f"it is made for {manifest.machine}, and this is {machine()}")
+    missing = sorted({*manifest.features} - {*probe().features})
+    if missing:
+        raise PackageElsewhere(str(path), f"its code may use {', '.join(missing)}, which this processor lacks")
+
+
+def _weight(archive: Archive, weight: Weight) -> torch.Tensor:
+    """A tensor in the mapped file."""
+    dtype = getattr(torch, by_name(weight.layout.dtype).torch_name)
+    size, stride = tuple(map(int, weight.layout.size)), tuple(map(int, weight.layout.stride))
+    if not weight.bytes:
+        return torch.empty_strided(size, stride, dtype=dtype)
+    held = archive.entries.get(CONSTANTS, memoryview(b""))[weight.offset : weight.offset + weight.bytes]
+    if len(held) != weight.bytes:
+        raise PackageRefused(str(archive.path), f"{weight.name} does not lie among its constants")
+    return torch.frombuffer(held, dtype=torch.uint8).view(dtype).as_strided(size, stride)
+
+
+def _own(value: torch.Tensor) -> torch.Tensor:
+    return copied(value, value.shape, value.stride())
+
+
+def _kernels(archive: Archive) -> Bind | None:
+    """The machine code, by way of a file that nobody else can write and that is gone when it is loaded."""
+    if LIBRARY not in archive.entries:
+        return None
+    with tempfile.TemporaryDirectory(prefix="minductor-") as folder:  # mode 0700
+        file = Path(folder) / LIBRARY
+        file.write_bytes(archive.entries[LIBRARY])
+        return load_library(file).bind

@@ -1,0 +1,251 @@
+"""Exported programs, loaded: eager's results by eager's calls, and clear errors for everything else."""
+
+import copy
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from torch.export import Dim
+
+import minductor
+from minductor.core.errors import NotExportable, PackageElsewhere, PackageRefused, WrongInput
+from minductor.ir.plan_json import parse_plan
+from minductor.ir.verify_plan import verify_plan
+from minductor.runtime.archive import open_archive, write_archive
+from tests.house.rules import ROOT
+
+
+class Layer(torch.nn.Module):
+    """Weights, buffers that change, an argument that changes, a value, and a structure of results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 4)
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.table = torch.arange(4.0)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor, more: dict[str, Tensor], scale: int = 2) -> Any:
+        self.calls.add_(1)
+        more["y"].mul_(2)
+        made = self.norm(self.linear(x)) * self.table * scale
+        return {"made": made, "row": more["y"].view(-1), "size": x.shape[0]}, [None, self.calls + 0]
+
+
+def arguments(size: int = 6) -> tuple[Any, ...]:
+    return torch.randn(size, 8), {"y": torch.ones(size, 2)}, 3
+
+
+class Made(NamedTuple):
+    path: Path
+    module: Layer
+    manifest: Any
+
+
+@pytest.fixture(scope="module")
+def layer(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    half = Dim("half", min=2, max=64)
+    path, module = tmp_path_factory.mktemp("package") / "layer.zip", Layer().train()
+    shapes = {"x": {0: 2 * half}, "more": {"y": {0: 2 * half}}, "scale": None}
+    return Made(path, module, minductor.export(module, arguments(), path, dynamic_shapes=shapes))
+
+
+def test_results_changes_and_state_are_eagers(layer: Made) -> None:
+    loaded, eager = minductor.load(layer.path), copy.deepcopy(layer.module)
+    for size in (6, 4, 128):
+        given = arguments(size)
+        mine, theirs = copy.deepcopy(given), copy.deepcopy(given)
+        torch.testing.assert_close(loaded(*mine), eager(*theirs))
+        torch.testing.assert_close(mine[1], theirs[1])
+    assert loaded.state["calls"] == 3
+    torch.testing.assert_close(loaded.state["norm.running_var"], eager.norm.running_var)
+
+
+def test_each_loaded_package_has_a_state_of_its_own(layer: Made) -> None:
+    first, second = minductor.load(layer.path), minductor.load(layer.path)
+    first(*arguments())
+    assert (first.state["calls"], second.state["calls"]) == (1, 0)
+
+
+def test_results_have_no_gradient(layer: Made) -> None:
+    x, more, scale = arguments()
+    assert not minductor.load(layer.path)(x.requires_grad_(), more, scale)[0]["made"].requires_grad
+
+
+def test_arguments_may_be_named(layer: Made) -> None:
+    x, more, scale = arguments()
+    loaded = minductor.load(layer.path)
+    expected = loaded(x, copy.deepcopy(more), scale)[0]["made"]
+    torch.testing.assert_close(loaded(scale=scale, x=x, more=more)[0]["made"], expected)
+
+
+def test_other_strides_are_copied_where_nobody_sees_it(layer: Made) -> None:
+    x, more, scale = arguments()
+    loaded = minductor.load(layer.path)
+    expected = loaded(x, copy.deepcopy(more), scale)[0]["made"]
+    torch.testing.assert_close(loaded(x.t().contiguous().t(), more, scale)[0]["made"], expected)
+
+
+X, MORE, SCALE = arguments()
+WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "too few": (lambda call: call(X, MORE), "it is missing"),
+    "too many": (lambda call: call(X, MORE, SCALE, X), "it has 4 arguments, and 3 were exported"),
+    "twice": (lambda call: call(X, MORE, SCALE, x=X), "given twice"),
+    "a name": (lambda call: call(X, MORE, scales=3), "there is no such argument"),
+    "a structure": (lambda call: call(X, {"z": X}, SCALE), "the structure of the arguments"),
+    "a value": (lambda call: call(X, MORE, 4), "it is 4, and 3 was exported"),
+    "a kind of value": (lambda call: call(X, MORE, 3.0), "it is 3.0, and 3 was exported"),
+    "no tensor": (lambda call: call(X.tolist()[0][0], MORE, SCALE), "it is a float, and a tensor was exported"),
+    "a rank": (lambda call: call(X[0], MORE, SCALE), "it has 1 dimensions, and 2 were exported"),
+    "a dtype": (lambda call: call(X.double(), MORE, SCALE), "its dtype is torch.float64"),
+    "a device": (lambda call: call(X.to("meta"), MORE, SCALE), "it is on meta, and cpu was exported"),
+    "a layout": (lambda call: call(X.to_sparse(), MORE, SCALE), "layout torch.sparse_coo"),
+    "a fixed size": (lambda call: call(torch.ones(6, 9), MORE, SCALE), r"it has to be \(6, 8\)"),
+    "a size below": (lambda call: call(torch.ones(2, 8), MORE, SCALE), "is 2, and 4 to 128 in steps of 2"),
+    "a size above": (lambda call: call(torch.ones(130, 8), MORE, SCALE), "is 130, and 4 to 128 in steps of 2"),
+    "a size between": (lambda call: call(torch.ones(7, 8), MORE, SCALE), "is 7, and 4 to 128 in steps of 2"),
+    "sizes that differ": (lambda call: call(torch.ones(8, 8), MORE, SCALE), r"it has to be \(8, 2\)"),
+    "strides of what changes": (lambda call: call(X, {"y": torch.ones(2, 6).t()}, SCALE), "its strides are"),
+}
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_a_wrong_call_says_what_is_wrong(layer: Made, how: str) -> None:
+    call, why = WRONG[how]
+    loaded = minductor.load(layer.path)
+    before = MORE["y"].clone()
+    with pytest.raises(WrongInput, match=why):
+        call(loaded)
+    assert loaded.state["calls"] == 0 and torch.equal(MORE["y"], before)
+
+
+def test_the_manifest_says_what_is_in_the_package(layer: Made) -> None:
+    entries = open_archive(layer.path).entries
+    manifest = layer.manifest
+    assert json.loads(bytes(entries["manifest.json"]))["schema"] == 1
+    assert set(manifest.digests) == set(entries) - {"manifest.json"}
+    assert manifest.needs_torch == ("aten.addmm.out",) == minductor.load(layer.path).needs_torch
+    assert [weight.name for weight in manifest.weights if weight.is_state][-1] == "norm.num_batches_tracked"
+    assert all(weight.offset % 64 == 0 for weight in manifest.weights)
+    verify_plan(parse_plan(bytes(entries["plan.json"]).decode()))
+
+
+def changed(layer: Made, path: Path, **changes: Callable[[str], str]) -> Path:
+    """The package with texts replaced, sealed again, as another exporter could have written it."""
+    entries = {name: bytes(data) for name, data in open_archive(layer.path).entries.items()}
+    for name, change in changes.items():
+        entry = name.replace("_", ".")
+        entries[entry] = change(entries[entry].decode("latin-1")).encode("latin-1")
+    write_archive(path, {name: [data] for name, data in entries.items()})
+    return path
+
+
+def replaced(old: str, new: str) -> Callable[[str], str]:
+    def change(text: str) -> str:
+        assert old in text
+        return text.replace(old, new)
+
+    return change
+
+
+ELSEWHERE = {
+    "a processor": ("manifest_json", replaced('"features": [', '"features": ["avx9",'), "avx9.*this processor lacks"),
+    "a machine": ("manifest_json", replaced('"linux ', '"plan9 '), "made for plan9"),
+    "an operator": (
+        "wrapper_py",
+        replaced("import torch\n", "import torch\ntorch.ops.aten.unheard_of\n"),
+        "unheard_of",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ELSEWHERE)
+def test_what_this_process_lacks_is_named(layer: Made, tmp_path: Path, what: str) -> None:
+    entry, change, why = ELSEWHERE[what]
+    with pytest.raises(PackageElsewhere, match=why):
+        minductor.load(changed(layer, tmp_path / "a.zip", **{entry: change}))
+
+
+def test_another_schema_and_missing_parts_are_refused(layer: Made, tmp_path: Path) -> None:
+    newer = changed(layer, tmp_path / "a.zip", manifest_json=lambda text: text.replace('"schema": 1', '"schema": 2'))
+    with pytest.raises(PackageRefused, match="schema 2"):
+        minductor.load(newer)
+    short = changed(layer, tmp_path / "b.zip", constants_bin=lambda text: "")
+    with pytest.raises(PackageRefused, match="does not lie among its constants"):
+        minductor.load(short)
+    write_archive(tmp_path / "c.zip", {"manifest.json": [bytes(open_archive(layer.path).entries["manifest.json"])]})
+    with pytest.raises(PackageRefused):
+        minductor.load(tmp_path / "c.zip")
+
+
+def test_500_corruptions_are_errors(layer: Made, tmp_path: Path) -> None:
+    data, chance, path = layer.path.read_bytes(), random.Random(0), tmp_path / "a.zip"
+    for number in range(500):
+        broken = bytearray(data)
+        for _ in range(1 + number % 3):
+            broken[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        path.write_bytes(broken if number % 5 else data[: chance.randrange(len(data))])
+        with pytest.raises(PackageRefused):
+            minductor.load(path)
+
+
+# What the process that loads may not have: what traces, what compiles, and what computes sizes for it.
+BANNED = (
+    *("torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor", "sympy", "triton"),
+    *(f"minductor.{name}" for name in ("driver", "frontend", "passes", "codegen", "packages", "backends", "options")),
+)
+
+
+def test_loading_needs_no_compiler(layer: Made) -> None:
+    text = f"""
+import json, sys, torch, minductor
+call = minductor.load({str(layer.path)!r})
+call(torch.ones(6, 8), {{"y": torch.ones(6, 2)}}, 3)
+print(json.dumps(sorted(sys.modules)))
+"""
+    ran = subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=True, capture_output=True, text=True)
+    modules = json.loads(ran.stdout)
+    assert [name for name in modules if name.startswith(BANNED)] == []
+    assert "minductor.runtime.package" in modules
+
+
+def test_programs_come_as_functions_and_as_exported_programs(tmp_path: Path) -> None:
+    def draw(x: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
+        made = torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos() * 2, (x,))
+        return made * n + torch.rand_like(x), x, x[0]
+
+    class Draw(torch.nn.Module):
+        def forward(self, x: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
+            return draw(x, n)
+
+    shapes = ({0: Dim.DYNAMIC}, Dim.DYNAMIC)
+    given = (torch.randn(3, 4), 5)
+    program = torch.export.export(Draw(), given, dynamic_shapes=shapes)
+    minductor.export(program, (), tmp_path / "a.zip")
+    loaded = minductor.load(tmp_path / "a.zip")
+    for x, n in (given, (-torch.ones(7, 4), 2)):
+        torch.manual_seed(0)
+        mine = loaded(x, n)
+        torch.manual_seed(0)
+        torch.testing.assert_close(mine, draw(x, n))
+        assert mine[1] is x and mine[2].data_ptr() == x.data_ptr()  # views of the argument stay that
+    with pytest.raises(WrongInput, match="a whole number was exported"):
+        loaded(given[0], 2.0)
+
+
+class Pair(NamedTuple):
+    a: Tensor
+    b: Tensor
+
+
+def test_what_has_no_name_outside_is_not_exported(tmp_path: Path) -> None:
+    with pytest.raises(NotExportable, match="structure of its results"):
+        minductor.export(lambda x: Pair(x + 1, x), (torch.ones(2),), tmp_path / "a.zip")
+    assert list(tmp_path.iterdir()) == []
