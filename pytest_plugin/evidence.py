@@ -74,6 +74,7 @@ class Evidence:
             "runs": len(self.runs),
             "numeric": sum(run.results is not None for run in self.runs),
             "graphs": sum(len(run.graphs) for run in self.runs),
+            "hits": sum(graph.was_hit for run in self.runs for graph in run.graphs),
             "launches": events["launch"],
             "externs": events["extern"],
             "assembled": sum(len(run.assembly) for run in self.runs),
@@ -97,7 +98,7 @@ class Totals:
     def add(self, summary: Mapping[str, Any]) -> None:
         if summary["device"] and summary["runs"]:
             self.tests[summary["device"]] += 1
-        for name in ("runs", "numeric", "graphs", "launches", "externs", "assembled", "counts", "memory"):
+        for name in ("runs", "numeric", "graphs", "hits", "launches", "externs", "assembled", "counts", "memory"):
             self.sums[name] += summary[name]
         for plain in summary["goldens"]:
             check = Check.of(plain)
@@ -119,8 +120,9 @@ class Totals:
             sums = self.sums
             tests = ", ".join(f"{count} tests on {device}" for device, count in sorted(self.tests.items()))
             lines.append(
-                f"ran      {tests}: {sums['graphs']} graphs, {sums['launches']} kernels launched, "
-                f"{sums['externs']} externs called"
+                f"ran      {tests}: {sums['graphs']} graphs, "
+                + (f"{sums['hits']} of them from a store, " if sums["hits"] else "")
+                + f"{sums['launches']} kernels launched, {sums['externs']} externs called"
                 + (f", {sums['assembled']} kernels compiled for a machine elsewhere" if sums["assembled"] else "")
             )
         checks = [f"{self.sums[name]} {what}" for name, what in (("numeric", "numeric"), ("counts", "counts"))]

@@ -57,21 +57,23 @@ def compiled(
     from pytest_plugin.compiled import Compile
     from pytest_plugin.session import evidence_of
 
+    state = state_of(request.config)
+    # a trial has to compile, and nobody may load what a faulty compiler left
+    shared = state.shared_store if TRIAL not in request.node.stash else None
     # `fresh_store` is asked for by name only: a test that has it compiles into it, so that it can see hits
-    shared: FreshStore | None = None
     if "fresh_store" in request.fixturenames:
-        shared = request.getfixturevalue("fresh_store")
+        own: FreshStore = request.getfixturevalue("fresh_store")
+        shared = own.path
 
     def folder() -> Path:
-        return shared.path if shared is not None else tmp_path_factory.mktemp("store")
+        return shared or tmp_path_factory.mktemp("store")
 
     # the same inputs in every run of the test: a red one is red for everybody
     random: Any = torch.random
     before = random.get_rng_state()
     random.manual_seed(0)
     tells = "memory" in request.fixturenames or request.node.get_closest_marker("memory") is not None
-    policy = state_of(request.config).policy
-    make = Compile(compiler, folder, evidence_of(request.node).runs.append, minductor_device, policy=policy)
+    make = Compile(compiler, folder, evidence_of(request.node).runs.append, minductor_device, policy=state.policy)
     if TRIAL in request.node.stash and not (trial := request.node.stash[TRIAL]).is_own:
         make = replace(make, forgive=trial.forgives)
     yield replace(make, always=compiler.memory_options) if tells else make

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import pytest
 
 from pytest_plugin import fixtures, short_names
 from pytest_plugin.stash import EVIDENCE, STATE, TRIAL, WATCH, WORKER_KEY, golden_dir, is_worker, state_of
-from pytest_plugin.vocabulary import ADAPTERS, LEVELS, MARKERS, MODES, UNUSED
+from pytest_plugin.vocabulary import ADAPTERS, LEVELS, MARKERS, MODES, STORES, UNUSED
 
 if TYPE_CHECKING:
     from pytest_plugin.session import State
@@ -29,7 +29,7 @@ FINGERPRINT = "MINDUCTOR_TEST_FINGERPRINT"  # where a run in a process of its ow
 TRIAL_MARKERS = ("must_fail_under", "deterministic")
 LACKS = "Skipped: needs "
 VARIABLES = ("RUN_CPU", "RUN_GPU", "PYTORCH_TESTING_DEVICE_ONLY_FOR", "PYTORCH_TESTING_DEVICE_EXCEPT_FOR")
-OPTIONS = ("minductor_compiler", "minductor_device", "minductor_golden")
+OPTIONS = ("minductor_compiler", "minductor_device", "minductor_golden", "minductor_store")
 SHORT = ("device", "golden")
 
 
@@ -76,6 +76,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         metavar="NAMES",
         help="run each test that compiles under these faults of the compiler, or all, and show which tests see which",
+    )
+    group.addoption(
+        "--minductor-store",
+        dest="minductor_store",
+        default="",
+        metavar="WHICH",
+        help=f"where `compiled` keeps artefacts: {' or '.join(STORES)}; fresh, the default, is a folder for each call, "
+        "shared is one in pytest's cache for this run and later ones",
     )
     _add_golden_options(parser, group)
     parser.addini("expected_failures", "a TOML file of failures that are known, below the root", default="")
@@ -193,7 +201,9 @@ def pytest_report_header(config: pytest.Config) -> str | None:
         return None
     missing = "".join(f"; no {id}: {why}" for id, why in state.choice.missing)
     policy = "".join(f", {word}" for word in config.getini("numeric_policy"))
-    return f"minductor: compiler {state.adapter.name}, devices {devices}{missing}, goldens: {state.rules.mode}{policy}"
+    store = ", shared store" * (state.shared_store is not None)
+    told = f"devices {devices}{missing}, goldens: {state.rules.mode}{policy}{store}"
+    return f"minductor: compiler {state.adapter.name}, {told}"
 
 
 # --- collection
@@ -442,6 +452,13 @@ def _killed(state: State) -> Iterator[str]:
 
 
 # --- xdist
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """Of several GPUs each worker sees one, from its start: what it imports could look at all of them."""
+    for spec, gpu in zip(specs, state_of(config).pins(len(specs)), strict=False):
+        spec.env.setdefault("CUDA_VISIBLE_DEVICES", gpu)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -23,7 +23,7 @@ from pytest_plugin.expected import Expected, rows
 from pytest_plugin.golden import Goldens, Rules
 from pytest_plugin.revision import STAGES
 from pytest_plugin.stash import EVIDENCE, TRIAL, WORKER_KEY, golden_dir, state_of
-from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, LEVELS, MODES, UNUSED
+from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, LEVELS, MODES, STORES, UNUSED
 
 # the capability that a kind of device takes
 NEEDED: Mapping[str, str] = MappingProxyType({"cuda": "gpu", "interpret": "triton", "compile": "triton"})
@@ -38,6 +38,7 @@ class State:
     golden_dir: Path
     rules: Rules
     policy: Policy = DEFAULT  # how far numbers may be off
+    shared_store: Path | None = None  # where all tests keep artefacts, if they share them
     misuse: str = ""  # why the run ends with a usage error
     worker_misuse: str = ""  # the same, as an xdist worker told it
     worker_rows: list[str] = field(default_factory=list[str])  # rows of known failures that no worker has used
@@ -100,6 +101,17 @@ class State:
             return Choice(rest, (*choice.missing, ("cuda", f"the GPU is sm_{found}, and not {min_arch}")))
         return choice
 
+    def pins(self, count: int) -> list[str]:
+        """The GPU that each of so many workers sees, if there is more than one."""
+        if "cuda" not in self.known or self.absence("cuda"):
+            return []
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(self.machine.gpu()["count"])))
+        gpus = seen.split(",")
+        if len(gpus) < 2:
+            return []
+        self.machine.known["two_gpus"] = "each worker sees one GPU"
+        return [gpus[number % len(gpus)] for number in range(count)]
+
     def unused_rows(self) -> list[str]:
         """Known failures of tests that are there and do not run on the row's device."""
         return (
@@ -130,7 +142,8 @@ def make_state(config: pytest.Config) -> State:
             known = ", ".join(sorted(table)) or "none"
             raise pytest.UsageError(f"--mutants={name}: {adapter.name} has {known}; write --mutants=all for all")
     wishes = Wishes.of(os.environ, str(config.getoption("minductor_device")), config.getini("minductor_devices"))
-    state = State(adapter, wishes, golden_dir(config), _rules(config, os.environ), _policy(config))
+    rules, policy, store = _rules(config, os.environ), _policy(config), _store(config, adapter.name)
+    state = State(adapter, wishes, golden_dir(config), rules, policy, store)
     given = getattr(config, "workerinput", {}).get(WORKER_KEY)
     if given is not None:
         state.misuse = given["misuse"]
@@ -163,6 +176,17 @@ def _policy(config: pytest.Config) -> Policy:
         return policy_of(config.getini("numeric_policy"))
     except ValueError as error:
         raise pytest.UsageError(f"numeric_policy: {error}") from None
+
+
+def _store(config: pytest.Config, compiler: str) -> Path | None:
+    """The folder that tests share, if they do."""
+    chosen = str(config.getoption("minductor_store") or STORES[0])
+    if chosen not in STORES:
+        raise pytest.UsageError(f"--minductor-store={chosen}: a store is {' or '.join(STORES)}")
+    cache: Any = getattr(config, "cache", None)
+    if chosen == "shared" and cache is None:
+        raise pytest.UsageError("--minductor-store=shared: the store is in pytest's cache, which is switched off")
+    return Path(cache.mkdir("minductor")) / "store" / compiler if chosen == "shared" else None
 
 
 def _mode(config: pytest.Config, environ: Mapping[str, str]) -> str:

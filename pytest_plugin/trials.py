@@ -224,6 +224,10 @@ def _repeated(item: pytest.Item) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield f"run {number}", _again(item)
         for count in marker.kwargs.get("threads", ()):
             yield f"on {count} threads", _again(item, _threads(count))
+        if marker.kwargs.get("clock"):
+            distorted = getattr(state_of(item.config).adapter, "distorted_clock", None)
+            told = "with wrong measurements"
+            yield told, _again(item, distorted()) if distorted is not None else {"kinds": ["the adapter has no clock"]}
         for seed in range(1, marker.kwargs.get("hash_seeds", 0) + 1):
             yield f"with hash seed {seed}", _elsewhere(item, seed)
 

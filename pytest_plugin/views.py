@@ -25,6 +25,8 @@ FACTS = (
     "peak",
 )
 
+FROM_STORE = "the graph came from a store, where no stages are kept: ask for the fixture `fresh_store`"
+
 
 @dataclass(frozen=True, slots=True)
 class Text:
@@ -54,6 +56,8 @@ def _wrapper_view(run: Run) -> Text:
 
 
 def _plan_view(run: Run) -> Text:
+    if any(graph.was_hit for graph in run.graphs):
+        raise LookupError(FROM_STORE)
     return Text("plan", "ir", _ended(run.plan))
 
 
@@ -85,7 +89,10 @@ def _stages(run: Run, stage: str) -> Mapping[str, str]:
     found = {name.partition(".")[0]: text for name, text in every.items() if name.partition(".")[2] == stage}
     if not found:
         known = dict.fromkeys(name.partition(".")[2] for name in every)
-        raise LookupError(f"the run has no stage {stage!r}; it has {', '.join(known) or 'none'}")
+        was_hit = any(graph.was_hit for graph in run.graphs)
+        raise LookupError(
+            FROM_STORE if was_hit else f"the run has no stage {stage!r}; it has {', '.join(known) or 'none'}"
+        )
     return found
 
 

@@ -20,6 +20,8 @@ ADAPTERS: Mapping[str, str] = MappingProxyType(
 ENTRY_POINTS = "minductor_test_adapters"
 # --golden
 MODES = ("check", "new", "accept", "refresh", "review", "off")
+# --minductor-store
+STORES = ("fresh", "shared")
 # --golden-unused
 UNUSED = ("auto", "fail", "warn")
 # @pytest.mark.golden(view=..., level=...); each level asks for all that those before it do

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import ast
 import os
+import random
 import textwrap
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -223,3 +224,20 @@ class Inductor:
         users = Path(os.environ.get(FOLDER) or tools.default_cache_dir())
         with mock.patch.dict(os.environ, {FOLDER: str(folder)}):
             yield FreshStore(folder, users, entries(users))
+
+    @contextmanager
+    def distorted_clock(self) -> Generator[None]:
+        """Inside, measurements of candidates mean nothing."""
+        from torch._inductor.runtime import benchmarking
+
+        drawn = random.Random(0)
+
+        def wrong(*args: Any, **kwargs: Any) -> float:
+            return drawn.random()
+
+        tools: Any = benchmarking
+        with ExitStack() as stack:
+            for kind in (tools.Benchmarker, tools.TritonBenchmarker, tools.InductorBenchmarker):
+                for name in ("benchmark", "benchmark_cpu", "benchmark_gpu"):
+                    stack.enter_context(mock.patch.object(kind, name, wrong))
+            yield

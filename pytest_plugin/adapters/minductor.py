@@ -8,6 +8,7 @@ For a compile-only device each kernel is compiled by worker processes, for its a
 from __future__ import annotations
 
 import os
+import random
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from minductor.target import Target
     from minductor.trace import Record
     from pytest_plugin.mutants import Mutant
+
+Clock = Callable[[Callable[[], object]], float]
 
 # A generated function with the comment above it; both braces of its body stand alone at the margin.
 KERNEL = re.compile(r'^(?://[^\n]*\n)*extern "C" int64_t (\w+)\([^{]*\{\n.*?^\}\n', re.MULTILINE | re.DOTALL)
@@ -101,7 +104,7 @@ class Workers:
 class Session:
     """One Compiler with a store of its own."""
 
-    def __init__(self, folder: Path, device: Device, workers: Workers) -> None:
+    def __init__(self, folder: Path, device: Device, workers: Workers, tuning_clock: Clock | None) -> None:
         from minductor.driver import Compiler
         from minductor.runtime.store import Store
         from minductor.trace import Trace
@@ -114,6 +117,7 @@ class Session:
             store=Store(folder),
             trace=Trace((self._stages,)),
             observer=self._observe,
+            tuning_clock=tuning_clock,
             is_dry=self._is_elsewhere,
         )
         self._compiler.interpreter = workers.interpreter
@@ -256,6 +260,7 @@ class Minductor:
 
     name = "minductor"
     memory_options: Mapping[str, object] = MappingProxyType({"verify_memory": "log"})
+    tuning_clock: Clock | None = None  # the compiler's own
 
     @property
     def devices(self) -> Sequence[str]:
@@ -307,7 +312,19 @@ class Minductor:
         return minductor.__version__
 
     def session(self, folder: Path, device: Device) -> Session:
-        return Session(folder, device, self.workers)
+        return Session(folder, device, self.workers, self.tuning_clock)
+
+    @contextmanager
+    def distorted_clock(self) -> Generator[None]:
+        """Inside, measurements of candidates mean nothing."""
+        drawn = random.Random(0)
+
+        def wrong(call: Callable[[], object]) -> float:
+            call()
+            return drawn.random()
+
+        with mock.patch.object(self, "tuning_clock", wrong):
+            yield
 
     @contextmanager
     def fresh_store(self, folder: Path) -> Generator[FreshStore]:

@@ -220,3 +220,29 @@ def test_a_device_for_which_nothing_was_compiled_proves_nothing(kernels: int) ->
     assert wrong.startswith("nothing compiled") == (not kernels)
     declared = Evidence([run]).wrong("test_x", Device("compile:sm_90"), {"kernels": at_most(1)}, is_counted=True)
     assert declared.startswith("nothing compiled") == (not kernels)
+
+
+def test_each_worker_sees_one_gpu_before_anything_is_imported(
+    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(Machine, "absence", lambda self, name: self.known.get(name, ""))
+    monkeypatch.setattr(Machine, "gpu", lambda self: {"arch": 90, "count": 2})
+    pytester.makeconftest("import os\n\nSEEN = os.environ.get('CUDA_VISIBLE_DEVICES')")
+    pytester.makepyfile(
+        """
+        import os, pathlib, pytest
+        from conftest import SEEN
+
+        @pytest.mark.parametrize("n", range(4))
+        def test_pinned(n, worker_id):
+            assert SEEN == worker_id[2:]
+
+        @pytest.mark.needs("two_gpus")
+        def test_both():
+            raise AssertionError
+        """
+    )
+    result = run("-n2")
+    result.assert_outcomes(passed=4, skipped=1)
+    result.stdout.fnmatch_lines(["lacks    1 tests skipped: two_gpus: each worker sees one GPU"])

@@ -9,6 +9,7 @@ from minductor.runtime.store import Store
 from pytest_plugin.adapters import FreshStore
 from pytest_plugin.adapters.minductor import Minductor
 from pytest_plugin.compiled import Compile
+from pytest_plugin.views import stage_view
 from tests.plugin.conftest import Run
 
 
@@ -17,7 +18,7 @@ def f(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.counts(kernels=2, externs=1, block_pointers=0)
-def test_texts_facts_stages_and_events(compiled: Compile) -> None:
+def test_texts_facts_stages_and_events(compiled: Compile, fresh_store: FreshStore) -> None:
     run = compiled(f, torch.randn(8, 8))
     (graph,) = run.graphs
     assert (graph.role, graph.was_hit, len(run.wrappers)) == ("inference", False, 1)
@@ -40,9 +41,35 @@ def test_training_sums_both_graphs(compiled: Compile) -> None:
     assert run.report.kernels == 2 and list(run.grads) == ["args[0]"]
 
 
-def test_each_call_has_a_store_of_its_own(compiled: Compile) -> None:
-    runs = [compiled(f, torch.ones(4, 4)) for _ in range(2)]
-    assert [graph.was_hit for run in runs for graph in run.graphs] == [False, False]
+def test_each_call_has_a_store_of_its_own_unless_all_share_one(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        import pytest, torch
+
+        def f(x):
+            return x + 1
+
+        def test_twice(compiled):
+            for _ in range(2):
+                compiled(f, torch.ones(3))
+
+        @pytest.mark.golden(view="plan")
+        def test_plan(compiled, fresh_store):
+            compiled(f, torch.ones(3))
+        """
+    )
+    for options, hits in (("", 0), ("--minductor-store=shared", 1), ("--minductor-store=shared", 2)):
+        result = run("--compiler=minductor", "--golden=accept", *options.split())
+        result.assert_outcomes(passed=2)
+        told = f"3 graphs, {hits} of them from a store, 3 kernels" if hits else "3 graphs, 3 kernels"
+        result.stdout.fnmatch_lines([f"ran      2 tests on cpu: {told} launched, 0 externs called"])
+    assert run("--minductor-store=user").ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_a_graph_from_a_store_has_no_stages(compiled: Compile, fresh_store: FreshStore) -> None:
+    _, hit = [compiled(f, torch.ones(4, 4)) for _ in range(2)]
+    with pytest.raises(LookupError, match="ask for the fixture `fresh_store`"):
+        stage_view(hit, "fuse")
 
 
 def test_a_fresh_store_is_shared_within_the_test(compiled: Compile, fresh_store: FreshStore) -> None:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from pytest_plugin.adapters.minductor import Minductor
 from pytest_plugin.adapters.minductor_mutants import MUTANTS
 from pytest_plugin.mutants import Mutant, Stale, find, mutated, recompiled
 from pytest_plugin.trials import Kill, matrix
@@ -174,6 +175,57 @@ REPEATED = """
     def test_nothing(compiled):
         pass
 """
+MEASURED = """
+    import pytest, torch
+    import conftest
+
+    @pytest.mark.deterministic(runs=1, clock=True)
+    def test_same(compiled):
+        compiled(lambda x: x + 1, torch.ones(3))
+
+    @pytest.mark.deterministic(runs=1, clock=True)
+    def test_measured(compiled):
+        number = conftest.measured
+        compiled(lambda x: x + number, torch.ones(3))
+"""
+CLOCK = """
+    from contextlib import contextmanager
+
+    measured = 1
+
+    @contextmanager
+    def distorted():
+        global measured
+        measured += 1
+        yield
+        measured -= 1
+
+    def pytest_configure(config):
+        from pytest_plugin.stash import state_of
+
+        state_of(config).adapter.distorted_clock = distorted
+"""
+
+
+def test_what_depends_on_measurements_is_told(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makeconftest(CLOCK)
+    pytester.makepyfile(MEASURED)
+    result = run()
+    result.assert_outcomes(passed=1, failed=1)
+    text = result.stdout.str()
+    assert "deterministic  with wrong measurements gives other generated text" in text
+    assert "deterministic  with wrong measurements gives other results" in text
+
+
+def test_the_clock_of_minductor_is_wrong_inside() -> None:
+    adapter = Minductor()
+    calls: list[int] = []
+    with adapter.distorted_clock():
+        clock = adapter.tuning_clock
+        assert (
+            clock is not None and clock(lambda: calls.append(1)) != clock(lambda: calls.append(2)) and calls == [1, 2]
+        )
+    assert adapter.tuning_clock is None
 
 
 @pytest.mark.long
@@ -188,7 +240,7 @@ def test_what_differs_between_runs_threads_and_hash_seeds_is_told(pytester: pyte
     pytester.makepyfile("import pytest\n\n@pytest.mark.deterministic(run=3)\ndef test_x():\n    pass")
     result = run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*deterministic has no run; it has runs, hash_seeds, threads"])
+    result.stderr.fnmatch_lines(["*deterministic has no run; it has runs, hash_seeds, threads, clock"])
 
 
 def test_the_engine_needs_no_torch() -> None:
