@@ -32,7 +32,21 @@ from typing import Any, Protocol
 from minductor.backend_options import objection, rules_of, values_of
 from minductor.core.errors import BackendError, BrokenBackend, suggestion
 from minductor.options import OptionRule, Options, check_extra
-from minductor.target import TARGETS, Target, by_name
+from minductor.target import TARGETS, Env, Target, by_name
+
+# With minductor.core and minductor.ir, all that a backend imports of ours.
+__all__ = [
+    "API_VERSION",
+    "Artefact",
+    "Backend",
+    "Env",
+    "OptionRule",
+    "Part",
+    "Pass",
+    "Target",
+    "register_backend",
+    "unregister_backend",
+]
 
 # What a record is made for. It grows by one when a part's signature changes.
 API_VERSION = 1

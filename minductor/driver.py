@@ -227,9 +227,9 @@ class Compiler:
         from minductor.frontend.devices import gpu_of
 
         named, device = env.options.target, gpu_of(graph)
-        env = replace(env, options=options_for(find_backend(env.target.kind), env.options))
         if env.target.kind not in BUILT_IN or device.partition(":")[0] not in ("", "cuda"):
             return graph, _on_registered(env, device), self.is_dry
+        env = replace(env, options=options_for(find_backend(env.target.kind), env.options))
         is_launched = env.target.kind in ("cuda", "hip")
         if device and not torch.cuda.is_available():
             return graph, env if is_launched else replace(env, target=find_target("sm_90")), True

@@ -86,6 +86,7 @@ def _named(body: Body, buffers: Mapping[str, Buffer]) -> Iterator[tuple[str, str
             case Atomic(ref, _, kind):
                 yield f"atomic_{kind}", str(buffers[ref.storage].dtype)
             case Reduce(_, how) | Scan(_, how, _):
+                yield op.name, str(op.dtype)
                 yield from _named(how.body, buffers)
             case _:
                 yield op.name, str(op.dtype)

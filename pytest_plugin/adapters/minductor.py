@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 Clock = Callable[[Callable[[], object]], float]
 
 # A generated function with the comment above it; both braces of its body stand alone at the margin.
-KERNEL = re.compile(r'^(?://[^\n]*\n)*extern "C" int64_t (\w+)\([^{]*\{\n.*?^\}\n', re.MULTILINE | re.DOTALL)
+KERNEL = re.compile(r'^(?://[^\n]*\n)*(?:extern "C" )?int64_t (\w+)\([^{]*\{\n.*?^\}\n', re.MULTILINE | re.DOTALL)
 
 
 def kernels_of(text: str) -> tuple[Kernel, ...]:
-    """The kernels in a C++ unit, without the prelude and the entries around them.
+    """The kernels in a unit of C or C++, without the prelude and the entries around them.
 
     >>> unit = 'int md_f();\\n// aten.neg: neg\\nextern "C" int64_t fused_neg_0(float* o) {\\n  return 0;\\n}\\nEND()'
     >>> [(kernel.name, kernel.text.count("\\n")) for kernel in kernels_of(unit)]
@@ -162,7 +162,7 @@ class Session:
             refusals=report.refusals,
             askers=(report.why_not,),
         )
-        units = [text for name, text in sorted(compiled.sources.items()) if name.endswith(".cpp")]
+        units = [text for name, text in sorted(compiled.sources.items()) if name.endswith((".c", ".cpp"))]
         kernels = [kernel for text in units for kernel in kernels_of(text)]
         kernels += triton_kernels_of(compiled.sources.get("kernels.py", ""))
         return Graph(

@@ -76,7 +76,7 @@ VIEWS: dict[str, Callable[[Tensor], Any]] = {
     "integers": lambda x: (x * 10).to(torch.int32) // 3 % 5,
     "half": lambda x: x.half() * 2 + 1,
     "double": lambda x: torch.erf(x.double()),
-    "constants": lambda x: x + torch.arange(24) + torch.full((8, 1), 2.0),
+    "constants": lambda x: x + torch.arange(24, device=x.device) + torch.full((8, 1), 2.0, device=x.device),
 }
 
 
