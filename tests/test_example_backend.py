@@ -14,7 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "tests" / "example_backend"
 OWN = "tests/example_backend/suite.py"
-SOME = [f"tests/e2e/test_pointwise.py::test_views_and_functions[toy-{name}]" for name in ("double", "half", "output view")]
+SOME = [
+    f"tests/e2e/test_pointwise.py::test_views_and_functions[toy-{name}]" for name in ("double", "half", "output view")
+]
 ALL = [f"tests/e2e/test_{name}.py" for name in ("dynamic", "mutation", "pointwise", "reduce")]
 
 
