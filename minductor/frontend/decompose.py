@@ -3,16 +3,18 @@
 Takes nothing. Gives torch's own decompositions of the operators in `ROWS`, made on first use. Every node costs
 AOTAutograd about 0.3 ms, so an operator is taken apart only where its parts fuse and no rule of ours takes it whole.
 
-Beside these stand the operators in `MISLAID`: torch traces them by formulas, which give a result the strides of
-another argument than eager does. Where the arguments' layouts differ, they are copied to the one of eager's result.
+Beside these stand the operators that torch traces by formulas of its own, which give a result other strides than eager
+does (`layouts.py` knows which): the result is laid out as eager's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any
+
+from minductor.frontend.layouts import IN_STEPS, NAMED, is_ambiguous, relaid, strides
 
 # packet name -> why it is taken apart; all its overloads are
 ROWS: Mapping[str, str] = MappingProxyType(
@@ -88,24 +90,6 @@ ROWS: Mapping[str, str] = MappingProxyType(
         "_weight_norm_interface": "a norm and a quotient",
     }
 )
-# overloads whose traced strides are not eager's where arguments are laid out differently
-MISLAID = (
-    "copysign.Tensor",
-    "div.Tensor_mode",
-    "floor_divide.default",
-    "hardswish_backward.default",
-    "hardtanh_backward.default",
-    "heaviside.default",
-    "logaddexp.default",
-    "logaddexp2.default",
-    "logical_and.default",
-    "logical_or.default",
-    "logical_xor.default",
-    "logit_backward.default",
-    "softplus_backward.default",
-    "special_xlog1py.default",
-    "xlogy.Tensor",
-)
 # what torch 2.11 traces with the zero strides of an expanded argument, though its results are written to
 SCATTERS = ("slice_scatter", "select_scatter", "diagonal_scatter")
 
@@ -118,19 +102,32 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
     packets = [getattr(torch.ops.aten, name) for name in ROWS if hasattr(torch.ops.aten, name)]
     found = dict(get_decompositions(packets))
-    for name in MISLAID:
-        packet, overload = name.split(".")
-        op = getattr(getattr(torch.ops.aten, packet), overload)
-        found[op] = _laid_out(op, found.get(op, _whole))
+    norm = torch.ops.aten.linalg_vector_norm.default
+    found[norm] = _counted_from_the_front(norm)
+    for op in _laid_by_formulas():
+        found[op] = _as_in_eager(op, found.get(op, _whole))
     for name in SCATTERS:
         op = getattr(torch.ops.aten, name).default
         found[op] = _apart(op)
-    norm = torch.ops.aten.linalg_vector_norm.default
-    found[norm] = _counted_from_the_front(norm)
     log_sigmoid = torch.ops.aten.log_sigmoid_forward.default
     apart = found[log_sigmoid]
     found[log_sigmoid] = lambda x: apart(x.contiguous())  # as eager's result is, whatever the argument
     return found
+
+
+def _laid_by_formulas() -> Iterator[Any]:
+    """Operators whose result has strides that torch computes in Python while it traces."""
+    import torch
+    from torch._decomp import global_decomposition_table
+
+    for name in sorted(NAMED):
+        _, packet, overload = name.split(".")
+        if hasattr(torch.ops.aten, packet):
+            yield getattr(getattr(torch.ops.aten, packet), overload)
+    for op in {**global_decomposition_table["post_autograd"], **global_decomposition_table["meta"]}:
+        if isinstance(op, torch._ops.OpOverload) and torch.Tag.pointwise in op.tags and str(op) not in IN_STEPS:
+            if not op._schema.is_mutable and len(op._schema.returns) == 1:
+                yield op
 
 
 def _whole(*args: Any, **kwargs: Any) -> Any:
@@ -162,40 +159,22 @@ def _counted_from_the_front(op: Callable[..., Any]) -> Callable[..., Any]:
     return decomposed
 
 
-def _laid_out(op: Callable[..., Any], take_apart: Callable[..., Any]) -> Callable[..., Any]:
-    """A pointwise operator on contiguous arguments, seen in the order in which eager lays out the result."""
+def _as_in_eager(op: Any, take_apart: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator whose result, or the first of several, has eager's strides."""
+    import torch
+    from torch.fx.experimental.proxy_tensor import decompose
 
     def decomposed(*args: Any, **kwargs: Any) -> Any:
-        order = _order(args)
-        if order is None:
-            return take_apart(*args, **kwargs)
-        import torch
-
-        back = sorted(range(len(order)), key=lambda d: order[d])
-        tensors = [a for a in args if isinstance(a, torch.Tensor)]
-        size = torch.broadcast_shapes(*(t.shape for t in tensors))
-
-        def laid(t: Any) -> Any:
-            return t.expand(size).permute(order).contiguous() if isinstance(t, torch.Tensor) and t.dim() else t
-
-        return op(*map(laid, args), **kwargs).permute(back)
+        result = take_apart(*args, **kwargs)
+        if not is_ambiguous(op, args) or kwargs.get("memory_format") not in (None, torch.preserve_format):
+            return result
+        if result is NotImplemented:
+            with decompose({}):  # itself
+                result = op(*args, **kwargs)
+        first, *others = result if isinstance(result, tuple) else (result,)
+        stride = strides(op, args, first)
+        if stride is None:
+            return result
+        return (relaid(first, stride), *others) if others else relaid(first, stride)
 
     return decomposed
-
-
-def _order(args: Sequence[Any]) -> list[int] | None:
-    """The result's dimensions, the outermost in memory first; None where every formula gives it that layout.
-
-    It asks of symbolic sizes only what is known of them, so that it adds no guards.
-    """
-    import torch
-    from torch._prims_common import compute_elementwise_output_logical_to_physical_perm, is_contiguous_or_false
-
-    tensors = [a for a in args if isinstance(a, torch.Tensor)]
-    if all(is_contiguous_or_false(t) for t in tensors):
-        return None
-    size = torch.broadcast_shapes(*(t.shape for t in tensors))
-    order, _ = compute_elementwise_output_logical_to_physical_perm(*(t.expand(size) for t in tensors if t.dim()))
-    if all(is_contiguous_or_false(t.expand(size).permute(order)) for t in tensors):
-        return None
-    return list(order)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,8 +11,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from minductor.frontend.decompose import MISLAID, ROWS, SCATTERS, decompositions
+from minductor.core.expr import as_int
+from minductor.frontend.decompose import ROWS, SCATTERS, decompositions
+from minductor.frontend.layouts import NAMED
 from minductor.frontend.rules.table import RULES
+from minductor.ir.nodes import View
 from tests.frontend.tracing import compiled, grads, lowered, randn
 
 
@@ -21,35 +26,97 @@ def test_each_row_has_a_decomposition_and_a_reason() -> None:
 
 
 def test_operators_with_rules_arrive_whole() -> None:
-    laid = {f"aten.{name}" for name in (*MISLAID, "linalg_vector_norm.default")}
+    laid = {str(op) for op in decompositions() if torch.Tag.pointwise in op.tags} | NAMED
     laid |= {f"aten.{name}.default" for name in SCATTERS}
     assert not {str(op) for op in decompositions()} & set(RULES) - laid
-    assert [node.op for node in lowered(torch.copysign, randn(2, 3).t(), randn(2, 3, seed=1).t()).graphs[0].nodes] == [
-        "aten.copysign.Tensor"
-    ]
+    turned = randn(2, 3).t()
+    for fn, op in ((torch.copysign, "copysign.Tensor"), (torch.hypot, "hypot.default"), (torch.mul, "mul.Tensor")):
+        assert [node.op for node in lowered(fn, turned, randn(2, 3, seed=1).t()).graphs[0].nodes] == [f"aten.{op}"]
 
 
-# what operators want besides two tensors
-MORE: dict[str, Any] = {
+# operators of two tensors that torch lays out otherwise than eager, with what they want besides
+PAIRWISE: dict[str, dict[str, Any]] = {
+    "copysign.Tensor": {},
     "div.Tensor_mode": {"rounding_mode": "floor"},
+    "floor_divide.default": {},
+    "hardswish_backward.default": {},
     "hardtanh_backward.default": {"min_val": -1.0, "max_val": 1.0},
+    "heaviside.default": {},
+    "logaddexp.default": {},
+    "logaddexp2.default": {},
+    "logical_and.default": {},
+    "logical_or.default": {},
+    "logical_xor.default": {},
+    "logit_backward.default": {},
     "softplus_backward.default": {"beta": 1.0, "threshold": 20.0},
+    "special_xlog1py.default": {},
+    "xlogy.Tensor": {},
 }
 
 
-@pytest.mark.parametrize("names", [MISLAID, MISLAID[:1]], ids=["static", "dynamic"])
-def test_strides_are_those_of_eager(names: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("most", [len(PAIRWISE), 1], ids=["static", "dynamic"])
+def test_strides_are_those_of_eager(most: int) -> None:
     ops = [
-        partial(getattr(getattr(torch.ops.aten, name.split(".")[0]), name.split(".")[1]), **MORE.get(name, {}))
-        for name in names
+        partial(getattr(getattr(torch.ops.aten, name.split(".")[0]), name.split(".")[1]), **more)
+        for name, more in list(PAIRWISE.items())[:most]
     ]
     row, image = randn(5).abs(), randn(2, 3, 4, 5).abs()
     last = image.contiguous(memory_format=torch.channels_last)
     turned = randn(5, 4, 3, 2).abs().permute(3, 2, 1, 0)
     pairs = [(image, last), (last, turned), (row, last), (last, row), (image[:, :1], turned), (turned, row[0])]
     # the same strides, or red
-    seen = compiled(lambda *given: [op(a, b) for op in ops for a, b in given], *pairs, dynamic=names != MISLAID)
+    seen = compiled(lambda *given: [op(a, b) for op in ops for a, b in given], *pairs, dynamic=most == 1)
     assert not seen.externs
+
+
+def window(pick: random.Random, size: Sequence[int]) -> torch.Tensor:
+    """Of that size, in any order, with gaps, and with dimensions of size 1 whose stride is anything."""
+    order = pick.sample(range(len(size)), len(size))
+    wide = [n + pick.choice([0, 0, 1, 2]) for n in size]
+    whole = torch.rand([wide[d] for d in order]).permute([order.index(d) for d in range(len(size))])
+    return whole[tuple(slice(0, n) for n in size)]
+
+
+LAYOUTS: dict[str, Callable[..., Any]] = {
+    "a number": lambda x, y: x * 2 + 1,
+    "a power": lambda x, y: (2**x, x**2),
+    "several": lambda x, y: (torch.lerp(x, y, 0.5), torch.hypot(x, y), torch.logaddexp(y, x), torch.addcmul(y, x, x)),
+    "a cast": lambda x, y: (x * y.double(), x.int() + y, x.double(), y > x.int()),
+    "a choice": lambda x, y: (torch.where(x > y, x, 0.0), x.masked_fill(y > 0.5, 1.0), x.clamp(0, 1)),
+    "one": lambda x, y: (x.relu(), x.nan_to_num(), x.clone(), torch.zeros_like(y), x.flip(-1), F.hardtanh(y)),
+    "a loss": lambda x, y: (
+        F.mse_loss(x, y, reduction="none"),
+        F.huber_loss(x, y, reduction="none"),
+        F.mse_loss(x, x * 2),
+    ),
+    "a norm": lambda x, y: (F.layer_norm(x, x.shape[-1:]), torch.linalg.vector_norm(y, 2, -1, keepdim=True)),
+    "a place": lambda x, y: (x[..., torch.tensor([0, 0])], x[torch.tensor([[0], [0]])], x[:, torch.tensor([0])] * y),
+    "two places": lambda x, y: (x[torch.tensor([0]), :, torch.tensor([0])], y[:, torch.tensor([0]), torch.tensor(0)]),
+    "a write": lambda x, y: (
+        x.index_fill(1, torch.tensor([0]), 1.0),
+        x.index_add(0, torch.tensor([0]), x[:1]),
+        y.index_put((torch.tensor([0]),), torch.tensor(1.0)),
+    ),
+    "gradients": lambda x, y: torch.ops.aten.threshold_backward(x, y, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_dimensions_of_size_1_have_strides_of_eager(name: str) -> None:
+    pick, fn = random.Random(name), LAYOUTS[name]
+    for _ in range(5):
+        size = [pick.choice([1, 1, 2, 3]) for _ in range(pick.randint(3, 4))]
+        x, y = window(pick, size), window(pick, [n if pick.random() < 0.8 else 1 for n in size])
+        expected, outputs = fn(x, y), lowered(fn, x, y).program.outputs
+        for want, got in zip(expected if isinstance(expected, tuple) else (expected,), outputs, strict=True):
+            assert isinstance(got, View)
+            assert tuple(map(as_int, got.stride)) == want.stride(), (x.shape, x.stride(), y.shape, y.stride())
+
+
+@pytest.mark.parametrize("name", ["a number", "several", "a choice"])
+def test_dimensions_of_size_1_beside_symbols_add_no_guards(name: str) -> None:
+    x = torch.rand(6, 3, 5)[:, 1:2]  # strides (15, 5, 1)
+    compiled(LAYOUTS[name], x, torch.rand(6, 1, 5), dynamic=True)
 
 
 def test_a_scatter_into_an_expanded_tensor_without_elements_comes_to_an_end() -> None:

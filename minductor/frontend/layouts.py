@@ -1,0 +1,358 @@
+"""The strides that eager gives to results, where torch's formulas for fake tensors give others.
+
+Takes an operator, its arguments while they are traced, and the result that was traced. Gives that result in eager's
+layout. What differs is nearly always the stride of a dimension of size 1: no element shows it, but `stride()` does, and
+so does all that is computed from there. Where a stride that is a symbol would have to be known, the result stays.
+
+Eager goes one of two ways. Arguments of one shape that are all contiguous, or laid out alike without gaps, hand their
+layout on; of all others the dimensions are sorted by stride, where the first argument that can tell decides. A number
+beside tensors is an argument of another shape.
+
+>>> x = torch.ones(8).as_strided((3, 1), (1, 7))
+>>> strides(torch.ops.aten.exp.default, (x,), x), strides(torch.ops.aten.mul.Tensor, (x, 2), x)
+((1, 1), (1, 3))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+Row: TypeAlias = "tuple[int, ...]"  # of numbers and of torch's symbols
+
+# what gives its first argument's layout to the result
+LIKE_THE_FIRST = frozenset(
+    {
+        "aten._prelu_kernel.default",
+        "aten._to_copy.default",
+        "aten.binary_cross_entropy.default",
+        "aten.clone.default",
+        "aten.deg2rad.default",
+        "aten.flip.default",
+        "aten.full_like.default",
+        "aten.hardtanh.default",
+        "aten.huber_loss.default",
+        "aten.index_fill.int_Scalar",
+        "aten.index_fill.int_Tensor",
+        "aten.index_put.default",
+        "aten.nan_to_num.default",
+        "aten.ones_like.default",
+        "aten.rad2deg.default",
+        "aten.zeros_like.default",
+    }
+)
+# what gives row-major results, whatever it is given
+ROW_MAJOR = frozenset(
+    {
+        "aten.diag_embed.default",
+        "aten.im2col.default",
+        "aten.index_add.default",
+        "aten.index_copy.default",
+        "aten.linalg_vector_norm.default",
+        "aten.masked_fill.Scalar",
+        "aten.masked_fill.Tensor",
+        "aten.native_layer_norm.default",
+        "aten.pow.Scalar",
+        "aten.renorm.default",
+        "aten.tril.default",
+        "aten.triu.default",
+    }
+)
+# what gives results that are row-major or have the channels last, as the first argument
+BY_FORMAT = frozenset(
+    {
+        "aten._native_batch_norm_legit.default",
+        "aten._native_batch_norm_legit.no_stats",
+        "aten._native_batch_norm_legit_no_training.default",
+        "aten.channel_shuffle.default",
+        "aten.native_batch_norm.default",
+        "aten.roll.default",
+    }
+)
+INDEX = frozenset({"aten.index.Tensor", "aten._unsafe_index.Tensor"})
+# pointwise, though torch has no tag on them that says so
+POINTWISE = frozenset(
+    {
+        "aten.floor_divide.default",
+        "aten.hardswish.default",
+        "aten.hardswish_backward.default",
+        "aten.hardtanh_backward.default",
+        "aten.mse_loss.default",
+        "aten.smooth_l1_loss.default",
+        "aten.softplus_backward.default",
+    }
+)
+# pointwise ones that eager computes by several others
+IN_STEPS = frozenset(
+    {"aten.isinf.default", "aten.ldexp.Tensor", "aten.mvlgamma.default", "aten.native_dropout_backward.default"}
+)
+NAMED = LIKE_THE_FIRST | ROW_MAJOR | BY_FORMAT | INDEX | POINTWISE
+# what torch lays out otherwise than eager, whatever the sizes are
+MISLAID = (
+    BY_FORMAT
+    | POINTWISE
+    | {
+        "aten.copysign.Tensor",
+        "aten.div.Tensor_mode",
+        "aten.heaviside.default",
+        "aten.im2col.default",
+        "aten.index_copy.default",
+        "aten.index_fill.int_Scalar",
+        "aten.index_fill.int_Tensor",
+        "aten.logaddexp.default",
+        "aten.logaddexp2.default",
+        "aten.logical_and.default",
+        "aten.logical_or.default",
+        "aten.logical_xor.default",
+        "aten.logit_backward.default",
+        "aten.pow.Scalar",
+        "aten.special_xlog1py.default",
+        "aten.xlogy.Tensor",
+    }
+)
+_OPERANDS = frozenset({"self", "other", "x", "n"})  # names of parameters whose number is an argument like a tensor
+_CONDITIONS = frozenset({"condition", "mask"})  # and of those that are not cast to the others' dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Of one argument.
+
+    >>> Layout((3, 1), (1, 7)).is_contiguous, Layout((3, 1), (1, 7)).is_dense
+    (True, True)
+    """
+
+    size: Row
+    stride: Row
+
+    @property
+    def is_contiguous(self) -> bool:
+        return self._follows(range(len(self.size) - 1, -1, -1))
+
+    @property
+    def is_channels_last(self) -> bool:
+        return len(self.size) in (4, 5) and self._follows(_channels_last(len(self.size)))
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether its elements have a place each, without gaps between them."""
+        left = [d for d, n in enumerate(self.size) if not _is_one(n)]
+        step = 1
+        while left:
+            inner = next((d for d in left if _is_known(self.stride[d] == step)), None)
+            if inner is None:
+                return False
+            left.remove(inner)
+            step *= self.size[inner]
+        return True
+
+    def _follows(self, inner_first: Sequence[int]) -> bool:
+        step = 1
+        for d in inner_first:
+            if not _is_one(self.size[d]):
+                if not _is_known(self.stride[d] == step):
+                    return False
+                step *= self.size[d]
+        return True
+
+    def expanded(self, size: Row) -> Row:
+        """Its strides among arguments that broadcast to `size`."""
+        new = len(size) - len(self.size)
+        own = zip(self.size, self.stride, size[new:], strict=True)
+        return (0,) * new + tuple(0 if _is_one(n) and not _is_one(whole) else s for n, s, whole in own)
+
+    def copied(self) -> Row | None:
+        """The strides of a copy."""
+        return self.stride if self.is_dense else dense(self.size, [self.stride])
+
+
+def dense(size: Row, strides: Sequence[Row]) -> Row | None:
+    """Without gaps, the dimensions in the order of the first strides that tell two apart; else as they stand.
+
+    >>> dense((3, 1, 2), [(0, 0, 0), (1, 8, 16)])
+    (1, 3, 3)
+    """
+    order = list(range(len(size) - 1, -1, -1))  # the innermost first
+    for n in range(1, len(size)):
+        at = n
+        for before in range(n - 1, -1, -1):
+            after = _compare(size, strides, order[before], order[at])
+            if after is None:
+                return None
+            if after < 0:
+                break
+            if after > 0:
+                order[before], order[at] = order[at], order[before]
+                at = before
+    return _in_order(size, order)
+
+
+def _in_order(size: Row, inner_first: Sequence[int]) -> Row:
+    found = [0] * len(size)
+    step = 1
+    for d in inner_first:
+        found[d] = step
+        step *= size[d]
+    return tuple(found)
+
+
+def _channels_last(rank: int) -> Sequence[int]:
+    return (1, *range(rank - 1, 1, -1), 0)
+
+
+def _compare(size: Row, strides: Sequence[Row], a: int, b: int) -> int | None:
+    """Whether dimension a lies within b (-1) or around it (1); 0 where nothing tells, None where symbols would."""
+    for stride in strides:
+        if _is_zero(stride[a]) or _is_zero(stride[b]):
+            continue
+        if _is_known(stride[a] == stride[b]):
+            if not _is_multiple(size[b], size[a]):
+                return 1 if _is_multiple(size[a], size[b]) else None
+            continue
+        if _is_multiple(stride[b], stride[a]):
+            return -1
+        return 1 if _is_multiple(stride[a], stride[b]) else None
+    return 0
+
+
+def _is_multiple(a: Any, b: Any) -> bool:
+    """Whether a is known to be as large as b; strides that are products of symbols are compared as multiples."""
+    return _is_known(a >= b) or _is_known(a % b == 0)
+
+
+def _is_one(n: Any) -> bool:
+    return type(n) is int and n == 1
+
+
+def _is_zero(n: Any) -> bool:
+    return type(n) is int and n == 0
+
+
+def _is_known(fact: Any) -> bool:
+    """Whether it holds whatever the symbols are; it adds no guard."""
+    if isinstance(fact, bool):
+        return fact
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(fact)
+
+
+def joined(given: Sequence[Layout], size: Row) -> Row | None:
+    """The strides of a result of that size; a number among the arguments is a layout without dimensions."""
+    if all(len(g.size) == len(size) and all(map(_is_same, g.size, size)) for g in given):
+        if all(g.is_contiguous for g in given):
+            return dense(size, ())
+        if all(g.is_channels_last for g in given):
+            return _in_order(size, _channels_last(len(size)))
+        first, *others = given
+        if first.is_dense and all(all(map(_is_same, g.stride, first.stride)) for g in others):
+            return first.stride
+    return dense(size, [g.expanded(size) for g in given])
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    return _is_known(a == b)
+
+
+def layout(x: torch.Tensor) -> Layout:
+    return Layout(tuple(x.shape), x.stride())
+
+
+def is_ambiguous(op: Any, args: Sequence[Any]) -> bool:
+    """Whether torch's formulas may give other strides: to a dimension of size 1, but for a few operators."""
+    tensors = [x for x in args if isinstance(x, torch.Tensor)]
+    return str(op) in MISLAID or any(_is_one(n) for x in tensors for n in x.shape)
+
+
+def strides(op: Any, args: Sequence[Any], result: torch.Tensor) -> Row | None:
+    """Those that eager gives to the result of a pointwise operator, or of one that is named above."""
+    name, size = str(op), tuple(result.shape)
+    if not size or any(map(_is_zero, size)):
+        return None
+    if name in ROW_MAJOR:
+        return dense(size, ())
+    if name in LIKE_THE_FIRST:
+        return layout(args[0]).copied()
+    if name in BY_FORMAT:
+        return _by_format(args[0], size)
+    if name in INDEX:
+        found = _indexed(layout(args[0]), args[1])
+        return None if found is None else joined(found, size)
+    found = _operands(op, args, result.dtype)
+    return None if found is None else joined(found, size)
+
+
+def _operands(op: Any, args: Sequence[Any], common: torch.dtype) -> list[Layout] | None:
+    """Of the arguments that eager walks along, after it has cast them to one dtype."""
+    places = [p.name if str(p.type) in ("Tensor", "Scalar", "number") else "" for p in op._schema.arguments]
+    given = [(place, arg) for place, arg in zip(places, args, strict=False) if _is_operand(place, arg)]
+    if common == torch.bool and len(given) > 1:
+        common = torch.result_type(given[0][1], given[1][1])
+    if op is torch.ops.aten.threshold_backward.default:
+        given.reverse()
+    found: list[Layout] = []
+    for place, arg in given:
+        if not isinstance(arg, torch.Tensor):
+            found.append(Layout((), ()))
+            continue
+        own = layout(arg)
+        stride = own.copied() if arg.dtype != common and place not in _CONDITIONS else own.stride
+        if stride is None:
+            return None
+        found.append(Layout(own.size, stride))
+    return found
+
+
+def _is_operand(place: str, arg: object) -> bool:
+    is_number = isinstance(arg, int | float | complex | torch.SymInt | torch.SymFloat)
+    return isinstance(arg, torch.Tensor) or (place in _OPERANDS and is_number)
+
+
+def _by_format(x: torch.Tensor, size: Row) -> Row | None:
+    if not all(type(n) is int for n in (*x.shape, *x.stride(), *size)):
+        return None
+    from torch._prims_common import suggest_memory_format
+
+    is_row_major = layout(x).is_contiguous or suggest_memory_format(x) is torch.contiguous_format
+    return dense(size, ()) if is_row_major else _in_order(size, _channels_last(len(size)))
+
+
+def _indexed(x: Layout, indices: Sequence[torch.Tensor | None]) -> list[Layout] | None:
+    """Of the tensor, and of the indices, as both stand in the result: the indexed dimensions have stride 0.
+
+    Indices that are not side by side come first. None where the number of elements depends on the indices.
+    """
+    taken = [d for d, index in enumerate(indices) if index is not None]
+    given = [index for index in indices if index is not None]
+    if any(index.dtype in (torch.bool, torch.uint8) for index in given):
+        return None
+    size = tuple(torch.broadcast_shapes(*(index.shape for index in given)))
+    rest = [d for d in range(len(x.size)) if d not in taken]
+    first = taken[0] if taken[-1] - taken[0] == len(taken) - 1 else 0
+    before, after = rest[:first], rest[first:]
+
+    def around(own: Row, values: Row) -> Row:
+        return (*(values[d] for d in before), *own, *(values[d] for d in after))
+
+    found = [Layout(around(size, x.size), around((0,) * len(size), x.stride))]
+    if not all(type(n) is int for index in given for n in (*index.shape, *index.stride())):
+        return None
+    with _disable_current_modes():
+        for index in given:
+            own = torch.empty_strided(index.shape, index.stride(), device="meta").expand(size)
+            found.append(layout(own.reshape(around(size, (1,) * len(x.size)))))
+    return found
+
+
+def relaid(result: torch.Tensor, stride: Row) -> torch.Tensor:
+    """The result with other strides; nothing is copied if only dimensions of size 1 differ."""
+    pairs = list(zip(result.shape, result.stride(), stride, strict=True))
+    if all(_is_same(old, new) for _, old, new in pairs):
+        return result
+    if all(_is_one(n) or _is_same(old, new) for n, old, new in pairs):
+        return result.as_strided(result.shape, stride)
+    return torch.ops.aten.copy(result.new_empty_strided(result.shape, stride), result)
