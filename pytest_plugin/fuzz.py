@@ -93,7 +93,8 @@ class Campaign:
 
     def _script(self, given: Program, why: str, number: int) -> str:
         path = self.folder / f"{self.adapter.name}-{number}.py"
-        text = given.script(backend=self.adapter.name, why=why, dynamic=given.scalable)
+        options = getattr(self.adapter, "settings", None)
+        text = given.script(backend=self.adapter.name, why=why, dynamic=given.scalable, options=options)
         path.write_text(text, encoding="utf-8")
         return str(path)
 

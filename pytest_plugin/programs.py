@@ -16,7 +16,7 @@ def fn(x0):
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -120,18 +120,43 @@ class Program:
         found = tuple(replace(given, expression=re.sub(r"\b\d+\b", size, given.expression)) for given in self.inputs)
         return replace(self, inputs=found)
 
-    def script(self, *, backend: str = "minductor", why: str = "", dynamic: bool = False) -> str:
-        """A text that shows the difference by itself: it needs torch and the backend."""
+    def sizes(self) -> tuple[Program, ...]:
+        """The program, and a scalable one on two other sizes too."""
+        return (self, self.scaled(lambda n: 2 * n), self.scaled(lambda n: n + 3)) if self.scalable else (self,)
+
+    def script(
+        self,
+        *,
+        backend: str = "minductor",
+        why: str = "",
+        dynamic: bool = False,
+        options: Mapping[str, object] | None = None,
+    ) -> str:
+        """A text that shows the difference by itself, on each of the sizes: it needs torch and the backend."""
+        calls = {f"arguments_{n}": one for n, one in enumerate(self.sizes()) if one.is_run_by_eager()}
         return SCRIPT.format(
             why="\n".join(f"# {line}" for line in why.splitlines()),
             tensor=TENSOR,
             text=self.text,
-            setup="\n    ".join(self.setup.splitlines()),
-            names=", ".join(given.name for given in self.inputs),
+            arguments="\n\n\n".join(one.arguments_text(name) for name, one in calls.items()),
+            calls=", ".join(calls),
             backend=backend,
             dynamic=dynamic,
+            options=dict(options) if options else None,
             grad=self.differentiable,
         )
+
+    def arguments_text(self, name: str) -> str:
+        """A function that gives the arguments, by that name."""
+        names = ", ".join(given.name for given in self.inputs)
+        return "\n    ".join([f"def {name}():", *self.setup.splitlines(), f"return {names},"])
+
+    def is_run_by_eager(self) -> bool:
+        try:
+            self.fn()(*self.arguments())
+        except Exception:
+            return False
+        return True
 
 
 SCRIPT = """\
@@ -145,26 +170,31 @@ from torch.nn import functional as F
 {text}
 
 
-def run(function):
-    {setup}
-    outputs = function({names})
+{arguments}
+
+
+def run(function, arguments):
+    outputs = function(*arguments)
     found = {{f"output {{n}}": out for n, out in enumerate(outputs)}}
     roots = [out for out in outputs if out.requires_grad]
-    leaves = [x for x in ({names},) if x.requires_grad]
+    leaves = [x for x in arguments if x.requires_grad]
     if roots and leaves:
         grads = torch.autograd.grad(roots, leaves, [torch.ones_like(r) for r in roots], allow_unused=True)
         found |= {{f"gradient {{n}}": grad for n, grad in enumerate(grads) if grad is not None}}
-    return found | {{f"argument {{n}} afterwards": x for n, x in enumerate(({names},))}}
+    storages = [x.untyped_storage()._cdata for x in (*outputs, *arguments)]
+    found["common storages"] = torch.tensor([storages.index(storage) for storage in storages])
+    return found | {{f"argument {{n}} afterwards": x for n, x in enumerate(arguments)}}
 
 
 torch.set_grad_enabled({grad})
-eager = run(fn)
-compiled = run(torch.compile(fn, backend="{backend}", fullgraph=True, dynamic={dynamic}))
-for name, wanted in eager.items():
-    is_laid_out = wanted.numel() > 0 and not name.startswith("gradient")
-    torch.testing.assert_close(
-        compiled[name], wanted, equal_nan=True, check_stride=is_laid_out, msg=lambda text: f"{{name}}: {{text}}"
-    )
+compiled_fn = torch.compile(fn, backend="{backend}", fullgraph=True, dynamic={dynamic}, options={options})
+for arguments in ({calls},):
+    eager, compiled = run(fn, arguments()), run(compiled_fn, arguments())
+    for name, wanted in eager.items():
+        is_laid_out = wanted.numel() > 0 and not name.startswith("gradient")
+        torch.testing.assert_close(
+            compiled[name], wanted, equal_nan=True, check_stride=is_laid_out, msg=lambda text: f"{{name}}: {{text}}"
+        )
 print("equal, within the tolerances of torch.testing")
 """
 

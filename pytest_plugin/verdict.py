@@ -47,13 +47,10 @@ def verdict(program: Program, compile_function: Compile, *, reference: Compile |
     """
     import torch
 
-    sizes = [program]
-    if program.scalable:
-        sizes += [program.scaled(lambda n: 2 * n), program.scaled(lambda n: n + 3)]
     torch.compiler.reset()
     compiled = compile_function(program.fn())
     found = Verdict("right")
-    for one in sizes:
+    for one in program.sizes():
         here = _of(one, compiled, reference or _aot_eager(dynamic=program.scalable or None))
         if here.word == "refused" and one is not program:
             continue  # eager has no result on those sizes

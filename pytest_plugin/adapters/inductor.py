@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ast
 import os
+import platform
 import random
 import textwrap
 import time
@@ -32,18 +33,23 @@ from unittest import mock
 from pytest_plugin.devices import Device
 from pytest_plugin.facts import Facts, Graph, Kernel
 
-SETTINGS: Mapping[str, object] = MappingProxyType(
-    {
-        "force_disable_caches": True,
-        "compile_threads": 1,
-        "cpp.simdlen": 256,
-        "cpp.dynamic_threads": True,
-    }
-)
+# what the generated code depends on, and would otherwise take from the machine
+WIDTH: Mapping[str, object] = MappingProxyType({"cpp.simdlen": 256, "cpp.dynamic_threads": True})
+# a machine with vectors of 256 bits and no wider: g++ 12 compiles AVX2's intrinsics wrongly for one with AVX-512
+MARCH: Mapping[str, object] = MappingProxyType({"cpp.march": "haswell"})
+ALONE: Mapping[str, object] = MappingProxyType({"force_disable_caches": True, "compile_threads": 1})
 FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 EXTERNS = ("extern_kernels.", "aten.", "torch.ops.", "inductor_ops.")
 # among those, what hands memory out and computes nothing
 NO_EXTERNS = ("inductor_ops._alloc_from_pool", "torch.ops.inductor._alloc_from_pool")
+
+
+def settings() -> Mapping[str, object]:
+    """What every program is compiled with, as options of torch.compile; older torches take no machine."""
+    from torch._inductor import config
+
+    takes_march = hasattr(config.cpp, "march") and platform.machine() == "x86_64"
+    return {**WIDTH, **(MARCH if takes_march else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +136,7 @@ class Session:
         import torch
 
         tools: Any = torch  # torch leaves its types open
-        self.options = {**SETTINGS, **options}
+        self.options = {**ALONE, **settings(), **options}
         return tools.compile(fn, backend=self._backend, fullgraph=True, dynamic=dynamic)
 
     def _backend(self, gm: Any, inputs: Sequence[Any]) -> Any:
@@ -205,6 +211,11 @@ class Inductor:
     name = "inductor"
     devices = ("cpu", "cuda")
     memory_options: Mapping[str, object] = MappingProxyType({})
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """For scripts that show the same without the adapter."""
+        return settings()
 
     def version(self) -> str:
         import torch

@@ -259,6 +259,14 @@ def test_a_script_runs_alone(tmp_path: Path, *, differentiable: bool) -> None:
     assert "output 0" in done.stderr
 
 
+def test_a_script_runs_the_other_sizes_of_a_scalable_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = program("t0 = x0.sin()", scalable=True)
+    (size,) = {x.shape[0] for x in drawn.arguments()}
+    monkeypatch.setattr(torch, "compile", lambda fn, **_: lambda x: tuple(t + (len(x) > size) for t in fn(x)))
+    with pytest.raises(AssertionError, match="output 0"):
+        exec(drawn.script(), {})
+
+
 def test_a_user_sees_a_script() -> None:
     with pytest.raises(Difference, match=r"(?s)wrong: .*def fn\(x0\):.*assert_close"):
         assert_like_eager(program("t0 = x0.sin()"), wrong_sine)
