@@ -343,9 +343,15 @@ def spread_and_mean(*, root: bool) -> Rule:
         first, second = ctx.metas
         _, squares, average, size = mean_and_squares(ctx, x, dims, x.dtype)
         spread = variance_of(ctx, squares, size, 1 if correction is None else correction, first, root=root)
-        return spread, reshaped(ctx, average, second)
+        is_single = as_int(size) == 1
+        return spread, reshaped(ctx, average, second, None if is_single else no_infinity)
 
     return rule
+
+
+def no_infinity(mean: Term) -> Term:
+    """Eager's recurrence goes on with the distance from an infinite mean, which is not a number; a sum does not."""
+    return mean.op("isinf").where(math.nan, mean)
 
 
 # --- softmax ------------------------------------------------------------------------------------------------------

@@ -66,6 +66,13 @@ def test_size_one_has_nothing_to_reduce() -> None:
         assert not any(isinstance(op.attrs, Reduce) for op in kernel.body.ops)
 
 
+def test_the_mean_beside_a_variance_is_no_infinity() -> None:
+    x = torch.tensor([[torch.inf, 1, 2], [1, -torch.inf, 3], [1, 2, 3]])
+    lowered(
+        lambda x: (torch.var_mean(x, 1), torch.std_mean(x, correction=0), torch.var_mean(x[:, :1], 1), x.mean(1)), x
+    )
+
+
 def test_no_element_at_all() -> None:
     lowered(lambda x: (x[:0].sum(0), x[:0].sum(), x[:, :0].softmax(0)), X)
 

@@ -9,7 +9,6 @@ def var_mean_0(in0, out1, out2, R0_BLOCK: tl.constexpr):
     x0 = tl.load(in0 + 1024 * i0 + i1)
     x1 = tl.sum(x0, 0)
     x2 = tl.div_rn(x1, 1024.0)
-    tl.store(out1 + i0, x2)
     x3 = x0 - x2
     x4 = tl.sum(x3, 0)
     x5 = x3 * x3
@@ -19,4 +18,7 @@ def var_mean_0(in0, out1, out2, R0_BLOCK: tl.constexpr):
     x9 = x6 - x8
     x10 = tl.maximum(x9, 0.0, tl.PropagateNan.ALL)
     x11 = tl.div_rn(x10, 1023.0)
-    tl.store(out2 + i0, x11)
+    tl.store(out1 + i0, x11)
+    x12 = tl.abs(x2) == float("inf")
+    x13 = tl.where(x12, float("nan"), x2)
+    tl.store(out2 + i0, x13)
