@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from minductor.as_graph import to_fx
     from minductor.backends import register_backend
     from minductor.compilation import compile_only
     from minductor.driver import Compiler
@@ -41,6 +42,7 @@ __all__ = [
     "load",
     "minductor",
     "register_backend",
+    "to_fx",
 ]
 
 PUBLIC: Mapping[str, str] = MappingProxyType(
@@ -55,6 +57,7 @@ PUBLIC: Mapping[str, str] = MappingProxyType(
         "export": "minductor.packages",
         "load": "minductor.runtime.package",
         "register_backend": "minductor.backends",
+        "to_fx": "minductor.as_graph",
     }
 )
 

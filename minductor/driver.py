@@ -167,19 +167,7 @@ class Compiler:
 
         if any(isinstance(given, list | tuple | dict) for given in inputs):  # compiled autograd hands lists over
             return flatten_graph_inputs(gm, inputs, partial(self.__call__, mode=mode, options=options))
-        chosen = Options.parse(mode, options, self.environ)
-        check_backend_options(chosen)
-        if chosen.block_access == "pointer" and not _has_block_pointers():
-            warnings.warn("this Triton has no block pointers: kernels spell them by offsets", stacklevel=2)
-            chosen = replace(chosen, block_access="offsets")
-        if torch.backends.cuda.matmul.allow_tf32 and "matmul_precision" not in (options or {}):
-            chosen = replace(chosen, matmul_precision="tf32")
-        if torch.are_deterministic_algorithms_enabled():
-            chosen = replace(chosen, deterministic=True)
-        is_on_gpu = any(isinstance(given, torch.Tensor) and given.device.type == "cuda" for given in inputs)
-        env = Env(chosen, find_target(chosen.target or "cpu"))  # without a name each graph's own devices decide
-        for note in chosen.notes("cuda" if is_on_gpu else env.target.kind):
-            warnings.warn(note, stacklevel=2)
+        env = self.env(inputs, mode, options)
         compiled = aot_module_simplified(
             gm,
             inputs,
@@ -191,6 +179,25 @@ class Compiler:
             keep_inference_input_mutations=True,
         )
         return torch._dynamo.disable(compiled)
+
+    def env(self, inputs: Sequence[Any], mode: str | None, options: Mapping[str, object] | None) -> Env:
+        """What the user asked for, with torch's own switches; without a named target each graph's devices decide."""
+        import torch
+
+        chosen = Options.parse(mode, options, self.environ)
+        check_backend_options(chosen)
+        if chosen.block_access == "pointer" and not _has_block_pointers():
+            warnings.warn("this Triton has no block pointers: kernels spell them by offsets", stacklevel=2)
+            chosen = replace(chosen, block_access="offsets")
+        if torch.backends.cuda.matmul.allow_tf32 and "matmul_precision" not in (options or {}):
+            chosen = replace(chosen, matmul_precision="tf32")
+        if torch.are_deterministic_algorithms_enabled():
+            chosen = replace(chosen, deterministic=True)
+        is_on_gpu = any(isinstance(given, torch.Tensor) and given.device.type == "cuda" for given in inputs)
+        env = Env(chosen, find_target(chosen.target or "cpu"))
+        for note in chosen.notes("cuda" if is_on_gpu else env.target.kind):
+            warnings.warn(note, stacklevel=2)
+        return env
 
     def compile_graph(self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Env) -> Call:
         """One ATen graph to its boxed call: capture, key, store; on a miss, the pipeline under the key's lock."""
@@ -215,6 +222,23 @@ class Compiler:
             call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]  AOTAutograd's calling convention
         self._tell(found, role, key, events, was_hit=was_hit, seconds=self.clock() - start)
         return call
+
+    def graph_module(self, gm: Any, env: Env) -> tuple[Any, Graph, Env, Sequence[str]]:
+        """One ATen graph as a torch.fx.GraphModule, which checks nothing; dry, its kernels are not bound. And what was
+        captured, for which machine, and the guards that hold for what was compiled.
+        """
+        from minductor.frontend.capture import capture
+        from minductor.runtime import fx
+        from minductor.runtime.launch import WRAPPER_FX
+
+        graph, env, is_dry = self._placed(capture(gm, (), "inference"), env)
+        found, _ = self._artefact(self.key(graph, env, is_dry=is_dry), graph, env, gm, is_dry=is_dry)
+        launcher = fx.launcher(
+            found.contents, None if is_dry else self._kernels(found, env, self._tuner(env)), env.target
+        )
+        metas = [node.meta for node in gm.graph.find_nodes(op="placeholder")]
+        module = fx.graph_module(found.text(WRAPPER_FX), launcher, graph.bound(), metas)
+        return module, graph, env, json.loads(found.text("guards.json"))
 
     def _placed(self, graph: Graph, env: Env) -> tuple[Graph, Env, bool]:
         """The graph and the machine that it is for: its own GPU, or one that the user named.

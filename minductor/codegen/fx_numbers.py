@@ -107,6 +107,12 @@ class Nodes:
             self._known[key] = self.add(word, "call_function", target, args)
         return self._known[key]
 
+    def size(self, name: str, tensor: Value, dim: int, scale: int, shift: int) -> Value:
+        """The number of which a tensor's size is `scale * number + shift`."""
+        found: Value = self.compute("torch.ops.aten.sym_size.int", tensor, dim, name=name)
+        found = self.compute("operator.sub", found, shift) if shift else found
+        return found if scale == 1 else self.compute("operator.floordiv", found, scale)
+
     def numbers(self, exprs: Iterable[Expr]) -> tuple[Value, ...]:
         return tuple([self.number(expr) for expr in exprs])
 

@@ -226,9 +226,7 @@ class _Emitter:
     def source(self, name: str, source: str | SizeOf | Body) -> Value:
         match source:
             case SizeOf(tensor, dim, scale, shift):
-                size: Value = self.nodes.compute("torch.ops.aten.sym_size.int", self.tensor(tensor), dim, name=name)
-                size = self.nodes.compute("operator.sub", size, shift) if shift else size
-                return size if scale == 1 else self.nodes.compute("operator.floordiv", size, scale)
+                return self.nodes.size(name, self.tensor(tensor), dim, scale, shift)
             case str():
                 return self.nodes.values[source]
             case Body():

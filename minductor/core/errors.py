@@ -501,12 +501,12 @@ class PackageElsewhere(MinductorError):
 
 
 class WrongInput(MinductorError, ValueError):
-    """A call of a package with something else than it was exported for."""
+    """A call of a program with something else than it was exported for."""
 
     code: ClassVar[str] = "MD084"
 
     def __init__(self, name: str, why: str) -> None:
-        super().__init__(f"{name} is not what the package was exported for", why=why)
+        super().__init__(f"{name} is not what the program was exported for", why=why)
 
 
 CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(

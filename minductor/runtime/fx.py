@@ -12,8 +12,10 @@ it comes from.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +23,13 @@ from typing import Any, Protocol
 
 import torch
 from torch import fx
+from torch._guards import detect_fake_mode
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.graph import _BoxedCodeGen
+from torch.fx.node import map_arg
 
 from minductor.core.dtypes import DType
+from minductor.core.errors import WrongInput
 from minductor.ir.fx_graph import LAUNCH, FxGraph, FxKernel, FxNode, Result, Value, parse_graph
 from minductor.ir.nodes import Token
 from minductor.runtime.launch import KERNELS, Bind, Call, fail
@@ -44,6 +50,17 @@ MODULES = frozenset(
         "operator",
         "torch",
     )
+)
+# nodes whose values cost little without memory
+CHEAP = (
+    torch.empty_strided,
+    torch.as_strided,
+    torch.ops.aten.sym_size.int,
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.floordiv,
+    operator.mod,
 )
 _ASSIGNED = re.compile(r"\s*(\w+)\b[^=]* = ")
 
@@ -105,36 +122,55 @@ class _Builder:
         for name in [node.target for node in graph.nodes if node.op == "get_attr"]:
             value = self.module(inner[name]) if name in inner else self.bound[name]
             if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
-                root.register_buffer(name, value, persistent=False)
+                root.register_buffer(name, value)
             else:
                 setattr(root, name, value)
         made = fx.Graph()
         found: dict[str, fx.Node] = {}
         for node in graph.nodes:
-            found[node.name] = self.node(made, node, found)
+            if node.target == LAUNCH:
+                symbol, tensors, numbers = (_argument(value, found) for value in node.args)
+                found[node.name] = self.launch(made, symbol, tensors, numbers)
+            else:
+                found[node.name] = add_node(made, node, found)
             found[node.name].meta["minductor"] = node.comment
         comments = {found[node.name].name: node.comment for node in graph.nodes if node.comment}
         for node, meta in zip(made.find_nodes(op="placeholder"), metas, strict=False):
             node.meta.update(meta)
+        if not is_boxed:  # somebody may read it
+            _add_values(made)
         if is_boxed:
             made.set_codegen(_BoxedCodeGen())
         made.on_generate_code(lambda before: functools.partial(_commented, comments, before))
         return fx.GraphModule(root, made, graph.name)
 
-    def node(self, graph: fx.Graph, node: FxNode, found: Mapping[str, fx.Node]) -> fx.Node:
-        args = tuple([_argument(value, found) for value in node.args])
-        kwargs = {name: _argument(value, found) for name, value in node.kwargs}
-        match node.op:
-            case "placeholder":
-                return graph.placeholder(node.target)
-            case "output":
-                return graph.output(*args)
-            case "get_attr":
-                return graph.create_node("get_attr", node.target, name=node.name)
-            case "call_function" if node.target == LAUNCH:
-                return self.launch(graph, *args)
-            case "call_function":
-                return graph.create_node("call_function", _function(node.target), args, kwargs, node.name)
+
+def add_node(graph: fx.Graph, node: FxNode, found: Mapping[str, fx.Node]) -> fx.Node:
+    """A node of a graph, but for launches; `found`: the nodes before it, by the names in the text."""
+    args = tuple([_argument(value, found) for value in node.args])
+    kwargs = {name: _argument(value, found) for name, value in node.kwargs}
+    match node.op:
+        case "placeholder":
+            return graph.placeholder(node.target)
+        case "output":
+            return graph.output(*args)
+        case "get_attr":
+            return graph.create_node("get_attr", node.target, name=node.name)
+        case "call_function":
+            return graph.create_node("call_function", _function(node.target), args, kwargs, node.name)
+
+
+def _add_values(graph: fx.Graph) -> None:
+    """What the tracer would know of numbers, buffers and windows, as `meta["val"]`; guards nothing."""
+    mode: Any = detect_fake_mode([node.meta["val"] for node in graph.nodes if "val" in node.meta])
+    if mode is None:
+        return
+    with mode, contextlib.nullcontext() if mode.shape_env is None else mode.shape_env.suppress_guards():
+        for node in graph.nodes:
+            if node.target in CHEAP and all("val" in given.meta for given in node.all_input_nodes):
+                args, kwargs = map_arg((node.args, node.kwargs), lambda given: given.meta["val"])
+                if not free_unbacked_symbols(args):
+                    node.meta["val"] = node.target(*args, **kwargs)
 
 
 def _argument(value: Value, found: Mapping[str, fx.Node]) -> Any:
@@ -184,11 +220,6 @@ def _commented(
     return made
 
 
-def where(condition: Any, value: Any, other: Any) -> Any:
-    """One of two numbers: called by graphs."""
-    return value if condition else other
-
-
 def launcher(files: Mapping[str, bytes], kernels: Bind | None, target: Target) -> Callable[[FxGraph], Launcher]:
     """What adds the launches of an artefact's kernels; these are None if it has none, or is for another machine."""
     if target.is_gpu and KERNELS in files:
@@ -196,6 +227,43 @@ def launcher(files: Mapping[str, bytes], kernels: Bind | None, target: Target) -
 
         return Triton(files[KERNELS].decode(), kernels, target.name)
     return Native(kernels, digest(*(part for name in sorted(files) for part in (name, files[name]))))
+
+
+# --- what graphs call ---------------------------------------------------------------------------------------------
+
+
+def where(condition: Any, value: Any, other: Any) -> Any:
+    """One of two numbers."""
+    return value if condition else other
+
+
+def check(
+    name: str, value: Any, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> None:
+    """Refuses an input that kernels would read as what it is not."""
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        raise WrongInput(name, f"it is a {type(value).__name__}, and a plain tensor was compiled for")
+    for what, found, wanted in (("dtype", value.dtype, dtype), ("device", value.device, device)):
+        if found != wanted:
+            raise WrongInput(name, f"its {what} is {found}, and {wanted} was compiled for")
+    if value.shape != size:
+        raise WrongInput(name, f"its size is {tuple(value.shape)}, and {size} was compiled for")
+    steps = zip(size, value.stride(), stride, strict=True)
+    if value.numel() and any(found != wanted for n, found, wanted in steps if n > 1):
+        raise WrongInput(name, f"its strides are {value.stride()}, and {stride} were compiled for")
+
+
+def check_range(name: str, value: Any, low: int | None, high: int | None) -> None:
+    """Refuses a number that kernels were not compiled for."""
+    if (low is not None and value < low) or (high is not None and value > high):
+        ends = ("any" if end is None else end for end in (low, high))
+        raise WrongInput(name, f"it is {value}, and {' to '.join(map(str, ends))} was compiled for")
+
+
+def check_value(name: str, value: Any, compiled: bool | int | float | str | None) -> None:
+    """Refuses another value than the one that was traced in."""
+    if type(value) is not type(compiled) or value != compiled:
+        raise WrongInput(name, f"it is {value!r}, and {compiled!r} was compiled for")
 
 
 # --- kernels in C++ -----------------------------------------------------------------------------------------------

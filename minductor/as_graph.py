@@ -1,0 +1,174 @@
+"""A program as a torch.fx graph of compiled kernels, ahead of time.
+
+Takes a function, a module or a torch.export.ExportedProgram, and example arguments. Gives a GraphModule that is called
+as the program is, for inference; or what the backend's hook makes of it. Refuses what is no single graph (whatever
+torch.export refuses; NotExportable).
+
+The GraphModule holds weights as buffers of its own names, shares their memory with the program, and changes the ones
+that the program changes. Its first nodes hold each input against what the kernels were compiled for (WrongInput).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from torch import fx
+
+    from minductor.codegen.fx_numbers import Nodes
+    from minductor.core.expr import Symbol
+    from minductor.frontend.capture import GraphInput
+    from minductor.frontend.exported import Exported, Leaf
+    from minductor.ir.fx_graph import FxNode
+
+
+def to_fx(
+    program: torch.export.ExportedProgram | Callable[..., Any],
+    *args: Any,
+    dynamic_shapes: Any = None,
+    options: Mapping[str, object] | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Compiles a program into a torch.fx.GraphModule; with a GPU target that is not here, into one to be read.
+
+    A function or module is exported by `torch.export` first; an exported program knows its arguments.
+
+    >>> import torch, minductor
+    >>> module = minductor.to_fx(lambda x: x.exp() + 1, torch.zeros(3))  # doctest: +SKIP
+    >>> [node.name for node in module.graph.nodes]  # doctest: +SKIP
+    ['x', 'check', 'buf1', 'fused_exp_add_0', 'output']
+    """
+    import torch
+
+    from minductor.backends import find_backend, find_target, resolve
+    from minductor.driver import Compiler
+    from minductor.frontend.exported import exported
+
+    if not isinstance(program, torch.export.ExportedProgram):
+        program = torch.export.export(_module(program), args, kwargs, dynamic_shapes=dynamic_shapes)
+    found = exported(program)
+    chosen = {**(options or {}), "wrapper": "fx"}
+    target = find_target(str(chosen.get("target") or "cpu"))
+    compiler = Compiler(is_dry=target.kind in ("cuda", "hip") and not torch.cuda.is_available())
+    module, graph, env, guards = compiler.graph_module(found.gm, compiler.env(args, None, chosen))
+    _called_as(module, found)
+    inputs = graph.inputs[: len(graph.inputs) - len(found.state)]
+    _insert(module, (*_constant(found.inputs), *_checks(inputs, graph.symbols, guards)))
+    module.recompile()
+    hook = find_backend(env.target.kind).fx
+    return resolve(hook)(module) if hook else module
+
+
+def _module(function: Callable[..., Any]) -> torch.nn.Module:
+    import torch
+
+    if isinstance(function, torch.nn.Module):
+        return function
+    module = torch.nn.Module()
+    module.forward = function
+    return module
+
+
+def _called_as(module: fx.GraphModule, found: Exported) -> None:
+    """Gives the module the program's own arguments and results, and its state as buffers."""
+    from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
+
+    graph = module.graph
+    inputs = list(graph.find_nodes(op="placeholder"))
+    count = len(inputs) - len(found.state)
+    for node, tensor in zip(inputs[count:], found.state.values(), strict=True):
+        module.register_buffer(node.name, tensor)
+        with graph.inserting_before(node):
+            held = graph.get_attr(node.name)
+        held.meta.update(node.meta)
+        node.replace_all_uses_with(held)
+        graph.erase_node(node)
+    before = next(iter(graph.nodes))
+    for leaf in found.inputs:  # each leaf of a call is a placeholder, also those whose value was traced in
+        if leaf.input is not None:
+            before = inputs[leaf.input].next
+        else:
+            with graph.inserting_before(before):
+                graph.placeholder(leaf.name)
+    comments: Any = graph._codegen._body_transformer
+    graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(found.parameters), found.in_spec, found.out_spec)))
+    graph.on_generate_code(lambda _: comments)
+
+
+def _insert(module: fx.GraphModule, checks: Iterable[FxNode]) -> None:
+    """Puts nodes behind the inputs, which no pass takes for dead."""
+    from torch.fx.node import has_side_effect
+
+    from minductor.runtime import fx as calls
+
+    for name in ("check", "check_range", "check_value"):
+        has_side_effect(getattr(calls, name))
+    graph = module.graph
+    found = {node.name: node for node in graph.nodes if node.op in ("placeholder", "get_attr")}
+    with graph.inserting_before(next(node for node in graph.nodes if node.op not in ("placeholder", "get_attr"))):
+        for node in checks:
+            found[node.name] = calls.add_node(graph, node, found)
+
+
+def _constant(leaves: Iterable[Leaf]) -> Iterator[FxNode]:
+    """Holds what was traced in against what is given."""
+    from minductor.ir.fx_graph import FxNode, Result
+
+    for leaf in leaves:
+        if leaf.input is None:
+            about = (leaf.name, Result(leaf.name), leaf.value)
+            yield FxNode(f"check_{leaf.name}", "call_function", "minductor.runtime.fx.check_value", about)
+
+
+def _checks(inputs: Sequence[GraphInput], symbols: Iterable[Symbol], guards: Iterable[str]) -> Sequence[FxNode]:
+    """Holds the inputs against those that the kernels were compiled for, and the numbers of a call to their ranges."""
+    from minductor.codegen.fx_numbers import Nodes
+    from minductor.core.expr import as_expr
+    from minductor.core.text import parse_rel
+    from minductor.frontend.capture import TensorMeta
+    from minductor.ir.fx_graph import Result
+    from minductor.ir.nodes import Token
+
+    nodes = Nodes()
+    nodes.values.update({given.name: Result(given.name) for given in inputs})
+    _define(nodes, inputs)
+    for given in inputs:
+        if isinstance(given.meta, TensorMeta):
+            sizes, strides = (nodes.numbers(map(as_expr, row)) for row in (given.meta.size, given.meta.stride))
+            about = (
+                given.name,
+                Result(given.name),
+                sizes,
+                strides,
+                given.meta.dtype,
+                Token("device", given.meta.device),
+            )
+            nodes.add("check", "call_function", "minductor.runtime.fx.check", about)
+    known = {symbol.name: symbol for symbol in symbols}
+    for symbol in known.values():
+        if symbol.name in nodes.values:
+            about = (symbol.name, nodes.values[symbol.name], symbol.lo, symbol.hi)
+            nodes.add("check", "call_function", "minductor.runtime.fx.check_range", about)
+    for guard in guards:
+        about = (nodes.relation(parse_rel(guard, known)), f"the sizes do not fit what was compiled: {guard}")
+        nodes.add("check", "call_function", "torch.ops.aten._assert_scalar.default", about)
+    return nodes.made
+
+
+def _define(nodes: Nodes, inputs: Sequence[GraphInput]) -> None:
+    """The symbols of a call: inputs themselves, or sizes of them."""
+    from minductor.core.expr import Expr, Symbol, free_symbols
+    from minductor.frontend.capture import TensorMeta
+    from minductor.ir.fx_graph import Result
+    from minductor.ir.nodes import tells
+
+    metas = [(given.name, given.meta) for given in inputs]
+    nodes.values.update({meta.name: Result(name) for name, meta in metas if isinstance(meta, Symbol)})
+    rows = [(name, dim, size) for name, m in metas if isinstance(m, TensorMeta) for dim, size in enumerate(m.size)]
+    sizes = [(name, dim, size) for name, dim, size in rows if isinstance(size, Expr)]
+    for name, dim, size in sorted(sizes, key=lambda row: not isinstance(row[2], Symbol)):
+        for symbol in free_symbols(size):
+            if symbol.name not in nodes.values and (rule := tells(size, symbol)) is not None:
+                nodes.values[symbol.name] = nodes.size(symbol.name, nodes.values[name], dim, *rule)
