@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "explain": Command("minductor.explanation:main", "show every stage of one function's compile"),
         "bench": Command("minductor.bench.harness:main", "eager, TorchInductor and minductor side by side"),
         "cache": Command("minductor.cache:main", "the size of the cache, what is in it, and how to empty it"),
+        "unpack": Command("minductor.unpack:main", "the parts of an exported package as files, for a host in C"),
         "doctor": Command("minductor.doctor:main", "what this machine has, what it misses, and what to do about it"),
     }
 )

@@ -10,22 +10,27 @@ import hashlib
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minductor.core.errors import NotExportable
+from minductor.core.errors import NotExportable, WrapperReplaced
 
 if TYPE_CHECKING:
     import torch
 
     from minductor.core.expr import Symbol
+    from minductor.driver import Compiler
     from minductor.frontend.capture import Graph
     from minductor.frontend.exported import Exported
     from minductor.frontend.exported import Leaf as Argument
-    from minductor.ir.plan import Line, Plan
+    from minductor.ir.manifest import Layout, Leaf, Manifest, SymbolRange, Weight
+    from minductor.ir.plan import Plan
     from minductor.ir.report import Report
-    from minductor.runtime.manifest import Layout, Leaf, Manifest, SymbolRange, Weight
+    from minductor.ir.source import Source
+    from minductor.target import Env
 
 Bytes = bytes | memoryview
 
@@ -55,13 +60,25 @@ def export(
     found = exported(_program(program, args, kwargs, dynamic_shapes))
     graph = capture(found.gm, (), "inference")
     _check(graph)
-    plan, facts, files = _compiled(graph, options)
+    compiled = _compiled(graph, options)
     weights, constants = _weights(graph, found)
-    entries: dict[str, Sequence[Bytes]] = {name: [data] for name, data in files.items()}
+    manifest = _manifest(found, graph, compiled, weights)
+    entries: dict[str, Sequence[Bytes]] = {name: [data] for name, data in _files(compiled, manifest).items()}
     entries[package.CONSTANTS] = constants
-    manifest = _manifest(found, graph, plan, facts, weights, entries)
+    manifest = replace(manifest, digests={name: _digest(pieces) for name, pieces in entries.items()})
     write_archive(Path(path), {package.MANIFEST: [manifest.text().encode()], **entries})
     return manifest
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """What became of the graph."""
+
+    compiler: Compiler
+    env: Env
+    source: Source
+    plan: Plan
+    report: Report
 
 
 def _program(
@@ -94,30 +111,61 @@ def _check(graph: Graph) -> None:
             raise NotExportable(given.name, f"it is on {given.meta.device}, and packages run on the CPU")
 
 
-def _compiled(graph: Graph, options: Mapping[str, object] | None) -> tuple[Plan, Report, dict[str, bytes]]:
-    """The plan, its facts, and the texts and machine code by the names of their entries."""
+def _compiled(graph: Graph, options: Mapping[str, object] | None) -> _Compiled:
+    """The wrapper is C++, if it can be and nobody asks for another; the manifest says whether it is."""
     from minductor.backends import find_backend, find_target
     from minductor.driver import Compiler
-    from minductor.ir.plan_json import plan_json
     from minductor.options import Options
-    from minductor.runtime.launch import build
-    from minductor.runtime.package import PLAN
     from minductor.target import Env
 
     compiler = Compiler()
-    env = Env(Options.parse(None, options), find_target("cpu"))
-    source, plan, facts = compiler.compile_program(graph, env, find_backend("cpu"))
+    env = Env(Options.parse(None, {"wrapper": "cpp", **(options or {})}), find_target("cpu"))
+    with warnings.catch_warnings():
+        if "wrapper" not in (options or {}):
+            warnings.simplefilter("ignore", WrapperReplaced)
+        return _Compiled(compiler, env, *compiler.compile_program(graph, env, find_backend("cpu")))
+
+
+def _files(compiled: _Compiled, manifest: Manifest) -> dict[str, bytes]:
+    """The plan, the texts and the machine code by the names of their entries."""
+    from minductor.codegen.package_cpp import package_cpp
+    from minductor.codegen.wrapper_cpp import wrapper_cpp
+    from minductor.ir.plan_json import plan_json
+    from minductor.runtime import launch, native
+    from minductor.runtime.package import PLAIN, PLAN
+    from minductor.runtime.toolchain import Unit
+
+    source, toolchain = compiled.source, compiled.compiler.toolchain
+    files = {PLAN: plan_json(compiled.plan).encode()}
     with tempfile.TemporaryDirectory(prefix="minductor-") as folder:
-        files = build(source, compiler.toolchain, Path(folder), sanitize=False, user_lines=lambda symbol: "")
-    return plan, facts, {PLAN: plan_json(plan).encode(), **files}
+        if manifest.c_library:
+            source = replace(source, wrapper=source.wrapper + package_cpp(manifest))
+        files.update(launch.build(source, toolchain, Path(folder), sanitize=False, user_lines=lambda symbol: ""))
+        if manifest.c_library == PLAIN:
+            text = wrapper_cpp(compiled.plan, compiled.env, "minductor_plain.h") + package_cpp(manifest)
+            units = [Unit(unit.name, unit.text) for unit in source.units]
+            toolchain.compile([*units, Unit("plain", text)], Path(folder) / PLAIN, include=[str(native.INCLUDE)])
+            files[PLAIN] = (Path(folder) / PLAIN).read_bytes()
+    return files
+
+
+def _c_library(compiled: _Compiled) -> str:
+    """What a host in C loads: nothing, if the call needs Python."""
+    from minductor.codegen.wrapper_cpp import needs_torch
+    from minductor.runtime.launch import LIBRARY, WRAPPER_CPP
+    from minductor.runtime.package import PLAIN
+
+    if compiled.source.wrapper_file != WRAPPER_CPP or "\nMD_PYTHON(" in compiled.source.wrapper:
+        return ""
+    return LIBRARY if needs_torch(compiled.plan) else PLAIN
 
 
 def _weights(graph: Graph, found: Exported) -> tuple[tuple[Weight, ...], list[Bytes]]:
     """The tensors of the program, and their bytes one behind the other; equal memory once."""
     import torch
 
+    from minductor.ir.manifest import Weight
     from minductor.runtime.archive import ALIGNMENT
-    from minductor.runtime.manifest import Weight
 
     held = [(name, value, False) for name, value in graph.bound().items() if isinstance(value, torch.Tensor)]
     pieces: list[Bytes] = []
@@ -149,27 +197,22 @@ def _bytes(value: torch.Tensor) -> memoryview:
 
 def _layout(value: torch.Tensor) -> Layout:
     from minductor.frontend.capture import dtype_of
-    from minductor.runtime.manifest import Layout
+    from minductor.ir.manifest import Layout
 
     return Layout(dtype_of(value.dtype).name, tuple(map(str, value.shape)), tuple(map(str, value.stride())))
 
 
-def _manifest(
-    found: Exported,
-    graph: Graph,
-    plan: Plan,
-    facts: Report,
-    weights: tuple[Weight, ...],
-    entries: Mapping[str, Sequence[Bytes]],
-) -> Manifest:
+def _manifest(found: Exported, graph: Graph, compiled: _Compiled, weights: tuple[Weight, ...]) -> Manifest:
+    """All but the digests of what is not made yet."""
     import torch
 
     from minductor import __version__
-    from minductor.runtime.manifest import Manifest
+    from minductor.codegen.wrapper_cpp import needs_torch
+    from minductor.ir.manifest import Manifest
     from minductor.runtime.package import machine
     from minductor.runtime.probe import probe
 
-    returned = {name.name for storage in plan.storages if storage.is_returned for name in storage.names}
+    returned = {name.name for storage in compiled.plan.storages if storage.is_returned for name in storage.names}
     leaves = tuple(_leaf(argument, graph, is_returned=argument.name in returned) for argument in found.inputs)
     return Manifest(
         minductor=__version__,
@@ -183,9 +226,10 @@ def _manifest(
         leaves=leaves,
         symbols=tuple(_symbols(leaves, graph, found)),
         weights=weights,
-        needs_torch=tuple(dict.fromkeys(_operators(plan))),
-        choices=tuple((f"{kernel} {choice}", taken) for kernel, choice, _, taken, _ in facts.choices),
-        digests={name: _digest(pieces) for name, pieces in entries.items()},
+        needs_torch=needs_torch(compiled.plan),
+        c_library=_c_library(compiled),
+        choices=tuple((f"{kernel} {choice}", taken) for kernel, choice, _, taken, _ in compiled.report.choices),
+        digests={},
     )
 
 
@@ -208,7 +252,7 @@ def _digest(pieces: Sequence[Bytes]) -> str:
 def _leaf(argument: Argument, graph: Graph, *, is_returned: bool) -> Leaf:
     from minductor.core.expr import Symbol
     from minductor.frontend.capture import TensorMeta
-    from minductor.runtime.manifest import Layout, Leaf
+    from minductor.ir.manifest import Layout, Leaf
 
     if argument.input is None:
         if argument.value is not None and type(argument.value) not in (bool, int, float, str):
@@ -225,8 +269,8 @@ def _symbols(leaves: Sequence[Leaf], graph: Graph, found: Exported) -> Iterator[
     """Which argument tells each number: one that is it, or else a size that it is part of."""
     from minductor.core.expr import Expr, Symbol, free_symbols
     from minductor.frontend.capture import TensorMeta
+    from minductor.ir.manifest import SymbolRange
     from minductor.ir.nodes import symbols_in, tells
-    from minductor.runtime.manifest import SymbolRange
 
     told: dict[Symbol, SymbolRange] = {}
     metas = [(n, graph.inputs[leaf.input].meta) for n, leaf in enumerate(found.inputs) if leaf.input is not None]
@@ -244,17 +288,3 @@ def _symbols(leaves: Sequence[Leaf], graph: Graph, found: Exported) -> Iterator[
             if s not in told:
                 raise NotExportable(leaves[number].name, f"no argument tells {s}, on which its layout depends")
     yield from told.values()
-
-
-def _operators(plan: Plan) -> Iterator[str]:
-    """What the plan calls of torch, in its regions and choices too."""
-    from minductor.ir.plan import Dispatch, Extern
-
-    lines: list[Line] = list(plan.lines)
-    for line in lines:
-        if isinstance(line, Extern):
-            yield line.op
-        elif isinstance(line, Dispatch):
-            lines.extend(inner for group in line.variants for inner in group)
-    for region in plan.regions:
-        yield from _operators(region)

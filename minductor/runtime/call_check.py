@@ -17,8 +17,8 @@ from minductor.core.dtypes import by_name
 from minductor.core.errors import WrongInput
 from minductor.core.expr import Expr, as_int, evaluate, symbol
 from minductor.core.text import parse_expr
+from minductor.ir.manifest import Layout, Leaf, Manifest, SymbolRange
 from minductor.runtime.launch import copied
-from minductor.runtime.manifest import Layout, Leaf, Manifest, SymbolRange
 
 Sizes = tuple[int, ...]
 

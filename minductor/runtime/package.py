@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import platform
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +22,21 @@ from torch.utils import _pytree as trees
 
 from minductor.core.dtypes import by_name
 from minductor.core.errors import LoadFailed, PackageElsewhere, PackageRefused
+from minductor.ir.manifest import Manifest, Weight
+from minductor.runtime import native
 from minductor.runtime.archive import Archive, open_archive
 from minductor.runtime.call_check import CallCheck
-from minductor.runtime.launch import LIBRARY, WRAPPER, Bind, copied, launch
-from minductor.runtime.load import load_library
-from minductor.runtime.manifest import Manifest, Weight
+from minductor.runtime.launch import LIBRARY, WRAPPER, WRAPPER_CPP, Call, copied, launch
+from minductor.runtime.load import Library, load_library
 from minductor.runtime.probe import probe
 
-MANIFEST, PLAN, CONSTANTS = "manifest.json", "plan.json", "constants.bin"
+MANIFEST, PLAN, CONSTANTS, PLAIN = "manifest.json", "plan.json", "constants.bin", "plain.so"
 
 
 class Package:
     """An exported program. `manifest` says what it is; `state` are the buffers that its calls change, by name."""
 
-    def __init__(
-        self, manifest: Manifest, call: Callable[[list[Any]], Sequence[Any]], state: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, manifest: Manifest, call: Call, state: Mapping[str, Any]) -> None:
         self.manifest = manifest
         self.state = state
         self._call = call
@@ -70,9 +69,10 @@ def load(path: str | os.PathLike[str]) -> Package:
     held = {weight.name: _weight(archive, weight) for weight in manifest.weights if not weight.is_state}
     state = {weight.name: _own(_weight(archive, weight)) for weight in manifest.weights if weight.is_state}
     try:
-        call = launch(_entry(archive, WRAPPER).decode(), _kernels(archive), archive.path.name, held, [])
+        call = _call(archive, held)
     except (AttributeError, ImportError, LoadFailed) as error:
-        why = f"made with torch {manifest.torch}, it does not find in torch {torch.__version__}: {error}"
+        reason = error.why if isinstance(error, LoadFailed) else error
+        why = f"made with torch {manifest.torch}, it does not find in torch {torch.__version__}: {reason}"
         raise PackageElsewhere(str(archive.path), why) from error
     return Package(manifest, call, state)
 
@@ -120,11 +120,19 @@ def _own(value: torch.Tensor) -> torch.Tensor:
     return copied(value, value.shape, value.stride())
 
 
-def _kernels(archive: Archive) -> Bind | None:
+def _call(archive: Archive, held: Mapping[str, torch.Tensor]) -> Call:
+    """The compiled call, in either language."""
+    library, name = _library(archive), archive.path.name
+    if WRAPPER_CPP in archive.entries and library is not None:
+        return native.launch(library, name, held, [])
+    return launch(_entry(archive, WRAPPER).decode(), None if library is None else library.bind, name, held, [])
+
+
+def _library(archive: Archive) -> Library | None:
     """The machine code, by way of a file that nobody else can write and that is gone when it is loaded."""
     if LIBRARY not in archive.entries:
         return None
     with tempfile.TemporaryDirectory(prefix="minductor-") as folder:  # mode 0700
         file = Path(folder) / LIBRARY
         file.write_bytes(archive.entries[LIBRARY])
-        return load_library(file).bind
+        return load_library(file)

@@ -158,10 +158,10 @@ def replaced(old: str, new: str) -> Callable[[str], str]:
 ELSEWHERE = {
     "a processor": ("manifest_json", replaced('"features": [', '"features": ["avx9",'), "avx9.*this processor lacks"),
     "a machine": ("manifest_json", replaced('"linux ', '"plan9 '), "made for plan9"),
-    "an operator": (
-        "wrapper_py",
-        replaced("import torch\n", "import torch\ntorch.ops.aten.unheard_of\n"),
-        "unheard_of",
+    "a function of torch's": (
+        "kernels_so",
+        replaced("_cpu_addmm_out\0", "_cpu_addmm_oux\0"),
+        "made with torch.*addmm_oux",
     ),
 }
 

@@ -21,6 +21,8 @@ typedef struct md_graph md_graph;
 
 /* Binds the graph to its constants, whose memory stays the caller's and is read until md_close; NULL if there are not so many. */
 md_graph* md_open(const md_tensor* constants, int64_t n_constants);
+/* The same with a package's constants.bin, which is mapped; NULL if it cannot be, or is too short. */
+md_graph* md_open_file(const char* constants_path);
 /* One call, from any thread: 0, or 1 with a text in `error`. Inputs are lent; the outputs are given, until md_free. */
 int md_run(md_graph* graph, const md_tensor* inputs, int64_t n_inputs, md_tensor* outputs, int64_t n_outputs, char* error,
            int64_t error_size);

@@ -1,12 +1,18 @@
 // The functions of minductor.h over whichever md_Tensor was included: how a host in C runs the unit's graph.
 #pragma once
+#include <sys/mman.h>
 
 extern "C" __attribute__((visibility("default"))) const md_Graph md_compiled;
 
 struct md_graph {
   md_Tensor* constants;
   int64_t n_constants;
+  void* mapped;  // the file of the constants
+  size_t mapped_bytes;
 };
+
+// A package's own check of a call's inputs; see minductor_package.h.
+__attribute__((weak)) bool md_expected(md_Call& md, const md_tensor* given);
 
 #define MD_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -77,6 +83,7 @@ MD_EXPORT md_graph* md_open(const md_tensor* constants, int64_t n_constants) {
 MD_EXPORT void md_close(md_graph* graph) {
   for (int64_t n = 0; n < graph->n_constants; n++) graph->constants[n].reset();
   free(graph->constants);
+  if (graph->mapped != nullptr) munmap(graph->mapped, graph->mapped_bytes);
   free(graph);
 }
 
@@ -91,6 +98,7 @@ MD_EXPORT int md_run(md_graph* graph, const md_tensor* inputs, int64_t n_inputs,
   if (!is_done)
     md_fail(md, "TypeError", "%s takes %lld inputs and gives %lld outputs, not %lld and %lld", md_compiled.name, (long long)takes,
             (long long)gives, (long long)n_inputs, (long long)n_outputs);
+  is_done = is_done && (md_expected == nullptr || md_expected(md, inputs));
   is_done = is_done && md_take(md, inputs, takes, md_compiled.takes, given) && md_compiled.run(md, given, made);
   if (!is_done) {
     if (error_size > 0) snprintf(error, error_size, "%s: %s", md.kind, md.message != nullptr ? md.message : "");

@@ -82,7 +82,8 @@ class Weight:
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Self:
-        return cls(**{**given, "layout": Layout.read(given["layout"])})
+        layout = Layout.read(given["layout"])
+        return cls(given["name"], layout, given["offset"], given["bytes"], given["is_state"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,8 @@ class Manifest:
     """The whole of it. `leaves` are what the program is called with, flattened by `in_spec`; `parameters` are the names
     of its arguments, the first `positional` of them without a keyword. Trees are torch's own JSON of them.
 
-    `features` are what the machine code needs of a processor, `needs_torch` the operators that only torch has.
+    `features` are what the machine code needs of a processor, `needs_torch` the operators that only torch has,
+    `c_library` the entry that a host in C loads, if there is one: it is linked with torch if that is needed.
     `digests`: a SHA-256 of each entry but this one. `choices`: what was open at compile time, and what was taken.
     """
 
@@ -106,6 +108,7 @@ class Manifest:
     symbols: tuple[SymbolRange, ...]
     weights: tuple[Weight, ...]
     needs_torch: tuple[str, ...]
+    c_library: str
     choices: tuple[tuple[str, str], ...]
     digests: Mapping[str, str]
 
@@ -115,15 +118,16 @@ class Manifest:
     @classmethod
     def read(cls, text: str) -> Self:
         try:
-            given = json.loads(text)
+            given: dict[str, Any] = json.loads(text)
             schema = given.pop("schema")
             if schema != SCHEMA:
                 raise ValueError(f"a manifest of schema {schema!r}, and this minductor reads {SCHEMA}")
-            rows = {"leaves": Leaf, "symbols": SymbolRange, "weights": Weight}
-            parts = {name: tuple(kind.read(row) for row in given[name]) for name, kind in rows.items()}
-            plain = {name: tuple(given[name]) for name in ("features", "parameters", "needs_torch")}
-            choices = tuple((name, taken) for name, taken in given["choices"])
-            return cls(**{**given, **parts, **plain, "choices": choices})
+            for name, kind in (("leaves", Leaf), ("symbols", SymbolRange), ("weights", Weight)):
+                given[name] = tuple(kind.read(row) for row in given[name])
+            for name in ("features", "parameters", "needs_torch"):
+                given[name] = tuple(given[name])
+            given["choices"] = tuple((name, taken) for name, taken in given["choices"])
+            return cls(**given)
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"a manifest of another form: {type(error).__name__}: {error}") from error
 

@@ -1,0 +1,49 @@
+"""`minductor unpack`: the parts of an exported package as files, with the header for a host in C.
+
+Takes the command's arguments. Gives a folder and an exit code. Refuses what `minductor.load` refuses of a file, and to
+write over files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from minductor.core.errors import MinductorError
+
+HEADER = "minductor.h"
+
+
+def main(argv: list[str]) -> int:
+    """The command. Exit code 1: the package is not sound, or the folder is taken."""
+    parser = argparse.ArgumentParser(
+        prog="minductor unpack",
+        description="Writes the entries of a package that minductor.export made, and minductor.h, into a new folder.",
+        epilog="Exit code: 0 done; 1 no sound package, or the folder exists; 2 a wrong command line.",
+    )
+    parser.add_argument("package", type=Path, help="the file")
+    parser.add_argument("folder", type=Path, help="a folder that does not exist yet")
+    given = parser.parse_args(argv)
+    try:
+        library = unpack(given.package, given.folder)
+    except (MinductorError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"A host in C loads {given.folder / library}" if library else "Only minductor.load runs it: it needs Python.")
+    return 0
+
+
+def unpack(package: Path, folder: Path) -> str:
+    """Writes the files; gives the name of the library for a host in C, if there is one."""
+    from minductor.ir.manifest import Manifest
+    from minductor.runtime.archive import open_archive
+    from minductor.runtime.native import INCLUDE
+
+    archive = open_archive(package)
+    manifest = Manifest.read(bytes(archive.entries["manifest.json"]).decode())
+    folder.mkdir()
+    for name, data in archive.entries.items():
+        (folder / name).write_bytes(data)
+    (folder / HEADER).write_bytes((INCLUDE / HEADER).read_bytes())
+    return manifest.c_library

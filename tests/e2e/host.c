@@ -1,0 +1,56 @@
+/* A host in C: host LIBRARY CONSTANTS OUTPUT (DTYPE NDIM SIZE... FILE)... runs one call and writes each output as its
+   number of bytes, then these. Tensors lie in rows, as the files of the inputs do. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "minductor.h"
+
+static const int itemsizes[] = {1, 1, 2, 4, 8, 2, 4, 8, 4, 8, 16, 1, 0, 0, 0, 2};
+
+static void* read_file(const char* path, int64_t bytes) {
+  void* data = aligned_alloc(64, bytes / 64 * 64 + 64);
+  FILE* file = fopen(path, "rb");
+  if (file == NULL || fread(data, 1, bytes, file) != (size_t)bytes) exit(3);
+  fclose(file);
+  return data;
+}
+
+int main(int argc, char** argv) {
+  void* library = dlopen(argv[1], RTLD_NOW);
+  if (library == NULL) return fprintf(stderr, "%s\n", dlerror()), 2;
+  md_graph* (*open_file)(const char*) = (md_graph * (*)(const char*)) dlsym(library, "md_open_file");
+  int (*run)(md_graph*, const md_tensor*, int64_t, md_tensor*, int64_t, char*, int64_t) =
+      (int (*)(md_graph*, const md_tensor*, int64_t, md_tensor*, int64_t, char*, int64_t))dlsym(library, "md_run");
+  void (*release)(md_tensor*, int64_t) = (void (*)(md_tensor*, int64_t))dlsym(library, "md_free");
+  void (*close)(md_graph*) = (void (*)(md_graph*))dlsym(library, "md_close");
+  md_tensor inputs[8];
+  int64_t layouts[8][16];
+  int n_inputs = 0;
+  for (int at = 4; at < argc; n_inputs++) {
+    const int dtype = atoi(argv[at++]), ndim = atoi(argv[at++]);
+    int64_t* layout = layouts[n_inputs];
+    int64_t elements = 1;
+    for (int dim = 0; dim < ndim; dim++) layout[dim] = atoll(argv[at++]);
+    for (int dim = ndim - 1; dim >= 0; elements *= layout[dim], dim--) layout[ndim + dim] = elements;
+    inputs[n_inputs] = (md_tensor){read_file(argv[at++], elements * itemsizes[dtype]), dtype, ndim, layout, layout + ndim, NULL};
+  }
+  md_graph* graph = open_file(argv[2]);
+  if (graph == NULL) return fprintf(stderr, "no constants\n"), 2;
+  md_tensor output;
+  char error[512];
+  for (int call = 0; call < 3; call++) { /* each call gives the same */
+    if (run(graph, inputs, n_inputs, &output, 1, error, sizeof error) != 0) return fprintf(stderr, "%s\n", error), 1;
+    if (call < 2) release(&output, 1);
+  }
+  int64_t elements = 1;
+  for (int dim = 0; dim < output.ndim; dim++) elements *= output.sizes[dim];
+  FILE* file = fopen(argv[3], "wb");
+  fwrite(output.data, itemsizes[output.dtype], elements, file);
+  fclose(file);
+  release(&output, 1);
+  close(graph);
+  for (int n = 0; n < n_inputs; n++) free(inputs[n].data);
+  return 0;
+}
