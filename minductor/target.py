@@ -58,7 +58,7 @@ class Target:
     has_tensor_cores: bool = False
     has_bf16: bool = True
     has_float64: bool = True
-    has_fp8: bool = False
+    has_fp8: bool = False  # conversions of float8_e4m3fn and float8_e5m2
     # Operators that kernels of this machine are not written with, in any dtype ("zeta") or in one ("atomic_add i8").
     lacks: frozenset[str] = frozenset()
 
@@ -139,6 +139,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             warp=32,
             max_threads=1024,
             has_descriptors=True,
+            has_fp8=True,
             lacks=TRITON_LACKS,
         ),
         "sm_80": Target(
@@ -222,8 +223,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             max_threads=1024,
             lacks=TRITON_LACKS,
             has_libdevice=True,
-            has_tensor_cores=True,
-            has_fp8=True,
+            has_tensor_cores=True,  # and other floats of 8 bits
         ),
     }
 )

@@ -33,6 +33,16 @@ def test_arithmetic_is_as_exact_as_eagers() -> None:
     assert "div.full" not in kernel.assembly and "ex2.approx.f32" not in kernel.assembly
 
 
+def test_floats_of_8_bits_are_converted_where_the_machine_does() -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).to(torch.float8_e4m3fn)
+
+    (kernel,) = minductor.compile_only(scaled, torch.ones(64), target="sm_90").kernels
+    assert "cvt.rn.satfinite.e4m3x2.f32" in kernel.assembly
+    (graph,) = minductor.compile_only(scaled, torch.ones(64), target="sm_80").graphs
+    assert graph.report.externs == 1
+
+
 def test_small_numbers_are_not_taken_for_zero() -> None:
     (kernel,) = minductor.compile_only(torch.log1p, torch.randn(64, 100), target="sm_90").kernels
     assert ".ftz" not in kernel.assembly

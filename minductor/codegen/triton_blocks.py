@@ -26,7 +26,7 @@ from minductor.codegen.triton_access import (
     turned,
 )
 from minductor.codegen.triton_launch import Dim
-from minductor.codegen.triton_values import triton_type
+from minductor.codegen.triton_values import is_narrow, triton_type
 from minductor.core.dtypes import DType
 from minductor.ir.access import Access
 from minductor.ir.nodes import Atomic, Kernel, Load, Store, op_at
@@ -123,7 +123,7 @@ class Blocks:
         value = box.to_tile(value, given)
         if dtype.kind == "bool" and self.found[path].form == "pointer":
             return f"{value}.to(tl.int1)"
-        return f"{value}.to(tl.float32)" if dtype.name in ("bf16", "f16") and not is_raw else value
+        return f"{value}.to(tl.float32)" if is_narrow(dtype) and not is_raw else value
 
     def store(self, path: Path, value: str) -> str:
         """The statement that stores a value of the tile."""

@@ -66,6 +66,11 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         left = left // 2
     return result
 """,
+        "md_to_f8e5m2": """def md_to_f8e5m2(a):
+    # the hardware ends at the largest number, eager goes on to infinity where that is as near
+    bits = a.to(tl.float8e5).to(tl.uint8, bitcast=True)
+    return tl.where(tl.abs(a) >= 61440.0, (bits & 0x80) | 0x7C, bits).to(tl.float8e5, bitcast=True)
+""",
         "md_index_div": """def md_index_div(a, b):
     return md_floordiv_int(a, b)
 """,

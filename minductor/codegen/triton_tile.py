@@ -18,9 +18,17 @@ from minductor.codegen.triton_access import Starts
 from minductor.codegen.triton_blocks import Blocks
 from minductor.codegen.triton_dot import DOWN, Operand, Products
 from minductor.codegen.triton_launch import Dim, pointer_names, tile_of
-from minductor.codegen.triton_values import arguments, expression, index_text, literal, triton_type
+from minductor.codegen.triton_values import (
+    arguments,
+    expression,
+    index_text,
+    is_narrow,
+    literal,
+    narrowed,
+    triton_type,
+)
 from minductor.core.bounds import at_least, divides, fits_int32
-from minductor.core.dtypes import F64, DType
+from minductor.core.dtypes import F8E5M2, F64, DType
 from minductor.core.errors import Unwritable
 from minductor.core.expr import Expr, Symbol, expand, free_symbols
 from minductor.ir.build import parameter_count
@@ -39,6 +47,7 @@ from minductor.ir.nodes import (
     Parameter,
     Project,
     Reduce,
+    Round,
     Scan,
     Store,
 )
@@ -205,11 +214,22 @@ class TilePrinter:
                 self.names[step] = self.dot(step, self.products)
             elif self.products is not None and self.products.is_absorbed(step, self.dtypes):
                 pass
+            elif self.is_left_to_stores(step):
+                self.names[step] = self.names[self.ops[step].args[0]]
             else:
                 op = self.ops[step]
                 self.enter(op.axes if not isinstance(op.attrs, Reduce) else (*op.axes, *op.attrs.axes))
                 names = {a: self.name_of(a, step) for a in op.args if a in self.names}
                 self.names[step] = self.op(op, arguments(op, self.ops, names), step)
+
+    def is_left_to_stores(self, position: int) -> bool:
+        """Whether an op is a rounding of what is then only stored, which rounds it."""
+        op = self.ops[position]
+        users = [user.attrs for user in self.ops if position in user.args]
+        if not isinstance(op.attrs, Round) or isinstance(self.ops[op.args[0]].attrs, Constant):
+            return False
+        dtype = op.attrs.dtype
+        return all(isinstance(user, Store) and self.dtypes[user.ref.storage] == dtype for user in users)
 
     def enter(self, axes: Iterable[str]) -> None:
         """What follows varies over these axes: beside a matrix product they say which dimensions it has."""
@@ -348,12 +368,13 @@ class TilePrinter:
             case Load() if path in self.blocks:
                 return self.define(self.blocks.load(path))
             case Store() if path in self.blocks:
-                self.add(self.blocks.store(path, args[0]))
+                assert isinstance(op.attrs, Store)
+                self.add(self.blocks.store(path, self.stored(op.attrs.ref.storage, args[0])))
                 return ""
             case Load(ref, index):
                 return self.define(self.load(ref.storage, index, op, under))
             case Store(ref, index):
-                self.store(ref.storage, index, op, args[0])
+                self.store(ref.storage, index, op, self.stored(ref.storage, args[0]))
                 return ""
             case Atomic(ref, index, kind):
                 self.atomic(ref.storage, index, kind, op, args[0])
@@ -392,7 +413,12 @@ class TilePrinter:
         given = self.mask(op.axes, under)
         at = self.place(storage, index, dict.fromkeys((*op.axes, *self.spread)) if given else ())
         text = f"tl.load({at}{f', {given}' if given else ''})"
-        return f"{text}.to(tl.float32)" if self.dtypes[storage].name in ("bf16", "f16") else text
+        return f"{text}.to(tl.float32)" if is_narrow(self.dtypes[storage]) else text
+
+    def stored(self, storage: str, value: str) -> str:
+        """A value as memory takes it; `tl.store` converts it, unless that is not as eager does."""
+        dtype = self.dtypes[storage]
+        return narrowed(value, dtype) if dtype == F8E5M2 else value
 
     def store(self, storage: str, index: Expr, op: Op, value: str) -> None:
         given = self.mask(op.axes)

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from minductor.codegen.cpp_text import sum_text
 from minductor.codegen.spell import spell_triton
 from minductor.core.algebra import Const, FloorDiv, Identity, Max, Min, Mod, Product, Sum, Symbol
-from minductor.core.dtypes import TF32, DType
+from minductor.core.dtypes import F8E5M2, TF32, DType
 from minductor.core.errors import Unwritable
 from minductor.core.expr import Expr
 from minductor.ir.nodes import Constant, Index, Literal_, Op, Round
@@ -97,7 +97,7 @@ def expression(op: Op, args: Sequence[str], dtypes: Sequence[DType]) -> str:
         case Round(dtype) if dtype == TF32:
             return args[0]  # a matrix unit may round so; nobody has to
         case Round(dtype):
-            return f"{args[0]}.to({triton_type(dtype)}).to(tl.float32)"
+            return f"{narrowed(args[0], dtype)}.to(tl.float32)"
         case _:
             pass
     if op.name == "cast":
@@ -108,6 +108,16 @@ def expression(op: Op, args: Sequence[str], dtypes: Sequence[DType]) -> str:
     if not text:
         raise Unwritable(f"Triton has no {op.name} of {dtypes[-1]}")
     return text
+
+
+def narrowed(value: str, dtype: DType) -> str:
+    """A float32 value as a smaller float, rounded as eager does."""
+    return f"md_to_f8e5m2({value})" if dtype == F8E5M2 else f"{value}.to({triton_type(dtype)})"
+
+
+def is_narrow(dtype: DType) -> bool:
+    """Whether kernels compute in float32 what memory holds in fewer bits."""
+    return dtype.kind == "float" and dtype.itemsize < 4
 
 
 def cast(value: str, old: DType, new: DType) -> str:

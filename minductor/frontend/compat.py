@@ -90,6 +90,16 @@ def ignores_nan_bound() -> bool:
         return not torch.zeros((), device="cpu").clamp(max=float("nan")).isnan().item()
 
 
+@lru_cache(1)
+def saturates_fp8() -> bool:
+    """Whether eager makes the largest float8_e4m3fn of what is too large for it, and no NaN, as 2.11 does."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes():
+        return not torch.full((), 1e4, device="cpu").to(torch.float8_e4m3fn).float().isnan().item()
+
+
 def is_backed(shape_env: Any, symbol: Any) -> bool:
     """Whether a size symbol comes from an input, so that its value is known while tracing."""
     known = getattr(shape_env, "backed_var_to_val", None)  # its name since 2.12; var_to_val is now deprecated

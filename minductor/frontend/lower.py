@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
-from minductor.core.dtypes import I64, DType, compute_dtype
+from minductor.core.dtypes import F8E4M3FN, F8E5M2, I64, DType, compute_dtype
 from minductor.core.errors import FallbackRefused, UnsupportedInput
 from minductor.core.expr import Expr, Kind, Symbol, as_expr, integer, symbol
 from minductor.frontend import parts, regions, schemas
@@ -48,6 +48,10 @@ MAX_CHAIN = 1
 
 # operators whose rules tell the symbols of their results themselves; others that do are called
 _TELLERS = ("aten._local_scalar_dense.default", "aten.slice.Tensor", "aten.select.int")
+
+
+# what kernels do with a float of 8 bits: eager does little more
+_CONVERSIONS = ("aten._to_copy.default", "aten.clone.default", "aten.copy.default", "aten.copy_.default")
 
 
 def lower(graph: Graph, env: Env) -> Program:
@@ -236,9 +240,9 @@ class Lowering:
             places = {*devices(meta), *(self._devices[v.ref.storage] for v in ir.views_of(self._argument(tuple(args))))}
             if len(places) > 1 or not all(self.env.target.is_here(place) for place in places):
                 return False
-        return all(
-            d.kind != "complex" and d.itemsize > 0 and not d.name.startswith("f8") for d in _dtypes((meta, *args))
-        )
+        unknown = [d for d in _dtypes((meta, *args)) if d.kind == "complex" or d.itemsize == 0 or d.name[:2] == "f8"]
+        is_conversion = self.env.target.has_fp8 and self.node.op in _CONVERSIONS
+        return not unknown or (is_conversion and all(d in (F8E4M3FN, F8E5M2) for d in unknown))
 
     def value(self, arg: Arg) -> Value:
         """What an argument stands for; a view is of the newest version of its storage, as in the traced program."""

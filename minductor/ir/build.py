@@ -24,7 +24,7 @@ from itertools import count
 from types import MappingProxyType
 
 from minductor.core.bounds import NO_EXTENTS, at_least
-from minductor.core.dtypes import BF16, BOOL, F16, F32, F64, I64, DType
+from minductor.core.dtypes import BF16, BOOL, F8E4M3FN, F8E5M2, F16, F32, F64, I64, DType
 from minductor.core.expr import Expr, Symbol, as_int, free_symbols, integer, linear, substitute, symbol
 from minductor.ir.nodes import (
     Assert,
@@ -131,8 +131,8 @@ class Builder:
         return self._put(name, args, None, dtype, self._mask(args))
 
     def cast(self, value: int, dtype: DType) -> int:
-        """The value as `dtype`; a cast to a 16-bit float is a rounding that stays float32."""
-        if dtype in (BF16, F16):
+        """The value as `dtype`; a cast to a float of 16 or 8 bits is a rounding that stays float32."""
+        if dtype in (BF16, F16, F8E4M3FN, F8E5M2):
             wide = self.cast(value, F32)
             return self._put("round_to", (wide,), Round(dtype), F32, self._mask((wide,)))
         if self.dtype(value) == dtype:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from minductor.core.errors import InterpretRefused
-from minductor.driver import Compiler
+from minductor.driver import Compiled, Compiler
 
 Case = tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]
 
@@ -128,3 +129,25 @@ def test_a_large_launch_is_refused(compiler: Compiler) -> None:
     backend = lambda gm, i: compiler(gm, i, options={"target": "interpret"})  # noqa: E731
     with pytest.raises(InterpretRefused, match="16384 programs"):
         torch.compile(lambda x: x + 1, backend=backend)(torch.zeros(1 << 24))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=["e4m3fn", "e5m2"])
+def test_floats_of_8_bits(dtype: torch.dtype, tmp_path: Path) -> None:
+    """To the nearest and, of two, the even one; what is too large ends where eager says."""
+    seen: list[Compiled] = []
+    made = Compiler(observer=seen.append)
+    inf = float("inf")
+    edges = [0.0, -0.0, 448, 464, 464.1, -480, 1e9, 57344, 61439, 61440, -1e30, inf, -inf, float("nan")]
+    tiny = [2.0**-n * part for n in (9, 10, 16, 17) for part in (1, 1.001, -1.5)]
+    x = torch.cat([torch.tensor(edges + tiny), torch.randn(990) * 100])
+
+    def convert(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        narrow = (x * 1).to(dtype)
+        return narrow, narrow.float() * 2, narrow.bfloat16(), torch.zeros_like(narrow).copy_(x + x)
+
+    options = {"target": "interpret", "cache_dir": str(tmp_path), "verify": True}
+    results = torch.compile(convert, backend=lambda gm, i: made(gm, i, options=options))(x)
+    made.interpreter.close()
+    for result, expected in zip(results, convert(x), strict=True):
+        torch.testing.assert_close(result.float(), expected.float(), rtol=0, atol=0, equal_nan=True)
+    assert seen[0].report.externs == 0

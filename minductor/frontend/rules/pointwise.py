@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from minductor.core.bounds import at_least
-from minductor.core.dtypes import BOOL, F16, DType, compute_dtype
+from minductor.core.dtypes import BOOL, F8E4M3FN, F16, F32, DType, compute_dtype
 from minductor.core.expr import Expr
-from minductor.frontend.compat import ignores_nan_bound
+from minductor.frontend.compat import ignores_nan_bound, saturates_fp8
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering, is_zero_sized
 from minductor.frontend.rules import formulas
@@ -216,7 +216,15 @@ def masked_fill(ctx: Lowering, x: View, mask: View, value: Operand) -> Value:
 
 def to_copy(ctx: Lowering, x: View, dtype: DType | None = None, **layout: Value) -> Value:
     """A cast that the program asked for rounds, even where the value stays in a register."""
-    return ctx.map(lambda loop: loop.load(x).cast(ctx.meta.dtype))
+    return ctx.map(lambda loop: fitted(loop.load(x), ctx.meta.dtype).cast(ctx.meta.dtype))
+
+
+def fitted(value: Term, dtype: DType) -> Term:
+    """What is to be converted: too large for float8_e4m3fn, kernels end at the largest, which not every eager does."""
+    if dtype != F8E4M3FN or saturates_fp8():
+        return value
+    value = value.cast(F32)
+    return (value.op("abs") > F8E4M3FN.max_value + 16).where(math.nan, value)  # half a step beyond it
 
 
 def convert_element_type(ctx: Lowering, x: View, dtype: DType) -> Value:
@@ -229,7 +237,7 @@ def copy(ctx: Lowering, x: View, *ignored: Value, **layout: Value) -> Value:
 
 def copied(ctx: Lowering, x: View, source: Operand, non_blocking: Value = None) -> Value:
     """aten.copy: x's layout and dtype with the source's values."""
-    return ctx.map(lambda loop: loop.load(source).cast(ctx.meta.dtype))
+    return ctx.map(lambda loop: fitted(loop.load(source), ctx.meta.dtype).cast(ctx.meta.dtype))
 
 
 def copy_into(ctx: Lowering, x: View, source: Operand, non_blocking: Value = None) -> Value:
@@ -244,7 +252,7 @@ def copy_into(ctx: Lowering, x: View, source: Operand, non_blocking: Value = Non
         loop = Loop(x.size)
         source = ctx.store(loop, held, loop.coords, loop.load(source))
     loop = Loop(x.size)
-    value = loop.load(source, None, x.dtype)
+    value = fitted(loop.load(source, None, x.dtype), x.dtype)
     return ctx.store(loop, ctx.next_version(x), loop.coords, value)
 
 
