@@ -319,10 +319,10 @@ def _default(line: Dispatch) -> int:
 
 
 def _taken(given: Input) -> str:
-    """The letter of an input."""
+    """The letter of an input; one that is known, or stands for an object that the program ignores, is not looked at."""
     if given.symbol is None:
         return "t"
-    return letter(given.symbol) if isinstance(given.symbol, Symbol) else "i"
+    return letter(given.symbol) if isinstance(given.symbol, Symbol) else "n"
 
 
 def _given(value: Argument) -> str:
@@ -348,8 +348,9 @@ def _received(given: Input, number: int) -> str:
     kind = _taken(given)
     if kind == "t":
         return f"md_Tensor {given.name}(md_given[{number}].tensor);"
-    type = TYPES[given.symbol.kind] if isinstance(given.symbol, Symbol) else "int64_t"
-    return f"const {type} {given.name} = md_given[{number}].{FIELDS[kind]};"
+    if not isinstance(given.symbol, Symbol):
+        return f"const int64_t {given.name} = {given.symbol};"
+    return f"const {TYPES[given.symbol.kind]} {given.name} = md_given[{number}].{FIELDS[kind]};"
 
 
 def _sizes(sizes: Iterable[Expr]) -> str:

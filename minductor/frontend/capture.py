@@ -281,7 +281,9 @@ class _Reader:
         return frozenset(n for n in donated if storages.count(storages[n]) == 1)
 
     def _input_meta(self, node: fx.Node) -> TensorMeta | Size:
-        if not node.users and not isinstance(node.meta.get("val"), torch.Tensor | int | torch.SymInt):
+        value = node.meta.get("val")
+        is_mark = isinstance(value, torch.SymInt) and value.node.is_nested_int()  # of a jagged dimension: no number
+        if not node.users and (is_mark or not isinstance(value, torch.Tensor | int | torch.SymInt)):
             return 0  # an object that the program ignores, a mesh of devices say, holds its place as a number does
         meta = self._meta(node.meta.get("val"), node)
         if not isinstance(meta, TensorMeta | int | Expr) or isinstance(meta, bool):

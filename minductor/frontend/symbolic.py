@@ -118,7 +118,9 @@ class SizeReader:
             known = symbol(f"f{self._count('f')}", "real", None, None)
         else:
             letter = "s" if is_backed(self.shape_env, given) else "u"
-            known = symbol(f"{letter}{self._count(letter)}", "size", *_bounds(self.shape_env.var_to_range[given]))
+            limits = self.shape_env.var_to_range.get(given)  # none for the size of a jagged dimension: it is a mark
+            bounds = (None, None) if limits is None else _bounds(limits)
+            known = symbol(f"{letter}{self._count(letter)}", "size", *bounds)
         self._symbols[given] = known
         return known
 

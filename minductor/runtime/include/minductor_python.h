@@ -68,6 +68,7 @@ static void md_argument(const md_Bound& bound, PyObject* object, char kind, md_V
     case 't': aoti_torch_new_tensor_handle(md_inside(bound, object), &value.tensor); break;
     case 'd': value.real = PyFloat_AsDouble(object); break;
     case 'b': value.integer = PyObject_IsTrue(object); break;
+    case 'n': break;
     default: value.integer = PyLong_AsLongLong(object);
   }
 }
