@@ -300,7 +300,8 @@ class Compiler:
 
             hook = find_backend(env.target.kind).fx
             launcher = fx.launcher(found.contents, kernels, env.target)
-            return fx.launch(found.text(WRAPPER_FX), launcher, objects, metas, resolve(hook) if hook else None)
+            told = events if env.options.events else None
+            return fx.launch(found.text(WRAPPER_FX), launcher, objects, metas, resolve(hook) if hook else None, told)
         return launch(found.text(WRAPPER), kernels, name, objects, events, tuner.choose)
 
     def _kernels(self, found: Entry, env: Env, tuner: Tuner) -> Bind | None:

@@ -45,7 +45,7 @@ def test_first_examples_run(
     torch._dynamo.reset()
     try:
         names: dict[str, object] = {}
-        for block in BLOCKS[:5]:
+        for block in BLOCKS[:6]:
             exec(block, names)
     finally:
         minductor.minductor.reset()
@@ -56,7 +56,7 @@ def test_first_examples_run(
 
 def test_plugin_example_passes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)  # where nothing is written, as the example has to
-    pytester.makepyfile(test_example=BLOCKS[5])
+    pytester.makepyfile(test_example=BLOCKS[6])
     pytester.runpytest_subprocess("--golden=accept", "-q").assert_outcomes(passed=2)
     assert len([path for path in (pytester.path / "golden").rglob("*") if path.is_file()]) == 2
 

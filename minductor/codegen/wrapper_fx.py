@@ -1,7 +1,7 @@
 """The wrapper as a torch.fx graph: the lines of a plan as nodes.
 
-Takes a Plan. Gives the JSON of an FxGraph (ir/fx_graph.py), of which runtime/fx.py makes a GraphModule. Refuses
-nothing.
+Takes a Plan. Gives the JSON of an FxGraph (ir/fx_graph.py), of which runtime/fx.py makes a GraphModule. Refuses to
+watch memory (BadOptionValue).
 
 A buffer is a node `torch.empty_strided`, a window `torch.as_strided`, a call the operator itself, and a number a chain
 of operators on placeholders and sizes. What dies needs no node: the code that torch prints for a graph drops each value
@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import assert_never
 
 from minductor.codegen.fx_numbers import Nodes
+from minductor.core.errors import BadOptionValue
 from minductor.core.expr import Expr
 from minductor.ir.fx_graph import LAUNCH, FxGraph, FxKernel, Result, Value, print_graph
 from minductor.ir.lives import tensors
@@ -53,7 +54,8 @@ TWO_GRAPHS: Mapping[str, tuple[int, int]] = MappingProxyType(
 
 def wrapper_fx(plan: Plan, env: Env) -> str:
     """The graph's text."""
-    del env
+    if env.options.verify_memory:
+        raise BadOptionValue("verify_memory", env.options.verify_memory, "'' with a graph, whose memory torch frees")
     definitions = [line for line in plan.lines if isinstance(line, KernelDef)]
     graph = _Emitter(plan, {line.id: line.symbol for line in definitions}).graph(Signature())
     kernels = tuple(FxKernel(line.symbol, line.written, line.errors) for line in definitions)

@@ -94,9 +94,12 @@ def launch(
     bound: Mapping[str, Any],
     metas: Sequence[Mapping[str, Any]],
     hook: Callable[[fx.GraphModule], Callable[..., Any]] | None = None,
+    events: list[tuple[str, str]] | None = None,
 ) -> Call:
-    """The boxed call of a graph, or of what a backend's hook makes of it."""
+    """The boxed call of a graph, which tells `events` what it does, or of what a backend's hook makes of it."""
     module = graph_module(text, launcher, bound, metas, is_boxed=hook is None)
+    if hook is None and events is not None:
+        return lambda args: _Telling(module, events).boxed_run(args)
     run = module.forward if hook is None else hook(module)
 
     def call(args: list[Any]) -> Any:
@@ -107,6 +110,25 @@ def launch(
         return run(*given)
 
     return call
+
+
+class _Telling(fx.Interpreter):
+    """A call of a graph, node by node: allocations, launches, operators, and values that are dropped."""
+
+    def __init__(self, module: fx.GraphModule, events: list[tuple[str, str]]) -> None:
+        super().__init__(module)
+        self.events = events
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if n.target is torch.empty_strided:
+            self.events.append(("allocate", n.name))
+        elif n.meta["minductor"]:
+            is_launch = n.kwargs.keys() >= {"kernel_idx"} or str(n.target) == "minductor.launch.default"
+            self.events.append(("launch", n.name) if is_launch else ("extern", str(n.target)))
+        if n.op != "output":
+            self.events.extend(("free", given.name) for given in self.user_to_last_uses.get(n, ()))
+        return result
 
 
 class _Builder:

@@ -16,7 +16,7 @@ from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table, triton
 
 from minductor.codegen.triton import triton
 from minductor.codegen.wrapper_fx import wrapper_fx
-from minductor.core.errors import TargetElsewhere, WrongInput
+from minductor.core.errors import BadOptionValue, TargetElsewhere, WrongInput
 from minductor.ir.parser import parse_program
 from minductor.options import Options
 from minductor.passes.memory import memory
@@ -104,6 +104,19 @@ def test_a_boxed_call_lets_go_of_its_arguments() -> None:
     args: list[Any] = [3, torch.randn(3, 8), torch.randn(8, 8)]
     gone = weakref.ref(args[2])
     assert len(call(args)) == 3 and args == []
+
+
+def test_events_are_told_only_when_asked_for() -> None:
+    events: list[tuple[str, str]] = []
+    x = torch.randn(4, 8)
+    (out,) = launch(text_of(SOFTMAX), native(softmax_0=softmax), {}, [{}], events=events)([x])
+    assert events == [("allocate", "buf0"), ("launch", "softmax_0"), ("free", "arg0")]
+    torch.testing.assert_close(out, torch.softmax(x, 1))
+
+
+def test_memory_that_is_watched_is_refused() -> None:
+    with pytest.raises(BadOptionValue, match="verify_memory"):
+        text_of(SOFTMAX, Env(Options(verify_memory="assert"), ENV.target))
 
 
 def test_a_hook_sees_the_graph_and_is_called_instead() -> None:
