@@ -173,7 +173,7 @@ class Builder:
         key = ("check", (value,), Check(_PLACE, size, wrap, error), I64)
         position = self._seen.get(key)
         if position is None:
-            made = symbol(f"v{next(self._numbers)}", "value", 0, None)
+            made = checked_symbol(f"v{next(self._numbers)}", size)
             attrs = Check(made, size, wrap, error, op, dim)
             position = self._seen[key] = self._put("check", (value,), attrs, I64, self._mask((value,)))
             self._checks[made] = position
@@ -401,6 +401,12 @@ def axis_step(index: Expr) -> tuple[Symbol, int] | None:
 def parameter_count(body: Body) -> int:
     """How many values a region takes."""
     return max((op.attrs.number + 1 for op in body.ops if isinstance(op.attrs, Parameter)), default=0)
+
+
+def checked_symbol(name: str, size: Expr) -> Symbol:
+    """What stands for an index in [0, size)."""
+    known = as_int(size)
+    return symbol(name, "value", 0, None if known is None else max(known - 1, 0))
 
 
 _PLACE = symbol("v", "value", 0, None)

@@ -15,7 +15,7 @@ from minductor.core.dtypes import DType, by_name
 from minductor.core.expr import Expr, Symbol, as_int, integer, symbol
 from minductor.core.text import Tokens, read_expr, read_rel
 from minductor.ir.access import Access, BlockAccess, BlockDim
-from minductor.ir.build import combine
+from minductor.ir.build import checked_symbol, combine
 from minductor.ir.choices import Choice, Option
 from minductor.ir.nodes import (
     Argument,
@@ -588,9 +588,9 @@ class _Reader:
         args = self.positions()
         self.expect("as")
         name = self.name()
-        made = self.symbols[name] = symbol(name, "value", 0, None)
         self.expect("<")
         size = self.expr()
+        made = self.symbols[name] = checked_symbol(name, size)
         wrap = self.accept("wrap")
         error = self.error()
         if not self.accept("in"):
