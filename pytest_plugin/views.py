@@ -52,7 +52,9 @@ def _kernel_view(run: Run) -> Text:
 
 
 def _wrapper_view(run: Run) -> Text:
-    return Text("wrapper", "py", "\n\n".join(wrapper for wrapper in run.wrappers if wrapper))
+    wrappers = [wrapper for wrapper in run.wrappers if wrapper]
+    language = "cpp" if wrappers and wrappers[0].startswith("#include") else "py"
+    return Text("wrapper", language, "\n\n".join(wrappers))
 
 
 def _plan_view(run: Run) -> Text:

@@ -23,31 +23,25 @@ from minductor.core.expr import Expr
 from minductor.ir.nodes import Argument, Token
 from minductor.ir.plan import Extern
 
-# Operators for which every torch that we support exports a function `aoti_torch_cpu_...`.
+# Operators for which torch exports a function `aoti_torch_cpu_...`, in every version that we support.
+_EXPORTED = """
+_adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward _cdist_backward _cdist_forward
+_embedding_bag _embedding_bag_dense_backward _embedding_bag_forward_only _embedding_bag_per_sample_weights_backward
+_fft_c2c _fft_r2c _pdist_backward _pdist_forward _scaled_dot_product_flash_attention_for_cpu
+_scaled_dot_product_flash_attention_for_cpu_backward adaptive_max_pool2d adaptive_max_pool2d_backward
+adaptive_max_pool3d adaptive_max_pool3d_backward addmm.out avg_pool2d avg_pool2d_backward avg_pool3d
+avg_pool3d_backward baddbmm.out bmm.out bucketize.Tensor cholesky_inverse cholesky_solve convolution
+convolution_backward cummax cummin cumprod cumsum fractional_max_pool2d grid_sampler_2d_backward index.Tensor
+index_put kthvalue logcumsumexp masked_scatter masked_scatter_backward masked_select max_pool2d_with_indices
+max_pool2d_with_indices_backward max_pool3d_with_indices max_pool3d_with_indices_backward max_unpool2d max_unpool3d
+median mm.out mode nanmedian native_dropout nonzero ormqr polar rand randint randint.low randn randperm
+repeat_interleave.Tensor replication_pad1d_backward replication_pad2d_backward scatter.src_out
+soft_margin_loss_backward sort sort.stable topk triangular_solve
+"""
 FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {
-        f"aten.{op}": f"aoti_torch_cpu_{op.removesuffix('.default').replace('.', '_')}"
-        for op in (
-            "_scaled_dot_product_flash_attention_for_cpu.default",
-            "_scaled_dot_product_flash_attention_for_cpu_backward.default",
-            "addmm.out",
-            "avg_pool2d.default",
-            "baddbmm.out",
-            "bmm.out",
-            "convolution.default",
-            "convolution_backward.default",
-            "index.Tensor",
-            "max_pool2d_with_indices.default",
-            "max_pool2d_with_indices_backward.default",
-            "mm.out",
-            "native_dropout.default",
-            "nonzero.default",
-            "rand.default",
-            "randn.default",
-            "randperm.default",
-            "sort.stable",
-            "topk.default",
-        )
+        f"aten.{op if '.' in op else f'{op}.default'}": f"aoti_torch_cpu_{op.replace('.', '_')}"
+        for op in _EXPORTED.split()
     }
 )
 

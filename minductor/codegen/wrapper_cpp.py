@@ -139,6 +139,9 @@ class _Function:
         }
         self.numbers = {symbol.name: symbol for symbol in symbols_in(plan.lines)}
         self.defined: set[str] = set()  # numbers that are declared already
+        laid = {line.name for line in plan.lines if isinstance(line, LaidOut)}
+        tensors = [given for given in plan.inputs if given.symbol is None]
+        self.lent = {given.name for given in tensors if not given.is_donated and given.name not in laid}
 
     def text(self, name: str) -> Iterator[str]:
         body = [f"  {text}" for line in self.plan.lines for text in self.line(line)]
@@ -151,7 +154,7 @@ class _Function:
         yield ""
         yield f"static bool {name}(md_Call& md, md_Value* md_given, md_Value* md_made) {{"
         for number, given in enumerate(self.plan.inputs):
-            yield f"  {_received(given, number)}"
+            yield f"  {self.received(given, number)}"
         for name, number in self.unit.constants.items():
             if name in used:
                 yield f"  const md_Tensor& {name} = md.constants[{number}];"
@@ -160,6 +163,21 @@ class _Function:
         yield from body
         yield "  return true;"
         yield "}"
+
+    def received(self, given: Input, number: int) -> str:
+        """An input under its name."""
+        kind = _taken(given)
+        match kind:
+            case "o":
+                return f"md_Tensor {given.name}(md_given[{number}].tensor);"
+            case "t" if given.name in self.lent:
+                return f"md_Lent {given.name}(md_given[{number}].tensor);"
+            case "t":
+                return f"md_Tensor {given.name}(md_share(md_given[{number}].tensor));"
+            case _ if isinstance(given.symbol, Symbol):
+                return f"const {TYPES[given.symbol.kind]} {given.name} = md_given[{number}].{FIELDS[kind]};"
+            case _:
+                return f"const int64_t {given.name} = {given.symbol};"
 
     def tensors(self) -> dict[str, None]:
         """The names of tensors that lines make, in their order."""
@@ -195,7 +213,9 @@ class _Function:
             case ViewLine(name, of, _, size, stride, offset):
                 yield f"MD_TRY(md_view(md, {name}, {of}, {_sizes(size)}, {_sizes(stride)}, {index_text(offset)}));"
             case Free(names):
-                yield " ".join(f"{name}.reset();" for name in names)
+                own = [name for name in names if name not in self.lent]
+                if own:
+                    yield " ".join(f"{name}.reset();" for name in own)
                 for name in names:
                     yield from self.event("free", name)
             case SymbolDef(symbol, what):
@@ -274,18 +294,50 @@ class _Function:
 
     def by_python(self, line: Extern) -> str:
         """A call that Python makes: the tensors and numbers that it is given, and where its results go."""
+        call = len(self.unit.python)
         self.unit.python.append(line)
         tensors, numbers = dict.fromkeys(touched(line)), numbers_of(line)
-        given = [*(f"md_lend({name})" for name in tensors), *(f"md_number({number.name})" for number in numbers)]
+        given = [*(f"md_lend({name})" for name in tensors), *map(_value, numbers)]
         kinds = "t" * len(tensors) + "".join(map(letter, numbers))
         names = [name for name in line.results if name is not None and not line.is_out]
         if any(self.is_number(name) for name in names):
             raise NotNative(f"a number by {line.op}")
         into = ", ".join(f"&{name}" for name in names)
-        return f'md_python(md, {line.handle}, {{{", ".join(given)}}}, "{kinds}", {{{into}}})'
+        return f'md_python(md, {call}, {{{", ".join(given)}}}, "{kinds}", {{{into}}})'
 
     def control(self, line: Extern) -> Iterator[str]:
-        raise NotNative(line.op)
+        """An operator that calls regions; each result is new memory, for which the lines behind check its layout."""
+        if any(name is not None and self.is_number(name) for name in line.results):
+            raise NotNative(f"a number by {line.op}")
+        into = ", ".join(f"&{name}" if name else "nullptr" for name in line.results)
+        match line.op, line.args:
+            case "higher_order.cond", (asked, Region() as yes, Region() as no, *rest):
+                given = rest[0] if rest and isinstance(rest[0], tuple) else ()
+                yield f"if ({self.truth(asked)}) {{"
+                yield f"  MD_TRY(md_invoke(md, {_region(yes, given)}, {{{into}}}));"
+                yield "} else {"
+                yield f"  MD_TRY(md_invoke(md, {_region(no, given)}, {{{into}}}));"
+                yield "}"
+            case "higher_order.while_loop", (Region() as going, Region() as step, tuple(carried), tuple(extra)):
+                regions = f"{_region(going, ())}, {_region(step, ())}"
+                yield f"MD_TRY(md_while(md, {regions}, {_lent(carried)}, {_lent(extra)}, {{{into}}}));"
+            case "higher_order.invoke_subgraph", (Region() as called, _, *operands):
+                yield f"MD_TRY(md_invoke(md, {_region(called, operands)}, {{{into}}}));"
+            case _:
+                raise NotNative(line.op)
+
+    @staticmethod
+    def truth(asked: Argument) -> str:
+        """What decides between regions."""
+        match asked:
+            case Token("tensor", name):
+                return f"md_item<bool>({name})"
+            case bool():
+                return literal(asked)
+            case Expr():
+                return index_text(asked)
+            case _:
+                raise NotNative(f"a condition {asked!r}")
 
     def give(self, values: Sequence[Argument]) -> Iterator[str]:
         """Hands the results out; a name that is given once gives its own handle away."""
@@ -294,8 +346,8 @@ class _Function:
             kind = _given(value)
             match value:
                 case Token("tensor", name):
-                    is_own = names.count(name) == 1 and name not in self.unit.constants
-                    yield f"md_made[{place}].tensor = {f'{name}.give()' if is_own else f'md_share({name})'};"
+                    is_own = names.count(name) == 1 and name not in self.lent and name not in self.unit.constants
+                    yield f"md_made[{place}].tensor = {f'{name}.give()' if is_own else f'md_share({name}.handle)'};"
                 case None:
                     pass
                 case Expr():
@@ -314,6 +366,32 @@ def _returned(plan: Plan) -> tuple[Argument, ...]:
     return next(line.values for line in plan.lines if isinstance(line, Return))
 
 
+def _region(region: Region, operands: Iterable[Argument]) -> str:
+    """A region and what it is lent: its sizes, then the operands."""
+    return f"{region.name}_region, {_lent((*region.sizes, *operands))}"
+
+
+def _lent(values: Iterable[Argument]) -> str:
+    return f"{{{', '.join(map(_value, values))}}}"
+
+
+def _value(value: Argument) -> str:
+    """A value as a region or Python takes it."""
+    match value:
+        case Token("tensor", name):
+            return f"md_lend({name})"
+        case Symbol(name) if value.kind == "real":
+            return f"md_number({name})"
+        case Expr():
+            return f"md_number((int64_t)({index_text(value)}))"
+        case bool() | int():
+            return f"md_number((int64_t){literal(int(value))})"
+        case float():
+            return f"md_number({literal(value)})"
+        case _:
+            raise NotNative(f"{value!r} for a region")
+
+
 def _default(line: Dispatch) -> int:
     return line.choice.options.index(line.choice.default)
 
@@ -321,7 +399,7 @@ def _default(line: Dispatch) -> int:
 def _taken(given: Input) -> str:
     """The letter of an input; one that is known, or stands for an object that the program ignores, is not looked at."""
     if given.symbol is None:
-        return "t"
+        return "o" if given.is_donated else "t"
     return letter(given.symbol) if isinstance(given.symbol, Symbol) else "n"
 
 
@@ -342,15 +420,6 @@ def _given(value: Argument) -> str:
             return "i"
         case _:
             raise NotNative(f"a result {value!r}")
-
-
-def _received(given: Input, number: int) -> str:
-    kind = _taken(given)
-    if kind == "t":
-        return f"md_Tensor {given.name}(md_given[{number}].tensor);"
-    if not isinstance(given.symbol, Symbol):
-        return f"const int64_t {given.name} = {given.symbol};"
-    return f"const {TYPES[given.symbol.kind]} {given.name} = md_given[{number}].{FIELDS[kind]};"
 
 
 def _sizes(sizes: Iterable[Expr]) -> str:

@@ -53,6 +53,7 @@ class _Bound(ctypes.Structure):
         ("events", ctypes.py_object),
         ("wrap", ctypes.c_void_p),
         ("is_child", ctypes.POINTER(ctypes.c_int)),
+        ("none", ctypes.py_object),
         ("offset", ctypes.c_long),
     )
 
@@ -75,7 +76,7 @@ def launch(library: Library, name: str, objects: Mapping[str, Any], events: list
     handles = (ctypes.c_void_p * (len(constants) + 1))(*(id(tensor) + offset for tensor in constants))
     calls = _python_calls(library, f"<minductor {name}>", objects)
     is_child = ctypes.pointer(threads().is_child)
-    bound = _Bound(handles, vars(builtins), calls, events, _wrap(library.path), is_child, offset)
+    bound = _Bound(handles, vars(builtins), calls, events, _wrap(library.path), is_child, None, offset)
     method = library.address("md_method")
     # Prototypes of our own: those of ctypes.pythonapi belong to everybody in the process.
     capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(

@@ -162,13 +162,15 @@ class Session:
             refusals=report.refusals,
             askers=(report.why_not,),
         )
-        units = [text for name, text in sorted(compiled.sources.items()) if name.endswith((".c", ".cpp"))]
+        texts = dict(sorted(compiled.sources.items()))
+        wrapper = texts.pop("wrapper.cpp", "") or texts.pop("wrapper.py", "")
+        units = [text for name, text in texts.items() if name.endswith((".c", ".cpp"))]
         kernels = [kernel for text in units for kernel in kernels_of(text)]
         kernels += triton_kernels_of(compiled.sources.get("kernels.py", ""))
         return Graph(
             compiled.role,
             tuple(replace(kernel, assembly=made.get(kernel.name)) for kernel in kernels),
-            compiled.sources.get("wrapper.py", ""),
+            wrapper,
             facts,
             stages,
             compiled.events,

@@ -30,12 +30,26 @@ enum md_DType : int32_t {
   md_float8_e8m0fnu = 44,
 };
 
-// What goes into a call and comes out: the graph's letters say which it is, 't', 'i', 'd' or 'b' ('n': nothing).
+static inline int64_t md_itemsize(int32_t dtype) {
+  switch (dtype) {
+    case md_int64: case md_uint64: case md_float64: case md_complex64: return 8;
+    case md_int32: case md_uint32: case md_float32: case md_complex32: return 4;
+    case md_int16: case md_uint16: case md_float16: case md_bfloat16: return 2;
+    case md_complex128: return 16;
+    default: return 1;
+  }
+}
+
+// What goes into a call and comes out. A letter says which it is: 't' a tensor (that is lent, as an input), 'o' a tensor
+// that the call is given to own, 'i', 'd' and 'b' a number, 'n' nothing.
 union md_Value {
   md_Handle tensor;
   int64_t integer;
   double real;
 };
+
+static inline md_Value md_number(int64_t value) { return {.integer = value}; }
+static inline md_Value md_number(double value) { return {.real = value}; }
 
 // What a kernel's status k means: the k-th of its errors.
 struct md_Error {
@@ -51,9 +65,9 @@ struct md_Call {
   int64_t threads = 1;
   const char* kind = nullptr;  // of the error: the name of a class of Python
   char* message = nullptr;
-  // A host that has Python: runs what only Python can call, by its handle, and is told of events.
+  // A host that has Python: runs what only Python can call, by its number, and is told of events.
   void* host = nullptr;
-  bool (*python)(md_Call&, int64_t handle, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) = nullptr;
+  bool (*python)(md_Call&, int64_t number, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) = nullptr;
   void (*tell)(md_Call&, const char* what, const char* name) = nullptr;
 
   md_Call() = default;

@@ -13,7 +13,7 @@ static bool md_sized(md_Call& md, const md_Tensor& tensor, md_Sizes size) {
 static inline bool md_laid_out(md_Call& md, md_Tensor& tensor, md_Sizes size, md_Sizes stride) {
   MD_TRY(md_sized(md, tensor, size));
   if (size.size() == 0 || memcmp(tensor.strides(), stride.begin(), size.size() * sizeof(int64_t)) == 0) return true;
-  return md_copied(md, tensor, size, stride);
+  return md_copied(md, tensor, size.size(), size.begin(), stride.begin());
 }
 
 // The number in a tensor of one element.
@@ -45,4 +45,103 @@ template <class N> static N md_item(const md_Tensor& tensor) {
     }
     default: __builtin_trap();  // the plan's dtypes are those above
   }
+}
+
+// --- regions
+
+static inline md_Value md_lend(const md_Tensor& tensor) { return {.tensor = tensor.handle}; }
+
+// A region: its function, and a letter for each input and output. Its inputs are lent.
+struct md_Region {
+  bool (*run)(md_Call& md, md_Value* given, md_Value* made);
+  const char* takes;
+  const char* gives;
+};
+
+using md_Values = std::initializer_list<md_Value>;
+using md_Tensors = std::initializer_list<md_Tensor*>;
+
+// So many tensors that are dropped together.
+class md_Held {
+ public:
+  md_Tensor* items;
+  const size_t count;
+
+  explicit md_Held(size_t count) : items(static_cast<md_Tensor*>(calloc(count + 1, sizeof(md_Tensor)))), count(count) {}
+  md_Held(const md_Held&) = delete;
+  ~md_Held() {
+    for (size_t n = 0; n < count; n++) items[n].reset();
+    free(items);
+  }
+};
+
+// Runs a region; its tensors are held, its numbers are in `made`.
+static bool md_region(md_Call& md, const md_Region& region, md_Value* given, md_Value* made, md_Held& held) {
+  MD_TRY(region.run(md, given, made));
+  for (size_t n = 0; n < held.count; n++)
+    if (region.gives[n] == 't') held.items[n] = md_Tensor(made[n].tensor);
+  return true;
+}
+
+// Hands results over. Each is new memory: what shares a given tensor's, or an earlier result's, is copied.
+static bool md_apart(md_Call& md, md_Held& held, const char* takes, const md_Value* given, md_Tensors made) {
+  const size_t n_given = strlen(takes);
+  const void* seen[n_given + held.count + 1];
+  size_t n_seen = 0;
+  for (size_t n = 0; n < n_given; n++)
+    if (takes[n] == 't') seen[n_seen++] = md_memory(given[n].tensor);
+  for (size_t n = 0; n < held.count && n < made.size(); n++) {
+    md_Tensor& one = held.items[n];
+    if (one.handle == nullptr) continue;
+    for (size_t other = 0; other < n_seen; other++)
+      if (seen[other] == md_memory(one.handle)) {
+        MD_TRY(md_copied(md, one, one.ndim(), one.sizes(), one.strides()));
+        break;
+      }
+    seen[n_seen++] = md_memory(one.handle);
+    if (made.begin()[n] != nullptr) *made.begin()[n] = one.take();
+  }
+  return true;
+}
+
+// A call of a region with values that are lent.
+static bool md_invoke(md_Call& md, const md_Region& region, md_Values lent, md_Tensors made) {
+  md_Value given[lent.size() + 1], found[strlen(region.gives) + 1];
+  md_Held held(strlen(region.gives));
+  memcpy(given, lent.begin(), lent.size() * sizeof(md_Value));
+  MD_TRY(md_region(md, region, given, found, held));
+  return md_apart(md, held, region.takes, given, made);
+}
+
+// While `going` gives true, `step` makes what is carried anew. Both take their sizes, what is carried, and what is not.
+static bool md_while(md_Call& md, const md_Region& going, md_Values going_sizes, const md_Region& step, md_Values step_sizes,
+                     md_Values carried, md_Values extra, md_Tensors made) {
+  const size_t n = carried.size(), n_going = going_sizes.size(), n_step = step_sizes.size();
+  const size_t most = (n_going > n_step ? n_going : n_step) + n + extra.size() + 1;
+  md_Value now[n + 1], given[most], found[most];
+  memcpy(now, carried.begin(), n * sizeof(md_Value));
+  md_Held held(n);
+  for (;;) {
+    memcpy(given, going_sizes.begin(), n_going * sizeof(md_Value));
+    memcpy(given + n_going, now, n * sizeof(md_Value));
+    memcpy(given + n_going + n, extra.begin(), extra.size() * sizeof(md_Value));
+    md_Held asked(1);
+    MD_TRY(md_region(md, going, given, found, asked));
+    if (!(going.gives[0] == 't' ? md_item<bool>(asked.items[0]) : found[0].integer != 0)) break;
+    memcpy(given, step_sizes.begin(), n_step * sizeof(md_Value));
+    memcpy(given + n_step, now, n * sizeof(md_Value));
+    memcpy(given + n_step + n, extra.begin(), extra.size() * sizeof(md_Value));
+    md_Held next(n);
+    MD_TRY(md_region(md, step, given, found, next));
+    for (size_t k = 0; k < n; k++) {
+      held.items[k] = next.items[k].take();
+      now[k] = found[k];
+    }
+  }
+  // what never was made anew is the caller's
+  for (size_t k = 0; k < n; k++)
+    if (held.items[k].handle == nullptr && step.takes[n_step + k] == 't') held.items[k] = md_Tensor(md_share(now[k].tensor));
+  memcpy(given, carried.begin(), n * sizeof(md_Value));
+  memcpy(given + n, extra.begin(), extra.size() * sizeof(md_Value));
+  return md_apart(md, held, step.takes + n_step, given, made);
 }

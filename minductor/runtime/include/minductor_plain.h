@@ -21,16 +21,6 @@ struct md_Window {
   int64_t layout[1];  // sizes, then strides
 };
 
-static inline int64_t md_itemsize(int32_t dtype) {
-  switch (dtype) {
-    case md_int64: case md_uint64: case md_float64: case md_complex64: return 8;
-    case md_int32: case md_uint32: case md_float32: case md_complex32: return 4;
-    case md_int16: case md_uint16: case md_float16: case md_bfloat16: return 2;
-    case md_complex128: return 16;
-    default: return 1;
-  }
-}
-
 static void md_drop(md_Window* window) {
   if (__atomic_sub_fetch(&window->block->owners, 1, __ATOMIC_ACQ_REL) == 0) {
     if (!window->block->is_lent) free(window->block->data);
@@ -71,6 +61,13 @@ class md_Tensor {
   int32_t dtype() const { return handle->dtype; }
 };
 
+// A tensor that somebody else owns for as long as the call takes.
+class md_Lent : public md_Tensor {
+ public:
+  explicit md_Lent(md_Handle lent) : md_Tensor(lent) {}
+  ~md_Lent() { give(); }
+};
+
 static bool md_window(md_Call& md, md_Tensor& made, md_Block* block, void* data, int32_t dtype, int64_t ndim, const int64_t* sizes,
                       const int64_t* strides) {
   md_Window* window = static_cast<md_Window*>(malloc(sizeof(md_Window) + 2 * ndim * sizeof(int64_t)));
@@ -103,14 +100,15 @@ static bool md_owned(md_Call& md, md_Tensor& made, md_Block* block, int32_t dtyp
   return false;
 }
 
-static bool md_empty(md_Call& md, md_Tensor& made, md_DType dtype, md_Sizes size, md_Sizes stride) {
+static bool md_new(md_Call& md, md_Tensor& made, int32_t dtype, int64_t ndim, const int64_t* sizes, const int64_t* strides) {
   int64_t elements = 1;
-  for (size_t dim = 0; dim < size.size(); dim++) {
-    if (size.begin()[dim] == 0) elements = 0;
-    if (elements > 0) elements += (size.begin()[dim] - 1) * stride.begin()[dim];
-  }
+  for (int64_t dim = 0; dim < ndim; dim++) elements = elements == 0 || sizes[dim] == 0 ? 0 : elements + (sizes[dim] - 1) * strides[dim];
   md_Block* block = md_block(md, nullptr, elements * md_itemsize(dtype));
-  return block != nullptr && md_owned(md, made, block, dtype, size.size(), size.begin(), stride.begin());
+  return block != nullptr && md_owned(md, made, block, dtype, ndim, sizes, strides);
+}
+
+static inline bool md_empty(md_Call& md, md_Tensor& made, md_DType dtype, md_Sizes size, md_Sizes stride) {
+  return md_new(md, made, dtype, size.size(), size.begin(), stride.begin());
 }
 
 static bool md_view(md_Call& md, md_Tensor& made, const md_Tensor& of, md_Sizes size, md_Sizes stride, int64_t offset) {
@@ -132,22 +130,24 @@ static void md_copy(char* into, const char* from, int64_t itemsize, int64_t ndim
 }
 
 // Makes of a tensor a copy with these strides.
-static bool md_copied(md_Call& md, md_Tensor& tensor, md_Sizes size, md_Sizes stride) {
+static bool md_copied(md_Call& md, md_Tensor& tensor, int64_t ndim, const int64_t* sizes, const int64_t* strides) {
   md_Tensor copy;
-  MD_TRY(md_empty(md, copy, (md_DType)tensor.dtype(), size, stride));
-  md_copy(copy.data<char>(), tensor.data<char>(), md_itemsize(tensor.dtype()), size.size(), size.begin(), stride.begin(),
-          tensor.strides());
+  MD_TRY(md_new(md, copy, tensor.dtype(), ndim, sizes, strides));
+  md_copy(copy.data<char>(), tensor.data<char>(), md_itemsize(tensor.dtype()), ndim, sizes, strides, tensor.strides());
   tensor = copy.take();
   return true;
 }
 
-static inline md_Handle md_share(const md_Tensor& tensor) {
+// A second owner of the same window; without memory for it, none.
+static md_Handle md_share(md_Handle of) {
   md_Call unheard;
   md_Tensor shared;
-  md_Window* of = tensor.handle;
-  md_window(unheard, shared, of->block, of->data, of->dtype, of->ndim, tensor.sizes(), tensor.strides());
+  md_window(unheard, shared, of->block, of->data, of->dtype, of->ndim, of->layout, of->layout + of->ndim);
   return shared.give();
 }
+
+// Where the memory begins that a tensor is a window on.
+static inline const void* md_memory(md_Handle handle) { return handle->block->data; }
 
 static inline int64_t md_size(const md_Tensor& tensor, int64_t dim) { return tensor.sizes()[dim]; }
 

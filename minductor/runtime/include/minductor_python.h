@@ -24,6 +24,7 @@ MD_WEAK int PyGILState_Ensure();
 MD_WEAK void PyGILState_Release(int);
 MD_WEAK long PyList_Size(PyObject*);
 MD_WEAK PyObject* PyList_GetItem(PyObject*, long);
+MD_WEAK int PyList_SetItem(PyObject*, long, PyObject*);
 MD_WEAK int PyList_SetSlice(PyObject*, long, long, PyObject*);
 MD_WEAK int PyList_Append(PyObject*, PyObject*);
 MD_WEAK PyObject* PyTuple_New(long);
@@ -41,31 +42,40 @@ MD_WEAK extern PyObject* PyExc_TypeError;
 struct md_Bound {
   const md_Handle* constants;
   PyObject* errors;  // a dict: an exception's name -> its class
-  PyObject* calls;   // a dict: extern_<handle> -> a function, for what only Python can call
+  PyObject* calls;   // a dict: extern_<number> -> a function, for what only Python can call
   PyObject* events;  // a list
   PyObject* (*wrap)(const void* tensor);  // torch's: the object of a tensor
   const int* is_child;                    // whether this process was forked: it has no threads of OpenMP then
-  long offset;                            // where a tensor lies in its object
+  PyObject* none;
+  long offset;  // where a tensor lies in its object
 };
 
+// The tensor in an object. None stands for the token of an effect, which nobody reads.
 static md_Handle md_inside(const md_Bound& bound, PyObject* object) {
-  return reinterpret_cast<md_Handle>(reinterpret_cast<char*>(object) + bound.offset);
+  return object == bound.none ? nullptr : reinterpret_cast<md_Handle>(reinterpret_cast<char*>(object) + bound.offset);
+}
+
+static PyObject* md_None(const md_Bound& bound) {
+  Py_IncRef(bound.none);
+  return bound.none;
 }
 
 static PyObject* md_object(const md_Bound& bound, md_Value value, char kind) {
   switch (kind) {
-    case 't': return bound.wrap(value.tensor);
+    case 't':
+    case 'o': return value.tensor == nullptr ? md_None(bound) : bound.wrap(value.tensor);
     case 'i': return PyLong_FromLongLong(value.integer);
     case 'd': return PyFloat_FromDouble(value.real);
     case 'b': return PyBool_FromLong(value.integer);
-    default: return Py_BuildValue("");
+    default: return md_None(bound);
   }
 }
 
-// An argument as the call takes it, which owns its tensors; the object may be dropped afterwards.
+// An argument as the call takes it: a tensor that is lent is where its object has it.
 static void md_argument(const md_Bound& bound, PyObject* object, char kind, md_Value& value) {
   switch (kind) {
-    case 't': aoti_torch_new_tensor_handle(md_inside(bound, object), &value.tensor); break;
+    case 't': value.tensor = md_inside(bound, object); break;
+    case 'o': value.tensor = md_share(md_inside(bound, object)); break;
     case 'd': value.real = PyFloat_AsDouble(object); break;
     case 'b': value.integer = PyObject_IsTrue(object); break;
     case 'n': break;
@@ -74,10 +84,10 @@ static void md_argument(const md_Bound& bound, PyObject* object, char kind, md_V
 }
 
 // md_Call::python: Python is entered for one call. Its exception stays set, under the name "".
-static bool md_call_python(md_Call& md, int64_t handle, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) {
+static bool md_call_python(md_Call& md, int64_t number, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) {
   const md_Bound& bound = *static_cast<const md_Bound*>(md.host);
   char name[32];
-  snprintf(name, sizeof name, "extern_%lld", (long long)handle);
+  snprintf(name, sizeof name, "extern_%lld", (long long)number);
   const int state = PyGILState_Ensure();
   const long count = strlen(kinds);
   PyObject* arguments = PyTuple_New(count);
@@ -85,7 +95,7 @@ static bool md_call_python(md_Call& md, int64_t handle, const char* kinds, const
   PyObject* results = PyObject_CallObject(PyDict_GetItemString(bound.calls, name), arguments);
   Py_DecRef(arguments);
   if (results != nullptr) {
-    for (size_t n = 0; n < n_made; n++) aoti_torch_new_tensor_handle(md_inside(bound, PyTuple_GetItem(results, n)), &made[n]);
+    for (size_t n = 0; n < n_made; n++) made[n] = md_share(md_inside(bound, PyTuple_GetItem(results, n)));
     Py_DecRef(results);
   }
   PyGILState_Release(state);
@@ -107,15 +117,14 @@ static PyObject* md_results(const md_Bound& bound, md_Value* made) {
   for (long n = 0; n < count; n++) {
     const char kind = md_compiled.gives[n];
     PyTuple_SetItem(results, n, md_object(bound, made[n], kind));
-    if (kind == 't') aoti_torch_delete_tensor_object(made[n].tensor);
+    if (kind == 't' && made[n].tensor != nullptr) aoti_torch_delete_tensor_object(made[n].tensor);
   }
   return results;
 }
 
 // An exception of the call's kind; one that Python raised inside of it stands already.
 static PyObject* md_raise(const md_Bound& bound, const md_Call& md) {
-  PyObject* kind = PyDict_GetItemString(bound.errors, md.kind);
-  if (kind != nullptr) PyErr_SetString(kind, md.message);
+  if (md.kind[0] != 0) PyErr_SetString(PyDict_GetItemString(bound.errors, md.kind), md.message);
   return nullptr;
 }
 
@@ -127,10 +136,12 @@ static PyObject* md_enter(PyObject* self, PyObject* arguments) {
   md_Value given[count + 1], made[strlen(md_compiled.gives) + 1];
   for (long n = 0; n < count; n++) md_argument(bound, PyList_GetItem(arguments, n), md_compiled.takes[n], given[n]);
   if (PyErr_Occurred() != nullptr) {
-    md_release(given, count, md_compiled.takes);
+    md_release(given, count, md_compiled.takes, "o");
     return nullptr;
   }
-  PyList_SetSlice(arguments, 0, count, nullptr);
+  // the list holds what is lent, and lets go of what is given
+  for (long n = 0; n < count; n++)
+    if (md_compiled.takes[n] == 'o') PyList_SetItem(arguments, n, md_None(bound));
   md_Call md;
   static_assert(sizeof(md_Tensor) == sizeof(md_Handle), "constants are handles that nobody drops");
   md.constants = reinterpret_cast<const md_Tensor*>(bound.constants);
@@ -141,6 +152,7 @@ static PyObject* md_enter(PyObject* self, PyObject* arguments) {
   void* python = PyEval_SaveThread();
   const bool is_done = md_compiled.run(md, given, made);
   PyEval_RestoreThread(python);
+  PyList_SetSlice(arguments, 0, count, nullptr);
   return is_done ? md_results(bound, made) : md_raise(bound, md);
 }
 

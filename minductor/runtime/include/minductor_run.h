@@ -16,24 +16,26 @@ __attribute__((weak)) bool md_expected(md_Call& md, const md_tensor* given);
 
 #define MD_EXPORT extern "C" __attribute__((visibility("default")))
 
-static void md_release(md_Value* values, int64_t count, const char* kinds) {
+// Drops the values of some kinds.
+static void md_release(md_Value* values, int64_t count, const char* kinds, const char* dropped) {
   for (int64_t n = 0; n < count; n++)
-    if (kinds[n] == 't') md_Tensor(values[n].tensor).reset();
+    if (strchr(dropped, kinds[n]) != nullptr) md_Tensor(values[n].tensor).reset();
 }
 
-// What a host hands over, as the call takes it; all of it belongs to the call from then on.
+// What a host hands over, as the call takes it.
 static bool md_take(md_Call& md, const md_tensor* given, int64_t count, const char* kinds, md_Value* values) {
   for (int64_t n = 0; n < count; n++) {
     const md_tensor& one = given[n];
     bool is_right = true;
     switch (kinds[n]) {
-      case 't': is_right = md_lent(md, values[n], one); break;
+      case 't':
+      case 'o': is_right = md_lent(md, values[n], one); break;
       case 'i': is_right = one.dtype == md_int64 && one.ndim == 0; break;
       case 'd': is_right = one.dtype == md_float64 && one.ndim == 0; break;
       case 'b': is_right = one.dtype == md_bool && one.ndim == 0; break;
     }
     if (!is_right) {
-      md_release(values, n, kinds);
+      md_release(values, n, kinds, "to");
       return md.kind == nullptr ? md_fail(md, "TypeError", "input %lld is a number of another type", (long long)n) : false;
     }
     if (kinds[n] == 'i') values[n].integer = *static_cast<const int64_t*>(one.data);
@@ -98,8 +100,12 @@ MD_EXPORT int md_run(md_graph* graph, const md_tensor* inputs, int64_t n_inputs,
   if (!is_done)
     md_fail(md, "TypeError", "%s takes %lld inputs and gives %lld outputs, not %lld and %lld", md_compiled.name, (long long)takes,
             (long long)gives, (long long)n_inputs, (long long)n_outputs);
-  is_done = is_done && (md_expected == nullptr || md_expected(md, inputs));
-  is_done = is_done && md_take(md, inputs, takes, md_compiled.takes, given) && md_compiled.run(md, given, made);
+  if (is_done) is_done = md_expected == nullptr || md_expected(md, inputs);
+  if (is_done) is_done = md_take(md, inputs, takes, md_compiled.takes, given);
+  if (is_done) {
+    is_done = md_compiled.run(md, given, made);
+    md_release(given, takes, md_compiled.takes, "t");
+  }
   if (!is_done) {
     if (error_size > 0) snprintf(error, error_size, "%s: %s", md.kind, md.message != nullptr ? md.message : "");
     return 1;

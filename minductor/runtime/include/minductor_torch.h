@@ -12,6 +12,7 @@ int32_t aoti_torch_new_tensor_handle(md_Handle, md_Handle*);
 int32_t aoti_torch_get_data_ptr(md_Handle, void**);
 int32_t aoti_torch_get_dtype(md_Handle, int32_t*);
 int32_t aoti_torch_get_dim(md_Handle, int64_t*);
+int32_t aoti_torch_get_storage_offset(md_Handle, int64_t*);
 int32_t aoti_torch_get_sizes(md_Handle, int64_t**);
 int32_t aoti_torch_get_strides(md_Handle, int64_t**);
 int32_t aoti_torch_empty_strided(int64_t ndim, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t device,
@@ -91,10 +92,17 @@ class md_Tensor {
   }
 };
 
+// A tensor that somebody else owns for as long as the call takes.
+class md_Lent : public md_Tensor {
+ public:
+  explicit md_Lent(md_Handle lent) : md_Tensor(lent) {}
+  ~md_Lent() { give(); }
+};
+
 // A second owner of the same tensor.
-static inline md_Handle md_share(const md_Tensor& tensor) {
+static inline md_Handle md_share(md_Handle handle) {
   md_Handle shared = nullptr;
-  aoti_torch_new_tensor_handle(tensor.handle, &shared);
+  if (handle != nullptr) aoti_torch_new_tensor_handle(handle, &shared);
   return shared;
 }
 
@@ -108,18 +116,27 @@ static inline bool md_view(md_Call& md, md_Tensor& made, const md_Tensor& of, md
 }
 
 // Makes of a tensor a copy with these strides; a dimension of stride 0 has one element to write.
-static bool md_copied(md_Call& md, md_Tensor& tensor, md_Sizes size, md_Sizes stride) {
-  const int64_t ndim = size.size();
-  const int64_t* strides = stride.begin();
+static bool md_copied(md_Call& md, md_Tensor& tensor, int64_t ndim, const int64_t* sizes, const int64_t* strides) {
   md_Tensor copy, into, from;
-  int64_t written[64];
-  for (int64_t dim = 0; dim < ndim; dim++) written[dim] = strides[dim] == 0 && size.begin()[dim] > 1 ? 1 : size.begin()[dim];
-  MD_TRY(md_torch(md, aoti_torch_empty_strided(ndim, size.begin(), strides, tensor.dtype(), 0, 0, copy.made())));
+  int64_t written[ndim + 1];
+  for (int64_t dim = 0; dim < ndim; dim++) written[dim] = strides[dim] == 0 && sizes[dim] > 1 ? 1 : sizes[dim];
+  MD_TRY(md_torch(md, aoti_torch_empty_strided(ndim, sizes, strides, tensor.dtype(), 0, 0, copy.made())));
   MD_TRY(md_torch(md, aoti_torch__reinterpret_tensor(copy.handle, ndim, written, strides, 0, into.made())));
   MD_TRY(md_torch(md, aoti_torch__reinterpret_tensor(tensor.handle, ndim, written, tensor.strides(), 0, from.made())));
   MD_TRY(md_torch(md, aoti_torch_copy_(into.handle, from.handle, 0)));
   tensor = copy.take();
   return true;
+}
+
+// Where the memory begins that a tensor is a window on.
+static inline const void* md_memory(md_Handle handle) {
+  void* data = nullptr;
+  int64_t offset = 0;
+  int32_t dtype = 0;
+  aoti_torch_get_data_ptr(handle, &data);
+  aoti_torch_get_storage_offset(handle, &offset);
+  aoti_torch_get_dtype(handle, &dtype);
+  return static_cast<char*>(data) - offset * md_itemsize(dtype);
 }
 
 static inline int64_t md_size(const md_Tensor& tensor, int64_t dim) { return tensor.sizes()[dim]; }
@@ -134,6 +151,8 @@ static inline bool md_lent(md_Call& md, md_Value& value, const md_tensor& given)
   return md_torch(md, aoti_torch_create_tensor_from_blob(given.data, given.ndim, given.sizes, given.strides, 0, given.dtype, 0, 0,
                                                          &value.tensor));
 }
+
+#include "minductor_control.h"
 
 // --- calls of operators
 
@@ -172,7 +191,7 @@ void* md_new(size_t) asm("_Znwm");
 static constexpr md_Entry md_none = 0;
 static inline md_Entry md_word(int64_t value) { return (md_Entry)value; }
 static inline md_Entry md_real(double value) { return __builtin_bit_cast(md_Entry, value); }
-static inline md_Entry md_own(const md_Tensor& tensor) { return (md_Entry)md_share(tensor); }
+static inline md_Entry md_own(const md_Tensor& tensor) { return (md_Entry)md_share(tensor.handle); }
 static inline md_Entry md_device(int64_t type) { return (md_Entry)type << 32 | 0xffffffffu; }
 static inline md_Entry md_some(md_Entry value) {
   md_Entry* held = nullptr;
@@ -222,15 +241,11 @@ static bool md_operator(md_Call& md, const char* name, const char* overload, std
 
 // --- calls that only Python can make
 
-static inline md_Value md_lend(const md_Tensor& tensor) { return {.tensor = tensor.handle}; }
-static inline md_Value md_number(int64_t value) { return {.integer = value}; }
-static inline md_Value md_number(double value) { return {.real = value}; }
-
-static bool md_python(md_Call& md, int64_t handle, std::initializer_list<md_Value> given, const char* kinds,
+static bool md_python(md_Call& md, int64_t number, std::initializer_list<md_Value> given, const char* kinds,
                       std::initializer_list<md_Tensor*> made) {
-  if (md.python == nullptr) return md_fail(md, "RuntimeError", "call %lld of this graph needs Python", (long long)handle);
+  if (md.python == nullptr) return md_fail(md, "RuntimeError", "call %lld of this graph needs Python", (long long)number);
   md_Handle found[made.size() + 1];
-  MD_TRY(md.python(md, handle, kinds, given.begin(), found, made.size()));
+  MD_TRY(md.python(md, number, kinds, given.begin(), found, made.size()));
   for (size_t n = 0; n < made.size(); n++) *made.begin()[n] = md_Tensor(found[n]);
   return true;
 }
@@ -238,5 +253,4 @@ static bool md_python(md_Call& md, int64_t handle, std::initializer_list<md_Valu
 // The text of the functions that such calls call.
 #define MD_PYTHON(text) extern "C" __attribute__((visibility("default"))) const char md_python_text[] = text;
 
-#include "minductor_control.h"
 #include "minductor_run.h"

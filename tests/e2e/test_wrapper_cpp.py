@@ -1,0 +1,199 @@
+"""Wrappers in C++: what the Python wrapper gives, bit for bit, with its strides, aliases, mutations and errors."""
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+from torch.nn import functional
+from torch.utils._pytree import tree_leaves
+
+from minductor.core.errors import WrapperReplaced
+from minductor.driver import Compiled, Compiler
+
+Make = Callable[[int], list[torch.Tensor]]
+
+
+def two(rows: int) -> list[torch.Tensor]:
+    return [torch.randn(rows, 16), torch.randn(rows, 16)]
+
+
+def view_and_input(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return x.sum(), x[1:3].t(), x, (x + y, y * 2)
+
+
+def mutated(x: torch.Tensor, y: torch.Tensor) -> Any:
+    x.add_(y)
+    y[1:3] = 0
+    return x * 2
+
+
+def sizes(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return torch.cat([x, y]).view(-1), x.shape[0] * 2, x.new_zeros(x.shape[0] // 3)
+
+
+def products(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return (
+        torch.addmm(x.sum(0), x, y.t() @ y),
+        (x.double() @ y.t().double()),
+        torch.addmm(x.long(), x.long(), y.long().t() @ y.long()),
+    )
+
+
+def operators(x: torch.Tensor, y: torch.Tensor) -> Any:
+    parts = torch.split(torch.sort(x)[0], 5, dim=1)
+    pooled = functional.max_pool2d(x[None, None], 3, stride=2, return_indices=True)
+    return [part * 2 for part in parts], y.topk(3), torch.linalg.qr(y), torch.fft.fft(x).abs(), pooled, torch.histc(x)
+
+
+def random(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return (
+        functional.dropout(x, 0.5),
+        torch.rand_like(y),
+        torch.randperm(5),
+        torch.randint(0, 9, (3,)),
+        torch.bernoulli(y.abs() / 9),
+    )
+
+
+def nested(x: torch.Tensor, y: torch.Tensor) -> Any:
+    def yes(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.cond(b.sum() > 0, lambda a, b: a * b, lambda a, b: a / (b.abs() + 1), (a, b))
+
+    return torch.cond(x.sum() > 0, yes, lambda a, b: a - b, (x, y))
+
+
+def rounds(x: torch.Tensor, y: torch.Tensor) -> Any:
+    def step(n: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Any:
+        return n + 1, a * 0.5 + n, b - a
+
+    none = while_loop(lambda n, a, b: n < 0, step, (torch.tensor(0), x, y))
+    return none, while_loop(lambda n, a, b: n < 5, step, (torch.tensor(0), x, y))
+
+
+PROGRAMS = (view_and_input, mutated, sizes, products, operators, random, nested, rounds)
+
+
+def compiled(
+    fn: Callable[..., Any], wrapper: str, seen: list[Compiled] | None = None, **options: Any
+) -> Callable[..., Any]:
+    torch._dynamo.reset()
+    compiler = Compiler(observer=(seen if seen is not None else []).append)
+    return torch.compile(fn, backend=partial(compiler, options={"wrapper": wrapper}), fullgraph=True, **options)
+
+
+def run(fn: Callable[..., Any], rows: int, make: Make = two) -> list[Any]:
+    torch.manual_seed(rows)
+    args = make(rows)
+    torch.manual_seed(1)
+    return [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in tree_leaves((fn(*args), args))]
+
+
+def same(left: list[Any], right: list[Any]) -> Iterator[bool]:
+    for a, b in zip(left, right, strict=True):
+        if isinstance(a, torch.Tensor):
+            yield (a.dtype, a.shape, a.stride(), a.storage_offset()) == (
+                b.dtype,
+                b.shape,
+                b.stride(),
+                b.storage_offset(),
+            )
+            yield torch.equal(a.nan_to_num(), b.nan_to_num()) and torch.equal(a.isnan(), b.isnan())
+        else:
+            yield a == b
+
+
+@pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
+def test_gives_what_the_python_wrapper_gives(fn: Callable[..., Any]) -> None:
+    seen: list[Compiled] = []
+    python, cpp = compiled(fn, "python", dynamic=True), compiled(fn, "cpp", seen, dynamic=True)
+    for rows in (9, 12):
+        torch._dynamo.reset()
+        assert all(same(run(cpp, rows), run(python, rows)))
+    assert all("wrapper.cpp" in one.sources for one in seen) and seen
+
+
+def test_an_input_that_is_returned_is_the_same_object() -> None:
+    x, y = two(4)
+    _, view, same_one, _ = compiled(view_and_input, "cpp")(x, y)
+    assert same_one is x
+    assert view.data_ptr() == x[1:3].data_ptr()
+
+
+def test_training_goes_through_it_both_ways() -> None:
+    def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return functional.layer_norm(functional.gelu(x @ y.t()), (9,)).square().sum()
+
+    gradients = []
+    for wrapper in ("python", "cpp"):
+        seen: list[Compiled] = []
+        torch.manual_seed(0)
+        args = [t.requires_grad_() for t in two(9)]
+        compiled(loss, wrapper, seen)(*args).backward()
+        gradients.append([t.grad for t in args])
+        assert [one.role for one in seen] == ["forward", "backward"]
+    assert all(same(*gradients))
+
+
+@pytest.mark.parametrize("index, kind", [(99, "IndexError"), (3, "")])
+def test_a_kernel_that_fails_raises_eagers_error(index: int, kind: str) -> None:
+    def fn(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        return x[n] + 1
+
+    given = torch.randn(8), torch.tensor([1, index])
+    run = compiled(fn, "cpp")
+    if not kind:
+        assert torch.equal(run(*given), fn(*given))
+        return
+    with pytest.raises(IndexError) as ours:
+        run(*given)
+    with pytest.raises(IndexError) as eagers:
+        fn(*given)
+    assert type(ours.value) is type(eagers.value)
+
+
+def test_an_operator_that_fails_raises_with_eagers_words() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.cholesky(x) + 1
+
+    run = compiled(fn, "cpp")
+    run(torch.eye(4))
+    with pytest.raises(RuntimeError, match="positive-definite"):
+        run(-torch.eye(4))
+
+
+def test_nothing_is_left_behind() -> None:
+    def fn(x: torch.Tensor, n: torch.Tensor) -> Any:
+        return (x.sin() @ x)[n], torch.sort(x), torch.histc(x), x.view(-1)
+
+    def pages() -> int:
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    run = compiled(fn, "cpp")
+    x, right, wrong = torch.randn(128, 128), torch.tensor([1, 2]), torch.tensor([1, 999])  # 16 pages each
+    run(x, right)
+    before, references = pages(), sys.getrefcount(x)
+    for _ in range(500):
+        run(x, right)
+        with pytest.raises(IndexError):
+            run(x, wrong)
+    assert pages() - before < 500 * 16
+    assert sys.getrefcount(x) == references
+
+
+def test_what_cpp_has_no_form_for_is_pythons_with_a_warning() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        return scan(lambda a, b: (a + b, a * b), x[0], x)
+
+    seen: list[Compiled] = []
+    with pytest.warns(WrapperReplaced, match="higher_order.scan"):
+        got = compiled(fn, "cpp", seen)(torch.ones(3, 2))
+    assert torch.equal(got[0], torch.full((2,), 4.0))
+    assert all("wrapper.py" in one.sources for one in seen)
