@@ -17,6 +17,9 @@ from typing import Any
 import torch
 from torch._functorch.aot_autograd import aot_function
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from minductor.driver import Compiled, Compiler
 from minductor.frontend.decompose import decompositions
@@ -49,8 +52,11 @@ def is_symbolic(inputs: Sequence[Any]) -> bool:
 def traced(
     fn: Callable[..., Any], graph_compiler: Callable[..., Any], table: Any, *, dynamic: bool
 ) -> Callable[..., Any]:
-    """`graph_compiler(gm, inputs, role=...)` compiles each graph of AOTAutograd."""
-    return aot_function(
+    """`graph_compiler(gm, inputs, role=...)` compiles each graph of AOTAutograd.
+
+    In a context of tracing, as Dynamo makes one: there AOTAutograd says which results are views, and what is donated.
+    """
+    compiled = aot_function(
         fn,
         fw_compiler=partial(graph_compiler, role="forward"),
         bw_compiler=partial(graph_compiler, role="backward"),
@@ -60,6 +66,13 @@ def traced(
         keep_inference_input_mutations=True,
         dynamic=dynamic,
     )
+    context = TracingContext(FakeTensorMode(shape_env=ShapeEnv() if dynamic else None))
+
+    def call(*args: Any) -> Any:
+        with tracing(context):
+            return compiled(*args)
+
+    return call
 
 
 def none(seen: Seen) -> Compile:
