@@ -3,7 +3,7 @@
 Takes nothing, gives the names that tests import; the fixtures come with the plugin itself.
 """
 
-from pytest_plugin.expected import Xfail as xfail
 from pytest_plugin.limits import at_least, at_most
+from pytest_plugin.xfail import Xfail as xfail
 
 __all__ = ["at_least", "at_most", "xfail"]

@@ -16,11 +16,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# A comment, a pragma, a string, a number, a name, an operator of up to three characters.
+# A comment, a pragma, a string, a number, a name, an operator of up to three characters; between them is space.
 CPP = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<pragma>\#[^\n]*)|(?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')
     |(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*)|(?P<name>[A-Za-z_]\w*)
-    |(?P<operator><<=|>>=|\.\.\.|->|::|\+\+|--|<<|>>|[-+*/%&|^=!<>]=|&&|\|\||[^\s\w])|(?P<space>\s+)""",
+    |(?P<operator><<=|>>=|\.\.\.|->|::|\+\+|--|<<|>>|[-+*/%&|^=!<>]=|&&|\|\||[^\s\w])""",
     re.VERBOSE | re.DOTALL,
 )
 KEYWORDS = re.compile(
@@ -73,9 +73,10 @@ def _ir(text: str) -> Iterator[Line]:
 def _cpp(text: str) -> Iterator[Line]:
     """Lines end where statements do. Numbers of names start anew with each function, so kernels do not mix."""
     local: dict[str, str] = {}
+    fixed: dict[str, bool] = {}  # whether a word means the same everywhere
     tokens: list[str] = []
     names: list[str] = []
-    row = start = parens = depth = 0
+    row = start = parens = depth = counted = 0
 
     def line() -> Line:
         done = Line(" ".join(tokens), start, tuple(names))
@@ -84,18 +85,24 @@ def _cpp(text: str) -> Iterator[Line]:
         return done
 
     for found in CPP.finditer(text):
-        kind, token, at = found.lastgroup, found[0], row
-        row += token.count("\n")
-        if kind in ("comment", "space"):
+        kind, token = found.lastgroup, found[0]
+        if kind == "comment":
             continue
+        if not tokens or kind == "pragma":
+            row, counted = row + text.count("\n", counted, found.start()), found.start()
         if not tokens:
-            start = at
+            start = row
         if kind == "pragma":
-            yield Line(" ".join(_rename_in(token, local).split()), at, ())
+            yield Line(" ".join(_rename_in(token, local).split()), row, ())
             continue
-        if kind == "name" and _is_local(token, text, found.end(), tokens):
-            names.append(token)
-            token = local.setdefault(token, f"${len(local) + 1}")
+        if kind == "name":
+            if token not in fixed:
+                fixed[token] = bool(KEYWORDS.fullmatch(token) or GLOBAL.fullmatch(token))
+            if not fixed[token] and _is_local(text, found.end(), tokens):
+                names.append(token)
+                token = local.setdefault(token, f"${len(local) + 1}")
+            tokens.append(token)
+            continue
         tokens.append(token)
         parens += (token == "(") - (token == ")")
         depth += (token == "{") - (token == "}")
@@ -108,11 +115,9 @@ def _cpp(text: str) -> Iterator[Line]:
         yield line()
 
 
-def _is_local(name: str, text: str, end: int, before: list[str]) -> bool:
-    """Whether a name belongs to the kernel. Called functions, members and what every kernel knows do not."""
-    if KEYWORDS.fullmatch(name) or GLOBAL.fullmatch(name) or (before and before[-1] in (".", "->", "::")):
-        return False
-    return not CALLED.match(text, end)
+def _is_local(text: str, end: int, before: list[str]) -> bool:
+    """Whether a name that ends there belongs to the kernel. Called functions and members do not."""
+    return not (before and before[-1] in (".", "->", "::")) and not CALLED.match(text, end)
 
 
 def _rename_in(pragma: str, local: dict[str, str]) -> str:

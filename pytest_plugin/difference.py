@@ -65,14 +65,17 @@ def comparable(text: str, language: str) -> tuple[Line, ...]:
 def aligned(old: tuple[Line, ...], new: tuple[Line, ...]) -> dict[str, str]:
     """New name -> old name, by vote of the lines that are equal but for names; no old name is given twice."""
     votes: Counter[tuple[str, str]] = Counter()
-    for tag, i1, i2, j1, j2 in opcodes([shape(line) for line in old], [shape(line) for line in new]):
+    shapes = [[shape(line) for line in side] for side in (old, new)]
+    for tag, i1, i2, j1, j2 in opcodes(*shapes):
         # lines that were changed in place still say which name is which, with less weight
         weight = 4 if tag == "equal" else 1
-        sides = [[shape(line) for line in lines] for lines in (old[i1:i2], new[j1:j2])]
-        for i, j in [(n, n) for n in range(i2 - i1)] if tag == "equal" else partners(*sides):
+        for i, j in (
+            [(n, n) for n in range(i2 - i1)] if tag == "equal" else partners(shapes[0][i1:i2], shapes[1][j1:j2])
+        ):
             before, after = old[i1 + i], new[j1 + j]
             if len(before.names) == len(after.names):
-                votes.update({pair: weight for pair in zip(after.names, before.names, strict=True)})
+                for pair in dict.fromkeys(zip(after.names, before.names, strict=True)):
+                    votes[pair] += weight
     found: dict[str, str] = {}
     taken: set[str] = set()
     for (after, before), _ in votes.most_common():

@@ -86,13 +86,14 @@ def changes(old: str, new: str, language: str) -> tuple[Change, ...]:
     keys = [["\0".join((row.form, *row.names)) for row in side] for side in (before, after)]
     starts = [[*(row.number for row in side), text.count("\n") + 1] for side, text in ((before, old), (after, new))]
     found: list[Change] = []
+    known: dict[tuple[str, str], Signature] = {}
     for tag, i1, i2, j1, j2 in opcodes(keys[0], keys[1]):
         if tag == "equal":
             continue
         for a1, a2, b1, b2 in _steps(before[i1:i2], after[j1:j2]):
             sides = before[i1 + a1 : i1 + a2], after[j1 + b1 : j1 + b2]
             spans = (starts[0][i1 + a1], starts[0][i1 + a2]), (starts[1][j1 + b1], starts[1][j1 + b2])
-            found.append(Change(*spans, _signature(*sides)))
+            found.append(Change(*spans, _signature(*sides, known)))
     return tuple(found)
 
 
@@ -107,20 +108,36 @@ def _steps(before: Sequence[Row], after: Sequence[Row]) -> Iterator[tuple[int, i
         i, j = a + 1, b + 1
 
 
-def _signature(before: Sequence[Row], after: Sequence[Row]) -> Signature:
+def _signature(before: Sequence[Row], after: Sequence[Row], known: dict[tuple[str, str], Signature]) -> Signature:
+    """`known`: what is found out of one row in place of another, since a change has many places."""
     numbers: dict[str, str] = {}
     sides = [[_numbered(row, numbers) for row in side] for side in (before, after)]
     if len(sides[0]) != 1 or len(sides[1]) != 1:
         return (("\n".join(sides[0]), "\n".join(sides[1])),)
-    old, new = (TOKEN.findall(side[0]) for side in sides)
-    parts = [
-        (" ".join(old[i1:i2]), " ".join(new[j1:j2])) for tag, i1, i2, j1, j2 in opcodes(old, new) if tag != "equal"
-    ]
+    pair = sides[0][0], sides[1][0]
+    if pair not in known:
+        known[pair] = _within(*pair)
+    return known[pair]
+
+
+def _within(before: str, after: str) -> Signature:
+    """The tokens that went from a row and those that came."""
+    old, new = _trimmed(TOKEN.findall(before), TOKEN.findall(after))
+    codes = opcodes(old, new) if not set(old).isdisjoint(new) else [("replace", 0, len(old), 0, len(new))]
+    parts = [(" ".join(old[i1:i2]), " ".join(new[j1:j2])) for tag, i1, i2, j1, j2 in codes if tag != "equal"]
     if all(NAME.sub("", went + came).strip() == "" for went, came in parts):
-        return ((sides[0][0], sides[1][0]),)  # names alone say nothing
+        return ((before, after),)  # names alone say nothing
     found = NAME.findall(" ".join(text for part in parts for text in part))
     again = {name: f"${n}" for n, name in enumerate(dict.fromkeys(found), 1)}
     return tuple((_renamed(went, again), _renamed(came, again)) for went, came in parts)
+
+
+def _trimmed(old: Sequence[str], new: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Without the tokens that both begin with and both end with."""
+    least = min(len(old), len(new))
+    head = next((n for n in range(least) if old[n] != new[n]), least)
+    tail = next((n for n in range(least - head) if old[-1 - n] != new[-1 - n]), least - head)
+    return old[head : len(old) - tail], new[head : len(new) - tail]
 
 
 def _renamed(text: str, names: dict[str, str]) -> str:

@@ -14,23 +14,18 @@ word that rows do not have, and one that names a test, a device or a compiler th
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
+
+from pytest_plugin.stash import EXPECTED_TEXT
+from pytest_plugin.xfail import Xfail
 
 WORDS = ("test", "reason", "device", "compiler", "says")
-
-
-@dataclass(frozen=True, slots=True)
-class Xfail:
-    """A failure that is known; `says` is what its text has to contain."""
-
-    reason: str
-    says: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +49,6 @@ def rows(text: str, compiler: str, devices: Collection[str], compilers: Collecti
     Traceback (most recent call last):
     ValueError: row 1 has no reason
     """
-    import tomllib
-
     try:
         found: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -121,17 +114,11 @@ class Expected:
 
 def expect(item: pytest.Item, failure: Xfail) -> None:
     """Lets the test fail, and fail only."""
-    import pytest
-
-    from pytest_plugin.stash import EXPECTED_TEXT
-
     item.add_marker(pytest.mark.xfail(reason=failure.reason, strict=True))
     item.stash[EXPECTED_TEXT] = failure.says
 
 
 def contradiction(item: pytest.Item, said: str) -> str:
     """What is wrong with an expected failure that said something else; or nothing."""
-    from pytest_plugin.stash import EXPECTED_TEXT
-
     wanted = item.stash.get(EXPECTED_TEXT, "")
     return "" if wanted in said else f"it was expected to fail with {wanted!r}, and did with\n{said}"

@@ -15,8 +15,8 @@ import pytest
 from pytest_plugin import counts, memory
 from pytest_plugin.adapters import compilers
 from pytest_plugin.devices import marker_misuse
-from pytest_plugin.expected import Xfail
 from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, LEVELS, VIEWS
+from pytest_plugin.xfail import Xfail
 
 if TYPE_CHECKING:
     from pytest_plugin.session import State

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from pytest_plugin.devices import Choice, marker_misuse
-from pytest_plugin.expected import Xfail, expect
+from pytest_plugin.expected import expect
 from pytest_plugin.session import State, device_of, owner_of
+from pytest_plugin.xfail import Xfail
 
 TORCH_CLASSES = "torch.testing._internal.common_device_type"
 

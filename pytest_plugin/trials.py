@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from pytest_plugin.plugin import FINGERPRINT, KILLS_KEY
 from pytest_plugin.stash import TRIAL, state_of
 
 LIMIT_SECONDS = 600
+MUTANT = "MINDUCTOR_TEST_MUTANT"  # the fault that a run in a process of its own has
 
 
 @dataclass(slots=True)
@@ -79,6 +80,20 @@ class Kill:
         return cls(plain[0], plain[1], plain[2], tuple(plain[3]))
 
 
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A test under a mutant: the kinds of checks that refused, and the texts of each run."""
+
+    mutant: str
+    was_reached: bool
+    kinds: tuple[str, ...]
+    texts: tuple[list[str], ...]
+
+    def kill(self, right: list[str]) -> Kill:
+        """Beside the texts of the test itself."""
+        return Kill(self.mutant, self.was_reached, any(texts != right for texts in self.texts), self.kinds)
+
+
 def kind_of(error: BaseException) -> str:
     """Which kind of check an exception comes from."""
     names = {"Difference": "numeric", "Mismatch": "golden", "NoNumbers": "numeric"}
@@ -118,24 +133,34 @@ def _digest(parts: Sequence[object]) -> str:
 
 
 @contextmanager
-def _trial(item: pytest.Item, *around: AbstractContextManager[Any]) -> Generator[tuple[Trial, list[Any]]]:
+def _trial(item: pytest.Item) -> Generator[Trial]:
     trial = Trial()
     item.stash[TRIAL] = trial
     try:
-        with ExitStack() as stack:
-            yield trial, [stack.enter_context(one) for one in around]
+        yield trial
     finally:
         del item.stash[TRIAL]
 
 
 @contextmanager
-def _faulty(item: pytest.Item, mutant: Mutant) -> Generator[tuple[Trial, Callable[[], bool]]]:
-    """A trial under a fault. What it compiles goes to a store of its own: nobody else may ever load it."""
+def _faulty(item: pytest.Item, mutant: Mutant) -> Generator[Callable[[], bool]]:
+    """The compiler under a fault. What it compiles goes to a store of its own: nobody else may ever load it."""
     adapter = state_of(item.config).adapter
-    with tempfile.TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True) as folder:
-        around = adapter.fresh_store(Path(folder)), mutated(mutant)
-        with _trial(item, *around) as (trial, (_, was_reached)):
-            yield trial, was_reached
+    scratch = tempfile.TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True)
+    with scratch as folder, adapter.fresh_store(Path(folder)), mutated(mutant) as was_reached:
+        yield was_reached
+
+
+def _met(item: pytest.Item, mutant: Mutant, *, is_named: bool) -> Met:
+    """What a mutant met. Of one that the test names, the runs that must not differ do not differ under it either."""
+    with _faulty(item, mutant) as was_reached:
+        with _trial(item) as trial:
+            _run(item, trial)
+        others = [other for _, other in _repeated(item, mutant.name) if "text" in other] if is_named else []
+        if any(other[what] != found for other in others for what, found in trial.fingerprint.items()):
+            trial.refused("deterministic")
+        texts = (trial.texts, *(other["text"] for other in others))
+        return Met(mutant.name, was_reached(), tuple(trial.kinds), texts)
 
 
 def _run(item: pytest.Item, trial: Trial) -> None:
@@ -151,20 +176,16 @@ def protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     mutants, problem = _mutants_of(item)
     wanted = {name for marker in item.iter_markers("must_fail_under") for name in marker.args}
-    kills: list[tuple[Mutant, Trial, bool]] = []
+    met: list[Met] = []
     for mutant in mutants:
         try:
-            with _faulty(item, mutant) as (trial, was_reached):
-                _run(item, trial)
-                kills.append((mutant, trial, was_reached()))
+            met.append(_met(item, mutant, is_named=mutant.name in wanted))
         except Stale as stale:
             problem = problem or str(stale)
     repeated = list(_repeated(item))
     with _observed(item) as own:
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
-    found = [
-        Kill(mutant.name, reached, trial.texts != own.texts, tuple(trial.kinds)) for mutant, trial, reached in kills
-    ]
+    found = [one.kill(own.texts) for one in met]
     survivors = [kill for kill in found if kill.mutant in wanted and not kill.is_killed]
     lines = [problem] if problem else []
     lines += [f"must_fail_under  {kill.mutant} is not seen: {_why(kill)}" for kill in survivors]
@@ -218,10 +239,11 @@ def _mutants_of(item: pytest.Item) -> tuple[list[Mutant], str]:
 # --- circumstances that must not matter
 
 
-def _repeated(item: pytest.Item) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _repeated(item: pytest.Item, mutant: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What each run that the marker asks for gave; `mutant`: the fault that this process has, and others must have."""
     for marker in item.iter_markers("deterministic"):
         for number in range(2, marker.kwargs.get("runs", 2) + 1):
-            yield f"run {number}", _again(item)
+            yield f"run {number}", _again(item, nullcontext())
         for count in marker.kwargs.get("threads", ()):
             yield f"on {count} threads", _again(item, _threads(count))
         if marker.kwargs.get("clock"):
@@ -229,11 +251,11 @@ def _repeated(item: pytest.Item) -> Iterator[tuple[str, Mapping[str, Any]]]:
             told = "with wrong measurements"
             yield told, _again(item, distorted()) if distorted is not None else {"kinds": ["the adapter has no clock"]}
         for seed in range(1, marker.kwargs.get("hash_seeds", 0) + 1):
-            yield f"with hash seed {seed}", _elsewhere(item, seed)
+            yield f"with hash seed {seed}", _elsewhere(item, seed, mutant)
 
 
-def _again(item: pytest.Item, *around: AbstractContextManager[Any]) -> Mapping[str, Any]:
-    with _trial(item, *around) as (trial, _):
+def _again(item: pytest.Item, circumstance: AbstractContextManager[Any]) -> Mapping[str, Any]:
+    with circumstance, _trial(item) as trial:
         _run(item, trial)
         return {**trial.fingerprint, "kinds": trial.kinds}
 
@@ -250,12 +272,12 @@ def _threads(count: int) -> Generator[None]:
         torch.set_num_threads(before)
 
 
-def _elsewhere(item: pytest.Item, seed: int) -> Mapping[str, Any]:
+def _elsewhere(item: pytest.Item, seed: int, mutant: str) -> Mapping[str, Any]:
     """The fingerprint of the test in a process of its own, with another order of sets."""
     compiler = state_of(item.config).adapter.name
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "fingerprint.json"
-        environ = {**os.environ, "PYTHONHASHSEED": str(seed), FINGERPRINT: str(file)}
+        environ = {**os.environ, "PYTHONHASHSEED": str(seed), FINGERPRINT: str(file), MUTANT: mutant}
         options = ["-q", "-n0", "-p", "no:cacheprovider", "-m", "", "--golden=off", f"--compiler={compiler}"]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, item.nodeid],
@@ -285,7 +307,11 @@ def _differs(told: str, other: Mapping[str, Any], own: Mapping[str, Any]) -> Ite
 def observed(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Runs the test as ever, and leaves its fingerprint for the process that asked for it."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    with _observed(item) as own:
+    mutants = (m for m in getattr(state_of(item.config).adapter, "mutants", ()) if m.name == os.environ[MUTANT])
+    with ExitStack() as stack:
+        for mutant in mutants:
+            stack.enter_context(_faulty(item, mutant))
+        own = stack.enter_context(_observed(item))
         for report in runtestprotocol(item, nextitem=nextitem):
             if report.failed:
                 own.refused(f"its {report.when}")

@@ -9,6 +9,7 @@ from pytest_plugin.mutants import Mutant
 
 NEST = "minductor.codegen.cpp_nest"
 VALUES = "minductor.codegen.cpp_values"
+TILE = "minductor.codegen.triton_tile"
 WRAPPER = "minductor.codegen.wrapper_python"
 REUSE = "minductor.passes.reuse"
 MEMORY = "minductor.passes.memory"
@@ -30,6 +31,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("sum-as-assignment", VALUES, "Values.atomic", 'if kind == "set":', "if kind:"),
     Mutant("constant-cut-short", "minductor.codegen.cpp_text", "_shortest", "== value:", "== value or digits == 3:"),
     Mutant("operands-turned", VALUES, "Values.expression", "dtypes[-1], *args)", "dtypes[-1], *reversed(args))"),
+    # --- kernels of GPUs
+    Mutant("gpu-lanes-not-masked", TILE, "TilePrinter.full", "if wanted else wide", "if False else wide"),
+    Mutant("gpu-wrong-axis", TILE, "TilePrinter.numbers", "if dim.axis in wanted", "if dim.axis not in wanted"),
+    Mutant("gpu-wrong-identity", TILE, "TilePrinter.declare", "literal(identity, dtype)", "literal(1, dtype)"),
+    Mutant("gpu-blocks-overlap", TILE, "TilePrinter.add_axis", "{place} * {dim.parameter} +", "{place} +"),
+    Mutant("gpu-wrong-end", TILE, "TilePrinter.keep_end", "'0' if scan.reverse", "'0' if not scan.reverse"),
+    Mutant("gpu-index-not-wrapped", TILE, "TilePrinter.check", "if attrs.wrap:", "if False:"),
+    Mutant("gpu-not-atomic", TILE, "TilePrinter.atomic", 'if kind == "set":', "if kind:"),
     # --- wrapper
     Mutant("wrong-layout", WRAPPER, "_Emitter.allocate", "{self.sizes(line.stride)}", "{self.sizes(line.size)}"),
     Mutant("offset-dropped", WRAPPER, "_Emitter.line", "{self.sizes(stride)}, {offset})", "{self.sizes(stride)}, 0)"),
@@ -45,7 +54,7 @@ MUTANTS: tuple[Mutant, ...] = (
         REUSE,
         "_Facts.__init__",
         "touched = dict.fromkeys(ref.storage for ref in (*reads(node), *writes(node)))",
-        "touched = sorted({ref.storage for ref in (*reads(node), *writes(node))}, reverse=True)",
+        "touched = {ref.storage for ref in (*reads(node), *writes(node))}",
     ),
     # --- scheduling
     Mutant("fusion-off", "minductor.passes.fuse", "fuse", "if env.options.fuse", "if not env.options.fuse"),

@@ -152,9 +152,47 @@ def test_each_graph_has_a_key_of_its_own(compiled: Compile, device: str, fresh_s
 @pytest.mark.golden(view="wrapper", level="canonical")
 @pytest.mark.deterministic(runs=2, hash_seeds=2, threads=(1, 2))
 def test_texts_and_bits_are_the_same_everywhere(compiled: Compile, device: str) -> None:
-    def f(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        return (x @ y).sin() @ z, (x + y + z).sum(0)
+    def f(*given: Tensor) -> tuple[Tensor, Tensor]:
+        first, second, *others = given
+        return (first @ second).sin(), sum(others, others[0]).sum(0)
 
-    compiled(
-        f, torch.randn(64, 64, device=device), torch.randn(64, 64, device=device), torch.randn(64, 64, device=device)
-    )
+    compiled(f, *(torch.randn(64, 64, device=device) for _ in range(8)))
+
+
+# --- kernels of GPUs, on the interpreter
+
+
+@pytest.mark.must_fail_under("gpu-lanes-not-masked", "gpu-wrong-axis", "gpu-blocks-overlap")
+@pytest.mark.devices("interpret")
+@canonical
+def test_row_sums_on_a_gpu(compiled: Compile) -> None:
+    compiled(lambda x: x.exp().sum(-1) + 1, torch.randn(40, 100))
+
+
+@pytest.mark.must_fail_under("gpu-wrong-identity")
+@pytest.mark.devices("interpret")
+@canonical
+def test_a_long_row_on_a_gpu(compiled: Compile) -> None:
+    compiled(lambda x: x.sum(), torch.randn(20_000))
+
+
+@pytest.mark.must_fail_under("gpu-wrong-end")
+@pytest.mark.devices("interpret")
+@canonical
+def test_a_long_scan_on_a_gpu(compiled: Compile) -> None:
+    compiled(lambda x: x.cumsum(0), torch.randn(20_000))
+
+
+@pytest.mark.must_fail_under("gpu-index-not-wrapped")
+@pytest.mark.devices("interpret")
+@canonical
+def test_negative_indices_on_a_gpu(compiled: Compile) -> None:
+    compiled(lambda x, i: x[i] * 2, torch.randn(10), torch.tensor([0, -1, 3]))
+
+
+@pytest.mark.must_fail_under("gpu-not-atomic")
+@pytest.mark.devices("interpret", "compile:sm_90")
+@canonical
+def test_scatter_add_on_a_gpu(compiled: Compile) -> None:
+    index = torch.tensor([0, 0, 1, 2, 2, 2])
+    compiled(lambda x, i: torch.zeros(3, device=x.device).index_add(0, i, x), torch.randn(6), index)

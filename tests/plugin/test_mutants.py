@@ -207,6 +207,42 @@ CLOCK = """
 """
 
 
+FAULTY = """
+    import pytest, torch
+    from theirs import order
+
+    @pytest.mark.must_fail_under("set")
+    @pytest.mark.deterministic(runs=1, hash_seeds=2)
+    def test_order(compiled):
+        text = "".join(order())
+        compiled(lambda x: x + int(text, 16), torch.ones(3))
+"""
+ORDER = """
+    def order():
+        return ["a", "b", "c", "d", "e", "f"]
+"""
+SET = """
+    from pytest_plugin.mutants import Mutant
+
+    def pytest_configure(config):
+        from pytest_plugin.stash import state_of
+
+        old = '["a", "b", "c", "d", "e", "f"]'
+        state_of(config).adapter.mutants = (Mutant("set", "theirs", "order", old, "set(" + old + ")"),)
+"""
+
+
+@pytest.mark.long
+def test_a_fault_that_only_other_processes_show_is_seen_there(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makeconftest(SET)
+    pytester.makepyfile(theirs=ORDER, test_suite=FAULTY)
+    result = run(PYTHONPATH=str(pytester.path))
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["  set  deterministic 1"])
+    pytester.makepyfile(test_suite=FAULTY.replace("hash_seeds=2", "runs=1").replace("runs=1, runs=1", "runs=1"))
+    run(PYTHONPATH=str(pytester.path)).assert_outcomes(failed=1)
+
+
 def test_what_depends_on_measurements_is_told(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeconftest(CLOCK)
     pytester.makepyfile(MEASURED)

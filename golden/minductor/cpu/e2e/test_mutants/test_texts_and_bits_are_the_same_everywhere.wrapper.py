@@ -11,7 +11,7 @@ fused_add_sum_1 = kernels('fused_add_sum_1')
 
 
 def call(args):
-    arg0_1, arg1_1, arg2_1 = args
+    arg0_1, arg1_1, arg2_1, arg3_1, arg4_1, arg5_1, arg6_1, arg7_1 = args
     args.clear()
     n_threads = threads.count()
     buf0 = empty_strided((64, 64), (64, 1), f32)
@@ -19,26 +19,25 @@ def call(args):
     # 1: mm
     torch.mm(arg0_1, arg1_1, out=buf0)
     events.append(('extern', 'aten.mm.out'))
+    del arg0_1, arg1_1
+    events.append(('free', 'arg0_1'))
+    events.append(('free', 'arg1_1'))
     # 2: sin
     sin_0(buf0, n_threads)
     events.append(('launch', 'sin_0'))
     buf1 = buf0
     del buf0
     events.append(('reuse', 'buf1'))
-    buf2 = empty_strided((64, 64), (64, 1), f32)
-    events.append(('allocate', 'buf2'))
-    # 3: mm_1
-    torch.mm(buf1, arg2_1, out=buf2)
-    events.append(('extern', 'aten.mm.out'))
-    del buf1
-    events.append(('free', 'buf1'))
-    buf5 = empty_strided((64,), (1,), f32)
-    events.append(('allocate', 'buf5'))
-    # 4: add, add_1, sum_1
-    fused_add_sum_1(arg0_1, arg1_1, arg2_1, buf5, n_threads)
+    buf8 = empty_strided((64,), (1,), f32)
+    events.append(('allocate', 'buf8'))
+    # 3: add, add_1, add_2, add_3, add_4, add_5, sum_1
+    fused_add_sum_1(arg2_1, arg3_1, arg4_1, arg5_1, arg6_1, arg7_1, buf8, n_threads)
     events.append(('launch', 'fused_add_sum_1'))
-    del arg0_1, arg1_1, arg2_1
-    events.append(('free', 'arg0_1'))
-    events.append(('free', 'arg1_1'))
+    del arg2_1, arg3_1, arg4_1, arg5_1, arg6_1, arg7_1
     events.append(('free', 'arg2_1'))
-    return (buf2, buf5)
+    events.append(('free', 'arg3_1'))
+    events.append(('free', 'arg4_1'))
+    events.append(('free', 'arg5_1'))
+    events.append(('free', 'arg6_1'))
+    events.append(('free', 'arg7_1'))
+    return (buf1, buf8)
