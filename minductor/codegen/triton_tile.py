@@ -54,6 +54,7 @@ from minductor.ir.nodes import (
 from minductor.ir.schedule import Loop, Step, positions
 from minductor.ir.signature import all_ops, signature
 
+COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 ATOMICS: Mapping[str, str] = MappingProxyType({"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"})
 
 
@@ -222,6 +223,12 @@ class TilePrinter:
                 names = {a: self.name_of(a, step) for a in op.args if a in self.names}
                 self.names[step] = self.op(op, arguments(op, self.ops, names), step)
 
+    def is_compared(self, position: int) -> bool:
+        """Whether an op is an index that is only compared, which 32 bits are enough for in a narrow kernel."""
+        op = self.ops[position]
+        users = [user for user in self.ops if position in user.args]
+        return isinstance(op.attrs, Index) and bool(op.axes) and all(user.name in COMPARISONS for user in users)
+
     def is_left_to_stores(self, position: int) -> bool:
         """Whether an op is a rounding of what is then only stored, which rounds it."""
         op = self.ops[position]
@@ -357,6 +364,8 @@ class TilePrinter:
                 return self.scan(op, op.attrs, args, position)
             case Project(number):
                 return (self.names[op.args[0]][number],)
+            case Index(expr) if not self.wide and self.is_compared(position):
+                return (expr.name if isinstance(expr, Symbol) else self.define(index_text(expr)),)
             case _:
                 return (self.emit(op, args, self.ops, "", (position,)),)
 

@@ -133,7 +133,7 @@ def _whole(text: str, expr: Expr) -> str:
     """An index as a 64-bit value; one without an axis is a number of Python, or a scalar."""
     if isinstance(expr, Const):
         return f"tl.full([], {text}, tl.int64)"
-    return f"({text}).to(tl.int64)"
+    return f"{text if text.isidentifier() else f'({text})'}.to(tl.int64)"
 
 
 def index_text(expr: Expr) -> str:

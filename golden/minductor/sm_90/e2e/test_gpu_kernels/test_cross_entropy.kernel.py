@@ -63,22 +63,21 @@ def fused_nll_loss_backward_sum_sub_exp_mul_sub_0(in0, in1, in2, in3, in4, in5, 
     i1 = tl.arange(0, R0_BLOCK)
     i1_mask = i1 < 1000
     x0 = tl.load(in0 + i0)
-    x1 = (i1).to(tl.int64)
-    x2 = x0 == x1
-    x3 = x0 != (-100)
-    x4 = x2 & x3
-    x5 = tl.load(in1)
-    x6 = -x5
-    x7 = tl.load(in2)
-    x8 = tl.div_rn(x6, x7)
-    x9 = tl.where(x4, x8, 0.0)
-    x10 = tl.sum(tl.where(i1_mask, x9, 0.0), 0)
-    x11 = tl.load(in3 + 1000 * i0 + i1, i1_mask)
-    x12 = tl.load(in4 + i0)
-    x13 = x11 - x12
-    x14 = tl.load(in5 + i0)
-    x15 = x13 - x14
-    x16 = libdevice.exp(x15)
-    x17 = x16 * x10
-    x18 = x9 - x17
-    tl.store(out6 + 1000 * i0 + i1, x18, i1_mask)
+    x1 = x0 == i1
+    x2 = x0 != (-100)
+    x3 = x1 & x2
+    x4 = tl.load(in1)
+    x5 = -x4
+    x6 = tl.load(in2)
+    x7 = tl.div_rn(x5, x6)
+    x8 = tl.where(x3, x7, 0.0)
+    x9 = tl.sum(tl.where(i1_mask, x8, 0.0), 0)
+    x10 = tl.load(in3 + 1000 * i0 + i1, i1_mask)
+    x11 = tl.load(in4 + i0)
+    x12 = x10 - x11
+    x13 = tl.load(in5 + i0)
+    x14 = x12 - x13
+    x15 = libdevice.exp(x14)
+    x16 = x15 * x9
+    x17 = x8 - x16
+    tl.store(out6 + 1000 * i0 + i1, x17, i1_mask)

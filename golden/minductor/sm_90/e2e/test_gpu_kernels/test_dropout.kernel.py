@@ -6,7 +6,7 @@
 @triton.jit
 def fused_dropout_mul_0(in0, in1, out2, XBLOCK: tl.constexpr):
     i1 = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)
-    x0 = (i1).to(tl.int64)
+    x0 = i1.to(tl.int64)
     x1 = tl.load(in0)
     x2 = md_philox(x1, tl.full([], 0, tl.int64), x0)
     x3 = x2 & 16777215

@@ -26,6 +26,6 @@ def argmax_0(in0, out1, R0_BLOCK: tl.constexpr):
     i0 = tl.program_id(0)
     i1 = tl.arange(0, R0_BLOCK)
     x0 = tl.load(in0 + 1024 * i0 + i1)
-    x1 = (i1).to(tl.int64)
+    x1 = i1.to(tl.int64)
     x2, x3 = tl.reduce((x0, x1), 0, argmax_0_argmax_f32_i64)
     tl.store(out1 + i0, x3)

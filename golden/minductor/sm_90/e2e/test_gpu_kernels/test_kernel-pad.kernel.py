@@ -10,9 +10,9 @@ def fused_constant_pad_nd_mul_0(in0, out1, XBLOCK: tl.constexpr):
     i1_mask = i1 < 1027
     program = program // tl.cdiv(1027, XBLOCK)
     i0 = program
-    x0 = (i0 - 3).to(tl.int64)
+    x0 = i0 - 3
     x1 = x0 >= 0
-    x2 = (i1 - 1).to(tl.int64)
+    x2 = i1 - 1
     x3 = x2 >= 0
     x4 = x2 < 1024
     x5 = x1 & x3
