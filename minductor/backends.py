@@ -44,6 +44,7 @@ __all__ = [
     "Part",
     "Pass",
     "Target",
+    "cpp_flags",
     "register_backend",
     "unregister_backend",
 ]
@@ -99,7 +100,7 @@ class Backend:
     targets: tuple[Target, ...] = ()  # its machines; the first of a device's is taken where the user names none
     probe: Part | None = None  # () -> a text: the tools and the machine that its files depend on; or BackendError
     kernels: Part  # (plan, env) -> the kernels' texts (minductor.ir.source.Unit)
-    build: Part | None = None  # (units, folder, env) -> the files to keep, as bytes by name
+    build: Part | None = None  # (units, folder, env) -> the files to keep, as bytes by name; see `cpp_flags`
     load: Part | None = None  # (artefact, env) -> a library
     launch: Part | None = None  # (library, symbol) -> a function of tensors, sizes and a number of threads -> status
     wrappers: Mapping[str, Part] = field(
@@ -248,6 +249,17 @@ def _texts(module: str) -> Iterator[bytes]:
     depth = module.count(".") + (spec.submodule_search_locations is not None)
     files = sorted(file.parents[depth - 1].rglob("*")) if depth else [file]
     yield from (part for f in files if f.suffix in SOURCES for part in (f.name.encode(), f.read_bytes()))
+
+
+def cpp_flags() -> tuple[str, ...]:
+    """What a wrapper in C++ is compiled and linked with, behind the units: minductor's headers and torch's library.
+
+    A backend that has such a wrapper finds it among the units; the file `kernels.so` that it makes has to hold both,
+    and is entered without `load` and `launch`.
+    """
+    from minductor.runtime import native
+
+    return (f"-I{native.INCLUDE}", *native.linked())
 
 
 # --- telling ------------------------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from minductor.backends import (
-    BUILT_IN,
     SOURCES,
     Backend,
     Part,
@@ -30,23 +29,20 @@ from minductor.backends import (
     find_backend,
     find_target,
     fingerprint,
-    options_for,
     resolve,
-    target_of_device,
 )
 from minductor.core.errors import (
     BackendError,
-    BadOptionValue,
     FallbackRefused,
     MinductorError,
     NotNative,
     RanInEager,
     StageFailed,
-    TargetElsewhere,
     UnsupportedInput,
     WrapperReplaced,
 )
 from minductor.options import Options
+from minductor.placement import placed
 from minductor.target import Env
 from minductor.trace import Trace
 
@@ -241,40 +237,7 @@ class Compiler:
         return module, graph, env, json.loads(found.text("guards.json"))
 
     def _placed(self, graph: Graph, env: Env) -> tuple[Graph, Env, bool]:
-        """The graph and the machine that it is for: its own GPU, or one that the user named.
-
-        Dry, for a machine that is elsewhere, a graph of the CPU is compiled as if it were on that one. So is one of
-        GPUs that exist in metadata only: torch traces those too.
-        """
-        import torch
-
-        from minductor.frontend.devices import gpu_of
-
-        named, device = env.options.target, gpu_of(graph)
-        if env.target.kind not in BUILT_IN or device.partition(":")[0] not in ("", "cuda"):
-            return graph, _on_registered(env, device), self.is_dry
-        env = replace(env, options=options_for(find_backend(env.target.kind), env.options))
-        is_launched = env.target.kind in ("cuda", "hip")
-        if device and not torch.cuda.is_available():
-            return graph, env if is_launched else replace(env, target=find_target("sm_90")), True
-        if self.is_dry and is_launched and not device:
-            from minductor.frontend.retarget import retarget
-
-            return retarget(graph, "cuda:0"), env, True
-        if self.is_dry or not (device or is_launched):
-            return graph, env, self.is_dry
-        if not device:
-            raise TargetElsewhere(named)
-        if named and not is_launched:  # its kernels would take the GPU's addresses for the CPU's
-            raise BadOptionValue("target", named, f"one that works on {device}")
-        from minductor.runtime.cuda import target_of
-
-        here = target_of(device)
-        if here is None:
-            raise UnsupportedInput("a tensor", f"on {device}, a device that minductor launches nothing on")
-        if named and not here.runs(env.target):
-            raise TargetElsewhere(named)
-        return graph, env if named else replace(env, target=here), False
+        return placed(graph, env, is_dry=self.is_dry)
 
     def _launch(
         self,
@@ -442,7 +405,7 @@ class Compiler:
         return None
 
     def _build(self, store: Store, key: str, graph: Graph, env: Env, gm: Any, *, is_dry: bool) -> Entry:
-        from minductor.runtime.launch import build
+        from minductor.runtime.launch import build, with_wrapper
 
         is_launched = env.target.kind == "cuda" and not is_dry
         if is_launched:
@@ -454,11 +417,10 @@ class Compiler:
             start = self.clock()
             where = partial(_user_lines, plan, gm)
             if backend.build:
-                files = {
-                    source.wrapper_file: source.wrapper.encode(),
-                    **{unit.file: unit.text.encode() for unit in source.units},
-                }
-                files.update(resolve(backend.build)(source.units, folder, env) if source.units else {})
+                texts = {source.wrapper_file: source.wrapper, **{unit.file: unit.text for unit in source.units}}
+                files = {name: text.encode() for name, text in texts.items()}
+                units = with_wrapper(source)
+                files.update(resolve(backend.build)(units, folder, env) if units else {})
             else:
                 files = dict(build(source, self.toolchain, folder, sanitize=env.options.sanitize, user_lines=where))
             if is_launched:
@@ -558,19 +520,6 @@ class Compiler:
         made = Compiler(store=store, toolchain=toolchain, trace=trace, observer=observer, environ=self.environ)
         made.graph_pass = self.graph_pass
         return made
-
-
-def _on_registered(env: Env, device: str) -> Env:
-    """A graph of a registered backend's device, or for a target of one: the target and the backend's own options."""
-    place = device.partition(":")[0] or "cpu"
-    target = env.target if env.options.target else target_of_device(place)
-    if target is None:
-        raise UnsupportedInput("a tensor", f"on {device}, a device that minductor launches nothing on")
-    if target.device != place and device:
-        raise BadOptionValue("target", target.name, f"one that works on {device}")
-    if target.device != place:
-        raise TargetElsewhere(target.name)
-    return replace(env, target=target, options=options_for(find_backend(target.kind), env.options))
 
 
 def _stages(backend: Backend) -> Iterator[Stage]:

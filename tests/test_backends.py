@@ -1,13 +1,15 @@
 """The registry of backends: what it takes, what it refuses, and that nothing is left behind."""
 
 import importlib
+import subprocess
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from minductor.backends import (
     API_VERSION,
@@ -16,6 +18,7 @@ from minductor.backends import (
     Part,
     Pass,
     check_backend_options,
+    cpp_flags,
     find_backend,
     find_target,
     fingerprint,
@@ -26,9 +29,14 @@ from minductor.backends import (
     target_of_device,
     unregister_backend,
 )
+from minductor.codegen.wrapper_cpp import wrapper_cpp
 from minductor.core.errors import BackendError, BadOptionValue, BrokenBackend, UnknownOption, UnknownTarget
+from minductor.driver import Compiled, Compiler
+from minductor.ir.plan import Plan
+from minductor.ir.source import Unit
 from minductor.options import OptionRule, Options
-from minductor.target import Target
+from minductor.runtime.store import Store
+from minductor.target import TARGETS, Env, Target
 
 
 @dataclass(frozen=True)
@@ -213,6 +221,48 @@ def test_fingerprint_is_of_every_file_of_the_package(tmp_path: Path, monkeypatch
 def test_what_has_no_file_is_never_found_again() -> None:
     typed = replace(TOY, probe=types.FunctionType(nothing.__code__, {"__name__": "__main__"}))
     assert fingerprint(typed) != fingerprint(typed)
+
+
+# --- through the driver -------------------------------------------------------------------------------------------
+
+
+def twin_wrapper(plan: Plan, env: Env) -> str:
+    return wrapper_cpp(plan, replace(env, target=TARGETS["cpu"]))
+
+
+def twin_build(units: Sequence[Unit], folder: Path, env: Env) -> dict[str, bytes]:
+    for unit in units:
+        (folder / unit.file).write_text(unit.text)
+    command = ["c++", "-std=c++20", "-shared", "-fPIC", "-fopenmp", *(unit.file for unit in units), *cpp_flags()]
+    subprocess.run([*command, "-o", "kernels.so"], cwd=folder, check=True)
+    return {"kernels.so": (folder / "kernels.so").read_bytes()}
+
+
+def test_a_wrapper_in_cpp_of_a_backend_on_the_cpus_memory(tmp_path: Path) -> None:
+    """A device that has no name in torch is chosen by its target's."""
+    twin = replace(
+        TOY,
+        kind="twin",
+        targets=(replace(TARGETS["cpu"], name="twin_1", kind="twin"),),
+        kernels="minductor.codegen.cpp:cpp",
+        build=twin_build,
+        wrappers={"cpp": twin_wrapper},
+    )
+    seen: list[Compiled] = []
+    compiler = Compiler(store=Store(tmp_path), observer=seen.append)
+    register_backend(twin)
+    try:
+        x = torch.linspace(-1, 1, 8)
+        for was_hit in (False, True):
+            torch._dynamo.reset()
+            made = torch.compile(torch.sin, backend=compiler, options={"target": "twin_1", "wrapper": "cpp"})
+            torch.testing.assert_close(made(x), x.sin())
+            assert "wrapper.cpp" in seen[-1].sources and seen[-1].was_hit == was_hit
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match="no wrapper in 'python'"):
+            torch.compile(torch.sin, backend=compiler, options={"target": "twin_1"})(x)
+    finally:
+        unregister_backend("twin")
 
 
 # --- installed packages -------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from minductor.ir.source import Source
+from minductor.ir.source import Source, Unit
 from minductor.runtime import native
 from minductor.runtime.load import ENTRY_PRELUDE, entry, threads
 from minductor.runtime.toolchain import Toolchain
@@ -27,6 +27,13 @@ Call = Callable[[list[Any]], Sequence[Any]]
 LIBRARY, KERNELS = "kernels.so", "kernels.py"
 WRAPPER, WRAPPER_CPP, WRAPPER_FX = "wrapper.py", "wrapper.cpp", "wrapper.json"
 Bind = Callable[[str], Callable[..., int]]  # a kernel by its symbol
+
+
+def with_wrapper(source: Source) -> tuple[Unit, ...]:
+    """The units that a library is made of: a wrapper in C++ is one of them."""
+    if source.wrapper_file != WRAPPER_CPP:
+        return source.units
+    return (*source.units, Unit(Path(WRAPPER_CPP).stem, native.unit_text(source.wrapper), ()))
 
 
 def build(
