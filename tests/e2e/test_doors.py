@@ -190,7 +190,7 @@ def test_two_threads_compile_at_once(x: Tensor) -> None:
 
     def work(number: int) -> None:
         both.wait()
-        made[number] = compiled(lambda x: (x + number).sin().sum(0))(x)  # `dynamic=` sets a flag of all threads
+        made[number] = compiled(lambda x, added: (x + added).sin().sum(0))(x, torch.tensor(float(number)))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2)]
     for thread in threads:
