@@ -28,6 +28,7 @@ KILLS_KEY = "minductor_kills"
 FINGERPRINT = "MINDUCTOR_TEST_FINGERPRINT"  # where a run in a process of its own leaves what it saw
 TRIAL_MARKERS = ("must_fail_under", "deterministic")
 LACKS = "Skipped: needs "
+TRACE = "DEBUG    torch.__trace:"
 VARIABLES = ("RUN_CPU", "RUN_GPU", "PYTORCH_TESTING_DEVICE_ONLY_FOR", "PYTORCH_TESTING_DEVICE_EXCEPT_FOR")
 OPTIONS = ("minductor_compiler", "minductor_device", "minductor_golden", "minductor_store")
 SHORT = ("device", "golden")
@@ -393,6 +394,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     report = yield
+    report.sections = [kept for name, text in report.sections if (kept := (name, without_trace(text)))[1]]
     if call.when == "call" and call.excinfo is not None and hasattr(report, "wasxfail"):
         from pytest_plugin.expected import contradiction
 
@@ -404,6 +406,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
         setattr(report, REPORT_KEY, item.stash[EVIDENCE].summary(device_of(item)))
     return report
+
+
+def without_trace(captured: str) -> str:
+    """Without the empty lines that torch.compile logs at DEBUG for a viewer of its own.
+
+    >>> without_trace("DEBUG    torch.__trace:utils.py:2350 \\nWARNING  mine:a.py:1 what is said\\n")
+    'WARNING  mine:a.py:1 what is said\\n'
+    """
+    return "".join(line for line in captured.splitlines(keepends=True) if not line.startswith(TRACE))
 
 
 @pytest.hookimpl(trylast=True)

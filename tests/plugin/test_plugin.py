@@ -196,3 +196,18 @@ def test_collecting_compiles_nothing(pytester: pytest.Pytester, run: Run) -> Non
 def test_no_colour_and_quiet(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(SUITE)
     assert "\x1b[" not in run("-q", NO_COLOR="1").stdout.str()
+
+
+def test_what_torch_logs_for_its_own_viewer_is_no_part_of_a_failure(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile("""
+        import logging
+
+        def test_x(caplog):
+            for name in ("torch.__trace", "mine"):
+                logger = logging.getLogger(name)
+                logger.setLevel(logging.DEBUG)
+                logger.debug("")
+            assert 0
+    """)
+    text = run().stdout.str()
+    assert "torch.__trace" not in text.split("Captured log call")[1] and "DEBUG    mine:" in text
