@@ -93,7 +93,10 @@ def compiled(case: Case, wrapper: str, store: Store) -> Seen:
     backend = partial(Watched(seen, store), options={"wrapper": wrapper})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        seen.values = case.run(torch.compile(case.function, backend=backend))
+        try:
+            seen.values = case.run(torch.compile(case.function, backend=backend))
+        except Exception as error:
+            seen.values = (f"{type(error).__name__}: {error}",)  # which is a difference
     return seen
 
 
@@ -135,12 +138,11 @@ def _run_program(function: Callable[..., Any], found: Any) -> Sequence[Any]:
 
 def difference(found: Sequence[Any], wanted: Sequence[Any]) -> str:
     """The first difference of two results, or nothing."""
+    failures = (value for value in found if isinstance(value, str))
     try:
-        torch.testing.assert_close(
-            list(found), list(wanted), rtol=0, atol=0, equal_nan=True, check_stride=True, allow_subclasses=False
-        )
-    except AssertionError as error:
-        return str(error).splitlines()[0]
+        torch.testing.assert_close(list(found), list(wanted), rtol=0, atol=0, equal_nan=True, check_stride=True)
+    except (AssertionError, TypeError) as error:
+        return next(failures, str(error)).splitlines()[0]
     return ""
 
 

@@ -106,7 +106,7 @@ def _insert(module: fx.GraphModule, checks: Iterable[FxNode]) -> None:
     for name in ("check", "check_range", "check_value"):
         has_side_effect(getattr(calls, name))
     graph = module.graph
-    found = {node.name: node for node in graph.nodes if node.op in ("placeholder", "get_attr")}
+    found = {str(node.target): node for node in graph.nodes if node.op == "placeholder"}
     with graph.inserting_before(next(node for node in graph.nodes if node.op not in ("placeholder", "get_attr"))):
         for node in checks:
             found[node.name] = calls.add_node(graph, node, found)

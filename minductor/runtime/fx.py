@@ -270,6 +270,8 @@ def check(
             raise WrongInput(name, f"its {what} is {found}, and {wanted} was compiled for")
     if value.shape != size:
         raise WrongInput(name, f"its size is {tuple(value.shape)}, and {size} was compiled for")
+    if value.requires_grad and torch.is_grad_enabled():
+        raise WrongInput(name, "it requires a gradient, and graphs are for inference: call them under torch.no_grad()")
     steps = zip(size, value.stride(), stride, strict=True)
     if value.numel() and any(found != wanted for n, found, wanted in steps if n > 1):
         raise WrongInput(name, f"its strides are {value.stride()}, and {stride} were compiled for")

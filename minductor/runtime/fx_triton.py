@@ -25,6 +25,7 @@ from minductor.runtime.cuda import ADD, ARGUMENT, FLOORDIV, MAX, MIN, MOD, MUL, 
 from minductor.runtime.fx import Launcher
 from minductor.runtime.gpu import launch_table
 from minductor.runtime.launch import Bind
+from minductor.runtime.store import digest
 
 _OPERATORS: Mapping[int, Callable[..., Any]] = MappingProxyType(
     {
@@ -76,16 +77,11 @@ class Triton:
         self.bind = bind
         self.target = target
         self.table = launch_table(text)
-        self.places: dict[str, int] = {}  # in torch's table
 
     def __call__(self, graph: FxGraph) -> Launcher:
         return self.node
 
     def node(self, graph: fx.Graph, symbol: str, tensors: Sequence[fx.Node], numbers: Sequence[Any]) -> fx.Node:
-        if symbol not in self.places:
-            run = self.elsewhere if self.bind is None else self.bind(symbol)
-            kernel: Any = Kernel(self.text, symbol, run)
-            self.places[symbol] = kernel_side_table.add_kernel(kernel)
         names, programs, kinds = self.table[symbol]
         _, _, blocks, warps, *stages = triton_jobs.launches(self.text)[symbol]
         constants = {**blocks, "num_warps": warps, **dict(zip(("num_stages",), stages, strict=False))}
@@ -96,8 +92,8 @@ class Triton:
             triton_kernel_wrapper_mutation,
             (),
             {
-                "kernel_idx": self.places[symbol],
-                "constant_args_idx": kernel_side_table.add_constant_args(constants),
+                "kernel_idx": self.place(symbol),
+                "constant_args_idx": _place_of_constants(constants),
                 "grid": [(count, 1, 1)],
                 "tma_descriptor_metadata": {},
                 "kwargs": dict(zip(kinds, given, strict=True)),
@@ -105,8 +101,34 @@ class Triton:
             symbol,
         )
 
+    def place(self, symbol: str) -> int:
+        """The kernel's place in torch's table, which follows from what it is.
+
+        `torch.compiler.reset()` empties the table and fills it from the start: an older graph that counted its places
+        would launch the kernels of another one.
+        """
+        found = _number(self.text, symbol, self.target, str(self.bind is None))
+        with kernel_side_table.lock:
+            if found not in kernel_side_table.id_to_kernel:
+                kernel: Any = Kernel(self.text, symbol, self.elsewhere if self.bind is None else self.bind(symbol))
+                kernel_side_table.id_to_kernel[found] = kernel
+                kernel_side_table.kernel_to_id[kernel] = found
+        return found
+
     def elsewhere(self, *args: Any) -> int:
         raise TargetElsewhere(self.target)
+
+
+def _place_of_constants(constants: dict[str, Any]) -> int:
+    found = _number(repr(constants))
+    with kernel_side_table.lock:
+        kernel_side_table.constant_args[found] = constants
+    return found
+
+
+def _number(*parts: str) -> int:
+    """Far above those that torch counts, and one that JSON and C have."""
+    return (1 << 52) + int(digest(*parts)[:12], 16)
 
 
 def _programs(graph: fx.Graph, count: Steps, arguments: Sequence[Any]) -> Any:

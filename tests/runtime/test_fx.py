@@ -146,6 +146,23 @@ def test_a_region_that_python_calls_is_given_its_sizes() -> None:
     torch.testing.assert_close(module(5, x), ((-x).exp().relu(),))
 
 
+def test_an_assertion_that_fails_is_a_runtime_error() -> None:
+    text = """program inference
+  symbol s0 [0, inf]
+  input s0 = s0
+  require "more than three"
+    %0 = index <s0> : i64 {}
+    %1 = constant 3 : i64 {}
+    %2 = gt %0 %1 : bool {}
+    yield %2
+  return (<s0>)
+"""
+    module = graph_module(text_of(text), native(), {})
+    assert module(4) == (4,)
+    with pytest.raises(RuntimeError, match="more than three"):
+        module(3)
+
+
 def test_what_a_graph_may_call_is_a_short_list() -> None:
     text = text_of(SOFTMAX).replace("torch.empty_strided", "os.getpid")
     with pytest.raises(ValueError, match=r"a graph that calls os\.getpid"):
@@ -168,6 +185,8 @@ def test_kernels_of_triton_are_launched_as_a_users_own() -> None:
     assert kernel_side_table.get_constant_args(kwargs["constant_args_idx"]).keys() >= {"XBLOCK", "num_warps"}
     kernel: Any = kernel_side_table.get_kernel(kwargs["kernel_idx"])
     assert isinstance(kernel, Kernel) and kernel.arg_names[:4] == ("in0", "in1", "out2", "s0")
+    again = graph_module(wrapper_fx(plan, GPU), Triton(unit.text, None, "sm_90"), {"c0": torch.randn(8)})
+    assert again.code == module.code  # places are not counted
     with pytest.raises(TargetElsewhere):
         kernel[(1, 1, 1)](torch.randn(3, 8), torch.randn(8), torch.randn(3, 8), 3, 64)
 
@@ -179,6 +198,7 @@ def test_kernels_of_triton_are_launched_as_a_users_own() -> None:
         (torch.ones(2, 3, dtype=torch.float64), "dtype is torch.float64"),
         (torch.ones(2, 3, device="meta"), "device is meta"),
         (torch.ones(3, 3), r"size is \(3, 3\)"),
+        (torch.ones(2, 3, requires_grad=True), "it requires a gradient"),
         (torch.ones(3, 2).t(), r"strides are \(1, 2\)"),
     ],
 )
