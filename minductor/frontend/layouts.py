@@ -69,6 +69,7 @@ BY_FORMAT = frozenset(
         "aten._native_batch_norm_legit.no_stats",
         "aten._native_batch_norm_legit_no_training.default",
         "aten.channel_shuffle.default",
+        "aten.max_unpool2d.default",
         "aten.native_batch_norm.default",
         "aten.roll.default",
     }

@@ -1,19 +1,24 @@
 """Samples of an image at places that a grid names: grid_sample in two and three dimensions.
 
 Takes an image and a grid of places from -1 to 1. Gives one kernel; what lies outside is zero, the border, or reflected.
-Gradients stay calls: they add to the places that the grid names. Refuses (to an extern call) images without elements.
+The image's gradient is added to the places that the grid names, one after the other. Refuses (to an extern call) images
+without elements, and gradients of bicubic samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 
 from minductor.core.dtypes import I64, compute_dtype
 from minductor.core.expr import Expr, integer
+from minductor.frontend.capture import TensorMeta
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering
+from minductor.frontend.rules.index import Coords
+from minductor.frontend.rules.scatter import write
 from minductor.frontend.values import Term, Value, is_zero
 from minductor.ir.nodes import View
 
@@ -57,6 +62,11 @@ class Sampler:
         self.area = x.size[len(lead) :]
 
     def read(self, places: Sequence[Term]) -> Term:
+        at, holds = self.find(places)
+        return holds.where(self.loop.load(self.x, [*self.lead, *at]), 0.0)
+
+    def find(self, places: Sequence[Term]) -> tuple[list[Expr], Term]:
+        """Where in the image that is, and whether it is there at all."""
         at: list[Expr] = []
         tests: list[Term] = []
         for place, size in zip(places, self.area, strict=True):
@@ -66,30 +76,31 @@ class Sampler:
             # a size that float32 does not hold may round up to a place that does not exist
             last = whole.size(size - 1)
             at.append(self.loop.b.check(whole.op("maximum", 0).op("minimum", last).at, size, wrap=False))
-        value = self.loop.load(self.x, [*self.lead, *at])
         holds = tests[0]
         for test in tests[1:]:
             holds = holds.both(test)
-        return holds.where(value, 0.0)
+        return at, holds
+
+
+def named_places(loop: Loop, x: View, grid: View, at: Coords, *, align_corners: bool) -> list[Term]:
+    """The place that the grid names for a result, in each dimension of the image; the grid has the last one first."""
+    area = x.size[2:]
+    return [
+        unnormalised(
+            loop.load(grid, [*at, integer(len(area) - 1 - d)], compute_dtype(x.dtype)), n, align_corners=align_corners
+        )
+        for d, n in enumerate(area)
+    ]
 
 
 def grid_sampler(ctx: Lowering, x: View, grid: View, mode: int, padding: int, align_corners: bool) -> Value:
     if any(is_zero(n) for n in (*x.size, *grid.size)):
         return NotImplemented
-    rank = len(x.size) - 2
 
     def fn(loop: Loop) -> Term:
         sample, channel, *at = loop.coords
         reader = Sampler(loop, x, (sample, channel))
-        # the grid names the last dimension first
-        places = [
-            unnormalised(
-                loop.load(grid, [sample, *at, integer(rank - 1 - d)], compute_dtype(x.dtype)),
-                reader.area[d],
-                align_corners=align_corners,
-            )
-            for d in range(rank)
-        ]
+        places = named_places(loop, x, grid, (sample, *at), align_corners=align_corners)
         if mode == BICUBIC:
             return bicubic(reader, places, padding, align_corners=align_corners)
         inside = [bounded(p, n, padding, align_corners=align_corners) for p, n in zip(places, reader.area, strict=True)]
@@ -98,20 +109,140 @@ def grid_sampler(ctx: Lowering, x: View, grid: View, mode: int, padding: int, al
     return ctx.map(fn)
 
 
-def linear(reader: Sampler, places: Sequence[Term]) -> Term:
-    """The corners around a place, each weighted by the volume opposite to it."""
+def linear(reader: Sampler, places: Sequence[Term], along: int | None = None) -> Term:
+    """The corners around a place, each weighted by the volume opposite to it; or the slope along a dimension."""
     low = [p.op("floor") for p in places]
     total: Term | None = None
     for corner in product((0, 1), repeat=len(places)):
         weight: Term | None = None
-        for side, place, floor in reversed(list(zip(corner, places, low, strict=True))):
+        for d, (side, place, floor) in reversed(list(enumerate(zip(corner, places, low, strict=True)))):
             share = place - floor if side else floor + 1.0 - place
+            if d == along:
+                share = place.number(1.0 if side else -1.0)
             weight = share if weight is None else weight * share
         assert weight is not None
         part = reader.read([floor + float(side) for side, floor in zip(corner, low, strict=True)]) * weight
         total = part if total is None else total + part
     assert total is not None
     return total
+
+
+# --- gradients ----------------------------------------------------------------------------------------------------
+
+
+def grid_sampler_backward(
+    ctx: Lowering, grad: View, x: View, grid: View, mode: int, padding: int, align_corners: bool, mask: Sequence[bool]
+) -> Value:
+    if mode == BICUBIC or any(is_zero(n) for n in (*x.size, *grid.size)):
+        return NotImplemented
+    sampled = Sampled(ctx, grad, x, grid, mode, padding, align_corners)
+    metas = ctx.node.meta
+    assert isinstance(metas, tuple)
+    pairs = enumerate(zip(metas, (sampled.of_image, sampled.of_grid), strict=True))
+    return tuple(make(meta) if isinstance(meta, TensorMeta) and ctx.is_wanted(n) else None for n, (meta, make) in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What a sample was made of; each kernel computes its places again."""
+
+    ctx: Lowering
+    grad: View
+    x: View
+    grid: View
+    mode: int
+    padding: int
+    align_corners: bool
+
+    @property
+    def rank(self) -> int:
+        return len(self.x.size) - 2
+
+    def places(self, loop: Loop, at: Coords) -> list[Term]:
+        named = named_places(loop, self.x, self.grid, at, align_corners=self.align_corners)
+        pairs = zip(named, self.x.size[2:], strict=True)
+        return [bounded(p, n, self.padding, align_corners=self.align_corners) for p, n in pairs]
+
+    def of_image(self, meta: TensorMeta) -> View:
+        """Each sample's gradient goes to the corners around its place, by their weights; the last axes count these."""
+        out = self.ctx.pointwise(lambda zero: zero, 0, meta=meta)
+        corners = () if self.mode == NEAREST else (integer(2),) * self.rank
+
+        def ways(loop: Loop) -> tuple[list[Expr], Term, Term]:
+            sample, channel, *rest = loop.coords
+            at, sides = rest[: self.rank], rest[self.rank :]
+            places = self.places(loop, (sample, *at))
+            weight: Term | None = None
+            for d, side in reversed(list(enumerate(sides))):
+                low = places[d].op("floor")
+                is_upper = places[d].size(side).equals(1.0)
+                share = is_upper.where(places[d] - low, low + 1.0 - places[d])
+                weight = share if weight is None else weight * share
+            ends = [p.op("floor") + p.size(s) for p, s in zip(places, sides, strict=False)]
+            found, holds = Sampler(loop, self.x, (sample, channel)).find(ends or [p.op("round") for p in places])
+            value = loop.load(self.grad, (sample, channel, *at))
+            return [sample, channel, *found], holds, value if weight is None else value * weight
+
+        def where(loop: Loop) -> Coords:
+            return ways(loop)[0]
+
+        def what(loop: Loop) -> Term:
+            _, holds, value = ways(loop)
+            return holds.where(value, 0.0)
+
+        return write(self.ctx, out, (*self.grad.size, *corners), where, what, "add")
+
+    def of_grid(self, meta: TensorMeta) -> View:
+        """By how much a sample would change with its place, over all channels; nothing for the nearest element."""
+        ctx = self.ctx
+        if self.mode == NEAREST:
+            return ctx.pointwise(lambda zero: zero, 0, meta=meta)
+        slopes = [self.slope(d) for d in reversed(range(self.rank))]
+
+        def fn(loop: Loop) -> Term:
+            *at, which = loop.coords
+            value = loop.load(slopes[-1], at)
+            for number, slope in reversed(list(enumerate(slopes[:-1]))):
+                value = loop.index(which, I64).equals(number).where(loop.load(slope, at), value)
+            return value
+
+        return ctx.map(fn, meta)
+
+    def slope(self, dim: int) -> View:
+        """Along one dimension of the image."""
+        sample, channels, *area = self.grad.size
+        out = self.ctx.buffer(compute_dtype(self.x.dtype), (sample, *area))
+
+        def value(loop: Loop, point: Coords) -> Term:
+            *at, channel = point
+            reader = Sampler(loop, self.x, (at[0], channel))
+            grad = loop.load(self.grad, (at[0], channel, *at[1:]))
+            return grad * linear(reader, self.places(loop, at), along=dim) * self.outer(loop, at, dim)
+
+        return self.ctx.reduction(out, (sample, *area, channels), (len(out.size),), value, "sum")
+
+    def outer(self, loop: Loop, at: Coords, dim: int) -> Term:
+        """How fast a place moves with the number in the grid; 0 where it is held at a border."""
+        size, is_aligned = self.x.size[2 + dim], self.align_corners
+        place = named_places(loop, self.x, self.grid, at, align_corners=is_aligned)[dim]
+        n = place.size(size)
+        speed = (n - 1.0) / 2.0 if is_aligned else n / 2.0
+        if self.padding == ZEROS:
+            return speed
+        if self.padding == REFLECTION:
+            speed = direction(place, size, align_corners=is_aligned) * speed
+            place = mirrored(place, size, align_corners=is_aligned)
+        return (place > 0.0).both(place < n - 1.0).where(speed, 0.0)
+
+
+def direction(place: Term, size: Expr, *, align_corners: bool) -> Term:
+    """1 or -1: whether a reflected place moves as the place itself does."""
+    low = 0.0 if align_corners else -0.5
+    span = place.size(size) - 1.0 if align_corners else place.size(size)
+    distance = place - low
+    is_even = (distance.op("abs") / span).op("floor").op("fmod", 2.0).equals(0.0)
+    ahead = (distance < 0.0).where(distance.number(-1.0), distance.number(1.0))
+    return is_even.where(ahead, -ahead)
 
 
 # the cubic convolution of Keys (1981), with the slope that torch uses
@@ -160,5 +291,10 @@ def _whole(place: Term) -> Term:
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(
-    {"aten.grid_sampler_2d.default": grid_sampler, "aten.grid_sampler_3d.default": grid_sampler}
+    {
+        "aten.grid_sampler_2d.default": grid_sampler,
+        "aten.grid_sampler_2d_backward.default": grid_sampler_backward,
+        "aten.grid_sampler_3d.default": grid_sampler,
+        "aten.grid_sampler_3d_backward.default": grid_sampler_backward,
+    }
 )

@@ -1,4 +1,5 @@
-"""Writes at places that data decide: index_put, the scatter family, index_add and its kin, embedding's gradient.
+"""Writes at places that data decide: index_put, the scatter family, index_add and its kin, max_unpool, embedding's
+gradient.
 
 Takes the tensor that is written, index tensors and values. Gives a copy of the tensor and a kernel that writes into it,
 or that kernel alone where the tensor is dead or the operator works in place. Every index is checked. Points of a kernel
@@ -394,6 +395,20 @@ def split_number(number: Expr, size: Sequence[Expr]) -> list[Expr]:
     return at
 
 
+def max_unpool(ctx: Lowering, x: View, places: View, area: Sequence[Operand], *window: Value) -> Value:
+    """Each element to its place in an image of zeros, which it names by a number in row-major order."""
+    if is_zero_sized(x) or any(is_zero(n) for n in sizes(ctx.meta.size)):
+        return NotImplemented
+    size, lead = sizes(ctx.meta.size), len(x.size) - len(area)
+    out = ctx.pointwise(lambda zero: zero, 0)
+
+    def where(loop: Loop) -> Coords:
+        number = place(loop, places, loop.coords, count(size[lead:]), lead, wrap=False, error="RuntimeError")
+        return [*loop.coords[:lead], *split_number(number, size[lead:])]
+
+    return write(ctx, out, x.size, where, lambda loop: loop.load(x))
+
+
 # --- gradients ----------------------------------------------------------------------------------------------------
 
 
@@ -448,6 +463,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         **_pairs("index_fill", index_fill, "int_Scalar", "int_Tensor"),
         **_pairs("index_reduce", index_reduce),
         **_pairs("put", put),
+        "aten.max_unpool2d.default": max_unpool,
+        "aten.max_unpool3d.default": max_unpool,
         "aten.embedding_dense_backward.default": embedding_dense_backward,
     }
 )

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.frontend.tracing import compiled, lowered, randn
+from tests.frontend.tracing import compiled, grads, lowered, randn
 
 IMAGE, SOLID = randn(2, 3, 6, 5), randn(1, 2, 4, 3, 5)
 # on edges and between elements; then inside and outside
@@ -25,6 +25,20 @@ def test_grid_sample(mode: Any, padding: Any, align: bool) -> None:
     if mode != "bicubic":
         grid = torch.cat([randn(1, 2, 3, 4, 3), 3 * randn(1, 2, 3, 4, 3)], 1)
         assert not lowered(lambda x, g: F.grid_sample(x, g, mode, padding, align), SOLID, grid).externs
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_gradients_of_samples(padding: Any, align: bool) -> None:
+    def sampled(mode: Any) -> Any:
+        return lambda x, g: F.grid_sample(x, g, mode, padding, align)
+
+    for mode in ("bilinear", "nearest"):
+        assert not lowered(sampled(mode), *grads(IMAGE, GRID)).externs
+    centres = F.affine_grid(torch.eye(2, 3).expand(2, 2, 3), [2, 3, 6, 5], align_corners=align)
+    lowered(sampled("bilinear"), *grads(IMAGE, centres))
+    assert not lowered(sampled("bilinear"), *grads(SOLID, 2 * randn(1, 2, 3, 4, 3))).externs
+    assert lowered(sampled("bicubic"), *grads(IMAGE, GRID)).externs == ["aten.grid_sampler_2d_backward.default"]
 
 
 def test_places_that_are_no_numbers_read_nothing() -> None:

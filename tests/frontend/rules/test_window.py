@@ -134,3 +134,19 @@ def test_only_the_border_is_masked() -> None:
     assert masks(lambda x: F.avg_pool2d(x, 3, 2, 1)) == 5
     assert masks(lambda x: F.avg_pool2d(x, 2)) == 0
     assert masks(lambda x: F.max_pool2d(x, 3, 2, 1)) == 0
+
+
+def test_elements_go_back_to_where_their_maximum_was() -> None:
+    def there_and_back(x: torch.Tensor) -> torch.Tensor:
+        return F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2, output_size=x.shape[-2:])
+
+    for x in (
+        IMAGE,
+        IMAGE[0],
+        IMAGE.contiguous(memory_format=torch.channels_last),
+        IMAGE[:, :1, :1].repeat(1, 1, 4, 1),
+    ):
+        assert not compiled(there_and_back, *grads(x)).externs
+    assert not lowered(
+        lambda x: F.max_unpool3d(*F.max_pool3d(x, 2, return_indices=True), 2), randn(1, 2, 4, 4, 4)
+    ).externs
