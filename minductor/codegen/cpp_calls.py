@@ -71,7 +71,7 @@ def call(line: Extern, dtypes: Mapping[str, DType]) -> tuple[str, str]:
 def declarations(schemas: Mapping[str, str]) -> Iterator[str]:
     """How the functions of these operators are declared, for the test that holds them against torch's headers."""
     for op, text in schemas.items():
-        yield _declaration(FUNCTIONS[op], parse_schema(text), is_out=op.endswith(".out"))
+        yield _declaration(FUNCTIONS[op], parse_schema(text), is_out=op.endswith("out"))
 
 
 def _bound(line: Extern, schema: Schema) -> list[tuple[Parameter, Argument]]:

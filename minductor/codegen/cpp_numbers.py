@@ -6,7 +6,7 @@ whose results Python has no bound for, or for which it raises where C does not: 
 >>> from minductor.core.expr import lt, symbol
 >>> s = symbol("s0", "size", 1)
 >>> relation(lt(s, 8)), literal(float("inf")), literal(2)
-('s0 < 8', 'INFINITY', '2')
+('s0 < 8', 'MD_INF', '2')
 """
 
 from __future__ import annotations
@@ -55,7 +55,13 @@ _INTEGER: Mapping[str, str] = MappingProxyType(
     }
 )
 _REAL: Mapping[str, str] = MappingProxyType(
-    {"abs": "fabs({})", "floor": "floor({})", "ceil": "ceil({})", "trunc": "trunc({})", "round": "rint({})"}
+    {
+        "abs": "__builtin_fabs({})",
+        "floor": "__builtin_floor({})",
+        "ceil": "__builtin_ceil({})",
+        "trunc": "__builtin_trunc({})",
+        "round": "__builtin_rint({})",
+    }
 )
 
 
@@ -128,7 +134,7 @@ def literal(value: bool | int | float) -> str:
         case float():
             if math.isfinite(value):
                 return repr(value)
-            return "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
+            return "MD_NAN" if math.isnan(value) else "MD_INF" if value > 0 else "-MD_INF"
 
 
 def letter(symbol: Symbol) -> str:

@@ -60,7 +60,7 @@ def build(
             symbol = next(above, "")
             return user_lines(symbol) if symbol else ""
 
-        needs = {"include": [str(native.INCLUDE)], "link_with": native.linked()} if is_native else {}
+        needs = {"include": [str(native.INCLUDE)], "link_with": native.LINKED} if is_native else {}
         toolchain.compile(units, out, sanitize=sanitize, blame=blame, **needs)
         files[LIBRARY] = out.read_bytes()
     return files

@@ -24,6 +24,7 @@ from minductor.core.errors import LoadFailed
 from minductor.runtime.load import Library, threads
 
 INCLUDE = Path(__file__).parent / "include"
+LINKED = ("libtorch_cpu.so",)  # where the unit finds torch's functions
 Call = Callable[[list[Any]], Sequence[Any]]
 
 # THPVariable_Wrap(const at::TensorBase&), where torch does not publish its address
@@ -63,15 +64,10 @@ def unit_text(wrapper: str) -> str:
     return f'{wrapper}\n#include "minductor_python.h"\n'
 
 
-def linked() -> tuple[str, ...]:
-    """What the unit is linked with, so that it finds torch's functions in the torch that is loaded."""
-    return (str(_torch_folder() / "libtorch_cpu.so"),)
-
-
 def launch(library: Library, name: str, objects: Mapping[str, Any], events: list[Any]) -> Call:
     """The library's graph as a function of Python. `objects`: what of this process it names, its constants too."""
     graph = _Graph.from_address(library.address("md_compiled"))
-    offset = _offset(library.path)
+    offset = tensor_offset(library.path)
     constants = [objects[name] for name in graph.constants.decode().split()]
     handles = (ctypes.c_void_p * (len(constants) + 1))(*(id(tensor) + offset for tensor in constants))
     calls = _python_calls(library, f"<minductor {name}>", objects)
@@ -104,7 +100,7 @@ def _python_calls(library: Library, filename: str, objects: Mapping[str, Any]) -
     return namespace
 
 
-def _offset(path: Path) -> int:
+def tensor_offset(path: Path) -> int:
     """Where torch lays a tensor into its Python object."""
     tensor = torch.empty(0)
     for offset in range(ctypes.sizeof(ctypes.c_void_p), object.__basicsize__ + 32, ctypes.sizeof(ctypes.c_void_p)):

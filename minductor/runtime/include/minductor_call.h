@@ -3,7 +3,6 @@
 // A function of a call returns false once it has failed, with the error in `md_Call`; MD_TRY hands that on. Nothing
 // throws: units are compiled without exceptions. Included by minductor_torch.h and minductor_plain.h, which define md_Handle.
 #pragma once
-#include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,6 +13,10 @@
 #include <new>
 
 #include "minductor.h"
+
+// math.h is C++'s here, and takes longer to read than all else
+#define MD_NAN __builtin_nan("")
+#define MD_INF __builtin_inf()
 
 #define MD_TRY(call) \
   do {               \

@@ -39,8 +39,8 @@ template <class N> static N md_item(const md_Tensor& tensor) {
     case md_float16: {
       const uint16_t half = *tensor.data<uint16_t>();
       const int exponent = half >> 10 & 31, fraction = half & 1023;
-      const double size = exponent == 31 ? (fraction ? NAN : INFINITY)
-                          : exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, exponent - 25);
+      const double size = exponent == 31 ? (fraction ? MD_NAN : MD_INF)
+                          : exponent == 0 ? __builtin_ldexp(fraction, -24) : __builtin_ldexp(1024 + fraction, exponent - 25);
       return (N)(half >> 15 ? -size : size);
     }
     default: __builtin_trap();  // the plan's dtypes are those above

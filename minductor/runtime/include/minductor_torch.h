@@ -173,8 +173,8 @@ template <class T> struct md_Row {
 
 // An entry of the dispatcher's stack. It owns what it holds; the call takes it over.
 using md_Entry = uint64_t;
-using md_List = struct md_ListOpaque*;
-using md_String = struct md_StringOpaque*;
+using md_List = struct StableListOpaque*;
+using md_String = struct StringOpaque*;
 
 extern "C" {
 int32_t aoti_torch_call_dispatcher(const char* name, const char* overload, md_Entry* stack);
