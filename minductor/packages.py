@@ -209,6 +209,7 @@ def _manifest(found: Exported, graph: Graph, compiled: _Compiled, weights: tuple
     from minductor import __version__
     from minductor.codegen.wrapper_cpp import needs_torch
     from minductor.ir.manifest import Manifest
+    from minductor.runtime import native
     from minductor.runtime.package import machine
     from minductor.runtime.probe import probe
 
@@ -216,6 +217,7 @@ def _manifest(found: Exported, graph: Graph, compiled: _Compiled, weights: tuple
     leaves = tuple(_leaf(argument, graph, is_returned=argument.name in returned) for argument in found.inputs)
     return Manifest(
         minductor=__version__,
+        interface=native.interface(),
         torch=torch.__version__,
         machine=machine(),
         features=tuple(feature for feature in probe().features if _USED.fullmatch(feature)),

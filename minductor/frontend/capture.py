@@ -32,7 +32,7 @@ from torch.utils._pytree import tree_leaves
 from minductor.core.dtypes import TORCH_NAMES, DType
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import Expr, Symbol
-from minductor.frontend.compat import donated_indices, plain_outputs, rebuilt_outputs, static_indices
+from minductor.frontend.compat import donated_indices, has_guards, plain_outputs, rebuilt_outputs, static_indices
 from minductor.ir.nodes import CALL_KINDS, Body, Token, symbols_in
 
 Role: TypeAlias = Literal["inference", "forward", "backward"]
@@ -157,6 +157,7 @@ class Graph:
     live: Live = field(default_factory=Live, compare=False, repr=False)
     definitions: tuple[Definition, ...] = ()
     facts: tuple[Fact, ...] = ()
+    guards: tuple[Fact, ...] = ()  # facts about the caller's sizes that the graph has to check itself
     regions: tuple[Region, ...] = ()
     # outputs, by number, whose traced strides are relied upon by whoever takes them
     laid: tuple[int, ...] = ()
@@ -164,7 +165,7 @@ class Graph:
     def text(self) -> str:
         lines = [f"graph {self.role}"]
         lines += [f"symbol {_symbol(s)}" for s in self.symbols]
-        lines += [str(told) for told in (*self.definitions, *self.facts)]
+        lines += [str(told) for told in (*self.definitions, *self.facts, *self.guards)]
         for region in self.regions:
             lines += [f"region {region.name}", *(f"  {line}" for line in region.graph.text().splitlines())]
         lines += [str(given) for given in self.inputs]
@@ -249,8 +250,20 @@ class _Reader:
         if (sizes := self.sizes) is None:
             return graph
         facts = sizes.facts()  # it may meet more symbols
+        guards = () if has_guards() else sizes.guards(self._named_sizes())
         live.symbols, live.shape_env = sizes.torch_symbols(), sizes.shape_env
-        return replace(graph, symbols=sizes.symbols(), definitions=sizes.definitions(), facts=facts)
+        return replace(graph, symbols=sizes.symbols(), definitions=sizes.definitions(), facts=facts, guards=guards)
+
+    def _named_sizes(self) -> dict[Symbol, str]:
+        """How a user calls the numbers that the inputs are, or have as sizes."""
+        named: dict[Symbol, str] = {}
+        for given in self.inputs:
+            if isinstance(given.meta, Symbol):
+                named.setdefault(given.meta, given.name)
+            for dim, size in enumerate(given.meta.size if isinstance(given.meta, TensorMeta) else ()):
+                if isinstance(size, Symbol):
+                    named.setdefault(size, f"{given.name}.size({dim})")
+        return named
 
     def _laid(self) -> tuple[int, ...]:
         """What the backward keeps, and what views are made of, is read by the strides that were traced."""

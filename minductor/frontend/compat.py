@@ -17,6 +17,11 @@ def _forward_metadata() -> Any:
     return None if context is None else context.fw_metadata
 
 
+def has_guards() -> bool:
+    """Whether somebody holds each call against what torch assumed of sizes: outside of a compile nobody does."""
+    return TracingContext.try_get() is not None
+
+
 def static_indices() -> Sequence[int]:
     """Inputs of the forward that are the same tensors at each call: parameters and buffers."""
     return tuple(getattr(_forward_metadata(), "static_input_indices", None) or ())

@@ -49,6 +49,9 @@ def settle(
             known.add(used)
             found.append(SymbolDef(used, definitions[used]))
 
+    for guard in graph.guards:
+        need(guard.body)
+        found.append(Require(guard.body, guard.message))
     for node in nodes:
         used = ir.mentioned(node, buffers)
         if waiting and not isinstance(node, SymbolDef | Require):

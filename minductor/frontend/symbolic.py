@@ -89,6 +89,16 @@ class SizeReader:
                 found.setdefault(mine, Fact(self._body(limits(theirs)), f"{theirs} is not in [{mine.lo}, {mine.hi}]"))
         return tuple(fact for fact in found.values() if symbols_in(fact.body))
 
+    def guards(self, names: Mapping[Symbol, str]) -> tuple[Fact, ...]:
+        """What torch has assumed of sizes while it traced; `names`: what tells a symbol, for the messages.
+
+        What says that a symbol is another's, or a number, is in the layouts of the inputs, and has gone here.
+        """
+        shown = {theirs: sympy.Symbol(names[mine]) for theirs, mine in self._symbols.items() if mine in names}
+        found = dict.fromkeys(self.shape_env.simplify(guard.expr) for guard in self.shape_env.guards)
+        message = "the arguments have other sizes than those that were traced: not {}"
+        return tuple(Fact(self._body(g), message.format(g.xreplace(shown))) for g in found if g != sympy.true)
+
     def torch_symbols(self) -> Mapping[Symbol, Any]:
         pairs = [(mine, theirs) for theirs, mine in self._symbols.items()]
         pairs += [(made.symbol, theirs) for theirs, made in self._defined.items()]

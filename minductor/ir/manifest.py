@@ -91,12 +91,14 @@ class Manifest:
     """The whole of it. `leaves` are what the program is called with, flattened by `in_spec`; `parameters` are the names
     of its arguments, the first `positional` of them without a keyword. Trees are torch's own JSON of them.
 
-    `features` are what the machine code needs of a processor, `needs_torch` the operators that only torch has,
-    `c_library` the entry that a host in C loads, if there is one: it is linked with torch if that is needed.
+    `interface` is what the machine code and its loader agree on, `features` what the code needs of a processor, and
+    `needs_torch` the operators that only torch has. `c_library` is the entry that a host in C loads, if there is one: it
+    is linked with torch if that is needed.
     `digests`: a SHA-256 of each entry but this one. `choices`: what was open at compile time, and what was taken.
     """
 
     minductor: str
+    interface: str
     torch: str
     machine: str
     features: tuple[str, ...]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import builtins
 import ctypes
 import functools
+import hashlib
 import linecache
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -57,6 +58,12 @@ class _Bound(ctypes.Structure):
         ("none", ctypes.py_object),
         ("offset", ctypes.c_long),
     )
+
+
+def interface() -> str:
+    """What a compiled unit and this file have to agree on, as a digest: another version may have changed it."""
+    files = (Path(__file__), *sorted(INCLUDE.glob("*.h")))
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
 def unit_text(wrapper: str) -> str:

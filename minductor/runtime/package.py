@@ -99,6 +99,8 @@ def machine() -> str:
 def _check_machine(path: Path, manifest: Manifest) -> None:
     if manifest.machine != machine():
         raise PackageElsewhere(str(path), f"it is made for {manifest.machine}, and this is {machine()}")
+    if manifest.interface != native.interface():
+        raise PackageElsewhere(str(path), f"minductor {manifest.minductor} calls machine code in another way")
     missing = sorted({*manifest.features} - {*probe().features})
     if missing:
         raise PackageElsewhere(str(path), f"its code may use {', '.join(missing)}, which this processor lacks")

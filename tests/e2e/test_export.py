@@ -157,6 +157,7 @@ def replaced(old: str, new: str) -> Callable[[str], str]:
 
 ELSEWHERE = {
     "a processor": ("manifest_json", replaced('"features": [', '"features": ["avx9",'), "avx9.*this processor lacks"),
+    "an interface": ("manifest_json", replaced('"interface": "', '"interface": "0'), "in another way"),
     "a machine": ("manifest_json", replaced('"linux ', '"plan9 '), "made for plan9"),
     "a function of torch's": (
         "kernels_so",
@@ -249,3 +250,18 @@ def test_what_has_no_name_outside_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(NotExportable, match="structure of its results"):
         minductor.export(lambda x: Pair(x + 1, x), (torch.ones(2),), tmp_path / "a.zip")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_tracing_assumed_of_sizes_is_checked(tmp_path: Path) -> None:
+    def choose(x: Tensor, y: Tensor) -> Tensor:
+        if x.shape[0] > 2 * y.shape[0]:
+            return x.sum()
+        return x.sum() * y.sum() if x.shape[0] % 2 == 0 else y[:2]
+
+    given = (torch.ones(6, 8), torch.ones(7, 8))
+    minductor.export(choose, given, tmp_path / "a.zip", dynamic_shapes=({0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}))
+    loaded = minductor.load(tmp_path / "a.zip")
+    assert loaded(torch.ones(4, 8), torch.ones(2, 8)) == 32 * 16
+    for rows, others in ((7, 7), (6, 2)):
+        with pytest.raises(RuntimeError, match=r"other sizes than those that were traced: not .*x\.size"):
+            loaded(torch.ones(rows, 8), torch.ones(others, 8))
