@@ -92,7 +92,7 @@ class Manifest:
     of its arguments, the first `positional` of them without a keyword. Trees are torch's own JSON of them.
 
     `interface` is what the machine code and its loader agree on, `features` what the code needs of a processor, and
-    `needs_torch` the operators that only torch has. `c_library` is the entry that a host in C loads, if there is one: it
+    `needs_torch` the operators that only torch has. `c_library` is what a host in C loads, if it can: it
     is linked with torch if that is needed.
     `digests`: a SHA-256 of each entry but this one. `choices`: what was open at compile time, and what was taken.
     """
