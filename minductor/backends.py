@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
+from threading import RLock
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -136,6 +137,7 @@ class _Registry:
 
     backends: dict[str, Backend] = field(default_factory=dict[str, Backend])
     tried: set[str] = field(default_factory=set[str])
+    looking: RLock = field(default_factory=RLock)  # who comes second waits for what the first one finds
 
 
 _REGISTRY = _Registry()
@@ -283,19 +285,20 @@ def unregister_backend(kind: str) -> None:
 
 def _discover() -> None:
     """Registers what installed packages bring; one that does not work is a warning, and others go on."""
-    for point in metadata.entry_points(group=ENTRY_POINTS):
-        package = point.dist.name if point.dist else "an unknown package"
-        mark = f"{package} {point.name} {point.value}"
-        if mark in _REGISTRY.tried:
-            continue
-        _REGISTRY.tried.add(mark)
-        try:
-            backend = point.load()
-            if not isinstance(backend, Backend):
-                raise TypeError(f"{point.value} is a {type(backend).__name__} and no minductor.backends.Backend")
-            register_backend(backend)
-        except Exception as error:
-            warnings.warn(BrokenBackend(package, point.name, error), stacklevel=2)
+    with _REGISTRY.looking:
+        for point in metadata.entry_points(group=ENTRY_POINTS):
+            package = point.dist.name if point.dist else "an unknown package"
+            mark = f"{package} {point.name} {point.value}"
+            if mark in _REGISTRY.tried:
+                continue
+            _REGISTRY.tried.add(mark)
+            try:
+                backend = point.load()
+                if not isinstance(backend, Backend):
+                    raise TypeError(f"{point.value} is a {type(backend).__name__} and no minductor.backends.Backend")
+                register_backend(backend)
+            except Exception as error:
+                warnings.warn(BrokenBackend(package, point.name, error), stacklevel=2)
 
 
 def _objection(backend: Backend) -> str:

@@ -13,6 +13,7 @@ import torch
 from minductor_toy import BACKEND
 from torch import Tensor
 
+import minductor
 from minductor.backends import BUILT_IN, Backend, Pass, kinds, register_backend, unregister_backend
 from minductor.core.errors import BadOptionValue, TargetElsewhere, UnknownOption, UnknownTarget
 from minductor.driver import Compiled, Compiler
@@ -135,7 +136,7 @@ def plus_one(module: torch.fx.GraphModule) -> Callable[..., Any]:
     return lambda *args: [out + 1 for out in module(*args)]
 
 
-def test_its_fx_hook_adds_one_to_every_output(watched: Watched, x: Tensor) -> None:
+def test_its_fx_hook_adds_one_to_every_output(watched: Watched, x: Tensor, tmp_path: Path) -> None:
     def both(x: Tensor) -> tuple[Tensor, Tensor]:
         return softplus(x), x @ x.t()
 
@@ -144,6 +145,8 @@ def test_its_fx_hook_adds_one_to_every_output(watched: Watched, x: Tensor) -> No
         torch.testing.assert_close(watched(both, x, wrapper="fx"), tuple(out + 1 for out in expected))
         torch.testing.assert_close(watched(both, x, wrapper="python"), expected)
         torch.testing.assert_close(watched(both, x.cpu(), wrapper="fx"), both(x.cpu()))
+        ahead = minductor.to_fx(both, x, options={"cache_dir": str(tmp_path)})
+        torch.testing.assert_close(ahead(x), [out + 1 for out in expected])
     torch.testing.assert_close(watched(both, x, wrapper="fx"), expected)
 
 
