@@ -136,7 +136,7 @@ class _Registry:
     """What was added to this process, by kind, and the entry points that were tried: each is loaded once."""
 
     backends: dict[str, Backend] = field(default_factory=dict[str, Backend])
-    tried: set[str] = field(default_factory=set[str])
+    tried: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])  # (package, what it names)
     looking: RLock = field(default_factory=RLock)  # who comes second waits for what the first one finds
 
 
@@ -288,10 +288,9 @@ def _discover() -> None:
     with _REGISTRY.looking:
         for point in metadata.entry_points(group=ENTRY_POINTS):
             package = point.dist.name if point.dist else "an unknown package"
-            mark = f"{package} {point.name} {point.value}"
-            if mark in _REGISTRY.tried:
+            if (package, point.value) in _REGISTRY.tried:
                 continue
-            _REGISTRY.tried.add(mark)
+            _REGISTRY.tried.add((package, point.value))
             try:
                 backend = point.load()
                 if not isinstance(backend, Backend):

@@ -6,14 +6,17 @@ import sys
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import torch
 
+from minductor import backends
 from minductor.backends import (
     API_VERSION,
     BUILT_IN,
+    ENTRY_POINTS,
     Backend,
     Part,
     Pass,
@@ -69,6 +72,13 @@ TOY = Backend(
     launch=nothing,
     options=ToyOptions(),
 )
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry without the backends that are installed here."""
+    installed = {(point.dist.name, point.value) for point in metadata.entry_points(group=ENTRY_POINTS) if point.dist}
+    monkeypatch.setattr(backends, "_REGISTRY", backends._Registry(tried=installed))
 
 
 @pytest.fixture
