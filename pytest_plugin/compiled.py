@@ -19,6 +19,7 @@ from pytest_plugin.adapters import Adapter
 from pytest_plugin.closer import DEFAULT, Difference, Policy, closer
 from pytest_plugin.devices import Device
 from pytest_plugin.facts import Graph, Results, Run
+from pytest_plugin.repro import Call
 
 CPU = Device("cpu")
 
@@ -35,6 +36,7 @@ class Compile:
     # takes a wrong result, so that other checks see the run too; its numbers are then asked for in vain
     forgive: Callable[[Difference], None] | None = None
     policy: Policy = DEFAULT
+    begins: Callable[[Call], None] | None = None  # told of each call before it compiles
 
     def __call__(
         self,
@@ -54,12 +56,15 @@ class Compile:
         __tracebackhide__ = True
         import torch
 
+        chosen = {**self.always, **(options or {})}
+        if self.begins is not None:
+            self.begins(Call(fn, args, kwargs, chosen, dynamic))
         torch.compiler.reset()
         program = oracle.Program(fn, args, kwargs)
         subject = oracle.copied(program, exact=False).fn
         session = self.adapter.session(self.folder(), self.device)
         session.nonce = nonce = secrets.token_hex(8)
-        function = session.compile(subject, {**self.always, **(options or {})}, dynamic)
+        function = session.compile(subject, chosen, dynamic)
         capture = partial(captured, session.capture, nonce)
         if self.device.kind == "compile":
             again = partial(_traced, subject, function, grad)

@@ -16,6 +16,7 @@ from pytest_plugin.devices import Device
 from pytest_plugin.disagreement import Check, Disagreement
 from pytest_plugin.facts import Run
 from pytest_plugin.golden import Goldens
+from pytest_plugin.repro import Call
 
 PROOFS = ("launch", "extern")
 
@@ -25,6 +26,7 @@ class Evidence:
     """Collected while one test runs."""
 
     runs: list[Run] = field(default_factory=list[Run])
+    calls: list[Call] = field(default_factory=list[Call])  # of `compiled`, those that failed too
     goldens: Goldens | None = None
     counted: int = 0
     weighed: int = 0  # runs whose memory was held against a marker

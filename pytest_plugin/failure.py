@@ -16,6 +16,7 @@ from pytest_plugin.difference import difference
 from pytest_plugin.disagreement import Disagreement
 from pytest_plugin.facts import Run
 from pytest_plugin.lines import unified
+from pytest_plugin.memory import GraphMemory
 from pytest_plugin.skeleton import skeleton
 
 SIZES = ("bytes", "peak")
@@ -38,6 +39,8 @@ def told(
     lines += _text(d, limit)
     if run is not None and run.results is not None:
         lines.append(f"numerics  right: the worst error is {run.numerics:.2g} of what is allowed")
+    if run is not None and _facts(d.old_facts).get("peak") != _facts(d.new_facts).get("peak"):
+        lines += [f"memory    most is held {place}" for place in _peaks(run)]
     lines.append(f"redo      {redo}")
     return "\n  ".join(lines)
 
@@ -51,6 +54,13 @@ def _reasons(d: Disagreement, run: Run) -> Iterator[str]:
     if _count(d.new_facts, "kernels") > _count(d.old_facts, "kernels"):
         reasons = dict.fromkeys(f"{stage}: {a} | {b}: {why}" for stage, a, b, why in run.report.refusals)
         yield from (f"why       {reason}" for reason in list(reasons)[:REASONS_SHOWN])
+
+
+def _peaks(run: Run) -> Iterator[str]:
+    """Of the graph that needs most, when and what."""
+    graphs = [graph for graph in run.graphs if graph.storages]
+    if graphs:
+        yield GraphMemory(max(graphs, key=lambda graph: graph.facts.peak or 0)).at_peak()
 
 
 def _skeleton(d: Disagreement) -> Iterator[str]:

@@ -73,7 +73,10 @@ def compiled(
     before = random.get_rng_state()
     random.manual_seed(0)
     tells = "memory" in request.fixturenames or request.node.get_closest_marker("memory") is not None
-    make = Compile(compiler, folder, evidence_of(request.node).runs.append, minductor_device, policy=state.policy)
+    evidence = evidence_of(request.node)
+    make = Compile(
+        compiler, folder, evidence.runs.append, minductor_device, policy=state.policy, begins=evidence.calls.append
+    )
     if TRIAL in request.node.stash and not (trial := request.node.stash[TRIAL]).is_own:
         make = replace(make, forgive=trial.forgives)
     yield replace(make, always=compiler.memory_options) if tells else make

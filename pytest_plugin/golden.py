@@ -21,7 +21,7 @@ from pytest_plugin.disagreement import Check, Disagreement, Verdict
 from pytest_plugin.facts import Run
 from pytest_plugin.failure import told
 from pytest_plugin.golden_file import FORM, Golden, Header, Place, content_of, file_name, parse, write_text
-from pytest_plugin.memory import GraphMemory
+from pytest_plugin.memory import GraphMemory, changed, lives
 from pytest_plugin.revision import first_change
 from pytest_plugin.skeleton import skeleton
 from pytest_plugin.views import Text
@@ -158,7 +158,8 @@ class Goldens:
         try:
             path = place.accept(wanted, language)
             if self.rules.keeps_stages and run is not None:
-                write_text(stages_beside(place.rungs()[0]), json.dumps(run.stages))
+                told = {"stages": run.stages, "lives": lives(run)}
+                write_text(stages_beside(place.rungs()[0]), json.dumps(told))
         except OSError as error:
             return f"golden not written  {self.shown}   {own}: {error.strerror or error}"
         done: Verdict = "refreshed"
@@ -181,17 +182,22 @@ class Goldens:
                 notes.append(f"level     {old.header.level} in the file, {declared} in the test")
             if self.rules.base:
                 notes.append(f"base      {self.rules.base}")
-                notes += self._first_change(d)
+                notes += self._since(d, run)
             redo = self._redo("accept") if not self.rules.base else f"git diff {self.rules.base}"
             failure = told(replace(d, test=self.shown), run, limit=self.rules.limit, notes=notes, redo=redo)
         self.checks.append(Check(d.own, d.file, verdict, replace(d, failure=failure)))
         return failure
 
-    def _first_change(self, d: Disagreement) -> Iterator[str]:
-        """Which stage is the first that gave another value than in the base."""
+    def _since(self, d: Disagreement, run: Run | None) -> Iterator[str]:
+        """Which stage is the first that gave another value than in the base, and which storages live longer."""
         path = stages_beside(self.root / d.own)
-        if path.is_file() and (name := first_change(json.loads(content_of(path)), d.stages)):
+        if not path.is_file():
+            return
+        before = json.loads(content_of(path))
+        if name := first_change(before["stages"], d.stages):
             yield f"first     stage `{name}` is the first whose text changed"
+        if run is not None and (told := changed(before["lives"], lives(run))):
+            yield f"memory    {told}"
 
     def _redo(self, mode: str) -> str:
         return f'pytest "{self.node}" --golden={mode}'
@@ -206,7 +212,7 @@ class Goldens:
 
 
 def stages_beside(path: Path) -> Path:
-    """Where the values of all stages lie that led to a golden."""
+    """Where the values of all stages lie that led to a golden, and the lives of its storages."""
     return path.with_name(f"{path.name}.stages.json")
 
 

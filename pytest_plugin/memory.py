@@ -17,6 +17,8 @@ buf2          8 |..#| own, returned
 1 exp_0, 2 aten.mm.out
 >>> graph.allocated, graph.is_gone_before("x", "aten.mm.out"), graph.is_gone_before("buf1", "aten.mm.out")
 (('buf0', 'buf2'), True, False)
+>>> graph.at_peak()
+'in call 1 of 2, exp_0: x, buf0'
 >>> misuse({"leak": 0})
 'memory has no leak; it has peak, leaks, frees_inputs'
 """
@@ -139,6 +141,14 @@ class GraphMemory:
         last = self.storage(name).last
         return last is not None and last < places[number - 1]
 
+    def at_peak(self) -> str:
+        """During which call most is held, and what; a size that is decided by the call counts as nothing."""
+        steps = range(len(self.calls) + 1)
+        held = {step: [s for s in self.storages if _is_held(s, step)] for step in steps}
+        worst = max(steps, key=lambda step: sum(storage.bytes or 0 for storage in held[step]))
+        place = f"in call {worst} of {len(self.calls)}, {self.calls[worst - 1]}" if worst else "before the first call"
+        return f"{place}: {', '.join(storage.names[0] for storage in held[worst])}"
+
     def timeline(self) -> str:
         """A row for each storage, a column for the start and each call, and below what is called."""
         rows = [(" > ".join(s.names), "?" if s.bytes is None else str(s.bytes), s) for s in self.storages]
@@ -152,6 +162,34 @@ class GraphMemory:
 
     @staticmethod
     def _bar(storage: Storage, steps: Sequence[int]) -> str:
-        return "".join(
-            "#" if storage.first <= step and (storage.last is None or step <= storage.last) else "." for step in steps
-        )
+        return "".join("#" if _is_held(storage, step) else "." for step in steps)
+
+
+def _is_held(storage: Storage, step: int) -> bool:
+    return storage.first <= step and (storage.last is None or step <= storage.last)
+
+
+def lives(run: Run) -> dict[str, int]:
+    """For how many calls each storage is held, by role and first name; returned ones until the last call."""
+    return {
+        f"{graph.role}.{s.names[0]}": (len(graph.calls) if s.last is None else s.last) - s.first
+        for graph in run.graphs
+        for s in graph.storages or ()
+    }
+
+
+def changed(old: Mapping[str, int], new: Mapping[str, int]) -> str:
+    """Which storages live longer or shorter than before, and which are new or gone.
+
+    >>> changed({"forward.buf0": 2, "forward.buf1": 1}, {"forward.buf0": 3, "forward.buf2": 1})
+    'buf0 held 1 call longer, buf2 new, buf1 gone'
+    """
+    told: list[str] = []
+    for name, calls in new.items():
+        more = calls - old.get(name, calls)
+        if name not in old:
+            told.append(f"{name.rpartition('.')[2]} new")
+        elif more:
+            count = f"{abs(more)} call{'s' * (abs(more) > 1)}"
+            told.append(f"{name.rpartition('.')[2]} held {count} {'longer' if more > 0 else 'shorter'}")
+    return ", ".join([*told, *(f"{name.rpartition('.')[2]} gone" for name in old if name not in new)])

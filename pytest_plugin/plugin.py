@@ -402,8 +402,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             del report.wasxfail
             report.outcome, report.longrepr = "failed", wrong
     if call.when == "call" and EVIDENCE in item.stash:
-        from pytest_plugin.session import device_of
+        from pytest_plugin.session import device_of, repro_of
 
+        if report.failed and (line := repro_of(item, report.longreprtext[:1000])):
+            report.sections.append(("minductor", line))
         setattr(report, REPORT_KEY, item.stash[EVIDENCE].summary(device_of(item)))
     return report
 

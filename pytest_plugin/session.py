@@ -6,6 +6,7 @@ Takes pytest's config; gives a State. Refuses options that cannot be followed (p
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from pytest_plugin.devices import KINDS, Choice, Device, Misuse, Wishes, arch_nu
 from pytest_plugin.evidence import Evidence, Totals
 from pytest_plugin.expected import Expected, rows
 from pytest_plugin.golden import Goldens, Rules
+from pytest_plugin.repro import write
 from pytest_plugin.revision import STAGES
 from pytest_plugin.stash import EVIDENCE, TRIAL, WORKER_KEY, golden_dir, state_of
 from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, LEVELS, MODES, STORES, UNUSED
@@ -247,6 +249,26 @@ def owner_of(item: pytest.Item) -> tuple[str, str]:
     node, parameters = _without_device(item)
     device = device_of(item)
     return node + (f"[{parameters}]" if parameters else ""), device.target if device is not None else "any"
+
+
+def repro_of(item: pytest.Item, why: str) -> str:
+    """A line about the script that compiles the test's last program again; empty if it compiled none."""
+    cache: Any = getattr(item.config, "cache", None)
+    calls, device = evidence_of(item).calls, device_of(item)
+    if cache is None or not calls or TRIAL in item.stash:
+        return ""
+    adapter: Any = state_of(item.config).adapter
+    options = dict(calls[-1].options)
+    if device is not None and hasattr(adapter, "device_options"):
+        options = {**adapter.device_options(device), **options}
+    call = replace(calls[-1], options=options)
+    path = Path(cache.mkdir("minductor")) / "repro" / (re.sub(r"[^\w.=+-]+", "-", item.nodeid).strip("-") + ".py")
+    try:
+        write(call, path, adapter.name, item.nodeid, why)
+    except Exception as error:  # whatever keeps it from being written must not hide the failure
+        return f"repro   none: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    here = item.config.invocation_params.dir
+    return f"repro   python {path.relative_to(here) if path.is_relative_to(here) else path}"
 
 
 def goldens_of(item: pytest.Item) -> Goldens:

@@ -53,8 +53,9 @@ class Adapter(Protocol):
     """A compiler under test.
 
     One may have more: `mutants`, faults of it by name; `size_context()`; `distorted_clock()`, a context in which what
-    it measures is wrong; and for devices of its own `torch_devices`, torch's name of the memory by id ("cpu" or a name
-    that torch was given), `capabilities` by id, and `absence(id)`, why this machine has none.
+    it measures is wrong; `device_options(device)`, what a script has to give torch.compile; and for devices of its own
+    `torch_devices`, torch's name of the memory by id ("cpu" or a name that torch was given), `capabilities` by id, and
+    `absence(id)`, why this machine has none.
     """
 
     @property

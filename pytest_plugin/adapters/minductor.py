@@ -316,6 +316,11 @@ class Minductor:
     def session(self, folder: Path, device: Device) -> Session:
         return Session(folder, device, self.workers, self.tuning_clock)
 
+    def device_options(self, device: Device) -> Mapping[str, object]:
+        """What torch.compile has to be told to compile for it."""
+        target = _target(device)
+        return {"target": target.name} if target is not None else {}
+
     @contextmanager
     def distorted_clock(self) -> Generator[None]:
         """Inside, measurements of candidates mean nothing."""

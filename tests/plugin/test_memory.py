@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from pytest_plugin.disagreement import Disagreement
+from pytest_plugin.facts import Facts, Graph, Storage
+from pytest_plugin.facts import Run as ARun
+from pytest_plugin.failure import told
+from pytest_plugin.memory import lives
 from tests.plugin.conftest import Run
 
 HEAD = "import pytest, torch\nfrom pytest_plugin import at_least, at_most\n\nX = torch.ones(64, 64)\n\n"
@@ -122,3 +129,14 @@ def test_no_memory_seen_is_no_proof(pytester: pytest.Pytester, run: Run, compile
     result = outcome(pytester, run, text, f"--compiler={compiler}")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([says])
+
+
+def test_a_failing_golden_says_when_most_is_held() -> None:
+    storages = (Storage("lent", 8, 0, 1, False, ("x",)), Storage("own", 64, 1, None, True, ("buf0",)))
+    graph = Graph("inference", (), "", Facts(peak=72), {}, (), False, 0.0, ("k",), storages)
+    run = ARun(None, len, lambda: [graph])
+    differs = Disagreement("t", "cpu", "kernel", "facts", "cpp", "a", "a", "", "", "peak=8", "peak=72", "", "")
+    says = "memory    most is held in call 1 of 1, k: x, buf0"
+    assert says in told(differs, run, limit=None)
+    assert says not in told(replace(differs, old_facts="peak=72"), run, limit=None)
+    assert lives(run) == {"inference.x": 1, "inference.buf0": 0}
