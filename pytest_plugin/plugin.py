@@ -341,10 +341,12 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
             result = None
     else:
         result = yield
-    for kind, wrong in _refusals(item):
-        if trial is None:
-            pytest.fail(wrong, pytrace=False)
-        trial.refused(kind)
+    refusals = list(_refusals(item))  # all: one change moves counts and goldens, and is seen in one run
+    if trial is not None:
+        for kind, _ in refusals:
+            trial.refused(kind)
+    elif refusals:
+        pytest.fail("\n".join(wrong for _, wrong in refusals), pytrace=False)
     if TRIAL in item.stash:
         item.stash[TRIAL].saw(item.stash[EVIDENCE].runs if EVIDENCE in item.stash else ())
     return result

@@ -76,6 +76,14 @@ def test_in_a_suite(pytester: pytest.Pytester, run: Run, test: str, says: str) -
         result.assert_outcomes(passed=1)
 
 
+def test_a_failure_tells_all_that_the_markers_refuse(pytester: pytest.Pytester, run: Run) -> None:
+    marked = "@pytest.mark.golden\n@pytest.mark.counts(kernels=7)\ndef test_x(compiled):"
+    pytester.makepyfile(f"import pytest, torch\n\n{marked}\n    compiled(lambda x: x + 1, torch.ones(3))")
+    result = run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["  kernels   7 declared, 1 found: graph", "golden written  test_x*"])
+
+
 def test_the_nearest_marker_wins_and_strict_xfail_holds(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
