@@ -34,7 +34,7 @@ if torch.cuda.is_available():
              "count": torch.cuda.device_count()}
 print(json.dumps(found))
 """
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROWSERS = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome", "chrome")
 BIG = 68  # multiprocessors of a GPU on which the largest tilings pay
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -170,8 +171,12 @@ def test_the_page_holds_its_data_and_loads_nothing() -> None:
 
 @pytest.mark.needs("chromium")
 def test_the_page_opens_in_a_browser(tmp_path: Path) -> None:
-    text = page(review.data(BOTH := [disagreement(kernel(), faster(kernel()), "a"), CHECKED]), BOTH, "some/folder")
-    (tmp_path / "report.html").write_text(text)
+    both = [disagreement(kernel(), faster(kernel()), "a"), CHECKED]
+    for d in both:
+        (tmp_path / d.own).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / d.own).write_text(d.old_content)
+    (tmp_path / review.DATA).write_text(json.dumps(review.data(both)))
+    (tmp_path / "report.html").write_text(page(review.data(both), both, str(tmp_path)))
     browser = next(path for name in BROWSERS if (path := shutil.which(name)))
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
 
@@ -183,5 +188,9 @@ def test_the_page_opens_in_a_browser(tmp_path: Path) -> None:
     assert "2 goldens in 2 edits" in every and every.count('<tr class="differs">') == 1 and "2.0f" in every
     assert "accept edits with a" in every and every.count('class="example">in out1[i0] = x0 * 2.0f;') == 1
     filtered = shown("#filter=check&accept=2")
-    assert "pytest_plugin.review some/folder --edits 2" in filtered
     assert len(re.findall("<div>\\d+: 1 time in 1 golden<", filtered)) == 1 and "<div>1:" not in filtered
+    command = re.search('<code id="command">python -m pytest_plugin.review (.*?)</code>', filtered)
+    assert command is not None
+    assert review.main([*shlex.split(command[1]), "--root", str(tmp_path)]) == 0
+    assert (tmp_path / CHECKED.own).read_text() == CHECKED.new_content
+    assert (tmp_path / both[0].own).read_text() == both[0].old_content
