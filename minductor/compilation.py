@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ from minductor.core.errors import ImaginedDevice
 from minductor.target import by_name
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import torch
 
     from minductor.driver import Compiled
@@ -93,7 +95,8 @@ def compile_only(
     if grad:
         _backward(fn, result, (args, kwargs))
     with Pool(pool_size(os.cpu_count() or 1, os.environ)) as pool:
-        facts = [_facts(graph, found.kind, found.arch, pool) for graph in seen]
+        jobs: dict[str, Future[KernelFacts]] = {}
+        facts = [_facts(graph, found.kind, found.arch, pool, jobs) for graph in seen]
         return Compilation(
             target,
             tuple(CompiledGraph(g.role, g.report, g.sources, wait()) for g, wait in zip(seen, facts, strict=True)),
@@ -110,15 +113,20 @@ def _tensors(fn: object, given: object) -> Iterator[torch.Tensor]:
         yield from fn.parameters()
 
 
-def _facts(graph: Compiled, kind: str, arch: str, pool: Pool) -> Callable[[], tuple[KernelFacts, ...]]:
-    """Starts to compile each kernel; the call waits for them."""
-    from minductor.runtime.triton_jobs import compile_kernel, launches
+def _facts(
+    graph: Compiled, kind: str, arch: str, pool: Pool, jobs: dict[str, Future[KernelFacts]]
+) -> Callable[[], tuple[KernelFacts, ...]]:
+    """Starts to compile each kernel that is none of the `jobs` yet; the call waits for them."""
+    from minductor.runtime.triton_jobs import compile_kernel, launches, own_text
 
     text = graph.sources.get("kernels.py", "")
     if not arch:  # the interpreter compiles nothing
         return tuple
-    jobs = [pool.submit(compile_kernel, text, symbol, kind, arch) for symbol in launches(text)]
-    return lambda: tuple(job.result() for job in jobs)
+    wanted = {symbol: own_text(text, symbol) for symbol in launches(text)}
+    for symbol, own in wanted.items():
+        if own not in jobs:
+            jobs[own] = pool.submit(compile_kernel, text, symbol, kind, arch)
+    return lambda: tuple(replace(jobs[own].result(), symbol=symbol) for symbol, own in wanted.items())
 
 
 def _backward(fn: Callable[..., Any], result: object, given: object) -> None:

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 import minductor
 from minductor.core.errors import ImaginedDevice, UnknownTarget
+from minductor.runtime.pool import Pool
 
 
 def test_gives_the_facts_of_each_kernel() -> None:
@@ -41,6 +42,24 @@ def test_floats_of_8_bits_are_converted_where_the_machine_does() -> None:
     assert "cvt.rn.satfinite.e4m3x2.f32" in kernel.assembly
     (graph,) = minductor.compile_only(scaled, torch.ones(64), target="sm_80").graphs
     assert graph.report.externs == 1
+
+
+def test_equal_kernels_of_several_graphs_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[object] = []
+    submit = Pool.submit
+    monkeypatch.setattr(Pool, "submit", lambda pool, *job: jobs.append(job) or submit(pool, *job))
+
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        y = torch.sin(x).amax(1)
+        torch._dynamo.graph_break()
+        z = torch.sin(x + y[:, None])
+        torch._dynamo.graph_break()
+        return torch.sin(z).amax(1)
+
+    made = minductor.compile_only(twice, torch.ones(8, 100))
+    assert len(made.graphs) == 3 and len(jobs) == 2
+    first, _, last = made.kernels
+    assert first.binary == last.binary
 
 
 def test_small_numbers_are_not_taken_for_zero() -> None:

@@ -9,6 +9,7 @@ interprets, so one process does one of the two.
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import subprocess
@@ -68,6 +69,24 @@ def _table(text: str) -> dict[str, Any]:
     return found["LAUNCHES"]
 
 
+def own_text(text: str, symbol: str) -> str:
+    r"""What a kernel is compiled from, without its name: its functions, and its launch. Equal for equal kernels.
+
+    >>> text = "def a_0(x): f(x)\ndef f(x): ...\ndef b_1(x): ...\nLAUNCHES = {'a_0': (lambda: 2, {'x': 'i64'}, {}, 4)}"
+    >>> own_text(text, "a_0").splitlines()
+    ['def kernel(x):', '    f(x)', 'def f(x):', '    ...', "({'x': 'i64'}, {}, 4)"]
+    """
+    functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    name = symbol.partition(" ")[0]
+    needed, pending = dict[str, str](), [name]
+    while pending:
+        one = pending.pop()
+        if one in functions and one not in needed:
+            needed[one] = ast.unparse(functions[one])
+            pending += [node.id for node in ast.walk(functions[one]) if isinstance(node, ast.Name)]
+    return "\n".join([*needed.values(), str(_table(text)[symbol][1:])]).replace(name, "kernel")
+
+
 def module_of(text: str) -> ModuleType:
     """The module of kernels; Triton reads their source from its file, so it has one."""
     warnings.filterwarnings("ignore", "tl.make_block_ptr is deprecated")  # the user asked for it
@@ -113,7 +132,9 @@ def compile_kernel(text: str, symbol: str, kind: str, arch: str, *, is_aligned: 
     options: dict[str, Any] = {"num_warps": warps, "enable_fp_fusion": False, "enable_reflect_ftz": False}
     if stages:
         options["num_stages"] = stages[0]
-    if "tl.device_assert(" in text:  # dropped otherwise; integers wrap around as in eager, whatever debug says
+    if "tl.device_assert(" in own_text(
+        text, symbol
+    ):  # dropped otherwise; integers wrap around as in eager, whatever debug says
         options.update(debug=True, sanitize_overflow=False)
     made: Any = triton.compile(source, target=target, options=options)
     assembly, binary = ("ptx", "cubin") if kind == "cuda" else ("amdgcn", "hsaco")
