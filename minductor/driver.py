@@ -213,8 +213,7 @@ class Compiler:
         if is_dry:
             call = _boxed(gm)
         else:
-            metas = [node.meta for node in gm.graph.find_nodes(op="placeholder")]
-            call = self._launch(found, env, f"{role} {key[:12]}", graph.bound(), metas, events)
+            call = self._launch(found, env, f"{role} {key[:12]}", graph.bound(), gm, events)
             call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]  AOTAutograd's calling convention
         self._tell(found, role, key, events, was_hit=was_hit, seconds=self.clock() - start)
         return call
@@ -232,8 +231,7 @@ class Compiler:
         launcher = fx.launcher(
             found.contents, None if is_dry else self._kernels(found, env, self._tuner(env)), env.target
         )
-        metas = [node.meta for node in gm.graph.find_nodes(op="placeholder")]
-        module = fx.graph_module(found.text(WRAPPER_FX), launcher, graph.bound(), metas)
+        module = fx.graph_module(found.text(WRAPPER_FX), launcher, graph.bound(), gm)
         return module, graph, env, json.loads(found.text("guards.json"))
 
     def _placed(self, graph: Graph, env: Env) -> tuple[Graph, Env, bool]:
@@ -245,10 +243,10 @@ class Compiler:
         env: Env,
         name: str,
         objects: Mapping[str, Any],
-        metas: Sequence[Mapping[str, Any]],
+        traced: Any,
         events: list[tuple[str, str]],
     ) -> Call:
-        """An artefact's call. `objects`: what of this process the graph names; `metas`: the placeholders' own."""
+        """An artefact's call. `objects`: what of this process the graph names; `traced`: the ATen graph."""
         from minductor.runtime.launch import LIBRARY, WRAPPER, WRAPPER_CPP, WRAPPER_FX, launch
 
         if WRAPPER_CPP in found.contents:
@@ -264,7 +262,7 @@ class Compiler:
             hook = find_backend(env.target.kind).fx
             launcher = fx.launcher(found.contents, kernels, env.target)
             told = events if env.options.events else None
-            return fx.launch(found.text(WRAPPER_FX), launcher, objects, metas, resolve(hook) if hook else None, told)
+            return fx.launch(found.text(WRAPPER_FX), launcher, objects, traced, resolve(hook) if hook else None, told)
         return launch(found.text(WRAPPER), kernels, name, objects, events, tuner.choose)
 
     def _kernels(self, found: Entry, env: Env, tuner: Tuner) -> Bind | None:

@@ -40,6 +40,7 @@ from minductor.core.expr import (
 )
 from minductor.ir.fx_graph import FxNode, Op, Result, Value
 from minductor.ir.nodes import Body, Constant, Index
+from minductor.ir.plan import Extern, Launch
 
 _COMPARISONS: Mapping[str, str] = MappingProxyType({"==": "eq", "!=": "ne", "<": "lt", "<=": "le"})
 _SAME_NAME = "add sub mul floordiv mod neg abs pow lshift rshift eq ne lt le gt ge"
@@ -88,15 +89,16 @@ class Nodes:
         target: str,
         args: tuple[Value, ...] = (),
         kwargs: tuple[tuple[str, Value], ...] = (),
-        comment: str = "",
+        line: Launch | Extern | None = None,
     ) -> Result:
-        """A node of that name, or of that name with a number."""
+        """A node of that name, or of that name with a number; `line`: the call that it is."""
         free = name
         while free in self._names:
             free = f"{name}_{self._names[name]}"
             self._names[name] += 1
         self._names[free] += 1
-        self.made.append(FxNode(free, op, target, args, kwargs, comment))
+        handle, origins = (None, ()) if line is None else (line.handle, line.origins)
+        self.made.append(FxNode(free, op, target, args, kwargs, handle, tuple(origin.node for origin in origins)))
         return Result(free)
 
     def compute(self, target: str, *args: Value, name: str = "") -> Result:

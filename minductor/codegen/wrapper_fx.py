@@ -21,7 +21,7 @@ from minductor.core.errors import BadOptionValue
 from minductor.core.expr import Expr
 from minductor.ir.fx_graph import LAUNCH, FxGraph, FxKernel, Result, Value, print_graph
 from minductor.ir.lives import tensors
-from minductor.ir.nodes import Argument, Body, Origin, Region, Token, View
+from minductor.ir.nodes import Argument, Body, Region, Token, View
 from minductor.ir.plan import (
     Allocate,
     Assert,
@@ -188,7 +188,7 @@ class _Emitter:
     def launch(self, line: Launch) -> None:
         symbol = self.symbols[line.kernel]
         given = (symbol, tuple([self.tensor(name) for name in line.tensors]), self.nodes.numbers(line.sizes))
-        self.nodes.add(symbol, "call_function", LAUNCH, given, (), _comment(line.handle, line.origins))
+        self.nodes.add(symbol, "call_function", LAUNCH, given, line=line)
 
     def allocate(self, line: Allocate) -> None:
         layout = (self.nodes.numbers(line.size), self.nodes.numbers(line.stride))
@@ -237,14 +237,13 @@ class _Emitter:
     # --- calls
 
     def extern(self, line: Extern) -> None:
-        comment = _comment(line.handle, line.origins)
         args, kwargs = self.given(line)
         names = [name for name in line.results if name is not None]
         is_row = len(line.results) > 1 or line.op.startswith("aten._foreach_")
         is_checked = bool(line.dtypes) and not self.is_left(line)
         is_named = len(names) == 1 and not (line.is_out or is_row or line.dtypes)
         word = names[0] if is_named else line.op.split(".")[1].strip("_")
-        made = self.nodes.add(word, "call_function", self.called(line), args, kwargs, comment)
+        made = self.nodes.add(word, "call_function", self.called(line), args, kwargs, line)
         if is_checked:
             made = self.checked(line, made, args, kwargs)
         if is_named:
@@ -306,8 +305,3 @@ class _Emitter:
                 raise ValueError(f"memory left a view in the plan: {value}")
             case _:
                 return value
-
-
-def _comment(handle: int, origins: Iterable[Origin]) -> str:
-    nodes = ", ".join(origin.node for origin in origins)
-    return f"{handle}: {nodes}" if nodes else str(handle)

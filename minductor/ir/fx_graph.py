@@ -8,11 +8,12 @@ LAUNCH whatever wrote the kernel; its arguments are the kernel's name, tensors a
 given is one of `graphs`; it is reached, like constants, by a node get_attr.
 
 >>> x = FxNode("x", "placeholder", "x")
->>> y = FxNode("y", "call_function", "operator.mul", (Result("x"), 2), comment="1: mul")
+>>> y = FxNode("y", "call_function", "operator.mul", (Result("x"), 2), handle=1, origins=("mul",))
 >>> print(print_graph(FxGraph("f", (x, y, FxNode("output", "output", "output", ((Result("y"),),))))), end="")
 {"schema": 1, "name": "f", "kernels": [], "graphs": [], "nodes": [
 {"name": "x", "op": "placeholder", "target": "x"},
-{"name": "y", "op": "call_function", "target": "operator.mul", "args": [{"result": "x"}, 2], "comment": "1: mul"},
+{"name": "y", "op": "call_function", "target": "operator.mul", "args": [{"result": "x"}, 2], "handle": 1, "origins": \
+["mul"]},
 {"name": "output", "op": "output", "target": "output", "args": [[{"result": "y"}]]}
 ]}
 """
@@ -46,14 +47,15 @@ Value: TypeAlias = Result | DType | Token | tuple["Value", ...] | bool | int | f
 
 @dataclass(frozen=True, slots=True)
 class FxNode:
-    """One node. `comment`: the handle of the call that it is or belongs to, and the ATen nodes that this comes from."""
+    """One node. A launch or a call of an operator has the handle of its line, and the ATen nodes that it comes from."""
 
     name: str
     op: Op
     target: str
     args: tuple[Value, ...] = ()
     kwargs: tuple[tuple[str, Value], ...] = ()
-    comment: str = ""
+    handle: int | None = None
+    origins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +99,8 @@ def _node_json(node: FxNode) -> dict[str, Any]:
         found["args"] = _value_json(node.args)
     if node.kwargs:
         found["kwargs"] = {name: _value_json(value) for name, value in node.kwargs}
-    if node.comment:
-        found["comment"] = node.comment
+    if node.handle is not None:
+        found.update(handle=node.handle, origins=node.origins)
     return found
 
 
@@ -144,7 +146,8 @@ def _graph(found: Mapping[str, Any]) -> FxGraph:
 def _node(found: Mapping[str, Any]) -> FxNode:
     args = tuple(_value(item) for item in found.get("args", ()))
     kwargs = tuple((name, _value(value)) for name, value in found.get("kwargs", {}).items())
-    return FxNode(found["name"], found["op"], found["target"], args, kwargs, found.get("comment", ""))
+    about = (found.get("handle"), tuple(found.get("origins", ())))
+    return FxNode(found["name"], found["op"], found["target"], args, kwargs, *about)
 
 
 def _value(found: object) -> Value:

@@ -75,29 +75,30 @@ def graph_module(
     text: str,
     launcher: Callable[[FxGraph], Launcher],
     bound: Mapping[str, Any],
-    metas: Sequence[Mapping[str, Any]] = (),
+    traced: fx.GraphModule | None = None,
     *,
     is_boxed: bool = False,
 ) -> fx.GraphModule:
     """The module of a printed graph.
 
-    `bound`: lifted tensors and other objects, by name. `metas`: what is known of its placeholders, in order. A boxed
-    one is called with a list, which it empties, so that nobody else holds the tensors in it.
+    `bound`: lifted tensors and other objects, by name. `traced`: the ATen graph that it was compiled from, for what
+    that knows of inputs and of the user's lines. A boxed one is called with a list, which it empties, so that nobody
+    else holds the tensors in it.
     """
     graph = parse_graph(text)
-    return _Builder(launcher(graph), bound).module(graph, metas, is_boxed=is_boxed)
+    return _Builder(launcher(graph), bound).module(graph, traced, is_boxed=is_boxed)
 
 
 def launch(
     text: str,
     launcher: Callable[[FxGraph], Launcher],
     bound: Mapping[str, Any],
-    metas: Sequence[Mapping[str, Any]],
+    traced: fx.GraphModule | None = None,
     hook: Callable[[fx.GraphModule], Callable[..., Any]] | None = None,
     events: list[tuple[str, str]] | None = None,
 ) -> Call:
     """The boxed call of a graph, which tells `events` what it does, or of what a backend's hook makes of it."""
-    module = graph_module(text, launcher, bound, metas, is_boxed=hook is None)
+    module = graph_module(text, launcher, bound, traced, is_boxed=hook is None)
     if hook is None and events is not None:
         return lambda args: _Telling(module, events).boxed_run(args)
     run = module.forward if hook is None else hook(module)
@@ -123,7 +124,7 @@ class _Telling(fx.Interpreter):
         result = super().run_node(n)
         if n.target is torch.empty_strided:
             self.events.append(("allocate", n.name))
-        elif n.meta["minductor"]:
+        elif "minductor" in n.meta:
             is_launch = n.kwargs.keys() >= {"kernel_idx"} or str(n.target) == "minductor.launch.default"
             self.events.append(("launch", n.name) if is_launch else ("extern", str(n.target)))
         if n.op != "output":
@@ -136,13 +137,12 @@ class _Builder:
         self.launch = launch
         self.bound = bound
 
-    def module(
-        self, graph: FxGraph, metas: Sequence[Mapping[str, Any]] = (), *, is_boxed: bool = False
-    ) -> fx.GraphModule:
+    def module(self, graph: FxGraph, traced: Any = None, *, is_boxed: bool = False) -> fx.GraphModule:
+        """The module of a graph; `traced`: the one of the ATen graph that it was compiled from."""
         root = torch.nn.Module()
         inner = {one.name: one for one in graph.graphs}
         for name in [node.target for node in graph.nodes if node.op == "get_attr"]:
-            value = self.module(inner[name]) if name in inner else self.bound[name]
+            value = self.module(inner[name], getattr(traced, name, None)) if name in inner else self.bound[name]
             if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
                 root.register_buffer(name, value)
             else:
@@ -155,16 +155,28 @@ class _Builder:
                 found[node.name] = self.launch(made, symbol, tensors, numbers)
             else:
                 found[node.name] = add_node(made, node, found)
-            found[node.name].meta["minductor"] = node.comment
-        comments = {found[node.name].name: node.comment for node in graph.nodes if node.comment}
-        for node, meta in zip(made.find_nodes(op="placeholder"), metas, strict=False):
-            node.meta.update(meta)
-        if not is_boxed:  # somebody may read it
-            _add_values(made)
+        calls = {found[node.name]: node for node in graph.nodes if node.handle is not None}
+        for call, node in calls.items():
+            call.meta["minductor"] = {"handle": node.handle, "origins": node.origins}
+        if isinstance(traced, fx.GraphModule):
+            _add_metas(made, calls, traced.graph)
         if is_boxed:
             made.set_codegen(_BoxedCodeGen())
+        else:  # somebody may read it
+            _add_values(made)
+        comments = {call.name: _comment(node) for call, node in calls.items()}
         made.on_generate_code(lambda before: functools.partial(_commented, comments, before))
         return fx.GraphModule(root, made, graph.name)
+
+
+def _add_metas(graph: fx.Graph, calls: Mapping[fx.Node, FxNode], traced: fx.Graph) -> None:
+    """What the tracer knows of the inputs, and where the user wrote what became a call."""
+    known = {node.name: node.meta for node in traced.find_nodes(op="placeholder")}
+    for node in graph.find_nodes(op="placeholder"):
+        node.meta.update(known.get(str(node.target), {}))
+    traces = {node.name: node.stack_trace for node in traced.nodes}
+    for call, node in calls.items():
+        call.stack_trace = next((traces[name] for name in reversed(node.origins) if traces.get(name)), None)
 
 
 def add_node(graph: fx.Graph, node: FxNode, found: Mapping[str, fx.Node]) -> fx.Node:
@@ -227,6 +239,10 @@ def _operator(name: str) -> Callable[..., Any]:
     for part in name.split("."):
         found = getattr(found, part)
     return found
+
+
+def _comment(node: FxNode) -> str:
+    return f"{node.handle}: {', '.join(node.origins)}" if node.origins else str(node.handle)
 
 
 def _commented(

@@ -24,7 +24,7 @@ VALUES: tuple[Value, ...] = (
 
 
 def test_what_is_printed_is_read_back() -> None:
-    node = FxNode("y", "call_function", "operator.add", VALUES, (("out", Result("x")),), "3: add, mul")
+    node = FxNode("y", "call_function", "operator.add", VALUES, (("out", Result("x")),), 3, ("add", "mul"))
     inner = FxGraph("inside", (node,))
     graph = FxGraph("whole", (FxNode("x", "placeholder", "x"), node), (inner,), (FxKernel("k", (1, 2), (("E", "m"),)),))
     assert parse_graph(print_graph(graph)) == graph

@@ -78,7 +78,7 @@ def test_calls_stand_below_their_comments_and_values_are_dropped() -> None:
     assert copy.deepcopy(module).code == module.code
     assert module.code.count("= None") > 2
     (mm,) = module.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.out)
-    assert mm.meta["minductor"] == "2: mm"
+    assert mm.meta["minductor"] == {"handle": 2, "origins": ("mm",)}
 
 
 def test_no_launch_is_dead_code() -> None:
@@ -100,7 +100,7 @@ def test_a_boxed_call_lets_go_of_its_arguments() -> None:
         assert gone() is None, "the weight is of no use after the product"
         return 0
 
-    call = launch(text_of(CHAIN), native(add_0=add, relu_1=relu), {"c0": torch.randn(8)}, [{}] * 3)
+    call = launch(text_of(CHAIN), native(add_0=add, relu_1=relu), {"c0": torch.randn(8)})
     args: list[Any] = [3, torch.randn(3, 8), torch.randn(8, 8)]
     gone = weakref.ref(args[2])
     assert len(call(args)) == 3 and args == []
@@ -109,7 +109,7 @@ def test_a_boxed_call_lets_go_of_its_arguments() -> None:
 def test_events_are_told_only_when_asked_for() -> None:
     events: list[tuple[str, str]] = []
     x = torch.randn(4, 8)
-    (out,) = launch(text_of(SOFTMAX), native(softmax_0=softmax), {}, [{}], events=events)([x])
+    (out,) = launch(text_of(SOFTMAX), native(softmax_0=softmax), {}, events=events)([x])
     assert events == [("allocate", "buf0"), ("launch", "softmax_0"), ("free", "arg0")]
     torch.testing.assert_close(out, torch.softmax(x, 1))
 
@@ -124,7 +124,7 @@ def test_a_hook_sees_the_graph_and_is_called_instead() -> None:
         return lambda *args: [result + 1 for result in module(*args)]
 
     x = torch.randn(4, 8)
-    (out,) = launch(text_of(SOFTMAX), native(softmax_0=softmax), {}, [{"val": None}], hook)([x])
+    (out,) = launch(text_of(SOFTMAX), native(softmax_0=softmax), {}, None, hook)([x])
     torch.testing.assert_close(out, torch.softmax(x, 1) + 1)
 
 
