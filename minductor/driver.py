@@ -164,6 +164,9 @@ class Compiler:
         if any(isinstance(given, list | tuple | dict) for given in inputs):  # compiled autograd hands lists over
             return flatten_graph_inputs(gm, inputs, partial(self.__call__, mode=mode, options=options))
         env = self.env(inputs, mode, options)
+        if any(isinstance(given, torch.Tensor) and given.is_mkldnn for given in inputs):  # fake tensors do not show it
+            self._warn(env, UnsupportedInput("of this graph", "a tensor of layout torch._mkldnn"))
+            return torch._dynamo.disable(gm.forward)
         compiled = aot_module_simplified(
             gm,
             inputs,
@@ -502,10 +505,14 @@ class Compiler:
     # --- what minductor does not take
 
     def _eager(self, gm: Any, role: Role, env: Env, reason: UnsupportedInput) -> Call:
+        self._warn(env, reason)
+        return _boxed(gm)
+
+    @staticmethod
+    def _warn(env: Env, reason: UnsupportedInput) -> None:
         if env.options.fallback == "error":
             raise FallbackRefused("this graph", reason.what) from reason
-        warnings.warn(RanInEager(reason.what), stacklevel=2)
-        return _boxed(gm)
+        warnings.warn(RanInEager(reason.what), stacklevel=3)
 
     def reset(self) -> None:
         """Forget opened stores; what is on disk stays."""

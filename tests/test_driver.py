@@ -204,6 +204,14 @@ def test_graph_that_we_do_not_take_runs_in_eager_with_one_warning() -> None:
     assert len([w for w in seen if w.category is RanInEager]) == 1
 
 
+def test_memory_that_fake_tensors_do_not_show_runs_in_eager() -> None:
+    x = torch.randn(3).to_mkldnn()
+    torch._dynamo.reset()
+    with pytest.warns(RanInEager, match="layout torch._mkldnn"):
+        found = torch.compile(lambda x: x.to_dense() + 1, backend=Compiler())(x)
+    assert torch.equal(found, x.to_dense() + 1)
+
+
 def test_graph_that_lowering_does_not_take_runs_in_eager_too(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(graph: Any, env: Env) -> Any:
         raise UnsupportedInput("gelu", "an operator of no name")

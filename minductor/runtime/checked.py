@@ -33,6 +33,9 @@ def custom(op: str, function: Callable[..., Any], dtypes: DTypes, *args: Any, **
 def vetted(op: str, made: Any, dtypes: DTypes, arguments: Sequence[Any]) -> list[Any]:
     """The results of such a call, in a row."""
     results = _row(made)
+    for result in _tensors(results):
+        if result.layout is not torch.strided:
+            raise LyingSchema(op, "dense results", f"one is of layout {result.layout}")
     given = _storages(arguments)
     if any(result.numel() and _storage(result) in given for result in _tensors(results)):
         raise LyingSchema(op, "that its results are new tensors", "one of them shares memory with an argument")

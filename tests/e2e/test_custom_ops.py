@@ -118,6 +118,7 @@ def lying(name: str, schema: str, real: Callable[..., Any], fake: Callable[..., 
 itself = lying("itself", "(Tensor x) -> Tensor", lambda x: x, torch.empty_like)
 longer = lying("longer", "(Tensor x) -> Tensor", lambda x: torch.cat([x, x]), torch.empty_like)
 other_dtype = lying("other_dtype", "(Tensor x) -> Tensor", lambda x: x.double(), torch.empty_like)
+sparse = lying("sparse", "(Tensor x) -> Tensor", lambda x: x.to_sparse(), torch.empty_like)
 
 
 def clones(args: tuple[Any, ...]) -> list[Any]:
@@ -284,6 +285,7 @@ def test_where_strides_are_not_as_promised_values_are_right(name: str) -> None:
     [
         (itself, "shares memory with an argument"),
         (other_dtype, r"it is of torch.float64"),
+        (sparse, "one is of layout torch.sparse_coo"),
     ],
 )
 def test_operator_that_lies_is_an_error(op: Callable[..., Any], why: str) -> None:
