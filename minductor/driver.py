@@ -164,8 +164,8 @@ class Compiler:
         if any(isinstance(given, list | tuple | dict) for given in inputs):  # compiled autograd hands lists over
             return flatten_graph_inputs(gm, inputs, partial(self.__call__, mode=mode, options=options))
         env = self.env(inputs, mode, options)
-        if any(isinstance(given, torch.Tensor) and given.is_mkldnn for given in inputs):  # fake tensors do not show it
-            self._warn(env, UnsupportedInput("of this graph", "a tensor of layout torch._mkldnn"))
+        if unshown := next(filter(None, map(_unshown, inputs)), ""):
+            self._warn(env, UnsupportedInput("of this graph", unshown))
             return torch._dynamo.disable(gm.forward)
         compiled = aot_module_simplified(
             gm,
@@ -569,6 +569,17 @@ def _has_block_pointers() -> bool:
     from minductor.runtime import probe
 
     return probe.has_block_pointers(probe.probe().triton)
+
+
+def _unshown(given: Any) -> str:
+    """What an input is that has no memory to read, though the fake tensor made of it is like any other."""
+    import torch
+
+    if not isinstance(given, torch.Tensor):
+        return ""
+    if given.is_mkldnn:
+        return "a tensor of layout torch._mkldnn"
+    return "a tensor of zeros that lie nowhere" if given._is_zerotensor() else ""
 
 
 def _boxed(gm: Any) -> Call:

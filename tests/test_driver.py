@@ -204,10 +204,11 @@ def test_graph_that_we_do_not_take_runs_in_eager_with_one_warning() -> None:
     assert len([w for w in seen if w.category is RanInEager]) == 1
 
 
-def test_memory_that_fake_tensors_do_not_show_runs_in_eager() -> None:
-    x = torch.randn(3).to_mkldnn()
+@pytest.mark.parametrize("kind", ["layout torch._mkldnn", "zeros that lie nowhere"])
+def test_memory_that_fake_tensors_do_not_show_runs_in_eager(kind: str) -> None:
+    x = torch.randn(3).to_mkldnn() if "mkldnn" in kind else torch._efficientzerotensor(3)
     torch._dynamo.reset()
-    with pytest.warns(RanInEager, match="layout torch._mkldnn"):
+    with pytest.warns(RanInEager, match=kind):
         found = torch.compile(lambda x: x.to_dense() + 1, backend=Compiler())(x)
     assert torch.equal(found, x.to_dense() + 1)
 
