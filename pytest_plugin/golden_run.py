@@ -50,7 +50,8 @@ def _reported(config: pytest.Config, state: State, disagreements: tuple[Disagree
     for number, edit in enumerate(edits[:EDITS_SHOWN], 1):
         lines = edit.lines()
         shown = "  ".join(lines[:2]) + (f"  ... {len(lines) - 2} more lines" if len(lines) > 2 else "")
-        yield f"  {number:>3}  {len(edit.places)} times in {len(edit.files)}: {shown[:160]}"
+        place = f"   in {edit.example[:80]}" if edit.example not in shown else ""
+        yield f"  {number:>3}  {len(edit.places)} times in {len(edit.files)}: {shown[:160]}{place}"
     if len(edits) > EDITS_SHOWN:
         yield f"  ... {len(edits) - EDITS_SHOWN} more"
     folder = report_folder(config)
