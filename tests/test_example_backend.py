@@ -34,7 +34,13 @@ def run_on_toy(installed: Path, *tests: str) -> str:
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, installed)))}
     for name in ("CI", "RUN_CPU", "RUN_GPU"):
         environ.pop(name, None)
-    settings = ["-n0", "--minductor-device=toy", "-o", f"expected_failures={EXAMPLE.relative_to(ROOT)}/expected.toml"]
+    settings = [
+        "-n0",
+        "--golden=off",
+        "--minductor-device=toy",
+        "-o",
+        f"expected_failures={EXAMPLE.relative_to(ROOT)}/expected.toml",
+    ]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not long", *settings, *tests]
     ran = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

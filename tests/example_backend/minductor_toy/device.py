@@ -17,8 +17,10 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 ON_CPU, ON_TOY = 1, 12  # DLPack's kDLCPU and kDLExtDev
 # The CPU's kernels of these look at no memory, or only at one number: they take a toy tensor as it is.
-AS_IT_IS = "as_strided view unfold _reshape_alias view_as_real view_as_complex _local_scalar_dense"
-SETTERS = "set_.source_Tensor set_.source_Storage_storage_offset"
+AS_IT_IS = """
+    as_strided view unfold _reshape_alias view_as_real view_as_complex _local_scalar_dense
+    set_.source_Tensor set_.source_Storage_storage_offset
+"""
 LIBRARY = "mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)"
 
 
@@ -50,7 +52,7 @@ def register() -> None:
     """Makes the device known; torch calls it once, by the entry point of `torch.backends`."""
     _setup_privateuseone_for_python_backend("toy", backend_module=Module())
     aten, fallback = torch.library.Library("aten", "IMPL"), torch.library.Library("_", "IMPL")
-    for name in (*AS_IT_IS.split(), *SETTERS.split()):
+    for name in AS_IT_IS.split():
         packet, _, overload = name.partition(".")
         aten.impl(name, _by_cpu(getattr(getattr(torch.ops.aten, packet), overload or "default")), "PrivateUse1")
     aten.impl("empty.memory_format", _empty, "PrivateUse1")
@@ -107,11 +109,11 @@ def _on_cpu(op: Any, *args: Any, **kwargs: Any) -> Any:
             return torch.device("cpu")
         if not isinstance(given, torch.Tensor) or given.device.type != "toy":
             return given
-        # An empty tensor may be one to resize and write into, for which the CPU has to own it.
-        is_empty = given.numel() == 0
-        here = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype) if is_empty else None
-        pairs.append((given, relabelled(given, ON_CPU) if here is None else here))
-        return pairs[-1][1]
+        here = relabelled(given, ON_CPU)
+        if not given.numel():  # it may be one to resize and write into, for which the CPU has to own it
+            here = torch.empty_like(here)
+        pairs.append((given, here))
+        return here
 
     def up(made: Any) -> Any:
         if not isinstance(made, torch.Tensor):

@@ -82,9 +82,10 @@ class _Nest:
         self.extents = {axis.name: axis.extent for axis in kernel.axes}
         self.lines: list[str] = []
         self.indent, self.count = "", 0
-        # What can be named here: values, and the arrays that hold rows of values and totals of reductions.
+        # What can be named here: values, the totals of reductions, and rows that outlive the loop that computes them.
         self.names: dict[int, str] = {}
-        self.arrays: dict[int, tuple[Array, ...]] = {}
+        self.totals: dict[int, tuple[Array, ...]] = {}
+        self.kept: dict[int, Array] = {}
         # Axes of which a point is known here, or a block: where it begins and ends, and its size.
         self.open: frozenset[str] = frozenset()
         self.blocks: dict[str, tuple[str, str, int]] = {}
@@ -101,9 +102,8 @@ class _Nest:
 
     def steps(self, steps: Sequence[Step]) -> None:
         for position in self.rows:
-            if position not in self.arrays and _outlives(position, steps, self.ops):
-                op = self.ops[position]
-                self.declare(position, [op.dtype], op.axes, TYPES)
+            if position not in self.kept and _outlives(position, steps, self.ops):
+                self.kept[position] = self.declared(TYPES[self.dtype(position).name], self.ops[position].axes)
         for step in steps:
             if isinstance(step, Loop):
                 self.loop(step)
@@ -111,10 +111,10 @@ class _Nest:
                 self.compute(step)
 
     def loop(self, loop: Loop) -> None:
-        for position in loop.carries:
-            if position not in self.arrays:
-                self.start(position)
-        saved = dict(self.names), dict(self.arrays), self.open, dict(self.blocks), self.indent
+        started = [position for position in loop.carries if position not in self.totals]
+        for position in started:
+            self.start(position)
+        saved = dict(self.names), dict(self.totals), dict(self.kept), self.open, dict(self.blocks), self.indent
         axis = loop.axis
         first, last, _ = self.blocks.get(axis, ("0", index(self.extents[axis]), 0))
         if loop.parts:  # parts of an axis are for threads, of which the toy has one
@@ -130,13 +130,13 @@ class _Nest:
             self.open |= {axis}
         self.indent += "  "
         self.steps(loop.body)
-        self.names, self.arrays, self.open, self.blocks, self.indent = saved
+        self.names, self.totals, self.kept, self.open, self.blocks, self.indent = saved
         self.add("}")
+        for position in started:
+            self.keep(position)
 
-    def declare(
-        self, position: int, dtypes: Iterable[DType | None], axes: Iterable[str], types: Mapping[str, str]
-    ) -> None:
-        """An array for each dtype, over those axes of which no point is known yet."""
+    def declared(self, type: str, axes: Iterable[str]) -> Array:
+        """A new array over those axes of which no point is known yet."""
         dims: list[tuple[str, str, int]] = []
         for axis in axes:
             if axis not in self.open:
@@ -144,19 +144,25 @@ class _Nest:
                 count = size or as_int(self.extents[axis])
                 assert count is not None, "a row has a bounded size"
                 dims.append((axis, start, max(1, count)))
-        named = [(Array(self.label(), tuple(dims)), dtype) for dtype in dtypes if dtype is not None]
-        for array, dtype in named:
-            self.add(f"{types[dtype.name]} {array.declaration()};")
-        self.arrays[position] = tuple(array for array, _ in named)
+        array = Array(self.label(), tuple(dims))
+        self.add(f"{type} {array.declaration()};")
+        return array
 
     def start(self, position: int) -> None:
         """The totals of a reduction, before the loop that sums them up."""
         op = self.ops[position]
         assert isinstance(op.attrs, Reduce)
+        axes = [axis for axis in op.axes if axis not in op.attrs.axes]
         dtypes = [self.dtype(a) for a in op.args]
-        self.declare(position, dtypes, [axis for axis in op.axes if axis not in op.attrs.axes], TOTALS)
-        for array, dtype, first in zip(self.arrays[position], dtypes, op.attrs.combine.identity, strict=True):
+        self.totals[position] = tuple(self.declared(TOTALS[dtype.name], axes) for dtype in dtypes)
+        for array, dtype, first in zip(self.totals[position], dtypes, op.attrs.combine.identity, strict=True):
             self.add(array.filled(literal(first, dtype)))
+
+    def keep(self, position: int) -> None:
+        """Puts a value into its row, if it has one and is a single one here."""
+        is_single = position not in self.totals or not self.totals[position][0].dims
+        if position in self.kept and is_single:
+            self.add(f"{self.kept[position].element()} = {self.value(position)};")
 
     # --- values
 
@@ -165,18 +171,19 @@ class _Nest:
         assert found is not None
         return found
 
-    def value(self, position: int, number: int = 0) -> str:
+    def value(self, position: int) -> str:
         """The text that names a value here."""
         if position in self.names:
             return self.names[position]
-        return f"({TYPES[self.dtype(position).name]}){self.arrays[position][number].element()}"
+        array = self.totals[position][0] if position in self.totals else self.kept[position]
+        return f"({TYPES[self.dtype(position).name]}){array.element()}"
 
     def compute(self, position: int) -> None:
         op = self.ops[position]
         args = [self.value(a) for a in op.args] if not isinstance(op.attrs, Project) else []
         match op.attrs:
             case Reduce(_, how):
-                totals = [array.element() for array in self.arrays[position]]
+                totals = [array.element() for array in self.totals[position]]
                 self.add("{")
                 for total, text in zip(totals, self.region(how.body, [*totals, *args], TOTALS), strict=True):
                     self.add(f"  {total} = {text};")
@@ -186,13 +193,12 @@ class _Nest:
                 self.add(f"{ref.storage}[{index(at)}] = {narrowed(self.dtypes[ref.storage], args[0])};")
                 return
             case Project(number):
-                array = self.arrays[op.args[0]][number]
+                array = self.totals[op.args[0]][number]
                 self.names[position] = f"({TYPES[self.dtype(position).name]}){array.element()}"
             case _:
                 kinds = [self.dtype(a) for a in op.args]
                 self.names[position] = self.emit(op, args, kinds, TYPES)
-        if position in self.arrays:
-            self.add(f"{self.arrays[position][0].element()} = {self.names[position]};")
+        self.keep(position)
 
     def emit(self, op: Op, args: Sequence[str], dtypes: Sequence[DType], types: Mapping[str, str]) -> str:
         """One operation as a constant of its own; a literal has no need of one."""

@@ -31,6 +31,7 @@ ALWAYS: Mapping[str, str] = {
     "logical_xor": "!{0} != !{1}",
     "logical_not": "!{0}",
     "isnan": "{0} != {0}",
+    "isinf": "{0} == INFINITY || {0} == -INFINITY",
     "where": "{0} ? {1} : {2}",
     "cast": "({T}){0}",
     "round_to": "{0}",  # and then to the narrower type and back
