@@ -100,8 +100,9 @@ class Totals:
     def add(self, summary: Mapping[str, Any]) -> None:
         if summary["device"] and summary["runs"]:
             self.tests[summary["device"]] += 1
-        for name in ("runs", "numeric", "graphs", "hits", "launches", "externs", "assembled", "counts", "memory"):
-            self.sums[name] += summary[name]
+        for name, value in summary.items():
+            if isinstance(value, int):
+                self.sums[name] += value
         for plain in summary["goldens"]:
             check = Check.of(plain)
             self.verdicts[check.verdict] += 1
@@ -128,14 +129,16 @@ class Totals:
                 + (f", {sums['assembled']} kernels compiled for a machine elsewhere" if sums["assembled"] else "")
             )
         checks = [f"{self.sums[name]} {what}" for name, what in (("numeric", "numeric"), ("counts", "counts"))]
-        if self.sums["memory"]:
-            checks.append(f"{self.sums['memory']} memory")
+        others = ("memory", "memory"), ("faults", "faults of the compiler"), ("repeats", "repeated runs")
+        checks += [f"{self.sums[name]} {what}" for name, what in others if self.sums[name]]
         if self.verdicts:
             total = sum(self.verdicts.values())
             kinds = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.verdicts.items()))
             checks.append(f"{total} goldens ({kinds})")
         if self.tests or self.verdicts:
             lines.append(f"checked  {', '.join(checks)}")
+        if count := self.sums["unproved"]:
+            lines.append(f"unproved {count} tests name faults that the compiler under test has no table of")
         lines += [f"lacks    {count} tests skipped: {what}" for what, count in sorted(self.lacks.items())]
         told = {"new": "written", "accepted": "written", "refreshed": "written", "drift": "drift"}
         listed = [(told[check.verdict], check.own) for check in self.goldens if check.verdict in told]

@@ -452,7 +452,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     state = state_of(config)
     if state.worker_misuse:
         terminalreporter.write_line(f"ERROR: {state.worker_misuse}", red=True)
-    if lines := [*state.totals.lines(), *_killed(state), *state.endings]:
+    if lines := [*state.required(), *state.totals.lines(), *_killed(state), *state.endings]:
         terminalreporter.section("minductor")
         for line in lines:
             terminalreporter.write_line(line)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -92,6 +92,13 @@ class State:
                 self.misuse = str(misuse)
                 return ("none",)
         return self.choice.devices
+
+    def required(self) -> Iterator[str]:
+        """A line of the summary for what the run had to have, and had."""
+        asked = {"RUN_CPU": (self.wishes.run_cpu, "cpu"), "RUN_GPU": (self.wishes.run_gpu, "cuda")}
+        told = [f"{id} ({name}=1)" for name, (text, id) in asked.items() if text == "1" and self.choice is not None]
+        if told and not self.misuse:
+            yield f"required {', '.join(told)}"
 
     def devices_of(self, named: Sequence[str], min_arch: str) -> Choice:
         """The devices of a test whose marker names them."""

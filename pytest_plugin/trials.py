@@ -27,7 +27,7 @@ from _pytest.runner import runtestprotocol
 from pytest_plugin.closer import Difference
 from pytest_plugin.facts import Run
 from pytest_plugin.mutants import Mutant, Stale, mutated
-from pytest_plugin.plugin import FINGERPRINT, KILLS_KEY
+from pytest_plugin.plugin import FINGERPRINT, KILLS_KEY, REPORT_KEY
 from pytest_plugin.stash import TRIAL, state_of
 
 LIMIT_SECONDS = 600
@@ -193,6 +193,9 @@ def protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     for report in reports:
         if report.when == "call":
             setattr(report, KILLS_KEY, [kill.plain() for kill in found])
+            if summary := getattr(report, REPORT_KEY, None):
+                seen = sum(kill.mutant in wanted for kill in found)
+                summary |= {"faults": seen, "repeats": len(repeated), "unproved": int(bool(wanted) and not seen)}
             if report.passed and lines:
                 report.outcome = "failed"
                 report.longrepr = "\n".join([f"trials failed  {item.name}", *(f"  {line}" for line in lines)])

@@ -150,6 +150,29 @@ def test_header_says_what_is_missing_and_why(pytester: pytest.Pytester, run: Run
     result.stdout.fnmatch_lines(["minductor: compiler eager, devices cpu; no cuda: RUN_GPU=0, goldens: new"])
 
 
+def test_the_summary_says_what_was_required_and_proved(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        import pytest, torch
+
+        @pytest.mark.must_fail_under("fusion-off")
+        @pytest.mark.deterministic(runs=2)
+        def test_on(compiled):
+            compiled(lambda x: x + 1, torch.ones(3))
+        """
+    )
+    result = run(RUN_CPU="1")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "required cpu (RUN_CPU=1)",
+            "ran      1 tests on cpu: 1 graphs, 1 kernels launched, 0 externs called",
+            "checked  1 numeric, 0 counts, 1 repeated runs",
+            "unproved 1 tests name faults that the compiler under test has no table of",
+        ]
+    )
+
+
 def test_ini_names_devices(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(SUITE)
     pytester.makeini("[pytest]\nminductor_devices = cpu interpret\naddopts = --compiler=eager")
