@@ -40,6 +40,7 @@ CHECKS = (
     "store",
     "deterministic",
     "must_fail_under",
+    "known failure",
 )
 # @pytest.mark.needs(NAME, ...): what each is, capabilities.py says
 CAPABILITIES = ("triton", "gpu", "bf16", "fp8", "descriptors", "big_gpu", "two_gpus", "cxx", "chromium")

@@ -27,6 +27,7 @@ TWINS: Mapping[str, str] = MappingProxyType(
         "store": "test_minductor_adapter.py::test_a_test_that_uses_the_users_store_fails",
         "deterministic": "test_mutants.py::test_what_differs_between_runs_threads_and_hash_seeds_is_told",
         "must_fail_under": "test_mutants.py::test_a_test_that_must_fail_under_a_fault_fails_if_it_does_not",
+        "known failure": "test_selection.py::test_a_marker_says_which_compilers_a_test_is_for",
     }
 )
 
