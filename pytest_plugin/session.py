@@ -265,7 +265,7 @@ def repro_of(item: pytest.Item, why: str) -> str:
     if cache is None or not calls or TRIAL in item.stash:
         return ""
     adapter: Any = state_of(item.config).adapter
-    options = dict(calls[-1].options)
+    options = {**getattr(adapter, "settings", {}), **calls[-1].options}
     if device is not None and hasattr(adapter, "device_options"):
         options = {**adapter.device_options(device), **options}
     call = replace(calls[-1], options=options)
