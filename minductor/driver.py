@@ -466,7 +466,8 @@ class Compiler:
         texts = {source.wrapper_file: source.wrapper, **{unit.file: unit.text for unit in units}}
         facts = report(program, value)
         counts = {"kernels": facts.kernels, "externs": facts.externs}
-        self.trace(env).stage(graph.role, "codegen", self.clock() - start, counts, (), texts, str)
+        notes = tuple(_called_by_python(value)) if source.language == "cpp" else ()
+        self.trace(env).stage(graph.role, "codegen", self.clock() - start, counts, notes, texts, str)
         return source, value, facts
 
     def run_stage(self, stage: Stage, value: Any, role: Role, env: Env) -> Any:
@@ -547,6 +548,13 @@ def _wrapper(plan: Plan, env: Env, backend: Backend) -> tuple[str, str]:
     except NotNative as reason:
         warnings.warn(WrapperReplaced(reason.what), stacklevel=2)
         return resolve(backend.wrappers["python"])(plan, env), "py"
+
+
+def _called_by_python(plan: Plan) -> Iterator[str]:
+    """What a C++ wrapper has Python call: only there is any of it between kernels."""
+    from minductor.codegen.wrapper_cpp import needs_python
+
+    yield from (f"{op} is called by Python" for op in needs_python(plan))
 
 
 def _unaligned(plan: Plan, graph: Graph) -> set[str]:

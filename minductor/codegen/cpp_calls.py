@@ -189,20 +189,21 @@ def _plain(parameter: Parameter, type: str, value: Argument) -> list[str]:
     """A value as the function's C parameters."""
     if type == "Device?":
         return ["nullptr" if value is None else f"md_Some<int32_t>({_device(value)})", "0"]
-    if type.endswith("?") and not _LIST.fullmatch(type):
-        (inner,) = _declared(type[:-1])
-        if value is None:
-            return ["nullptr"]
-        (text,) = _plain(parameter, type[:-1], value)
-        return [f"md_Some<{inner}>({text})"]
     if row := _LIST.fullmatch(type.removesuffix("?")):
         (item,) = _declared(row["item"])
         if value is None:
             return ["nullptr", "0"]
         items = _row(parameter, row["item"], row["count"], value)
         texts = [text for entry in items for text in _plain(parameter, row["item"], entry)]
-        address = "address" if type.endswith("?") else "begin"
-        return [f"md_Row<{item}>({{{', '.join(texts)}}}).{address}()", str(len(items))]
+        form = "optional" if type.endswith("?") else "pointers" if item.endswith("*") else "words"
+        const = "const " if form == "pointers" else ""
+        return [f"md_Row<{const}{item}>({{{', '.join(texts)}}}).{form}()", str(len(items))]
+    if type.endswith("?"):
+        (inner,) = _declared(type[:-1])
+        if value is None:
+            return ["nullptr"]
+        (text,) = _plain(parameter, type[:-1], value)
+        return [f"md_Some<{inner}>({text})"]
     return [_simple(type, value)]
 
 

@@ -67,6 +67,19 @@ def needs_torch(plan: Plan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(op for op in found if not op.startswith("higher_order.")))
 
 
+def needs_python(plan: Plan) -> tuple[str, ...]:
+    """The operators that Python calls, in their order, each once: a host without it cannot run the plan."""
+    found: list[str] = []
+    for line in plan.lines:
+        if isinstance(line, Extern) and line.op != ITEM and not any(isinstance(a, Region) for a in line.args):
+            try:
+                cpp_calls.call(line, _dtypes(plan))
+            except NotNative:
+                found.append(line.op)
+    found += [op for region in plan.regions for op in needs_python(region)]
+    return tuple(dict.fromkeys(found))
+
+
 class _Emitter:
     """The unit: declarations, errors, regions, the call, its graph."""
 
@@ -134,9 +147,7 @@ class _Function:
         self.layouts = {
             line.name: (line.size, line.stride) for line in plan.lines if isinstance(line, Allocate | Reuse)
         }
-        self.dtypes: dict[str, DType] = {
-            line.name: line.dtype for line in plan.lines if isinstance(line, Allocate | Reuse | ViewLine)
-        }
+        self.dtypes = _dtypes(plan)
         self.numbers = {symbol.name: symbol for symbol in symbols_in(plan.lines)}
         self.defined: set[str] = set()  # numbers that are declared already
         laid = {line.name for line in plan.lines if isinstance(line, LaidOut)}
@@ -360,6 +371,11 @@ class _Function:
     def event(self, kind: str, name: str) -> Iterator[str]:
         if self.unit.env.options.events:
             yield f'md_event(md, "{kind}", "{name}");'
+
+
+def _dtypes(plan: Plan) -> dict[str, DType]:
+    """The dtypes of tensors that are known."""
+    return {line.name: line.dtype for line in plan.lines if isinstance(line, Allocate | Reuse | ViewLine)}
 
 
 def _returned(plan: Plan) -> tuple[Argument, ...]:

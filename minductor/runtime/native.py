@@ -78,8 +78,9 @@ def launch(library: Library, name: str, objects: Mapping[str, Any], events: list
     constants = [objects[name] for name in graph.constants.decode().split()]
     handles = (ctypes.c_void_p * (len(constants) + 1))(*(id(tensor) + offset for tensor in constants))
     calls = _python_calls(library, f"<minductor {name}>", objects)
+    errors = {**vars(builtins), "LinAlgError": getattr(torch.linalg, "LinAlgError", RuntimeError)}
     is_child = ctypes.pointer(threads().is_child)
-    bound = _Bound(handles, vars(builtins), calls, events, _wrap(library.path), is_child, None, offset)
+    bound = _Bound(handles, errors, calls, events, _wrap(library.path), is_child, None, offset)
     method = library.address("md_method")
     # Prototypes of our own: those of ctypes.pythonapi belong to everybody in the process.
     capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(

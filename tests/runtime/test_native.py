@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from minductor.codegen.cpp_calls import FUNCTIONS, declarations
+from minductor.codegen.cpp_calls import FUNCTIONS, call, declarations
+from minductor.codegen.cpp_schema import parse_schema
+from minductor.core.dtypes import F32
 from minductor.core.errors import LoadFailed
 from minductor.frontend.schemas import overload
+from minductor.ir.nodes import Argument, Token
+from minductor.ir.plan import Extern
 from minductor.runtime import native
 from minductor.runtime.probe import find_compiler
 
@@ -25,10 +29,43 @@ def syntax(text: str, tmp_path: Path) -> str:
     return subprocess.run([*command, str(unit)], capture_output=True, text=True, check=False).stderr
 
 
-def test_our_declarations_are_torchs(tmp_path: Path) -> None:
+def example(type: str) -> Argument:
+    """A value for a parameter; a list for what may be one."""
+    item = type.removesuffix("?").partition("[")[0]
+    if "[" in type:
+        return (example(item), example(item))
+    match item:
+        case "Tensor":
+            return Token("tensor", "t")
+        case "ScalarType":
+            return F32
+        case "Layout":
+            return Token("layout", "strided")
+        case "Device":
+            return Token("device", "cpu")
+        case "float" | "Scalar":
+            return 0.5
+        case _:
+            return item == "bool" or 2
+
+
+def example_call(op: str) -> str:
+    schema = parse_schema(text := str(overload(op)._schema))
+    is_out = op.endswith("out")
+    given = [p for p in schema.parameters if not (is_out and p.is_keyword and p.type == "Tensor")]
+    named = tuple((p.name, example(p.type)) for p in given if p.is_keyword)
+    args = tuple(example(p.type) for p in given if not p.is_keyword)
+    line = Extern(op, args, named, ("t",) * len(schema.returns), is_out, (), 1, schema=text)
+    return call(line, {"t": F32})[0]
+
+
+def test_our_declarations_and_calls_are_torchs(tmp_path: Path) -> None:
     theirs = "".join(f"#include <torch/csrc/{name}>\n" for name in TORCHS)
     ours = "\n".join(declarations({op: str(overload(op)._schema) for op in FUNCTIONS}))
-    text = f'{theirs}#include "minductor_torch.h"\n{ours}\n'
+    calls = "\n".join(f"  MD_TRY({example_call(op)});" for op in FUNCTIONS)
+    assert all(f"{function}(" in calls for function in FUNCTIONS.values())
+    body = f"bool calls(md_Call& md, md_Tensor& t) {{\n{calls}\n  return true;\n}}"
+    text = f'{theirs}#include "minductor_torch.h"\n{ours}\n{body}\n'
     assert "error" not in syntax(text, tmp_path)
     wrong = text + 'extern "C" int32_t aoti_torch_cpu_mm_out(md_Handle, md_Handle, double);\n'
     assert "conflicting declaration" in syntax(wrong, tmp_path)

@@ -27,12 +27,20 @@ int32_t torch_get_num_threads(uint32_t*);
 __attribute__((weak)) const char* torch_exception_get_what_without_backtrace();
 }
 
+// The exception that Python has for an error of torch's, of which C is told the words only.
+static const char* md_kind_of(const char* what) {
+  if (strstr(what, "out of bounds for dim") || strstr(what, "Dimension out of range")) return "IndexError";
+  if (strstr(what, "\" not implemented for '")) return "NotImplementedError";
+  return strncmp(what, "linalg.", 7) == 0 && strstr(what, "could not be completed") ? "LinAlgError" : "RuntimeError";
+}
+
 // Whether a function of torch's did what it should.
 static inline bool md_torch(md_Call& md, int32_t status) {
   if (__builtin_expect(status == 0, 1)) return true;
   const char* what = nullptr;
   if (torch_exception_get_what_without_backtrace) what = torch_exception_get_what_without_backtrace();
-  return md_fail(md, "RuntimeError", "%s", what != nullptr ? what : "a function of torch failed; stderr has its message");
+  if (what == nullptr) what = "a function of torch failed; stderr has its message";
+  return md_fail(md, md_kind_of(what), "%s", what);
 }
 
 class md_Tensor {
@@ -163,12 +171,13 @@ template <class T> struct md_Some {
   operator T*() { return &value; }
 };
 
-// A list for a function of torch's; `address` where the list may be None.
+// A list for a function of torch's: of words, of pointers, or one that may be None.
 template <class T> struct md_Row {
-  T* first;
-  md_Row(std::initializer_list<T> items) : first(const_cast<T*>(items.begin())) {}
-  T* begin() const { return first; }
-  T** address() { return &first; }
+  const T* first;
+  md_Row(std::initializer_list<T> items) : first(items.begin()) {}
+  const T* words() const { return first; }
+  T* pointers() const { return const_cast<T*>(first); }
+  const T** optional() { return &first; }
 };
 
 // An entry of the dispatcher's stack. It owns what it holds; the call takes it over.
