@@ -8,7 +8,8 @@ On a compile-only device the function runs in eager, so there is nothing to comp
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -71,7 +72,7 @@ class Compile:
             results, out = None, again(*args, **kwargs)
             capture()  # waits for what does not compile
         else:
-            checked = partial(check, fn, subject, function, policy or self.policy)
+            checked = partial(check, fn, subject, function, policy or self.policy, str(self.device))
             again = partial(_again, checked, grad)
             results, out = self._judged(partial(checked, grad, args, kwargs))
         sizes = {"inputs": _bytes((args, kwargs)), "output": _bytes(out)}
@@ -79,10 +80,10 @@ class Compile:
         self.tell(run)
         return run
 
-    def _judged(self, checked: Callable[[], tuple[Any, Mapping[str, Any], float]]) -> tuple[Results | None, Any]:
+    def _judged(self, checked: Callable[[], Results]) -> tuple[Results | None, Any]:
         __tracebackhide__ = True
         try:
-            results = Results(*checked())
+            results = checked()
         except Difference as difference:
             if self.forgive is None:
                 raise
@@ -113,9 +114,24 @@ def _bytes(values: Any) -> int:
     return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
-def _again(checked: Callable[..., tuple[Any, Any, float]], grad: bool | None, *args: Any, **kwargs: Any) -> Any:
+def _again(checked: Callable[..., Results], grad: bool | None, *args: Any, **kwargs: Any) -> Any:
     __tracebackhide__ = True
-    return checked(grad, args, kwargs)[0]
+    return checked(grad, args, kwargs).out
+
+
+@contextmanager
+def allocator_peak(device: str) -> Generator[Callable[[], int | None]]:
+    """What a GPU's allocator held at most inside, beyond what it held before; None elsewhere."""
+    import torch
+
+    if device != "cuda":
+        yield lambda: None
+        return
+    tools: Any = torch.cuda
+    tools.synchronize()
+    tools.reset_peak_memory_stats()
+    before = tools.memory_allocated()
+    yield lambda: tools.max_memory_allocated() - before
 
 
 def _traced(
@@ -135,11 +151,12 @@ def check(
     subject: Callable[..., Any],
     function: Callable[..., Any],
     policy: Policy,
+    device: str,
     grad: bool | None,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-) -> tuple[Any, Mapping[str, Any], float]:
-    """Runs all three; the compiled output, its gradients, and the worst error as a share of what was allowed."""
+) -> Results:
+    """Runs all three and compares them."""
     __tracebackhide__ = True
     # `subject` is the module that the compiled function owns: eager must start from the same parameters and buffers
     start = oracle.Program(subject, args, kwargs)
@@ -148,8 +165,11 @@ def check(
         start = requiring(start)
     eager, exact = oracle.copied(start, exact=False), oracle.copied(start, exact=True)
     own = replace(oracle.copied(oracle.Program(len, start.args, start.kwargs), exact=False), fn=subject)
+    with allocator_peak(device) as peak:
+        first = oracle.run(own, function, grad=wanted)
+        allocated = peak()
     outcomes = (
-        oracle.run(own, function, grad=wanted),
+        first,
         oracle.run(eager, eager.fn, grad=wanted),
         oracle.run(exact, exact.fn, grad=wanted, exact=True),
     )
@@ -165,7 +185,7 @@ def check(
         numerics = max(numerics, closer(*sides, policy=looser, what=what))
     if found.aliases != plain.aliases:
         raise Difference(f"outputs share storage with {list(found.aliases)}, eager's with {list(plain.aliases)}")
-    return found.out, found.grads, numerics
+    return Results(found.out, found.grads, numerics, allocated)
 
 
 def needs_grad(program: oracle.Program) -> bool:

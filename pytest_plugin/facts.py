@@ -143,6 +143,7 @@ class Results:
     out: Any
     grads: Mapping[str, Any]
     numerics: float
+    allocated: int | None = None  # bytes that a GPU's allocator held at most for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,11 @@ class Run:
     def numerics(self) -> float:
         """The worst error, as a share of what was allowed."""
         return self._found().numerics
+
+    @property
+    def allocated(self) -> int | None:
+        """The bytes that the allocator held at most during the call, beyond the arguments; None but on a GPU."""
+        return self._found().allocated
 
     @property
     def graphs(self) -> tuple[Graph, ...]:

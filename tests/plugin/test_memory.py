@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
+from pytest_plugin.compiled import allocator_peak
 from pytest_plugin.disagreement import Disagreement
 from pytest_plugin.facts import Facts, Graph, Storage
 from pytest_plugin.facts import Run as ARun
@@ -140,3 +142,16 @@ def test_a_failing_golden_says_when_most_is_held() -> None:
     assert says in told(differs, run, limit=None)
     assert says not in told(replace(differs, old_facts="peak=72"), run, limit=None)
     assert lives(run) == {"inference.x": 1, "inference.buf0": 0}
+
+
+def test_a_gpus_allocator_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    for name, value in {"synchronize": 0, "reset_peak_memory_stats": 0, "memory_allocated": 30}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda name=name, value=value: asked.append(name) or value)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 100)
+    with allocator_peak("cuda") as peak:
+        assert asked == ["synchronize", "reset_peak_memory_stats", "memory_allocated"]
+    assert peak() == 70
+    with allocator_peak("cpu") as peak:
+        assert peak() is None
+    assert len(asked) == 3
