@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch._higher_order_ops.while_loop import while_loop
 
 from minductor.driver import Compiled, Compiler
 from minductor.ir.fx_graph import LAUNCH, FxGraph, parse_graph
+from minductor.runtime.store import Store
 
 
 @pytest.fixture(autouse=True)
@@ -123,3 +126,53 @@ def test_cond_inside_cond(dynamic: bool) -> None:
     fast = torch.compile(choose, backend=Compiler(), dynamic=dynamic, options={"wrapper": "fx"})
     for given in ((x, y, z), (-x, y, z), (x, y * 100, z)):
         torch.testing.assert_close(fast(*given), choose(*given))
+
+
+def changed(x: torch.Tensor, y: torch.Tensor) -> Any:
+    x[1:].add_(1)
+    return x.view(2, -1), x[2:], y.expand(3, *y.shape), y.t().contiguous()
+
+
+def mixed(x: torch.Tensor, y: torch.Tensor) -> Any:
+    taken = torch.cat([x, y.flatten()[: x.shape[0]]]).view(-1, 2).t()
+    taken.mul_(2)
+    return taken, x.sort(), torch.rand_like(x) + y.sum() // 3, [x.shape[0] // 2, None]
+
+
+def walk(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * 2 + y.sum()), (torch.tensor(0), x))
+
+
+def found_in_data(x: torch.Tensor, y: torch.Tensor) -> Any:
+    count = (x > 0).sum().item()
+    torch._check(count <= x.shape[0])
+    return x.nonzero() * 2, x[:count].sum(), y * count
+
+
+@pytest.mark.parametrize("fn", [changed, mixed, walk, found_in_data])
+@torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)
+def test_results_are_eagers(fn: Callable[..., Any]) -> None:
+    fast = torch.compile(
+        fn, backend=Compiler(), dynamic=True, fullgraph=True, options={"wrapper": "fx", "verify": True}
+    )
+    for size in (8, 12):
+        x, y = torch.randn(size + 1)[1:], torch.randn(4, 4)
+        given = [x.clone(), y.clone()]
+        torch.manual_seed(1)
+        expected = fn(x, y)
+        torch.manual_seed(1)
+        torch.testing.assert_close(fast(*given), expected, check_stride=True)
+        torch.testing.assert_close(given, [x, y])
+
+
+def test_a_loop_stays_torchs_and_a_warm_start_builds_the_graph_from_its_text(tmp_path: Path) -> None:
+    x, y = torch.randn(5), torch.randn(3)
+    for is_warm in (False, True):
+        torch._dynamo.reset()
+        seen: list[Compiled] = []
+        compiler = Compiler(observer=seen.append, store=Store.open(tmp_path, {}))
+        fast = torch.compile(walk, backend=compiler, options={"wrapper": "fx"})
+        torch.testing.assert_close(fast(x, y), walk(x, y))
+        assert seen[0].was_hit == is_warm
+        graph = parse_graph(seen[0].sources["wrapper.json"])
+        assert count(graph)["torch.ops.higher_order.while_loop"] == 1 and len(graph.graphs) == 2
