@@ -235,12 +235,12 @@ def _manifest(found: Exported, graph: Graph, compiled: _Compiled, weights: tuple
     )
 
 
-def _tree(spec: Any, what: str) -> str:
-    from torch.utils import _pytree as trees
+def _tree(spec: Any, what: str) -> Any:
+    from minductor.runtime.trees import tree_json
 
     try:
-        return trees.treespec_dumps(spec)
-    except NotImplementedError as error:
+        return tree_json(spec)
+    except ValueError as error:
         raise NotExportable(what, str(error), hint="Use tuples, lists and dicts.") from error
 
 

@@ -89,11 +89,11 @@ class Weight:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """The whole of it. `leaves` are what the program is called with, flattened by `in_spec`; `parameters` are the names
-    of its arguments, the first `positional` of them without a keyword. Trees are torch's own JSON of them.
+    of its arguments, the first `positional` of them without a keyword. The specs are trees as JSON (runtime/trees.py).
 
     `interface` is what the machine code and its loader agree on, `features` what the code needs of a processor, and
-    `needs_torch` the operators that only torch has. `c_library` is what a host in C loads, if it can: it
-    is linked with torch if that is needed.
+    `needs_torch` the operators that only torch has. `c_library` is what a host in C loads, if it can: it is
+    linked with torch if that is needed.
     `digests`: a SHA-256 of each entry but this one. `choices`: what was open at compile time, and what was taken.
     """
 
@@ -104,8 +104,8 @@ class Manifest:
     features: tuple[str, ...]
     parameters: tuple[str, ...]
     positional: int
-    in_spec: str
-    out_spec: str
+    in_spec: Any
+    out_spec: Any
     leaves: tuple[Leaf, ...]
     symbols: tuple[SymbolRange, ...]
     weights: tuple[Weight, ...]

@@ -19,6 +19,7 @@ from minductor.core.expr import Expr, as_int, evaluate, symbol
 from minductor.core.text import parse_expr
 from minductor.ir.manifest import Layout, Leaf, Manifest, SymbolRange
 from minductor.runtime.launch import copied
+from minductor.runtime.trees import read_tree
 
 Sizes = tuple[int, ...]
 
@@ -29,7 +30,7 @@ class CallCheck:
     def __init__(self, manifest: Manifest) -> None:
         self.parameters = manifest.parameters
         self.positional = manifest.positional
-        self.in_spec = trees.treespec_loads(manifest.in_spec)
+        self.in_spec = read_tree(manifest.in_spec)
         self.symbols = manifest.symbols
         symbols = {row.name: symbol(row.name, "size", row.low, row.high) for row in manifest.symbols}
         self.leaves = [

@@ -29,6 +29,7 @@ from minductor.runtime.call_check import CallCheck
 from minductor.runtime.launch import LIBRARY, WRAPPER, WRAPPER_CPP, Call, copied, launch
 from minductor.runtime.load import Library, load_library
 from minductor.runtime.probe import probe
+from minductor.runtime.trees import read_tree
 
 MANIFEST, PLAN, CONSTANTS, PLAIN = "manifest.json", "plan.json", "constants.bin", "plain.so"
 
@@ -41,7 +42,7 @@ class Package:
         self.state = state
         self._call = call
         self._inputs = CallCheck(manifest)
-        self._results = trees.treespec_loads(manifest.out_spec)
+        self._results = read_tree(manifest.out_spec)
 
     @property
     def needs_torch(self) -> tuple[str, ...]:

@@ -246,6 +246,12 @@ class Pair(NamedTuple):
     b: Tensor
 
 
+def test_named_results_of_torch_keep_their_names(tmp_path: Path) -> None:
+    minductor.export(lambda x: x.sort(), (torch.randn(5),), tmp_path / "a.zip")
+    found = minductor.load(tmp_path / "a.zip")(x := torch.randn(5))
+    assert torch.equal(found.values, x.sort().values) and isinstance(found, torch.return_types.sort)
+
+
 def test_what_has_no_name_outside_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(NotExportable, match="structure of its results"):
         minductor.export(lambda x: Pair(x + 1, x), (torch.ones(2),), tmp_path / "a.zip")
