@@ -58,6 +58,8 @@ def register() -> None:
     aten.impl("empty.memory_format", _empty, "PrivateUse1")
     aten.impl("empty_strided", _empty_strided, "PrivateUse1")
     aten.impl("_copy_from", _copy_from, "PrivateUse1")
+    aten.impl("convolution_overrideable", _convolution, "PrivateUse1")
+    aten.impl("convolution_backward_overrideable", _convolution_backward, "PrivateUse1")
     fallback.fallback(_on_cpu, "PrivateUse1")
     own = torch.library.Library("toy", "DEF")  # the library of the device: what minductor calls in place of aten.mm
     own.define(LIBRARY)
@@ -93,6 +95,15 @@ def _copy_from(source: torch.Tensor, into: torch.Tensor, non_blocking: bool = Fa
     there, here = (relabelled(t, ON_CPU) if t.device.type == "toy" else t for t in (source, into))
     here.copy_(there)
     return into
+
+
+def _convolution(*args: Any) -> Any:
+    """Torch asks each device for one of its own."""
+    return _on_cpu(torch.ops.aten.convolution.default, *args)
+
+
+def _convolution_backward(grad: Any, given: Any, weight: Any, *how: Any) -> Any:
+    return _on_cpu(torch.ops.aten.convolution_backward.default, grad, given, weight, [weight.shape[0]], *how)
 
 
 def _mm(left: torch.Tensor, right: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
