@@ -30,21 +30,23 @@ from triton.language.extra import libdevice
 def triton(plan: Plan, env: Env) -> tuple[Unit, ...]:
     """Every kernel of the plan once, in one module."""
     bodies = dict(plan.kernels)
-    texts: dict[str, str] = {}
+    functions: dict[str, str] = {}
+    symbols: list[str] = []
     launches: list[str] = []
     for line in plan.lines:
         if isinstance(line, KernelDef):
             dtypes = {name: by_name(dtype) for name, dtype in line.signature}
-            texts[line.symbol] = kernel_text(bodies[line.id], line.symbol, dtypes, line.origins)
+            symbols.append(line.symbol)
+            functions.update(kernel_functions(bodies[line.id], line.symbol, dtypes, line.origins))
             rows = {"": bodies[line.id], **(dict(others(bodies[line.id], env)) if env.options.autotune else {})}
             launches += (
                 f'    "{f"{line.symbol} {label}".strip()}": {launch_text(kernel, dtypes)},'
                 for label, kernel in rows.items()
             )
-    if not texts:
+    if not symbols:
         return ()
     table = "\n".join(["LAUNCHES = {", *launches, "}\n"])
-    return (Unit("kernels", unit_text([*texts.values(), table]), tuple(texts), "py"),)
+    return (Unit("kernels", unit_text([*functions.values(), table]), tuple(symbols), "py"),)
 
 
 def unit_text(parts: Iterable[str]) -> str:
@@ -66,15 +68,18 @@ def launch_text(kernel: Kernel, dtypes: Mapping[str, DType]) -> str:
     return text.replace("lambda :", "lambda:")
 
 
-def kernel_text(
+def kernel_functions(
     kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], origins: tuple[Origin, ...] | None = None
-) -> str:
-    """One function below a comment that names the ATen nodes it computes, behind the functions that join its values."""
+) -> dict[str, str]:
+    """One function below a comment that names the ATen nodes it computes, behind the functions that join its values.
+
+    Of several kernels those have one name if they are equal.
+    """
     body, functions = _body(kernel, symbol, dtypes)
     given = [f"{name}: tl.constexpr" if kind == "constexpr" else name for name, kind in parameters(kernel, dtypes)]
     head = [f"# {line.removeprefix('// ')}" for line in comment(kernel.origins if origins is None else origins)]
     text = [*head, "@triton.jit", f"def {symbol}({', '.join(given)}):", *(f"    {line}" for line in body)]
-    return "\n\n".join([*functions.values(), "\n".join(text) + "\n"])
+    return {**functions, symbol: "\n".join(text) + "\n"}
 
 
 def _body(kernel: Kernel, symbol: str, dtypes: Mapping[str, DType]) -> tuple[list[str], dict[str, str]]:

@@ -31,7 +31,7 @@ from minductor.core.bounds import at_least, divides, fits_int32
 from minductor.core.dtypes import F8E5M2, F64, DType
 from minductor.core.errors import Unwritable
 from minductor.core.expr import Expr, Symbol, expand, free_symbols
-from minductor.ir.build import parameter_count
+from minductor.ir.build import is_named, parameter_count
 from minductor.ir.nodes import (
     Assert,
     Atomic,
@@ -592,7 +592,7 @@ class TilePrinter:
         lane = f"tl.arange(0, {dim.parameter}){self.subscript(dim)}"
         end = self.define(f"{lane} == {'0' if scan.reverse else f'{dim.parameter} - 1'}")
         wide = f"tl.broadcast_to({end}, {self.shape(axes)})"
-        name = f"{self.symbol}_end{len(kept)}"
+        name = f"end_of_{len(kept)}"
         self.functions[name] = _end_text(name, len(kept))
         keep = ", keep_dims=True" if len(self.dims) > 1 else ""
         given = ", ".join([wide, *values])
@@ -600,7 +600,8 @@ class TilePrinter:
 
     def function(self, how: Combine, dtypes: Sequence[DType]) -> str:
         """The function that joins two groups of values."""
-        name = f"{self.symbol}_{how.name}_{'_'.join(d.name for d in dtypes)}"
+        name = f"{how.name}_{'_'.join(d.name for d in dtypes)}"
+        name = name if is_named(how, dtypes[0]) else f"{self.symbol}_{name}"
         if name not in self.functions:
             self.functions[name] = _combine_text(name, how)
         return name

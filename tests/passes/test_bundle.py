@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from minductor.codegen.cpp import kernel_text
-from minductor.codegen.triton import kernel_text as triton_text
+from minductor.codegen.triton import kernel_functions
 from minductor.codegen.triton_launch import programs as programs_of
 from minductor.core.dtypes import F32
 from minductor.core.errors import VerifyError
@@ -147,4 +147,4 @@ def test_on_a_gpu_parts_have_blocks_of_the_same_sizes() -> None:
     together = next(kernel for kernel in made if len(parts(kernel)) == 2)
     names = dict.fromkeys(signature(together).storages, F32)
     assert programs_of(together) == "4 + 5"
-    assert "if (number >= end0) & (number < end1):" in triton_text(together, "k", names)
+    assert "if (number >= end0) & (number < end1):" in kernel_functions(together, "k", names)["k"]

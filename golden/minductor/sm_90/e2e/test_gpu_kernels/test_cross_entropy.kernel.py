@@ -2,7 +2,7 @@
 # facts   kernels=3  block_accesses=11  bytes=8212496  peak=2052100
 
 @triton.jit
-def fused_amax_sub_exp_sum_log_0_max_f32(a0, b0):
+def max_f32(a0, b0):
     x2 = tl.maximum(a0, b0, tl.PropagateNan.ALL)
     return x2
 
@@ -18,7 +18,7 @@ def fused_amax_sub_exp_sum_log_0(in0, out1, out2, R0_BLOCK: tl.constexpr):
     i1 = tl.arange(0, R0_BLOCK)
     i1_mask = i1 < 1000
     x0 = tl.load(in0 + 1000 * i0 + i1, i1_mask)
-    x1 = tl.reduce(tl.where(i1_mask, x0, float("-inf")), 0, fused_amax_sub_exp_sum_log_0_max_f32)
+    x1 = tl.reduce(tl.where(i1_mask, x0, float("-inf")), 0, max_f32)
     tl.store(out1 + i0, x1)
     x2 = x0 - x1
     x3 = libdevice.exp(x2)

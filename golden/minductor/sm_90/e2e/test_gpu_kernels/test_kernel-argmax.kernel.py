@@ -2,7 +2,7 @@
 # facts   kernels=1  block_accesses=2  bytes=2101248  peak=4096
 
 @triton.jit
-def argmax_0_argmax_f32_i64(a0, a1, b0, b1):
+def argmax_f32_i64(a0, a1, b0, b1):
     x4 = b0 > a0
     x5 = a0 == b0
     x6 = a0 != a0
@@ -27,5 +27,5 @@ def argmax_0(in0, out1, R0_BLOCK: tl.constexpr):
     i1 = tl.arange(0, R0_BLOCK)
     x0 = tl.load(in0 + 1024 * i0 + i1)
     x1 = i1.to(tl.int64)
-    x2, x3 = tl.reduce((x0, x1), 0, argmax_0_argmax_f32_i64)
+    x2, x3 = tl.reduce((x0, x1), 0, argmax_f32_i64)
     tl.store(out1 + i0, x3)

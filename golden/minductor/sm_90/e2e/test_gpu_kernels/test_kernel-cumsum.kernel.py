@@ -2,7 +2,7 @@
 # facts   kernels=1  block_accesses=2  bytes=4194304  peak=2097152
 
 @triton.jit
-def cumsum_0_sum_f64(a0, b0):
+def sum_f64(a0, b0):
     x2 = a0 + b0
     return x2
 
@@ -14,6 +14,6 @@ def cumsum_0(in0, out1, R0_BLOCK: tl.constexpr):
     i1 = tl.arange(0, R0_BLOCK)
     x0 = tl.load(in0 + 1024 * i0 + i1)
     x1 = x0.to(tl.float64)
-    x2 = tl.associative_scan(x1, 0, cumsum_0_sum_f64)
+    x2 = tl.associative_scan(x1, 0, sum_f64)
     x3 = x2.to(tl.float32)
     tl.store(out1 + 1024 * i0 + i1, x3)

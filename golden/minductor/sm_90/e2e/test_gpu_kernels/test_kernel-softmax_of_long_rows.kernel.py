@@ -2,7 +2,7 @@
 # facts   kernels=1  block_accesses=2  bytes=20480000  peak=10240000
 
 @triton.jit
-def softmax_0_online_softmax_f32_f32_f32(a0, a1, a2, b0, b1, b2):
+def online_softmax_f32_f32_f32(a0, a1, a2, b0, b1, b2):
     x6 = tl.maximum(a1, b1, tl.PropagateNan.ALL)
     x7 = tl.minimum(a1, b1, tl.PropagateNan.ALL)
     x8 = a1 == b1
@@ -36,8 +36,8 @@ def softmax_0(in0, out1, R0_BLOCK: tl.constexpr):
         x5 = x4 * 32.0
         x6 = x0 - x5
         x7 = libdevice.exp(x6)
-        sum12_0, sum12_1, sum12_2 = softmax_0_online_softmax_f32_f32_f32(sum12_0, sum12_1, sum12_2, tl.where(i1_mask, x0, float("-inf")), tl.where(i1_mask, x5, float("-inf")), tl.where(i1_mask, x7, 0.0))
-    x8, x9, x10 = tl.reduce((sum12_0, sum12_1, sum12_2), 0, softmax_0_online_softmax_f32_f32_f32)
+        sum12_0, sum12_1, sum12_2 = online_softmax_f32_f32_f32(sum12_0, sum12_1, sum12_2, tl.where(i1_mask, x0, float("-inf")), tl.where(i1_mask, x5, float("-inf")), tl.where(i1_mask, x7, 0.0))
+    x8, x9, x10 = tl.reduce((sum12_0, sum12_1, sum12_2), 0, online_softmax_f32_f32_f32)
     x11 = x9 - x8
     x12 = libdevice.exp(x11)
     x13 = x10 * x12

@@ -2,7 +2,7 @@
 # facts   kernels=1  block_accesses=2  tiles=1  bytes=1081344  peak=540672
 
 @triton.jit
-def softmax_0_max_f32(a0, b0):
+def max_f32(a0, b0):
     x2 = tl.maximum(a0, b0, tl.PropagateNan.ALL)
     return x2
 
@@ -14,7 +14,7 @@ def softmax_0(in0, out1, XBLOCK: tl.constexpr, R0_BLOCK: tl.constexpr):
     i1 = tl.arange(0, R0_BLOCK)[None, :]
     i1_mask = i1 < 33
     x0 = tl.load(in0 + 33 * i0 + i1, i1_mask)
-    x1 = tl.reduce(tl.where(i1_mask, x0, float("-inf")), 1, softmax_0_max_f32, keep_dims=True)
+    x1 = tl.reduce(tl.where(i1_mask, x0, float("-inf")), 1, max_f32, keep_dims=True)
     x2 = x0 - x1
     x3 = libdevice.exp(x2)
     x4 = tl.sum(tl.where(i1_mask, x3, 0.0), 1, keep_dims=True)
