@@ -104,9 +104,8 @@ class Backend:
     build: Part | None = None  # (units, folder, env) -> the files to keep, as bytes by name; see `cpp_flags`
     load: Part | None = None  # (artefact, env) -> a library
     launch: Part | None = None  # (library, symbol) -> a function of tensors, sizes and a number of threads -> status
-    wrappers: Mapping[str, Part] = field(
-        default_factory=lambda: WRAPPERS
-    )  # by language: (plan, env) -> the wrapper's text
+    # by language: (plan, env) -> the wrapper's text
+    wrappers: Mapping[str, Part] = field(default_factory=lambda: WRAPPERS)
     fx: Part | None = None  # what becomes of an FX wrapper: torch.fx.GraphModule -> callable
     options: object = None  # a frozen dataclass of its options' defaults, or a ConfigModule; users say "kind.name"
     passes: tuple[Pass, ...] = ()

@@ -546,6 +546,8 @@ def _wrapper(plan: Plan, env: Env, backend: Backend) -> tuple[str, str]:
     try:
         return resolve(backend.wrappers[language])(plan, env), {"python": "py", "fx": "json"}.get(language, language)
     except NotNative as reason:
+        if "python" not in backend.wrappers:
+            raise
         warnings.warn(WrapperReplaced(reason.what), stacklevel=2)
         return resolve(backend.wrappers["python"])(plan, env), "py"
 
