@@ -206,7 +206,7 @@ def test_graph_that_we_do_not_take_runs_in_eager_with_one_warning() -> None:
 
 @pytest.mark.parametrize("kind", ["layout torch._mkldnn", "zeros that lie nowhere"])
 def test_memory_that_fake_tensors_do_not_show_runs_in_eager(kind: str) -> None:
-    x = torch.randn(3).to_mkldnn() if "mkldnn" in kind else torch._efficientzerotensor(3)
+    x = torch.randn(3).to_mkldnn() if "mkldnn" in kind else torch.ops.aten._efficientzerotensor([3])
     torch._dynamo.reset()
     with pytest.warns(RanInEager, match=kind):
         found = torch.compile(lambda x: x.to_dense() + 1, backend=Compiler())(x)

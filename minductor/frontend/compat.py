@@ -64,6 +64,13 @@ def plain_outputs() -> frozenset[int] | None:
     return frozenset(first + n for n in plain if n not in bases)
 
 
+def is_made_base(placeholder: Any) -> bool:
+    """Whether an input is memory that AOTAutograd puts before several inputs that share it and have no common base."""
+    from torch._functorch._aot_autograd.descriptors import SyntheticBaseAOTInput
+
+    return isinstance(placeholder.meta.get("desc"), SyntheticBaseAOTInput)
+
+
 def is_seeded(overload: Any) -> bool:
     """Whether an operator draws from the global generator."""
     import torch

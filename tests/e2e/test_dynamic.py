@@ -425,3 +425,22 @@ def test_views_whose_number_data_decides_run_in_eager() -> None:
     with pytest.warns(RanInEager, match="views whose number data decides"):
         got = compiled(x, places)
     same(got, split(x, places))
+
+
+def test_inputs_in_one_memory_of_any_size_run_in_eager() -> None:
+    """AOTAutograd traces the size of that memory as a number, and guards nothing."""
+
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y.mul_(2)
+        return x + 1
+
+    def windows(n: int) -> tuple[torch.Tensor, ...]:
+        memory = torch.arange(n * 7.0).untyped_storage()
+        return tuple(torch.empty(0).set_(memory, first * 7, (n - first, 7), (7, 1)) for first in (2, 3))
+
+    compiled = torch.compile(fn, backend=Compiler(), dynamic=True)
+    with pytest.warns(RanInEager, match="several inputs share"):
+        compiled(*windows(14))
+    for n in (10, 12):
+        ours, theirs = windows(n), windows(n)
+        same((compiled(*ours), ours), (fn(*theirs), theirs))
