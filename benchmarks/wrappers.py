@@ -2,7 +2,8 @@
 
 Takes the names of wrappers (all if none), and `--random N`, how many random programs. Gives the tables of wrappers.md:
 graphs, lines of plan, bytes of each text; whether results, changed arguments and gradients are those of the first
-wrapper, bit for bit; and what a call of a small graph costs by each. Run it by `python benchmarks/wrappers.py`.
+wrapper, bit for bit; and what a call of a small graph costs by each. Run it by `python benchmarks/wrappers.py`;
+`--peer` sets TorchInductor's calls beside.
 """
 
 from __future__ import annotations
@@ -187,11 +188,36 @@ def small_cases() -> Iterator[tuple[str, Callable[..., Any], tuple[Any, ...], di
     yield "GPT of 2 layers, width 32", gpt.module.eval(), gpt.inputs, {}
 
 
-def cost(wrappers: Sequence[str]) -> None:
+def peer(function: Callable[..., Any], args: Sequence[Any], *, is_cpp: bool) -> tuple[Any, list[Any]]:
+    """The call of TorchInductor's graph, with the arguments of its first run."""
+    from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+
+    seen: list[tuple[Any, list[Any]]] = []
+
+    def inner(*given: Any, **named: Any) -> Any:
+        call: Any = compile_fx_inner(*given, **named)
+
+        def keeping(values: list[Any]) -> Any:
+            seen.append((call, list(values)))
+            return call(values)
+
+        keeping._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]  AOTAutograd's calling convention
+        return keeping
+
+    torch._dynamo.reset()
+    patches = {"cpp_wrapper": is_cpp, "freezing": False}
+    with torch.no_grad():
+        torch.compile(function, backend=partial(compile_fx, inner_compile=inner, config_patches=patches))(*args)
+    return seen[0]
+
+
+def cost(wrappers: Sequence[str], *, is_beside_peer: bool) -> None:
     """Prints microseconds of CPU time a call of the compiled graph, without Dynamo; the least of interleaved rounds."""
-    print(f"| a call, us | {' | '.join(wrappers)} |\n|---{'|---:' * len(wrappers)}|")
+    peers = ("inductor", "inductor, cpp_wrapper") if is_beside_peer else ()
+    columns = (*wrappers, *peers)
+    print(f"| a call, us | {' | '.join(columns)} |\n|---{'|---:' * len(columns)}|")
     for label, function, args, options in small_cases():
-        calls: dict[str, tuple[Any, list[Any]]] = {}
+        calls = {name: peer(function, args, is_cpp="cpp" in name) for name in peers}
         for name in wrappers:
             torch._dynamo.reset()
             seen = Seen()
@@ -199,7 +225,7 @@ def cost(wrappers: Sequence[str]) -> None:
                 backend = partial(Watched(seen, Store.open(Path(folder), {})), options={"wrapper": name, **options})
                 torch.compile(function, backend=backend)(*args)
             calls[name] = seen.calls[0]
-        best = dict.fromkeys(wrappers, float("inf"))
+        best = dict.fromkeys(columns, float("inf"))
         with torch.no_grad():
             for _ in range(ROUNDS):
                 for name, (call, given) in calls.items():
@@ -207,17 +233,19 @@ def cost(wrappers: Sequence[str]) -> None:
                     for _ in range(CALLS):
                         call(list(given))
                     best[name] = min(best[name], (time.process_time() - start) / CALLS * 1e6)
-        print(f"| {label} | {' | '.join(f'{best[name]:.1f}' for name in wrappers)} |")
+        print(f"| {label} | {' | '.join(f'{best[name]:.1f}' for name in columns)} |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wrappers", nargs="*", default=WRAPPERS)
     parser.add_argument("--random", type=int, default=40)
+    parser.add_argument("--peer", action="store_true", help="only what a call costs, TorchInductor's beside")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    compare(args.wrappers, all_cases(args.random))
-    cost(args.wrappers)
+    if not args.peer:
+        compare(args.wrappers, all_cases(args.random))
+    cost(args.wrappers, is_beside_peer=args.peer)
 
 
 if __name__ == "__main__":

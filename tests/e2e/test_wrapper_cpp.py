@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from minductor.core.errors import WrapperReplaced
 from minductor.driver import Compiled, Compiler
+from pytest_plugin.compiled import Compile
 
 Make = Callable[[int], list[torch.Tensor]]
 
@@ -80,7 +81,7 @@ def rounds(x: torch.Tensor, y: torch.Tensor) -> Any:
 PROGRAMS = (view_and_input, mutated, sizes, products, operators, random, nested, rounds)
 
 
-def compiled(
+def made(
     fn: Callable[..., Any], wrapper: str, seen: list[Compiled] | None = None, **options: Any
 ) -> Callable[..., Any]:
     torch._dynamo.reset()
@@ -112,7 +113,7 @@ def same(left: list[Any], right: list[Any]) -> Iterator[bool]:
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
 def test_gives_what_the_python_wrapper_gives(fn: Callable[..., Any]) -> None:
     seen: list[Compiled] = []
-    python, cpp = compiled(fn, "python", dynamic=True), compiled(fn, "cpp", seen, dynamic=True)
+    python, cpp = made(fn, "python", dynamic=True), made(fn, "cpp", seen, dynamic=True)
     for rows in (9, 12):
         torch._dynamo.reset()
         assert all(same(run(cpp, rows), run(python, rows)))
@@ -121,7 +122,7 @@ def test_gives_what_the_python_wrapper_gives(fn: Callable[..., Any]) -> None:
 
 def test_an_input_that_is_returned_is_the_same_object() -> None:
     x, y = two(4)
-    _, view, same_one, _ = compiled(view_and_input, "cpp")(x, y)
+    _, view, same_one, _ = made(view_and_input, "cpp")(x, y)
     assert same_one is x
     assert view.data_ptr() == x[1:3].data_ptr()
 
@@ -136,7 +137,7 @@ def test_training_goes_through_it_both_ways() -> None:
         seen: list[Compiled] = []
         torch.manual_seed(0)
         args = [t.requires_grad_() for t in two(9)]
-        compiled(loss, wrapper, seen)(*args).backward()
+        made(loss, wrapper, seen)(*args).backward()
         gradients.append([t.grad for t in args])
         assert [one.role for one in seen] == ["forward", "backward"]
     assert all(same(*gradients))
@@ -148,7 +149,7 @@ def test_a_kernel_that_fails_raises_eagers_error(index: int, kind: str) -> None:
         return x[n] + 1
 
     given = torch.randn(8), torch.tensor([1, index])
-    run = compiled(fn, "cpp")
+    run = made(fn, "cpp")
     if not kind:
         assert torch.equal(run(*given), fn(*given))
         return
@@ -163,7 +164,7 @@ def test_an_operator_that_fails_raises_eagers_error() -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:
         return torch.linalg.inv(x) + 1
 
-    run = compiled(fn, "cpp")
+    run = made(fn, "cpp")
     assert torch.equal(run(torch.eye(4)), fn(torch.eye(4)))
     with pytest.raises(RuntimeError, match="is singular") as ours:
         run(torch.zeros(4, 4))
@@ -187,7 +188,7 @@ def test_nothing_is_left_behind() -> None:
         gc.collect()
         return int(Path("/proc/self/statm").read_text().split()[1])
 
-    run = compiled(fn, "cpp")
+    run = made(fn, "cpp")
     x, right, wrong = torch.randn(128, 128), torch.tensor([1, 2]), torch.tensor([1, 999])  # 16 pages each
     run(x, right)
     before, references = pages(), sys.getrefcount(x)
@@ -205,6 +206,16 @@ def test_what_cpp_has_no_form_for_is_pythons_with_a_warning() -> None:
 
     seen: list[Compiled] = []
     with pytest.warns(WrapperReplaced, match="higher_order.scan"):
-        got = compiled(fn, "cpp", seen)(torch.ones(3, 2))
+        got = made(fn, "cpp", seen)(torch.ones(3, 2))
     assert torch.equal(got[0], torch.full((2,), 4.0))
     assert all("wrapper.py" in one.sources for one in seen)
+
+
+@pytest.mark.golden(view="wrapper")
+def test_reads_like_the_plan(compiled: Compile) -> None:
+    def fn(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, rows: torch.Tensor) -> Any:
+        hidden = functional.gelu(torch.addmm(bias, x, weight))
+        return hidden[rows], torch.histc(hidden), torch.sort(hidden, stable=True)
+
+    rows = torch.tensor([0, 3])
+    compiled(fn, torch.randn(4, 8), torch.randn(8, 8), torch.randn(8), rows, options={"wrapper": "cpp"})
