@@ -108,7 +108,7 @@ class _Emitter:
         yield f'MD_GRAPH("{self.plan.name}", call, "{takes}", "{gives}", {constants})'
         if self.python:
             yield ""
-            yield "// What only Python can call, by handle."
+            yield "// What only Python can call, by number."
             yield 'MD_PYTHON(R"python('
             yield python_calls(self.python, self.env).rstrip("\n")
             yield ')python")'

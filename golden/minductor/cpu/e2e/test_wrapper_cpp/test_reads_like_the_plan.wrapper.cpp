@@ -56,7 +56,7 @@ static bool call(md_Call& md, md_Value* md_given, md_Value* md_made) {
 
 MD_GRAPH("inference", call, "tttt", "tttt", "", 0)
 
-// What only Python can call, by handle.
+// What only Python can call, by number.
 MD_PYTHON(R"python(
 import math
 
