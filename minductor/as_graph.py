@@ -44,11 +44,9 @@ def to_fx(
 
     from minductor.backends import find_backend, find_target, resolve
     from minductor.driver import Compiler
-    from minductor.frontend.exported import exported
+    from minductor.frontend.exported import exported, traced
 
-    if not isinstance(program, torch.export.ExportedProgram):
-        program = torch.export.export(_module(program), args, kwargs, dynamic_shapes=dynamic_shapes)
-    found = exported(program)
+    found = exported(traced(program, args, kwargs, dynamic_shapes))
     chosen = {**(options or {}), "wrapper": "fx"}
     target = find_target(str(chosen.get("target") or "cpu"))
     compiler = Compiler(is_dry=target.kind in ("cuda", "hip") and not torch.cuda.is_available())
@@ -59,16 +57,6 @@ def to_fx(
     module.recompile()
     hook = find_backend(env.target.kind).fx
     return resolve(hook)(module) if hook else module
-
-
-def _module(function: Callable[..., Any]) -> torch.nn.Module:
-    import torch
-
-    if isinstance(function, torch.nn.Module):
-        return function
-    module = torch.nn.Module()
-    module.forward = function
-    return module
 
 
 def _called_as(module: fx.GraphModule, found: Exported) -> None:

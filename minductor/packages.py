@@ -53,11 +53,11 @@ def export(
     program knows its own. Parameters and buffers go into the package as they are now.
     """
     from minductor.frontend.capture import capture
-    from minductor.frontend.exported import exported
+    from minductor.frontend.exported import exported, traced
     from minductor.runtime import package
     from minductor.runtime.archive import write_archive
 
-    found = exported(_program(program, args, kwargs, dynamic_shapes))
+    found = exported(traced(program, args, kwargs, dynamic_shapes))
     graph = capture(found.gm, (), "inference")
     _check(graph)
     compiled = _compiled(graph, options)
@@ -79,23 +79,6 @@ class _Compiled:
     source: Source
     plan: Plan
     report: Report
-
-
-def _program(
-    program: torch.export.ExportedProgram | Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None,
-    dynamic_shapes: Any,
-) -> torch.export.ExportedProgram:
-    import torch
-
-    if isinstance(program, torch.export.ExportedProgram):
-        return program
-    module = program
-    if not isinstance(module, torch.nn.Module):
-        module = torch.nn.Module()
-        module.forward = program
-    return torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
 
 
 def _check(graph: Graph) -> None:

@@ -24,7 +24,7 @@ the program is decomposed once more, by the operators' own formulas and ours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,22 @@ class Exported:
     parameters: tuple[str, ...]
     in_spec: Any
     out_spec: Any
+
+
+def traced(
+    program: torch.export.ExportedProgram | Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+) -> torch.export.ExportedProgram:
+    """A function or module as torch exports it; what has been exported is that already, and knows its arguments."""
+    if isinstance(program, torch.export.ExportedProgram):
+        return program
+    module = program
+    if not isinstance(module, torch.nn.Module):
+        module = torch.nn.Module()
+        module.forward = program
+    return torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
 
 
 def exported(program: torch.export.ExportedProgram) -> Exported:
