@@ -258,9 +258,12 @@ def cpp_flags() -> tuple[str, ...]:
     A backend that has such a wrapper finds it among the units; the file `kernels.so` that it makes has to hold both,
     and is entered without `load` and `launch`.
     """
+    import torch
+
     from minductor.runtime import native
 
-    return (f"-I{native.INCLUDE}", *native.linked())
+    libraries = Path(torch.__file__).parent / "lib"
+    return (f"-I{native.INCLUDE}", *(str(libraries / name) for name in native.LINKED))
 
 
 # --- telling ------------------------------------------------------------------------------------------------------
