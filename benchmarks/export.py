@@ -67,7 +67,7 @@ def prepare(folder: Path, name: str, size: str) -> None:
 
 
 def run(way: str, folder: Path, name: str, size: str, calls: int = CALLS) -> list[float]:
-    """Seconds to the first result, modules, seconds of a later call: in a process of its own, with caches of its own."""
+    """Seconds to the first result, modules, seconds of a later call, in a process with caches of its own."""
     caches = {"MINDUCTOR_CACHE_DIR": str(folder / "store"), "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
     text = CHILD.format(way=WAYS[way], calls=calls)
     command = [sys.executable, "-W", "ignore", "-c", text, str(folder), name, size]
