@@ -139,11 +139,15 @@ def _apart(op: Callable[..., Any]) -> Callable[..., Any]:
     """A scatter into a tensor whose elements each have a place of their own."""
     import torch
 
+    def is_shared(x: Any) -> bool:
+        steps = zip(x.shape, x.stride(), strict=True)
+        return any(type(step) is int and step == 0 and not (type(n) is int and n < 2) for n, step in steps)
+
     def decomposed(x: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(step, int) and step == 0 for step in x.stride()):
-            # `contiguous` would leave a tensor without elements, or with one along that step, as it is
-            return op(x.clone(memory_format=torch.contiguous_format), *args, **kwargs)
-        return NotImplemented
+        if not is_shared(x):
+            return NotImplemented
+        own = x.clone()
+        return op(x.clone(memory_format=torch.contiguous_format) if is_shared(own) else own, *args, **kwargs)
 
     return decomposed
 

@@ -119,6 +119,14 @@ def test_dimensions_of_size_1_beside_symbols_add_no_guards(name: str) -> None:
     compiled(LAYOUTS[name], x, torch.rand(6, 1, 5), dynamic=True)
 
 
+def test_a_scatter_into_an_expanded_tensor_is_laid_out_as_its_copy() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        pair = (x + 1)[..., 1::3].expand(2, 3, 1, 6)
+        return torch.slice_scatter(pair, pair[:1] * 2, 0, 0, 1)
+
+    compiled(fn, torch.randn(17, 3, 1).permute(1, 2, 0))
+
+
 def test_a_scatter_into_an_expanded_tensor_without_elements_comes_to_an_end() -> None:
     compiled(lambda x: torch.diagonal_scatter(x, x.diagonal() + 1), torch.ones(4).expand(0, 4))
 
