@@ -167,16 +167,20 @@ class Compiler:
         if unshown := next(filter(None, map(_unshown, inputs)), ""):
             self._warn(env, UnsupportedInput("of this graph", unshown))
             return torch._dynamo.disable(gm.forward)
-        compiled = aot_module_simplified(
-            gm,
-            inputs,
-            fw_compiler=partial(self.compile_graph, role="forward", env=env),
-            bw_compiler=partial(self.compile_graph, role="backward", env=env),
-            inference_compiler=partial(self.compile_graph, role="inference", env=env),
-            partition_fn=partition,
-            decompositions=decompositions(),
-            keep_inference_input_mutations=True,
-        )
+        try:
+            compiled = aot_module_simplified(
+                gm,
+                inputs,
+                fw_compiler=partial(self.compile_graph, role="forward", env=env),
+                bw_compiler=partial(self.compile_graph, role="backward", env=env),
+                inference_compiler=partial(self.compile_graph, role="inference", env=env),
+                partition_fn=partition,
+                decompositions=decompositions(),
+                keep_inference_input_mutations=True,
+            )
+        except UnsupportedInput as reason:  # of the ATen graph itself, which eager must not run either
+            self._warn(env, reason)
+            compiled = gm.forward
         return torch._dynamo.disable(compiled)
 
     def env(self, inputs: Sequence[Any], mode: str | None, options: Mapping[str, object] | None) -> Env:
@@ -201,8 +205,11 @@ class Compiler:
     def compile_graph(self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Env) -> Call:
         """One ATen graph to its boxed call: capture, key, store; on a miss, the pipeline under the key's lock."""
         from minductor.frontend.capture import capture
+        from minductor.frontend.shared import misplaced
 
         start = self.clock()
+        if name := misplaced(gm):
+            raise UnsupportedInput(name, "memory that several inputs share, one of which is written")
         if self.graph_pass is not None:
             self.graph_pass(gm)
             gm.recompile()  # eager may have to run it

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.exc import BackendCompilerFailed
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
@@ -172,7 +173,7 @@ def test_two_threads_compile_one_graph_once(watched: Watched) -> None:
 
 
 def test_unknown_option_surfaces_through_torch() -> None:
-    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="did you mean 'fuse'"):
+    with pytest.raises(BackendCompilerFailed, match="did you mean 'fuse'"):
         torch.compile(norm, backend=Compiler(), options={"fuze": True})(*inputs())
 
 
@@ -225,14 +226,14 @@ def test_graph_that_lowering_does_not_take_runs_in_eager_too(watched: Watched, m
 
 
 def test_graph_that_we_do_not_take_is_refused_where_asked() -> None:
-    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="would run in eager") as caught:
+    with pytest.raises(BackendCompilerFailed, match="would run in eager") as caught:
         torch.compile(elsewhere, backend=Compiler(), options={"fallback": "error"})(torch.ones(3))
     assert isinstance(caught.value.inner_exception, FallbackRefused)
 
 
 def test_without_a_compiler_the_message_says_how_to_get_one(tmp_path: Path) -> None:
     watched = Watched(tmp_path / "store", environ={"PATH": str(tmp_path)})
-    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="no C\\+\\+ compiler found") as caught:
+    with pytest.raises(BackendCompilerFailed, match="no C\\+\\+ compiler found") as caught:
         torch.compile(norm, backend=watched.compiler)(*inputs())
     assert "tried g++, c++, clang++" in str(caught.value) and "apt-get install g++" in str(caught.value)
 
@@ -253,7 +254,7 @@ def test_kernel_that_does_not_compile_names_its_line_and_the_users(
     cpp = importlib.import_module("minductor.codegen.cpp")
     right = cpp.kernel_text
     monkeypatch.setattr(cpp, "kernel_text", lambda *given: right(*given).replace("return 0;", "return 0 +;"))
-    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as caught:
+    with pytest.raises(BackendCompilerFailed) as caught:
         torch.compile(norm, backend=watched.compiler)(*inputs())
     text = str(caught.value)
     line = norm.__code__.co_firstlineno + 1
@@ -266,7 +267,7 @@ def test_kernel_that_does_not_compile_names_its_line_and_the_users(
 
 def test_cache_dir_option_and_reset(tmp_path: Path) -> None:
     compiler = Compiler(environ={**os.environ, "MINDUCTOR_CACHE_DIR": str(tmp_path / "other")})
-    chosen = {"cache_dir": str(tmp_path / "named")}
+    chosen: dict[str, Any] = {"cache_dir": str(tmp_path / "named")}
     torch.compile(lambda x: x + 1, backend=compiler, options=chosen)(torch.ones(3))
     assert list((tmp_path / "named").rglob("wrapper.py")) and not (tmp_path / "other").exists()
     compiler.reset()

@@ -35,7 +35,6 @@ from minductor.core.expr import Expr, Symbol
 from minductor.frontend.compat import (
     donated_indices,
     has_guards,
-    is_made_base,
     plain_outputs,
     rebuilt_outputs,
     static_indices,
@@ -308,15 +307,9 @@ class _Reader:
         meta = self._meta(node.meta.get("val"), node)
         if not isinstance(meta, TensorMeta | int | Expr) or isinstance(meta, bool):
             raise UnsupportedInput(node.name, f"a {type(node.meta.get('val')).__name__}")
-        if is_made_base(node) and self._has_sizes():  # its size is traced as a number, and nothing guards that
-            raise UnsupportedInput(node.name, "memory of any size that several inputs share")
         if isinstance(meta, TensorMeta) and node.meta["val"].is_neg():
             raise UnsupportedInput(node.name, "a tensor whose memory holds the negatives of its elements")
         return meta
-
-    def _has_sizes(self) -> bool:
-        """Whether sizes are among the inputs, so that other calls have others."""
-        return any(isinstance(n.meta.get("val"), torch.SymInt) for n in self.gm.graph.find_nodes(op="placeholder"))
 
     def _attribute(self, node: fx.Node) -> None:
         """A tensor is a constant; anything else is an external, and a graph that we can read is a region too."""

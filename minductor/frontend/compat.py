@@ -65,10 +65,15 @@ def plain_outputs() -> frozenset[int] | None:
 
 
 def is_made_base(placeholder: Any) -> bool:
-    """Whether an input is memory that AOTAutograd puts before several inputs that share it and have no common base."""
-    from torch._functorch._aot_autograd.descriptors import SyntheticBaseAOTInput
+    """Whether an input is memory that AOTAutograd puts in the place of several inputs that are views of it."""
+    from torch._functorch._aot_autograd.descriptors import SyntheticBaseAOTInput, ViewBaseAOTInput
 
-    return isinstance(placeholder.meta.get("desc"), SyntheticBaseAOTInput)
+    return isinstance(placeholder.meta.get("desc"), SyntheticBaseAOTInput | ViewBaseAOTInput)
+
+
+def writes_inputs() -> bool:
+    """Whether the program writes to an input's memory."""
+    return any(info.mutates_data for info in getattr(_forward_metadata(), "input_info", None) or ())
 
 
 def is_seeded(overload: Any) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
+from minductor.core.errors import RanInEager
+from minductor.driver import Compiler
 from tests.e2e.aliases import Case, draw, problem, shrunk
 
 
@@ -72,6 +74,43 @@ def test_a_detached_result_keeps_nobody_from_gradients() -> None:
     """Autograd is told about objects: a detached one must not be the one that its base is returned as."""
     lines = ("t0 = x0 * 1.5", "v0 = t0.detach()", "v1 = t0.view(-1)[3:]")
     assert problem(Case(("rand('float32', 1, 5)",), lines, ("v0", "v1")), grad=True) == ""
+
+
+def _written(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    return y * 2
+
+
+def _windows(n: int) -> tuple[torch.Tensor, ...]:
+    memory = torch.arange(n * 1.0)
+    return memory[n // 4 :][:6], memory[n // 4 :][3:9]
+
+
+def _overlapping_matrices(n: int) -> tuple[torch.Tensor, ...]:
+    memory = torch.arange(n * 4.0).view(n, 4)
+    return memory[:2, :3], memory[1:3, 1:]
+
+
+@pytest.mark.parametrize("inputs", [_windows, _overlapping_matrices])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_inputs_that_share_memory_run_in_eager(
+    inputs: Callable[[int], tuple[torch.Tensor, ...]], dynamic: bool
+) -> None:
+    """A later call's may lie elsewhere in a smaller memory, and AOTAutograd does not see each overlap."""
+    compiled = torch.compile(_written, backend=Compiler(), dynamic=dynamic)
+    with pytest.warns(RanInEager, match="several inputs share"):
+        compiled(*inputs(1000))
+    for n in (16, 12, 2000):
+        ours, theirs = inputs(n), inputs(n)
+        assert torch.equal(compiled(*ours), _written(*theirs))
+        assert all(map(torch.equal, ours, theirs))
+
+
+def test_matrices_side_by_side_in_one_memory_are_compiled() -> None:
+    ours, theirs = (torch.arange(16.0).view(4, 4) for _ in range(2))
+    compiled = torch.compile(_written, backend=Compiler(), options={"fallback": "error"})
+    assert torch.equal(compiled(ours[:, :2], ours[:, 2:]), _written(theirs[:, :2], theirs[:, 2:]))
+    assert torch.equal(ours, theirs)
 
 
 def test_a_wrong_program_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
