@@ -545,15 +545,19 @@ def _stages(backend: Backend) -> Iterator[Stage]:
 
 
 def _wrapper(plan: Plan, env: Env, backend: Backend) -> tuple[str, str]:
-    """The wrapper's text and how its file ends; Python's where C++ has no form for something in the plan."""
+    """The wrapper's text and how its file ends; Python's where C++ has no form for something in the plan, or the
+    backend has no C++: one compile may hold graphs of several devices."""
     language = env.options.wrapper
-    if language not in backend.wrappers:
-        hint = f"options={{'wrapper': ...}} may be {', '.join(backend.wrappers)}"
-        raise BackendError(f"backend {backend.kind!r} has no wrapper in {language!r}", hint=hint)
+    has_python = "python" in backend.wrappers
     try:
+        if language == "cpp" and has_python and language not in backend.wrappers:
+            raise NotNative(f"a graph for {backend.kind}")
+        if language not in backend.wrappers:
+            hint = f"options={{'wrapper': ...}} may be {', '.join(backend.wrappers)}"
+            raise BackendError(f"backend {backend.kind!r} has no wrapper in {language!r}", hint=hint)
         return resolve(backend.wrappers[language])(plan, env), {"python": "py", "fx": "json"}.get(language, language)
     except NotNative as reason:
-        if "python" not in backend.wrappers:
+        if not has_python:
             raise
         warnings.warn(WrapperReplaced(reason.what), stacklevel=2)
         return resolve(backend.wrappers["python"])(plan, env), "py"

@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional as F
 
 import minductor
-from minductor.core.errors import ImaginedDevice, UnknownTarget
+from minductor.core.errors import ImaginedDevice, UnknownTarget, WrapperReplaced
 from minductor.runtime.pool import Pool
 
 
@@ -22,6 +22,14 @@ def test_gives_the_facts_of_each_kernel() -> None:
     assert f"def {kernel.symbol}(in0, out1, XBLOCK: tl.constexpr):" in made.source
     (graph,) = made.graphs
     assert graph.role == "inference" and graph.report.kernels == 1 and graph.report.block_accesses == 2
+
+
+def test_a_wrapper_that_a_device_has_not_is_pythons_with_a_warning() -> None:
+    """One compile may hold graphs of several devices, of which the CPU's have theirs in C++."""
+    with pytest.warns(WrapperReplaced, match="a graph for cuda"):
+        made = minductor.compile_only(torch.sin, torch.ones(64), target="sm_90", options={"wrapper": "cpp"})
+    (graph,) = made.graphs
+    assert "wrapper.py" in graph.sources and len(made.kernels) == 1
 
 
 def test_arithmetic_is_as_exact_as_eagers() -> None:

@@ -43,7 +43,6 @@ from minductor.ir.plan import (
     Reuse,
     ScopeEnd,
     SymbolDef,
-    Unpack,
 )
 from minductor.ir.plan import View as ViewLine
 from minductor.target import Env
@@ -240,8 +239,6 @@ class _Function:
                 yield f"MD_TRY(md_require(md, {truth(condition)}, {_quoted(message)}));"
             case Return(values):
                 yield from self.give(values)
-            case Unpack():
-                raise NotNative("a tuple in a tuple")
             case DeviceScope() | ScopeEnd():
                 raise NotNative("a device that is entered")
             case KernelDef() | Constant() | PartitionStart():

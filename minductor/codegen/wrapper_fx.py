@@ -41,7 +41,6 @@ from minductor.ir.plan import (
     ScopeEnd,
     SizeOf,
     SymbolDef,
-    Unpack,
 )
 from minductor.ir.plan import View as ViewLine
 from minductor.target import Env
@@ -165,8 +164,6 @@ class _Emitter:
                 nodes.values[name] = self.window(name, of, size, stride, offset)
             case SymbolDef(symbol, source):
                 nodes.values[symbol.name] = self.source(symbol.name, source)
-            case Unpack(names, of):
-                self.unpack(names, nodes.values[of])
             case LaidOut(name, size, stride):
                 given = (self.tensor(name), nodes.numbers(size), None if stride is None else nodes.numbers(stride))
                 nodes.values[name] = nodes.add(name, "call_function", "minductor.runtime.launch.laid_out", given)

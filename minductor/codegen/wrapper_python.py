@@ -40,7 +40,6 @@ from minductor.ir.plan import (
     ScopeEnd,
     SizeOf,
     SymbolDef,
-    Unpack,
 )
 from minductor.ir.plan import View as ViewLine
 from minductor.target import Env
@@ -196,8 +195,6 @@ class _Emitter:
                     yield from self.event("free", name)
             case SymbolDef(symbol, source):
                 yield f"{symbol.name} = {self.source(source)}"
-            case Unpack(names, of):
-                yield f"{', '.join(name or '_' for name in names)} = {of}"
             case LaidOut(name, size, stride):
                 yield f"{name} = laid_out({name}, {self.sizes(size)}, {None if stride is None else self.sizes(stride)})"
             case Assert(condition, message):

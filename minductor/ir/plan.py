@@ -137,14 +137,6 @@ class Extern:
 
 
 @dataclass(frozen=True, slots=True)
-class Unpack:
-    """Names the items of a tuple that an extern returned."""
-
-    names: tuple[str | None, ...]
-    of: str
-
-
-@dataclass(frozen=True, slots=True)
 class LaidOut:
     """`name`, which an extern returned or a region was given, has this size, else RuntimeError; where its strides
     differ, it is a copy.
@@ -219,7 +211,6 @@ Line: TypeAlias = (
     | Launch
     | Dispatch
     | Extern
-    | Unpack
     | LaidOut
     | SymbolDef
     | Assert

@@ -29,7 +29,6 @@ from minductor.ir.plan import (
     ScopeEnd,
     SizeOf,
     SymbolDef,
-    Unpack,
     View,
 )
 from minductor.ir.printer import print_argument, print_body
@@ -73,8 +72,6 @@ def print_line(line: Line) -> str:
             made = ", ".join(name or "_" for name in results)
             head = f"{'checked ' if dtypes else ''}extern #{handle} {op}"
             return f"{head}({given}) {form} ({made}) from {', '.join(o.node for o in origins)}"
-        case Unpack(names, of):
-            return f"unpack {', '.join(name or '_' for name in names)} = {of}"
         case SymbolDef(symbol, source):
             match source:
                 case SizeOf(tensor, dim, scale, shift):

@@ -14,8 +14,11 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
+from minductor.codegen.wrapper_cpp import wrapper_cpp
 from minductor.core.errors import WrapperReplaced
 from minductor.driver import Compiled, Compiler
+from minductor.ir.plan import Plan
+from minductor.target import Env
 from pytest_plugin.compiled import Compile
 
 Make = Callable[[int], list[torch.Tensor]]
@@ -209,6 +212,20 @@ def test_what_cpp_has_no_form_for_is_pythons_with_a_warning() -> None:
         got = made(fn, "cpp", seen)(torch.ones(3, 2))
     assert torch.equal(got[0], torch.full((2,), 4.0))
     assert all("wrapper.py" in one.sources for one in seen)
+
+
+def test_one_compile_writes_its_wrapper_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+
+    def counted(plan: Plan, env: Env) -> str:
+        written.append(plan.name)
+        return wrapper_cpp(plan, env)
+
+    monkeypatch.setattr("minductor.codegen.wrapper_cpp.wrapper_cpp", counted)
+    x = torch.arange(6.0)
+    for _ in range(2):  # the second compile finds the first one's
+        assert torch.equal(made(lambda x: x.cumsum(0) * 3, "cpp")(x), x.cumsum(0) * 3)
+    assert len(written) == 1
 
 
 @pytest.mark.golden(view="wrapper")
