@@ -665,7 +665,8 @@ def _counts(value: Any) -> dict[str, int]:
     nodes = getattr(value, "nodes", None) or getattr(value, "lines", ())
     counts: dict[str, int] = {}
     for node in nodes:
-        name = f"{type(node).__name__.lower()}s"
+        kind = type(node).__name__.lower()
+        name = f"{kind}es" if kind.endswith("ch") else f"{kind}s"
         counts[name] = counts.get(name, 0) + 1
     return counts
 

@@ -72,8 +72,8 @@ MARKERS: Mapping[str, str] = MappingProxyType(
         "texts and the same bits",
         "must_fail_under": "must_fail_under('fusion-off', ...): the test is run under each of these faults of the "
         "compiler and has to see it",
-        "devices": "devices('interpret', 'compile:sm_90', min_arch='sm_80'): the devices that the test runs on, not "
-        "the default ones",
+        "devices": "devices('interpret', 'cuda', min_arch='sm_80'): the devices that the test runs on, not the default "
+        "ones; 'compile:sm_90' compiles its kernels for a GPU that is not here",
         "needs": "needs('triton', 'big_gpu', ...): capabilities without which the test is skipped, with the reason; "
         f"there are {', '.join(CAPABILITIES)}",
         "compilers": "compilers('minductor', inductor=xfail('no block accesses on cpu')): the compilers that the test "

@@ -44,10 +44,9 @@ FLOORS = {
     "minductor.options": Floor(("minductor.core",)),
     "minductor.target": Floor(("minductor.core",)),
     "minductor.frontend": Floor(STAR, ("torch", "sympy")),
-    "minductor.passes": Floor((*STAR, "minductor.heuristics.generated")),
-    "minductor.codegen": Floor((*STAR, "minductor.heuristics.generated")),
+    "minductor.passes": Floor(STAR),
+    "minductor.codegen": Floor(STAR),
     "minductor.runtime": Floor(STAR, ("torch", "triton", "filelock"), has_effects=True),
-    "minductor.heuristics": Floor(("minductor.core",)),
     "pytest_plugin": Floor(("minductor",), ("torch", "pytest"), has_effects=True),
     "pytest_plugin.strategies": Floor(("minductor", "pytest_plugin"), ("torch", "hypothesis")),
 }
