@@ -10,7 +10,7 @@ that the program changes. Its first nodes hold each input against what the kerne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def to_fx(
     module, graph, env, guards = compiler.graph_module(found.gm, compiler.env(args, None, chosen))
     _called_as(module, found)
     inputs = graph.inputs[: len(graph.inputs) - len(found.state)]
-    _insert(module, (*_constant(found.inputs), *_checks(inputs, graph.symbols, guards)))
+    _insert(module, _checks(found.inputs, inputs, graph.symbols, guards))
     module.recompile()
     hook = find_backend(env.target.kind).fx
     return resolve(hook)(module) if hook else module
@@ -61,7 +61,7 @@ def to_fx(
 
 def _called_as(module: fx.GraphModule, found: Exported) -> None:
     """Gives the module the program's own arguments and results, and its state as buffers."""
-    from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
+    from torch.fx.graph import _custom_builtins, _PyTreeCodeGen, _PyTreeInfo
 
     graph = module.graph
     inputs = list(graph.find_nodes(op="placeholder"))
@@ -81,7 +81,9 @@ def _called_as(module: fx.GraphModule, found: Exported) -> None:
             with graph.inserting_before(before):
                 graph.placeholder(leaf.name)
     comments: Any = graph._codegen._body_transformer
-    graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(found.parameters), found.in_spec, found.out_spec)))
+    # an argument called `torch` would hide what the code calls so
+    names = [f"{name}_" if name in _custom_builtins else name for name in found.parameters]
+    graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(names, found.in_spec, found.out_spec)))
     graph.on_generate_code(lambda _: comments)
 
 
@@ -100,18 +102,11 @@ def _insert(module: fx.GraphModule, checks: Iterable[FxNode]) -> None:
             found[node.name] = calls.add_node(graph, node, found)
 
 
-def _constant(leaves: Iterable[Leaf]) -> Iterator[FxNode]:
-    """Holds what was traced in against what is given."""
-    from minductor.ir.fx_graph import FxNode, Result
-
-    for leaf in leaves:
-        if leaf.input is None:
-            about = (leaf.name, Result(leaf.name), leaf.value)
-            yield FxNode(f"check_{leaf.name}", "call_function", "minductor.runtime.fx.check_value", about)
-
-
-def _checks(inputs: Sequence[GraphInput], symbols: Iterable[Symbol], guards: Iterable[str]) -> Sequence[FxNode]:
-    """Holds the inputs against those that the kernels were compiled for, and the numbers of a call to their ranges."""
+def _checks(
+    leaves: Iterable[Leaf], inputs: Sequence[GraphInput], symbols: Iterable[Symbol], guards: Iterable[str]
+) -> Sequence[FxNode]:
+    """Holds what was traced in against what is given, the inputs against those that the kernels were compiled for, and
+    the numbers of a call to their ranges."""
     from minductor.codegen.fx_numbers import Nodes
     from minductor.core.expr import as_expr
     from minductor.core.text import parse_rel
@@ -120,8 +115,13 @@ def _checks(inputs: Sequence[GraphInput], symbols: Iterable[Symbol], guards: Ite
     from minductor.ir.nodes import Token
 
     nodes = Nodes()
-    nodes.values.update({given.name: Result(given.name) for given in inputs})
+    constants = [leaf for leaf in leaves if leaf.input is None]
+    for name in (*(leaf.name for leaf in constants), *(given.name for given in inputs)):  # no check has their names
+        nodes.values[name] = nodes.add(name, "placeholder", name)
     _define(nodes, inputs)
+    for leaf in constants:
+        about = (leaf.name, Result(leaf.name), leaf.value)
+        nodes.add(f"check_{leaf.name}", "call_function", "minductor.runtime.fx.check_value", about)
     for given in inputs:
         if isinstance(given.meta, TensorMeta):
             sizes, strides = (nodes.numbers(map(as_expr, row)) for row in (given.meta.size, given.meta.stride))
@@ -134,6 +134,9 @@ def _checks(inputs: Sequence[GraphInput], symbols: Iterable[Symbol], guards: Ite
                 Token("device", given.meta.device),
             )
             nodes.add("check", "call_function", "minductor.runtime.fx.check", about)
+        elif (wanted := nodes.number(as_expr(given.meta))) != Result(given.name):  # it follows from other inputs
+            about = (given.name, Result(given.name), wanted)
+            nodes.add("check", "call_function", "minductor.runtime.fx.check_value", about)
     known = {symbol.name: symbol for symbol in symbols}
     for symbol in known.values():
         if symbol.name in nodes.values:
@@ -142,7 +145,7 @@ def _checks(inputs: Sequence[GraphInput], symbols: Iterable[Symbol], guards: Ite
     for guard in guards:
         about = (nodes.relation(parse_rel(guard, known)), f"the sizes do not fit what was compiled: {guard}")
         nodes.add("check", "call_function", "torch.ops.aten._assert_scalar.default", about)
-    return nodes.made
+    return [node for node in nodes.made if node.op != "placeholder"]
 
 
 def _define(nodes: Nodes, inputs: Sequence[GraphInput]) -> None:

@@ -52,11 +52,15 @@ def export(
     A function or module is exported by `torch.export` first, with `args`, `kwargs` and `dynamic_shapes`; an exported
     program knows its own. Parameters and buffers go into the package as they are now.
     """
+    from minductor.backends import find_target
     from minductor.frontend.capture import capture
     from minductor.frontend.exported import exported, traced
     from minductor.runtime import package
     from minductor.runtime.archive import write_archive
 
+    target = find_target(str((options or {}).get("target") or "cpu"))
+    if target.kind != "cpu":
+        raise NotExportable(f"a program for {target.name}", "packages run on the CPU")
     found = exported(traced(program, args, kwargs, dynamic_shapes))
     graph = capture(found.gm, (), "inference")
     _check(graph)
@@ -235,7 +239,6 @@ def _digest(pieces: Sequence[Bytes]) -> str:
 
 
 def _leaf(argument: Argument, graph: Graph, *, is_returned: bool) -> Leaf:
-    from minductor.core.expr import Symbol
     from minductor.frontend.capture import TensorMeta
     from minductor.ir.manifest import Layout, Leaf
 
@@ -245,7 +248,7 @@ def _leaf(argument: Argument, graph: Graph, *, is_returned: bool) -> Leaf:
         return Leaf(argument.name, "value", None, argument.value, is_fixed=False)
     meta = graph.inputs[argument.input].meta
     if not isinstance(meta, TensorMeta):
-        return Leaf(argument.name, "number", None, meta.name if isinstance(meta, Symbol) else None, is_fixed=False)
+        return Leaf(argument.name, "number", None, str(meta), is_fixed=False)
     layout = Layout(meta.dtype.name, tuple(map(str, meta.size)), tuple(map(str, meta.stride)), meta.device)
     return Leaf(argument.name, "tensor", layout, None, is_fixed=argument.is_changed or is_returned)
 

@@ -36,12 +36,12 @@ def main(argv: list[str]) -> int:
 
 def unpack(package: Path, folder: Path) -> str:
     """Writes the files; gives the name of the library for a host in C, if there is one."""
-    from minductor.ir.manifest import Manifest
     from minductor.runtime.archive import open_archive
     from minductor.runtime.native import INCLUDE
+    from minductor.runtime.package import read_manifest
 
     archive = open_archive(package)
-    manifest = Manifest.read(bytes(archive.entries["manifest.json"]).decode())
+    manifest = read_manifest(archive)
     folder.mkdir()
     for name, data in archive.entries.items():
         (folder / name).write_bytes(data)

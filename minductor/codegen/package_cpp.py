@@ -46,8 +46,8 @@ def package_cpp(manifest: Manifest) -> str:
     )
 
 
-def _check(leaves: Sequence[Leaf], symbols: Iterable[SymbolRange], state: Iterable[Weight]) -> Iterator[str]:
-    """Kinds first, then the numbers that sizes tell, then sizes and strides, which these decide."""
+def _check(leaves: Sequence[Leaf], symbols: Sequence[SymbolRange], state: Iterable[Weight]) -> Iterator[str]:
+    """Kinds first, then the numbers that sizes tell, then other numbers, sizes and strides, which these decide."""
     place: dict[int, int] = {}
     for number, leaf in enumerate(leaves):
         if leaf.kind != "value":
@@ -66,6 +66,14 @@ def _check(leaves: Sequence[Leaf], symbols: Iterable[SymbolRange], state: Iterab
         name, rule = leaves[row.leaf].name, f"{row.scale}, {row.shift}, {low}, {high}, {row.name}"
         yield f"  int64_t {row.name};"
         yield f'  MD_TRY(md_told(md, "{name}", {told}, {rule}));'
+    for number, at in place.items():
+        leaf = leaves[number]
+        told = {row.name for row in symbols if row.leaf == number and row.dim is None}
+        if leaf.layout is None and leaf.value not in told:  # it follows from other arguments
+            wanted = index_text(parse_expr(str(leaf.value), known))
+            about = f"*static_cast<const int64_t*>(given[{at}].data), 1, 0, {wanted}, {wanted}"
+            yield f"  int64_t same{at};"
+            yield f'  MD_TRY(md_told(md, "{leaf.name}", {about}, same{at}));'
     for name, at, layout in layouts:
         if layout is not None:
             size, stride = _row(layout.size, known), _row(layout.stride, known)

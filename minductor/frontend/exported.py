@@ -24,6 +24,8 @@ the program is decomposed once more, by the operators' own formulas and ours.
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +37,8 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from minductor.core.errors import NotExportable
 from minductor.frontend.decompose import decompositions
+
+_GENERATED = re.compile(r"(buf|[finsu])\d+")  # names of buffers and numbers, which an argument's would be taken for
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +74,19 @@ def traced(
 ) -> torch.export.ExportedProgram:
     """A function or module as torch exports it; what has been exported is that already, and knows its arguments."""
     if isinstance(program, torch.export.ExportedProgram):
+        if dynamic_shapes is not None:
+            why = "it has been exported already, and the dynamic_shapes of that are in it"
+            raise NotExportable("this program with other dynamic_shapes", why)
         return program
     module = program
     if not isinstance(module, torch.nn.Module):
         module = torch.nn.Module()
         module.forward = program
-    return torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
+    named = dict(kwargs or {})
+    if len(named) > 1:  # torch takes the order of the call for that of the function
+        order = [name for name in inspect.signature(module.forward).parameters if name in named]
+        named = {name: named[name] for name in (*order, *named)}
+    return torch.export.export(module, tuple(args), named, dynamic_shapes=dynamic_shapes)
 
 
 def exported(program: torch.export.ExportedProgram) -> Exported:
@@ -149,7 +160,8 @@ class _Reader:
             self.leaves.append(Leaf(node.name, None, given.value))
             return
         self.leaves.append(Leaf(node.name, sum(leaf.input is not None for leaf in self.leaves), is_changed=is_changed))
-        self.new[node] = self.graph.node_copy(node)
+        self.new[node] = self.graph.placeholder(f"{node.name}_" if _GENERATED.fullmatch(node.name) else node.name)
+        self.new[node].meta.update(node.meta)
 
     def _weight(self, node: fx.Node, spec: Any, *, is_changed: bool) -> None:
         """A tensor of the program's: held by the graph, or one more input if it changes."""

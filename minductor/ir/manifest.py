@@ -34,10 +34,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A leaf of a call's arguments: a tensor, a whole number that is a symbol, or the value that was exported.
+    """A leaf of a call's arguments: a tensor, a whole number, or the value that was exported.
 
-    `value`: that, or the symbol's name. `is_fixed`: a tensor that is changed, or that a result is a view of, so that a
-    copy of another layout cannot stand in for it.
+    `value`: that, or the number as an expression. `is_fixed`: a tensor that is changed, or that a result is a view of,
+    so that a copy of another layout cannot stand in for it.
     """
 
     name: str

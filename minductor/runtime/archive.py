@@ -21,8 +21,8 @@ import hashlib
 import mmap
 import os
 import re
+import secrets
 import struct
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,9 +53,10 @@ class Archive:
 
 def write_archive(path: Path, entries: Mapping[str, Sequence[Bytes]]) -> None:
     """Writes the pieces of each entry, beside the place first, so that nobody sees half a file."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    file = beside.open("x+b")  # with the rights that the process gives its files
     try:
-        with os.fdopen(descriptor, "w+b") as file:
+        with file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as zipped:
                 for entry, pieces in entries.items():
                     _write_entry(zipped, file.tell(), entry, pieces)
@@ -68,10 +69,9 @@ def write_archive(path: Path, entries: Mapping[str, Sequence[Bytes]]) -> None:
                 digest.update(piece)
                 end -= len(piece)
             file.write(digest.hexdigest().encode())
-        Path(name).chmod(0o644)
-        os.replace(name, path)
+        beside.replace(path)
     except BaseException:
-        Path(name).unlink()
+        beside.unlink()
         raise
 
 

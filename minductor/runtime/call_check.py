@@ -2,7 +2,8 @@
 
 Takes a manifest, and then the arguments of each call. Gives the tensors and numbers for the compiled call, in order.
 Refuses missing and further arguments, other structures, values, dtypes, devices, ranks and sizes (WrongInput). What
-only has other strides is copied, unless the program writes to it or returns a view of it: then it is refused too.
+only has other strides is copied, unless the program writes to it, returns a view of it, or was exported for elements
+that share memory: then it is refused too.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ class CallCheck:
             (leaf, None if leaf.layout is None else _Expected(leaf.name, leaf.layout, symbols))
             for leaf in manifest.leaves
         ]
+        self.numbers = [
+            (number, leaf.name, parse_expr(str(leaf.value), symbols))
+            for number, leaf in enumerate(manifest.leaves)
+            if leaf.kind == "number"
+        ]
 
     def read(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The inputs of the compiled call."""
@@ -49,6 +55,9 @@ class CallCheck:
             elif leaf.kind == "value":
                 _check_value(leaf, value)
         values = {row.name: _number(row, leaves[row.leaf], self.leaves[row.leaf][0].name) for row in self.symbols}
+        for number, name, wanted in self.numbers:
+            if _whole(leaves[number], name) != (value := evaluate(wanted, values)):
+                raise WrongInput(name, f"it is {leaves[number]}, and here it has to be {value}")
         return [
             leaf_value if expected is None else expected.laid_out(leaf_value, values, is_fixed=leaf.is_fixed)
             for (leaf, expected), leaf_value in zip(self.leaves, leaves, strict=True)
@@ -57,8 +66,9 @@ class CallCheck:
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments as they were exported: the first ones by position, the others by name."""
-        if len(args) > len(self.parameters):
-            raise WrongInput("the call", f"it has {len(args)} arguments, and {len(self.parameters)} were exported")
+        if len(args) > self.positional:
+            why = f"it has {len(args)} arguments without a name, and {self.positional} were exported"
+            raise WrongInput("the call", why)
         given = dict(zip(self.parameters, args, strict=False))
         for name, value in kwargs.items():
             if name in given or name not in self.parameters:
@@ -108,9 +118,19 @@ class _Expected:
             return value
         if all(n == 1 or a == b for n, a, b in zip(size, value.stride(), stride, strict=True)):
             return value.as_strided(size, stride)
-        if is_fixed:
+        if is_fixed or _shares(size, stride):
             raise WrongInput(self.name, f"its strides are {value.stride()}, and {stride} were exported")
         return copied(value, size, stride)
+
+
+def _shares(size: Sizes, stride: Sizes) -> bool:
+    """Whether two elements of that layout may be one, as those of an expanded tensor are."""
+    end = 0
+    for step, n in sorted((step, n) for step, n in zip(stride, size, strict=True) if n > 1):
+        if step <= end:
+            return True
+        end += step * (n - 1)
+    return False
 
 
 def _row(sizes: Sequence[Expr]) -> Callable[[Mapping[str, int]], Sizes]:

@@ -65,7 +65,7 @@ def load(path: str | os.PathLike[str]) -> Package:
     >>> minductor.load("linear.zip")(torch.ones(1, 4))  # doctest: +SKIP
     """
     archive = open_archive(Path(path))
-    manifest = _manifest(archive)
+    manifest = read_manifest(archive)
     _check_machine(archive.path, manifest)
     held = {weight.name: _weight(archive, weight) for weight in manifest.weights if not weight.is_state}
     state = {weight.name: _own(_weight(archive, weight)) for weight in manifest.weights if weight.is_state}
@@ -85,7 +85,8 @@ def _entry(archive: Archive, name: str) -> bytes:
     return bytes(found)
 
 
-def _manifest(archive: Archive) -> Manifest:
+def read_manifest(archive: Archive) -> Manifest:
+    """What the package says of itself."""
     try:
         return Manifest.read(_entry(archive, MANIFEST).decode())
     except ValueError as error:

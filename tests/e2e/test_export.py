@@ -96,7 +96,7 @@ def test_other_strides_are_copied_where_nobody_sees_it(layer: Made) -> None:
 X, MORE, SCALE = arguments()
 WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     "too few": (lambda call: call(X, MORE), "it is missing"),
-    "too many": (lambda call: call(X, MORE, SCALE, X), "it has 4 arguments, and 3 were exported"),
+    "too many": (lambda call: call(X, MORE, SCALE, X), "it has 4 arguments without a name, and 3 were exported"),
     "twice": (lambda call: call(X, MORE, SCALE, x=X), "given twice"),
     "a name": (lambda call: call(X, MORE, scales=3), "there is no such argument"),
     "a structure": (lambda call: call(X, {"z": X}, SCALE), "the structure of the arguments"),
@@ -271,3 +271,74 @@ def test_what_tracing_assumed_of_sizes_is_checked(tmp_path: Path) -> None:
     for rows, others in ((7, 7), (6, 2)):
         with pytest.raises(RuntimeError, match=r"other sizes than those that were traced: not .*x\.size"):
             loaded(torch.ones(rows, 8), torch.ones(others, 8))
+
+
+def test_a_number_is_what_tracing_found(tmp_path: Path) -> None:
+    """Numbers that tracing found equal, or to be one number, are told by others."""
+
+    def scale(x: Tensor, n: int, m: int, k: int) -> Tensor:
+        return x * n * m if n == m and k == 5 else x
+
+    x, shapes = torch.ones(2), (None, Dim.AUTO, Dim.AUTO, Dim.AUTO)
+    minductor.export(scale, (x, 3, 3, 5), tmp_path / "a.zip", dynamic_shapes=shapes)
+    for call in (
+        minductor.load(tmp_path / "a.zip"),
+        minductor.to_fx(scale, x, 3, 3, 5, dynamic_shapes=shapes),
+    ):
+        assert torch.equal(call(x, 4, 4, 5), x * 16)
+        for numbers in ((4, 7, 5), (4, 4, 6)):
+            with pytest.raises(WrongInput):
+                call(x, *numbers)
+
+
+@pytest.mark.parametrize("like", [torch.ones(1, 3).expand(3, 3), torch.ones(5).as_strided((3, 3), (1, 1))])
+def test_no_copy_stands_in_for_elements_that_share_memory(tmp_path: Path, like: Tensor) -> None:
+    minductor.export(lambda x: x + 1, (like,), tmp_path / "a.zip")
+    loaded = minductor.load(tmp_path / "a.zip")
+    assert torch.equal(loaded(like), like + 1)
+    with pytest.raises(WrongInput, match=r"strides are \(3, 1\)"):
+        loaded(torch.randn(3, 3))
+
+
+def test_named_arguments_keep_the_functions_order(tmp_path: Path) -> None:
+    def mix(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        return a + 2 * b + 4 * c
+
+    a, b, c = torch.randn(3, 2)
+    named: dict[str, Any] = {"c": c, "b": b}
+    assert minductor.export(mix, (a,), tmp_path / "a.zip", kwargs=named).parameters == ("a", "b", "c")
+    loaded = minductor.load(tmp_path / "a.zip")
+    torch.testing.assert_close(loaded(a, c=c, b=b), mix(a, b, c))
+    with pytest.raises(WrongInput, match="3 arguments without a name, and 1"):
+        loaded(a, b, c)
+    torch.testing.assert_close(minductor.to_fx(mix, a, **named)(a, b, c), mix(a, b, c))
+
+
+def rows(buf0: Tensor, s0: Tensor, check: Tensor, n0: Tensor) -> Tensor:
+    made = buf0 * 2 + s0 * 3 - check * n0
+    return made.softmax(-1) @ made.T
+
+
+def shadows(torch: Tensor, device: Tensor, inf: Tensor) -> Tensor:
+    return torch + device * inf
+
+
+@pytest.mark.parametrize("function", [rows, shadows])
+def test_an_argument_may_have_any_name(tmp_path: Path, function: Callable[..., Tensor]) -> None:
+    """Also one of those that plans and graphs give to what they make."""
+    given = [torch.randn(5, 3) for _ in range(function.__code__.co_argcount)]
+    shapes = tuple({0: Dim.DYNAMIC} for _ in given)
+    minductor.export(function, given, tmp_path / "a.zip", dynamic_shapes=shapes)
+    graph = minductor.to_fx(function, *given, dynamic_shapes=shapes)
+    for call in (minductor.load(tmp_path / "a.zip"), graph):
+        torch.testing.assert_close(call(*given), function(*given))
+        with pytest.raises((WrongInput, RuntimeError)):
+            call(torch.randn(4, 3), *given[1:])
+
+
+def test_what_another_package_would_need_is_refused(tmp_path: Path) -> None:
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
+    with pytest.raises(NotExportable, match="exported already"):
+        minductor.export(program, (), tmp_path / "a.zip", dynamic_shapes=({0: Dim.AUTO},))
+    with pytest.raises(NotExportable, match="run on the CPU"):
+        minductor.export(program, (), tmp_path / "a.zip", options={"target": "sm_90"})

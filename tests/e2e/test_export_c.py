@@ -15,6 +15,7 @@ from torch.export import Dim
 import minductor
 from minductor.__main__ import main
 from minductor.bench import models
+from minductor.runtime.archive import write_archive
 from minductor.runtime.native import INCLUDE
 from tests.house.rules import ROOT
 
@@ -111,7 +112,28 @@ def test_a_plan_without_calls_needs_no_torch(host: Path, tmp_path: Path) -> None
     assert "no constants" in run(x, index, n).stderr
 
 
+def test_a_number_that_others_tell_is_checked(host: Path, tmp_path: Path) -> None:
+    def scale(x: Tensor, n: int, m: int) -> Tensor:
+        return x * (n * m) if n == m else x
+
+    x, shapes = torch.ones(3), (None, Dim.AUTO, Dim.AUTO)
+    manifest = minductor.export(scale, (x, 2, 2), tmp_path / "model.zip", dynamic_shapes=shapes)
+    assert main(["unpack", str(tmp_path / "model.zip"), str(tmp_path / "model")]) == 0
+    for m, said in ((4, ""), (5, "m: 5 is not")):
+        numbers = (torch.tensor(4), torch.tensor(m))
+        ran = call(host, tmp_path / "model", manifest.c_library, (x, *numbers), with_torch=False)
+        assert (said in ran.stderr) and ran.returncode == bool(said)
+    assert torch.equal(result(tmp_path / "model", x), x * 16)
+
+
 def test_unpack_writes_over_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.zip").write_bytes(b"no package")
     assert main(["unpack", str(tmp_path / "a.zip"), str(tmp_path / "a")]) == 1
     assert "MD082" in capsys.readouterr().err and not (tmp_path / "a").exists()
+
+
+def test_unpack_refuses_a_package_without_a_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for entries in ({"a.json": [b"{}"]}, {"manifest.json": [b"{}"]}):
+        write_archive(tmp_path / "a.zip", entries)
+        assert main(["unpack", str(tmp_path / "a.zip"), str(tmp_path / "a")]) == 1
+        assert "MD082" in capsys.readouterr().err and not (tmp_path / "a").exists()

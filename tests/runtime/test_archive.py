@@ -1,6 +1,7 @@
 """The file of a package: what was written is read where it lies, and every other file is refused."""
 
 import hashlib
+import os
 import random
 import struct
 import subprocess
@@ -56,6 +57,15 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_archive(tmp_path / "a.zip", {"manifest.json": ["text"]})  # pyright: ignore[reportArgumentType]
     assert (tmp_path / "a.zip").read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+
+
+def test_the_file_has_the_rights_that_the_process_gives(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        path = written(tmp_path / "a.zip")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("seed", range(3))
