@@ -57,6 +57,13 @@ def test_training(compiled: Compile, device: str) -> None:
     compiled(gelu_tail, torch.randn(32, 64, device=device), grad=True)
 
 
+def test_gradients_of_hardsigmoid_are_eagers_in_float64() -> None:
+    """Its sixth is rounded to float32."""
+    x, grad = torch.randn(20, dtype=torch.float64), torch.ones(20, dtype=torch.float64)
+    backward = torch.ops.aten.hardsigmoid_backward
+    assert torch.equal(torch.compile(backward, backend="minductor")(grad, x), backward(grad, x))
+
+
 VIEWS: dict[str, Callable[[Tensor], Any]] = {
     "slice": lambda x: x[1:, ::2] + 1,
     "reshape": lambda x: (x * 2).reshape(4, 48, 2).transpose(0, 1) + 1,
