@@ -93,7 +93,7 @@ def _insert(module: fx.GraphModule, checks: Iterable[FxNode]) -> None:
 
     from minductor.runtime import fx as calls
 
-    for name in ("check", "check_range", "check_value"):
+    for name in ("check", "check_apart", "check_range", "check_value"):
         has_side_effect(getattr(calls, name))
     graph = module.graph
     found = {str(node.target): node for node in graph.nodes if node.op == "placeholder"}
@@ -103,7 +103,7 @@ def _insert(module: fx.GraphModule, checks: Iterable[FxNode]) -> None:
 
 
 def _checks(
-    leaves: Iterable[Leaf], inputs: Sequence[GraphInput], symbols: Iterable[Symbol], guards: Iterable[str]
+    leaves: Sequence[Leaf], inputs: Sequence[GraphInput], symbols: Iterable[Symbol], guards: Iterable[str]
 ) -> Sequence[FxNode]:
     """Holds what was traced in against what is given, the inputs against those that the kernels were compiled for, and
     the numbers of a call to their ranges."""
@@ -137,6 +137,12 @@ def _checks(
         elif (wanted := nodes.number(as_expr(given.meta))) != Result(given.name):  # it follows from other inputs
             about = (given.name, Result(given.name), wanted)
             nodes.add("check", "call_function", "minductor.runtime.fx.check_value", about)
+    tensors = [given.name for given in inputs if isinstance(given.meta, TensorMeta)]
+    for leaf in leaves:
+        if leaf.is_changed and leaf.input is not None and len(tensors) > 1:
+            name = inputs[leaf.input].name
+            others = tuple([Result(other) for other in tensors if other != name])
+            nodes.add("check", "call_function", "minductor.runtime.fx.check_apart", (name, Result(name), others))
     known = {symbol.name: symbol for symbol in symbols}
     for symbol in known.values():
         if symbol.name in nodes.values:

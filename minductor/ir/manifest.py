@@ -37,7 +37,7 @@ class Leaf:
     """A leaf of a call's arguments: a tensor, a whole number, or the value that was exported.
 
     `value`: that, or the number as an expression. `is_fixed`: a tensor that is changed, or that a result is a view of,
-    so that a copy of another layout cannot stand in for it.
+    so that a copy of another layout cannot stand in for it. `is_changed`: the former.
     """
 
     name: str
@@ -45,11 +45,12 @@ class Leaf:
     layout: Layout | None
     value: bool | int | float | str | None
     is_fixed: bool
+    is_changed: bool = False
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Self:
         layout = None if given["layout"] is None else Layout.read(given["layout"])
-        return cls(given["name"], given["kind"], layout, given["value"], given["is_fixed"])
+        return cls(given["name"], given["kind"], layout, given["value"], given["is_fixed"], given["is_changed"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 Takes a manifest, and then the arguments of each call. Gives the tensors and numbers for the compiled call, in order.
 Refuses missing and further arguments, other structures, values, dtypes, devices, ranks and sizes (WrongInput). What
 only has other strides is copied, unless the program writes to it, returns a view of it, or was exported for elements
-that share memory: then it is refused too.
+that share memory: then it is refused too. So are arguments that share the memory of one that the program changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from minductor.core.errors import WrongInput
 from minductor.core.expr import Expr, as_int, evaluate, symbol
 from minductor.core.text import parse_expr
 from minductor.ir.manifest import Layout, Leaf, Manifest, SymbolRange
-from minductor.runtime.launch import copied
+from minductor.runtime.launch import copied, meet
 from minductor.runtime.trees import read_tree
 
 Sizes = tuple[int, ...]
@@ -55,6 +55,7 @@ class CallCheck:
             elif leaf.kind == "value":
                 _check_value(leaf, value)
         values = {row.name: _number(row, leaves[row.leaf], self.leaves[row.leaf][0].name) for row in self.symbols}
+        _check_apart([(leaf, leaves[number]) for number, (leaf, _) in enumerate(self.leaves) if leaf.kind == "tensor"])
         for number, name, wanted in self.numbers:
             if _whole(leaves[number], name) != (value := evaluate(wanted, values)):
                 raise WrongInput(name, f"it is {leaves[number]}, and here it has to be {value}")
@@ -121,6 +122,15 @@ class _Expected:
         if is_fixed or _shares(size, stride):
             raise WrongInput(self.name, f"its strides are {value.stride()}, and {stride} were exported")
         return copied(value, size, stride)
+
+
+def _check_apart(given: Sequence[tuple[Leaf, torch.Tensor]]) -> None:
+    """Nobody but the program's own reads may see what it changes: it was traced for tensors that lie apart."""
+    for leaf, changed in given:
+        if leaf.is_changed:
+            for other, value in given:
+                if other is not leaf and meet(changed, value):
+                    raise WrongInput(other.name, f"it shares memory with {leaf.name}, which the program changes")
 
 
 def _shares(size: Sizes, stride: Sizes) -> bool:

@@ -32,7 +32,7 @@ from minductor.core.dtypes import DType
 from minductor.core.errors import WrongInput
 from minductor.ir.fx_graph import LAUNCH, FxGraph, FxKernel, FxNode, Result, Value, parse_graph
 from minductor.ir.nodes import Token
-from minductor.runtime.launch import KERNELS, Bind, Call, fail
+from minductor.runtime.launch import KERNELS, Bind, Call, fail, meet
 from minductor.runtime.load import threads
 from minductor.runtime.store import digest
 from minductor.target import Target
@@ -291,6 +291,13 @@ def check(
     steps = zip(size, value.stride(), stride, strict=True)
     if value.numel() and any(found != wanted for n, found, wanted in steps if n > 1):
         raise WrongInput(name, f"its strides are {value.stride()}, and {stride} were compiled for")
+
+
+def check_apart(name: str, changed: torch.Tensor, others: Sequence[torch.Tensor]) -> None:
+    """Refuses an input that changes while another lies in its memory: kernels were compiled for tensors apart."""
+    real = (torch.Tensor, torch.nn.Parameter)  # those of a tracer have no place in memory
+    if type(changed) in real and any(type(other) in real and meet(changed, other) for other in others):
+        raise WrongInput(name, "another input shares its memory, and the program changes it")
 
 
 def check_range(name: str, value: Any, low: int | None, high: int | None) -> None:

@@ -120,6 +120,19 @@ def laid_out(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...
     return copied(tensor, size, stride)
 
 
+def meet(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether the memory from the first to the last element of one reaches into that of the other."""
+    (start, end), (first, last) = _reach(one), _reach(other)
+    return start < last and first < end
+
+
+def _reach(tensor: torch.Tensor) -> tuple[int, int]:
+    if not tensor.numel():
+        return 0, 0
+    span = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + span * tensor.element_size()
+
+
 def copied(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
     """A new tensor of that layout; a dimension of stride 0 has one element to write."""
     made = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)

@@ -342,3 +342,19 @@ def test_what_another_package_would_need_is_refused(tmp_path: Path) -> None:
         minductor.export(program, (), tmp_path / "a.zip", dynamic_shapes=({0: Dim.AUTO},))
     with pytest.raises(NotExportable, match="run on the CPU"):
         minductor.export(program, (), tmp_path / "a.zip", options={"target": "sm_90"})
+
+
+def test_an_argument_that_changes_lies_apart_from_the_others(tmp_path: Path) -> None:
+    def add(x: Tensor, y: Tensor) -> Tensor:
+        x.add_(1)
+        return y * 2
+
+    minductor.export(add, (torch.ones(4), torch.ones(4)), tmp_path / "a.zip")
+    for call in (minductor.load(tmp_path / "a.zip"), minductor.to_fx(add, torch.ones(4), torch.ones(4))):
+        whole = torch.ones(8)
+        assert torch.equal(call(whole[:4], whole[4:]), torch.full((4,), 2.0))
+        before = whole.clone()
+        for other in (whole[:4], whole[3:7]):
+            with pytest.raises(WrongInput, match="shares"):
+                call(whole[:4], other)
+        assert torch.equal(whole, before)
