@@ -12,12 +12,13 @@ whose results Python has no bound for, or for which it raises where C does not: 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from minductor.codegen.cpp_text import index_text
+from minductor.core.algebra import Product, Sum, children
 from minductor.core.errors import NotNative
-from minductor.core.expr import And, Compare, FalseRel, Not, Or, Rel, Symbol, TrueRel
+from minductor.core.expr import And, Compare, Expr, FalseRel, Not, Or, Rel, Symbol, TrueRel
 from minductor.ir.nodes import Body, Index
 from minductor.ir.nodes import Constant as ConstantOp
 from minductor.ir.plan import SizeOf
@@ -79,6 +80,30 @@ def relation(rel: Rel) -> str:
             return "true" if isinstance(rel, TrueRel) else "false"
         case _:
             raise TypeError(f"not a relation: {rel}")
+
+
+def magnitudes(expr: Expr) -> Iterator[str]:
+    """What each sum and product in it comes to at most, as doubles: Python's integers have no bound, C++'s have.
+
+    >>> from minductor.core.expr import symbol
+    >>> s = symbol("s0", "size")
+    >>> list(magnitudes(s * s)), list(magnitudes(s))
+    (['md_magnitude(s0) * md_magnitude(s0)'], [])
+    """
+    if isinstance(expr, Sum | Product):
+        yield _magnitude(expr)
+    for child in children(expr):
+        yield from magnitudes(child)
+
+
+def _magnitude(expr: Expr) -> str:
+    match expr:
+        case Sum(const, terms):
+            return " + ".join([f"{abs(const)}.0", *(f"{abs(scale)}.0 * ({_magnitude(term)})" for term, scale in terms)])
+        case Product(factors):
+            return " * ".join(f"({_magnitude(f)})" if isinstance(f, Sum) else _magnitude(f) for f in factors)
+        case _:
+            return f"md_magnitude({index_text(expr)})"
 
 
 def truth(condition: Rel | Body) -> str:

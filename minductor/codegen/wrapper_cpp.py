@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
 from minductor.codegen import cpp_calls
-from minductor.codegen.cpp_numbers import FIELDS, TYPES, letter, literal, source, truth
+from minductor.codegen.cpp_numbers import FIELDS, TYPES, letter, literal, magnitudes, source, truth
 from minductor.codegen.cpp_text import index_text
 from minductor.codegen.spell import CPP_STORAGE
 from minductor.codegen.wrapper_python import numbers_of, python_calls
@@ -359,6 +359,8 @@ class _Function:
                 case None:
                     pass
                 case Expr():
+                    for most in magnitudes(value):
+                        yield f"MD_TRY(md_fits(md, {most}));"
                     yield f"md_made[{place}].{FIELDS[kind]} = {index_text(value)};"
                 case bool() | int() | float():
                     yield f"md_made[{place}].{FIELDS[kind]} = {literal(value)};"

@@ -164,6 +164,13 @@ def test_a_kernel_that_fails_raises_eagers_error(index: int, kind: str) -> None:
     assert type(ours.value) is type(eagers.value)
 
 
+def test_a_number_beyond_64_bits_is_an_error() -> None:
+    call = made(lambda x, k: (x + 1, k * k // 2), "cpp", dynamic=True)
+    assert call(torch.ones(2), 10**9)[1] == 10**18 // 2
+    with pytest.raises(OverflowError, match="64 bits"):
+        call(torch.ones(2), 10**12)
+
+
 def test_an_operator_that_fails_raises_eagers_error() -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:
         return torch.linalg.inv(x) + 1

@@ -100,6 +100,13 @@ static inline void md_event(md_Call& md, const char* what, const char* name) {
   if (md.tell != nullptr) md.tell(md, what, name);
 }
 
+// A number that is a result has a bound here; within a rounding of it nothing is taken for right.
+static inline double md_magnitude(int64_t value) { return __builtin_fabs((double)value); }
+static inline bool md_fits(md_Call& md, double most) {
+  return most < 0x1.fffffffffffp62 ||
+         md_fail(md, "OverflowError", "a result has more than 64 bits; options={'wrapper': 'python'} gives it");
+}
+
 // Division and remainder are Python's.
 static inline int64_t md_index_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t md_index_max(int64_t a, int64_t b) { return a > b ? a : b; }
