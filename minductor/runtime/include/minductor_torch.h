@@ -1,7 +1,7 @@
 // Tensors of torch in generated calls: an owning md_Tensor over the functions that torch exports for C.
 //
 // torch's own shim.h is C++ with headers behind it, 0.3 s a unit; these are the declarations that calls need
-// (tests/runtime/test_include.py holds them against torch's). A function of torch's returns 0, or 1 with a text at hand.
+// (tests/runtime/test_native.py holds them against torch's). A function of torch's returns 0, or 1 with a text at hand.
 #pragma once
 typedef struct AtenTensorOpaque* md_Handle;
 #include "minductor_call.h"
