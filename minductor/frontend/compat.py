@@ -28,8 +28,14 @@ def static_indices() -> Sequence[int]:
 
 
 def donated_indices() -> Sequence[int]:
-    """Inputs of the backward that nobody reads afterwards, so that it may overwrite them."""
-    return tuple(getattr(_forward_metadata(), "bw_donated_idxs", None) or ())
+    """Inputs of the backward that nobody reads afterwards, so that it may overwrite them.
+
+    None where results have tokens of effects before them: torch counts as if they had not, and names others.
+    """
+    facts = _forward_metadata()
+    if getattr(facts, "tokens", None):
+        return ()
+    return tuple(getattr(facts, "bw_donated_idxs", None) or ())
 
 
 def rebuilt_outputs() -> Mapping[int, int]:

@@ -341,6 +341,8 @@ class _Placer:
                     loads += 1
                 case Reduce() | Scan():
                     cost += 10 * EXPENSIVE
+                case Project() if self.is_of_scan(p):  # a row of the scan would hold its first result only
+                    cost += 10 * EXPENSIVE
                 case Masked(body, _):
                     cost += sum(op_cost(o.name) for o in body.ops)
                     loads += sum(1 for o in body.ops if isinstance(o.attrs, Load))
@@ -348,6 +350,11 @@ class _Placer:
                     cost += op_cost(op.name) if op.name not in ("constant", "index") else 0
             stack.extend(op.args)
         return cost + loads, loads
+
+    def is_of_scan(self, position: int) -> bool:
+        """Whether this is one of a scan's further results."""
+        op = self.ops[position]
+        return isinstance(op.attrs, Project) and isinstance(self.ops[op.args[0]].attrs, Scan)
 
     def row_bytes(self, position: int, depth: int) -> int | None:
         """The array that holds the value for all of what the loops from `depth` on run over; None if not bounded."""
@@ -379,8 +386,10 @@ class _Placer:
         wanted = set(group)
         stack = list(group)
         while stack:
-            for a in self.ops[stack.pop()].args:
-                if a in inner and a not in wanted and a not in self.rows and not self.is_reduced_at(a, depth):
+            user = stack.pop()
+            for a in self.ops[user].args:
+                is_kept = a in self.rows and not self.is_of_scan(user)
+                if a in inner and a not in wanted and not is_kept and not self.is_reduced_at(a, depth):
                     wanted.add(a)
                     stack.append(a)
         return sorted(wanted)

@@ -220,6 +220,19 @@ def test_operator_that_writes_and_gives(dynamic: bool) -> None:
     same(fn, torch.randn(6, 3), dynamic=dynamic)
 
 
+def test_nothing_is_donated_beside_tokens_of_effects() -> None:
+    """Among them torch counts what the backward may overwrite from another place: it would name the saved `y * 2`."""
+
+    def fn(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.linalg.inv(x), torch.special.ndtri(y), (y * 2).exp().sum()
+
+    given = torch.eye(3) * 4, torch.rand(4)
+    ours, theirs = ([t.clone().requires_grad_() for t in given] for _ in range(2))
+    for call, inputs in ((torch.compile(fn, backend=Compiler()), ours), (fn, theirs)):
+        sum(t.sum() for t in call(*inputs)).backward()
+    torch.testing.assert_close([t.grad for t in ours], [t.grad for t in theirs])
+
+
 @pytest.mark.parametrize("given", [True, False])
 def test_lists_and_optional_tensors(given: bool) -> None:
     def fn(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -120,3 +120,16 @@ def test_many_operations_stand_before_and_behind_a_scan_in_their_order(compiled:
         return mixed, curve, square / 3, picked, square.sin().mean(1, keepdim=True)
 
     compiled(fn, torch.randn(2, 1, device=device).expand(2, 7))
+
+
+@pytest.mark.parametrize("behind", ["a deviation", "rows of a softmax"])
+def test_places_of_a_scan_are_read_where_its_values_are_kept_in_a_row(
+    compiled: Compile, device: str, behind: str
+) -> None:
+    join = {"a deviation": lambda v: v.var(1), "rows of a softmax": lambda v: v.softmax(1)}[behind]
+
+    def fn(x: Tensor) -> tuple[Tensor, ...]:
+        made, places = x.cummax(1)
+        return join(made), places, (places * 2).sum(1)
+
+    compiled(fn, torch.randn(2, 8, device=device))
