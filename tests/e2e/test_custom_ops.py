@@ -221,7 +221,7 @@ def test_operator_that_writes_and_gives(dynamic: bool) -> None:
 
 
 def test_nothing_is_donated_beside_tokens_of_effects() -> None:
-    """Among them torch counts what the backward may overwrite from another place: it would name the saved `y * 2`."""
+    """Among them torch counts what the backward may overwrite from another place: it would name the caller's `y`."""
 
     def fn(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return torch.linalg.inv(x), torch.special.ndtri(y), (y * 2).exp().sum()
@@ -230,6 +230,7 @@ def test_nothing_is_donated_beside_tokens_of_effects() -> None:
     ours, theirs = ([t.clone().requires_grad_() for t in given] for _ in range(2))
     for call, inputs in ((torch.compile(fn, backend=Compiler()), ours), (fn, theirs)):
         sum(t.sum() for t in call(*inputs)).backward()
+    torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close([t.grad for t in ours], [t.grad for t in theirs])
 
 
