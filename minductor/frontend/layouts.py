@@ -255,6 +255,11 @@ def joined(given: Sequence[Layout], size: Row) -> Row | None:
     return dense(size, [g.expanded(size) for g in given])
 
 
+def _is_number(n: Any) -> bool:
+    """Whether it is one, or a symbol that has become one."""
+    return type(n) is int or n.node.maybe_as_int() is not None
+
+
 def _is_same(a: Any, b: Any) -> bool:
     return _is_known(a == b)
 
@@ -314,7 +319,7 @@ def _is_operand(place: str, arg: object) -> bool:
 
 
 def _by_format(x: torch.Tensor, size: Row) -> Row | None:
-    if not all(type(n) is int for n in (*x.shape, *x.stride(), *size)):
+    if not all(_is_number(n) for n in (*x.shape, *x.stride(), *size)):
         return None
     from torch._prims_common import suggest_memory_format
 

@@ -397,11 +397,9 @@ def split_number(number: Expr, size: Sequence[Expr]) -> list[Expr]:
 
 def max_unpool(ctx: Lowering, x: View, places: View, area: Sequence[Operand], *window: Value) -> Value:
     """Each element to its place in an image of zeros, which it names by a number in row-major order."""
-    size, lead = sizes(ctx.meta.size), len(x.size) - len(area)
-    if is_zero_sized(x) or any(map(is_zero, size)):
+    if is_zero_sized(x) or any(is_zero(n) for n in sizes(ctx.meta.size)):
         return NotImplemented
-    if not is_row_major(x.size, x.stride) and is_row_major(size, sizes(ctx.meta.stride)):
-        return NotImplemented  # eager's image may have the channels last: torch does not tell while sizes are symbols
+    size, lead = sizes(ctx.meta.size), len(x.size) - len(area)
     out = ctx.pointwise(lambda zero: zero, 0)
 
     def where(loop: Loop) -> Coords:
