@@ -1,5 +1,10 @@
-"""What every test run of the project shares: the hypothesis profile, and pytest's own tests of plugins."""
+"""What every test run of the project shares: the hypothesis profile, pytest's own tests of plugins, and a store of the
+run's own, so that no test meets what another run compiled."""
 
+import shutil
+import tempfile
+
+import pytest
 from hypothesis import settings
 
 # The same examples in every run and no deadline: a red test is red for everybody, and on a busy machine too.
@@ -8,3 +13,13 @@ settings.load_profile("repeatable")
 
 # tests/plugin runs the plugin in test suites of its own
 pytest_plugins = ["pytester"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):  # xdist's controller has made it
+        return
+    folder = tempfile.mkdtemp(prefix="minductor-tests-")
+    patch = pytest.MonkeyPatch()
+    patch.setenv("MINDUCTOR_CACHE_DIR", folder)
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    config.add_cleanup(patch.undo)
