@@ -156,16 +156,14 @@ def _checks(
 
 def _define(nodes: Nodes, inputs: Sequence[GraphInput]) -> None:
     """The symbols of a call: inputs themselves, or sizes of them."""
-    from minductor.core.expr import Expr, Symbol, free_symbols
+    from minductor.core.expr import Symbol
     from minductor.frontend.capture import TensorMeta
     from minductor.ir.fx_graph import Result
-    from minductor.ir.nodes import tells
+    from minductor.ir.nodes import told_by_sizes
 
     metas = [(given.name, given.meta) for given in inputs]
     nodes.values.update({meta.name: Result(name) for name, meta in metas if isinstance(meta, Symbol)})
-    rows = [(name, dim, size) for name, m in metas if isinstance(m, TensorMeta) for dim, size in enumerate(m.size)]
-    sizes = [(name, dim, size) for name, dim, size in rows if isinstance(size, Expr)]
-    for name, dim, size in sorted(sizes, key=lambda row: not isinstance(row[2], Symbol)):
-        for symbol in free_symbols(size):
-            if symbol.name not in nodes.values and (rule := tells(size, symbol)) is not None:
-                nodes.values[symbol.name] = nodes.size(symbol.name, nodes.values[name], dim, *rule)
+    sizes = told_by_sizes((name, meta.size) for name, meta in metas if isinstance(meta, TensorMeta))
+    for symbol, (name, *where) in sizes.items():
+        if symbol.name not in nodes.values:
+            nodes.values[symbol.name] = nodes.size(symbol.name, nodes.values[name], *where)

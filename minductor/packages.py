@@ -256,22 +256,19 @@ def _leaf(argument: Argument, graph: Graph, *, is_returned: bool) -> Leaf:
 
 def _symbols(leaves: Sequence[Leaf], graph: Graph, found: Exported) -> Iterator[SymbolRange]:
     """Which argument tells each number: one that is it, or else a size that it is part of."""
-    from minductor.core.expr import Expr, Symbol, free_symbols
+    from minductor.core.expr import Symbol
     from minductor.frontend.capture import TensorMeta
     from minductor.ir.manifest import SymbolRange
-    from minductor.ir.nodes import symbols_in, tells
+    from minductor.ir.nodes import symbols_in, told_by_sizes
 
     told: dict[Symbol, SymbolRange] = {}
     metas = [(n, graph.inputs[leaf.input].meta) for n, leaf in enumerate(found.inputs) if leaf.input is not None]
     for number, meta in metas:
         if isinstance(meta, Symbol):
             told.setdefault(meta, SymbolRange(meta.name, meta.lo, meta.hi, number, None, 1, 0))
-    dims = [(n, dim, size) for n, m in metas if isinstance(m, TensorMeta) for dim, size in enumerate(m.size)]
-    sizes = [(n, dim, size) for n, dim, size in dims if isinstance(size, Expr)]
-    for number, dim, size in sorted(sizes, key=lambda row: not isinstance(row[2], Symbol)):
-        for s in free_symbols(size):
-            if s not in told and (rule := tells(size, s)) is not None:
-                told[s] = SymbolRange(s.name, s.lo, s.hi, number, dim, *rule)
+    sizes = told_by_sizes((number, meta.size) for number, meta in metas if isinstance(meta, TensorMeta))
+    for s, where in sizes.items():
+        told.setdefault(s, SymbolRange(s.name, s.lo, s.hi, *where))
     for number, meta in metas:
         for s in symbols_in(meta):
             if s not in told:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from minductor.core.errors import UnsupportedInput
-from minductor.core.expr import Expr, Symbol, free_symbols
+from minductor.core.expr import Symbol
 from minductor.frontend.capture import Graph, TensorMeta
 from minductor.ir import nodes as ir
 from minductor.ir.nodes import Buffer, Require, SymbolDef
@@ -19,13 +19,8 @@ from minductor.ir.nodes import Buffer, Require, SymbolDef
 def given_by_caller(graph: Graph) -> tuple[Symbol, ...]:
     """The symbols that are a parameter, or that a parameter's size tells: of a backward, also one that the forward
     computed."""
-    told: dict[Symbol, None] = {}
-    for given in graph.inputs:
-        if isinstance(given.meta, Symbol):
-            told[given.meta] = None
-        for size in given.meta.size if isinstance(given.meta, TensorMeta) else ():
-            if isinstance(size, Expr):
-                told.update(dict.fromkeys(s for s in free_symbols(size) if ir.tells(size, s) is not None))
+    metas = [given.meta for given in graph.inputs]
+    told = {*metas, *ir.told_by_sizes((meta, meta.size) for meta in metas if isinstance(meta, TensorMeta))}
     return tuple(s for s in (*graph.symbols, *(made.symbol for made in graph.definitions)) if s in told)
 
 

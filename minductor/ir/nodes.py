@@ -41,9 +41,9 @@ and the sizes it needs from outside are its first inputs. Values are float32, fl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, Rel, Symbol, as_int, free_symbols, linear
@@ -108,6 +108,7 @@ Argument: TypeAlias = (
 )
 Literal_: TypeAlias = bool | int | float | complex
 # eager's kinds of error for an index out of range
+T = TypeVar("T")
 ErrorKind: TypeAlias = Literal["IndexError", "RuntimeError"]
 
 
@@ -563,11 +564,20 @@ def makes(node: Node) -> tuple[Symbol, ...]:
 
 def told_by(node: Extern, symbol: Symbol) -> tuple[int, int, int, int] | None:
     """Where a call tells a symbol that it defines: the size of result r along d is `scale * symbol + shift`."""
-    for number, result in enumerate(node.results):
-        for dim, size in enumerate(result.size if isinstance(result, View) else ()):
-            if (found := tells(size, symbol)) is not None:
-                return number, dim, *found
-    return None
+    sizes = ((number, result.size) for number, result in enumerate(node.results) if isinstance(result, View))
+    return told_by_sizes(sizes).get(symbol)
+
+
+def told_by_sizes(layouts: Iterable[tuple[T, Sequence[object]]]) -> Mapping[Symbol, tuple[T, int, int, int]]:
+    """Where sizes of tensors tell symbols: each symbol is `(size of T along dim - shift) / scale`, as (T, dim, scale,
+    shift). A size that is the symbol itself goes first, then the earlier one."""
+    sizes = [(of, dim, size) for of, row in layouts for dim, size in enumerate(row) if isinstance(size, Expr)]
+    told: dict[Symbol, tuple[T, int, int, int]] = {}
+    for of, dim, size in sorted(sizes, key=lambda found: not isinstance(found[2], Symbol)):
+        for symbol in free_symbols(size):
+            if symbol not in told and (rule := tells(size, symbol)) is not None:
+                told[symbol] = (of, dim, *rule)
+    return told
 
 
 def tells(size: Expr, symbol: Symbol) -> tuple[int, int] | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from minductor.core.dtypes import DType
-from minductor.core.expr import Expr, Symbol, free_symbols, integer
+from minductor.core.expr import Expr, Symbol, integer
 from minductor.core.names import kernel_name, unique
 from minductor.ir import plan as lines
 from minductor.ir.lifetime import is_foreign, storage_bytes
@@ -35,8 +35,8 @@ from minductor.ir.nodes import (
     makes,
     reads,
     symbols_in,
-    tells,
     told_by,
+    told_by_sizes,
     views_of,
     writes,
 )
@@ -125,11 +125,8 @@ class _Planner:
             if isinstance(parameter.symbol, Symbol) and parameter.symbol not in given:
                 given[parameter.symbol] = lines.SymbolDef(parameter.symbol, parameter.name)
         tensors = [given.name for given in self.program.inputs if given.symbol is None]
-        sizes = [(name, dim, size) for name in tensors for dim, size in enumerate(self.buffers[name].size)]
-        for name, dim, size in sorted(sizes, key=lambda row: not isinstance(row[2], Symbol)):
-            for symbol in free_symbols(size):
-                if symbol not in given and (found := tells(size, symbol)) is not None:
-                    given[symbol] = lines.SymbolDef(symbol, lines.SizeOf(name, dim, *found))
+        for symbol, where in told_by_sizes((name, self.buffers[name].size) for name in tensors).items():
+            given.setdefault(symbol, lines.SymbolDef(symbol, lines.SizeOf(*where)))
         self.body.extend(line for line in given.values() if line.source != line.symbol.name)
 
     def enter(self) -> None:
