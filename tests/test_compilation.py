@@ -142,12 +142,14 @@ def test_the_graph_is_the_targets() -> None:
     text = forward.sources["wrapper.py"]
     assert "_scaled_dot_product_flash_attention.default" in text and "for_cpu.default" not in text
     assert "buf1, buf1, buf1, 0.0, True, scale=None)" in text
-    assert "_scaled_dot_product_efficient_attention.default" in text
+    assert "_scaled_dot_product_efficient_attention.default" in text and ", True, 0.0, False, scale=None)" in text
     assert "'cpu'" not in text and "empty_strided(" not in text and "device=torch.device('cuda:0')" in text
     assert "    with torch.cuda.device(0):\n" in text and "stream = raw_stream(0)" in text
     text = backward.sources["wrapper.py"]
     assert "_scaled_dot_product_flash_attention_backward.default" in text and "for_cpu_backward.default" not in text
     assert "_scaled_dot_product_efficient_attention_backward.default" in text
+    [inference] = minductor.compile_only(F.scaled_dot_product_attention, *(given[0].detach() for _ in range(3))).graphs
+    assert ", None, False, 0.0, False, scale=None)" in inference.sources["wrapper.py"], "nobody asked for statistics"
 
 
 def test_tensors_of_a_gpu_that_is_not_here() -> None:

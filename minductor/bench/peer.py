@@ -134,20 +134,21 @@ def total(table: dict[str, set[Region]], scheduler: Any, graph: Any) -> int:
 
 
 def elements(name: str, graph: Any) -> int:
-    """Of a buffer; a number that is not known counts as 1, as in `ir/cost.py`."""
+    """Of a buffer."""
     count = 1
     for size in graph.get_buffer(name).get_layout().size if graph.try_get_buffer(name) is not None else ():
-        count *= number(size) or 1
+        count *= number(size)
     return count
 
 
-def number(size: Any) -> int | None:
-    return int(size) if isinstance(size, int) or size.is_Integer else None
+def number(size: Any) -> int:
+    """A size; one that is not known counts as 1, as in `ir/cost.py`."""
+    return int(size) if isinstance(size, int) or size.is_Integer else 1
 
 
 def region_of(dep: Any, graph: Any) -> Region:
     """Where a dependency is, in the form of `ir/cost.py`."""
-    lengths = {symbol: number(size) or 1 for symbol, size in zip(dep.var_names, dep.size, strict=True)}
+    lengths = {symbol: number(size) for symbol, size in zip(dep.var_names, dep.size, strict=True)}
     index = dep.index.expand()
     if any(symbol not in lengths and not symbol.name.startswith(("s", "u")) for symbol in index.free_symbols):
         return Region(str(index), (), None)  # data decide
@@ -171,10 +172,7 @@ def span(index: Any, lengths: dict[Any, int]) -> int:
 def extern_launch(node: Any, graph: Any) -> Launch:
     """A call of an operator: all of what it is given and all that it returns."""
     reads = {dep.name for dep in node.read_writes.reads if type(dep).__name__ != "WeakDep"}
-    names = {output.get_name() for output in node.get_outputs()}
-    for user in (user.node for output in node.get_outputs() for user in output.users):
-        if type(getattr(user, "node", None)).__name__ == "MultiOutput":
-            names |= {output.get_name() for output in user.get_outputs()}
+    names = {output.get_name() for output in (*node.get_outputs(), *getattr(node.node, "outputs", ()))}
     kernel = getattr(node.node, "op_overload", None) or getattr(node.node, "python_kernel_name", None)
     return Launch(str(kernel), tensor_bytes(reads, graph), tensor_bytes(names, graph))
 

@@ -20,11 +20,13 @@ from minductor.ir.nodes import Token
 
 CPU = "cpu"
 M = TypeVar("M")
+Items = frozenset[tuple[Arg, ...]]  # of results, as `getitem` names them: the node and the item's number
 
 
 def retarget(graph: Graph, device: str) -> Graph:
     """The same graph on `device`, e.g. "cuda:0"."""
     nodes: list[Node] = []
+    taken = frozenset(node.args for node in graph.nodes if node.op == "getitem")
     for node in graph.nodes:
         moved = replace(
             node,
@@ -32,7 +34,7 @@ def retarget(graph: Graph, device: str) -> Graph:
             kwargs=tuple((name, _argument(value, device)) for name, value in node.kwargs),
             meta=_meta(node.meta, device),
         )
-        nodes += OPERATORS.get(node.op, _same)(moved, device)
+        nodes += OPERATORS.get(node.op, _same)(moved, device, taken)
     return replace(
         graph,
         inputs=tuple(replace(given, meta=_placed(given.meta, device)) for given in graph.inputs),
@@ -66,8 +68,8 @@ def _argument(arg: Arg, device: str) -> Arg:
             return arg
 
 
-def _same(node: Node, device: str) -> tuple[Node, ...]:
-    del device
+def _same(node: Node, device: str, taken: Items) -> tuple[Node, ...]:
+    del device, taken
     return (node,)
 
 
@@ -82,7 +84,8 @@ def _is_flash(like: Meta, mask: Arg) -> bool:
     return mask is None and isinstance(like, TensorMeta) and like.dtype.name in HALF
 
 
-def _attention(node: Node, device: str) -> tuple[Node, ...]:
+def _attention(node: Node, device: str, taken: Items) -> tuple[Node, ...]:
+    """The efficient kernels make the rows' statistics only if they are asked to, which eager does for a backward."""
     del device
     assert isinstance(node.meta, tuple)
     named = dict(node.kwargs)
@@ -91,12 +94,18 @@ def _attention(node: Node, device: str) -> tuple[Node, ...]:
     if _is_flash(node.meta[0], mask):
         args, unused = (*node.args[:3], dropout, causal), (None, None, 0, 0, None, None, None)
         return (replace(node, op=f"{FLASH}.default", args=args, kwargs=scale, meta=(*node.meta[:2], *unused)),)
-    args = (*node.args[:3], mask, True, dropout, causal)
-    return (replace(node, op=f"{EFFICIENT}.default", args=args, kwargs=scale, meta=(*node.meta[:2], None, None)),)
+    out, statistics = node.meta[:2]
+    is_kept = (NodeRef(node.name), 1) in taken
+    if not is_kept and isinstance(statistics, TensorMeta):
+        batch, heads = statistics.size[:2]
+        statistics = replace(statistics, size=(batch, heads, 0), stride=(heads, 1, 1))
+    args = (*node.args[:3], mask, is_kept, dropout, causal)
+    return (replace(node, op=f"{EFFICIENT}.default", args=args, kwargs=scale, meta=(out, statistics, None, None)),)
 
 
-def _attention_backward(node: Node, device: str) -> tuple[Node, ...]:
+def _attention_backward(node: Node, device: str, taken: Items) -> tuple[Node, ...]:
     """Without dropout nobody reads the state of the generator: it is memory that holds anything."""
+    del taken
     assert isinstance(node.meta, tuple)
     named = dict(node.kwargs)
     mask, scale = named.get("attn_mask"), (("scale", named.get("scale")),)
@@ -123,7 +132,7 @@ def _attention_backward(node: Node, device: str) -> tuple[Node, ...]:
 
 
 # the CPU's own operators, and what a GPU has instead
-OPERATORS: Mapping[str, Callable[[Node, str], tuple[Node, ...]]] = MappingProxyType(
+OPERATORS: Mapping[str, Callable[[Node, str, Items], tuple[Node, ...]]] = MappingProxyType(
     {
         "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,
         "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention_backward,

@@ -85,7 +85,7 @@ def touched(regions: Iterable[Region], elements: int) -> int:
 
 def kernel_cost(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Cost:
     """Bytes and operations of one launch with static sizes; unknown extents count as 1."""
-    extents = {axis.name: as_int(axis.extent) or 1 for axis in kernel.axes}
+    extents = {axis.name: _count(axis.extent) for axis in kernel.axes}
     read: dict[str, set[Region]] = {}
     written: dict[str, set[Region]] = {}
     operations = 0
@@ -110,7 +110,12 @@ def storage_bytes(buffer: Buffer) -> int:
 
 
 def _elements(buffer: Buffer) -> int:
-    return prod(as_int(size) or 1 for size in buffer.size)
+    return prod(_count(size) for size in buffer.size)
+
+
+def _count(size: Expr) -> int:
+    known = as_int(size)
+    return 1 if known is None else known
 
 
 def _bytes(table: Mapping[str, set[Region]], buffers: Mapping[str, Buffer]) -> int:

@@ -27,8 +27,9 @@ def _flash(*args: Any, scale: float | None) -> tuple[Any, ...]:
 
 
 def _efficient(*args: Any, scale: float | None) -> tuple[Any, ...]:
-    *given, mask, _, dropout, causal = args
-    return (*_forward(given, mask, dropout, causal=causal, scale=scale), None, None)
+    *given, mask, is_kept, dropout, causal = args
+    out, statistics = _forward(given, mask, dropout, causal=causal, scale=scale)
+    return out, statistics if is_kept else statistics.new_empty((*statistics.shape[:2], 0)), None, None
 
 
 def _forward(given: Sequence[Any], mask: Any, dropout: float, *, causal: bool, scale: float | None) -> tuple[Any, ...]:

@@ -44,6 +44,15 @@ def test_both_are_counted_by_one_rule(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["inductor", "minductor"])
+def test_a_result_that_nobody_takes_is_written_all_the_same(backend: str) -> None:
+    q = torch.randn(1, 2, 32, 16)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    graphs, _, _ = counts.details(backend, attention, lambda compiled: compiled(q, q, q))
+    [call] = graphs[0].externs
+    assert (call.read, call.written) == (4 * q.numel(), 4 * (q.numel() + 2 * 32)), "and each row's statistics"
+
+
+@pytest.mark.parametrize("backend", ["inductor", "minductor"])
 def test_a_target_that_is_elsewhere_is_counted_too(backend: str) -> None:
     found = counts.count(backend, lambda x: x.sum(), lambda run: run(torch.ones(1 << 20)), by_name("sm_90"))
     assert (found.failure, found.peak) == ("", None)

@@ -36,3 +36,18 @@ program p
     assert isinstance(kernel, Kernel)
     cost = kernel_cost(kernel, program.buffer_table())
     assert (cost.read, cost.written) == (8 * 32 * 4, 8 * 32 * 4)
+
+
+def test_what_is_empty_moves_nothing() -> None:
+    program = parse_program("""
+program p
+  input x: f32[8, 0] stride [1, 1] cpu
+  buffer y: f32[8, 0] stride [1, 1] cpu
+  kernel k (i0: 8, i1: 0)
+    %0 = load x@0[i0 + i1] : f32 {i0 i1}
+    %1 = store y@0[i0 + i1] %0 {i0 i1}
+  return (y@0 f32[8, 0] stride [1, 1] offset 0)
+""")
+    [kernel] = program.nodes
+    assert isinstance(kernel, Kernel)
+    assert kernel_cost(kernel, program.buffer_table()).bytes == 0
