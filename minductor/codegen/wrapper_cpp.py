@@ -298,7 +298,9 @@ class _Function:
         (tensor,), (name,) = line.args, line.results
         if name is not None and name in self.numbers and isinstance(tensor, Token):
             symbol = self.numbers[name]
-            yield f"{self.number(symbol)} = md_item<{TYPES[symbol.kind]}>({tensor.name});"
+            if (declared := self.number(symbol)) != name:
+                yield f"{declared};"
+            yield f"MD_TRY(md_read(md, {tensor.name}, {name}));"
 
     def by_python(self, line: Extern) -> str:
         """A call that Python makes: the tensors and numbers that it is given, and where its results go."""

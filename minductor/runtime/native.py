@@ -56,6 +56,7 @@ class _Bound(ctypes.Structure):
         ("wrap", ctypes.c_void_p),
         ("is_child", ctypes.POINTER(ctypes.c_int)),
         ("none", ctypes.py_object),
+        ("tensor", ctypes.py_object),
         ("offset", ctypes.c_long),
     )
 
@@ -80,7 +81,7 @@ def launch(library: Library, name: str, objects: Mapping[str, Any], events: list
     calls = _python_calls(library, f"<minductor {name}>", objects)
     errors = {**vars(builtins), "LinAlgError": getattr(torch.linalg, "LinAlgError", RuntimeError)}
     is_child = ctypes.pointer(threads().is_child)
-    bound = _Bound(handles, errors, calls, events, _wrap(library.path), is_child, None, offset)
+    bound = _Bound(handles, errors, calls, events, _wrap(library.path), is_child, None, torch.Tensor, offset)
     method = library.address("md_method")
     # Prototypes of our own: those of ctypes.pythonapi belong to everybody in the process.
     capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(

@@ -167,8 +167,39 @@ def test_a_kernel_that_fails_raises_eagers_error(index: int, kind: str) -> None:
 def test_a_number_beyond_64_bits_is_an_error() -> None:
     call = made(lambda x, k: (x + 1, k * k // 2), "cpp", dynamic=True)
     assert call(torch.ones(2), 10**9)[1] == 10**18 // 2
-    with pytest.raises(OverflowError, match="64 bits"):
+    with pytest.raises(OverflowError, match="does not fit an int64"):
         call(torch.ones(2), 10**12)
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        item = made(lambda x, n: (x + n.item(), n.item()), "cpp")
+        assert item(torch.ones(2), torch.tensor(2**62, dtype=torch.uint64))[1] == 2**62
+        with pytest.raises(OverflowError, match="does not fit an int64"):
+            item(torch.ones(2), torch.tensor(2**63, dtype=torch.uint64))
+
+
+class Keeping(Compiler):
+    """A Compiler that keeps the calls of its graphs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Callable[[list[Any]], Any]] = []
+
+    def compile_graph(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls.append(super().compile_graph(*args, **kwargs))
+        return self.calls[-1]
+
+
+def test_an_argument_of_another_kind_is_an_error() -> None:
+    torch._dynamo.reset()
+    compiler, x = Keeping(), torch.ones(2)
+    torch.compile(lambda x, k: x + k, backend=partial(compiler, options={"wrapper": "cpp"}), dynamic=True)(x, 3)
+    (call,) = compiler.calls
+    assert torch.equal(call([2, x, 3])[0], x + 3)
+    for wrong in ([2, x], [2, [x], 3], [2, x, "3"], [2, x, 3.5]):
+        with pytest.raises(TypeError):
+            call(list(wrong))
+    for large in (2**63, -(2**63) - 1):
+        with pytest.raises(OverflowError):
+            call([2, x, large])
 
 
 def test_an_operator_that_fails_raises_eagers_error() -> None:

@@ -100,11 +100,14 @@ static inline void md_event(md_Call& md, const char* what, const char* name) {
   if (md.tell != nullptr) md.tell(md, what, name);
 }
 
+static bool md_too_large(md_Call& md) {
+  return md_fail(md, "OverflowError", "a number does not fit an int64; options={'wrapper': 'python'} has a form for it");
+}
+
 // A number that is a result has a bound here; within a rounding of it nothing is taken for right.
 static inline double md_magnitude(int64_t value) { return __builtin_fabs((double)value); }
 static inline bool md_fits(md_Call& md, double most) {
-  return most < 0x1.fffffffffffp62 ||
-         md_fail(md, "OverflowError", "a result has more than 64 bits; options={'wrapper': 'python'} gives it");
+  return most < 0x1.fffffffffffp62 || md_too_large(md);
 }
 
 // Division and remainder are Python's.

@@ -47,6 +47,12 @@ template <class N> static N md_item(const md_Tensor& tensor) {
   }
 }
 
+// The same, for a number of the plan: one of uint64 may be too large for it.
+template <class N> static bool md_read(md_Call& md, const md_Tensor& tensor, N& number) {
+  number = md_item<N>(tensor);
+  return __is_same(N, double) || tensor.dtype() != md_uint64 || number >= 0 || md_too_large(md);
+}
+
 // --- regions
 
 static inline md_Value md_lend(const md_Tensor& tensor) { return {.tensor = tensor.handle}; }

@@ -29,44 +29,13 @@ static void md_drop(md_Window* window) {
   free(window);
 }
 
-class md_Tensor {
- public:
-  md_Handle handle = nullptr;
+static inline void* md_data(md_Handle handle) { return handle->data; }
+static inline int64_t md_ndim(md_Handle handle) { return handle->ndim; }
+static inline const int64_t* md_sizes(md_Handle handle) { return handle->layout; }
+static inline const int64_t* md_strides(md_Handle handle) { return handle->layout + handle->ndim; }
+static inline int32_t md_dtype(md_Handle handle) { return handle->dtype; }
 
-  md_Tensor() = default;
-  explicit md_Tensor(md_Handle owned) : handle(owned) {}
-  md_Tensor(md_Tensor&& other) : handle(other.give()) {}
-  md_Tensor& operator=(md_Tensor&& other) {
-    md_Handle taken = other.give();
-    reset();
-    handle = taken;
-    return *this;
-  }
-  ~md_Tensor() { reset(); }
-
-  void reset() {
-    if (handle != nullptr) md_drop(handle);
-    handle = nullptr;
-  }
-  md_Handle give() {
-    md_Handle given = handle;
-    handle = nullptr;
-    return given;
-  }
-  md_Tensor take() { return md_Tensor(give()); }
-  template <class T> T* data() const { return reinterpret_cast<T*>(handle->data); }
-  int64_t ndim() const { return handle->ndim; }
-  const int64_t* sizes() const { return handle->layout; }
-  const int64_t* strides() const { return handle->layout + handle->ndim; }
-  int32_t dtype() const { return handle->dtype; }
-};
-
-// A tensor that somebody else owns for as long as the call takes.
-class md_Lent : public md_Tensor {
- public:
-  explicit md_Lent(md_Handle lent) : md_Tensor(lent) {}
-  ~md_Lent() { give(); }
-};
+#include "minductor_tensor.h"
 
 static bool md_window(md_Call& md, md_Tensor& made, md_Block* block, void* data, int32_t dtype, int64_t ndim, const int64_t* sizes,
                       const int64_t* strides) {
@@ -148,8 +117,6 @@ static md_Handle md_share(md_Handle of) {
 
 // Where the memory begins that a tensor is a window on.
 static inline const void* md_memory(md_Handle handle) { return handle->block->data; }
-
-static inline int64_t md_size(const md_Tensor& tensor, int64_t dim) { return tensor.sizes()[dim]; }
 
 static inline int64_t md_threads() { return omp_get_max_threads(); }
 

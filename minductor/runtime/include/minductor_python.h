@@ -14,6 +14,8 @@ MD_WEAK PyObject* PyBool_FromLong(long);
 MD_WEAK double PyFloat_AsDouble(PyObject*);
 MD_WEAK PyObject* PyFloat_FromDouble(double);
 MD_WEAK int PyObject_IsTrue(PyObject*);
+MD_WEAK PyObject* PyObject_Type(PyObject*);
+MD_WEAK int PyType_IsSubtype(PyObject*, PyObject*);
 MD_WEAK void* PyCapsule_GetPointer(PyObject*, const char*);
 MD_WEAK PyObject* PyErr_Occurred();
 MD_WEAK PyObject* PyErr_Format(PyObject*, const char*, ...);
@@ -47,12 +49,20 @@ struct md_Bound {
   PyObject* (*wrap)(const void* tensor);  // torch's: the object of a tensor
   const int* is_child;                    // whether this process was forked: it has no threads of OpenMP then
   PyObject* none;
-  long offset;  // where a tensor lies in its object
+  PyObject* tensor;  // torch.Tensor
+  long offset;       // where a tensor lies in its object
 };
 
-// The tensor in an object. None stands for the token of an effect, which nobody reads.
+// The tensor in an object. None stands for the token of an effect, which only Python reads.
 static md_Handle md_inside(const md_Bound& bound, PyObject* object) {
   return object == bound.none ? nullptr : reinterpret_cast<md_Handle>(reinterpret_cast<char*>(object) + bound.offset);
+}
+
+static bool md_is_tensor(const md_Bound& bound, PyObject* object) {
+  PyObject* type = PyObject_Type(object);
+  const bool is_tensor = object == bound.none || PyType_IsSubtype(type, bound.tensor);
+  Py_DecRef(type);
+  return is_tensor;
 }
 
 static PyObject* md_None(const md_Bound& bound) {
@@ -71,8 +81,13 @@ static PyObject* md_object(const md_Bound& bound, md_Value value, char kind) {
   }
 }
 
-// An argument as the call takes it: a tensor that is lent is where its object has it.
+// An argument as the call takes it: a tensor that is lent is where its object has it. Python's exception is set on failure.
 static void md_argument(const md_Bound& bound, PyObject* object, char kind, md_Value& value) {
+  if ((kind == 't' || kind == 'o') && !md_is_tensor(bound, object)) {
+    value.tensor = nullptr;
+    PyErr_Format(PyExc_TypeError, "%s takes a tensor, not %R", md_compiled.name, object);
+    return;
+  }
   switch (kind) {
     case 't': value.tensor = md_inside(bound, object); break;
     case 'o': value.tensor = md_share(md_inside(bound, object)); break;
@@ -117,7 +132,7 @@ static PyObject* md_results(const md_Bound& bound, md_Value* made) {
   for (long n = 0; n < count; n++) {
     const char kind = md_compiled.gives[n];
     PyTuple_SetItem(results, n, md_object(bound, made[n], kind));
-    if (kind == 't' && made[n].tensor != nullptr) aoti_torch_delete_tensor_object(made[n].tensor);
+    if (kind == 't' && made[n].tensor != nullptr) md_drop(made[n].tensor);
   }
   return results;
 }

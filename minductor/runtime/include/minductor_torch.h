@@ -43,69 +43,34 @@ static inline bool md_torch(md_Call& md, int32_t status) {
   return md_fail(md, md_kind_of(what), "%s", what);
 }
 
-class md_Tensor {
- public:
-  md_Handle handle = nullptr;
+static inline void md_drop(md_Handle handle) { aoti_torch_delete_tensor_object(handle); }
+static inline void* md_data(md_Handle handle) {
+  void* found = nullptr;
+  aoti_torch_get_data_ptr(handle, &found);
+  return found;
+}
+static inline int64_t md_ndim(md_Handle handle) {
+  int64_t found = 0;
+  aoti_torch_get_dim(handle, &found);
+  return found;
+}
+static inline const int64_t* md_sizes(md_Handle handle) {
+  int64_t* found = nullptr;
+  aoti_torch_get_sizes(handle, &found);
+  return found;
+}
+static inline const int64_t* md_strides(md_Handle handle) {
+  int64_t* found = nullptr;
+  aoti_torch_get_strides(handle, &found);
+  return found;
+}
+static inline int32_t md_dtype(md_Handle handle) {
+  int32_t found = 0;
+  aoti_torch_get_dtype(handle, &found);
+  return found;
+}
 
-  md_Tensor() = default;
-  explicit md_Tensor(md_Handle owned) : handle(owned) {}
-  md_Tensor(md_Tensor&& other) : handle(other.give()) {}
-  md_Tensor& operator=(md_Tensor&& other) {
-    md_Handle taken = other.give();
-    reset();
-    handle = taken;
-    return *this;
-  }
-  ~md_Tensor() { reset(); }
-
-  void reset() {
-    if (handle != nullptr) aoti_torch_delete_tensor_object(handle);
-    handle = nullptr;
-  }
-  md_Handle give() {
-    md_Handle given = handle;
-    handle = nullptr;
-    return given;
-  }
-  md_Tensor take() { return md_Tensor(give()); }
-  // Where a function of torch's puts its result.
-  md_Handle* made() {
-    reset();
-    return &handle;
-  }
-  template <class T> T* data() const {
-    void* found = nullptr;
-    aoti_torch_get_data_ptr(handle, &found);
-    return static_cast<T*>(found);
-  }
-  int64_t ndim() const {
-    int64_t found = 0;
-    aoti_torch_get_dim(handle, &found);
-    return found;
-  }
-  const int64_t* sizes() const {
-    int64_t* found = nullptr;
-    aoti_torch_get_sizes(handle, &found);
-    return found;
-  }
-  const int64_t* strides() const {
-    int64_t* found = nullptr;
-    aoti_torch_get_strides(handle, &found);
-    return found;
-  }
-  int32_t dtype() const {
-    int32_t found = 0;
-    aoti_torch_get_dtype(handle, &found);
-    return found;
-  }
-};
-
-// A tensor that somebody else owns for as long as the call takes.
-class md_Lent : public md_Tensor {
- public:
-  explicit md_Lent(md_Handle lent) : md_Tensor(lent) {}
-  ~md_Lent() { give(); }
-};
+#include "minductor_tensor.h"
 
 // A second owner of the same tensor.
 static inline md_Handle md_share(md_Handle handle) {
@@ -138,16 +103,10 @@ static bool md_copied(md_Call& md, md_Tensor& tensor, int64_t ndim, const int64_
 
 // Where the memory begins that a tensor is a window on.
 static inline const void* md_memory(md_Handle handle) {
-  void* data = nullptr;
   int64_t offset = 0;
-  int32_t dtype = 0;
-  aoti_torch_get_data_ptr(handle, &data);
   aoti_torch_get_storage_offset(handle, &offset);
-  aoti_torch_get_dtype(handle, &dtype);
-  return static_cast<char*>(data) - offset * md_itemsize(dtype);
+  return static_cast<char*>(md_data(handle)) - offset * md_itemsize(md_dtype(handle));
 }
-
-static inline int64_t md_size(const md_Tensor& tensor, int64_t dim) { return tensor.sizes()[dim]; }
 
 static inline int64_t md_threads() {
   uint32_t found = 1;
