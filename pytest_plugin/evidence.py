@@ -17,8 +17,11 @@ from pytest_plugin.disagreement import Check, Disagreement
 from pytest_plugin.facts import Run
 from pytest_plugin.golden import Goldens
 from pytest_plugin.repro import Call
+from pytest_plugin.vocabulary import amount
 
 PROOFS = ("launch", "extern")
+# what the summary counts of a test besides its goldens; the first two are told even where there are none
+CHECKED = ("numeric", "counts", "memory", "faults", "repeats")
 
 
 @dataclass(slots=True)
@@ -50,13 +53,13 @@ class Evidence:
             if device.kind == "compile":
                 if not (run.report.kernels or run.report.externs):
                     return (
-                        f"nothing compiled  {shown}\n  {len(run.graphs)} graphs were captured for {device.target}, "
-                        "with neither a kernel nor an extern; counts(kernels=0) declares that"
+                        f"nothing compiled  {shown}\n  {amount(len(run.graphs), 'graph')} captured for "
+                        f"{device.target}, with neither a kernel nor an extern; counts(kernels=0) declares that"
                     )
             elif not any(kind in PROOFS for kind, _ in run.events):
                 return (
-                    f"nothing ran  {shown}\n  {len(run.graphs)} graphs were compiled, and neither a kernel nor an "
-                    f"extern was launched on {device.id}; counts(kernels=0) declares that"
+                    f"nothing ran  {shown}\n  {amount(len(run.graphs), 'graph')} compiled, and neither a kernel nor "
+                    f"an extern was launched on {device.id}; counts(kernels=0) declares that"
                 )
         return ""
 
@@ -121,25 +124,25 @@ class Totals:
         lines: list[str] = []
         if self.tests:
             sums = self.sums
-            tests = ", ".join(f"{count} tests on {device}" for device, count in sorted(self.tests.items()))
-            lines.append(
-                f"ran      {tests}: {sums['graphs']} graphs, "
-                + (f"{sums['hits']} of them from a store, " if sums["hits"] else "")
-                + f"{sums['launches']} kernels launched, {sums['externs']} externs called"
-                + (f", {sums['assembled']} kernels compiled for a machine elsewhere" if sums["assembled"] else "")
-            )
-        checks = [f"{self.sums[name]} {what}" for name, what in (("numeric", "numeric"), ("counts", "counts"))]
-        others = ("memory", "memory"), ("faults", "faults of the compiler"), ("repeats", "repeated runs")
-        checks += [f"{self.sums[name]} {what}" for name, what in others if self.sums[name]]
+            tests = ", ".join(f"{amount(count, 'test')} on {device}" for device, count in sorted(self.tests.items()))
+            parts = [
+                amount(sums["graphs"], "graph"),
+                *([f"{sums['hits']} of them from a store"] if sums["hits"] else []),
+                f"{amount(sums['launches'], 'kernel')} launched",
+                f"{amount(sums['externs'], 'extern')} called",
+                *([f"{amount(sums['assembled'], 'kernel')} compiled for a GPU elsewhere"] if sums["assembled"] else []),
+            ]
+            lines.append(f"ran      {tests}: {', '.join(parts)}")
+        checks = [f"{name} {self.sums[name]}" for name in CHECKED if self.sums[name] or name in CHECKED[:2]]
         if self.verdicts:
             total = sum(self.verdicts.values())
             kinds = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.verdicts.items()))
-            checks.append(f"{total} goldens ({kinds})")
+            checks.append(f"golden {total} ({kinds})")
         if self.tests or self.verdicts:
             lines.append(f"checked  {', '.join(checks)}")
         if count := self.sums["unproved"]:
-            lines.append(f"unproved {count} tests name faults that the compiler under test has no table of")
-        lines += [f"lacks    {count} tests skipped: {what}" for what, count in sorted(self.lacks.items())]
+            lines.append(f"unproved {amount(count, 'test')}: the compiler under test has no table of faults")
+        lines += [f"lacks    {amount(count, 'test')} skipped: {what}" for what, count in sorted(self.lacks.items())]
         told = {"new": "written", "accepted": "written", "refreshed": "written", "drift": "drift"}
         listed = [(told[check.verdict], check.own) for check in self.goldens if check.verdict in told]
         lines += [f"{word:<8} {path}" for word, path in sorted(listed, key=lambda line: (line[0] != "drift", line))]

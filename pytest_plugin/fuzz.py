@@ -23,6 +23,7 @@ from pytest_plugin.devices import Device
 from pytest_plugin.programs import Program
 from pytest_plugin.strategies import numbered, programs
 from pytest_plugin.verdict import Verdict, smallest, verdict
+from pytest_plugin.vocabulary import amount
 
 BAD = ("wrong", "error", "died")
 TRIALS = 100  # to make a bad program smaller
@@ -123,5 +124,5 @@ def table(records: Sequence[dict[str, Any]]) -> Iterator[str]:
     """How many programs had which verdict, and the scripts of the bad ones."""
     ended = [record for record in records if record["word"] != "begun"]
     counts = Counter(record["word"] for record in ended)
-    yield f"fuzz     {len(ended)} programs: {', '.join(f'{n} {word}' for word, n in counts.most_common())}"
+    yield f"fuzz     {amount(len(ended), 'program')}: {', '.join(f'{n} {word}' for word, n in counts.most_common())}"
     yield from (f"  {record['word']:<6} {record['script']}" for record in ended if record["word"] in BAD)

@@ -22,6 +22,7 @@ from pytest_plugin.golden_file import write_text
 from pytest_plugin.patch import patch
 from pytest_plugin.stash import state_of
 from pytest_plugin.unused import Watch, delete
+from pytest_plugin.vocabulary import amount
 
 if TYPE_CHECKING:
     from pytest_plugin.session import State
@@ -45,13 +46,13 @@ def finish(session: pytest.Session, watch: Watch | None) -> None:
 def _reported(config: pytest.Config, state: State, disagreements: tuple[Disagreement, ...]) -> Iterator[str]:
     """The edits, and the folder that tells them at length."""
     edits = clustered(disagreements)
-    goldens = f"{len(disagreements)} golden{'s' * (len(disagreements) > 1)}"
-    yield f"differ   {goldens} in {len(edits)} edit{'s' * (len(edits) > 1)}, most frequent first"
+    yield f"differ   {amount(len(disagreements), 'golden')} in {amount(len(edits), 'edit')}, most frequent first"
     for number, edit in enumerate(edits[:EDITS_SHOWN], 1):
         lines = edit.lines()
         shown = "  ".join(lines[:2]) + (f"  ... {len(lines) - 2} more lines" if len(lines) > 2 else "")
         place = f"   in {edit.example[:80]}" if edit.example not in shown else ""
-        yield f"  {number:>3}  {len(edit.places)} times in {len(edit.files)}: {shown[:160]}{place}"
+        where = f"{amount(len(edit.places), 'time')} in {amount(len(edit.files), 'golden')}"
+        yield f"  {number:>3}  {where}: {shown[:160]}{place}"
     if len(edits) > EDITS_SHOWN:
         yield f"  ... {len(edits) - EDITS_SHOWN} more"
     folder = report_folder(config)

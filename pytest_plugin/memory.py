@@ -30,6 +30,7 @@ from dataclasses import dataclass
 
 from pytest_plugin.facts import Graph, Run, Storage
 from pytest_plugin.limits import Limit
+from pytest_plugin.vocabulary import amount
 
 KEYWORDS = ("peak", "leaks", "frees_inputs")
 WIDEST = 80  # calls shown one by one
@@ -102,7 +103,8 @@ def of(run: Run, role: str = "") -> GraphMemory:
     """Of the run's one graph, or of the one with that role."""
     graphs = [graph for graph in run.graphs if role in ("", graph.role)]
     if len(graphs) != 1:
-        raise AssertionError(f"the run has {len(graphs)} graphs{f' of role {role}' if role else ''}; name a role")
+        of_role = f" of role {role}" if role else ""
+        raise AssertionError(f"the run has {amount(len(graphs), 'graph')}{of_role}; name a role")
     return GraphMemory(graphs[0])
 
 
@@ -190,6 +192,6 @@ def changed(old: Mapping[str, int], new: Mapping[str, int]) -> str:
         if name not in old:
             told.append(f"{name.rpartition('.')[2]} new")
         elif more:
-            count = f"{abs(more)} call{'s' * (abs(more) > 1)}"
-            told.append(f"{name.rpartition('.')[2]} held {count} {'longer' if more > 0 else 'shorter'}")
+            longer = "longer" if more > 0 else "shorter"
+            told.append(f"{name.rpartition('.')[2]} held {amount(abs(more), 'call')} {longer}")
     return ", ".join([*told, *(f"{name.rpartition('.')[2]} gone" for name in old if name not in new)])

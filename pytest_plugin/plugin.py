@@ -18,7 +18,7 @@ import pytest
 
 from pytest_plugin import fixtures, short_names
 from pytest_plugin.stash import EVIDENCE, STATE, TRIAL, WATCH, WORKER_KEY, golden_dir, is_worker, state_of
-from pytest_plugin.vocabulary import ADAPTERS, LEVELS, MARKERS, MODES, STORES, UNUSED
+from pytest_plugin.vocabulary import ADAPTERS, LEVELS, MARKERS, MODES, STORES, UNUSED, amount
 
 if TYPE_CHECKING:
     from pytest_plugin.session import State
@@ -183,10 +183,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
     folder = tempfile.TemporaryDirectory(prefix="golden-base-")
     config.add_cleanup(folder.cleanup)
-    arguments = [*config.args, *(["-k", config.option.keyword] if config.option.keyword else [])]
-    arguments = [os.path.relpath(a, config.rootpath) if os.path.isabs(a.partition("::")[0]) else a for a in arguments]
+    tests = [os.path.relpath(a, config.rootpath) if os.path.isabs(a.partition("::")[0]) else a for a in config.args]
+    # the same choice of tests, compiler and devices as here
+    options = ["-k", config.option.keyword, "-m", config.option.markexpr]
+    options += [f"--compiler={state_of(config).adapter.name}"]
+    options += [f"--minductor-device={config.getoption('minductor_device')}", "--minductor-store=fresh"]
+    options += ["-n0"] if config.pluginmanager.hasplugin("xdist") else []
     try:
-        state_of(config).golden_dir = build(config.rootpath, revision, arguments, Path(folder.name))
+        state_of(config).golden_dir = build(config.rootpath, revision, tests, options, Path(folder.name))
     except CannotBuild as problem:
         raise pytest.UsageError(f"--golden-base={revision}: {problem}") from None
 
@@ -266,7 +270,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
         if not items:
-            wrong = wrong or f"no test is left to run: {len(left_out)} are for devices that the settings leave out"
+            missed = amount(len(left_out), "test")
+            wrong = wrong or f"no test is left to run: {missed} for devices that the settings leave out"
     if wrong and not is_worker(config):
         raise pytest.UsageError(wrong)
     if wrong:
@@ -436,6 +441,7 @@ class Collector:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
+        self.ran = False  # a test that lacks nothing
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if summary := getattr(report, REPORT_KEY, None):
@@ -444,6 +450,17 @@ class Collector:
             state_of(self.config).kills[report.nodeid] = kills
         if report.skipped and isinstance(report.longrepr, tuple) and report.longrepr[2].startswith(LACKS):
             state_of(self.config).totals.lacks[report.longrepr[2].removeprefix(LACKS)] += 1
+        elif report.when == "call":
+            self.ran = True
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Where tests are skipped for what they lack, and no other ran, nothing was shown."""
+        if STATE in self.config.stash and session.exitstatus == pytest.ExitCode.OK and not self.ran:
+            state = state_of(self.config)
+            if state.totals.lacks:
+                state.endings.append("nothing ran: the tests lack what they need")
+                session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

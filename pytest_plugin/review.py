@@ -18,6 +18,7 @@ from pytest_plugin.disagreement import Disagreement
 from pytest_plugin.edits import Edit, accepted, changes_of, clustered
 from pytest_plugin.failure import told
 from pytest_plugin.golden_file import Place, parse, write
+from pytest_plugin.vocabulary import amount
 
 DATA = "review.json"
 QUESTION = "[a]ccept, [r]eject, [s]how a golden, accept a[l]l that follow, [q]uit: "
@@ -42,8 +43,7 @@ def describe(edit: Edit, disagreements: Sequence[Disagreement], number: int, tot
     names += [f"  in {d.own}" for d in files[:FILES_SHOWN]]
     if len(files) > FILES_SHOWN:
         names.append(f"  and {len(files) - FILES_SHOWN} more")
-    plural = "" if len(files) == 1 else "s"
-    head = f"edit {number} of {total}: {len(edit.places)} times in {len(files)} golden{plural}"
+    head = f"edit {number} of {total}: {amount(len(edit.places), 'time')} in {amount(len(files), 'golden')}"
     return "\n".join([head, *(f"  {line}" for line in shown[:LINES_SHOWN]), *more, *names])
 
 
@@ -123,7 +123,8 @@ def load(folder: Path) -> tuple[Disagreement, ...]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m pytest_plugin.review", description=__doc__)
+    title = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m pytest_plugin.review", description=title)
     parser.add_argument("report", type=Path, help=f"the folder with {DATA}")
     parser.add_argument("--edits", default="", help="numbers with commas between; all unless given")
     parser.add_argument("--root", type=Path, default=Path(), help="where the tests are run")

@@ -1,7 +1,7 @@
 """`--golden-base=REV`: goldens that an earlier revision generates, for a comparison without stored files.
 
-Takes the tests' root, a revision and the arguments of the run. Gives a folder of goldens. Refuses a revision that git
-does not know, and one whose tests cannot be run (CannotBuild).
+Takes the tests' root, a revision, and the tests and options of the run. Gives a folder of goldens. Refuses a revision
+that git does not know, and one whose tests cannot be run (CannotBuild).
 
 The revision is checked out beside the working tree and its own tests run there, with its own compiler. A test that it
 does not have has no golden and passes.
@@ -23,18 +23,18 @@ class CannotBuild(RuntimeError):
     """The revision gives no goldens."""
 
 
-def build(root: Path, revision: str, arguments: Sequence[str], folder: Path) -> Path:
-    """The golden folder of the revision, below `folder`."""
+def build(root: Path, revision: str, tests: Sequence[str], options: Sequence[str], folder: Path) -> Path:
+    """The golden folder of the revision, below `folder`; of the tests, those whose files it has are run."""
     top = Path(_git(root, "rev-parse", "--show-toplevel").strip())
     commit = _git(root, "rev-parse", "--verify", f"{revision}^{{commit}}").strip()
     tree, goldens = folder / "tree", folder / "golden"
     _git(top, "worktree", "add", "--detach", "--quiet", str(tree), commit)
     try:
         inner = tree / root.resolve().relative_to(top.resolve())
-        options = ["-q", "-n0", "-p", "no:cacheprovider", "--golden=accept", "-o", f"golden_dir={goldens}"]
-        existing = [text for text in arguments if text.startswith("-") or (inner / text.partition("::")[0]).exists()]
+        own = ["-q", "-p", "no:cacheprovider", "--golden=accept", "-o", f"golden_dir={goldens}"]
+        existing = [test for test in tests if (inner / test.partition("::")[0]).exists()]
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, *existing],
+            [sys.executable, "-m", "pytest", *own, *options, *existing],
             cwd=inner,
             env=_environ(os.environ, root, inner),
             capture_output=True,
@@ -42,6 +42,8 @@ def build(root: Path, revision: str, arguments: Sequence[str], folder: Path) -> 
             check=False,
             timeout=LIMIT_SECONDS,
         )
+    except subprocess.TimeoutExpired:
+        raise CannotBuild(f"the tests of {revision} take more than {LIMIT_SECONDS} seconds") from None
     finally:
         _git(top, "worktree", "remove", "--force", str(tree))
     if done.returncode not in (0, 1):  # tests may fail there

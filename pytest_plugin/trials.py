@@ -28,7 +28,9 @@ from pytest_plugin.closer import Difference
 from pytest_plugin.facts import Run
 from pytest_plugin.mutants import Mutant, Stale, mutated
 from pytest_plugin.plugin import FINGERPRINT, KILLS_KEY, REPORT_KEY
+from pytest_plugin.session import device_of
 from pytest_plugin.stash import TRIAL, state_of
+from pytest_plugin.vocabulary import amount
 
 LIMIT_SECONDS = 600
 MUTANT = "MINDUCTOR_TEST_MUTANT"  # the fault that a run in a process of its own has
@@ -277,20 +279,27 @@ def _threads(count: int) -> Generator[None]:
 
 def _elsewhere(item: pytest.Item, seed: int, mutant: str) -> Mapping[str, Any]:
     """The fingerprint of the test in a process of its own, with another order of sets."""
-    compiler = state_of(item.config).adapter.name
+    device = device_of(item)
+    options = ["-q", "-p", "no:cacheprovider", "-m", "", "--golden=off", "--minductor-store=fresh"]
+    options.append(f"--compiler={state_of(item.config).adapter.name}")
+    options += ["-n0"] if item.config.pluginmanager.hasplugin("xdist") else []
+    options += [f"--minductor-device={device.id}"] if device is not None else []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "fingerprint.json"
         environ = {**os.environ, "PYTHONHASHSEED": str(seed), FINGERPRINT: str(file), MUTANT: mutant}
-        options = ["-q", "-n0", "-p", "no:cacheprovider", "-m", "", "--golden=off", f"--compiler={compiler}"]
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, item.nodeid],
-            cwd=item.config.rootpath,
-            env=environ,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_SECONDS,
-        )
+        command = [sys.executable, "-m", "pytest", *options, item.nodeid]
+        try:
+            done = subprocess.run(
+                command,
+                cwd=item.config.rootpath,
+                env=environ,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=LIMIT_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            return {"kinds": [f"no result in {LIMIT_SECONDS} seconds"]}
         if not file.exists():
             return {"kinds": [f"no result: {done.stdout[-500:]}{done.stderr[-500:]}"]}
         return json.loads(file.read_text(encoding="utf-8"))
@@ -340,7 +349,7 @@ def matrix(rows: Mapping[str, Sequence[Kill]], *, verbose: bool) -> Iterator[str
         told = ", ".join(f"{kind} {count}" for kind, count in counts)
         if not told:
             reached, applied = sum(k.was_reached for k in kills), sum(k.was_applied and k.was_reached for k in kills)
-            told = f"SURVIVED: reached by {reached} tests, applied in {applied}"
+            told = f"SURVIVED: reached by {amount(reached, 'test')}, applied in {applied}"
         yield f"  {name:<{width}}  {told}"
     if verbose:
         for test, kills in rows.items():

@@ -1,4 +1,4 @@
-"""The words that options and markers take. Every pytest run loads this file, so it loads nothing.
+"""The words that options and markers take, and that reports use. Every pytest run loads this file, so it loads nothing.
 
 Takes nothing; gives tuples of words.
 """
@@ -80,3 +80,12 @@ MARKERS: Mapping[str, str] = MappingProxyType(
         "is for, and those that are known to fail it",
     }
 )
+
+
+def amount(count: int, what: str) -> str:
+    """So many of what has a regular plural.
+
+    >>> amount(1, "test"), amount(0, "kernel")
+    ('1 test', '0 kernels')
+    """
+    return f"{count} {what}{'' if count == 1 else 's'}"

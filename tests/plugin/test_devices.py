@@ -166,9 +166,9 @@ def test_the_summary_says_what_was_required_and_proved(pytester: pytest.Pytester
     result.stdout.fnmatch_lines(
         [
             "required cpu (RUN_CPU=1)",
-            "ran      1 tests on cpu: 1 graphs, 1 kernels launched, 0 externs called",
-            "checked  1 numeric, 0 counts, 1 repeated runs",
-            "unproved 1 tests name faults that the compiler under test has no table of",
+            "ran      1 test on cpu: 1 graph, 1 kernel launched, 0 externs called",
+            "checked  numeric 1, counts 0, repeats 1",
+            "unproved 1 test: the compiler under test has no table of faults",
         ]
     )
 

@@ -86,5 +86,5 @@ def test_the_option_runs_no_tests(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile("def test_x():\n    assert 0")
     result = run("--fuzz=0")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["fuzz     1 programs: 1 *"])
+    result.stdout.fnmatch_lines(["fuzz     1 program: 1 *"])
     assert "test_x" not in result.stdout.str()

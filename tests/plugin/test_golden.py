@@ -50,7 +50,7 @@ def test_a_new_golden_fails_once(suite: pytest.Pytester, run: Run) -> None:
     first = run()
     first.assert_outcomes(failed=3)
     first.stdout.fnmatch_lines([f"*golden written  test_kernel?cpu-1?   {FILES[1]}", "  read it; *"])
-    first.stdout.fnmatch_lines(["checked  2 numeric, 0 counts, 3 goldens (3 new)", f"written  {FILES[0]}"])
+    first.stdout.fnmatch_lines(["checked  numeric 2, counts 0, golden 3 (3 new)", f"written  {FILES[0]}"])
     assert list(files(suite)) == FILES
     run().assert_outcomes(passed=3)
 
@@ -60,7 +60,7 @@ def test_accept_passes_at_once_and_writes_no_more_than_needed(suite: pytest.Pyte
     before = files(suite)
     stamps = [(suite.path / name).stat().st_mtime_ns for name in before]
     result = run("--golden=accept")
-    result.stdout.fnmatch_lines(["checked * 3 goldens (3 equal)"])
+    result.stdout.fnmatch_lines(["checked * golden 3 (3 equal)"])
     assert files(suite) == before
     assert [(suite.path / name).stat().st_mtime_ns for name in before] == stamps
 
@@ -117,7 +117,7 @@ def test_names_and_layout_are_drift_at_canonical_and_fail_at_exact(suite: pytest
     edit(suite, FILES[1], "l_x_", "renamed")
     result = run()
     result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(["*3 goldens (1 drift, 2 equal)"])
+    result.stdout.fnmatch_lines(["*golden 3 (1 drift, 2 equal)"])
     edit(suite, FILES[2], "l_x_", "renamed")
     run().assert_outcomes(passed=2, failed=1)
 

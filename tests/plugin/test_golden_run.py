@@ -93,7 +93,7 @@ def test_differences_are_told_as_edits_with_a_patch_and_a_page(suite: pytest.Pyt
     result.assert_outcomes(failed=3)
     assert ending(result)[1:] == [
         "differ   3 goldens in 1 edit, most frequent first",
-        "    1  3 times in 3: - two  + new",
+        "    1  3 times in 3 goldens: - two  + new",
         "report   told/report.html",
         "patch    git apply told/golden.patch",
     ]
@@ -205,7 +205,7 @@ def test_a_revision_is_compared_with_without_stored_files(pytester: pytest.Pytes
     subprocess.run([*git, "commit", "-qm", "base"], cwd=pytester.path, check=True)
     result = run("--golden-base=HEAD")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["checked  1 numeric, 0 counts, 2 goldens (2 equal)"])
+    result.stdout.fnmatch_lines(["checked  numeric 1, counts 0, golden 2 (2 equal)"])
     new = BASE.format(2, 4) + "\n    def test_new(golden):\n        golden.text('a', 'new')\n"
     pytester.makepyfile(test_base=new)
     result = run("--golden-base=HEAD")
@@ -221,5 +221,6 @@ def test_a_revision_is_compared_with_without_stored_files(pytester: pytest.Pytes
     assert not (pytester.path / "golden").exists()
     listed = subprocess.run(["git", "worktree", "list"], cwd=pytester.path, capture_output=True, text=True, check=True)
     assert len(listed.stdout.splitlines()) == 1
+    run("--golden-base=HEAD", "-k", "kernel").assert_outcomes(failed=1, deselected=2)
     result = run("--golden-base=no-such-revision")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -197,7 +197,21 @@ def test_what_a_test_needs_is_the_reason_it_is_skipped_for(pytester: pytest.Pyte
     )
     result = run("-rs")
     result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["lacks    1 tests skipped: big_gpu: this machine shows no GPU"])
+    result.stdout.fnmatch_lines(["lacks    1 test skipped: big_gpu: this machine shows no GPU"])
+
+
+@pytest.mark.parametrize("marker", ["devices('cuda')", "needs('gpu')", "compilers('minductor')"])
+def test_a_run_whose_tests_are_all_skipped_for_what_they_lack_is_not_green(
+    pytester: pytest.Pytester, run: Run, no_gpu: None, marker: str
+) -> None:
+    skipped = f"import pytest\n\n@pytest.mark.{marker}\ndef test_x(device):\n    pass\n"
+    pytester.makepyfile(skipped)
+    result = run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stdout.fnmatch_lines(["lacks    1 test skipped: *", "nothing ran: the tests lack what they need"])
+    assert run("--collect-only").ret == 0
+    pytester.makepyfile(f"{skipped}\ndef test_y():\n    pass\n")
+    assert run().ret == 0
 
 
 def test_capabilities() -> None:
@@ -245,4 +259,4 @@ def test_each_worker_sees_one_gpu_before_anything_is_imported(
     )
     result = run("-n2")
     result.assert_outcomes(passed=4, skipped=1)
-    result.stdout.fnmatch_lines(["lacks    1 tests skipped: two_gpus: each worker sees one GPU"])
+    result.stdout.fnmatch_lines(["lacks    1 test skipped: two_gpus: each worker sees one GPU"])

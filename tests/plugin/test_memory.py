@@ -43,7 +43,7 @@ def test_declared_facts(pytester: pytest.Pytester, run: Run, marker: str, says: 
         result.stdout.fnmatch_lines(["memory differs  test_x?cpu?", f"*{says}"])
     else:
         result.assert_outcomes(passed=1)
-        result.stdout.fnmatch_lines(["checked  1 numeric, 0 counts, 1 memory"])
+        result.stdout.fnmatch_lines(["checked  numeric 1, counts 0, memory 1"])
 
 
 FAULT = """

@@ -42,7 +42,7 @@ def test_a_marker_says_which_compilers_a_test_is_for(pytester: pytest.Pytester, 
         [
             "it was expected to fail with 'no kernels', and did with",
             "*XPASS(strict)* it was so*",
-            "lacks    1 tests skipped: compiler minductor: this is eager",
+            "lacks    1 test skipped: compiler minductor: this is eager",
         ]
     )
 
@@ -202,7 +202,7 @@ def test_nothing_left_to_run_is_a_usage_error(pytester: pytest.Pytester, run: Ru
     pytester.makepyfile("import pytest\n\n@pytest.mark.devices('cuda')\ndef test_x(device):\n    pass")
     result = run("--minductor-device=cpu")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*no test is left to run: 1 are for devices that the settings leave out"])
+    result.stderr.fnmatch_lines(["*no test is left to run: 1 test for devices that the settings leave out"])
 
 
 class Brings(Eager):
@@ -241,7 +241,7 @@ def test_an_adapter_brings_devices(pytester: pytest.Pytester, run: Run, monkeypa
     result = run("-v")
     result.assert_outcomes(passed=4, skipped=2)
     result.stdout.fnmatch_lines(["*test_on?cpu? PASSED*", "*test_on?toy? PASSED*", "*test_named?toy? PASSED*"])
-    result.stdout.fnmatch_lines(["ran      1 tests on cpu, 1 tests on toy: *", "lacks *skipped: far: it is far away"])
+    result.stdout.fnmatch_lines(["ran      1 test on cpu, 1 test on toy: *", "lacks *skipped: far: it is far away"])
     result.stdout.fnmatch_lines(["lacks *skipped: fp8: toy has wheels"])
     run("--minductor-device=toy").assert_outcomes(passed=3, skipped=1)
     run(PYTORCH_TESTING_DEVICE_ONLY_FOR="npu").stderr.fnmatch_lines(["*no device is left*far (it is far away)*"])
