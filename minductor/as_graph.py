@@ -50,7 +50,7 @@ def to_fx(
     chosen = {**(options or {}), "wrapper": "fx"}
     target = find_target(str(chosen.get("target") or "cpu"))
     compiler = Compiler(is_dry=target.kind in ("cuda", "hip") and not torch.cuda.is_available())
-    module, graph, env, guards = compiler.graph_module(found.gm, compiler.env(args, None, chosen))
+    module, graph, env, guards = compiler.graph_module(found.gm, compiler.env(None, chosen))
     _called_as(module, found)
     inputs = graph.inputs[: len(graph.inputs) - len(found.state)]
     _insert(module, _checks(found.inputs, inputs, graph.symbols, guards))

@@ -163,7 +163,7 @@ class Compiler:
 
         if any(isinstance(given, list | tuple | dict) for given in inputs):  # compiled autograd hands lists over
             return flatten_graph_inputs(gm, inputs, partial(self.__call__, mode=mode, options=options))
-        env = self.env(inputs, mode, options)
+        env = self.env(mode, options)
         if unshown := next(filter(None, map(_unshown, inputs)), ""):
             self._warn(env, UnsupportedInput("of this graph", unshown))
             return torch._dynamo.disable(gm.forward)
@@ -183,7 +183,7 @@ class Compiler:
             compiled = gm.forward
         return torch._dynamo.disable(compiled)
 
-    def env(self, inputs: Sequence[Any], mode: str | None, options: Mapping[str, object] | None) -> Env:
+    def env(self, mode: str | None, options: Mapping[str, object] | None) -> Env:
         """What the user asked for, with torch's own switches; without a named target each graph's devices decide."""
         import torch
 
@@ -196,11 +196,7 @@ class Compiler:
             chosen = replace(chosen, matmul_precision="tf32")
         if torch.are_deterministic_algorithms_enabled():
             chosen = replace(chosen, deterministic=True)
-        is_on_gpu = any(isinstance(given, torch.Tensor) and given.device.type == "cuda" for given in inputs)
-        env = Env(chosen, find_target(chosen.target or "cpu"))
-        for note in chosen.notes("cuda" if is_on_gpu else env.target.kind):
-            warnings.warn(note, stacklevel=2)
-        return env
+        return Env(chosen, find_target(chosen.target or "cpu"))
 
     def compile_graph(self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Env) -> Call:
         """One ATen graph to its boxed call: capture, key, store; on a miss, the pipeline under the key's lock."""
@@ -245,7 +241,12 @@ class Compiler:
         return module, graph, env, json.loads(found.text("guards.json"))
 
     def _placed(self, graph: Graph, env: Env) -> tuple[Graph, Env, bool]:
-        return placed(graph, env, is_dry=self.is_dry)
+        """The graph, what it is compiled for and with, and whether it is not launched; warns of what that one lacks."""
+        graph, env, is_dry = placed(graph, env, is_dry=self.is_dry)
+        env, notes = env.supported()
+        for note in notes:
+            warnings.warn(note, stacklevel=2)
+        return graph, env, is_dry
 
     def _launch(
         self,
@@ -293,7 +294,7 @@ class Compiler:
             return self.gpu.kernels(found, env.target.arch, self._store_of(env), tuner).bind
         from minductor.runtime.interpret import Interpreter
 
-        return Interpreter(found.text(KERNELS), self.interpreter).bind
+        return Interpreter(found.text(KERNELS), self.interpreter, env.target.max_programs).bind
 
     def _tuner(self, env: Env) -> Tuner:
         """What measures choices, and keeps in the store what won: a warm start measures nothing."""

@@ -180,15 +180,6 @@ class Options:
         """The backend's own options by full name; while its parts run, all that its record has."""
         return dict(self.extra)
 
-    def notes(self, kind: str) -> tuple[str, ...]:
-        """What of this has no effect on a device of that kind."""
-        idle = {
-            "CUDA graphs have": self.cudagraphs,  # nothing captures what a partition says can be
-            "autotuning has": self.autotune and kind == "cpu",
-            "the form of block accesses has": self.block_access != "offsets" and kind == "cpu",
-        }
-        return tuple(f"{what} no effect on {kind}" for what, is_idle in idle.items() if is_idle)
-
 
 def check_extra(options: Options, rules: Mapping[str, OptionRule]) -> None:
     """Hold backends' own options against the rules of those that are named."""

@@ -24,6 +24,7 @@ from minductor.options import Options
 KIB = 1024
 # NVIDIA GPUs beside those of the table that have as much shared memory as these
 DATA_CENTRE = (87, 103, 110)
+MAX_PROGRAMS = 2**31 - 1  # of the first dimension of a launch, which is all that a kernel's programs are numbered by
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,14 @@ class Target:
     thread_registers: int = 0  # the most of them that one thread may have
     warp: int = 0
     max_threads: int = 0  # of one program
-    # What one program of a GPU takes at once: values of a row that it holds, and contiguous columns that it joins.
-    held_row: int = 4096
-    columns: int = 32
+    max_programs: int = 0  # of one launch
+    # The most that one program of a GPU takes at once.
+    tile_values: int = 1024  # of each op, where nothing is reduced
+    held_row: int = 4096  # values of a row that it holds whole
+    walked_row: int = 2048  # values of one block of a longer row
+    columns: int = 32  # contiguous ones that it joins
     thread_values: int = 8  # of each op, in one thread
+    max_warps: int = 16
     # Capabilities.
     has_libdevice: bool = False
     has_inline_asm: bool = False
@@ -59,6 +64,7 @@ class Target:
     has_bf16: bool = True
     has_float64: bool = True
     has_fp8: bool = False  # conversions of float8_e4m3fn and float8_e5m2
+    has_tuning: bool = True  # variants and launches of a kernel are measured against each other
     # Operators that kernels of this machine are not written with, in any dtype ("zeta") or in one ("atomic_add i8").
     lacks: frozenset[str] = frozenset()
 
@@ -100,6 +106,23 @@ class Env:
     options: Options
     target: Target
 
+    def supported(self) -> tuple[Env, tuple[str, ...]]:
+        """Without what the options ask for and the target does not have, and a note of each such request.
+
+        >>> Env(Options(autotune=True), TARGETS["gfx942"]).supported()[1]
+        ('autotuning has no effect on gfx942',)
+        """
+        asked, target = self.options, self.target
+        has_form = {"offsets": True, "pointer": target.is_gpu, "descriptor": target.has_descriptors}
+        lacking = {
+            "CUDA graphs have": ("cudagraphs", False, not asked.cudagraphs),  # nothing captures a partition
+            "autotuning has": ("autotune", False, target.has_tuning or not asked.autotune),
+            "the form of block accesses has": ("block_access", "offsets", has_form[asked.block_access]),
+        }
+        kept = {field: value for field, value, is_fine in lacking.values() if not is_fine}
+        notes = tuple(f"{what} no effect on {target.name}" for what, row in lacking.items() if not row[-1])
+        return replace(self, options=replace(asked, **kept)) if kept else self, notes
+
 
 # What Triton has no function for. Its atomic extremes of floats do not know NaN, and it has none of a "set".
 _FUNCTIONS = (
@@ -126,6 +149,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             l2_bytes=1024 * KIB,
             row_bytes=1024 * KIB,
             vector_bytes=256,
+            has_tuning=False,
         ),
         # Triton's interpreter: GPU kernels on CPU tensors, slow, and without libdevice.
         "interpret": Target(
@@ -138,6 +162,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             thread_registers=255,
             warp=32,
             max_threads=1024,
+            max_programs=4096,  # each takes more than a millisecond
             has_descriptors=True,
             has_fp8=True,
             lacks=TRITON_LACKS,
@@ -157,6 +182,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             thread_registers=255,
             warp=32,
             max_threads=1024,
+            max_programs=MAX_PROGRAMS,
             lacks=TRITON_LACKS,
             has_libdevice=True,
             has_inline_asm=True,
@@ -177,6 +203,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             thread_registers=255,
             warp=32,
             max_threads=1024,
+            max_programs=MAX_PROGRAMS,
             lacks=TRITON_LACKS,
             has_libdevice=True,
             has_inline_asm=True,
@@ -199,6 +226,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             thread_registers=255,
             warp=32,
             max_threads=1024,
+            max_programs=MAX_PROGRAMS,
             lacks=TRITON_LACKS,
             has_libdevice=True,
             has_inline_asm=True,
@@ -221,9 +249,11 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             thread_registers=512,
             warp=64,
             max_threads=1024,
+            max_programs=MAX_PROGRAMS,
             lacks=TRITON_LACKS,
             has_libdevice=True,
             has_tensor_cores=True,  # and other floats of 8 bits
+            has_tuning=False,
         ),
     }
 )

@@ -98,9 +98,6 @@ def test_process_environment_is_read_when_none_is_given(monkeypatch: pytest.Monk
 
 def test_modes() -> None:
     assert Options.parse("default", environ={}) == Options()
-    assert Options.parse("reduce-overhead", environ={}).notes("cpu") == ("CUDA graphs have no effect on cpu",)
-    assert Options.parse("reduce-overhead", environ={}).notes("cuda") == ("CUDA graphs have no effect on cuda",)
-    assert Options.parse("max-autotune-no-cudagraphs", environ={}).notes("cpu") == ("autotuning has no effect on cpu",)
     for values in MODES.values():
         assert all(RULES[name].is_accepted(value) for name, value in values.items())
 

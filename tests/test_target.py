@@ -3,7 +3,8 @@
 import pytest
 
 from minductor.core.errors import UnknownTarget
-from minductor.target import TARGETS, Target, by_name
+from minductor.options import Options
+from minductor.target import TARGETS, Env, Target, by_name
 
 
 def test_names_are_those_that_goldens_and_tests_use() -> None:
@@ -19,7 +20,26 @@ def test_row(name: str) -> None:
     assert (target.l1_bytes > 0) == (target.kind != "interpret")
     if target.is_gpu:
         assert target.warp in (32, 64) and target.max_threads % target.warp == 0
+        assert target.max_warps * target.warp <= target.max_threads and 0 < target.max_programs < 2**31
         assert target.shared_memory > 0 and target.registers > 0 and target.multiprocessors > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "lacking"),
+    [
+        ("cpu", "pointer", ["CUDA graphs have", "autotuning has", "the form of block accesses has"]),
+        ("gfx942", "descriptor", ["CUDA graphs have", "autotuning has", "the form of block accesses has"]),
+        ("sm_80", "descriptor", ["CUDA graphs have", "the form of block accesses has"]),
+        ("sm_90", "descriptor", ["CUDA graphs have"]),
+    ],
+)
+def test_what_a_target_does_not_have_is_noted_and_not_asked_for(name: str, form: str, lacking: list[str]) -> None:
+    asked = Env(Options(autotune=True, cudagraphs=True, block_access=form), by_name(name))
+    env, notes = asked.supported()
+    assert notes == tuple(f"{what} no effect on {name}" for what in lacking)
+    assert (env.options.cudagraphs, env.options.autotune) == (False, "autotuning has" not in lacking)
+    assert env.options.block_access == ("offsets" if "the form of block accesses has" in lacking else form)
+    assert env.supported() == (env, ())
 
 
 def test_cpu_knows_nothing_of_a_host() -> None:

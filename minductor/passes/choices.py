@@ -19,7 +19,6 @@ from minductor.ir.nodes import Kernel, Reduce, Scan
 from minductor.ir.schedule import Loop, loops
 from minductor.target import Target
 
-MOST_WARPS = 16
 DOT_WARPS = ((128 * 128, 8), (32 * 32, 4), (1, 1))  # by the values of a product's block: newer units are four warps'
 LEAST = 16  # of a block that a matrix unit takes
 STAGES = (2, 3, 4)  # blocks that are on their way at the same time, in a loop of matrix products
@@ -63,8 +62,8 @@ def _warps(kernel: Kernel, blocks: dict[str, Loop], target: Target, affects: Aff
         several = [len(op.args) for op in kernel.body.ops if isinstance(op.attrs, Reduce) and not is_once]
         joined = max(several, default=1)
         wanted = max(1, values // (target.warp * target.thread_values * joined))
-        default = min(MOST_WARPS, 1 << (wanted.bit_length() - 1))  # a power of two, whatever is joined
-    options = [n for n in (default // 2, default, 2 * default) if 1 <= n <= MOST_WARPS]
+        default = min(target.max_warps, 1 << (wanted.bit_length() - 1))  # a power of two, whatever is joined
+    options = [n for n in (default // 2, default, 2 * default) if 1 <= n <= target.max_warps]
     return Choice("warps", affects, tuple(options), default)
 
 

@@ -26,9 +26,7 @@ from minductor.passes.tiles import Tiles, power_of_two
 from minductor.passes.touch import Touches
 from minductor.target import Target
 
-POINTS = 1024  # values of a tile without a reduce: eight a thread of four warps
 OUTER_PERSISTENT = 64  # rows down which a program sums at once, if it is the columns that are contiguous
-LOOPED = 2048  # values of a block of a longer row
 CROSSING = 32  # side of a square tile, if accesses are contiguous along both
 AXES = 3  # of a tile, beside reduced ones
 
@@ -60,14 +58,14 @@ def choose(touches: Touches, target: Target) -> Tiles:
     is_persistent = True
     for name in joined:
         extent = touches.extents[name]
-        blocks[name] = LOOPED if extent is None else power_of_two(extent)
+        blocks[name] = target.walked_row if extent is None else power_of_two(extent)
         is_persistent = is_persistent and extent is not None
         row *= blocks[name]
     if row > (OUTER_PERSISTENT if is_outer else target.held_row) or not is_persistent:
         is_persistent = False
         known = None if vector is None else touches.extents[vector]
         columns = target.columns if known is None else power_of_two(known)
-        row = max(OUTER_PERSISTENT, POINTS // columns) if is_outer else LOOPED
+        row = max(OUTER_PERSISTENT, target.tile_values // columns) if is_outer else target.walked_row
         inner = joined[-1] if vector not in joined else vector
         joined = [*(n for n in joined if n != inner), inner]
         left = row
@@ -75,22 +73,24 @@ def choose(touches: Touches, target: Target) -> Tiles:
             blocks[name] = min(left, blocks[name])
             left //= blocks[name]
         row //= left
-    blocks.update(_kept(touches, kept, max(1, POINTS // row), target.columns if is_outer else 0))
+    blocks.update(_kept(touches, kept, target, row, is_outer=is_outer))
     return Tiles(tuple(kept), tuple(joined if is_persistent else ()), tuple(() if is_persistent else joined), blocks)
 
 
-def _kept(touches: Touches, kept: Sequence[str], room: int, columns: int) -> dict[str, int]:
-    """Blocks of the axes that no reduce runs over, of `room` values together, or of `columns` beside a walked axis."""
+def _kept(touches: Touches, kept: Sequence[str], target: Target, row: int, *, is_outer: bool) -> dict[str, int]:
+    """Blocks of the axes that no reduce runs over, beside `row` values of those that one does."""
     contiguous = sorted((n for n in reversed(kept) if touches.contiguous(n)), key=touches.contiguous, reverse=True)
     rest = [n for n in reversed(kept) if n not in contiguous]
     order = [*contiguous[:2], *(n for n in reversed(kept) if n in rest or n in contiguous[2:])]
-    side = CROSSING if len(contiguous) > 1 and not touches.reduced else POINTS
-    if columns:
-        side, room = columns, max(room, columns)
+    side, room = target.tile_values, max(1, target.tile_values // row)
+    if is_outer:
+        side, room = target.columns, max(room, target.columns)
+    elif len(contiguous) > 1 and not touches.reduced:
+        side = CROSSING
     blocks = dict.fromkeys(kept, 1)
     for name in order[:AXES]:
         extent = touches.extents[name]
-        most = POINTS if extent is None else power_of_two(extent)
+        most = target.tile_values if extent is None else power_of_two(extent)
         blocks[name] = min(most, side if name in contiguous[:2] else room, room)
         room //= blocks[name]
     return blocks

@@ -1,8 +1,8 @@
 """GPU kernels on CPU tensors: launches that go to Triton's interpreter in a process of its own.
 
 Takes the text of a module of kernels and a pool whose workers interpret. Gives, for each symbol, a function that a
-wrapper calls as it would a compiled kernel. Refuses a launch of more programs than CAP (InterpretRefused): each takes
-more than a millisecond.
+wrapper calls as it would a compiled kernel. Refuses a launch of more programs than the target takes
+(InterpretRefused).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from minductor.core.errors import InterpretRefused
 from minductor.runtime.pool import Pool
 from minductor.runtime.triton_jobs import Memory, interpret_kernel, launches
 
-CAP = 4096  # programs of a launch
 # what a worker's environment says: Triton reads it when it is imported
 SETTINGS: Mapping[str, str | None] = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
@@ -25,9 +24,10 @@ SETTINGS: Mapping[str, str | None] = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEV
 class Interpreter:
     """The kernels of one graph."""
 
-    def __init__(self, text: str, pool: Pool) -> None:
+    def __init__(self, text: str, pool: Pool, max_programs: int) -> None:
         self.text = text
         self.pool = pool
+        self.max_programs = max_programs
         self.launches = launches(text)
 
     def bind(self, symbol: str) -> Callable[..., int]:
@@ -38,8 +38,8 @@ class Interpreter:
         def launch(*args: Any) -> int:
             tensors, sizes = args[:count], args[count:-1]
             wanted = programs(*sizes)
-            if wanted > CAP:
-                raise InterpretRefused(symbol, wanted, CAP)
+            if wanted > self.max_programs:
+                raise InterpretRefused(symbol, wanted, self.max_programs)
             if wanted:
                 self._run(symbol, wanted, tensors, sizes)
             return 0

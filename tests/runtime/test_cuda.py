@@ -408,7 +408,6 @@ def test_a_launch_is_chosen_by_measure(fake: Fake, tmp_path: Path, monkeypatch: 
             run = torch.compile(
                 lambda x: torch.tanh(x) * 0.5, backend=lambda gm, i, c=compiler: c(gm, i, options={"autotune": True})
             )
-            with pytest.warns(UserWarning, match="no effect on cpu"):  # what the compiler takes the graph for
-                run(torch.randn(5000))
+            run(torch.randn(5000))
             assert fake.shape()[3] == 8 * 32, "most warps are the fastest by this clock"
             assert (pool.jobs, {*asked}) == (3, {64, 128, 256} if is_cold else set())
