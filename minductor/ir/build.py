@@ -133,13 +133,15 @@ class Builder:
     def cast(self, value: int, dtype: DType) -> int:
         """The value as `dtype`; a cast to a float of 16 or 8 bits is a rounding that stays float32."""
         if dtype in (BF16, F16, F8E4M3FN, F8E5M2):
-            wide = self.cast(value, F32)
-            return self._put("round_to", (wide,), Round(dtype), F32, self._mask((wide,)))
+            return self.round_to(self.cast(value, F32), dtype)
         if self.dtype(value) == dtype:
             return value
         return self._put("cast", (value,), None, dtype, self._mask((value,)))
 
     def round_to(self, value: int, dtype: DType) -> int:
+        """A float32 value as `dtype` has it; one that is so already is itself."""
+        if self._ops[value].attrs == Round(dtype):
+            return value
         return self._put("round_to", (value,), Round(dtype), F32, self._mask((value,)))
 
     def bitcast(self, value: int, dtype: DType) -> int:
@@ -325,6 +327,8 @@ class Builder:
         return self._again(op, args, sum(self._bits.get(axis, 0) for axis in op.axes))
 
     def _again(self, op: Op, args: tuple[int, ...], mask: int) -> int:
+        if isinstance(op.attrs, Round):
+            return self.round_to(args[0], op.attrs.dtype)
         put = self._add if op.is_effect else self._put
         return put(op.name, args, op.attrs, op.dtype, mask)
 

@@ -8,7 +8,8 @@ leaves open are matched by their extents. Laws of a joined kernel, checked on it
 the axes that no reduce runs over) and columns; every reduce runs over all columns, and every effect happens once a row
 or once a point. A scan runs along the only column axis, and all scans from the same end. A kernel that reduces both
 ways, along its rows and down its columns, has the laws of `both_ways`.
-What the second kernel reads of the first one's stores is the very element of the same point.
+What the second kernel reads of the first one's stores is the very element of the same point, as memory holds it if
+it is kept there.
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ from minductor.ir.nodes import (
     Op,
     Reduce,
     Ref,
+    Round,
     Scan,
     Store,
     body_reads,
     body_writes,
 )
+from minductor.passes.as_stored import as_stored
 from minductor.passes.both_ways import both_ways, reduced_groups
 from minductor.passes.both_ways import objection as both_ways_objection
 from minductor.passes.domain import Solution, estimate, extents_of, has_division, is_bijection, points, solve
@@ -272,12 +275,7 @@ def _join_aligned(
     extents = extents_of(axes)
     builder = Builder([axis.symbol for axis in axes], extents)
     places = builder.splice(first.body, maps[0], effects=lambda op: not _stores(op, droppable))
-    read = {load.ref.storage for load in body_reads(second.body)}
-    stored: dict[Ref, list[tuple[Expr, int]]] = {}
-    for op in first.body.ops:
-        if isinstance(op.attrs, Store) and op.attrs.ref.storage in read:
-            index = simplify(substitute(op.attrs.index, maps[0]), extents)
-            stored.setdefault(op.attrs.ref, []).append((index, places[op.args[0]]))
+    stored = _stored(kernels, builder, places, maps[0], droppable, limits)
     trouble: list[str] = []
 
     def load(b: Builder, wanted: Load, _: DType) -> int | None:
@@ -304,6 +302,33 @@ def _join_aligned(
     body = prune_body(builder.build())
     reason = _objection(body, axes, extents, limits)
     return No(reason) if reason is not None else replace(first, axes=axes, body=body)
+
+
+def _stored(
+    kernels: tuple[Kernel, Kernel],
+    b: Builder,
+    places: Sequence[int],
+    at: Mapping[Symbol, Expr],
+    droppable: frozenset[Ref],
+    limits: Limits,
+) -> dict[Ref, list[tuple[Expr, int]]]:
+    """By version, where in what the second kernel reads the first one stores which value, as memory holds it.
+
+    What is never in memory is not rounded, unless an earlier user was given it as memory had it then.
+    """
+    first, second = kernels
+    read = {load.ref.storage for load in body_reads(second.body)}
+    rounded = {(op.args[0], op.attrs.dtype) for op in first.body.ops if isinstance(op.attrs, Round)}
+    found: dict[Ref, list[tuple[Expr, int]]] = {}
+    for op in first.body.ops:
+        if not isinstance(op.attrs, Store) or op.attrs.ref.storage not in read:
+            continue
+        ref, value, dtype = op.attrs.ref, places[op.args[0]], limits.table[op.attrs.ref.storage].dtype
+        if ref not in droppable or (op.args[0], dtype) in rounded:
+            value = as_stored(b, value, dtype, limits.table)
+        index = simplify(substitute(op.attrs.index, at), b.extents)
+        found.setdefault(ref, []).append((index, value))
+    return found
 
 
 def _unless_slower(kernels: tuple[Kernel, Kernel], joined: Kernel, limits: Limits) -> Kernel | No:

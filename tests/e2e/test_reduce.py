@@ -139,3 +139,28 @@ def test_a_16_bit_extreme_is_found_again_by_its_gradient() -> None:
         leaf = x.clone().requires_grad_()
         slopes.append(*torch.autograd.grad(call(leaf).sum(), leaf))
     torch.testing.assert_close(slopes[1], slopes[0])
+
+
+def test_what_is_made_of_a_kept_16_bit_value_is_made_of_what_is_kept() -> None:
+    """As another graph finds it that is given the kept one: a backward that divides by how many elements are equal."""
+
+    def norm_first(x: Tensor) -> tuple[Tensor, ...]:
+        kept = x.norm(dim=-1, keepdim=True)
+        return kept, *rest(x, kept)
+
+    def rest(x: Tensor, kept: Tensor) -> tuple[Tensor, ...]:
+        return x / kept, (x / kept).amax(0), F.layer_norm(x * kept, (33,)), torch.softmax(x - kept, -1)
+
+    x = torch.randn(9, 33).bfloat16()
+    kept, *made = torch.compile(norm_first, backend=Compiler())(x)
+    torch.testing.assert_close(torch.compile(rest, backend=Compiler())(x, kept), tuple(made), rtol=0, atol=0)
+
+
+def test_the_gradient_of_a_minimum_of_16_bit_values_finds_it() -> None:
+    def fn(x: Tensor) -> Tensor:
+        row = F.normalize(x, dim=-1)
+        return row.scatter_reduce(0, torch.zeros(6, 5, dtype=torch.int64), row, "amin").abs()
+
+    leaf = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)).bfloat16().requires_grad_()
+    (slope,) = torch.autograd.grad(torch.compile(fn, backend=Compiler())(leaf).sum(), leaf)
+    assert slope.isfinite().all()

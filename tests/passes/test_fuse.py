@@ -10,6 +10,8 @@ import pytest
 from minductor.core.dtypes import BOOL, F32
 from minductor.ir.build import Builder, combine
 from minductor.ir.nodes import Kernel, Program, Ref, View, WhyNot, body_reads, body_writes
+from minductor.ir.parser import parse_program
+from minductor.ir.printer import print_program
 from minductor.ir.verify import verify
 from minductor.options import Options
 from minductor.passes.fuse import fuse
@@ -380,3 +382,24 @@ def test_scans_along_two_axes_stay_apart() -> None:
     made = fused(s.done(s.scan("sum", s.scan("sum", s.input(8, 64), 1), 0)))
     assert len(kernels(made)) == 2
     assert reasons(made) == ["scans and reduces over i0 and over i1"]
+
+
+def narrow_fused(s: Sketch, *results: View) -> Kernel:
+    """The one kernel of a program whose tensors have 16 bits."""
+    program = parse_program(print_program(s.done(*results)).replace(": f32[", ": bf16[").replace(" f32[", " bf16["))
+    made = fuse(inline(program, CPU), CPU)
+    verify(made, "fuse")
+    (kernel,) = kernels(made)
+    return kernel
+
+
+def test_what_is_stored_in_16_bits_is_used_as_memory_holds_it() -> None:
+    """A row's sum that only the kernel itself sees stays wide; one that is kept has the kept value for all users."""
+    for is_kept in (False, True):
+        s = Sketch()
+        x = s.input(8, 64)
+        total = s.reduce("sum", x, 1)
+        kernel = narrow_fused(s, s.op("div", x, total), *([total] if is_kept else []))
+        assert [op.name for op in kernel.body.ops if op.dtype == F32] == [
+            *("load", "reduce", *(["round_to"] if is_kept else []), "div")
+        ]

@@ -1,0 +1,48 @@
+"""The value of what a kernel has stored, for what it computes from it without loading it again.
+
+Takes a body under construction, a value that it stores, and the storage's dtype. Gives the position of the value that a
+load would give: kernels compute in float32 what memory holds in 16 or 8 bits, and a tensor has one value, whether a
+kernel reads it or has just made it. Gives the value itself where the storage holds it exactly; refuses nothing.
+
+>>> from minductor.core.dtypes import BF16, F32
+>>> b = Builder()
+>>> zero, third = b.constant(0, F32), b.constant(1 / 3, F32)
+>>> [b[as_stored(b, value, BF16, {})].name for value in (zero, b.op("neg", zero), third, b.op("neg", third))]
+['constant', 'neg', 'round_to', 'round_to']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from minductor.core.dtypes import DType, compute_dtype
+from minductor.ir.build import Builder
+from minductor.ir.nodes import Buffer, Constant, Load, Reduce, Round
+
+CHOOSING = ("neg", "abs", "relu", "maximum", "minimum", "where")  # what they give is what they were given, or 0
+DEPTH = 8  # operators that are looked through
+
+
+def as_stored(b: Builder, value: int, dtype: DType, table: Mapping[str, Buffer]) -> int:
+    """See above."""
+    is_same = compute_dtype(dtype) == dtype or _is_held(b, value, dtype, table, DEPTH)
+    return value if is_same else b.round_to(value, dtype)
+
+
+def _is_held(b: Builder, value: int, dtype: DType, table: Mapping[str, Buffer], depth: int) -> bool:
+    """Whether a value is one that the dtype has."""
+    op = b[value]
+    match op.attrs:
+        case Constant(number):
+            return number == 0
+        case Load(ref):
+            return table[ref.storage].dtype == dtype
+        case Round(rounded):
+            return rounded == dtype
+        case Reduce(_, how) if how.name in ("max", "min"):
+            given = op.args
+        case None if op.name in CHOOSING:
+            given = op.args[op.name == "where" :]
+        case _:
+            return False
+    return depth > 0 and all(_is_held(b, arg, dtype, table, depth - 1) for arg in given)
