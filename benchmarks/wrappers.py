@@ -2,18 +2,19 @@
 
 Takes the names of wrappers (all if none), and `--random N`, how many random programs. Gives the tables of wrappers.md:
 graphs, lines of plan, bytes of each text; whether results, changed arguments and gradients are those of the first
-wrapper, bit for bit; and what a call of a small graph costs by each. Run it by `python benchmarks/wrappers.py`;
-`--peer` sets TorchInductor's calls beside.
+wrapper, bit for bit; and what a call of a small graph costs by each, beside the floor under it (wrapper_floor.py). Run
+it by `python benchmarks/wrappers.py`; `--peer` sets TorchInductor's calls beside.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves
+from wrapper_floor import floor_text
 
 from minductor.bench import cases, models
 from minductor.driver import Compiler
@@ -33,7 +35,7 @@ addmm argsort baddbmm bmm bucketize cat cdist cholesky clamp cumsum diff einsum 
 isin kthvalue linalg.qr logcumsumexp masked_scatter nn.functional.conv2d nn.functional.grid_sample
 nn.functional.max_pool2d nonzero renorm roll scatter_reduce sort split topk unique var_mean
 """
-ROUNDS, CALLS = 15, 200
+ROUNDS, CALLS, FLOOR = 99, 50, 500
 
 Run = Callable[[Callable[..., Any]], Sequence[Any]]  # of a compiled or eager function: all that it gives
 
@@ -211,29 +213,56 @@ def peer(function: Callable[..., Any], args: Sequence[Any], *, is_cpp: bool) -> 
     return seen[0]
 
 
+class Floor(Watched):
+    """A Compiler whose calls are the floor under those of the C++ wrapper, FLOOR times."""
+
+    def compile_program(self, graph: Any, env: Any, backend: Any) -> Any:
+        source, plan, facts = super().compile_program(graph, env, backend)
+        return replace(source, wrapper=floor_text(source.wrapper, FLOOR)), plan, facts
+
+
+def first_call(watcher: type[Watched], function: Callable[..., Any], args: Sequence[Any], **options: Any) -> Any:
+    """The call of the function's graph, with the arguments of its first run."""
+    torch._dynamo.reset()
+    seen = Seen()
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        backend = partial(watcher(seen, Store.open(Path(folder), {})), options=options)
+        torch.compile(function, backend=backend)(*args)
+    return seen.calls[0]
+
+
 def cost(wrappers: Sequence[str], *, is_beside_peer: bool) -> None:
-    """Prints microseconds of CPU time a call of the compiled graph, without Dynamo; the least of interleaved rounds."""
+    """Prints microseconds of CPU time a call of a compiled graph, without Dynamo; the medians of interleaved rounds."""
     peers = ("inductor", "inductor, cpp_wrapper") if is_beside_peer else ()
-    columns = (*wrappers, *peers)
-    print(f"| a call, us | {' | '.join(columns)} |\n|---{'|---:' * len(columns)}|")
+    columns = (*wrappers, *peers, "floor")
+    added = [name for name in ("python", "cpp") if name in wrappers]
+    shown = (*columns, *(f"{name} adds" for name in added))
+    print(f"| a call, us | {' | '.join(shown)} |\n|---{'|---:' * len(shown)}|")
     for label, function, args, options in small_cases():
-        calls = {name: peer(function, args, is_cpp="cpp" in name) for name in peers}
-        for name in wrappers:
-            torch._dynamo.reset()
-            seen = Seen()
-            with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-                backend = partial(Watched(seen, Store.open(Path(folder), {})), options={"wrapper": name, **options})
-                torch.compile(function, backend=backend)(*args)
-            calls[name] = seen.calls[0]
-        best = dict.fromkeys(columns, float("inf"))
-        with torch.no_grad():
-            for _ in range(ROUNDS):
-                for name, (call, given) in calls.items():
-                    start = time.process_time()
-                    for _ in range(CALLS):
-                        call(list(given))
-                    best[name] = min(best[name], (time.process_time() - start) / CALLS * 1e6)
-        print(f"| {label} | {' | '.join(f'{best[name]:.1f}' for name in columns)} |", flush=True)
+        calls = {name: first_call(Watched, function, args, wrapper=name, **options) for name in wrappers}
+        calls |= {name: peer(function, args, is_cpp="cpp" in name) for name in peers}
+        calls["floor"] = first_call(Floor, function, args, wrapper="cpp", **options)
+        spent = measured(calls)
+        texts = [f"{spent[name]:.2f}" for name in columns]
+        texts += [f"{spent[name] - spent['floor']:.2f}" for name in added]
+        print(f"| {label} | {' | '.join(texts)} |", flush=True)
+
+
+def measured(calls: Mapping[str, tuple[Any, list[Any]]]) -> dict[str, float]:
+    """Microseconds of one call of each, less those of its list of arguments, which is the caller's."""
+    rounds: dict[str, list[float]] = {name: [] for name in calls}
+    with torch.no_grad():
+        for _ in range(ROUNDS):
+            for name, (call, given) in calls.items():
+                count, each = (1, FLOOR) if name == "floor" else (CALLS, CALLS)
+                start = time.process_time()
+                for _ in range(count):
+                    call(list(given))
+                middle = time.process_time()
+                for _ in range(count):
+                    list(given)
+                rounds[name].append((2 * middle - start - time.process_time()) / each * 1e6)
+    return {name: statistics.median(found) for name, found in rounds.items()}
 
 
 def main() -> None:
