@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias, cast
 
+from minductor.core.algebra import maximum, minimum
 from minductor.core.bounds import at_least
 from minductor.core.dtypes import BOOL, C32, C64, F16, F32, I64, DType, promote
 from minductor.core.expr import Expr, Symbol, as_expr, as_int, integer
@@ -115,6 +116,17 @@ def wrap_dims(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
         return tuple(range(rank))
     given = (dims,) if isinstance(dims, int) else dims
     return tuple(sorted({wrap_dim(d, rank) for d in given})) if rank else ()
+
+
+def wrap_index(index: Operand, size: Expr) -> Expr:
+    """A place in a dimension counted from the end, counted from the start; the sign of a symbol may be unknown."""
+    assert isinstance(index, int | Expr)
+    place = as_expr(index)
+    if at_least(place, 0):
+        return place
+    if at_least(-place, 1):
+        return place + size
+    return place - size * minimum(maximum(place, -1), 0)
 
 
 # --- type promotion -----------------------------------------------------------------------------------------------

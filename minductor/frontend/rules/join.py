@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from minductor.core.algebra import maximum, minimum
 from minductor.core.dtypes import I64
 from minductor.core.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering
-from minductor.frontend.values import Operand, Term, Value, count, is_zero, row_major, wrap_dim
+from minductor.frontend.values import Operand, Term, Value, count, is_zero, row_major, wrap_dim, wrap_index
 from minductor.ir.nodes import View
 
 Rule = Callable[..., Value]
@@ -177,23 +178,16 @@ def select_backward(ctx: Lowering, grad: View, size: Value, dim: int, index: Ope
 
 def is_at(loop: Loop, dim: int, index: Operand) -> Term:
     """Whether the coordinate is `index`, which may count from the end."""
-    assert isinstance(index, int | Expr)
-    place = as_expr(index)
-    known = as_int(place)
-    if known is not None and known < 0:
-        place = place + loop.extents[dim]
-    return loop.index(loop.coords[dim] - place, I64).equals(0)
+    return loop.index(loop.coords[dim] - wrap_index(index, loop.extents[dim]), I64).equals(0)
 
 
 def window_of(
     loop: Loop, source: View, dim: int, start: Operand, step: Operand, other: float
 ) -> tuple[Term, list[Term]]:
     """What a slice of the domain holds if `source` is put there, and the conditions for being in the slice."""
-    assert isinstance(start, int | Expr) and isinstance(step, int | Expr)
-    first, size = as_expr(start), loop.extents[dim]
-    known = as_int(first)
-    if known is not None and known < 0:
-        first = first + size
+    assert isinstance(step, int | Expr)
+    size = loop.extents[dim]
+    first = slice_start(start, size)
     distance = loop.coords[dim] - first
     place = distance // step
     low = as_int(first) != 0
@@ -203,6 +197,12 @@ def window_of(
         conditions.append(loop.index(distance % step, I64).equals(0))
     coords = [place if k == dim else c for k, c in enumerate(loop.coords)]
     return guarded(loop, conditions, source, coords, other), conditions
+
+
+def slice_start(start: Operand | None, size: Expr) -> Expr:
+    """Where a slice begins: counted from the end if negative, and never outside."""
+    place = maximum(wrap_index(0 if start is None else start, size), 0)
+    return minimum(place, size) if as_int(size) is not None else place
 
 
 def slice_backward(

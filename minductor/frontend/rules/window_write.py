@@ -12,16 +12,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from minductor.core.algebra import maximum, minimum
 from minductor.core.bounds import at_least, interval
 from minductor.core.dtypes import compute_dtype
 from minductor.core.errors import UnsupportedInput
-from minductor.core.expr import Expr, as_expr, as_int, integer
+from minductor.core.expr import Expr, as_expr, integer
 from minductor.core.rewrite import delinearize
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering, is_zero_sized
-from minductor.frontend.rules.join import is_at, window_of
-from minductor.frontend.values import Operand, Term, Value, count, element, is_injective, sizes, span, wrap_dim
+from minductor.frontend.rules.join import is_at, slice_start, window_of
+from minductor.frontend.values import (
+    Operand,
+    Term,
+    Value,
+    count,
+    element,
+    is_injective,
+    sizes,
+    span,
+    wrap_dim,
+    wrap_index,
+)
 from minductor.ir.nodes import View
 
 Rule = Callable[..., Value]
@@ -54,7 +64,7 @@ def slice_scatter(
     if is_zero_sized(x) or is_zero_sized(source):
         return NotImplemented
     d = wrap_dim(dim, len(x.size))
-    first = _first(x.size[d], start)
+    first = slice_start(start, x.size[d])
     made = _in_place(ctx, x, lambda base: _sliced(base, d, first, as_expr(_number(step)), source.size[d]), source)
     if made is not None:
         return made
@@ -157,28 +167,15 @@ def _put(ctx: Lowering, x: View, window: View, source: View) -> View:
 
 
 def _selected(x: View, dim: int, index: Operand) -> View:
-    place = as_expr(_number(index))
-    known = as_int(place)
-    if known is not None and known < 0:
-        place = place + x.size[dim]
     rest = [d for d in range(len(x.size)) if d != dim]
     size, stride = tuple(x.size[d] for d in rest), tuple(x.stride[d] for d in rest)
-    return replace(x, size=size, stride=stride, offset=x.offset + place * x.stride[dim])
+    return replace(x, size=size, stride=stride, offset=x.offset + wrap_index(index, x.size[dim]) * x.stride[dim])
 
 
 def _sliced(x: View, dim: int, first: Expr, step: Expr, count: Expr) -> View:
     size = tuple(count if d == dim else n for d, n in enumerate(x.size))
     stride = tuple(s * step if d == dim else s for d, s in enumerate(x.stride))
     return replace(x, size=size, stride=stride, offset=x.offset + first * x.stride[dim])
-
-
-def _first(size: Expr, start: Operand | None) -> Expr:
-    """Where a slice begins: counted from the end if negative, and never outside."""
-    place = as_expr(_number(0 if start is None else start))
-    known = as_int(place)
-    if known is not None and known < 0:
-        place = maximum(place + size, 0)
-    return minimum(place, size) if as_int(size) is not None else place
 
 
 def _number(value: object) -> int | Expr:

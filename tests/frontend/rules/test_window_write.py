@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from minductor.core.expr import as_int
 from minductor.ir.nodes import Program
@@ -194,3 +195,18 @@ def test_a_size_that_turns_out_to_be_1_is_broadcast() -> None:
         x.mul_(x.clone().chunk(2)[-1])
 
     compiled(fn, randn(3, 4), dynamic=True)
+
+
+def test_a_place_whose_sign_only_the_call_knows_counts_from_the_end() -> None:
+    def fn(x: torch.Tensor, place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        n = place.item()
+        x[:, n:] = x[:, :1] * 2
+        x[n] = 3.0
+        return torch.select_scatter(x * 2, x[0], 0, n), torch.slice_scatter(x + 1, x[:, n:], 1, n)
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        run = torch.compile(fn, backend="minductor")
+        for n in (-2, 1, -4):
+            x, y = (torch.arange(16.0).reshape(4, 4).clone() for _ in range(2))
+            assert_close(run(x, torch.tensor(n)), fn(y, torch.tensor(n)))
+            assert_close(x, y, rtol=0, atol=0)
