@@ -70,6 +70,24 @@ def plain_outputs() -> frozenset[int] | None:
     return frozenset(first + n for n in plain if n not in bases)
 
 
+def retraced(result: Any, stride: Sequence[Any]) -> Any:
+    """What a call gives while it is traced, noted with other strides."""
+    from torch.fx.experimental.proxy_tensor import (
+        disable_proxy_modes_tracing,
+        get_proxy_mode,
+        get_proxy_slot,
+        track_tensor_tree,
+    )
+
+    mode = get_proxy_mode()
+    if mode is None:
+        return result
+    with disable_proxy_modes_tracing():
+        noted = result.new_empty_strided(result.shape, stride)
+    proxy = get_proxy_slot(result, mode.tracer).proxy
+    return track_tensor_tree(noted, proxy, constant=None, tracer=mode.tracer)
+
+
 def is_made_base(placeholder: Any) -> bool:
     """Whether an input is memory that AOTAutograd puts in the place of several inputs that are views of it."""
     from torch._functorch._aot_autograd.descriptors import SyntheticBaseAOTInput, ViewBaseAOTInput

@@ -14,7 +14,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from minductor.frontend.layouts import IN_STEPS, NAMED, is_ambiguous, relaid, strides
+from minductor.frontend.compat import retraced
+from minductor.frontend.layouts import IN_STEPS, NAMED, TRANSFORMS, is_ambiguous, relaid, strides, transformed
 
 # packet name -> why it is taken apart; all its overloads are
 ROWS: Mapping[str, str] = MappingProxyType(
@@ -109,9 +110,14 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     for name in SCATTERS:
         op = getattr(torch.ops.aten, name).default
         found[op] = _apart(op)
+    for name in TRANSFORMS if torch.backends.mkl.is_available() else ():
+        op = getattr(torch.ops.aten, name.split(".")[1]).default
+        found[op] = _transform(op)
     log_sigmoid = torch.ops.aten.log_sigmoid_forward.default
     apart = found[log_sigmoid]
     found[log_sigmoid] = lambda x: apart(x.contiguous())  # as eager's result is, whatever the argument
+    unique = torch.ops.aten._unique.default  # of which 2.11 traces one element, however many there are
+    found[unique] = lambda x, *args: torch.ops.aten._unique2(x, *args)[:2]
     return found
 
 
@@ -159,6 +165,21 @@ def _counted_from_the_front(op: Callable[..., Any]) -> Callable[..., Any]:
         if dim is None or all(d >= 0 for d in dim) or not x.dim():
             return NotImplemented
         return op(x, order, [d % x.dim() for d in dim], *args, **kwargs)
+
+    return decomposed
+
+
+def _transform(op: Any) -> Callable[..., Any]:
+    """A Fourier transform on the CPU, traced with the strides that it has: torch 2.11 has other ones."""
+    from torch.fx.experimental.proxy_tensor import decompose
+
+    def decomposed(x: Any, dims: Any, *args: Any) -> Any:
+        if x.device.type != "cpu" or not dims:
+            return NotImplemented
+        with decompose({}):
+            result = op(x, dims, *args)
+        stride = transformed(op, x, dims, tuple(result.shape))
+        return result if stride is None else retraced(result, stride)
 
     return decomposed
 

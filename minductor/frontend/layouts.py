@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 Row: TypeAlias = "tuple[int, ...]"  # of numbers and of torch's symbols
 
@@ -87,6 +86,8 @@ POINTWISE = frozenset(
         "aten.softplus_backward.default",
     }
 )
+# Fourier transforms, which are calls: what they give has these strides already
+TRANSFORMS = frozenset({"aten._fft_c2c.default", "aten._fft_c2r.default", "aten._fft_r2c.default"})
 # pointwise ones that eager computes by several others
 IN_STEPS = frozenset(
     {"aten.isinf.default", "aten.ldexp.Tensor", "aten.mvlgamma.default", "aten.native_dropout_backward.default"}
@@ -345,12 +346,75 @@ def _indexed(x: Layout, indices: Sequence[torch.Tensor | None]) -> list[Layout] 
         return (*(values[d] for d in before), *own, *(values[d] for d in after))
 
     found = [Layout(around(size, x.size), around((0,) * len(size), x.stride))]
-    if not all(type(n) is int for index in given for n in (*index.shape, *index.stride())):
+    ones = around(size, (1,) * len(x.size))
+    for index in given:
+        own, outer = _viewed(size, layout(index).expanded(size))
+        found.append(Layout(ones, (*(outer for _ in before), *own, *(own[-1:] or (1,)) * len(after))))
+    return found
+
+
+def _viewed(size: Row, stride: Row) -> tuple[Row, Any]:
+    """The strides of a view of the same size, and that of a dimension of size 1 around it.
+
+    A view gives dimensions of size 1 the stride that the next outer element of those within them would have.
+
+    >>> _viewed((4, 1, 3), (3, 7, 1))
+    ((3, 3, 1), 12)
+    """
+    found: list[Any] = []
+    reach: Any = stride[-1] if stride else 1
+    for n, step in zip(reversed(size), reversed(stride), strict=True):
+        found.append(reach if _is_one(n) else step)
+        reach = reach if _is_one(n) else n * step
+    return tuple(reversed(found)), reach
+
+
+def transformed(op: Any, x: torch.Tensor, dims: Sequence[int], size: Row) -> Row | None:
+    """The strides of a Fourier transform over `dims`, by the CPU's library.
+
+    >>> c2c, x = torch.ops.aten._fft_c2c.default, torch.ones(4, 5, 6, dtype=torch.complex64)
+    >>> transformed(c2c, x, [2, 0], (4, 5, 6)), torch.ops.aten._fft_c2c(x, [2, 0], 0, True).stride()
+    ((6, 24, 1), (6, 24, 1))
+    """
+    if any(map(_is_zero, size)):
         return None
-    with _disable_current_modes():
-        for index in given:
-            own = torch.empty_strided(index.shape, index.stride(), device="meta").expand(size)
-            found.append(layout(own.reshape(around(size, (1,) * len(x.size)))))
+    own, last = layout(x), [dims[-1]]
+    if op is torch.ops.aten._fft_c2c.default:
+        return _inside(own, _outer_first(own, dims), size)
+    if op is torch.ops.aten._fft_r2c.default:
+        others = _outer_first(own, dims[:-1])
+        return None if others is None else _inside(own, [*others, *last], size)
+    if len(dims) > 1:  # the other dimensions first
+        stride = _inside(own, _outer_first(own, dims[:-1]), own.size)
+        if stride is None:
+            return None
+        own = Layout(own.size, stride)
+    return _inside(own, last, size)
+
+
+def _inside(x: Layout, inner: Sequence[int] | None, size: Row) -> Row | None:
+    """With some dimensions inside of the others, which stay in their order.
+
+    Where strides do not tell that, the library's partition does: it fills the places of inner ones from the end.
+    """
+    if inner is None:
+        return None
+    count = len(size) - len(inner)
+    behind = [d for d in range(count, len(size)) if d not in inner]
+    others = _outer_first(x, [behind.pop() if d in inner else d for d in range(count)])
+    return None if others is None else _in_order(size, [*reversed(inner), *reversed(others)])
+
+
+def _outer_first(x: Layout, dims: Sequence[int]) -> Sequence[int] | None:
+    """Dimensions by their strides, the largest first; equal ones in the order that is given."""
+    found: list[int] = []
+    for d in dims:
+        at = len(found)
+        while at and not _is_multiple(x.stride[found[at - 1]], x.stride[d]):
+            if not _is_multiple(x.stride[d], x.stride[found[at - 1]]):
+                return None
+            at -= 1
+        found.insert(at, d)
     return found
 
 

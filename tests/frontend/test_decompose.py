@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from minductor.frontend.decompose import ROWS, SCATTERS, decompositions
 from minductor.frontend.layouts import NAMED
 from minductor.frontend.rules.table import RULES
 from minductor.ir.nodes import View
+from tests.frontend.test_layouts import window
 from tests.frontend.tracing import compiled, grads, lowered, randn
 
 
@@ -69,14 +70,6 @@ def test_strides_are_those_of_eager(most: int) -> None:
     assert not seen.externs
 
 
-def window(pick: random.Random, size: Sequence[int]) -> torch.Tensor:
-    """Of that size, in any order, with gaps, and with dimensions of size 1 whose stride is anything."""
-    order = pick.sample(range(len(size)), len(size))
-    wide = [n + pick.choice([0, 0, 1, 2]) for n in size]
-    whole = torch.rand([wide[d] for d in order]).permute([order.index(d) for d in range(len(size))])
-    return whole[tuple(slice(0, n) for n in size)]
-
-
 LAYOUTS: dict[str, Callable[..., Any]] = {
     "a number": lambda x, y: x * 2 + 1,
     "a power": lambda x, y: (2**x, x**2),
@@ -117,6 +110,16 @@ def test_dimensions_of_size_1_have_strides_of_eager(name: str) -> None:
 def test_dimensions_of_size_1_beside_symbols_add_no_guards(name: str) -> None:
     x = torch.rand(6, 3, 5)[:, 1:2]  # strides (15, 5, 1)
     compiled(LAYOUTS[name], x, torch.rand(6, 1, 5), dynamic=True)
+
+
+def test_a_place_of_symbolic_count_is_no_reason_to_guess_strides() -> None:
+    x = torch.randn(2, 1, 2).permute(1, 2, 0)
+    compiled(lambda x: x[:, torch.arange(x.shape[1]) % 2], x, dynamic=True)
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_gradients_of_a_fourier_transform(is_dynamic: bool) -> None:
+    compiled(lambda x: torch.fft.fft2(x, dim=(2, 0)).abs().sum(), *grads(randn(4, 5, 6)), dynamic=is_dynamic)
 
 
 def test_a_scatter_into_an_expanded_tensor_is_laid_out_as_its_copy() -> None:

@@ -1,0 +1,53 @@
+"""Strides that are computed here, against those of the tensors that eager makes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from minductor.frontend.layouts import strides, transformed
+
+aten = torch.ops.aten
+
+
+def window(pick: random.Random, size: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Of that size, in any order, with gaps, and with dimensions of size 1 whose stride is anything."""
+    order = pick.sample(range(len(size)), len(size))
+    wide = [n + pick.choice([0, 0, 1, 2]) for n in size]
+    whole = torch.rand([wide[d] for d in order]).to(dtype).permute([order.index(d) for d in range(len(size))])
+    return whole[tuple(slice(0, n) for n in size)]
+
+
+def test_places_in_any_layout() -> None:
+    pick = random.Random(0)
+    for _ in range(200):
+        size = [pick.choice([1, 1, 2, 3]) for _ in range(pick.randint(1, 4))]
+        x = window(pick, size)
+        indices: list[torch.Tensor | None] = [None] * len(size)
+        for d in pick.sample(range(len(size)), pick.randint(1, min(2, len(size)))):
+            indices[d] = window(pick, [pick.choice([1, 2]) for _ in range(pick.randint(0, 2))], torch.int64)
+        found = aten.index.Tensor(x, indices)
+        if found.dim():
+            shown = [None if i is None else (i.shape, i.stride()) for i in indices]
+            assert strides(aten.index.Tensor, (x, indices), found) == found.stride(), (size, x.stride(), shown)
+
+
+@pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="another library computes them")
+def test_fourier_transforms_in_any_layout() -> None:
+    pick = random.Random(0)
+    for _ in range(100):
+        size = [pick.choice([1, 2, 3, 4]) for _ in range(pick.randint(1, 4))]
+        x, z = window(pick, size), window(pick, size, torch.complex64)
+        dims = pick.sample(range(len(size)), pick.randint(1, len(size)))
+        calls = (
+            (aten._fft_c2c, z, True),
+            (aten._fft_r2c, x, pick.random() < 0.5),
+            (aten._fft_c2r, z, 2 * size[dims[-1]] - 1),
+        )
+        for op, given, last in calls:
+            found = op.default(given, dims, 0, last)
+            expected = transformed(op.default, given, dims, tuple(found.shape))
+            assert expected == found.stride(), (op, size, given.stride(), dims)
