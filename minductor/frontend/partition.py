@@ -16,6 +16,7 @@ import torch
 from torch import fx
 from torch._functorch import config
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._subclasses.fake_tensor import FakeTensor
 
 from minductor.frontend.compat import is_seeded
 from minductor.frontend.deviations import deviate_again
@@ -27,6 +28,7 @@ def partition(joint: fx.GraphModule, inputs: Sequence[Any], **facts: Any) -> tup
     drop_detached(joint.graph)
     open_norms(joint.graph)
     merge_equal_nodes(joint.graph)
+    follow_views(joint.graph)
     with config.patch(cse=False):
         forward, backward = min_cut_rematerialization_partition(joint, inputs, **facts)
     deviate_again(forward, backward, facts["num_fwd_outputs"])
@@ -70,13 +72,39 @@ def merge_equal_nodes(graph: fx.Graph) -> int:
     return dropped
 
 
+def follow_views(graph: fx.Graph) -> None:
+    """Gives the traced value of each view the memory of what it views now.
+
+    A node that took another's place has memory of its own. By these values torch tells which saved tensors nobody else
+    sees, so that the backward may overwrite them.
+    """
+    for node in graph.nodes:
+        if _is_view(node):
+            of, value = node.all_input_nodes[0].meta["val"], node.meta["val"]
+            first = value[0] if isinstance(value, list | tuple) and value else value
+            if isinstance(first, FakeTensor) and not _share(first, of):
+                args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+                with first.fake_mode:
+                    node.meta["val"] = node.target(*args, **kwargs)
+        elif node.target is operator.getitem and _is_view(node.args[0]):
+            node.meta["val"] = node.args[0].meta["val"][node.args[1]]
+
+
+def _is_view(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+
+
+def _share(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
+
+
 def visible_storages(graph: fx.Graph) -> set[fx.Node]:
     """The nodes whose memory the graph's results show, themselves or through views."""
     found: set[fx.Node] = set()
     for node in graph.output_node().all_input_nodes:
         while node not in found:
             found.add(node)
-            if isinstance(node.target, torch._ops.OpOverload) and node.target.is_view:
+            if _is_view(node):
                 node = node.all_input_nodes[0]
     return found
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from minductor.core.errors import RanInEager
 from minductor.driver import Compiler
@@ -89,6 +90,23 @@ def _windows(n: int) -> tuple[torch.Tensor, ...]:
 def _overlapping_matrices(n: int) -> tuple[torch.Tensor, ...]:
     memory = torch.arange(n * 4.0).view(n, 4)
     return memory[:2, :3], memory[1:3, 1:]
+
+
+@pytest.mark.parametrize("twice", [lambda x: (x.cumsum(1), x.cumsum(1)), lambda x: (F.layer_norm(x, (17,)),) * 2])
+def test_a_backward_spares_a_result_of_which_a_view_was_kept(
+    twice: Callable[[torch.Tensor], Sequence[torch.Tensor]],
+) -> None:
+    """The node that the view was traced on is another's, or arithmetic, by the time that kept tensors are looked at."""
+
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y, z = twice(x)
+        return y, torch.outer(x.sum(0)[:5], z.view(-1)[:5])
+
+    x = torch.linspace(-2, 2, 68).view(4, 17).requires_grad_()
+    y, product = torch.compile(fn, backend="minductor")(x)
+    before = y.detach().clone()
+    product.sum().backward()
+    assert torch.equal(y, before)
 
 
 @pytest.mark.parametrize("inputs", [_windows, _overlapping_matrices])
