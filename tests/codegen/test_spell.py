@@ -51,6 +51,7 @@ def test_integers_wrap_and_booleans_stay_booleans() -> None:
 
 def test_float32_is_divided_and_rooted_exactly_in_triton() -> None:
     assert spell_triton("div", F32, "a", "b") == "tl.div_rn(a, b)" and spell_triton("div", F64, "a", "b") == "a / b"
+    assert spell_triton("sigmoid", F32, "a") == "1.0 / (1.0 + libdevice.exp(-a))", "two units off at most, as its exp"
     assert spell_triton("sqrt", F32, "a") == "tl.sqrt_rn(a)" and spell_triton("sqrt", F64, "a") == "tl.sqrt(a)"
 
 
