@@ -289,7 +289,7 @@ def _verdict(stage: str, expected: Sequence[Any], results: Sequence[Any]) -> Ver
     for want, got in zip(expected, results, strict=True):
         if not isinstance(want, torch.Tensor) or not want.numel():
             continue
-        allowed = ROUNDING.get(str(want.dtype).removeprefix("torch."), 0.0)
+        allowed = ROUNDING.get(str(want.dtype.to_real()).removeprefix("torch."), 0.0)
         error = _distance(want, got) if want.shape == got.shape and want.dtype == got.dtype else float("inf")
         if not error <= allowed:
             return Verdict(stage, error, allowed)

@@ -85,7 +85,7 @@ class Watching(Compiler):
 
 def counted(program: Program) -> Counts:
     """The facts of one of our programs, its regions included."""
-    buffers = program.buffer_table()
+    buffers = program.real_table()
     kernels: list[Launch] = []
     externs: list[Launch] = []
     for node in program.nodes:

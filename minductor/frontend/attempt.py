@@ -39,7 +39,7 @@ def attempt(ctx: Lowering, rule: Callable[..., Value], args: Sequence[Value], kw
     else:
         lacks = ctx.env.target.lacks
         reason = missing(ctx.nodes[counts[0] :], {b.name: b for b in ctx.buffers}, lacks) if lacks else ""
-        if not reason:
+        if not reason and result is not NotImplemented:
             return result
     del ctx.nodes[counts[0] :], ctx.buffers[counts[1] :], ctx.notes[counts[2] :]
     ctx.versions, ctx.seed = versions, seed

@@ -66,10 +66,12 @@ class TensorMeta:
     stride: tuple[Size, ...]
     offset: Size
     device: str
+    is_conjugate: bool = False  # memory may hold the conjugates of the elements
 
     def __str__(self) -> str:
         offset = "" if self.offset == 0 else f" offset {self.offset}"
-        return f"{self.dtype.name}[{_row(self.size)}] stride [{_row(self.stride)}]{offset} {self.device}"
+        bits = " conjugate" if self.is_conjugate else ""
+        return f"{self.dtype.name}[{_row(self.size)}] stride [{_row(self.stride)}]{offset} {self.device}{bits}"
 
 
 # a bool or a float is one that is known while tracing; else they are symbols of these kinds
@@ -398,8 +400,9 @@ class _Reader:
         device = str(value.device)
         size, stride, offset = tuple(value.shape), value.stride(), value.storage_offset()
         if all(type(n) is int for n in (*size, *stride)) and isinstance(offset, int):
-            return TensorMeta(dtype_of(value.dtype), size, stride, offset, device)
-        return TensorMeta(dtype_of(value.dtype), self._row(size), self._row(stride), self._size(offset), device)
+            return TensorMeta(dtype_of(value.dtype), size, stride, offset, device, value.is_conj())
+        layout = (self._row(size), self._row(stride), self._size(offset))
+        return TensorMeta(dtype_of(value.dtype), *layout, device, value.is_conj())
 
     def _row(self, sizes: Sequence[Any]) -> tuple[Size, ...]:
         return tuple([self._size(n) for n in sizes])

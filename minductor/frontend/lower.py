@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
-from minductor.core.dtypes import F8E4M3FN, F8E5M2, I64, DType, compute_dtype
+from minductor.core.dtypes import C32, F8E4M3FN, F8E5M2, I64, DType, compute_dtype
 from minductor.core.errors import FallbackRefused, UnsupportedInput
 from minductor.core.expr import Expr, Kind, Symbol, as_expr, integer, symbol
 from minductor.frontend import parts, regions, schemas
@@ -21,14 +21,18 @@ from minductor.frontend.devices import devices, devices_of, move_scalars
 from minductor.frontend.graph_passes.dead_code import dead_code, used
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES, fold_copies
 from minductor.frontend.graph_passes.inline_ordered import inline_ordered
+from minductor.frontend.graph_passes.select_parts import select_parts
 from minductor.frontend.lifetimes import Lifetimes
 from minductor.frontend.loop import Loop
+from minductor.frontend.pairs import whole
 from minductor.frontend.settle import given_by_caller, settle
 from minductor.frontend.values import (
     Operand,
+    Pair,
     Term,
     Value,
     count,
+    dtypes_in,
     element,
     is_injective,
     is_one,
@@ -56,7 +60,7 @@ _CONVERSIONS = ("aten._to_copy.default", "aten.clone.default", "aten.copy.defaul
 
 def lower(graph: Graph, env: Env) -> Program:
     """Walks the nodes in order; each becomes a value of the environment."""
-    return Lowering(dead_code(fold_copies(inline_ordered(move_scalars(graph)))), env).run()
+    return Lowering(dead_code(select_parts(fold_copies(inline_ordered(move_scalars(graph))))), env).run()
 
 
 class Lowering:
@@ -93,6 +97,8 @@ class Lowering:
         self._streams = 0
         self.regions: dict[str, Program] = {}
         self.in_flight: dict[str, tuple[View, ...]] = {}  # a collective's result -> what it still reads
+        self.conjugates: set[str] = set()  # storages that may hold the conjugates of their elements
+        self.joined: dict[View | Pair, View] = {}  # complex numbers in parts -> the same in memory of their own
 
     # --- the walk
 
@@ -144,18 +150,18 @@ class Lowering:
 
         AOTAutograd makes the caller's view of the caller's tensor, by the offset in the storage that it finds here.
         """
-        value = self._argument(self.value(arg))
+        value = self._argument(whole(self, self.value(arg)))
         if base is None or not isinstance(value, View) or not isinstance(arg, NodeRef):
             return value
         given = self.graph.inputs[base]
-        meta, whole = self._traced()[arg.name], given.meta
-        if not isinstance(meta, TensorMeta) or not isinstance(whole, TensorMeta) or meta.dtype != whole.dtype:
+        meta, input_meta = self._traced()[arg.name], given.meta
+        if not isinstance(meta, TensorMeta) or not isinstance(input_meta, TensorMeta) or meta.dtype != input_meta.dtype:
             return value
         ref = Ref(given.name, self.versions[given.name])
         # what a write made of the whole tensor is traced as new memory, whose start need not be the tensor's own
         root = next(b for b in self.buffers if b.name == value.ref.storage)
-        is_whole = (root.size, root.stride) == (sizes(whole.size), sizes(whole.stride))
-        offset = value.offset if is_whole else as_expr(meta.offset) - as_expr(whole.offset)
+        is_whole = (root.size, root.stride) == (sizes(input_meta.size), sizes(input_meta.stride))
+        offset = value.offset if is_whole else as_expr(meta.offset) - as_expr(input_meta.offset)
         first = offset.range[0]
         if first is None or first < 0:  # the traced program computes it elsewhere: the view will be made by replay
             return value
@@ -197,6 +203,8 @@ class Lowering:
         self.buffers.append(Buffer(name, meta.dtype, size, stride, kind, meta.device))
         self._devices[name] = meta.device
         self._starts[name] = meta.offset
+        if meta.is_conjugate:
+            self.conjugates.add(name)
         self.versions[name] = 0
         return View(Ref(name, 0), meta.dtype, size, stride, integer(0))
 
@@ -216,9 +224,10 @@ class Lowering:
             return of[number]
         kwargs = {name: self.value(a) for name, a in node.kwargs}
         if node.op.startswith((HIGHER_ORDER, COLLECTIVE)):
-            return regions.call(self, node.op, args, kwargs)
-        rules, views = self.tables()
-        rule = rules.get(node.op)
+            return regions.call(self, node.op, [whole(self, a) for a in args], kwargs)
+        rules, complex_rules, views = self.tables()
+        is_complex = any(dtype.kind == "complex" for dtype in dtypes_in((node.meta, *args)))
+        rule = (complex_rules if is_complex else rules).get(node.op)
         tells = bool(self._open) and node.op not in _TELLERS and bool(self.undefined(node.meta))
         if rule is not None and not tells and (node.op in views or self.is_computable(node.meta, args)):
             result = attempt(self, rule, args, kwargs)
@@ -227,12 +236,13 @@ class Lowering:
         return self.extern(node.op, args, kwargs)
 
     @staticmethod
-    def tables() -> tuple[Mapping[str, Callable[..., Value]], Mapping[str, Callable[..., Value]]]:
-        """All rules, and those that compute nothing; imported late, since rules import this file."""
+    def tables() -> tuple[Mapping[str, Callable[..., Value]], ...]:
+        """All rules, those for complex numbers, and those that compute nothing; imported late: rules import this."""
+        from minductor.frontend.rules.complex import RULES as COMPLEX
         from minductor.frontend.rules.table import RULES
         from minductor.frontend.rules.views import RULES as VIEWS
 
-        return RULES, VIEWS
+        return RULES, COMPLEX, VIEWS
 
     def is_computable(self, meta: Meta, args: Sequence[Value]) -> bool:
         """Whether kernels know the dtypes at hand, and all is on their device; the rest runs in eager."""
@@ -240,7 +250,7 @@ class Lowering:
             places = {*devices(meta), *(self._devices[v.ref.storage] for v in ir.views_of(self._argument(tuple(args))))}
             if len(places) > 1 or not all(self.env.target.is_here(place) for place in places):
                 return False
-        unknown = [d for d in _dtypes((meta, *args)) if d.kind == "complex" or d.itemsize == 0 or d.name[:2] == "f8"]
+        unknown = [d for d in dtypes_in((meta, *args)) if d == C32 or d.itemsize == 0 or d.name[:2] == "f8"]
         is_conversion = self.env.target.has_fp8 and self.node.op in _CONVERSIONS
         return not unknown or (is_conversion and all(d in (F8E4M3FN, F8E5M2) for d in unknown))
 
@@ -259,6 +269,8 @@ class Lowering:
             case View(ref):
                 version = self.versions[ref.storage]
                 return value if version == ref.version else replace(value, ref=Ref(ref.storage, version))
+            case Pair(re, im):
+                return Pair(*(replace(v, ref=Ref(v.ref.storage, self.versions[v.ref.storage])) for v in (re, im)))
             case tuple():
                 return tuple([self.newest(v) for v in value])
             case _:
@@ -342,7 +354,10 @@ class Lowering:
     def result(self, meta: TensorMeta | None = None) -> View:
         """A new storage with a result's traced layout."""
         like = self.meta if meta is None else meta
-        return self.buffer(like.dtype, sizes(like.size), sizes(like.stride), like.device)
+        made = self.buffer(like.dtype, sizes(like.size), sizes(like.stride), like.device)
+        if like.is_conjugate:
+            self.conjugates.add(made.ref.storage)
+        return made
 
     def next_version(self, view: View) -> View:
         """The version that the next write of this view's storage makes."""
@@ -404,7 +419,7 @@ class Lowering:
         facts = schemas.facts(node.op)
         return (
             node.op == "getitem"
-            or node.op in self.tables()[1]
+            or node.op in self.tables()[2]
             or (facts is not None and any(place is not None for place in facts.returned))
         )
 
@@ -553,6 +568,7 @@ class Lowering:
         facts = schemas.facts(op)
         if facts is None:
             raise UnsupportedInput(self.node.name, f"the operator {op}")
+        args = [whole(self, a) for a in args]
         if facts.copy_op:
             return self._copied_view(facts.copy_op, args, kwargs)
         why = reason or schemas.reason(op)
@@ -657,6 +673,8 @@ class Lowering:
             self._open.pop(s)
 
     def _argument(self, value: Value) -> ir.Argument:
+        if isinstance(value, Pair):
+            return (value.re, value.im)
         if isinstance(value, tuple):
             return tuple([self._argument(v) for v in value])
         return value
@@ -679,18 +697,3 @@ def wanted_results(graph: Graph) -> dict[str, set[int]]:
 
 def is_zero_sized(view: View) -> bool:
     return any(is_zero(n) for n in view.size)
-
-
-def _dtypes(values: Sequence[object]) -> list[DType]:
-    found: list[DType] = []
-    for value in values:
-        match value:
-            case View(dtype=dtype) | TensorMeta(dtype=dtype):
-                found.append(dtype)
-            case DType():
-                found.append(value)
-            case tuple():
-                found += _dtypes(value)
-            case _:
-                pass
-    return found

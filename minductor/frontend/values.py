@@ -11,7 +11,8 @@ Takes and gives plain data. Refuses operands that are neither tensors nor number
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias, cast
 
@@ -19,15 +20,46 @@ from minductor.core.algebra import maximum, minimum
 from minductor.core.bounds import at_least
 from minductor.core.dtypes import BOOL, C32, C64, F16, F32, I64, DType, promote
 from minductor.core.expr import Expr, Symbol, as_expr, as_int, integer
-from minductor.frontend.capture import Size
+from minductor.frontend.capture import Size, TensorMeta
 from minductor.ir.build import Builder
 from minductor.ir.nodes import Ref, Region, Token, View
 
 Operand: TypeAlias = "View | Expr | bool | int | float | complex"
 # what the environment holds for a node
-Value: TypeAlias = "Operand | Region | str | DType | Token | tuple[Value, ...] | None"
+Value: TypeAlias = "Operand | Pair | Region | str | DType | Token | tuple[Value, ...] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A complex tensor as its real and imaginary parts, each in a buffer of its own with the layout of the whole."""
+
+    re: View
+    im: View
+
+    @property
+    def dtype(self) -> DType:
+        return promote(self.re.dtype, C32)
+
 
 _RANK: Mapping[str, int] = MappingProxyType({"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3})
+
+
+def dtypes_in(value: object) -> Iterator[DType]:
+    """Of the tensors in a tree of values or metadata, and what stands there as a dtype; a complex number has one."""
+    match value:
+        case View(dtype=dtype) | TensorMeta(dtype=dtype):
+            yield dtype
+        case Pair():
+            yield value.dtype
+        case DType():
+            yield value
+        case complex():
+            yield C64
+        case tuple():
+            for item in value:
+                yield from dtypes_in(item)
+        case _:
+            pass
 
 
 def sizes(given: Iterable[Size]) -> tuple[Expr, ...]:

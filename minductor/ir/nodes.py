@@ -36,17 +36,18 @@ Laws. A storage has versions; a write makes the next one, and the first write to
 An op runs once for each point of its own `axes`, not of the kernel's: a store of a row statistic runs once a row.
 Positions in `args` name earlier ops of the same body. A region is closed: it sees its inputs and lifted constants only,
 and the sizes it needs from outside are its first inputs. Values are float32, float64, integer or bool; a load widens
-16-bit floats to float32 and a store rounds to the storage's dtype, so a cast that a program asked for is an op.
+16-bit floats to float32 and a store rounds to the storage's dtype, so a cast that a program asked for is an op. A
+complex storage is one of real numbers to a kernel: element n has its parts at the indices 2n and 2n + 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Literal, TypeAlias, TypeVar
 
-from minductor.core.dtypes import DType
-from minductor.core.expr import Expr, Rel, Symbol, as_int, free_symbols, linear
+from minductor.core.dtypes import DType, complex_parts
+from minductor.core.expr import Expr, Rel, Symbol, as_int, free_symbols, integer, linear
 from minductor.ir.access import Access
 from minductor.ir.choices import Choice
 from minductor.ir.schedule import Schedule
@@ -478,8 +479,20 @@ class Program:
     def buffer_table(self) -> dict[str, Buffer]:
         return {b.name: b for b in self.buffers}
 
+    def real_table(self) -> dict[str, Buffer]:
+        """The buffers as kernels address them."""
+        return {b.name: as_real(b) for b in self.buffers}
+
 
 # --- questions that every stage asks ------------------------------------------------------------------------------
+
+
+def as_real(buffer: Buffer) -> Buffer:
+    """What a kernel sees of a buffer: the real and imaginary parts of complex numbers, along one dimension more."""
+    if buffer.dtype.kind != "complex":
+        return buffer
+    stride = (*(2 * s for s in buffer.stride), integer(1))
+    return replace(buffer, dtype=complex_parts(buffer.dtype), size=(*buffer.size, integer(2)), stride=stride)
 
 
 def views_of(argument: Argument) -> Iterator[View]:

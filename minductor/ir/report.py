@@ -168,7 +168,7 @@ def _in(where: str, name: str) -> str:
 
 def _cost(program: Program) -> Cost:
     """Of its own kernels, each counted once: how often a region runs is not known."""
-    buffers = program.buffer_table()
+    buffers = program.real_table()
     return sum((kernel_cost(node, buffers) for node in program.nodes if isinstance(node, Kernel)), Cost())
 
 

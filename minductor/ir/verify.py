@@ -289,7 +289,7 @@ def _dtype_fault(op: Op, body: Body) -> str:
 
 
 def _stores_convert(program: Program) -> Iterator[str]:
-    table = program.buffer_table()
+    table = program.real_table()
     for kernel in _kernels(program):
         for position, op in enumerate(kernel.body.ops):
             match op.attrs:

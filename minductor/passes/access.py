@@ -24,7 +24,7 @@ from minductor.target import Env
 
 def access(program: Program, env: Env) -> Program:
     """Kernels without a schedule, and those that are classified already, stay."""
-    dtypes = {buffer.name: buffer.dtype for buffer in program.buffers}
+    dtypes = {name: buffer.dtype for name, buffer in program.real_table().items()}
     notes: list[Note] = []
     nodes = tuple(_classified(node, dtypes, env, notes) if isinstance(node, Kernel) else node for node in program.nodes)
     return program if nodes == program.nodes else replace(program, nodes=nodes, notes=(*program.notes, *notes))

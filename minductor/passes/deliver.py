@@ -37,7 +37,7 @@ TAKE_ROWS = ADDS | {"aten.mm.out", "aten.bmm.out"}
 
 def deliver(program: Program) -> Program:
     """One program in, one out; the same object if there is nothing to do."""
-    table = program.buffer_table()
+    table = program.real_table()
     kept = {view.ref.storage for output in program.outputs for view in views_of(output)}
     kept.update(ref.storage for node in program.nodes for ref in awaited(node))
     makers: dict[Ref, int] = {}

@@ -63,7 +63,7 @@ class Fuser:
         # what is asked of a node again and again, and takes a walk through its body
         self.reads, self.writes = [reads(node) for node in program.nodes], [writes(node) for node in program.nodes]
         self.points = [points(node) if isinstance(node, Kernel) else 0 for node in program.nodes]
-        self.limits = Limits(program.buffer_table(), env.target)
+        self.limits = Limits(program.real_table(), env.target)
         self.bytes = {name: buffer_bytes(buffer) for name, buffer in self.limits.table.items()}
         self.order = Acyclic(len(self.nodes), dict.fromkeys((e.source, e.target) for e in dependencies(program)))
         self.members: list[tuple[int, ...]] = [(n,) for n in range(len(self.nodes))]

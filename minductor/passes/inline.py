@@ -120,7 +120,7 @@ class _Inliner:
     def __init__(self, program: Program, refused: Mapping[str, str], most: int, *, is_gpu: bool) -> None:
         self.program = program
         self.kernels = {n: node for n, node in enumerate(program.nodes) if isinstance(node, Kernel)}
-        self.table = program.buffer_table()
+        self.table = program.real_table()
         self.is_mixed = len({buffer.device for buffer in program.buffers}) > 1
         self.refused = refused
         self.failed: dict[str, str] = {}

@@ -32,6 +32,7 @@ from minductor.ir.nodes import (
     SymbolDef,
     Token,
     View,
+    as_real,
     makes,
     reads,
     symbols_in,
@@ -210,10 +211,11 @@ class _Planner:
         self.body.append(lines.Launch(definition.id, needs.storages, needs.sizes, kernel.origins, self.handles, device))
 
     def _define(self, kernel: Kernel, needs: Signature) -> _Definition:
-        bare, text = canonical(kernel, needs.storages, self.buffers)
+        seen = {name: as_real(self.buffers[name]) for name in needs.storages}
+        bare, text = canonical(kernel, needs.storages, seen)
         found = self.texts.get(text)
         if found is None:
-            parameters = tuple((f"p{n}", self.buffers[name].dtype.name) for n, name in enumerate(needs.storages))
+            parameters = tuple((f"p{n}", seen[name].dtype.name) for n, name in enumerate(needs.storages))
             ops = tuple(_short(o.op) for o in kernel.origins)
             found = self.texts[text] = _Definition(f"k{len(self.texts)}", digest(text), ops, parameters, [])
             self.kernels[found.id] = bare

@@ -68,7 +68,7 @@ class _Seam:
 
 def split(program: Program) -> Program:
     """The program without the concatenations that can be split away; the same object if there are none."""
-    table = program.buffer_table()
+    table = program.real_table()
     uses = _Uses(program)
     nodes: dict[int, tuple[_Seam, tuple[Kernel, ...]]] = {}
     moved: dict[Ref, Ref] = {}

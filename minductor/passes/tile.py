@@ -48,7 +48,7 @@ CROSSED_BLOCK = 16  # along the vector axis: a cache line of the result
 
 def tile(program: Program, env: Env) -> Program:
     """A kernel that has a schedule already keeps it."""
-    table = program.buffer_table()
+    table = program.real_table()
     nodes = tuple(
         tile_kernel(node, table, env) if isinstance(node, Kernel) and node.schedule is None else node
         for node in program.nodes

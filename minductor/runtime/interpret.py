@@ -57,7 +57,7 @@ class Interpreter:
                 str(tensor.dtype).removeprefix("torch."),
                 int(tensor.storage_offset()),
             )
-            for tensor in tensors
+            for tensor in (torch.view_as_real(t) if t.is_complex() else t for t in tensors)
         ]
         before = [ctypes.string_at(at, storage.nbytes()) for at, storage in storages.items()]
         after = self.pool.submit(interpret_kernel, self.text, symbol, programs, before, views, sizes).result()

@@ -227,6 +227,11 @@ def _newest(value: Argument, moved: Mapping[Ref, Ref]) -> Argument:
             return value
 
 
+def _real(flat: Tensor) -> Tensor:
+    """As kernels address it: of complex numbers the real and imaginary parts."""
+    return torch.view_as_real(flat).view(-1) if flat.is_complex() else flat
+
+
 def _flat(tensor: Tensor) -> Tensor:
     """The storage from the tensor's first element to its last, as one row."""
     tensor = tensor.detach()
@@ -320,7 +325,7 @@ class _Run:
 
     def load(self, ref: Ref, index: Expr, dtype: torch.dtype, mask: Tensor | None) -> Tensor:
         at = self.index(index)
-        flat = self.state.open(ref)
+        flat = _real(self.state.open(ref))
         if mask is not None:
             at = torch.where(mask, at, 0)
         if flat.numel() == 0 or at.numel() == 0:
@@ -331,7 +336,7 @@ class _Run:
         """Each point of the op's own axes once."""
         shape = [n if name in op.axes else 1 for name, n in zip(self.names, self.extents, strict=True)]
         at = self.index(index).expand(shape).reshape(-1)
-        flat = self.state.open(ref)
+        flat = _real(self.state.open(ref))
         source = _first(value).expand(shape).reshape(-1).to(flat.dtype)
         if kind == "set":
             for place, value in zip(at.tolist(), source, strict=True):  # the last wins

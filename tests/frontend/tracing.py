@@ -135,6 +135,8 @@ def same_layout(value: Any) -> Any:
     """A copy with the same strides: `clone` would close the gaps."""
     if not isinstance(value, torch.Tensor):
         return value
+    if value.is_conj():
+        return same_layout(value.conj()).conj()
     copy = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype).copy_(value.detach())
     return copy.requires_grad_(value.requires_grad)
 
@@ -146,7 +148,7 @@ def assert_same(expected: Any, found: Any) -> None:
         for e, f in zip(expected, found, strict=True):
             assert_same(e, f)
     elif isinstance(expected, torch.Tensor):
-        rtol, atol = TOLERANCE.get(expected.dtype, (0, 0))
+        rtol, atol = TOLERANCE.get(expected.dtype.to_real(), (0, 0))
         torch.testing.assert_close(found, expected, rtol=rtol, atol=atol, equal_nan=True)
         assert _strides(found) == _strides(expected)
     else:
@@ -159,7 +161,7 @@ def _strides(tensor: torch.Tensor) -> list[int]:
 
 def grads(*tensors: torch.Tensor) -> list[torch.Tensor]:
     """Copies that ask for a gradient, of those that can have one."""
-    return [t.clone().requires_grad_() if t.is_floating_point() else t for t in tensors]
+    return [t.clone().requires_grad_() if t.is_floating_point() or t.is_complex() else t for t in tensors]
 
 
 def randn(*size: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:

@@ -1,0 +1,38 @@
+"""Asks a complex tensor for its real or imaginary part, where the graph has both side by side and takes one.
+
+Takes a Graph, gives a Graph (the same one if there is nothing to replace); refuses nothing. Dead code elimination takes
+what is left over.
+
+`z.real` is traced as select(view_as_real(z), -1, 0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from minductor.core.dtypes import F16
+from minductor.frontend.capture import Graph, Node, NodeRef, TensorMeta
+
+PARTS = ("aten.real.default", "aten.imag.default")
+
+
+def select_parts(graph: Graph) -> Graph:
+    """One walk."""
+    pairs: dict[str, Node] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node.op == "aten.view_as_real.default":
+            pairs[node.name] = node
+        elif node.op == "aten.select.int" and isinstance(of := node.args[0], NodeRef) and of.name in pairs:
+            node = _part(node, pairs[of.name])
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes)) if pairs else graph
+
+
+def _part(node: Node, pair: Node) -> Node:
+    _, dim, index = node.args
+    meta = pair.meta
+    assert isinstance(meta, TensorMeta) and isinstance(dim, int)
+    if dim % len(meta.size) != len(meta.size) - 1 or not isinstance(index, int) or meta.dtype == F16:
+        return node
+    return replace(node, op=PARTS[index % 2], args=pair.args)
