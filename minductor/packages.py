@@ -56,8 +56,9 @@ def export(
     from minductor.frontend.capture import capture
     from minductor.frontend.exported import exported, traced
     from minductor.runtime import package
-    from minductor.runtime.archive import write_archive
+    from minductor.runtime.archive import check_place, write_archive
 
+    check_place(Path(path))
     target = find_target(str((options or {}).get("target") or "cpu"))
     if target.kind != "cpu":
         raise NotExportable(f"a program for {target.name}", "packages run on the CPU")

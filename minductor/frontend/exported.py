@@ -2,7 +2,8 @@
 
 Takes a torch.export.ExportedProgram. Gives a graph that holds its parameters, buffers and constants itself, takes what
 it changes as inputs behind the user's, and writes into these itself, as eager does; and which leaf of the call is what.
-Refuses objects and tokens of effects, which exist in this process only, and weights without memory (NotExportable).
+Refuses objects and tokens of effects, which exist in this process only, weights without memory, and a change of memory
+on which two weights are different windows (NotExportable).
 
 Export keeps composite operators whole and gives the new value of what changes as a result; compile does neither. So
 the program is decomposed once more, by the operators' own formulas and ours.
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from minductor.core.errors import NotExportable
 from minductor.frontend.decompose import decompositions
+from minductor.frontend.one_name import one_name, sharing
 
 _GENERATED = re.compile(r"(buf|[finsu])\d+")  # names of buffers and numbers, which an argument's would be taken for
 
@@ -81,7 +83,7 @@ def traced(
     module = program
     if not isinstance(module, torch.nn.Module):
         module = torch.nn.Module()
-        module.forward = program
+        module.forward = _function(program, len(args), kwargs or ())
     named = dict(kwargs or {})
     if len(named) > 1:  # torch takes the order of the call for that of the function
         order = [name for name in inspect.signature(module.forward).parameters if name in named]
@@ -89,9 +91,35 @@ def traced(
     return torch.export.export(module, tuple(args), named, dynamic_shapes=dynamic_shapes)
 
 
+def _function(program: Callable[..., Any], given: int, named: Iterable[str]) -> Callable[..., Any]:
+    """A function of Python's own, at whose code and signature torch.export looks: operators and partials have none."""
+    if hasattr(program, "__code__"):
+        return program
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return program(*args, **kwargs)
+
+    try:
+        signature = inspect.signature(program)
+    except ValueError:  # an operator in C++
+        by_place = [inspect.Parameter(f"arg{n}", inspect.Parameter.POSITIONAL_ONLY) for n in range(given)]
+        by_name = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in named]
+        signature = inspect.Signature([*by_place, *by_name])
+    forward.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+    return forward
+
+
 def exported(program: torch.export.ExportedProgram) -> Exported:
     """The graph of a program, with its weights in it."""
-    program = program.run_decompositions(_table())
+    program = one_name(program)
+    try:
+        program = program.run_decompositions(_table())
+    except AssertionError as error:
+        if not (names := sharing(program)):
+            raise
+        why = "they are windows on one memory, which the program changes"
+        hint = "Keep one of them, and take the other from it in `forward`."
+        raise NotExportable(" and ".join(names), why, hint=hint) from error
     return _Reader(program).read()
 
 

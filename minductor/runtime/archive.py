@@ -17,6 +17,7 @@ damage, and anybody can make one: a package is trusted like a program.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import mmap
 import os
@@ -49,6 +50,16 @@ class Archive:
 
     path: Path
     entries: Mapping[str, memoryview]
+
+
+def check_place(path: Path) -> None:
+    """Raises what writing a file there would, of what can be known beforehand."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such folder for a package", str(path.parent))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "a package is a file, and this is a folder", str(path))
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "no package can be written into this folder", str(path.parent))
 
 
 def write_archive(path: Path, entries: Mapping[str, Sequence[Bytes]]) -> None:

@@ -241,6 +241,47 @@ def test_programs_come_as_functions_and_as_exported_programs(tmp_path: Path) -> 
         loaded(given[0], 2.0)
 
 
+def test_an_operator_needs_no_names_of_its_arguments(tmp_path: Path) -> None:
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    rows = {0: Dim.DYNAMIC}
+    minductor.export(torch.add, (x, y), tmp_path / "a.zip", kwargs={"alpha": 2}, dynamic_shapes=(rows, rows, None))
+    assert torch.equal(minductor.load(tmp_path / "a.zip")(x[:2], y[:2], alpha=2), torch.add(x[:2], y[:2], alpha=2))
+
+
+class Tied(torch.nn.Module):
+    """One tensor by three names, and a window on it where that is asked for."""
+
+    def __init__(self, start: int) -> None:
+        super().__init__()
+        memory = torch.zeros(4)
+        self.register_buffer("a", memory[:3])
+        self.register_buffer("b", self.a)
+        self.c = memory[start : start + 3]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.b.add_(x)
+        return self.a * 2 + self.c
+
+
+def test_a_tensor_that_changes_may_have_several_names(tmp_path: Path) -> None:
+    minductor.export(Tied(0), (x := torch.randn(3),), tmp_path / "a.zip")
+    loaded, eager = minductor.load(tmp_path / "a.zip"), Tied(0)
+    for _ in range(2):
+        assert torch.equal(loaded(x), eager(x))
+    assert list(loaded.state) == ["a"]
+    with pytest.raises(NotExportable, match=r"(?s)a and c .*windows on one memory"):
+        minductor.export(Tied(1), (x,), tmp_path / "b.zip")
+
+
+def test_a_place_that_takes_no_file_is_noticed_first(tmp_path: Path) -> None:
+    def never(x: Tensor) -> Tensor:
+        raise AssertionError
+
+    for place, error in ((tmp_path / "none" / "a.zip", FileNotFoundError), (tmp_path, IsADirectoryError)):
+        with pytest.raises(error):
+            minductor.export(never, (torch.ones(2),), place)
+
+
 class Pair(NamedTuple):
     a: Tensor
     b: Tensor

@@ -1,0 +1,75 @@
+"""An exported program whose weights have one name each.
+
+Takes a torch.export.ExportedProgram. Gives one in which a tensor that goes by several names, as layers that are tied
+have it, goes by the first of them: torch takes a program apart only if what it changes has no other name. Refuses
+nothing; `sharing` names tensors that are different windows on one memory, which nothing makes one.
+
+>>> import torch
+>>> class Tied(torch.nn.Module):
+...     def __init__(self):
+...         super().__init__()
+...         self.register_buffer("a", torch.zeros(3))
+...         self.register_buffer("b", self.a)
+...     def forward(self, x):
+...         self.a.add_(1)
+...         return x + self.b
+>>> program = torch.export.export(Tied(), (torch.ones(3),))
+>>> [spec.target for spec in one_name(program).graph_signature.input_specs]
+['a', None]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ExportGraphSignature
+
+
+def one_name(program: ExportedProgram) -> ExportedProgram:
+    """The same program, where no two of its tensors are the same elements."""
+    first: dict[Hashable, fx.Node] = {}
+    other: dict[fx.Node, fx.Node] = {}  # a name that is dropped -> the one that stands for it
+    for node, _, value in _weights(program):
+        layout = (value.data_ptr(), value.dtype, value.shape, value.stride())
+        if value.numel() and first.setdefault(layout, node) is not node:
+            other[node] = first[layout]
+    if not other:
+        return program
+    graph, new = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in program.graph.nodes:
+        new[node] = new[other[node]] if node in other else graph.node_copy(node, new.__getitem__)
+    dropped = {target for node, target, _ in _weights(program) if node in other}
+    signature = program.graph_signature
+    return ExportedProgram(
+        program.graph_module,
+        graph,
+        ExportGraphSignature([s for s in signature.input_specs if s.target not in dropped], signature.output_specs),
+        {name: value for name, value in program.state_dict.items() if name not in dropped},
+        program.range_constraints,
+        program.module_call_graph,
+        program.example_inputs,
+        {name: value for name, value in program.constants.items() if name not in dropped},
+        verifiers=program.verifiers,
+    )
+
+
+def sharing(program: ExportedProgram) -> Sequence[str]:
+    """The names of the first tensors that lie in one memory, if there are such."""
+    named: dict[int, list[str]] = {}
+    for _, target, value in _weights(program):
+        named.setdefault(value.untyped_storage().data_ptr(), []).append(target)
+    return next((names for names in named.values() if len(names) > 1), ())
+
+
+def _weights(program: ExportedProgram) -> Iterator[tuple[fx.Node, str, torch.Tensor]]:
+    """The program's own tensors that have memory."""
+    places = (node for node in program.graph.nodes if node.op == "placeholder")
+    for node, spec in zip(places, program.graph_signature.input_specs, strict=True):
+        value: Any = program.state_dict.get(spec.target, program.constants.get(spec.target))
+        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor) and value.device.type == "cpu":
+            yield node, spec.target, value
