@@ -18,6 +18,7 @@ from torch._functorch import config
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensor
 
+from minductor.frontend.compared import round_compared
 from minductor.frontend.compat import is_seeded
 from minductor.frontend.deviations import deviate_again
 from minductor.frontend.norms import open_norms
@@ -27,6 +28,7 @@ def partition(joint: fx.GraphModule, inputs: Sequence[Any], **facts: Any) -> tup
     """The `partition_fn` of a compile; `facts` are the partitioner's keyword arguments."""
     drop_detached(joint.graph)
     open_norms(joint.graph)
+    round_compared(joint.graph)
     merge_equal_nodes(joint.graph)
     follow_views(joint.graph)
     with config.patch(cse=False):

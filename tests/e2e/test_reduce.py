@@ -156,12 +156,20 @@ def test_what_is_made_of_a_kept_16_bit_value_is_made_of_what_is_kept() -> None:
     torch.testing.assert_close(torch.compile(rest, backend=Compiler())(x, kept), tuple(made), rtol=0, atol=0)
 
 
-def test_the_gradient_of_a_minimum_of_16_bit_values_finds_it() -> None:
-    def fn(x: Tensor) -> Tensor:
-        row = F.normalize(x, dim=-1)
-        return row.scatter_reduce(0, torch.zeros(6, 5, dtype=torch.int64), row, "amin").abs()
+def least(x: Tensor) -> Tensor:
+    row = F.normalize(x, dim=-1)
+    return row.scatter_reduce(0, torch.zeros(x.shape, dtype=torch.int64), row, "amin").abs()
 
-    leaf = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)).bfloat16().requires_grad_()
+
+def greatest(x: Tensor) -> Tensor:
+    y = F.gelu(torch.sin(x) * torch.exp(x * 0.1))
+    return (y * 1.7).amax(-1) + (y.flip(0) * y.t()).sum(-1)
+
+
+@pytest.mark.parametrize("fn", [least, greatest])
+def test_the_gradient_of_a_16_bit_extreme_divides_by_a_count_that_is_not_0(fn: Callable[[Tensor], Tensor]) -> None:
+    """The backward computes again what the forward looked through, in kernels that end elsewhere."""
+    leaf = torch.randn(16, 16, generator=torch.Generator().manual_seed(0)).bfloat16().requires_grad_()
     (slope,) = torch.autograd.grad(torch.compile(fn, backend=Compiler())(leaf).sum(), leaf)
     assert slope.isfinite().all()
 

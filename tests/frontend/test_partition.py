@@ -9,6 +9,7 @@ import sys
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from minductor.frontend.compared import round_compared
 from minductor.frontend.partition import drop_detached, merge_equal_nodes
 from tests.frontend.tracing import grads, lowered, randn
 
@@ -53,6 +54,23 @@ def test_detached_results_stay_and_others_go() -> None:
     drop_detached(gm.graph)
     detach = torch.ops.aten.detach.default
     assert [node.args[0].name for node in gm.graph.nodes if node.target is detach] == ["exp"]
+
+
+def test_what_is_compared_is_rounded_as_far_as_it_may_be_computed_again() -> None:
+    """Not so views, float32, the product of matrices, and what stands before that."""
+
+    def fn(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = ((x.cos() @ x).exp() + y.float().sin().bfloat16()).t()
+        return made == y, made.sqrt()
+
+    gm = make_fx(fn, tracing_mode="fake")(randn(3, 3).bfloat16(), randn(3, 3).bfloat16())
+    round_compared(gm.graph)
+    cast = torch.ops.prims.convert_element_type.default
+    assert [node.args[0].name for node in gm.graph.nodes if node.target is cast] == ["exp", "_to_copy_1", "add"]
+    gm.graph.lint()
+    assert [user.name for node in gm.graph.nodes if node.name == "add" for user in node.users] == [
+        node.name for node in gm.graph.nodes if node.target is cast and node.args[0].name == "add"
+    ]
 
 
 def test_cheap_values_are_computed_again_and_not_saved() -> None:
