@@ -99,14 +99,15 @@ def _function(program: Callable[..., Any], given: int, named: Iterable[str]) -> 
     def forward(*args: Any, **kwargs: Any) -> Any:
         return program(*args, **kwargs)
 
+    made: Any = forward
     try:
         signature = inspect.signature(program)
     except ValueError:  # an operator in C++
         by_place = [inspect.Parameter(f"arg{n}", inspect.Parameter.POSITIONAL_ONLY) for n in range(given)]
         by_name = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in named]
         signature = inspect.Signature([*by_place, *by_name])
-    forward.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
-    return forward
+    made.__signature__ = signature
+    return made
 
 
 def exported(program: torch.export.ExportedProgram) -> Exported:

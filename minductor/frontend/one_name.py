@@ -70,6 +70,7 @@ def _weights(program: ExportedProgram) -> Iterator[tuple[fx.Node, str, torch.Ten
     """The program's own tensors that have memory."""
     places = (node for node in program.graph.nodes if node.op == "placeholder")
     for node, spec in zip(places, program.graph_signature.input_specs, strict=True):
-        value: Any = program.state_dict.get(spec.target, program.constants.get(spec.target))
+        target = spec.target or ""  # an argument has none
+        value: Any = program.state_dict.get(target, program.constants.get(target))
         if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor) and value.device.type == "cpu":
-            yield node, spec.target, value
+            yield node, target, value
