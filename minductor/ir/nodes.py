@@ -44,6 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import lru_cache
 from typing import Literal, TypeAlias, TypeVar
 
 from minductor.core.dtypes import DType, complex_parts
@@ -611,8 +612,14 @@ def expressions_in(value: object) -> Iterator[Expr | Rel]:
             yield item
         elif isinstance(item, tuple | list):
             stack.extend(reversed(list(item)))  # pyright: ignore[reportUnknownArgumentType]  a tuple of anything
-        elif is_dataclass(item) and not isinstance(item, type | DType):
-            stack.extend(getattr(item, f.name) for f in reversed(fields(item)))
+        elif not isinstance(item, type | DType):
+            stack.extend(getattr(item, name) for name in _fields_backwards(type(item)))
+
+
+@lru_cache(maxsize=256)
+def _fields_backwards(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass, the last one first; nothing else has any."""
+    return tuple(field.name for field in reversed(fields(kind))) if is_dataclass(kind) else ()
 
 
 def symbols_in(value: object) -> tuple[Symbol, ...]:

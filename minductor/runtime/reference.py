@@ -186,8 +186,9 @@ class _State:
             if isinstance(place, Symbol):
                 self.sizes[place.name] = made
         for place, made in results:
-            if isinstance(place, View):
-                kept = made.new_empty_strided(self.row(place.size), self.row(place.stride)).copy_(made)
+            # of another size than was traced: nobody may read it
+            if isinstance(place, View) and tuple(made.shape) == tuple(self.row(place.size)):
+                kept = made.new_empty_strided(made.shape, self.row(place.stride)).copy_(made)
                 self.flat[place.ref] = _flat(kept)
 
     def region(self, given: Region) -> Callable[..., tuple[Any, ...]]:

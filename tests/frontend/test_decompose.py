@@ -138,6 +138,11 @@ def test_log_sigmoid_is_contiguous() -> None:
     compiled(F.logsigmoid, *grads(randn(4, 6).t()))
 
 
+def test_sums_of_bfloat16_bags_keep_nothing_that_torch_only_traces() -> None:
+    places, starts = torch.tensor([1, 3, 1, 0]), torch.tensor([0, 3])
+    compiled(lambda w: F.embedding_bag(places, w, starts, mode="sum"), *grads(randn(4, 6, dtype=torch.bfloat16)))
+
+
 def test_a_transformer_block_keeps_its_operators() -> None:
     def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         y = torch.nn.functional.layer_norm(x, (8,), w)
