@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -9,7 +11,11 @@ import minductor
 from minductor.core.dtypes import F32
 from minductor.frontend.capture import Graph, GraphInput, Node, NodeRef, TensorMeta
 from minductor.frontend.devices import devices_of, gpu_of, move_scalars
+from minductor.frontend.lower import lower
 from minductor.ir.nodes import Token
+from minductor.options import Options
+from minductor.runtime.reference import run_program
+from minductor.target import Env, by_name
 
 
 def meta(device: str, *size: int) -> TensorMeta:
@@ -81,3 +87,17 @@ def test_kernels_are_of_the_gpu_and_the_cpus_part_is_called() -> None:
     assert sorted(called) == ["_to_copy"] * 4 + ["add_Tensor"] * 2 + ["mul_Tensor", "sin"]
     assert made.report.kernels == len(made.kernels) and text.count("aten_copy_(arg3_1, ") == 1
     assert " 'cpu'" not in made.sources["kernels.py"] and "torch.empty_strided" not in text
+
+
+def test_a_gpu_saves_what_it_normalises_by() -> None:
+    """Inference gives the running statistics as the batch's own there, where on a CPU it gives nothing."""
+    given = {"x": meta("cuda:0", 2, 3), "mean": meta("cuda:0", 3), "variance": meta("cuda:0", 3)}
+    results = meta("cuda:0", 2, 3), meta("cuda:0", 3), meta("cuda:0", 3)
+    args = (NodeRef("x"), None, None, NodeRef("mean"), NodeRef("variance"), 0.1, 1e-5)
+    norm = Node("n", "aten._native_batch_norm_legit_no_training.default", args, (), results)
+    items = [Node(f"r{k}", "getitem", (NodeRef("n"), k), (), about) for k, about in enumerate(results)]
+    whole = replace(graph(norm, *items, **given), outputs=tuple(NodeRef(item.name) for item in items))
+    x, mean, variance = torch.randn(2, 3), torch.randn(3), torch.rand(3)
+    _, saved_mean, saved_rstd = run_program(lower(whole, Env(Options(), by_name("sm_90"))), (x, mean, variance))
+    torch.testing.assert_close(saved_mean, mean, rtol=0, atol=0)
+    torch.testing.assert_close(saved_rstd, (variance + 1e-5).rsqrt())

@@ -72,10 +72,10 @@ def batch_norm(
         return NotImplemented
     if not training:
         assert running_mean is not None and running_var is not None
-        saved = [
-            ctx.uninitialised(ctx.result(m)) if m is not None and ctx.is_wanted(k) else None
-            for k, m in ((1, mean_meta), (2, rstd_meta))
-        ]
+        saved = (
+            saved_of_running(ctx, 1, mean_meta, running_mean, lambda v: v),
+            saved_of_running(ctx, 2, rstd_meta, running_var, lambda v: (v + eps).op("rsqrt")),
+        )
         result = normalised_by_running(ctx, x, running_mean, running_var, weight, bias, eps, y)
         kept = zip((running_mean, running_var), updated, strict=False)
         return result, *saved, *(ctx.pointwise(lambda v: v, old, meta=m) for old, m in kept if m is not None)
@@ -93,6 +93,15 @@ def batch_norm(
         is_variance = new is squares
         moved.append(_blended(ctx, old, reshaped_vector(new), momentum, size if is_variance else None, meta))
     return (result, *saved, *moved) if updated else (result, *saved)
+
+
+def saved_of_running(
+    ctx: Lowering, item: int, meta: TensorMeta | None, running: View, fn: Callable[[Term], Term]
+) -> View | None:
+    """What inference saves as the batch's statistic: a GPU what it normalised by, a CPU a vector without elements."""
+    if meta is None or not ctx.is_wanted(item):
+        return None
+    return ctx.uninitialised(ctx.result(meta)) if meta.size == (0,) else ctx.pointwise(fn, running, meta=meta)
 
 
 def reshaped_vector(statistic: View) -> View:
