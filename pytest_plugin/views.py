@@ -53,7 +53,8 @@ def _kernel_view(run: Run) -> Text:
 
 def _wrapper_view(run: Run) -> Text:
     wrappers = [wrapper for wrapper in run.wrappers if wrapper]
-    language = "cpp" if wrappers and wrappers[0].startswith("#include") else "py"
+    start = wrappers[0] if wrappers else ""
+    language = "cpp" if start.startswith("#include") else "txt" if start.startswith("{") else "py"  # nodes: JSON
     return Text("wrapper", language, "\n\n".join(wrappers))
 
 

@@ -163,7 +163,7 @@ class Session:
             askers=(report.why_not,),
         )
         texts = dict(sorted(compiled.sources.items()))
-        wrapper = texts.pop("wrapper.cpp", "") or texts.pop("wrapper.py", "")
+        wrapper = "".join(texts.pop(f"wrapper.{ending}", "") for ending in ("cpp", "py", "json"))
         units = [text for name, text in texts.items() if name.endswith((".c", ".cpp"))]
         kernels = [kernel for text in units for kernel in kernels_of(text)]
         kernels += triton_kernels_of(compiled.sources.get("kernels.py", ""))

@@ -14,6 +14,7 @@ from torch._higher_order_ops.while_loop import while_loop
 from minductor.driver import Compiled, Compiler
 from minductor.ir.fx_graph import LAUNCH, FxGraph, parse_graph
 from minductor.runtime.store import Store
+from pytest_plugin.compiled import Compile
 
 
 @pytest.fixture(autouse=True)
@@ -176,3 +177,12 @@ def test_a_loop_stays_torchs_and_a_warm_start_builds_the_graph_from_its_text(tmp
         assert seen[0].was_hit == is_warm
         graph = parse_graph(seen[0].sources["wrapper.json"])
         assert count(graph)["torch.ops.higher_order.while_loop"] == 1 and len(graph.graphs) == 2
+
+
+@pytest.mark.golden(view="wrapper")
+def test_reads_like_the_plan(compiled: Compile) -> None:
+    def fn(x: torch.Tensor, weight: torch.Tensor) -> Any:
+        hidden = torch.nn.functional.gelu(x @ weight)
+        return hidden.view(-1), torch.cond(hidden.sum() > 0, torch.sin, torch.cos, (hidden,)), x.shape[0] * 2
+
+    compiled(fn, torch.randn(4, 8), torch.randn(8, 8), dynamic=True, options={"wrapper": "fx"})
