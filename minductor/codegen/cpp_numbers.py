@@ -139,6 +139,8 @@ def scalar(body: Body, position: int) -> str:
             return f"({'double' if op.dtype.kind == 'float' else 'bool'})({given[0]})"
         case None if op.name == "cast" and op.dtype is not None and op.dtype.kind == "int" and kinds <= {"int", "bool"}:
             return f"(int64_t)({given[0]})"
+        case None if op.name == "mul" and kinds == {"int"} and not any(_is_size(body, a) for a in op.args):
+            raise NotNative("a product of numbers that no int64 need hold")
         case None if op.name in _ARITHMETIC:
             return _ARITHMETIC[op.name].format(*given)
         case None if op.name in _INTEGER and kinds == {"int"}:
@@ -147,6 +149,17 @@ def scalar(body: Body, position: int) -> str:
             return _REAL[op.name].format(*given)
         case _:
             raise NotNative(f"a number by {op.name}")
+
+
+def _is_size(body: Body, position: int) -> bool:
+    """Whether it is a constant or cannot be negative: memory bounds what sizes are multiplied to."""
+    match body.ops[position].attrs:
+        case Index(expr):
+            return expr.range[0] is not None and expr.range[0] >= 0
+        case ConstantOp():
+            return True
+        case _:
+            return False
 
 
 def literal(value: bool | int | float) -> str:

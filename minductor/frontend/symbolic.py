@@ -109,16 +109,27 @@ class SizeReader:
             return integer(int(given))
         if given.is_Symbol:
             return self._symbol(given)
-        power: Any = given.args[1] if isinstance(given, sympy.Pow | torch_functions.PowByNatural) else None
-        if power is not None and power.is_Integer and power >= 0:
+        power: Any = given.args[1] if isinstance(given, _POWERS) else None
+        if power is not None and power.is_Integer and power >= 0 and not self._is_long(given):
             return ours.mul(*[self.expr(given.args[0])] * int(power))
         name = type(given).__name__
-        if name not in _FUNCTIONS or not all(_is_int(a) for a in given.args):
+        if name not in _FUNCTIONS or not all(_is_int(a) for a in given.args) or self._is_long(given):
             return self._definition(given)
         args = [self.expr(a) for a in given.args]
         if name in _DIVISIONS and not all(_is_positive(by) for by in args[1:]):
             return self._definition(given)  # in Python, which raises eager's error where a kernel would end the process
         return _FUNCTIONS[name](*args)
+
+    def _is_long(self, given: Any) -> bool:
+        """Whether it has a product of numbers that are no sizes: Python's integers hold it, a kernel's need not."""
+        products = [part for part in sympy.preorder_traversal(given) if isinstance(part, (sympy.Mul, *_POWERS))]
+        return any(sum(map(self._numbers, sympy.Mul.make_args(part))) > 1 for part in products)
+
+    def _numbers(self, factor: Any) -> int:
+        """How many numbers that may be negative are multiplied in a factor."""
+        base, power = factor.args if isinstance(factor, _POWERS) else (factor, sympy.S.One)
+        lows = [self.shape_env.var_to_range[s].lower for s in base.free_symbols if s in self.shape_env.var_to_range]
+        return (int(power) if power.is_Integer else 2) if any(low < 0 for low in lows) else 0
 
     def _symbol(self, given: Any) -> Symbol:
         known = self._symbols.get(given)
@@ -211,7 +222,7 @@ class _Arithmetic:
         name = type(given).__name__
         if name == "Piecewise":
             return self.choice(given)
-        if isinstance(given, sympy.Pow | torch_functions.PowByNatural | torch_functions.FloatPow):
+        if isinstance(given, (*_POWERS, torch_functions.FloatPow)):
             return self.power(*given.args)
         compared = isinstance(given, sympy.core.relational.Relational)
         args = [self.value(_nearest(a) if compared and a.is_Integer else a) for a in given.args]
@@ -256,6 +267,7 @@ def _names(names: str) -> Iterator[tuple[str, str]]:
     return ((name, op) for name, op in (pair.split("=") for pair in names.split()))
 
 
+_POWERS = (sympy.Pow, torch_functions.PowByNatural)
 # SymPy's class -> the op that joins its arguments from the left
 _JOINED: Mapping[str, str] = MappingProxyType(
     dict(

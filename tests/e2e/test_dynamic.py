@@ -18,7 +18,7 @@ from torch._dynamo import config
 from torch._dynamo.testing import CompileCounter
 from torch.utils import _pytree as pytree
 
-from minductor.core.errors import RanInEager
+from minductor.core.errors import RanInEager, WrapperReplaced
 from minductor.driver import Compiled, Compiler
 from tests.opinfo import compilers
 
@@ -185,6 +185,20 @@ def test_a_number_divides_as_in_python() -> None:
     same(compiled(X, item(9), item(5)), fn(X, item(9), item(5)))
     with pytest.raises(ZeroDivisionError):
         compiled(X, item(7), item(0))
+
+
+def test_products_of_numbers_are_python_s() -> None:
+    """No int64 holds them on the way to a small result, in kernels, in extents and in C++ wrappers."""
+
+    def fn(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> Any:
+        p, q = first.item(), second.item()
+        return x * (p * q % 7), torch.full((p * p % 11 + 1,), 2.0)
+
+    calls = [(X, item(p), item(q)) for p, q in ((10**12, 10**11 + 3), (-(10**12), 3))]
+    serve(fn, *calls)
+    compiled = torch.compile(fn, backend=Compiler(), fullgraph=True, options={"wrapper": "cpp"})
+    with pytest.warns(WrapperReplaced, match="no int64 need hold"):
+        same(compiled(*calls[0]), fn(*calls[0]))
 
 
 def test_a_truth_value_of_a_tensor() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import sympy
 from hypothesis import given
@@ -18,6 +20,10 @@ S, T = sympy.Symbol("a", integer=True, positive=True), sympy.Symbol("b", integer
 
 class Reader(SizeReader):
     """Reads plain SymPy symbols, without a ShapeEnv behind them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shape_env = SimpleNamespace(var_to_range={})
 
     def _symbol(self, given: sympy.Symbol) -> Symbol:
         return self._symbols.setdefault(given, symbol(f"s{len(self._symbols)}", "size", 1))
