@@ -119,14 +119,15 @@ class Storage:
 class Graph:
     """One compiled graph, as the adapter captured it. `storages`: None from a compiler that does not tell."""
 
-    role: str
+    role: str  # inference, forward or backward
     kernels: tuple[Kernel, ...]
-    wrapper: str
-    facts: Facts
-    stages: Mapping[str, Callable[[], str]]
-    events: Sequence[tuple[str, str]]
-    was_hit: bool
-    seconds: float
+    wrapper: str = ""
+    facts: Facts = Facts()
+    # the text of each stage's value, in order
+    stages: Mapping[str, Callable[[], str]] = field(default_factory=dict[str, Callable[[], str]])
+    events: Sequence[tuple[str, str]] = ()  # what it did when it ran: ("launch", kernel), ("extern", operator)
+    was_hit: bool = False  # from a store, without being compiled
+    seconds: float = 0.0
     calls: tuple[str, ...] = ()  # kernels and operators, in order
     storages: tuple[Storage, ...] | None = None
     nonce: str = ""  # of the run that it was compiled for

@@ -3,13 +3,13 @@
 Takes the keywords of the markers and a run, whose compiler told what it does to memory. Gives lines that say what is
 wrong, and the life of each storage. Refuses unknown names and values that are not of their kind, with the valid ones.
 
->>> from pytest_plugin.facts import Facts, Graph, Storage
+>>> from pytest_plugin.facts import Graph, Storage
 >>> storages = (
 ...     Storage("lent", 64, 0, 1, False, ("x",)),
 ...     Storage("own", 64, 1, 2, False, ("buf0", "buf1")),
 ...     Storage("own", 8, 2, None, True, ("buf2",)),
 ... )
->>> graph = GraphMemory(Graph("inference", (), "", Facts(), {}, [], False, 0.0, ("exp_0", "aten.mm.out"), storages))
+>>> graph = GraphMemory(Graph("inference", (), calls=("exp_0", "aten.mm.out"), storages=storages))
 >>> print(graph.timeline())
 x            64 |##.| lent
 buf0 > buf1  64 |.##| own

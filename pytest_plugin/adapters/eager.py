@@ -48,7 +48,7 @@ class Session:
 
     def _note(self, kernels: tuple[Kernel, ...], facts: Facts, text: str, events: list[tuple[str, str]]) -> None:
         stages = {"trace": lambda: text}
-        self.graphs.append(Graph("forward", kernels, "", facts, stages, events, False, 0.0, nonce=self.nonce))
+        self.graphs.append(Graph("forward", kernels, facts=facts, stages=stages, events=events, nonce=self.nonce))
 
     def capture(self) -> Sequence[Graph]:
         return self.graphs

@@ -1,5 +1,6 @@
 """Other compilers: TorchInductor's programs are parsed, packages bring adapters, and no run sees another's graphs."""
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -116,104 +117,53 @@ def test_graphs_of_another_run_are_refused(tmp_path: Path) -> None:
         assert compiled(lambda x: x + 2, torch.ones(3)).graphs
 
 
-ADAPTER = '''
-"""An adapter as somebody else writes it."""
-from contextlib import contextmanager
-from types import SimpleNamespace
-
-import torch
-from pytest_plugin.facts import Facts, Graph, Kernel
-
-
-class Session:
-    nonce = ""
-
-    def __init__(self):
-        self.graphs = []
-
-    def compile(self, fn, options, dynamic):
-        def backend(gm, inputs):
-            events = []
-            count = sum(node.op == "call_function" for node in gm.graph.nodes)
-            facts = Facts(kernels=count, externs=0)
-            kernel = Kernel("k", "txt", f"{count} calls\\\\n")
-            self.graphs.append(Graph("forward", (kernel,), "", facts, {}, events, False, 0.0, nonce=self.nonce))
-            def call(*args):
-                events.append(("launch", "k"))
-                return gm(*args)
-            return call
-        return torch.compile(fn, backend=backend, fullgraph=True, dynamic=dynamic)
-
-    def capture(self):
-        return self.graphs
-
-
-class Adapter:
-    name = "theirs"
-    devices = ("cpu",)
-    memory_options = {}
-
-    def version(self):
-        return "1.0"
-
-    def session(self, folder, device):
-        return Session()
-
-    @contextmanager
-    def fresh_store(self, folder):
-        yield SimpleNamespace(path=folder, users=folder / "none", touched=())
-
-
+GUIDE = Path(__file__).parents[2] / "docs/testing.md"
+HALF = """
 class Half:
     name = "half"
-'''
-METADATA = "Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n"
-POINTS = "[minductor_test_adapters]\ntheirs = their_adapter:Adapter\nhalf = their_adapter:Half\n"
+"""
+METADATA = "Metadata-Version: 2.1\nName: my_compiler\nVersion: 1.0\n"
+POINTS = "[minductor_test_adapters]\nmine = my_compiler.testing:Adapter\nhalf = my_compiler.testing:Half\n"
 SUITE = """
     import pytest, torch
 
-    @pytest.mark.counts(kernels=2)
+    @pytest.mark.counts(kernels=1)
     def test_right(compiled, golden, compiler):
-        assert compiler.name == "theirs"
+        assert compiler.name == "mine"
         golden.check(compiled(lambda x: (x + 1).sin(), torch.ones(3)))
 
-    @pytest.mark.counts(kernels=1)
+    @pytest.mark.counts(kernels=2)
     def test_wrong(compiled):
         compiled(lambda x: (x + 1).sin(), torch.ones(3))
 """
 
 
 def test_an_installed_package_brings_an_adapter(pytester: pytest.Pytester, run: Run, tmp_path: Path) -> None:
-    wheel = tmp_path / "theirs-1.0-py3-none-any.whl"
+    """The one that the guide shows."""
+    (adapter,) = [
+        text for text in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S) if "class Adapter" in text
+    ]
+    wheel = tmp_path / "my_compiler-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("their_adapter.py", ADAPTER)
+        archive.writestr("my_compiler/testing.py", adapter + HALF)
         for name, text in (("METADATA", METADATA), ("entry_points.txt", POINTS), ("WHEEL", "Wheel-Version: 1.0\n")):
-            archive.writestr(f"theirs-1.0.dist-info/{name}", text)
-        names = [*archive.namelist(), "theirs-1.0.dist-info/RECORD"]
+            archive.writestr(f"my_compiler-1.0.dist-info/{name}", text)
+        names = [*archive.namelist(), "my_compiler-1.0.dist-info/RECORD"]
         archive.writestr(names[-1], "".join(f"{name},,\n" for name in names))
     site = tmp_path / "site"
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-index",
-        "--no-deps",
-        "--target",
-        str(site),
-        str(wheel),
-    ]
-    subprocess.run(command, check=True)
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--target", str(site), str(wheel)], check=True)
     pytester.syspathinsert(site)
     pytester.makepyfile(SUITE)
-    result = run("--compiler=theirs", "--golden=accept")
+    result = run("--compiler=mine", "--golden=accept")
     result.assert_outcomes(passed=1, failed=1)
-    assert (pytester.path / "golden/theirs/cpu").is_dir()
+    assert (pytester.path / "golden/mine/cpu").is_dir()
     half = run("--compiler=half")
     assert half.ret == pytest.ExitCode.USAGE_ERROR
-    half.stderr.fnmatch_lines(["*the adapter 'half' of their_adapter:Half has no devices, memory_options, version,*"])
-    run("--compiler=gcc").stderr.fnmatch_lines(["*the compilers are minductor, inductor, eager, theirs, half"])
+    half.stderr.fnmatch_lines(
+        ["*the adapter 'half' of my_compiler.testing:Half has no devices, memory_options, version,*"]
+    )
+    run("--compiler=gcc").stderr.fnmatch_lines(["*the compilers are minductor, inductor, eager, mine, half"])
 
 
 def test_every_adapter_of_ours_is_complete() -> None:

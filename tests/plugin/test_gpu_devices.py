@@ -228,7 +228,7 @@ def test_capabilities() -> None:
 def test_a_device_for_which_nothing_was_compiled_proves_nothing(kernels: int) -> None:
     from pytest_plugin.evidence import Evidence
 
-    graph = Graph("inference", (), "", Facts(kernels=kernels), {}, (), False, 0.0)
+    graph = Graph("inference", (), facts=Facts(kernels=kernels))
     run = ARun(None, len, lambda: [graph])
     wrong = Evidence([run]).wrong("test_x", Device("compile:sm_90"), {}, is_counted=False)
     assert wrong.startswith("nothing compiled") == (not kernels)

@@ -135,7 +135,7 @@ def test_no_memory_seen_is_no_proof(pytester: pytest.Pytester, run: Run, compile
 
 def test_a_failing_golden_says_when_most_is_held() -> None:
     storages = (Storage("lent", 8, 0, 1, False, ("x",)), Storage("own", 64, 1, None, True, ("buf0",)))
-    graph = Graph("inference", (), "", Facts(peak=72), {}, (), False, 0.0, ("k",), storages)
+    graph = Graph("inference", (), facts=Facts(peak=72), calls=("k",), storages=storages)
     run = ARun(None, len, lambda: [graph])
     differs = Disagreement("t", "cpu", "kernel", "facts", "cpp", "a", "a", "", "", "peak=8", "peak=72", "", "")
     says = "memory    most is held in call 1 of 1, k: x, buf0"
