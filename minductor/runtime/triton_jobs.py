@@ -223,7 +223,8 @@ def _aligned(tensor: Any) -> Any:
 
 def _complete_interpreter() -> None:
     """Gives Triton's interpreter what it lacks: functions of libdevice, assertions that raise, the dtype of a
-    comparison, blocks that are joined as a tree, and floats of 16 and 8 bits that are rounded and not cut off.
+    comparison, the inverse of an unsigned integer, blocks that are joined as a tree, and floats of 16 and 8 bits that
+    are rounded and not cut off.
     """
     from triton.language.extra import libdevice
 
@@ -246,6 +247,7 @@ def _complete_interpreter() -> None:
     kind: Any = type(builder)
     kind.binary_op = _comparing(kind.binary_op)
     kind.create_atomic_rmw = _adding(kind.create_atomic_rmw)
+    kind.get_all_ones_value = _unsigned(kind.get_all_ones_value)
 
 
 def _dot(create: Any) -> Any:
@@ -285,6 +287,21 @@ def _adding(create: Any) -> Any:
             total = pair + torch.from_numpy(bits[one].view("int16").copy()).view(torch.bfloat16)
             memory.store(places[one], total.view(torch.int16).numpy().view("uint16"), given[one])
         return interpreter.TensorHandle(before.reshape(shape), tl.bfloat16)
+
+    return call
+
+
+def _unsigned(all_ones: Any) -> Any:
+    """Every bit of an integer set, also of one without a sign, which the interpreter cannot make of -1."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    def call(self: Any, kind: Any) -> Any:
+        scalar = kind.scalar
+        if not scalar.name.startswith("uint"):
+            return all_ones(self, kind)
+        signed = getattr(tl, scalar.name.removeprefix("u"))
+        return TensorHandle(all_ones(self, signed).data.view(scalar.name), scalar)
 
     return call
 

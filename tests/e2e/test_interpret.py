@@ -61,6 +61,7 @@ CASES: dict[str, Case] = {
         random((50,)),
     ),
     "numbers": (lambda x, y: (x // y, x % y, torch.div(x, y, rounding_mode="trunc"), x << 2, x >> 1), whole_numbers),
+    "bytes": (lambda x: (~x, x + 250, x >> 1, -x), lambda: (torch.arange(256, dtype=torch.uint8),)),
     "truth of a scalar": (lambda x, y: torch.logical_or(x > 0, y), random((40, 33), ())),
     "rounded once": (lambda x: (x.bfloat16(), (x * 9).to(torch.float8_e4m3fn).float()), random((40, 33))),
     "truths": (lambda x: ((x > 0) & (x < 1)) | ~(x > -1), random((40, 33))),
