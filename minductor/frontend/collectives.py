@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from minductor.frontend import schemas
 from minductor.frontend.capture import Meta, TensorMeta
-from minductor.frontend.values import Value, sizes
-from minductor.ir.nodes import Note, View, views_of
+from minductor.frontend.values import Value, sizes, views_in
+from minductor.ir.nodes import Note, View
 
 if TYPE_CHECKING:
     from minductor.frontend.lower import Lowering
@@ -28,8 +28,8 @@ def call(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Val
         return _wait(ctx, args)
     facts = schemas.facts(op)
     result = ctx.extern(op, args, kwargs) if facts is None or facts.written else _start(ctx, op, args, kwargs)
-    sent = tuple(view for value in (*args, *kwargs.values()) for view in views_of(value))
-    for view in views_of(result):
+    sent = tuple(view for value in (*args, *kwargs.values()) for view in views_in(value))
+    for view in views_in(result):
         ctx.in_flight[view.ref.storage] = tuple(v for v in sent if v.ref.storage != view.ref.storage)
     return result
 
@@ -44,7 +44,7 @@ def _start(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, V
 
     result, why = made(ctx.node.meta), schemas.reason(op)
     ctx.notes.append(Note("lower", ctx.node.name, f"{op}: {why}"))
-    ctx.add_extern(op, args, kwargs, tuple(views_of(result)), why, is_ordered=True)
+    ctx.add_extern(op, args, kwargs, tuple(views_in(result)), why, is_ordered=True)
     return result
 
 

@@ -94,3 +94,14 @@ class Lifetimes:
             seen.update(views)
             pending += views
         return latest
+
+
+def wanted_results(graph: Graph) -> dict[str, set[int]]:
+    """For each node that is taken apart, the numbers of the results that are used."""
+    found: dict[str, set[int]] = {}
+    for node in graph.nodes:
+        if node.op == "getitem":
+            of, number = node.args
+            assert isinstance(of, NodeRef) and isinstance(number, int)
+            found.setdefault(of.name, set()).add(number)
+    return found

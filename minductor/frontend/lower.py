@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
-from minductor.core.dtypes import C32, F8E4M3FN, F8E5M2, I64, DType, compute_dtype
+from minductor.core.dtypes import C64, C128, F8E4M3FN, F8E5M2, I64, DType, compute_dtype
 from minductor.core.errors import FallbackRefused, UnsupportedInput
 from minductor.core.expr import Expr, Kind, Symbol, as_expr, integer, symbol
 from minductor.frontend import parts, regions, schemas
@@ -22,7 +22,7 @@ from minductor.frontend.graph_passes.dead_code import dead_code, used
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES, fold_copies
 from minductor.frontend.graph_passes.inline_ordered import inline_ordered
 from minductor.frontend.graph_passes.select_parts import select_parts
-from minductor.frontend.lifetimes import Lifetimes
+from minductor.frontend.lifetimes import Lifetimes, wanted_results
 from minductor.frontend.loop import Loop
 from minductor.frontend.pairs import whole
 from minductor.frontend.settle import given_by_caller, settle
@@ -41,6 +41,7 @@ from minductor.frontend.values import (
     row_major,
     sizes,
     span,
+    views_in,
 )
 from minductor.ir import nodes as ir
 from minductor.ir.build import Builder
@@ -85,6 +86,7 @@ class Lowering:
         self._names: dict[str, list[str]] = {}  # storage -> the names whose values lie there
         self._starts: dict[str, Size] = {}
         self._devices: dict[str, str] = {}
+        self.dtypes: dict[str, DType] = {}  # of storages
         self._is_on_one = len(devices_of(graph)) < 2
         self._kernels = 0
         self._externs = 0
@@ -172,8 +174,8 @@ class Lowering:
         if not names or count == len(self.nodes):
             return
         made = {ref for node in self.nodes[:count] for ref in ir.writes(node)}
-        values = tuple(self._argument(self.values[name]) for name in names)
-        refs = tuple(dict.fromkeys(view.ref for view in ir.views_of(values) if view.ref in made))
+        values = tuple([self.values[name] for name in names])
+        refs = tuple(dict.fromkeys(view.ref for view in views_in(values) if view.ref in made))
         for number, node in enumerate(self.nodes[count:], count):
             if isinstance(node, Kernel | Extern):
                 self.nodes[number] = replace(node, after=refs)
@@ -201,7 +203,7 @@ class Lowering:
         size, stride = sizes(meta.size), sizes(meta.stride)
         assert kind in ("input", "constant")
         self.buffers.append(Buffer(name, meta.dtype, size, stride, kind, meta.device))
-        self._devices[name] = meta.device
+        self._devices[name], self.dtypes[name] = meta.device, meta.dtype
         self._starts[name] = meta.offset
         if meta.is_conjugate:
             self.conjugates.add(name)
@@ -211,7 +213,7 @@ class Lowering:
     def _name(self, name: str, value: Value) -> None:
         """Binds a node's name to its value."""
         self.values[name] = value
-        for view in ir.views_of(self._argument(value)):
+        for view in views_in(value):
             self._names.setdefault(view.ref.storage, []).append(name)
 
     def _visit(self, node: Node) -> Value:
@@ -224,12 +226,13 @@ class Lowering:
             return of[number]
         kwargs = {name: self.value(a) for name, a in node.kwargs}
         if node.op.startswith((HIGHER_ORDER, COLLECTIVE)):
+            kwargs = {name: whole(self, a) for name, a in kwargs.items()}
             return regions.call(self, node.op, [whole(self, a) for a in args], kwargs)
         rules, complex_rules, views = self.tables()
         is_complex = any(dtype.kind == "complex" for dtype in dtypes_in((node.meta, *args)))
         rule = (complex_rules if is_complex else rules).get(node.op)
         tells = bool(self._open) and node.op not in _TELLERS and bool(self.undefined(node.meta))
-        if rule is not None and not tells and (node.op in views or self.is_computable(node.meta, args)):
+        if rule is not None and not tells and (node.op in views or self.is_computable(node.meta, args, (C64, C128))):
             result = attempt(self, rule, args, kwargs)
             if result is not NotImplemented:
                 return result
@@ -244,13 +247,14 @@ class Lowering:
 
         return RULES, COMPLEX, VIEWS
 
-    def is_computable(self, meta: Meta, args: Sequence[Value]) -> bool:
-        """Whether kernels know the dtypes at hand, and all is on their device; the rest runs in eager."""
+    def is_computable(self, meta: Meta, args: Sequence[Value], parted: tuple[DType, ...] = ()) -> bool:
+        """Whether kernels know the dtypes at hand, or these in parts, and all is on their device."""
         if not self._is_on_one:
-            places = {*devices(meta), *(self._devices[v.ref.storage] for v in ir.views_of(self._argument(tuple(args))))}
+            places = {*devices(meta), *(self._devices[v.ref.storage] for v in views_in(tuple(args)))}
             if len(places) > 1 or not all(self.env.target.is_here(place) for place in places):
                 return False
-        unknown = [d for d in dtypes_in((meta, *args)) if d == C32 or d.itemsize == 0 or d.name[:2] == "f8"]
+        found = [d for d in dtypes_in((meta, *args)) if d not in parted]
+        unknown = [d for d in found if d.kind == "complex" or d.itemsize == 0 or d.name[:2] == "f8"]
         is_conversion = self.env.target.has_fp8 and self.node.op in _CONVERSIONS
         return not unknown or (is_conversion and all(d in (F8E4M3FN, F8E5M2) for d in unknown))
 
@@ -347,6 +351,7 @@ class Lowering:
         self._locals += 1
         strides = row_major(size) if stride is None else tuple(stride)
         self._devices[name] = where = device or self.device
+        self.dtypes[name] = dtype
         self.buffers.append(Buffer(name, dtype, tuple(size), strides, device=where))
         self.versions[name] = 0
         return View(Ref(name, 0), dtype, tuple(size), strides, integer(0))
@@ -375,7 +380,7 @@ class Lowering:
         """
         node, lives = node or self.node, self._lifetimes
         now, like, storage = lives.position[node.name], node.meta, x.ref.storage
-        if not isinstance(like, TensorMeta) or not is_injective(x):
+        if not isinstance(like, TensorMeta) or not is_injective(x) or x.dtype != self.dtypes[storage]:
             return False
         if (x.dtype, x.size, x.stride) != (like.dtype, sizes(like.size), sizes(like.stride)):
             return False
@@ -452,7 +457,7 @@ class Lowering:
     def _is_alone(self, x: View) -> bool:
         """Whether no argument of the current node but the first is in x's memory."""
         others = [self.value(arg) for arg in (*self.node.args[1:], *(arg for _, arg in self.node.kwargs))]
-        return all(view.ref.storage != x.ref.storage for view in ir.views_of(self._argument(tuple(others))))
+        return all(view.ref.storage != x.ref.storage for view in views_in(tuple(others)))
 
     def store(self, loop: Loop, out: View, coords: Sequence[Expr], value: Term) -> View:
         """Ends a kernel: `value` goes to `coords` of `out`, rounded by the store."""
@@ -568,7 +573,7 @@ class Lowering:
         facts = schemas.facts(op)
         if facts is None:
             raise UnsupportedInput(self.node.name, f"the operator {op}")
-        args = [whole(self, a) for a in args]
+        args, kwargs = [whole(self, a) for a in args], {name: whole(self, a) for name, a in kwargs.items()}
         if facts.copy_op:
             return self._copied_view(facts.copy_op, args, kwargs)
         why = reason or schemas.reason(op)
@@ -631,7 +636,7 @@ class Lowering:
         assert facts is not None
         by_place: dict[int | str, Value] = {**dict(enumerate(args)), **kwargs}
         by_place.update((n, kwargs[name]) for n, name in enumerate(schemas.names(op)) if name in kwargs)
-        changed = [v for place in facts.written for v in ir.views_of(self._argument(by_place.get(place)))]
+        changed = [v for place in facts.written for v in views_in(by_place.get(place))]
         results: list[View | Symbol | None] = []
         values: list[Value] = []
         for place, meta in zip(facts.returned, metas, strict=True):
@@ -673,8 +678,7 @@ class Lowering:
             self._open.pop(s)
 
     def _argument(self, value: Value) -> ir.Argument:
-        if isinstance(value, Pair):
-            return (value.re, value.im)
+        assert not isinstance(value, Pair)  # calls are given complex memory
         if isinstance(value, tuple):
             return tuple([self._argument(v) for v in value])
         return value
@@ -682,17 +686,6 @@ class Lowering:
 
 def _with_operator(op: ir.Op, name: str) -> ir.Op:
     return replace(op, attrs=replace(op.attrs, op=name)) if isinstance(op.attrs, ir.Check) else op
-
-
-def wanted_results(graph: Graph) -> dict[str, set[int]]:
-    """For each node that is taken apart, the numbers of the results that are used."""
-    found: dict[str, set[int]] = {}
-    for node in graph.nodes:
-        if node.op == "getitem":
-            of, number = node.args
-            assert isinstance(of, NodeRef) and isinstance(number, int)
-            found.setdefault(of.name, set()).add(number)
-    return found
 
 
 def is_zero_sized(view: View) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from minductor.core.dtypes import complex_parts
 from minductor.frontend.loop import Loop
 from minductor.frontend.values import Pair, Value, is_zero
-from minductor.ir.nodes import Ref, Token, View
+from minductor.ir.nodes import Token, View
 
 if TYPE_CHECKING:
     from minductor.frontend.lower import Lowering
@@ -44,21 +44,26 @@ def _resolved(ctx: Lowering, x: View) -> View:
     return ctx.joined[x]
 
 
-def is_complex_memory(ctx: Lowering, ref: Ref) -> bool:
-    return next(b for b in reversed(ctx.buffers) if b.name == ref.storage).dtype.kind == "complex"
+def is_complex_memory(ctx: Lowering, x: View) -> bool:
+    return ctx.dtypes[x.ref.storage].kind == "complex"
 
 
 def whole(ctx: Lowering, value: Value) -> Value:
-    """The value with its complex tensors in memory of torch's kind."""
+    """The value with its tensors in memory of their own kind: complex ones of parts, and parts of complex ones."""
     match value:
         case Pair(re):
             return _joined(ctx, value, replace(re, dtype=value.dtype))
-        case View(dtype=dtype, ref=ref) if dtype.kind == "complex" and not is_complex_memory(ctx, ref):
-            return _joined(ctx, value, value)
+        case View(dtype=dtype) if (dtype.kind == "complex") != is_complex_memory(ctx, value):
+            return _joined(ctx, value, value) if dtype.kind == "complex" else _copied(ctx, value)
         case tuple():
             return tuple([whole(ctx, item) for item in value])
         case _:
             return value
+
+
+def _copied(ctx: Lowering, part: View) -> View:
+    loop = Loop(part.size)
+    return ctx.store(loop, ctx.buffer(part.dtype, part.size), loop.coords, loop.load(part))
 
 
 def _joined(ctx: Lowering, value: View | Pair, like: View) -> View:

@@ -93,7 +93,8 @@ def follow_views(graph: fx.Graph) -> None:
 
 
 def _is_view(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+    """Of a tensor; `_conj` may be given a number."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view and bool(node.all_input_nodes)
 
 
 def _share(a: torch.Tensor, b: torch.Tensor) -> bool:

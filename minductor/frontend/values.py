@@ -62,6 +62,20 @@ def dtypes_in(value: object) -> Iterator[DType]:
             pass
 
 
+def views_in(value: Value) -> Iterator[View]:
+    """Each tensor in a tree of values, and both parts of a pair."""
+    match value:
+        case View():
+            yield value
+        case Pair(re, im):
+            yield from (re, im)
+        case tuple():
+            for item in value:
+                yield from views_in(item)
+        case _:
+            pass
+
+
 def sizes(given: Iterable[Size]) -> tuple[Expr, ...]:
     return tuple([as_expr(n) for n in given])
 

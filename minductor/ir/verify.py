@@ -288,6 +288,15 @@ def _dtype_fault(op: Op, body: Body) -> str:
     return ""
 
 
+def _views_of_their_kind(program: Program) -> Iterator[str]:
+    """Only kernels see complex numbers as real ones."""
+    kinds = {buffer.name: buffer.dtype.kind == "complex" for buffer in program.buffers}
+    calls = [(n.args, tuple(v for _, v in n.kwargs), n.results) for n in program.nodes if isinstance(n, Extern)]
+    for view in views_of((*program.outputs, *calls)):
+        if (view.dtype.kind == "complex") != kinds.get(view.ref.storage):
+            yield f"{view.ref} is given away as {view.dtype}"
+
+
 def _stores_convert(program: Program) -> Iterator[str]:
     table = program.real_table()
     for kernel in _kernels(program):
@@ -432,6 +441,7 @@ RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
         "the sizes of results tell what a call defines": ("lower", _told_by_sizes),
         "floats and truth values stand alone": ("lower", _scalars_stand_alone),
         "ops know their arguments, dtypes and axes": ("lower", _ops_well_formed),
+        "what is complex is given away as such": ("lower", _views_of_their_kind),
         "loads widen and stores round": ("lower", _stores_convert),
         "a kernel stays small enough to compile": ("fuse", _limits),
         "each effect stands once in the schedule": ("tile", _scheduled),

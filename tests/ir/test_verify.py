@@ -44,6 +44,7 @@ FAULTS = [
     (OBJECTS, REGIONS, "own (2)", "own (2) own (2)"),
     (OBJECTS, REGIONS, "own (2)", "own (1, 2)"),
     ("outputs that are laid out are tensors", REGIONS, "laid (0)", "laid (3)"),
+    ("what is complex is given away as such", SOFTMAX, "return (buf0@0 f32", "return (buf0@0 c64"),
     ("loads widen and stores round", SOFTMAX, "arg0: f32", "arg0: i64"),
     ("loads widen and stores round", REGIONS, "store buf1@0[i0] %10", "store buf1@0[i0] %8"),
 ]

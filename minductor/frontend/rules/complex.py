@@ -95,7 +95,7 @@ def to_copy(ctx: Lowering, x: View | Pair, dtype: DType | None = None, **layout:
 
 def copy_into(ctx: Lowering, x: View, source: Operand | Pair, non_blocking: Value = None) -> Value:
     """aten.copy_: a version of x's storage for each part."""
-    if x.ref.storage in ctx.conjugates or not is_complex_memory(ctx, x.ref):
+    if x.ref.storage in ctx.conjugates or not is_complex_memory(ctx, x):
         return NotImplemented
     if source == x or is_zero_sized(x):
         return x
@@ -154,7 +154,7 @@ def view_as_real(ctx: Lowering, x: View | Pair) -> Value:
     if isinstance(x, View):
         re = parts(ctx, x).re
         both = View(re.ref, re.dtype, (*re.size, integer(2)), (*re.stride, integer(1)), re.offset)
-        return ctx.map(lambda loop: loop.load(both)) if is_complex_memory(ctx, re.ref) else both
+        return ctx.map(lambda loop: loop.load(both)) if is_complex_memory(ctx, re) else both
     out = ctx.result()
     if is_zero_sized(out):
         return ctx.uninitialised(out)
