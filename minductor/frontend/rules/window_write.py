@@ -2,8 +2,8 @@
 
 Takes the tensor, the source and the window. Gives the next version of the tensor's storage, of which only the window is
 written, where the old value is dead; else a new tensor, in one kernel where the window is a box. Refuses (to an extern
-call) sources without elements; a graph with a write through as_strided to memory between or beside a tensor's elements
-runs in eager.
+call) sources without elements, and windows that are not the source's size or not in the tensor, for which eager raises;
+a graph with a write through as_strided to memory between or beside a tensor's elements runs in eager.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from minductor.core.algebra import minimum
 from minductor.core.bounds import at_least, interval
 from minductor.core.dtypes import compute_dtype
 from minductor.core.errors import UnsupportedInput
-from minductor.core.expr import Expr, as_expr, integer
+from minductor.core.expr import Expr, as_expr, as_int, integer
 from minductor.core.rewrite import delinearize
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering, is_zero_sized
@@ -41,6 +42,8 @@ def select_scatter(ctx: Lowering, x: View, source: View, dim: int, index: Operan
     if is_zero_sized(x) or is_zero_sized(source):
         return NotImplemented
     d = wrap_dim(dim, len(x.size))
+    if not _is_place(index, x.size[d]) or source.size != (*x.size[:d], *x.size[d + 1 :]):
+        return NotImplemented
     made = _in_place(ctx, x, lambda base: _selected(base, d, index), source)
     if made is not None:
         return made
@@ -64,6 +67,11 @@ def slice_scatter(
     if is_zero_sized(x) or is_zero_sized(source):
         return NotImplemented
     d = wrap_dim(dim, len(x.size))
+    length = _length(x.size[d], start, end, step)
+    if len(source.size) != len(x.size) or length not in (None, as_int(source.size[d])):
+        return NotImplemented
+    if source.size != (*x.size[:d], source.size[d], *x.size[d + 1 :]):
+        return NotImplemented
     first = slice_start(start, x.size[d])
     made = _in_place(ctx, x, lambda base: _sliced(base, d, first, as_expr(_number(step)), source.size[d]), source)
     if made is not None:
@@ -88,6 +96,9 @@ def diagonal_scatter(ctx: Lowering, x: View, source: View, offset: int = 0, dim1
         return NotImplemented
     one, two = wrap_dim(dim1, len(x.size)), wrap_dim(dim2, len(x.size))
     rest = [d for d in range(len(x.size)) if d not in (one, two)]
+    length = as_int(minimum(x.size[one] + min(offset, 0), x.size[two] - max(offset, 0)))
+    if source.size[:-1] != tuple(x.size[d] for d in rest) or length not in (None, as_int(source.size[-1])):
+        return NotImplemented
 
     def window(base: View) -> View:
         size = (*(base.size[d] for d in rest), source.size[-1])
@@ -176,6 +187,21 @@ def _sliced(x: View, dim: int, first: Expr, step: Expr, count: Expr) -> View:
     size = tuple(count if d == dim else n for d, n in enumerate(x.size))
     stride = tuple(s * step if d == dim else s for d, s in enumerate(x.stride))
     return replace(x, size=size, stride=stride, offset=x.offset + first * x.stride[dim])
+
+
+def _is_place(index: Operand, size: Expr) -> bool:
+    """Whether an index may lie in a dimension; eager raises where it does not."""
+    place, extent = as_int(as_expr(_number(index))), as_int(size)
+    return place is None or extent is None or -extent <= place < extent
+
+
+def _length(size: Expr, start: Operand | None, end: Operand | None, step: Operand) -> int | None:
+    """How many places of a dimension a slice has, if all of it is known."""
+    ends = (0 if start is None else start, size if end is None else end, step, size)
+    first, last, stride, extent = (as_int(as_expr(_number(n))) for n in ends)
+    if first is None or last is None or stride is None or extent is None:
+        return None
+    return len(range(extent)[first:last:stride])
 
 
 def _number(value: object) -> int | Expr:

@@ -210,3 +210,21 @@ def test_a_place_whose_sign_only_the_call_knows_counts_from_the_end() -> None:
             x, y = (torch.arange(16.0).reshape(4, 4).clone() for _ in range(2))
             assert_close(run(x, torch.tensor(n)), fn(y, torch.tensor(n)))
             assert_close(x, y, rtol=0, atol=0)
+
+
+# each is an error in eager, and would be read or written outside of what is there
+UNFIT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "shorter than the slice": lambda x: torch.slice_scatter(x, x[:, :2], 1, 2, 6),
+    "fewer rows than the slice": lambda x: torch.slice_scatter(x, x[:3, :2], 1, 2, 4),
+    "one dimension less": lambda x: torch.slice_scatter(x, x[0, :2], 1, 2, 4),
+    "shorter than the row": lambda x: torch.select_scatter(x, x[0, :4], 0, 1),
+    "place outside": lambda x: torch.select_scatter(x, x[0], 0, 7),
+    "shorter than the diagonal": lambda x: torch.diagonal_scatter(x, x[0, :3]),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_what_does_not_fit_its_window_is_an_error_as_in_eager(name: str) -> None:
+    for call in (UNFIT[name], torch.compile(UNFIT[name], backend="minductor")):
+        with pytest.raises((RuntimeError, IndexError), match=r"equal to the slice of self|index 7 out of range"):
+            call(randn(5, 6))
