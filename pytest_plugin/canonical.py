@@ -12,8 +12,9 @@ Python that does not parse (SyntaxError). Text of another language is its own ca
 from __future__ import annotations
 
 import ast
+import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 # A comment, a pragma, a string, a number, a name, an operator of up to three characters; between them is space.
@@ -31,6 +32,8 @@ KEYWORDS = re.compile(
 # What compilers number in an IR: values, buffers, arguments, kernels and other calls.
 NUMBERED = re.compile(r"%\d+|\b(?:buf|arg|primals_|tangents_|k|x)\d+(?:_\d+)?\b")
 CALLED = re.compile(r"\s*(\(|::)")
+# Statements of Python whose own statements are lines of their own; another, such as a try, is told as a whole.
+BLOCKS = (ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.If, ast.With)
 # Our prelude's names, standard integer types and macros mean the same in every kernel.
 GLOBAL = re.compile(r"md_\w+|MD_\w+|\w+_t|[A-Z][A-Z0-9_]+|omp\w*")
 
@@ -128,29 +131,26 @@ def _python(text: str) -> Iterator[Line]:
     tree = ast.parse(text)
     renamer = _Renamer(_bound_names(tree))
     tree = renamer.visit(tree)
-    for statement in _statements(tree):
-        # a compound statement's header is the first line of its text; the body follows as statements of its own
-        indent = "    " * statement.depth
-        source = ast.unparse(statement.node)
-        lines = source.splitlines()[: 1 if statement.is_compound else None]
-        for line in lines:
-            yield Line(indent + line, statement.node.lineno - 1, tuple(renamer.named(line)))
+    for row, line in _rows(tree.body):
+        yield Line(line, row, tuple(renamer.named(line)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Statement:
-    node: ast.stmt
-    depth: int
-    is_compound: bool
-
-
-def _statements(tree: ast.AST, depth: int = 0) -> Iterator[_Statement]:
-    for field in ("body", "orelse", "finalbody"):
-        for node in getattr(tree, field, ()):
-            is_compound = hasattr(node, "body")
-            yield _Statement(node, depth, is_compound)
-            if is_compound:
-                yield from _statements(node, depth + 1)
+def _rows(statements: Sequence[ast.stmt], indent: str = "") -> Iterator[tuple[int, str]]:
+    """The lines of statements, each with the row on which its own statement begins."""
+    for node in statements:
+        if not isinstance(node, BLOCKS):
+            yield from ((node.lineno - 1, indent + line) for line in ast.unparse(node).splitlines())
+            continue
+        head = copy.copy(node)
+        head.body = [ast.Pass()]
+        otherwise: Sequence[ast.stmt] = ()
+        if isinstance(head, ast.For | ast.While | ast.If):
+            otherwise, head.orelse = head.orelse, []
+        yield from ((node.lineno - 1, indent + line) for line in ast.unparse(head).splitlines()[:-1])
+        yield from _rows(node.body, f"{indent}    ")
+        if otherwise:
+            yield otherwise[0].lineno - 1, f"{indent}else:"
+            yield from _rows(otherwise, f"{indent}    ")
 
 
 def _bound_names(tree: ast.AST) -> frozenset[str]:

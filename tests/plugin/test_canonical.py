@@ -29,7 +29,16 @@ def call(args):
     # 1: sin
     if status := fused_0(arg0, buf1):
         fail(status)
+    else:
+        buf1 = None
     return (buf1,)
+
+@triton.jit
+def sum_0(a, b: tl.constexpr):
+    try:
+        return a + b
+    except TypeError:
+        return a
 """
 
 
@@ -75,6 +84,11 @@ def test_the_same(language: str, text: str, old: str, new: str) -> None:
         ("py", PY, "'fused_0'", "'fused_1'"),
         ("py", PY, "(4, 8)", "(8, 4)"),
         ("py", PY, "fail(status)", "pass"),
+        ("py", PY, "    else:\n        buf1 = None\n", "    buf1 = None\n"),
+        ("py", PY, "    else:\n        buf1 = None\n", "        buf1 = None\n"),
+        ("py", PY, "b: tl.constexpr", "b"),
+        ("py", PY, "def sum_0", "def sum_1"),
+        ("py", PY, "TypeError", "ValueError"),
         ("txt", "a", "a", "b"),
     ],
 )
