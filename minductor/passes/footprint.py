@@ -1,4 +1,5 @@
-"""What a kernel costs on a target beyond its accesses: rows that leave the cache, and values that leave the registers.
+"""What a kernel costs on a target beyond its accesses: rows that leave the cache, values that leave the registers, and
+what is computed again.
 
 Takes a kernel, the buffers and the target. Gives bytes, to be added to those of `traffic`. Refuses nothing: what a
 target does not say costs nothing.
@@ -11,14 +12,16 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 
 from minductor.core.expr import as_int, free_symbols, linear
-from minductor.ir.nodes import Body, Buffer, Kernel, Load, Op, Project, Reduce
-from minductor.passes.domain import estimate, points
+from minductor.ir.nodes import Axis, Body, Buffer, Kernel, Load, Masked, Op, Project, Reduce
+from minductor.ir.ops import op_cost
+from minductor.passes.domain import Solution, estimate, points
 from minductor.passes.traffic import access_bytes
 from minductor.target import Target
 
+CHEAP = 4  # operations that hide behind the load of their operand
 ADDRESSES = 12  # registers of a thread that hold no value; kernels compiled for sm_90 show about as many
 WORD = 4
 WIDEST = 16  # bytes of an element
@@ -103,3 +106,22 @@ def alive(body: Body) -> int:
             ends[last[position]] = ends.get(last[position], 0) + words
         most = max(most, now)
     return most
+
+
+def operations(body: Body) -> int:
+    """What one point computes, accesses aside."""
+    return sum(op_cost(op.name) for op in body.ops if op.attrs is None or isinstance(op.attrs, Masked))
+
+
+def repeated(source: Kernel, axes: Sequence[Axis], solution: Solution, target: Target) -> int:
+    """The operations, each as a byte, that a kernel does again in loops over `axes`, of which it has only some.
+
+    It does them for each point of the axes outside of its own. The threads of a GPU do so while they wait for memory.
+    """
+    cost = operations(source.body)
+    if target.is_gpu or cost <= CHEAP:
+        return 0
+    names = {symbol.name for place in solution.values() for symbol in free_symbols(place)}
+    inner = max((number for number, axis in enumerate(axes) if axis.name in names), default=0)
+    times = estimate(axis.extent for axis in axes[:inner] if axis.name not in names)
+    return cost * points(source) * (times - 1)

@@ -42,15 +42,14 @@ from minductor.ir.nodes import (
     views_of,
     writes,
 )
-from minductor.ir.ops import op_cost
 from minductor.passes.deliver import deliver
 from minductor.passes.domain import buffer_bytes, estimate, extents_of, has_division, pure_store, solve
+from minductor.passes.footprint import CHEAP, operations
 from minductor.passes.products import block_counts
 from minductor.passes.prune import live_nodes, prune_body, with_nodes
 from minductor.passes.split import split
 from minductor.target import Env
 
-CHEAP = 4  # operations that hide behind the load of their operand
 LAUNCH = 16384  # what one more kernel costs, in bytes moved
 MAX_OPS, MAX_BUFFERS = 224, 56  # of a body that inlining makes; fuse may go on to its own limits
 MAX_COPIES = 8  # of one producer in one consumer
@@ -221,10 +220,7 @@ class _Inliner:
             return None
         value = next(op.args[0] for op in kernel.body.ops if op.attrs is store)
         points = estimate(axis.extent for axis in kernel.axes)
-        cost = 0
-        for op in kernel.body.ops:
-            cost += op_cost(op.name) if op.attrs is None or isinstance(op.attrs, Masked) else 0
-        moved = 0.0
+        cost, moved = operations(kernel.body), 0.0
         for load in dict.fromkeys(body_reads(kernel.body)):
             inner = before.get(load.ref)
             if inner is not None and len(self.readers[load.ref]) == 1:

@@ -46,7 +46,7 @@ from minductor.passes.as_stored import as_stored
 from minductor.passes.both_ways import both_ways, reduced_groups
 from minductor.passes.both_ways import objection as both_ways_objection
 from minductor.passes.domain import Solution, estimate, extents_of, has_division, is_bijection, points, solve
-from minductor.passes.footprint import read_again, spilled
+from minductor.passes.footprint import read_again, repeated, spilled
 from minductor.passes.products import product_objection
 from minductor.passes.prune import prune_body
 from minductor.passes.traffic import traffic
@@ -62,7 +62,12 @@ MANY_POINTS = 1 << 15  # if there is enough to do
 NEAR = range(1, 5)  # elements from one column to the next, where a row's cache lines are its own
 ROW_BLOCK_BYTES = 1024  # of rows side by side that are worked on at a time if rows are not contiguous
 # as `_unless_slower` counts them
-COSTS = ("accesses in strides", "rows that the cache does not keep", "values that a thread has no registers for")
+COSTS = (
+    "accesses in strides",
+    "rows that the cache does not keep",
+    "values that a thread has no registers for",
+    "what it computes again",
+)
 
 Pairs: TypeAlias = list[tuple[Expr, Expr]]
 
@@ -115,7 +120,8 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limit
                 reason = product_objection((first, second), joined)
                 joined = joined if reason is None else No(reason)
             if isinstance(joined, Kernel):
-                joined = _unless_slower((first, second), joined, limits)
+                again = 0 if is_first else repeated(first, target.axes, solution, limits.target)
+                joined = _unless_slower((first, second), joined, again, limits)
             if isinstance(joined, Kernel):
                 return joined
             if joined.reason == TOO_MANY_OPS:  # whosever axes they are
@@ -331,13 +337,14 @@ def _stored(
     return found
 
 
-def _unless_slower(kernels: tuple[Kernel, Kernel], joined: Kernel, limits: Limits) -> Kernel | No:
-    """The joined kernel, if what it costs more on the target than the two did is no more than the launch it saves."""
+def _unless_slower(kernels: tuple[Kernel, Kernel], joined: Kernel, again: int, limits: Limits) -> Kernel | No:
+    """The joined kernel, if what it costs more on the target than the two did, with what the first computes again, is
+    no more than the launch it saves."""
     costs = [
         (traffic(k, limits.table), read_again(k, limits.table, limits.target), spilled(k, limits.target))
         for k in (*kernels, joined)
     ]
-    more = [after - first - second for first, second, after in zip(*costs, strict=True)]
+    more = [*(after - first - second for first, second, after in zip(*costs, strict=True)), again]
     worse = sum(more) - LAUNCH_BYTES
     return joined if worse <= 0 else No(f"{COSTS[more.index(max(more))]} would cost {worse} bytes more than is saved")
 

@@ -1,4 +1,5 @@
-"""What a fusion costs on one target and not on another: rows that no cache keeps, values that no register holds."""
+"""What a fusion costs on one target and not on another: rows that no cache keeps, values that no register holds, and
+values that are computed again."""
 
 from __future__ import annotations
 
@@ -82,3 +83,17 @@ def test_what_is_summed_down_its_columns_as_well_is_not_walked_over_again_for_th
     along = s.op("mul", s.op("sub", x, s.reduce("sum", s.op("mul", x, y), 1)), y)
     (kernel,), _ = fused(program := s.done(along, s.reduce("sum", s.op("mul", x, y), 0)), CPU)
     assert read_again(kernel, program.buffer_table(), CPU) == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "target", "apart"),
+    [((1, 64), CPU, True), ((4096, 1), CPU, False), ((1, 64), GPU, False)],
+    ids=["of columns", "of rows", "on a GPU"],
+)
+def test_what_every_row_would_compute_again_is_computed_once(
+    size: tuple[int, int], target: Target, apart: bool
+) -> None:
+    s = Sketch()
+    table = s.op("exp", s.op("exp", s.input(*size)))
+    kernels, refused = fused(s.done(s.op("mul", s.input(4096, 64), table)), target)
+    assert (len(kernels) == 2) == apart == any(reason.startswith("what it computes again") for reason in refused)
