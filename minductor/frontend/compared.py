@@ -14,6 +14,8 @@ import torch
 from torch import fx
 from torch._functorch.partitioners import get_default_op_list
 
+from minductor.frontend.joint_views import is_view
+
 aten, prims = torch.ops.aten, torch.ops.prims
 
 
@@ -36,8 +38,7 @@ def round_compared(graph: fx.Graph) -> None:
 def _is_rounded(node: fx.Node) -> bool:
     """Whether a node computes a tensor of 16-bit floats."""
     value = node.meta.get("val")
-    is_view = isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
-    return not is_view and isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
+    return not is_view(node) and isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
 
 
 def _cast(node: fx.Node) -> None:

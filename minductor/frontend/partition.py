@@ -16,11 +16,11 @@ import torch
 from torch import fx
 from torch._functorch import config
 from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch._subclasses.fake_tensor import FakeTensor
 
 from minductor.frontend.compared import round_compared
 from minductor.frontend.compat import is_seeded
 from minductor.frontend.deviations import deviate_again
+from minductor.frontend.joint_views import follow_views, visible_storages
 from minductor.frontend.norms import open_norms
 
 
@@ -72,44 +72,6 @@ def merge_equal_nodes(graph: fx.Graph) -> int:
             graph.erase_node(node)
             dropped += 1
     return dropped
-
-
-def follow_views(graph: fx.Graph) -> None:
-    """Gives the traced value of each view the memory of what it views now.
-
-    A node that took another's place has memory of its own. By these values torch tells which saved tensors nobody else
-    sees, so that the backward may overwrite them.
-    """
-    for node in graph.nodes:
-        if _is_view(node):
-            of, value = node.all_input_nodes[0].meta["val"], node.meta["val"]
-            first = value[0] if isinstance(value, list | tuple) and value else value
-            if isinstance(first, FakeTensor) and not _share(first, of):
-                args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
-                with first.fake_mode:
-                    node.meta["val"] = node.target(*args, **kwargs)
-        elif node.target is operator.getitem and _is_view(node.args[0]):
-            node.meta["val"] = node.args[0].meta["val"][node.args[1]]
-
-
-def _is_view(node: fx.Node) -> bool:
-    """Of a tensor; `_conj` may be given a number."""
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view and bool(node.all_input_nodes)
-
-
-def _share(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
-
-
-def visible_storages(graph: fx.Graph) -> set[fx.Node]:
-    """The nodes whose memory the graph's results show, themselves or through views."""
-    found: set[fx.Node] = set()
-    for node in graph.output_node().all_input_nodes:
-        while node not in found:
-            found.add(node)
-            if _is_view(node):
-                node = node.all_input_nodes[0]
-    return found
 
 
 def _is_pure(target: Any) -> bool:
