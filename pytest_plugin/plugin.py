@@ -411,7 +411,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when == "call" and EVIDENCE in item.stash:
         from pytest_plugin.session import device_of, repro_of
 
-        if report.failed and (line := repro_of(item, report.longreprtext[:1000])):
+        if report.failed and (line := repro_of(item, report.longreprtext)):
             report.sections.append(("minductor", line))
         setattr(report, REPORT_KEY, item.stash[EVIDENCE].summary(device_of(item)))
     return report

@@ -16,6 +16,7 @@ from typing import Any
 from pytest_plugin import oracle
 
 MOST_BYTES = 64 << 20
+WHY_SHOWN = 24  # lines
 SCRIPT = '''\
 """{title}
 
@@ -86,7 +87,7 @@ def write(call: Call, path: Path, backend: str, title: str, why: str) -> None:
     torch.save((inputs, attributes), path.with_suffix(".pt"))
     text = SCRIPT.format(
         title=title,
-        why=textwrap.indent(why.replace("\\", "/").replace('"""', "'''"), "    "),
+        why=textwrap.indent(_head(why).replace("\\", "/").replace('"""', "'''"), "    "),
         imports="".join(sorted(line for line in imports if line)),
         forward=textwrap.indent(python.src.strip("\n"), "    "),
         backend=backend,
@@ -94,6 +95,12 @@ def write(call: Call, path: Path, backend: str, title: str, why: str) -> None:
         dynamic=call.dynamic,
     )
     path.write_text(text, encoding="utf-8")
+
+
+def _head(why: str) -> str:
+    """The first lines of a failure, which say most."""
+    lines = why.splitlines()
+    return "\n".join([*lines[:WHY_SHOWN], *(["..."] if len(lines) > WHY_SHOWN else [])])
 
 
 def traced(call: Call) -> tuple[Any, Sequence[Any]]:

@@ -138,6 +138,12 @@ class _Python:
                 for item in node.items:
                     self._expression(item.context_expr, into)
                 self._block("with", node.body, into)
+            case ast.Try():
+                self._block("try", node.body, into)
+                for handler in node.handlers:
+                    self._block("except", handler.body, into)
+                self._block("else", node.orelse, into)
+                self._block("finally", node.finalbody, into)
             case ast.Delete():
                 into.items += [] if self.is_kernel else ["del"] * len(node.targets)
             case ast.Return():

@@ -68,6 +68,7 @@ def test_levels_views_and_drift(pytester: pytest.Pytester, run: Run) -> None:
     assert ending(result)[-1] == f"drift    {KERNEL}"
     run("--golden-level=canonical").assert_outcomes(failed=1)
     run("-o", "golden_level=exact").assert_outcomes(failed=1)
+    run("-o", "golden_level=exact", "--golden-level=facts").assert_outcomes(passed=1)
     run("--golden=refresh").stdout.fnmatch_lines([f"written  {KERNEL}"])
     assert "+ 1" in kernel.read_text()
     edit(pytester, KERNEL, "l_x_ + 1", "l_x_.sin() + 1")

@@ -65,6 +65,8 @@ def test_what_it_is() -> None:
     assert skeleton(WRAPPER, "py", "wrapper") == ("function", "  empty sum_# del return")
     assert skeleton(IR, "ir") == ("program", "  buffer", "  extern aten.mm.out", "  kernel", "    load")
     assert skeleton("def f(x):\n    return x.sin() + 1", "py") == ("function", "  sin add return")
+    tried = "def f(x):\n  try:\n    g(x)\n  except E:\n    h()\n  finally:\n    del x"
+    assert skeleton(tried, "py", "wrapper")[1:] == ("  try", "    g", "  except", "    h", "  finally", "    del")
 
 
 @pytest.mark.parametrize(
