@@ -160,6 +160,7 @@ class Compiler:
 
         from minductor.frontend.decompose import decompositions
         from minductor.frontend.partition import partition
+        from minductor.frontend.shared import kept_apart
 
         if any(isinstance(given, list | tuple | dict) for given in inputs):  # compiled autograd hands lists over
             return flatten_graph_inputs(gm, inputs, partial(self.__call__, mode=mode, options=options))
@@ -181,7 +182,7 @@ class Compiler:
         except UnsupportedInput as reason:  # of the ATen graph itself, which eager must not run either
             self._warn(env, reason)
             compiled = gm.forward
-        return torch._dynamo.disable(compiled)
+        return torch._dynamo.disable(kept_apart(compiled, gm.forward, inputs))
 
     def env(self, mode: str | None, options: Mapping[str, object] | None) -> Env:
         """What the user asked for, with torch's own switches; without a named target each graph's devices decide."""

@@ -3,16 +3,21 @@
 Takes an ATen graph while AOTAutograd has it compiled. Gives the name of an input if the graph is right only for inputs
 that lie in their common memory as the traced ones do, which nothing guards, or is wrong even for those: of matrices in
 one memory AOTAutograd misses some that overlap. The graph before it, Dynamo's, is right.
+
+Of a compiled graph whose inputs were traced each in a memory of its own it gives one that asks at each call whether
+they still are, since nothing guards that either.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import combinations
+from collections.abc import Callable, Sequence
+from itertools import combinations, pairwise
 from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_true
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from minductor.frontend.compat import is_made_base, writes_inputs
 
@@ -30,6 +35,46 @@ def misplaced(gm: torch.fx.GraphModule) -> str:
             if len(before) > 1 and writes_inputs() and any(is_missed(*pair) for pair in combinations(before, 2)):
                 return node.name
     return ""
+
+
+def kept_apart(compiled: Callable[..., Any], eager: Callable[..., Any], traced: Sequence[object]) -> Callable[..., Any]:
+    """What was compiled, or eager for inputs that overlap where those that were traced did not; asked where the program
+    writes to an input, as it is only then that this changes a result. Parameters are the same ones at each call."""
+    places = [n for n, x in enumerate(traced) if _may_move(x)]
+    if not writes_inputs() or len(places) < 2 or not _have_own_memory([traced[n] for n in places]):
+        return compiled
+
+    def call(*args: Any) -> Any:
+        given = [args[n] for n in places]
+        return (compiled if _have_own_memory(given) or not overlap(given) else eager)(*args)
+
+    return call
+
+
+def _may_move(x: object) -> bool:
+    is_plain = isinstance(x, torch.Tensor) and x.layout is torch.strided and not is_traceable_wrapper_subclass(x)
+    return is_plain and not isinstance(x, torch.nn.Parameter)
+
+
+def _have_own_memory(tensors: Sequence[Any]) -> bool:
+    return len({x.untyped_storage()._cdata for x in tensors}) == len(tensors)
+
+
+def overlap(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether an element of one lies between the first and the last one of another.
+
+    >>> x = torch.zeros(8)
+    >>> overlap([x[:4], x[4:]]), overlap([x[:4], x[3:]]), overlap([x[::2], x[1::2]])
+    (False, True, True)
+    """
+    starts = [(x.data_ptr(), x) for x in tensors if x.numel()]
+    spans = sorted((at, at + x.itemsize * (1 + _reach(x))) for at, x in starts)
+    return any(second[0] < first[1] for first, second in pairwise(spans))
+
+
+def _reach(x: torch.Tensor) -> int:
+    """How many elements the last one lies behind the first."""
+    return sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True))
 
 
 def _is_matrix(x: torch.Tensor) -> bool:

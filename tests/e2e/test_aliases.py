@@ -124,6 +124,21 @@ def test_inputs_that_share_memory_run_in_eager(
         assert all(map(torch.equal, ours, theirs))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_inputs_that_come_to_overlap_run_in_eager(dynamic: bool) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return y * 2
+
+    compiled = torch.compile(fn, backend="minductor", dynamic=dynamic)
+    assert torch.equal(compiled(torch.zeros(4), torch.ones(4)), torch.full((4,), 2.0))
+    for first, second in ((0, 8), (0, 2), (2, 0), (0, 4)):
+        ours, theirs = (torch.arange(12.0) for _ in range(2))
+        found, expected = (f(x[first:][:4], x[second:][:4]) for f, x in ((compiled, ours), (fn, theirs)))
+        assert torch.equal(found, expected)
+        assert torch.equal(ours, theirs)
+
+
 def test_matrices_side_by_side_in_one_memory_are_compiled() -> None:
     ours, theirs = (torch.arange(16.0).view(4, 4) for _ in range(2))
     compiled = torch.compile(_written, backend=Compiler(), options={"fallback": "error"})
