@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from minductor.core.dtypes import BOOL, F32, I64, U8, DType, compute_dtype
-from minductor.core.expr import Expr, as_expr
+from minductor.core.expr import Expr, as_expr, as_int
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering, is_zero_sized
 from minductor.frontend.rules.index import Coords, chosen_place, lifted, moved, place
@@ -137,7 +137,7 @@ def index_put(into: Into, indices: Sequence[View | None], values: View, accumula
     first = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
     rest = [n for d, n in enumerate(x.size) if d not in dims]
     extents = [*rest[:first], *shared, *rest[first:]]
-    if len(values.size) > len(extents):
+    if len(values.size) > len(extents) or not _fits(values.size, extents):
         return NotImplemented
 
     def where(loop: Loop) -> Coords:
@@ -327,8 +327,20 @@ def slices(into: Into, dim: int, index: View, *, error: ErrorKind, wrap: bool = 
     return where
 
 
+def _fits(size: Sequence[Expr], extents: Sequence[Expr]) -> bool:
+    """Whether a tensor of that size may be repeated along the last of those extents; eager raises where it cannot."""
+    pairs = zip(reversed(size), reversed(extents), strict=False)
+    known = ((as_int(n), as_int(extent)) for n, extent in pairs)
+    return all(n in (None, 1, extent) or extent is None for n, extent in known)
+
+
+def _without(size: Sequence[Expr], dim: int) -> Sequence[Expr]:
+    return (*size[:dim], *size[dim + 1 :])
+
+
 def index_add(into: Into, dim: int, index: View, source: View, *, alpha: float = 1) -> Value:
-    if into.x.dtype == BOOL:
+    d = wrap_dim(dim, len(into.x.size))
+    if into.x.dtype == BOOL or not _fits(_without(source.size, d), _without(into.x.size, d)):
         return NotImplemented
     error: ErrorKind = "IndexError" if len(into.x.size) < 2 else "RuntimeError"
     value = each(source, into.x)
