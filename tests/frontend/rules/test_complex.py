@@ -23,7 +23,7 @@ PROGRAMS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "made": lambda z, w, x: torch.polar(z.real, w.real) + torch.complex(w.imag, z.imag) + torch.full((4,), 1 + 2j) * x,
     "chosen": lambda z, w, x: torch.where(x > 0, z, w).masked_fill(x > 1, 2j) * torch.where(z == w, w.sgn(), z.conj()),
     "sums": lambda z, w, x: z.sum(0) * w.mean(-1, keepdim=True) + w.cumsum(1) + torch.ones_like(z).sum(),
-    "moved": lambda z, w, x: torch.cat([z, w * x]).flip(0)[1:5].reshape(2, 8).t().tril() * 2,
+    "moved": lambda z, w, x: torch.cat([z, w * x]).flip(0).reshape(2, 12).t().tril() * 2,
     "read": lambda z, w, x: torch.view_as_complex(torch.view_as_real(z * w) * x[..., None]) + w,
 }
 
