@@ -264,11 +264,14 @@ class NestPrinter:
         is_whole = split is not None and len(split[0]) == 2 and split[0][axes[inner]] == 1
         if split is None or not is_whole or dtype != op.dtype or dtype.itemsize != 4:
             return ""
-        starts = {axes[a]: symbol(start, "axis") if (start := self.range(a)[0]) != "0" else 0 for a in (outer, inner)}
-        first = index_text(substitute(op.attrs.index, starts))
+        begin = {axes[a]: symbol(start, "axis") if (start := self.range(a)[0]) != "0" else 0 for a in (outer, inner)}
+        first = index_text(substitute(op.attrs.index, begin))
         lengths = ", ".join(f"{end} - {start}" for start, end in (self.range(outer), self.range(inner)))
         source = f"{storage} + {first}, {index_text(split[0][axes[outer]])}"
-        return f"md_transpose({source}, {lengths}, {row.name}, {row.dims[1].count});"
+        width = row.dims[1].count
+        starts = [(dim, self.range(dim.axis)[0], step) for dim, step in zip(row.dims, (f" * {width}", ""), strict=True)]
+        places = [start + step for dim, start, step in starts if not dim.start and start != "0"]  # of a whole row
+        return f"md_transpose({source}, {lengths}, {' + '.join((row.name, *places))}, {width});"
 
     def run(self, loop: Loop) -> None:
         """The loop itself, its header and its body."""

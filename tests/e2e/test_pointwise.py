@@ -166,3 +166,10 @@ def test_transposed_reads_stand_in_the_loops_that_they_need(compiled: Compile, d
     """What is costly and does not vary along the first dimension is computed before, in blocks of its own."""
     x = torch.randn(48, device=device).as_strided((4, 4, 3), (4, 1, 16))
     compiled(lambda x: (x[1].exp().log1p().sin() + x).contiguous() * 2, x)
+
+
+def test_blocks_of_a_whole_row_are_transposed_to_their_places(compiled: Compile, device: str) -> None:
+    def fn(x: Tensor, y: Tensor) -> Tensor:
+        return F.silu((x + y).expand(2, 65, 7))
+
+    compiled(fn, torch.randn(7, 65, device=device).t(), torch.randn(65, 7, device=device))
