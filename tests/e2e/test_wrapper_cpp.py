@@ -202,6 +202,7 @@ def test_an_argument_of_another_kind_is_an_error() -> None:
             call([2, x, large])
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 12), reason="until 2.12 AOTAutograd drops the check of a matrix's inverse")
 def test_an_operator_that_fails_raises_eagers_error() -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:
         return torch.linalg.inv(x) + 1

@@ -197,6 +197,9 @@ def test_a_size_that_turns_out_to_be_1_is_broadcast() -> None:
     compiled(fn, randn(3, 4), dynamic=True)
 
 
+@pytest.mark.skipif(
+    torch.__version__ < (2, 12), reason="until 2.12 the tracer asks whether such a slice has one element"
+)
 def test_a_place_whose_sign_only_the_call_knows_counts_from_the_end() -> None:
     def fn(x: torch.Tensor, place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         n = place.item()
@@ -228,7 +231,6 @@ UNFIT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("name", UNFIT)
 def test_what_does_not_fit_its_window_is_an_error_as_in_eager(name: str) -> None:
     for call in (UNFIT[name], torch.compile(UNFIT[name], backend="minductor")):
-        with pytest.raises(
-            (RuntimeError, IndexError), match=r"equal to the slice of self|out of range|must match|shape mismatch"
-        ):
+        reasons = r"equal to the (slice of self|diagonal)|out of range|must match|shape mismatch"
+        with pytest.raises((RuntimeError, IndexError), match=reasons):
             call(randn(5, 6))
