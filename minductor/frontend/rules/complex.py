@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from minductor.core.dtypes import DType, complex_parts
+from minductor.core.dtypes import BOOL, DType, complex_parts
 from minductor.core.expr import floordiv, integer
 from minductor.frontend.capture import TensorMeta
 from minductor.frontend.loop import Loop
@@ -87,10 +87,22 @@ def _listed(x: Value) -> tuple[Value, ...]:
     return x if isinstance(x, tuple) else (x,)
 
 
+def created(op: str, rule: Rule) -> Rule:
+    """Tensors like a complex one that may be real ones: the argument concerns the layout, which the metadata has."""
+    real = REAL[op]
+
+    def either(ctx: Lowering, *args: Value, **layout: Value) -> Value:
+        return (rule if ctx.meta.dtype.kind == "complex" else real)(ctx, *args, **layout)
+
+    return either
+
+
 def to_copy(ctx: Lowering, x: View | Pair, dtype: DType | None = None, **layout: Value) -> Value:
-    """A real result is the real part."""
+    """A real result is the real part, and a truth value whether one of the parts is not 0."""
     if ctx.meta.dtype.kind == "complex":
         return apart("aten._to_copy.default", 0, is_mixed=True)(ctx, x)
+    if ctx.meta.dtype == BOOL:
+        return real_formula(lambda v: v.re.op("ne", 0.0).either(v.im.op("ne", 0.0)))(ctx, x)
     return REAL["aten._to_copy.default"](ctx, parts_of(ctx, x)[0])
 
 
@@ -298,17 +310,15 @@ def norm(ctx: Lowering, x: View | Pair, *args: Value, **kwargs: Value) -> Value:
 
 _FIRST = (
     "neg clone lift_fresh_copy tril triu flip roll repeat select_backward index.Tensor index_select"
-    " gather sum sum.dim_IntList cumsum cat stack zeros_like new_zeros zero"
+    " gather sum sum.dim_IntList cumsum cat stack zero"
 )
 _TWO = "select_scatter diagonal_scatter"
 _MIXED: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {
         "copy": (1,),
         "full": (1,),
-        "full_like": (1,),
         "fill.Scalar": (1,),
         "fill.Tensor": (1,),
-        "new_full": (2,),
         "scalar_tensor": (0,),
         "zeros": (),
         "masked_fill.Scalar": (0, 2),
@@ -337,7 +347,10 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         **{_full(name): apart(_full(name), 0, 1) for name in _TWO.split()},
         **{_full(name): apart(_full(name), *places, is_mixed=True) for name, places in _MIXED.items()},
         **{_full(name): REAL[_full(name)] for name in _ALLOCATED.split()},
-        **{_full(name): ones for name in ("ones", "ones_like", "new_ones")},
+        **{_full(name): created(_full(name), ones) for name in ("ones", "ones_like", "new_ones")},
+        **{_full(name): created(_full(name), apart(_full(name), 0)) for name in ("zeros_like", "new_zeros")},
+        "aten.full_like.default": created("aten.full_like.default", apart("aten.full_like.default", 1, is_mixed=True)),
+        "aten.new_full.default": created("aten.new_full.default", apart("aten.new_full.default", 2, is_mixed=True)),
         "aten._to_copy.default": to_copy,
         "aten.copy_.default": copy_into,
         "aten.mean.default": mean_of_all,

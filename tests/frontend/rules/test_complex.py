@@ -56,6 +56,18 @@ def test_of_no_element_and_of_one(size: tuple[int, ...]) -> None:
     lowered(lambda z, w: ((z * w + 1).clone().abs(), torch.view_as_real(z * 2), z + w), numbers(*size), numbers(*size))
 
 
+def test_real_tensors_made_of_complex_ones() -> None:
+    """Like one but for the dtype; and truth values, which the imaginary part decides too."""
+
+    def fn(z: Tensor) -> tuple[Tensor, ...]:
+        w = z * 2
+        like = [make(w, dtype=torch.float32) for make in (torch.zeros_like, torch.ones_like)]
+        new = w.new_zeros(2), w.new_ones(2, dtype=torch.bool), w.new_full((2,), 1.5, dtype=torch.float64)
+        return (*like, *new, torch.full_like(w, 3, dtype=torch.int64), w.to(torch.bool), w.real.bool())
+
+    assert not lowered(fn, torch.tensor([0, 1, 1j, 1 + 1j, -0.0])).externs
+
+
 def test_what_is_called_gets_complex_memory() -> None:
     """Made of both parts once, in the layout that was traced."""
     seen = lowered(lambda x, w: torch.fft.irfft(torch.fft.rfft(x) * w.t().conj()), randn(3, 8), numbers(5, 3))
