@@ -117,6 +117,7 @@ MISLAID = (
     }
 )
 _OPERANDS = frozenset({"self", "other", "x", "n"})  # names of parameters whose number is an argument like a tensor
+_HALF = frozenset({torch.float16, torch.bfloat16})
 _CONDITIONS = frozenset({"condition", "mask"})  # and of those that are not cast to the others' dtype
 
 
@@ -270,8 +271,13 @@ def layout(x: torch.Tensor) -> Layout:
 
 
 def is_ambiguous(op: Any, args: Sequence[Any]) -> bool:
-    """Whether torch's formulas may give other strides: to a dimension of size 1, but for a few operators."""
+    """Whether torch's formulas may give other strides: to a dimension of size 1, but for a few operators.
+
+    They take floats of 16 bits through float32, by a copy in which an expanded dimension has a place.
+    """
     tensors = [x for x in args if isinstance(x, torch.Tensor)]
+    if any(x.dtype in _HALF and any(map(_is_zero, x.stride())) for x in tensors):
+        return True
     return str(op) in MISLAID or any(_is_one(n) for x in tensors for n in x.shape)
 
 
@@ -297,8 +303,8 @@ def _operands(op: Any, args: Sequence[Any], common: torch.dtype) -> list[Layout]
     """Of the arguments that eager walks along, after it has cast them to one dtype."""
     places = [p.name if str(p.type) in ("Tensor", "Scalar", "number") else "" for p in op._schema.arguments]
     given = [(place, arg) for place, arg in zip(places, args, strict=False) if _is_operand(place, arg)]
-    if common == torch.bool and len(given) > 1:
-        common = torch.result_type(given[0][1], given[1][1])
+    if common == torch.bool and given:
+        common = torch.result_type(given[0][1], given[-1][1])
     if op is torch.ops.aten.threshold_backward.default:
         given.reverse()
     found: list[Layout] = []

@@ -173,3 +173,8 @@ def test_blocks_of_a_whole_row_are_transposed_to_their_places(compiled: Compile,
         return F.silu((x + y).expand(2, 65, 7))
 
     compiled(fn, torch.randn(7, 65, device=device).t(), torch.randn(65, 7, device=device))
+
+
+def test_expanded_dimensions_of_16_bits_leave_the_layout_to_the_others(compiled: Compile, device: str) -> None:
+    row = torch.randn(7, device=device).bfloat16()
+    compiled(lambda x, y: x + y, row.expand(5, 7), torch.randn(7, 5, device=device).bfloat16().t())

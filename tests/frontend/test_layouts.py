@@ -35,6 +35,13 @@ def test_places_in_any_layout() -> None:
             assert strides(aten.index.Tensor, (x, indices), found) == found.stride(), (size, x.stride(), shown)
 
 
+def test_truths_of_one_argument_with_gaps() -> None:
+    """It is not cast to bool, which would make a copy without gaps."""
+    x = torch.ones(100).as_strided((4, 1, 4), (5, 20, 1))
+    for op in (aten.isnan, aten.signbit, aten.logical_not, aten.isposinf):
+        assert strides(op.default, (x,), found := op.default(x)) == found.stride() == (4, 16, 1)
+
+
 @pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="another library computes them")
 def test_fourier_transforms_in_any_layout() -> None:
     pick = random.Random(0)
