@@ -326,12 +326,17 @@ def _is_operand(place: str, arg: object) -> bool:
 
 
 def _by_format(x: torch.Tensor, size: Row) -> Row | None:
-    if not all(_is_number(n) for n in (*x.shape, *x.stride(), *size)):
-        return None
-    from torch._prims_common import suggest_memory_format
+    own = layout(x)
+    if own.is_contiguous:
+        return dense(size, ())
+    if all(_is_number(n) for n in (*own.size, *own.stride, *size)):
+        from torch._prims_common import suggest_memory_format
 
-    is_row_major = layout(x).is_contiguous or suggest_memory_format(x) is torch.contiguous_format
-    return dense(size, ()) if is_row_major else _in_order(size, _channels_last(len(size)))
+        is_row_major = suggest_memory_format(x) is torch.contiguous_format
+        return dense(size, ()) if is_row_major else _in_order(size, _channels_last(len(size)))
+    # with symbols only what leaves no doubt
+    is_wide = own.is_channels_last and _is_known(own.size[1] > 1) and any(_is_known(n > 1) for n in own.size[2:])
+    return _in_order(size, _channels_last(len(size))) if is_wide else None
 
 
 def _indexed(x: Layout, indices: Sequence[torch.Tensor | None]) -> list[Layout] | None:
