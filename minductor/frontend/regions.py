@@ -7,7 +7,7 @@ Takes a node whose operator is one, and its arguments. Gives its results, as a r
 - `auto_functionalized`: the operator is called in place, on a copy where the old value is still wanted;
 - anything else is called in eager where it stands, with the graph modules themselves.
 
-Refuses kernels of Triton, which no CPU runs.
+Refuses kernels of Triton, which no CPU runs, and windows that reach behind the memory that an operator writes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from minductor.core.bounds import at_least
 from minductor.core.errors import FallbackRefused, UnsupportedInput
 from minductor.core.expr import Expr, Symbol, as_expr, as_int, free_symbols, integer
 from minductor.frontend import collectives, schemas
 from minductor.frontend.capture import COLLECTIVE, HIGHER_ORDER, Meta, NodeRef, TensorMeta
-from minductor.frontend.values import Value, is_row_major
+from minductor.frontend.values import Value, is_row_major, span
 from minductor.ir import nodes as ir
 from minductor.ir.nodes import Extern, Note, Program, Region, Token, View
 
@@ -196,11 +197,11 @@ def _functionalized_v2(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Ma
     offsets = [as_expr(m.offset) if isinstance(m := ctx.traced_meta(a), TensorMeta) else integer(0) for a in raw]
     for name, is_list in schemas.mutable(target):
         if not is_list:
-            named[name] = _window(named, f"_{name}", bases, offsets)
+            named[name] = _window(ctx, named, f"_{name}", bases, offsets)
             continue
         length = named.pop(f"_{name}_length")
         parts = range(length) if isinstance(length, int) else ()
-        items = tuple([_window(named, f"_{name}_{n}", bases, offsets) for n in parts])
+        items = tuple([_window(ctx, named, f"_{name}_{n}", bases, offsets) for n in parts])
         named[name] = items if isinstance(length, int) else None
     return _call_in_place(ctx, target, named, bases)
 
@@ -210,15 +211,24 @@ def _operator(args: Sequence[Value]) -> str | None:
     return target.name if isinstance(target, Token) and target.kind == "operator" else None
 
 
-def _window(named: dict[str, Value], prefix: str, bases: Sequence[View | None], offsets: Sequence[Expr]) -> View | None:
-    """The view of a base that an argument is; takes what describes it out of the arguments."""
+def _window(
+    ctx: Lowering, named: dict[str, Value], prefix: str, bases: Sequence[View | None], offsets: Sequence[Expr]
+) -> View | None:
+    """The view of a base that an argument is; takes what describes it out of the arguments.
+
+    Torch notes no dtype of it: a view of complex numbers as real ones reaches behind their memory here.
+    """
     number = named.pop(f"{prefix}_base_index")
     if not isinstance(number, int) or (base := bases[number]) is None:
         return None
     named.pop(f"{prefix}_alias", None)
     if f"{prefix}_storage_offset" in named:
         size, stride, (offset,) = (_row(named.pop(f"{prefix}_{p}")) for p in ("size", "stride", "storage_offset"))
-        return View(base.ref, base.dtype, size, stride, base.offset + offset - offsets[number])
+        view = View(base.ref, base.dtype, size, stride, base.offset + offset - offsets[number])
+        behind = view.offset + span(size, stride) - base.offset - span(base.size, base.stride)
+        if at_least(behind, 1) and all(at_least(n, 1) for n in size):
+            raise UnsupportedInput(ctx.node.name, "a write through a view of another dtype")
+        return view
     if f"{prefix}_slice_dim" in named:
         dim = named.pop(f"{prefix}_slice_dim")
         (low,), (high,) = (_row(named.pop(f"{prefix}_slice_{p}")) for p in ("start", "end"))

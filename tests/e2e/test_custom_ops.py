@@ -315,6 +315,18 @@ def _without_torchs_own_check() -> AbstractContextManager[Any]:
     return config.patch(check_custom_op_aliasing=False) if known else nullcontext()
 
 
+def test_write_through_real_numbers_of_complex_ones_never_reaches_behind_them() -> None:
+    """Torch takes such a view for one of complex numbers: the graph raises, in eager as with `aot_eager`."""
+
+    def fn(z: torch.Tensor) -> torch.Tensor:
+        doubled = z * 2
+        torch.ops.minductor_tests.accumulate(torch.ones(64, 2), torch.view_as_real(doubled))
+        return doubled
+
+    with pytest.warns(UserWarning, match="another dtype"), pytest.raises(RuntimeError, match="out of bounds"):
+        torch.compile(fn, backend="minductor")(torch.ones(64, dtype=torch.complex64))
+
+
 def test_operator_of_another_size_is_an_error() -> None:
     torch._dynamo.reset()
     with pytest.raises(RuntimeError, match=r"of size \(8,\), not \(4,\)"):
