@@ -19,7 +19,7 @@ from minductor.codegen.spell import CPP_STORAGE
 from minductor.core.bounds import at_least
 from minductor.core.dtypes import DType, by_name
 from minductor.core.expr import Symbol
-from minductor.ir.nodes import Atomic, Check, Kernel, Load, Op, Origin, Reduce, Ref, reads, writes
+from minductor.ir.nodes import Atomic, Check, Kernel, Load, Op, Origin, Reduce, Ref, Store, reads, writes
 from minductor.ir.parts import parts
 from minductor.ir.plan import KernelDef, Plan
 from minductor.ir.signature import all_ops, may_fail, rename_storages, signature
@@ -90,7 +90,8 @@ def kernel_text(
     checked = [op for op in all_ops(kernel.body) if may_fail(op)]
     wanted = where_wanted(kernel)
     told = {id(op): [t for a, t in wanted[id(op)].items() if a not in op.axes] for op in checked if id(op) in wanted}
-    values = Values(out, storages, {id(op): n + 1 for n, op in enumerate(checked)}, told)
+    stored = [op.attrs.ref.storage for op in kernel.body.ops if isinstance(op.attrs, Store)]
+    values = Values(out, storages, {id(op): n + 1 for n, op in enumerate(checked)}, told, len({*stored}) < len(stored))
     for line in comment(kernel.origins if origins is None else origins):
         out.add(line)
     out.open(f"{linkage} int64_t {symbol}({', '.join(parameters)})")

@@ -48,7 +48,12 @@ class Values:
     storages: Mapping[str, tuple[str, DType]]
     errors: Mapping[int, int] = field(default_factory=dict[int, int])  # id of a check or assert -> its status
     told: Mapping[int, Sequence[str]] = field(default_factory=dict[int, Sequence[str]])  # and what has to hold for it
+    # Whether two stores of the kernel meet in one storage. g++ 12 then makes a vector of what both store, and of two
+    # loads under one mask that lie side by side, `x[2i]` and `x[2i + 1]`, it takes each for the other.
+    is_paired: bool = False
     count: int = 0
+    masks: int = 0  # that are open
+    masked_storages: set[str] = field(default_factory=set[str])  # what has been read under a mask
 
     def label(self, stem: str = "x") -> str:
         """The next name; one number for all stems, in order of appearance."""
@@ -86,7 +91,7 @@ class Values:
     def expression(self, op: Op, args: Sequence[str], dtypes: Sequence[DType]) -> str:
         match op.attrs:
             case Load(ref, index):
-                return self.widen(ref.storage, self.element(ref.storage, index))
+                return self.widen(ref.storage, self.load(ref.storage, index))
             case Index(expr):
                 return index_text(expr)
             case Round(dtype):
@@ -104,6 +109,15 @@ class Values:
 
     def element(self, storage: str, index: Expr) -> str:
         return f"{self.storages[storage][0]}[{index_text(index)}]"
+
+    def load(self, storage: str, index: Expr) -> str:
+        """The element that is read; an index behind md_index is no neighbour of another to g++."""
+        if not self.masks or not self.is_paired:
+            return self.element(storage, index)
+        if storage not in self.masked_storages:
+            self.masked_storages.add(storage)
+            return self.element(storage, index)
+        return f"{self.storages[storage][0]}[md_index({index_text(index)})]"
 
     def widen(self, storage: str, text: str) -> str:
         match self.storages[storage][1].name:
@@ -154,7 +168,9 @@ class Values:
         taken = parameter_count(body)
         self.out.add(f"{cpp_type(dtype)} {label} = {literal(other, dtype)};")
         self.out.open(f"if ({args[0]})")
+        self.masks += 1
         (result,) = self.region(body, args[1 : 1 + taken], dtypes[1 : 1 + taken])
+        self.masks -= 1
         self.out.add(f"{label} = {result};")
         self.out.close()
         return label

@@ -82,3 +82,14 @@ def test_block_of_a_network(compiled: Compile, device: str) -> None:
     """What follows a pool is computed with it, and the mean of all places closes it."""
     pool = nn.MaxPool2d(2)
     compiled(lambda x: F.silu(pool(x)) * 2, torch.randn(2, 4, 12, 12, device=device))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_padded_pairs_that_are_swapped(compiled: Compile, dtype: torch.dtype, device: str) -> None:
+    """Two loads side by side under one mask, stored the other way round."""
+
+    def swapped(x: Tensor) -> Tensor:
+        padded = F.pad(x, (0, 0, 1, 1))
+        return torch.stack((padded[:, 1], padded[:, 0]), -1)
+
+    compiled(swapped, torch.arange(96, device=device).to(dtype).view(48, 2))
