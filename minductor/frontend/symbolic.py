@@ -129,7 +129,7 @@ class SizeReader:
         """How many numbers that may be negative are multiplied in a factor."""
         base, power = factor.args if isinstance(factor, _POWERS) else (factor, sympy.S.One)
         lows = [self.shape_env.var_to_range[s].lower for s in base.free_symbols if s in self.shape_env.var_to_range]
-        return (int(power) if power.is_Integer else 2) if any(low < 0 for low in lows) else 0
+        return (int(power) if isinstance(power, sympy.Integer) else 2) if any(low < 0 for low in lows) else 0
 
     def _symbol(self, given: Any) -> Symbol:
         known = self._symbols.get(given)
