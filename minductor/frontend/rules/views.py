@@ -1,16 +1,21 @@
 """View operators: the same storage through another window. They cost nothing.
 
-Takes a view. Gives a view with the traced size, stride and offset; no kernel. Refuses nothing.
+Takes a view. Gives a view with the traced size, stride and offset; no kernel. Refuses memory that the tensor's
+storage has in eager only (UnsupportedInput: such a graph runs in eager).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
-from minductor.frontend.capture import TensorMeta
+from minductor.core.errors import UnsupportedInput
+from minductor.core.expr import as_expr, integer
+from minductor.frontend.capture import Arg, NodeRef, Size, TensorMeta
 from minductor.frontend.lower import Lowering
 from minductor.frontend.rules import scalars
+from minductor.frontend.rules.window_write import is_within
 from minductor.frontend.values import Value
 from minductor.ir.nodes import View
 
@@ -28,10 +33,32 @@ def windows(ctx: Lowering, base: View, *ignored: Value, **named: Value) -> Value
     return tuple(ctx.window(base, m) if isinstance(m, TensorMeta) else None for m in metas)
 
 
+def as_strided(ctx: Lowering, base: View, *ignored: Value, **named: Value) -> Value:
+    """The offset counts from where the storage begins, so that the window may lie beside the tensor's own elements."""
+    view = ctx.window(base)
+    begin, traced = (as_expr(n) for n in (_begin(ctx, ctx.node.args[0]), ctx.traced(ctx.node.args[0]).offset))
+    view = replace(view, offset=view.offset + traced - begin)
+    buffer = next(b for b in ctx.buffers if b.name == base.ref.storage)
+    whole = replace(base, size=buffer.size, stride=buffer.stride, offset=integer(0))
+    if buffer.kind == "local" and begin != traced and not is_within(view, whole):
+        raise UnsupportedInput(ctx.node.name, "a view through as_strided beside a tensor's elements")
+    return view
+
+
+def _begin(ctx: Lowering, arg: Arg) -> Size:
+    """Where a tensor begins in its storage. Eager writes windows into a copy of the whole storage, torch traces a
+    copy of the tensor."""
+    nodes = {node.name: node for node in ctx.graph.nodes}
+    while isinstance(arg, NodeRef) and arg.name in nodes and nodes[arg.name].op in _WINDOW_WRITES:
+        arg = nodes[arg.name].args[0]
+    return ctx.traced(arg).offset
+
+
+_WINDOW_WRITES = frozenset(f"aten.{name}_scatter.default" for name in ("slice", "select", "diagonal", "as_strided"))
 _ONE = (
     "view.default _unsafe_view.default reshape.default _reshape_alias.default t.default numpy_T.default"
     " transpose.int permute.default expand.default expand_as.default squeeze.default squeeze.dim squeeze.dims"
-    " unsqueeze.default as_strided.default diagonal.default unfold.default"
+    " unsqueeze.default diagonal.default unfold.default"
     " alias.default detach.default lift_fresh.default narrow.default view_as.default movedim.int swapaxes.default"
 )
 _SEVERAL = (
@@ -43,6 +70,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     {
         **{f"aten.{name}": window for name in _ONE.split()},
         **{f"aten.{name}": windows for name in _SEVERAL.split()},
+        "aten.as_strided.default": as_strided,
         "aten.slice.Tensor": scalars.slice_tensor,
         "aten.select.int": scalars.select,
     }

@@ -130,7 +130,7 @@ def as_strided_scatter(
     keeps_layout = all((x.size, x.stride) == (sizes(m.size), sizes(m.stride)) for m in (traced, ctx.meta))
     if not keeps_layout or span(x.size, x.stride) != count(x.size) or _is_outside(window(x), x):
         raise UnsupportedInput(ctx.node.name, "a write through as_strided beside a tensor's elements")
-    if _is_within(window(x), x):
+    if is_within(window(x), x):
         return _written(ctx, x, window, source)
     # the call counts from the start of the tensor's storage, which need not be where the traced tensor's was
     start = as_expr(ctx.start_of(x)) + window(x).offset
@@ -209,7 +209,7 @@ def _number(value: object) -> int | Expr:
     return value
 
 
-def _is_within(window: View, x: View) -> bool:
+def is_within(window: View, x: View) -> bool:
     """Whether no element of the window lies outside the memory from x's first element to its last."""
     first = window.offset - x.offset
     return at_least(first, 0) and at_least(span(x.size, x.stride) - span(window.size, window.stride) - first, 0)
