@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Self, cast
@@ -50,7 +50,7 @@ class OptionRule:
     def expected(self) -> str:
         if self.allowed:
             return "one of " + ", ".join(repr(value) for value in self.allowed)
-        return f"a {self.type.__name__}" + (f" that matches {self.pattern}" if self.pattern else "")
+        return f"{'an' if self.type is int else 'a'} {self.type.__name__}" + (f" ({self.docs})" if self.pattern else "")
 
     def is_accepted(self, value: object) -> bool:
         if type(value) is not self.type:  # isinstance would let True pass for an int
@@ -107,7 +107,12 @@ class Options:
         ),
     )
     held_bytes: int = _option(
-        0, OptionRule(int, "fusion has no kernel wait for more bytes of intermediate results than these; 0: no bound")
+        0,
+        OptionRule(
+            int,
+            "fusion has no kernel wait for more bytes of intermediate results than these; 0: no bound",
+            pattern=r"\d+",
+        ),
     )
     reuse: bool = _option(True, OptionRule(bool, "False: no buffer takes over the storage of a dead one"))
     inplace: bool = _option(True, OptionRule(bool, "False: no kernel writes over an operand that dies in it"))
@@ -161,7 +166,8 @@ class Options:
                 values[name] = _checked(name, surroundings[variable], RULES[name], origin=variable)
         values.update(MODES[mode or "default"])
         extra: dict[str, Value] = {}
-        for name, value in (options or {}).items():
+        for key, value in (options or {}).items():
+            name = str(key)  # torch takes a key of any type
             if "." in name:
                 extra[name] = _checked_extra(name, value)
             elif name in RULES:
@@ -204,8 +210,3 @@ def _checked_extra(name: str, value: object) -> Value:
 RULES: Mapping[str, OptionRule] = MappingProxyType(
     {entry.name: entry.metadata["rule"] for entry in fields(Options) if "rule" in entry.metadata}
 )
-
-
-def describe(rules: Mapping[str, OptionRule] = RULES) -> Sequence[str]:
-    """One line per option, for the command line and the documentation."""
-    return [f"{name}: {rule.docs} ({rule.expected()})" for name, rule in rules.items()]
