@@ -529,13 +529,6 @@ class Compiler:
         with self._lock:
             self._stores.clear()
 
-    def with_observer(self, observer: Observer) -> Compiler:
-        """The same compiler, watched."""
-        trace, store, toolchain = self._trace, self._store, self._toolchain
-        made = Compiler(store=store, toolchain=toolchain, trace=trace, observer=observer, environ=self.environ)
-        made.graph_pass = self.graph_pass
-        return made
-
 
 def _stages(backend: Backend) -> Iterator[Stage]:
     """The pipeline, with a backend's passes behind their stages."""

@@ -35,12 +35,10 @@ class Target:
     kind: str  # the backend that serves it: "cpu", "interpret", "cuda", "hip" or a registered one
     device: str = "cpu"  # the type of device, as torch names it, whose memory its kernels work on
     arch: str = ""
-    # Memory, in bytes; bandwidth in bytes a second, for the estimate of a roofline only.
-    l1_bytes: int = 0
+    # Memory, in bytes.
     l2_bytes: int = 0
     shared_memory: int = 0  # the most that one program may ask for
     row_bytes: int = 0  # of a row that is walked over again, what a cache has kept: on a GPU one program's share
-    bandwidth: int = 0
     # Width. On a CPU `vector_bytes` is the size of a reduction's lanes: it fixes the bits, so every CPU has the same.
     vector_bytes: int = 0
     multiprocessors: int = 0
@@ -57,12 +55,7 @@ class Target:
     thread_values: int = 8  # of each op, in one thread
     max_warps: int = 16
     # Capabilities.
-    has_libdevice: bool = False
-    has_inline_asm: bool = False
     has_descriptors: bool = False
-    has_tensor_cores: bool = False
-    has_bf16: bool = True
-    has_float64: bool = True
     has_fp8: bool = False  # conversions of float8_e4m3fn and float8_e5m2
     has_tuning: bool = True  # variants and launches of a kernel are measured against each other
     # Operators that kernels of this machine are not written with, in any dtype ("zeta") or in one ("atomic_add i8").
@@ -145,7 +138,6 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
         "cpu": Target(
             name="cpu",
             kind="cpu",
-            l1_bytes=32 * KIB,
             l2_bytes=1024 * KIB,
             row_bytes=1024 * KIB,
             vector_bytes=256,
@@ -172,11 +164,9 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             kind="cuda",
             device="cuda",
             arch="80",
-            l1_bytes=192 * KIB,
             l2_bytes=40 * KIB * KIB,
             shared_memory=163 * KIB,
             row_bytes=48 * KIB,
-            bandwidth=2_039_000_000_000,
             multiprocessors=108,
             registers=65536,
             thread_registers=255,
@@ -184,20 +174,15 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             max_threads=1024,
             max_programs=MAX_PROGRAMS,
             lacks=TRITON_LACKS,
-            has_libdevice=True,
-            has_inline_asm=True,
-            has_tensor_cores=True,
         ),
         "sm_90": Target(
             name="sm_90",
             kind="cuda",
             device="cuda",
             arch="90",
-            l1_bytes=256 * KIB,
             l2_bytes=50 * KIB * KIB,
             shared_memory=227 * KIB,
             row_bytes=48 * KIB,
-            bandwidth=3_350_000_000_000,
             multiprocessors=132,
             registers=65536,
             thread_registers=255,
@@ -205,10 +190,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             max_threads=1024,
             max_programs=MAX_PROGRAMS,
             lacks=TRITON_LACKS,
-            has_libdevice=True,
-            has_inline_asm=True,
             has_descriptors=True,
-            has_tensor_cores=True,
             has_fp8=True,
         ),
         "sm_100": Target(
@@ -216,11 +198,9 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             kind="cuda",
             device="cuda",
             arch="100",
-            l1_bytes=256 * KIB,
             l2_bytes=126 * KIB * KIB,
             shared_memory=227 * KIB,
             row_bytes=96 * KIB,
-            bandwidth=8_000_000_000_000,
             multiprocessors=148,
             registers=65536,
             thread_registers=255,
@@ -228,10 +208,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             max_threads=1024,
             max_programs=MAX_PROGRAMS,
             lacks=TRITON_LACKS,
-            has_libdevice=True,
-            has_inline_asm=True,
             has_descriptors=True,
-            has_tensor_cores=True,
             has_fp8=True,
         ),
         "gfx942": Target(
@@ -239,11 +216,9 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             kind="hip",
             device="cuda",
             arch="gfx942",
-            l1_bytes=32 * KIB,
             l2_bytes=4 * KIB * KIB,
             shared_memory=64 * KIB,
             row_bytes=96 * KIB,
-            bandwidth=5_300_000_000_000,
             multiprocessors=304,
             registers=131072,
             thread_registers=512,
@@ -251,8 +226,6 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             max_threads=1024,
             max_programs=MAX_PROGRAMS,
             lacks=TRITON_LACKS,
-            has_libdevice=True,
-            has_tensor_cores=True,  # and other floats of 8 bits
             has_tuning=False,
         ),
     }

@@ -206,7 +206,7 @@ def test_fingerprint_tells_backends_apart() -> None:
     assert base == fingerprint(TOY)
     others = [
         replace(TOY, probe=lambda: "another toy"),
-        replace(TOY, targets=(replace(TOY.targets[0], l1_bytes=1),)),
+        replace(TOY, targets=(replace(TOY.targets[0], l2_bytes=1),)),
         replace(TOY, targets=(replace(TOY.targets[0], lacks=frozenset(("exp",))),)),
         replace(TOY, passes=(A_PASS,)),
         replace(TOY, passes=(replace(A_PASS, fingerprint="2"),)),

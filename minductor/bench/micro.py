@@ -228,10 +228,3 @@ CASES: Mapping[str, Micro] = {
 
 # A name that was measured once and is no longer, with the reason: the report prints this table.
 REMOVED: Mapping[str, str] = {}
-
-
-def unexplained_removals(
-    recorded: tuple[str, ...], present: Mapping[str, Micro], removed: Mapping[str, str]
-) -> list[str]:
-    """The recorded names that are neither measured any more nor given a reason."""
-    return [name for name in recorded if name not in present and not removed.get(name, "").strip()]

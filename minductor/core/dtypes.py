@@ -106,19 +106,6 @@ def by_name(name: str) -> DType:
         raise ValueError(f"unknown dtype '{name}': one of {', '.join(BY_NAME)}") from None
 
 
-def is_floating(dtype: DType) -> bool:
-    return dtype.kind == "float"
-
-
-def is_integer(dtype: DType) -> bool:
-    """Signed or unsigned; bool is not."""
-    return dtype.kind in ("int", "uint")
-
-
-def is_signed(dtype: DType) -> bool:
-    return dtype.kind not in ("uint", "bool") and dtype is not F8E8M0FNU
-
-
 def compute_dtype(dtype: DType) -> DType:
     """What kernels compute in: small floats as f32, all else as it is."""
     return F32 if dtype.kind == "float" and dtype.itemsize < 4 else dtype

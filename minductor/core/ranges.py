@@ -22,12 +22,6 @@ Range: TypeAlias = "tuple[int | None, int | None]"
 EVERYTHING: Range = (None, None)
 
 
-def add(a: Range, b: Range) -> Range:
-    low = None if a[0] is None or b[0] is None else a[0] + b[0]
-    high = None if a[1] is None or b[1] is None else a[1] + b[1]
-    return low, high
-
-
 def scale(a: Range, factor: int) -> Range:
     if factor == 0:
         return 0, 0

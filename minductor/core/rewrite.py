@@ -1,8 +1,8 @@
 """Index expressions made simpler with what is known about their axes.
 
-Takes: an expression and the extents of axes; or a flat offset and a strided layout; or two neighbouring axes.
-Gives: an equal expression with fewer divisions; the coordinates that the offset stands for; the merged axis' index.
-Refuses (None): layouts whose elements overlap or whose order of strides is not provable; axes that cannot be one.
+Takes: an expression and the extents of axes; or a flat offset and a strided layout.
+Gives: an equal expression with fewer divisions; the coordinates that the offset stands for.
+Refuses (None): layouts whose elements overlap or whose order of strides is not provable.
 
 >>> from minductor.core.expr import symbol, integer
 >>> b, t, c = symbol("b", "axis"), symbol("t", "axis"), symbol("c", "axis")
@@ -40,15 +40,12 @@ from minductor.core.expr import (
     children,
     expand,
     floordiv,
-    free_symbols,
     integer,
     maximum,
     minimum,
     mod,
     parts,
     rebuild,
-    substitute,
-    symbol,
 )
 
 # Against laws that would undo each other: none do, but a compiler must not hang on the day one does.
@@ -348,23 +345,3 @@ def _remainders(index: Expr, stride: Sequence[Expr], extents: Extents) -> list[E
         found.append(simplify(floordiv(rest, step), extents))
         rest = simplify(mod(index, step), extents)
     return found
-
-
-# Axes.
-
-
-def merged(index: Expr, outer: Symbol, inner: Symbol, axis: Symbol, extents: Extents) -> Expr | None:
-    """The index over ``axis = extent(inner)*outer + inner``, if outer and inner occur in that form only.
-
-    >>> i, j, k = symbol("i", "axis"), symbol("j", "axis"), symbol("k", "axis")
-    >>> str(merged((12 * i + 3 * j + 5) % 7, i, j, k, {i: integer(9), j: integer(4)}))
-    '(3*k + 5) % 7'
-    """
-    result = expand(substitute(index, {inner: axis - extents[inner] * outer}))
-    return None if outer in free_symbols(result) else result
-
-
-def can_merge(outer: Symbol, inner: Symbol, indices: Sequence[Expr], extents: Extents) -> bool:
-    """Whether two neighbouring loops are one loop over the product of their extents, for each index."""
-    axis = symbol(f"{outer.name}_{inner.name}", "axis")
-    return all(merged(index, outer, inner, axis, extents) is not None for index in indices)

@@ -14,7 +14,7 @@ from typing import Any
 
 from minductor.core.bounds import interval
 from minductor.core.expr import Expr, as_int, free_symbols, linear
-from minductor.ir.nodes import Atomic, Body, Buffer, Kernel, Load, Store
+from minductor.ir.nodes import Atomic, Buffer, Kernel, Load, Store
 from minductor.ir.ops import op_cost
 from minductor.ir.signature import all_ops
 
@@ -33,11 +33,6 @@ class Cost:
     @property
     def bytes(self) -> int:
         return self.read + self.written
-
-
-def body_cost(body: Body) -> int:
-    """Operations of one evaluation of each op, regions included."""
-    return sum(op_cost(op.name) for op in all_ops(body))
 
 
 @dataclass(frozen=True, slots=True)

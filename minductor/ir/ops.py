@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from minductor.core.dtypes import BOOL, I64, DType
+from minductor.core.dtypes import BOOL, DType
 
 ResultKind = Literal["same", "bool"]
 
@@ -90,5 +90,3 @@ COMBINES: Mapping[str, int] = MappingProxyType(
         "online_softmax": 3,  # maximum, shift, sum of exp(x - shift): see `softmax_terms` in build.py
     }
 )
-
-INDEX_DTYPE = I64

@@ -48,7 +48,6 @@ class Report:
     # owner, bytes or None, first call, last call or None, whether it is returned, and its names
     calls: tuple[str, ...] = field(default=(), repr=False)
     storages: tuple[tuple[Any, ...], ...] = field(default=(), repr=False)
-    is_fallback: bool = False
     nodes: tuple[tuple[str, str, str, tuple[str, ...]], ...] = field(default=(), repr=False)  # as refusal.Place
     joined: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     # device, calls, and whether a graph of the device may capture them

@@ -34,7 +34,6 @@ class Caches:
 
     l1: int = 0
     l2: int = 0
-    l3: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +150,12 @@ def _cores() -> int:
 
 
 def _caches(folder: Path) -> Caches:
-    sizes = {"1": 0, "2": 0, "3": 0}
+    sizes = {"1": 0, "2": 0}
     for index in sorted(folder.glob("index*")):
         level = _text(index / "level").strip()
         if level in sizes and _text(index / "type").strip() in ("Data", "Unified"):
             sizes[level] = _bytes(_text(index / "size").strip())
-    return Caches(sizes["1"], sizes["2"], sizes["3"])
+    return Caches(sizes["1"], sizes["2"])
 
 
 def _bytes(text: str) -> int:

@@ -14,7 +14,6 @@ from minductor.core import ranges
 from minductor.core.ranges import Range
 
 OPS: dict[str, tuple[Callable[[Range, Range], Range], Callable[[int, int], int]]] = {
-    "add": (ranges.add, operator.add),
     "mul": (ranges.mul, operator.mul),
     "floordiv": (ranges.floordiv, operator.floordiv),
     "mod": (ranges.mod, operator.mod),

@@ -1,4 +1,4 @@
-"""Simplified expressions keep their value; coordinates are those of the element; merged loops read the same."""
+"""Simplified expressions keep their value; coordinates are those of the element."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minductor.core.expr import Expr, Symbol, as_expr, evaluate, free_symbols, integer, maximum, minimum, symbol
-from minductor.core.rewrite import can_merge, delinearize, merged, simplify
+from minductor.core.expr import Expr, Symbol, as_expr, evaluate, integer, maximum, minimum, symbol
+from minductor.core.rewrite import delinearize, simplify
 from tests.core.strategies import EXTENTS, POINTS, RECIPES, Recipe, cooked, value
 
 
@@ -157,30 +157,3 @@ def test_symbolic_layouts_have_the_same_coordinates(bs: int, ts: int, cs: int, w
         point = {"B": bs, "T": ts, "C": cs, "b": bv, "t": tv, "c": cv}
         offset = sum(evaluate(at * step, point) for at, step in zip(found, stride, strict=True))
         assert offset == evaluate(index, point)
-
-
-@pytest.mark.parametrize(
-    ("outer", "inner", "indices", "is_one"),
-    [
-        (b, t, [b * T * C + t * C + c, 5 * C + c], True),
-        (b, t, [b * C + c], False),
-        (b, t, [t * B + b], False),
-        (t, j, [64 * t + j, (64 * t + j) // 4, 2 * (64 * t + j) % 7], True),
-        (t, j, [64 * t + j, t], False),
-        (t, j, [64 * t + j // 4], False),
-        (b, t, [], True),
-    ],
-)
-def test_loops_that_are_one(outer: Symbol, inner: Symbol, indices: list[Expr], is_one: bool) -> None:
-    assert can_merge(outer, inner, indices, SIZES) is is_one
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 6))
-def test_merged_index_reads_the_same_elements(times: int, extent: int, divisor: int) -> None:
-    flat = symbol("flat", "axis")
-    index = (times * (extent * b + t) + 3) // divisor
-    result = merged(index, b, t, flat, {b: B, t: integer(extent)})
-    assert result is not None and free_symbols(result) in ((flat,), ())
-    for bv, tv in itertools.product(range(3), range(extent)):
-        assert evaluate(index, {"b": bv, "t": tv}) == evaluate(result, {"flat": extent * bv + tv})

@@ -125,16 +125,6 @@ def logit_backward(grad: Term, x: Term, eps: float | None = None) -> Term:
     return (x < eps).either(x > 1.0 - eps).where(0.0, slope)
 
 
-def log_sigmoid(x: Term) -> Term:
-    return x.op("minimum", 0.0) - (-x.op("abs")).op("exp").op("log1p")
-
-
-def log_sigmoid_backward(grad: Term, x: Term) -> Term:
-    z = (-x.op("abs")).op("exp")
-    slope = (x < 0.0).where(1.0, 0.0) - (x < 0.0).where(1.0, -1.0) * (z / (z + 1.0))
-    return grad * slope
-
-
 # --- piecewise ----------------------------------------------------------------------------------------------------
 
 
@@ -149,15 +139,6 @@ def leaky_relu_backward(grad: Term, x: Term, slope: float, is_result: object = F
 def elu(x: Term, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Term:
     negative = (x * float(input_scale)).op("expm1") * (float(alpha) * float(scale))
     return (x > 0).where(x * float(scale), negative)
-
-
-def elu_backward(grad: Term, alpha: float, scale: float, input_scale: float, is_result: object, x: Term) -> Term:
-    slope = float(input_scale) * float(alpha) * float(scale)
-    if is_result:
-        negative = grad * float(input_scale) * (x + float(alpha) * float(scale))
-    else:
-        negative = grad * slope * (x * float(input_scale)).op("exp")
-    return (x <= 0).where(negative, grad * float(scale))
 
 
 def threshold(x: Term, limit: float, value: float) -> Term:

@@ -23,7 +23,6 @@ TARGET = Target(
     "toy_1",
     kind="toy",
     device="toy",  # torch's name for the device
-    l1_bytes=32 * 1024,
     l2_bytes=1024 * 1024,
     row_bytes=1024 * 1024,
     vector_bytes=64,
