@@ -168,10 +168,11 @@ def check(
     with allocator_peak(device) as peak:
         first = oracle.run(own, function, grad=wanted)
         allocated = peak()
+    casts: list[bool] = []
     outcomes = (
         first,
-        oracle.run(eager, eager.fn, grad=wanted),
-        oracle.run(exact, exact.fn, grad=wanted, exact=True),
+        oracle.run(eager, eager.fn, grad=wanted, casts=casts),
+        oracle.run(exact, exact.fn, grad=wanted, exact=True, casts=casts),
     )
     found, plain, _ = outcomes
     numerics = closer(*(o.out for o in outcomes), policy=policy, what="output")

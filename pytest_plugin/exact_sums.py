@@ -47,6 +47,7 @@ def exact_sums() -> Generator[None]:
         ops.var.correction: _var,
         ops.var_mean.correction: _var_mean,
         ops.cumsum.default: _cumsum,
+        ops.logcumsumexp.default: _logcumsumexp,
         ops.mm.default: _product,
         ops.bmm.default: _product,
     }
@@ -147,6 +148,14 @@ def _cumsum(x: Tensor, dim: int, *, dtype: object = None) -> Tensor:
         low = torch.cat([low[..., :step], low[..., step:] + low[..., :-step] + error], -1)
         high, step = torch.cat([high[..., :step], before], -1), 2 * step
     return (high + low).movedim(-1, dim)
+
+
+def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    """Where the largest element makes no other's exponential vanish; what is not finite stays torch's."""
+    if not x.numel():
+        return x.clone()
+    largest = x.amax(dim, keepdim=True)
+    return _cumsum((x - largest).exp(), dim).log() + largest
 
 
 def _product(a: Tensor, mat2: Tensor) -> Tensor:

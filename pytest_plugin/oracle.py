@@ -5,14 +5,15 @@ parameters and buffers as they are afterwards. Refuses nothing; a function that 
 
 Arguments are cloned storage by storage, so strides, offsets, overlaps and common storages are the user's. In the
 float64 run every floating dtype that the function itself names is float64 too, otherwise the truth would be rounded.
+A cast that gives new memory in eager gives new memory there as well: what is written to it later must reach no other.
 A function's own closure is not cloned: what it changes there, all three runs change.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ from pytest_plugin.exact_sums import exact_sums
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
+
+CASTS = ("to", "type", "type_as", "double", "float", "half", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,21 +116,39 @@ def exact_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 @contextmanager
-def exactly() -> Generator[None]:
-    """Inside, every floating dtype that torch functions are given is float64."""
+def recorded(casts: list[bool]) -> Generator[None]:
+    """Inside, each cast adds whether it gave new memory."""
+    from torch.overrides import TorchFunctionMode
+
+    class Recorded(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            found = func(*args, **(kwargs or {}))
+            if _is_cast(func):
+                casts.append(not _is_same_memory(found, args[0]))
+            return found
+
+    with Recorded():
+        yield
+
+
+@contextmanager
+def exactly(casts: Sequence[bool] = ()) -> Generator[None]:
+    """Inside, every floating dtype that torch functions are given is float64; `casts` is what eager recorded."""
     import torch
     from torch.overrides import TorchFunctionMode
     from torch.utils import _pytree as pytree
 
     widening = {"float", "half", "bfloat16"}
+    made = iter(casts)
 
     class Exact(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            name = getattr(func, "__name__", "")
+            name, is_new = getattr(func, "__name__", ""), _is_cast(func) and next(made, False)
             if name in widening and func is getattr(torch.Tensor, name, None):
                 func = torch.Tensor.double
             args, kwargs = pytree.tree_map_only(torch.dtype, exact_dtype, (args, kwargs or {}))
-            return func(*args, **kwargs)
+            found = func(*args, **kwargs)
+            return found.clone() if is_new and _is_same_memory(found, args[0]) else found
 
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -138,10 +159,39 @@ def exactly() -> Generator[None]:
         torch.set_default_dtype(before)
 
 
-def run(program: Program, call: Callable[..., Any], *, grad: bool, exact: bool = False, sums: bool = False) -> Outcome:
+def _mode(casts: list[bool] | None, *, exact: bool) -> AbstractContextManager[None]:
+    if exact:
+        return exactly(casts or ())
+    return nullcontext() if casts is None else recorded(casts)
+
+
+def _is_cast(func: Callable[..., Any]) -> bool:
+    """Whether it is a method that gives its tensor back where that has the dtype already."""
+    import torch
+
+    return any(func is getattr(torch.Tensor, name) for name in CASTS)
+
+
+def _is_same_memory(found: Any, operand: Tensor) -> bool:
+    import torch
+
+    # `type()` gives a name
+    return isinstance(found, torch.Tensor) and _storage_id(found) == _storage_id(operand)
+
+
+def run(
+    program: Program,
+    call: Callable[..., Any],
+    *,
+    grad: bool,
+    exact: bool = False,
+    sums: bool = False,
+    casts: list[bool] | None = None,
+) -> Outcome:
     """Calls it, from the same random seed each time, and takes the gradients if asked to.
 
     `sums`: an exact run whose sums are exact too, which is slow; float64 results and comparisons show it.
+    `casts`: a run of eager's fills it, an exact run follows it.
     """
     import torch
 
@@ -152,7 +202,7 @@ def run(program: Program, call: Callable[..., Any], *, grad: bool, exact: bool =
     with random.fork_rng(devices=[]), torch.set_grad_enabled(grad):
         random.manual_seed(0)
         with exact_sums() if sums else nullcontext():
-            with exactly() if exact else nullcontext():
+            with _mode(casts, exact=exact):
                 out = call(*program.args, **program.kwargs)
             if grad:
                 _backward(out)

@@ -93,12 +93,13 @@ def _aot_eager(*, dynamic: bool | None) -> Compile:
 
 
 def _of(program: Program, compiled: Callable[..., Any], reference: Compile) -> Verdict:
+    casts: list[bool] = []
     try:
-        eager = _run(program, program.fn())
+        eager = _run(program, program.fn(), casts=casts)
     except Exception as reason:
         return Verdict("refused", _said(reason))
     try:
-        exact = _run(program, program.fn(), exact=True)
+        exact = _run(program, program.fn(), exact=True, casts=casts)
     except Exception:  # a line that wants equal dtypes of what the wider run made unequal
         exact = eager
     try:
@@ -112,7 +113,7 @@ def _of(program: Program, compiled: Callable[..., Any], reference: Compile) -> V
     lines = differences(found, eager, exact)
     if lines:  # now what is too slow for all: float64 whose sums are exact
         with suppress(Exception):  # as above
-            exact = _run(program, program.fn(), exact=True, sums=True)
+            exact = _run(program, program.fn(), exact=True, sums=True, casts=casts)
             lines = differences(found, eager, exact)
     if not lines:
         return Verdict("right")
@@ -148,13 +149,20 @@ def _said(reason: Exception) -> str:
     return f"{type(reason).__name__}: {str(reason)[:1500]}"
 
 
-def _run(program: Program, call: Callable[..., Any], *, exact: bool = False, sums: bool = False) -> dict[str, Any]:
+def _run(
+    program: Program,
+    call: Callable[..., Any],
+    *,
+    exact: bool = False,
+    sums: bool = False,
+    casts: list[bool] | None = None,
+) -> dict[str, Any]:
     """What a run leaves behind, by name; all tensors of the arguments' storages are its own."""
     subject = oracle.copied(oracle.Program(call, tuple(program.arguments()), {}), exact=exact)
     # the function stays as it is: oracle.copied copies modules only
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        outcome = oracle.run(subject, call, grad=program.differentiable, exact=exact, sums=sums)
+        outcome = oracle.run(subject, call, grad=program.differentiable, exact=exact, sums=sums, casts=casts)
     outputs = {f"output {n}": out for n, out in enumerate(outcome.out)}
     grads = {f"gradient of {name}": grad for name, grad in outcome.grads.items()}
     state = {f"{name} afterwards": tensor for name, tensor in outcome.state.items()}

@@ -45,6 +45,14 @@ def test_products_are_exact_too() -> None:
     assert found.item() == float(Fraction(0.1) ** 2 - Fraction(0.1 * 0.1)) != 0
 
 
+def test_sums_of_exponentials_are_exact_too() -> None:
+    zeros = torch.zeros(2, 9000, dtype=torch.float64)
+    truth = torch.arange(1.0, 9001.0, dtype=torch.float64).log()
+    with exact_sums():
+        assert torch.equal(torch.logcumsumexp(zeros, 1)[1], truth)
+    assert not torch.allclose(torch.logcumsumexp(zeros, 1)[1], truth, rtol=1e-15, atol=0)
+
+
 def test_the_rest_is_as_it_was() -> None:
     x = torch.tensor([[1.0, math.inf], [2.0, math.nan]], dtype=torch.float64)
     strides = x.t().cumsum(0).stride()
