@@ -110,6 +110,7 @@ class NestPrinter:
         self.carries: dict[int, Carry] = {}
         self.terms: dict[int, str] = {}  # of the tree that is open, by reduce
         self.blocks: dict[str, Block] = {}  # by axis, the innermost that is open
+        self.unmasked: frozenset[int] = frozenset()  # masked ops whose conditions hold in the loop that is open
         self.opened: dict[str, bool] = {}  # axis -> whether single elements of it are open, not only a block
 
     def print(self) -> None:
@@ -150,6 +151,11 @@ class NestPrinter:
                 return
             case Project(number):
                 self.names[position] = self.arrays[op.args[0]][number].element()
+                self.keep(position)
+                return
+            case Masked(body, _) if position in self.unmasked:
+                captured = [self.value(a) for a in op.args[1:]]
+                (self.names[position],) = self.values.region(body, captured, [])
                 self.keep(position)
                 return
             case _:
@@ -227,12 +233,27 @@ class NestPrinter:
             return
         around = {p: self.carries[p] for p in loop.carries if p in self.carries}
         carries = [self.declare(p, loop) for p in loop.carries]
-        self.run(loop)
+        if loop.unmasked:
+            self.run_unmasked(loop)
+        else:
+            self.run(loop)
         for carry in carries:
             if carry.position in around:
                 self.add_block(around[carry.position], carry)
             else:
                 self.finish(carry)
+
+    def run_unmasked(self, loop: Loop) -> None:
+        """The loop without the masks that a test before it makes needless, and the loop with them."""
+        tests = dict.fromkeys(self.value(self.ops[p].args[0]) for p in loop.unmasked)
+        self.out.open(f"if ({' & '.join(tests)})")
+        self.unmasked = frozenset(loop.unmasked)
+        self.run(loop)
+        self.unmasked = frozenset()
+        self.out.close()
+        self.out.open("else")
+        self.run(loop)
+        self.out.close()
 
     def add_block(self, total: Carry, block: Carry) -> None:
         """Joins the accumulators of an inner loop into those around it, lane by lane."""

@@ -7,7 +7,7 @@ The text, which `str` writes and `parse_schedule` reads:
 
     schedule ::= step* ["rows" position*] ["parts" N*] ["dots" position*]
     step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
-    loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] "{" step* "}"
+    loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] ["unmasked" position*] "{" step* "}"
     kind     ::= "parallel" | "serial" | "vector" | "scalar" | "tree" | "grid" | "tile"
 
 `scalar` is serial, and the compiler may not vectorise it. `tree` runs over one block of a serial loop around the
@@ -17,8 +17,9 @@ over of the axis is joined one by one.
 axis goes through the block. `carry` names the reduces and scans that begin before the loop and end after it: their
 accumulators live around it (one for each block if the loop is parallel, joined by a fixed tree afterwards). A loop
 inside may carry them again: then each run of it has accumulators of its own, joined into the outer ones at its end,
-which keeps sums short. `lanes` says how many accumulators a reduce along a vector loop has. `rows` are values kept in
-an array from one loop to later ones. `parts` are the steps, counted from 0, that begin a part: parts share no axis
+which keeps sums short. `lanes` says how many accumulators a reduce along a vector loop has. Where the conditions of all
+masked ops that a loop has `unmasked` hold, it runs without asking for them. `rows` are values kept in an array from one
+loop to later ones. `parts` are the steps, counted from 0, that begin a part: parts share no axis
 and do not need each other (see ir/parts.py).
 
 On a GPU the outermost loops are `grid`: a program for each block of N elements of the axis. What stands inside is
@@ -54,6 +55,7 @@ class Loop:
     parts: int = 0
     lanes: int = 0
     carries: tuple[int, ...] = ()
+    unmasked: tuple[int, ...] = ()
 
     @property
     def is_blocked(self) -> bool:
@@ -109,16 +111,18 @@ def tiled_axes(schedule: Schedule) -> tuple[str, ...]:
 def moved(schedule: Schedule, places: Sequence[int] | Mapping[int, int], axes: Mapping[str, str]) -> Schedule:
     """The schedule for a body whose op n went to `places[n]`, and whose axes have other names."""
 
+    def placed(old: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(places[p] for p in old)
+
     def steps(old: tuple[Step, ...]) -> tuple[Step, ...]:
         return tuple(
-            replace(s, axis=axes[s.axis], body=steps(s.body), carries=tuple(places[p] for p in s.carries))
+            replace(s, axis=axes[s.axis], body=steps(s.body), carries=placed(s.carries), unmasked=placed(s.unmasked))
             if isinstance(s, Loop)
             else places[s]
             for s in old
         )
 
-    rows, dots = (tuple(places[p] for p in row) for row in (schedule.rows, schedule.dots))
-    return Schedule(steps(schedule.steps), rows, schedule.parts, dots)
+    return Schedule(steps(schedule.steps), placed(schedule.rows), schedule.parts, placed(schedule.dots))
 
 
 def _positions(values: Iterable[int]) -> str:
@@ -151,6 +155,8 @@ def _head(loop: Loop) -> str:
         text += f" lanes {loop.lanes}"
     if loop.carries:
         text += f" carry {_positions(loop.carries)}"
+    if loop.unmasked:
+        text += f" unmasked {_positions(loop.unmasked)}"
     return text + " {"
 
 
@@ -197,10 +203,10 @@ def _loop(tokens: list[str], at: int) -> tuple[Loop, int]:
     kind, axis = cast("LoopKind", tokens[at]), _token(tokens, at + 1)
     at += 2
     numbers = {"by": 0, "parts": 0, "lanes": 0}
-    carries: list[int] = []
+    named: dict[str, list[int]] = {"carry": [], "unmasked": []}
     while (word := _token(tokens, at)) != "{":
-        if word == "carry":
-            carries, at = _numbers(tokens, at + 1)
+        if word in named:
+            named[word], at = _numbers(tokens, at + 1)
         elif word in numbers and _token(tokens, at + 1).isdecimal():
             numbers[word] = int(tokens[at + 1])
             at += 2
@@ -209,7 +215,9 @@ def _loop(tokens: list[str], at: int) -> tuple[Loop, int]:
     body, at = _steps(tokens, at + 1)
     if _token(tokens, at) != "}":
         raise ValueError(f"not a schedule: the loop over {axis} does not end before {tokens[at]!r}")
-    return Loop(axis, kind, body, numbers["by"], numbers["parts"], numbers["lanes"], tuple(carries)), at + 1
+    block, parts, lanes = numbers.values()
+    carries, unmasked = (tuple(found) for found in named.values())
+    return Loop(axis, kind, body, block, parts, lanes, carries, unmasked), at + 1
 
 
 def _numbers(tokens: list[str], at: int) -> tuple[list[int], int]:

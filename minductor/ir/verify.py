@@ -339,6 +339,16 @@ def _scheduled(program: Program) -> Iterator[str]:
                 yield f"{kernel.name}: the effect %{position} runs {times.count(position)} times"
 
 
+def _masks_known_before(program: Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        ops = kernel.body.ops
+        for loop in loops(kernel.schedule.steps if kernel.schedule else ()):
+            for position in loop.unmasked:
+                is_mask = position in loop.body and isinstance(ops[position].attrs, Masked)
+                if not is_mask or ops[position].args[0] in positions(loop.body):
+                    yield f"{kernel.name}: before the loop over {loop.axis} the mask of %{position} is not known"
+
+
 def _dots_are_products(program: Program) -> Iterator[str]:
     for kernel in _kernels(program):
         dots = kernel.schedule.dots if kernel.schedule else ()
@@ -445,6 +455,7 @@ RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
         "loads widen and stores round": ("lower", _stores_convert),
         "a kernel stays small enough to compile": ("fuse", _limits),
         "each effect stands once in the schedule": ("tile", _scheduled),
+        "a loop without masks knows them before it begins": ("tile", _masks_known_before),
         "what a matrix unit computes is a sum of products": ("tile", _dots_are_products),
         "a variant makes what its kernel makes, of what that reads": ("tile", _variants_agree),
         "parts of a kernel do not need each other": ("bundle", _parts_apart),

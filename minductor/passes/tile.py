@@ -27,6 +27,7 @@ from minductor.passes.strides import constant_step, step_of
 from minductor.passes.tile_gpu import tile_gpu
 from minductor.passes.touch import ASSUMED, Touches
 from minductor.passes.unblock import unblock
+from minductor.passes.unmask import unmask
 from minductor.target import Env
 
 FEW = 16  # fewer parallel steps than this leave threads idle
@@ -68,7 +69,8 @@ def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
         nest(kernel.body, chooser.levels(rows=ROWS), lanes), kernel.body, chooser.extents
     )
     schedule = unblock(schedule or nest(kernel.body, chooser.levels(rows=1), lanes))
-    return replace(kernel, schedule=stage(schedule, *chooser.staged) if chooser.staged else schedule)
+    schedule = stage(schedule, *chooser.staged) if chooser.staged else schedule
+    return replace(kernel, schedule=unmask(schedule, kernel.body))
 
 
 def with_library(made: Kernel, kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:

@@ -168,6 +168,22 @@ def padded() -> Sketch:
     return s
 
 
+def padded_rows() -> Sketch:
+    """Masks that ask for the row only, of which a few rows have none, some one, and most both."""
+    s = Sketch((20, 100))
+    i, j = s.i
+    s.tensors["a"] = randn(17, 100)
+    s.buffers.append(Buffer("a", F32, (integer(17), integer(100)), (integer(100), integer(1)), "input"))
+    x = s.read("b", randn(20, 100), F32, 100 * i + j)
+    inside = Builder(s.i)
+    inside.op("mul", inside.parameter(0, F32), inside.load(Ref("a", 0), 100 * i + j - 300, F32))
+    region = inside.build([2])
+    low = s.b.op("ge", s.b.index(i), s.b.constant(3, I64))
+    both = s.b.op("logical_and", low, s.b.op("lt", s.b.index(i), s.b.constant(19, I64)))
+    s.write(s.b.op("add", s.b.masked(both, (x,), region, -1.5, F32), s.b.masked(low, (x,), region, 1.0, F32)), F32)
+    return s
+
+
 def gathered() -> Sketch:
     s = Sketch((30, 48))
     i, j = s.i
@@ -447,6 +463,7 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "transposed": transposed,
     "permuted": permuted,
     "padded": padded,
+    "padded_rows": padded_rows,
     "gathered": gathered,
     "gathered_by_a_comparison": gathered_by_a_comparison,
     "one_hot": one_hot,

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,14 @@ from torch import Tensor
 
 from minductor.codegen.cpp import cpp, kernel_text, unit_text
 from minductor.core.dtypes import F32, I64
+from minductor.core.errors import VerifyError
 from minductor.core.expr import integer
 from minductor.ir.build import combine
 from minductor.ir.nodes import Kernel, Program
 from minductor.ir.plan import KernelDef, Plan
-from minductor.ir.schedule import parse_schedule
+from minductor.ir.schedule import Schedule, loops, parse_schedule
 from minductor.ir.signature import signature
+from minductor.ir.verify import verify
 from minductor.options import Options
 from minductor.passes.tile import tile
 from minductor.runtime.probe import probe
@@ -151,6 +154,24 @@ def test_a_schedule_prints_and_parses_back() -> None:
         assert parse_schedule(str(schedule)) == schedule
 
 
+def scheduled(kernel: Kernel) -> Schedule:
+    assert kernel.schedule is not None
+    return kernel.schedule
+
+
+def test_masks_that_the_row_decides_are_tested_before_it() -> None:
+    program = tile(case("padded_rows").program, CPU)
+    kernel = kernel_of(program)
+    (masked,) = [loop for loop in loops(scheduled(kernel).steps) if loop.unmasked]
+    assert len(masked.unmasked) == 2
+    text = text_of(program, "f")
+    assert text.count("if (x") == 1 + 2  # the test, and in the loop behind it the masks
+    wrong = str(scheduled(kernel)).replace("unmasked %", "unmasked %0 %")
+    broken = replace(program, nodes=(replace(kernel, schedule=parse_schedule(wrong)),))
+    with pytest.raises(VerifyError, match="knows them before it begins"):
+        verify(broken, "tile")
+
+
 @pytest.mark.parametrize("text", ["loop i0 {", "parallel i0 { %0", "vector i0 by x { }", "%0 }", "rows %1 %2 {"])
 def test_what_is_no_schedule_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a schedule"):
@@ -211,6 +232,7 @@ def vectorised(text: str, folder: Path) -> Callable[[str], bool]:
         ("min_outer", "for (int64_t i1 = 0"),
         ("argmax_inner", "for (int l = 0; l < W; ++l) body"),
         ("padded", "for (int64_t i1 = 0"),
+        ("padded_rows", "for (int64_t i1 = 0"),
         ("gathered", "for (int64_t i1 = 0"),
         ("one_hot", "for (int l = 0; l < W; ++l) body"),
     ],

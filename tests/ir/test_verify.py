@@ -84,6 +84,7 @@ def test_every_early_rule_has_a_fault_here() -> None:
     shown = {rule for rule, *_ in FAULTS} | {ONCE, "each effect stands once in the schedule"}
     later = {
         "a kernel stays small enough to compile",
+        "a loop without masks knows them before it begins",
         "what a matrix unit computes is a sum of products",
         "a variant makes what its kernel makes, of what that reads",
         "parts of a kernel do not need each other",
