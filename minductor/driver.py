@@ -155,7 +155,7 @@ class Compiler:
     ) -> Callable[..., Any]:
         """The backend contract: Dynamo's graph and its example inputs become a callable."""
         import torch
-        from torch._dynamo.utils import flatten_graph_inputs
+        from torch._dynamo.utils import GmWrapper, flatten_graph_inputs
         from torch._functorch.aot_autograd import aot_module_simplified
 
         from minductor.frontend.decompose import decompositions
@@ -165,15 +165,17 @@ class Compiler:
         if any(isinstance(given, list | tuple | dict) for given in inputs):  # compiled autograd hands lists over
             return flatten_graph_inputs(gm, inputs, partial(self.__call__, mode=mode, options=options))
         env = self.env(mode, options)
+        untraced: Callable[..., Any] = torch._dynamo.disable
+        eager = _boxed(gm) if isinstance(gm, GmWrapper) else gm.forward  # whose arguments come as one list
         if unshown := next(filter(None, map(_unshown, inputs)), ""):
             self._warn(env, UnsupportedInput("of this graph", unshown))
-            return torch._dynamo.disable(gm.forward)
+            return untraced(eager)
         try:
             compiled = aot_module_simplified(
                 gm,
                 inputs,
                 fw_compiler=partial(self.compile_graph, role="forward", env=env),
-                bw_compiler=partial(self.compile_graph, role="backward", env=env),
+                bw_compiler=untraced(partial(self._compile_backward, env=env)),
                 inference_compiler=partial(self.compile_graph, role="inference", env=env),
                 partition_fn=partition,
                 decompositions=decompositions(),
@@ -181,8 +183,8 @@ class Compiler:
             )
         except UnsupportedInput as reason:  # of the ATen graph itself, which eager must not run either
             self._warn(env, reason)
-            compiled = gm.forward
-        return torch._dynamo.disable(kept_apart(compiled, gm.forward, inputs))
+            compiled = eager
+        return untraced(kept_apart(compiled, eager, inputs))
 
     def env(self, mode: str | None, options: Mapping[str, object] | None) -> Env:
         """What the user asked for, with torch's own switches; without a named target each graph's devices decide."""
@@ -223,6 +225,13 @@ class Compiler:
             call = self._launch(found, env, f"{role} {key[:12]}", graph.bound(), gm, events)
             call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]  AOTAutograd's calling convention
         self._tell(found, role, key, events, was_hit=was_hit, seconds=self.clock() - start)
+        return call
+
+    def _compile_backward(self, gm: Any, example_inputs: Sequence[Any], *, env: Env) -> Call:
+        """A backward graph's call. A program that Dynamo traces may begin both, compile and call: it traces neither."""
+        import torch
+
+        call: Any = torch._dynamo.disable(self.compile_graph(gm, example_inputs, role="backward", env=env))
         return call
 
     def graph_module(self, gm: Any, env: Env) -> tuple[Any, Graph, Env, Sequence[str]]:
@@ -590,9 +599,14 @@ def _has_block_pointers() -> bool:
 def _unshown(given: Any) -> str:
     """What an input is that has no memory to read, though the fake tensor made of it is like any other."""
     import torch
+    from torch._guards import TracingContext
+    from torch._subclasses.fake_tensor import FakeTensor
 
     if not isinstance(given, torch.Tensor):
         return ""
+    tracing = TracingContext.try_get()
+    if isinstance(given, FakeTensor) and tracing and given.fake_mode is not tracing.fake_mode:
+        return "a fake tensor of the program's own"
     if given.is_mkldnn:
         return "a tensor of layout torch._mkldnn"
     return "a tensor of zeros that lie nowhere" if given._is_zerotensor() else ""

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from torch._dynamo.exc import BackendCompilerFailed
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
@@ -212,6 +213,14 @@ def test_memory_that_fake_tensors_do_not_show_runs_in_eager(kind: str) -> None:
     with pytest.warns(RanInEager, match=kind):
         found = torch.compile(lambda x: x.to_dense() + 1, backend=Compiler())(x)
     assert torch.equal(found, x.to_dense() + 1)
+
+
+def test_fake_tensors_of_the_program_stay_fake() -> None:
+    torch._dynamo.reset()
+    with FakeTensorMode(), pytest.warns(RanInEager, match="a fake tensor"):
+        found = torch.compile(lambda x: x @ x.t(), backend=Compiler())(torch.empty(2, 3))
+    assert isinstance(found, FakeTensor)
+    assert found.shape == (2, 2)
 
 
 def test_graph_that_lowering_does_not_take_runs_in_eager_too(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:

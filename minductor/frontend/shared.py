@@ -45,7 +45,8 @@ def kept_apart(compiled: Callable[..., Any], eager: Callable[..., Any], traced: 
         return compiled
 
     def call(*args: Any) -> Any:
-        given = [args[n] for n in places]
+        flat = args[0] if isinstance(args[0], list) else args  # compiled autograd hands them over in one list
+        given = [flat[n] for n in places]
         return (compiled if _have_own_memory(given) or not overlap(given) else eager)(*args)
 
     return call

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import func
+from torch._dynamo.utils import counters
 from torch.testing._internal.two_tensor import TwoTensor
 
 from minductor.driver import Compiler
@@ -71,12 +72,34 @@ def test_functional_call() -> None:
 def test_compiled_autograd() -> None:
     net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
     x = torch.randn(3, 4)
-    net(x).square().sum().backward()
+
+    def train() -> None:
+        for _ in range(2):  # the second time gradients are written to
+            net(x).square().sum().backward()
+
+    train()
     expected = [p.grad for p in net.parameters()]
     net.zero_grad()
     with torch._dynamo.compiled_autograd._enable(torch.compile(backend=Compiler())):
-        net(x).square().sum().backward()
+        train()
     torch.testing.assert_close([p.grad for p in net.parameters()], expected)
+
+
+def test_dynamo_traces_no_compiler() -> None:
+    """A backward that the traced program starts is compiled and run beside the tracing."""
+    weight = torch.ones(4, requires_grad=True)
+
+    def frames(backend: Any) -> int:
+        torch._dynamo.reset()
+        counters.clear()
+
+        def step(x: torch.Tensor) -> None:
+            (x * weight).sin().sum().backward()
+
+        torch.compile(step, backend=backend)(torch.ones(4))
+        return counters["frames"]["total"]
+
+    assert frames(Compiler()) == frames("aot_eager")
 
 
 def test_hooks_see_gradients() -> None:
