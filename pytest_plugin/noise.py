@@ -7,7 +7,7 @@ left out.
 A line's result is moved by up to one unit in the last place; by more, where eager itself is further from what the line
 gives in float64 of the same operands: another result that is as good may lie on the other side of that. In every other
 run equal values are moved alike, since rounding is a function of the value; otherwise each by itself. Sums are taken of
-moved terms, which does what another order would. A gradient that comes back to a line is a rounded result too.
+moved terms, which does what another order would.
 """
 
 from __future__ import annotations
@@ -174,16 +174,13 @@ class Noise:
 def _disturb(node: Node, space: dict[str, Any], noise: Noise, error: Tensor | None) -> None:
     value = space[node.target]
     name = str(value.dtype).removeprefix("torch.")
-    if name not in PRECISIONS:
+    if name not in PRECISIONS or not _is_moved(node):
         return
     if node.writes:
-        if _is_moved(node) and not value.requires_grad:
+        if not value.requires_grad:
             value.mul_(noise.factors(value, error))
         return
-    if _is_moved(node):
-        space[node.target] = value = noise.moved(value, error)
-    if value.requires_grad:
-        value.register_hook(noise.moved)
+    space[node.target] = noise.moved(value, error)
 
 
 def _disturbed_terms(node: Node, space: Mapping[str, Any], noise: Noise) -> dict[str, Any]:

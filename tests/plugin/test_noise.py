@@ -27,20 +27,6 @@ def test_each_line_moves_by_a_unit() -> None:
     assert len(runs) == RUNS and 0 < far <= (x * 3.1).abs().max() * 2.0**-22
 
 
-def test_gradients_that_come_back_to_a_line_move_too() -> None:
-    """Of a line that rounds nothing, so that the forward pass moves nothing."""
-
-    def gradient(program: Program, call: Any) -> Leaves:
-        (x,) = program.arguments()
-        call(x)[0].sum().backward()
-        return {"gradient": x.grad}
-
-    line = Node("t0", "x0.clone()", "views")
-    found = noisy_runs(Program((Input("x0", EQUAL),), (line,), ("t0",), differentiable=True), gradient)
-    far = torch.stack([(run["gradient"] - 1).abs() for run in found]).amax()
-    assert len(found) == RUNS and 0 < far <= 2.0**-22
-
-
 def test_equal_values_are_moved_alike_in_every_other_run() -> None:
     spread = [found.unique().numel() > 1 for found in moved("x0 * 3.1")]
     assert spread == [True, False] * (RUNS // 2)
