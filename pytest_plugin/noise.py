@@ -13,7 +13,7 @@ moved terms, which does what another order would.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -33,9 +33,12 @@ Leaves = Mapping[str, Any]
 Run = Callable[[Program, Callable[..., Any]], Leaves]
 
 
-def noisy_runs(program: Program, run: Run) -> list[Leaves]:
+def noisy_runs(program: Program, run: Run) -> Iterator[Leaves]:
+    """One at a time: what all of them leave behind may be more than a machine's memory."""
     own = _own_errors(program, run)
-    return [found for number in range(RUNS) if (found := _noisy(program, number, own, run)) is not None]
+    for number in range(RUNS):
+        if (found := _noisy(program, number, own, run)) is not None:
+            yield found
 
 
 def explains(noisy: Sequence[Tensor | None], found: Tensor, eager: Tensor, exact: Tensor, target: Tensor) -> bool:

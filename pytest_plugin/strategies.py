@@ -38,6 +38,7 @@ FLOATS = ("float32", "float64", "float32", "bfloat16")
 EXTENTS = (3, 4, 1, 2, 5, 7, 8, 0, 16, 17, 33, 65)
 # sizes at which loops are cut in blocks and run on several threads
 LARGE_EXTENTS = (64, 100, 16, 3, 1, 129, 257, 1024, 1031, 4100)
+LARGE_INPUT = 150_000  # elements
 TRIALS = 4  # of a line
 
 
@@ -148,9 +149,9 @@ class _Drawing:
     def _inputs(self) -> list[Input]:
         extents = [self._one(self.kind.extents) for _ in range(3)]
         if self.kind.large:
-            extents = [
-                min(e, 150_000 // max(1, extents[0] * extents[1])) if n == 2 else e for n, e in enumerate(extents)
-            ]
+            a, b, c = extents
+            b = min(b, LARGE_INPUT // a)
+            extents = [a, b, min(c, LARGE_INPUT // (a * b))]
         found: list[Input] = []
         for n in range(1 + self._number(4)):
             found.append(Input(f"x{n}", self._expression(extents, n, found)))
@@ -233,6 +234,8 @@ class _Drawing:
             with warnings.catch_warnings(), torch.set_grad_enabled(self.kind.differentiable):
                 # not an error: some come once a process, and the same draws have to give the same program
                 warnings.simplefilter("ignore")
+                if not node.writes and not self._fits(node):
+                    return False
                 exec(node.line, trial)
             result = trial[node.target]
             fits = isinstance(result, torch.Tensor) and result.numel() <= self.kind.largest
@@ -244,6 +247,18 @@ class _Drawing:
         for storage, value in before:
             storage.copy_(value)
         return False
+
+    def _fits(self, node: Node) -> bool:
+        """Whether shapes alone say so: a row for each of many indices can be more than a machine's memory."""
+        import torch
+
+        read = set(re.findall(r"\b[a-z]\d+\b", node.text))
+        shapes = {name: value.detach().to("meta") if name in read else value for name, value in self.space.items()}
+        try:
+            with torch.device("meta"):
+                return eval(node.text, shapes).numel() <= self.kind.largest
+        except Exception:  # what values decide, or eager refuses
+            return True
 
     @staticmethod
     def _tensors(space: Mapping[str, Any]) -> list[Any]:

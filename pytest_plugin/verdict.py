@@ -196,10 +196,10 @@ def _unexcused(
     }
     if len(formal) == len(lines):
         return formal
-    noisy = noisy_runs(program, _run)
+    doubtful = [name for name in lines if name not in formal]
+    noisy = [{name: run[name] for name in doubtful} for run in noisy_runs(program, _run)]
     return formal | {
-        name: line
-        for name, line in lines.items()
-        if name not in formal
-        and not explains([run[name] for run in noisy], found[name], eager[name], exact[name], target[name])
+        name: lines[name]
+        for name in doubtful
+        if not explains([run[name] for run in noisy], found[name], eager[name], exact[name], target[name])
     }

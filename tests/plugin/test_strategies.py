@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import given, settings
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_plugin.closer import Difference
 from pytest_plugin.grammar import FAMILIES
@@ -95,6 +96,26 @@ def test_scalable_programs_run_on_other_sizes() -> None:
             other.fn()(*other.arguments())
             ran += 1
     assert ran >= 6
+
+
+class Sizes(TorchDispatchMode):
+    """The most elements that an operator gave on the CPU."""
+
+    most = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor) and found.is_cpu:
+            self.most = max(self.most, found.numel())
+        return found
+
+
+@pytest.mark.parametrize("number", [1, 22])
+def test_what_would_be_too_large_is_not_tried(number: int) -> None:
+    """Rows by as many indices as a tensor has elements: in the first of these 10,310,000 numbers."""
+    with Sizes() as seen:
+        numbered(number, programs(large=True, without=("products",)))
+    assert 100_000 < seen.most < 3_000_000
 
 
 # --- the oracle
