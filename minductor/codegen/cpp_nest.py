@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from minductor.codegen.cpp_text import index_text, literal
 from minductor.codegen.cpp_values import Values, cpp_type
 from minductor.core.dtypes import DType
-from minductor.core.expr import Expr, as_int, free_symbols, linear, maximum, substitute, symbol
+from minductor.core.expr import Expr, as_int, free_symbols, integer, linear, maximum, substitute, symbol
 from minductor.ir.nodes import Check, Combine, Kernel, Load, Masked, Op, Project, Reduce, Scan
 from minductor.ir.schedule import Loop, Step, loops, positions
 from minductor.ir.signature import may_fail
@@ -100,6 +101,7 @@ class NestPrinter:
         self.rows = set(kernel.schedule.rows)
         self.extents = {axis.name: axis.extent for axis in kernel.axes}
         self.values = values
+        values.extents = {axis.symbol: axis.extent for axis in kernel.axes}
         self.out = values.out
         self.checked = {p for p, op in enumerate(self.ops) if _is_checked(op)}
         self.work = _work(kernel)
@@ -236,7 +238,7 @@ class NestPrinter:
         if loop.unmasked:
             self.run_unmasked(loop)
         else:
-            self.run(loop)
+            self.run_pieces(loop)
         for carry in carries:
             if carry.position in around:
                 self.add_block(around[carry.position], carry)
@@ -248,12 +250,23 @@ class NestPrinter:
         tests = dict.fromkeys(self.value(self.ops[p].args[0]) for p in loop.unmasked)
         self.out.open(f"if ({' & '.join(tests)})")
         self.unmasked = frozenset(loop.unmasked)
-        self.run(loop)
+        self.run_pieces(loop)
         self.unmasked = frozenset()
         self.out.close()
         self.out.open("else")
-        self.run(loop)
+        self.run_pieces(loop)
         self.out.close()
+
+    def run_pieces(self, loop: Loop) -> None:
+        """The loop from cut to cut."""
+        if not loop.cuts:
+            self.run(loop)
+            return
+        (axis,) = [symbol for symbol in self.values.extents if symbol.name == loop.axis]
+        for start, stop in pairwise((integer(0), *loop.cuts, self.extents[loop.axis])):
+            self.values.piece = (axis, start, stop)
+            self.run(loop)
+        self.values.piece = None
 
     def add_block(self, total: Carry, block: Carry) -> None:
         """Joins the accumulators of an inner loop into those around it, lane by lane."""
@@ -353,6 +366,12 @@ class NestPrinter:
         return text + (" reduction(max : status)" if self.is_checked(loop) else "")
 
     def range(self, axis: str) -> tuple[str, str]:
+        if self.values.piece is not None and self.values.piece[0].name == axis:
+            first, last = (index_text(end) for end in self.values.piece[1:])
+            if axis in self.blocks:
+                block = self.blocks[axis]
+                return f"md_index_max({first}, {block.start})", f"md_index_min({last}, {block.end})"
+            return first, last
         if axis in self.blocks:
             return self.blocks[axis].start, self.blocks[axis].end
         return "0", index_text(self.extents[axis])

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from minductor.codegen.cpp_text import Lines, index_text, literal
 from minductor.codegen.spell import CPP_TYPES, spell_cpp, spell_cpp_cast
 from minductor.core.dtypes import BOOL, F32, I64, DType
-from minductor.core.expr import Expr
+from minductor.core.expr import Expr, Symbol
+from minductor.core.rewrite import simplify_between
 from minductor.ir.build import parameter_count
 from minductor.ir.nodes import (
     Assert,
@@ -51,6 +52,8 @@ class Values:
     # Whether two stores of the kernel meet in one storage. g++ 12 then makes a vector of what both store, and of two
     # loads under one mask that lie side by side, `x[2i]` and `x[2i + 1]`, it takes each for the other.
     is_paired: bool = False
+    extents: Mapping[Symbol, Expr] = field(default_factory=dict[Symbol, Expr])  # of the axes
+    piece: tuple[Symbol, Expr, Expr] | None = None  # the part of an axis that the loop which is open runs over
     count: int = 0
     masks: int = 0  # that are open
     masked_storages: set[str] = field(default_factory=set[str])  # what has been read under a mask
@@ -93,7 +96,7 @@ class Values:
             case Load(ref, index):
                 return self.widen(ref.storage, self.load(ref.storage, index))
             case Index(expr):
-                return index_text(expr)
+                return self.index(expr)
             case Round(dtype):
                 return f"md_{dtype.name}_round_f32({args[0]})"
             case _:
@@ -108,7 +111,11 @@ class Values:
     # --- memory
 
     def element(self, storage: str, index: Expr) -> str:
-        return f"{self.storages[storage][0]}[{index_text(index)}]"
+        return f"{self.storages[storage][0]}[{self.index(index)}]"
+
+    def index(self, expr: Expr) -> str:
+        """What an index expression is in the piece of a loop that is open."""
+        return index_text(expr if self.piece is None else simplify_between(expr, *self.piece, self.extents))
 
     def load(self, storage: str, index: Expr) -> str:
         """The element that is read; an index behind md_index is no neighbour of another to g++."""
@@ -117,7 +124,7 @@ class Values:
         if storage not in self.masked_storages:
             self.masked_storages.add(storage)
             return self.element(storage, index)
-        return f"{self.storages[storage][0]}[md_index({index_text(index)})]"
+        return f"{self.storages[storage][0]}[md_index({self.index(index)})]"
 
     def widen(self, storage: str, text: str) -> str:
         match self.storages[storage][1].name:

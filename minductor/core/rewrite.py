@@ -41,11 +41,14 @@ from minductor.core.expr import (
     expand,
     floordiv,
     integer,
+    linear,
     maximum,
     minimum,
     mod,
     parts,
     rebuild,
+    substitute,
+    symbol,
 )
 
 # Against laws that would undo each other: none do, but a compiler must not hang on the day one does.
@@ -56,6 +59,27 @@ def simplify(expr: Expr | int, extents: Extents = NO_EXTENTS) -> Expr:
     """An equal expression, simplified until nothing changes, which takes two or three rounds."""
     expr = as_expr(expr)
     return _simplified(expr, relevant(expr, extents))
+
+
+def simplify_between(expr: Expr, axis: Symbol, start: Expr, stop: Expr, extents: Extents = NO_EXTENTS) -> Expr:
+    """What the expression is equal to where start <= axis < stop.
+
+    >>> i, n = symbol("i", "axis", 0, 69), symbol("n", "size", 2)
+    >>> str(simplify_between(minimum(maximum(i - 3, 3 - i), 129 - i), i, integer(3), integer(66)))
+    'i - 3'
+    >>> [str(simplify_between((i + 5) % n, i, *ends)) for ends in ((integer(0), (-5) % n), ((-5) % n, n))]
+    ['i + n - (-5) % n', 'i - (-5) % n']
+    """
+    if linear(expr, [axis]) is not None:
+        return expr
+    length = as_int(stop - start)
+    step = symbol(f"{axis.name}_step", "axis", 0, None if length is None else max(length - 1, 0))
+    inner = {**extents, step: stop - start}
+    found = substitute(simplify(substitute(expr, {axis: start + step}), inner), {step: axis - start})
+    if linear(found, [axis]) is None:  # a remainder that ends with the piece is known from there
+        last = stop - 1
+        found = substitute(simplify(substitute(expr, {axis: last - step}), inner), {step: last - axis})
+    return found
 
 
 @functools.lru_cache(maxsize=4096)

@@ -366,7 +366,7 @@ class _Reader:
             stop = self.tokens.peek.start
             self.tokens.rewind(self.tokens.position + 1)
             if depth == 0:
-                return parse_schedule(self.tokens.source[start:stop])
+                return parse_schedule(self.tokens.source[start:stop], self.symbols)
             if self.tokens.is_done:
                 raise self.tokens.error("a schedule does not end")
 

@@ -7,7 +7,8 @@ The text, which `str` writes and `parse_schedule` reads:
 
     schedule ::= step* ["rows" position*] ["parts" N*] ["dots" position*]
     step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
-    loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] ["unmasked" position*] "{" step* "}"
+    loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] ["unmasked" position*]
+                 ["cut" ("<" expression ">")*] "{" step* "}"
     kind     ::= "parallel" | "serial" | "vector" | "scalar" | "tree" | "grid" | "tile"
 
 `scalar` is serial, and the compiler may not vectorise it. `tree` runs over one block of a serial loop around the
@@ -18,7 +19,8 @@ axis goes through the block. `carry` names the reduces and scans that begin befo
 accumulators live around it (one for each block if the loop is parallel, joined by a fixed tree afterwards). A loop
 inside may carry them again: then each run of it has accumulators of its own, joined into the outer ones at its end,
 which keeps sums short. `lanes` says how many accumulators a reduce along a vector loop has. Where the conditions of all
-masked ops that a loop has `unmasked` hold, it runs without asking for them. `rows` are values kept in an array from one
+masked ops that a loop has `unmasked` hold, it runs without asking for them. A loop that is `cut` runs piece by piece:
+each ends where an index expression begins to be another one. `rows` are values kept in an array from one
 loop to later ones. `parts` are the steps, counted from 0, that begin a part: parts share no axis
 and do not need each other (see ir/parts.py).
 
@@ -38,7 +40,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from types import MappingProxyType
 from typing import Literal, TypeAlias, cast
+
+from minductor.core.expr import Expr, Symbol
+from minductor.core.text import parse_expr
 
 LoopKind: TypeAlias = Literal["parallel", "serial", "vector", "scalar", "tree", "grid", "tile"]
 KINDS: tuple[LoopKind, ...] = ("parallel", "serial", "vector", "scalar", "tree", "grid", "tile")
@@ -56,6 +62,7 @@ class Loop:
     lanes: int = 0
     carries: tuple[int, ...] = ()
     unmasked: tuple[int, ...] = ()
+    cuts: tuple[Expr, ...] = ()
 
     @property
     def is_blocked(self) -> bool:
@@ -157,18 +164,21 @@ def _head(loop: Loop) -> str:
         text += f" carry {_positions(loop.carries)}"
     if loop.unmasked:
         text += f" unmasked {_positions(loop.unmasked)}"
+    if loop.cuts:
+        text += f" cut {' '.join(f'<{at}>' for at in loop.cuts)}"
     return text + " {"
 
 
-_TOKEN = re.compile(r"%\d+|\w+|[{}]")
+_TOKEN = re.compile(r"%\d+|\w+|[{}]|<[^<>]+>")
+_NO_SYMBOLS: Mapping[str, Symbol] = MappingProxyType({})
 
 
-def parse_schedule(text: str) -> Schedule:
-    """The schedule that `str` wrote."""
+def parse_schedule(text: str, symbols: Mapping[str, Symbol] = _NO_SYMBOLS) -> Schedule:
+    """The schedule that `str` wrote; `symbols` are those that the cuts of its loops may name."""
     if leftover := _TOKEN.sub("", text).strip():
         raise ValueError(f"not a schedule: {leftover!r}")
     tokens = _TOKEN.findall(text)
-    steps, at = _steps(tokens, 0)
+    steps, at = _steps(tokens, 0, symbols)
     rows: list[int] = []
     if at < len(tokens) and tokens[at] == "rows":
         rows, at = _numbers(tokens, at + 1)
@@ -184,7 +194,7 @@ def parse_schedule(text: str) -> Schedule:
     return Schedule(steps, tuple(rows), tuple(parts), tuple(dots))
 
 
-def _steps(tokens: list[str], at: int) -> tuple[tuple[Step, ...], int]:
+def _steps(tokens: list[str], at: int, symbols: Mapping[str, Symbol]) -> tuple[tuple[Step, ...], int]:
     steps: list[Step] = []
     while at < len(tokens):
         token = tokens[at]
@@ -192,32 +202,37 @@ def _steps(tokens: list[str], at: int) -> tuple[tuple[Step, ...], int]:
             steps.append(int(token[1:]))
             at += 1
         elif token in KINDS:
-            loop, at = _loop(tokens, at)
+            loop, at = _loop(tokens, at, symbols)
             steps.append(loop)
         else:
             break
     return tuple(steps), at
 
 
-def _loop(tokens: list[str], at: int) -> tuple[Loop, int]:
+def _loop(tokens: list[str], at: int, symbols: Mapping[str, Symbol]) -> tuple[Loop, int]:
     kind, axis = cast("LoopKind", tokens[at]), _token(tokens, at + 1)
     at += 2
     numbers = {"by": 0, "parts": 0, "lanes": 0}
     named: dict[str, list[int]] = {"carry": [], "unmasked": []}
+    cuts: tuple[Expr, ...] = ()
     while (word := _token(tokens, at)) != "{":
         if word in named:
             named[word], at = _numbers(tokens, at + 1)
+        elif word == "cut":
+            texts = list(takewhile(lambda token: token.startswith("<"), tokens[at + 1 :]))
+            cuts = tuple(parse_expr(text[1:-1], symbols) for text in texts)
+            at += 1 + len(texts)
         elif word in numbers and _token(tokens, at + 1).isdecimal():
             numbers[word] = int(tokens[at + 1])
             at += 2
         else:
             raise ValueError(f"not a schedule: {word!r} in the head of the loop over {axis}")
-    body, at = _steps(tokens, at + 1)
+    body, at = _steps(tokens, at + 1, symbols)
     if _token(tokens, at) != "}":
         raise ValueError(f"not a schedule: the loop over {axis} does not end before {tokens[at]!r}")
     block, parts, lanes = numbers.values()
     carries, unmasked = (tuple(found) for found in named.values())
-    return Loop(axis, kind, body, block, parts, lanes, carries, unmasked), at + 1
+    return Loop(axis, kind, body, block, parts, lanes, carries, unmasked, cuts), at + 1
 
 
 def _numbers(tokens: list[str], at: int) -> tuple[list[int], int]:

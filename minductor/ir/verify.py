@@ -11,9 +11,10 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeAlias
 
+from minductor.core.bounds import at_least
 from minductor.core.dtypes import DType, compute_dtype
 from minductor.core.errors import VerifyError
-from minductor.core.expr import Expr, Symbol, evaluate, free_symbols
+from minductor.core.expr import Expr, Symbol, evaluate, free_symbols, integer
 from minductor.ir.access import BlockAccess
 from minductor.ir.dots import find_dots
 from minductor.ir.nodes import (
@@ -349,6 +350,15 @@ def _masks_known_before(program: Program) -> Iterator[str]:
                     yield f"{kernel.name}: before the loop over {loop.axis} the mask of %{position} is not known"
 
 
+def _cut_in_order(program: Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        extents = {axis.name: axis.extent for axis in kernel.axes}
+        for loop in loops(kernel.schedule.steps if kernel.schedule else ()):
+            ends = (integer(0), *loop.cuts, extents[loop.axis])
+            if loop.cuts and not all(at_least(b - a, 0) for a, b in pairwise(ends)):
+                yield f"{kernel.name}: the loop over {loop.axis} is cut at {', '.join(map(str, loop.cuts))}"
+
+
 def _dots_are_products(program: Program) -> Iterator[str]:
     for kernel in _kernels(program):
         dots = kernel.schedule.dots if kernel.schedule else ()
@@ -456,6 +466,7 @@ RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
         "a kernel stays small enough to compile": ("fuse", _limits),
         "each effect stands once in the schedule": ("tile", _scheduled),
         "a loop without masks knows them before it begins": ("tile", _masks_known_before),
+        "a loop is cut in the order in which it runs": ("tile", _cut_in_order),
         "what a matrix unit computes is a sum of products": ("tile", _dots_are_products),
         "a variant makes what its kernel makes, of what that reads": ("tile", _variants_agree),
         "parts of a kernel do not need each other": ("bundle", _parts_apart),

@@ -18,6 +18,7 @@ from minductor.ir.nodes import Buffer, Kernel, Load, Program
 from minductor.ir.ops import op_cost
 from minductor.passes.both_ways import BothWays, both_ways, most_parts, objection
 from minductor.passes.by_library import by_library
+from minductor.passes.cut import cut
 from minductor.passes.group import ROWS, group
 from minductor.passes.merge_axes import merge_axes
 from minductor.passes.nest import Level, nest
@@ -70,7 +71,7 @@ def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
     )
     schedule = unblock(schedule or nest(kernel.body, chooser.levels(rows=1), lanes))
     schedule = stage(schedule, *chooser.staged) if chooser.staged else schedule
-    return replace(kernel, schedule=unmask(schedule, kernel.body))
+    return replace(kernel, schedule=cut(unmask(schedule, kernel.body), kernel))
 
 
 def with_library(made: Kernel, kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:

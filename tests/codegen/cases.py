@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from minductor.core.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType
-from minductor.core.expr import Expr, Symbol, as_expr, integer, symbol
+from minductor.core.expr import Expr, Symbol, as_expr, integer, maximum, minimum, symbol
 from minductor.ir.build import Builder, combine, softmax_terms, softmax_total
 from minductor.ir.nodes import Axis, Buffer, Combine, Input, Kernel, Origin, Program, Ref, View
 
@@ -181,6 +181,20 @@ def padded_rows() -> Sketch:
     low = s.b.op("ge", s.b.index(i), s.b.constant(3, I64))
     both = s.b.op("logical_and", low, s.b.op("lt", s.b.index(i), s.b.constant(19, I64)))
     s.write(s.b.op("add", s.b.masked(both, (x,), region, -1.5, F32), s.b.masked(low, (x,), region, 1.0, F32)), F32)
+    return s
+
+
+def bent(rows: int | Expr, columns: int | Expr) -> Sketch:
+    """Rows that are reflected at either end, and rolled forwards and backwards."""
+    s = Sketch((rows, columns))
+    size = [SIZES[str(n)] if isinstance(n, Expr) else n for n in (rows, columns)]
+    i, j = s.i
+    total = s.constant(0.0)
+    for shift in (5, -5):
+        inner = maximum(j + shift, -(j + shift))
+        for name, at in (("a", minimum(inner, 2 * (as_expr(columns) - 1) - inner)), ("b", (j + shift) % columns)):
+            total = s.b.op("add", total, s.read(f"{name}{shift}", randn(*size), F32, i * columns + at))
+    s.write(total, F32)
     return s
 
 
@@ -464,6 +478,9 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "permuted": permuted,
     "padded": padded,
     "padded_rows": padded_rows,
+    "bent": lambda: bent(20, 64),
+    "bent_long": lambda: bent(2, 20001),
+    "bent_symbolic": lambda: bent(S0, S1),
     "gathered": gathered,
     "gathered_by_a_comparison": gathered_by_a_comparison,
     "one_hot": one_hot,

@@ -35,7 +35,7 @@ from minductor.runtime.probe import probe
 from minductor.runtime.reference import run_program, torch_dtype
 from minductor.runtime.toolchain import Toolchain, Unit
 from minductor.target import Env, by_name
-from tests.codegen.cases import BUILDERS, SIZES, Case, Sketch, case, randn
+from tests.codegen.cases import BUILDERS, S0, S1, SIZES, Case, Sketch, case, randn
 
 CPU = Env(Options(), by_name("cpu"))
 
@@ -151,7 +151,7 @@ def test_a_schedule_prints_and_parses_back() -> None:
     for name in BUILDERS:
         schedule = kernel_of(tile(case(name).program, CPU)).schedule
         assert schedule is not None
-        assert parse_schedule(str(schedule)) == schedule
+        assert parse_schedule(str(schedule), {str(size): size for size in (S0, S1)}) == schedule
 
 
 def scheduled(kernel: Kernel) -> Schedule:
@@ -170,6 +170,15 @@ def test_masks_that_the_row_decides_are_tested_before_it() -> None:
     broken = replace(program, nodes=(replace(kernel, schedule=parse_schedule(wrong)),))
     with pytest.raises(VerifyError, match="knows them before it begins"):
         verify(broken, "tile")
+
+
+def test_a_loop_whose_pieces_overlap_is_refused() -> None:
+    program = tile(case("bent").program, CPU)
+    kernel = kernel_of(program)
+    verify(program, "tile")
+    wrong = str(scheduled(kernel)).replace("cut <5>", "cut <64> <5>")
+    with pytest.raises(VerifyError, match="cut in the order"):
+        verify(replace(program, nodes=(replace(kernel, schedule=parse_schedule(wrong)),)), "tile")
 
 
 @pytest.mark.parametrize("text", ["loop i0 {", "parallel i0 { %0", "vector i0 by x { }", "%0 }", "rows %1 %2 {"])
@@ -233,6 +242,7 @@ def vectorised(text: str, folder: Path) -> Callable[[str], bool]:
         ("argmax_inner", "for (int l = 0; l < W; ++l) body"),
         ("padded", "for (int64_t i1 = 0"),
         ("padded_rows", "for (int64_t i1 = 0"),
+        ("bent", "for (int64_t i1 = 5;"),
         ("gathered", "for (int64_t i1 = 0"),
         ("one_hot", "for (int l = 0; l < W; ++l) body"),
     ],

@@ -85,6 +85,7 @@ def test_every_early_rule_has_a_fault_here() -> None:
     later = {
         "a kernel stays small enough to compile",
         "a loop without masks knows them before it begins",
+        "a loop is cut in the order in which it runs",
         "what a matrix unit computes is a sum of products",
         "a variant makes what its kernel makes, of what that reads",
         "parts of a kernel do not need each other",
