@@ -10,6 +10,7 @@ Nothing but this file knows that the stages exist in an order.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -44,7 +45,7 @@ from minductor.core.errors import (
 from minductor.options import Options
 from minductor.placement import placed
 from minductor.target import Env
-from minductor.trace import Trace
+from minductor.trace import Trace, counts, new_notes, partition_lines, shown
 
 if TYPE_CHECKING:
     from minductor.frontend.capture import Graph
@@ -59,9 +60,10 @@ if TYPE_CHECKING:
     from minductor.runtime.tune import Tuner
 
 WINNER = "winner.txt"
-OF_EVERY_GRAPH = frozenset(
-    ("wrapper.py", "wrapper.json", "report.json", "guards.json")
-)  # the files of one without kernels
+# The files of a graph without kernels.
+OF_EVERY_GRAPH = frozenset(("wrapper.py", "wrapper.json", "report.json", "guards.json"))
+# What the system says of a disk that is full or may not be written.
+UNWRITABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM))
 Role = Literal["inference", "forward", "backward"]
 Call = Callable[[list[Any]], Sequence[Any]]
 
@@ -232,6 +234,7 @@ class Compiler:
         import torch
 
         call: Any = torch._dynamo.disable(self.compile_graph(gm, example_inputs, role="backward", env=env))
+        call._boxed_call = True  # a wrapper has of a callable object only what lies in its __dict__
         return call
 
     def graph_module(self, gm: Any, env: Env) -> tuple[Any, Graph, Env, Sequence[str]]:
@@ -349,11 +352,9 @@ class Compiler:
         if self.observer is ignore:
             return
         from minductor.ir.report import Report
-        from minductor.runtime.launch import WRAPPER_FX
 
         facts = Report.from_json(json.loads(entry.text("report.json")))
-        sources = {name: entry.text(name) for name in entry.contents if name.endswith(SOURCES) or name == WRAPPER_FX}
-        self.observer(Compiled(role, key, facts, sources, was_hit, seconds, events))
+        self.observer(Compiled(role, key, facts, _texts(entry), was_hit, seconds, events))
 
     # --- the store
 
@@ -405,9 +406,34 @@ class Compiler:
             return self._stores[folder]
 
     def _artefact(self, key: str, graph: Graph, env: Env, gm: Any, *, is_dry: bool) -> tuple[Entry, bool]:
-        """The stored artefact, or a new one, and whether it was there already; one flight for each key."""
+        """The stored artefact, or a new one, and whether it was there already; on a full disk, in another store."""
         store = self._store_of(env)
+        try:
+            return self._from(store, key, graph, env, gm, is_dry=is_dry)
+        except OSError as error:
+            if error.errno not in UNWRITABLE:
+                raise
+            store = self._instead_of(store, env, error)
+        return self._from(store, key, graph, env, gm, is_dry=is_dry)
+
+    def _instead_of(self, store: Store, env: Env, error: OSError) -> Store:
+        """What stands in, from now on, for a store that cannot be written any more."""
+        made = store.instead_of(store.root, error)
+        with self._lock:
+            if self._store is store:
+                self._store = made
+            else:
+                self._stores[env.options.cache_dir] = made
+        return made
+
+    def _from(self, store: Store, key: str, graph: Graph, env: Env, gm: Any, *, is_dry: bool) -> tuple[Entry, bool]:
+        """What `_artefact` gives, out of one store; one flight for each key."""
+        start = self.clock()
         if (found := self._find(store, key, graph)) is not None:
+            note = f"compiled before; it lies in {found.path}"
+            self.trace(env).stage(
+                graph.role, "store", self.clock() - start, {}, (note,), _texts(found), lambda: f"key {key}"
+            )
             return found, True
         with store.lock(key):
             return self._find(store, key, graph) or self._build(store, key, graph, env, gm, is_dry=is_dry), False
@@ -501,7 +527,7 @@ class Compiler:
         if env.options.verify:
             self._verify(stage, result)
         notes = list(new_notes(value, result))
-        self.trace(env).stage(role, stage.name, seconds, _counts(result), notes, None, partial(_text, result))
+        self.trace(env).stage(role, stage.name, seconds, counts(result), notes, None, partial(shown, result))
         return result
 
     @staticmethod
@@ -629,29 +655,6 @@ def _through(function: Callable[[Any, Env], Any], stage: Stage, value: Any, env:
     return function(value, env)
 
 
-def new_notes(before: Any, after: Any, where: str = "") -> Iterator[str]:
-    """What a stage decided, in the regions of its program too."""
-    yield from (f"{where}{note}" for note in getattr(after, "notes", ())[len(getattr(before, "notes", ())) :])
-    known = {region.name: region for region in getattr(before, "regions", ())}
-    for region in getattr(after, "regions", ()):
-        yield from new_notes(known.get(region.name), region, f"{where}{region.name}: ")
-
-
-def partition_lines(facts: Report, gm: Any) -> Iterator[str]:
-    """A line for each partition, then one for each call that stands between captured ones: what, why, and where."""
-    from minductor.frontend.capture import sources
-
-    whole = "".join(f": {reason}" for node, op, _, reason in facts.barriers if not node + op)
-    for number, (device, calls, is_captured) in enumerate(facts.partitions):
-        what = f"{calls} call{'s' * (calls != 1)}{f' on {device}' if device else ''}"
-        yield f"partition {number}: {what}, {'captured' if is_captured else 'not captured'}{whole}"
-    written = sources(gm)
-    for node, op, origin, reason in facts.barriers:
-        at = f" ({place})" if (place := written.of(origin)) else ""
-        if node or op:
-            yield f"not captured: {': '.join(part for part in (node, op, reason) if part)}{at}"
-
-
 def _variant(guards: Sequence[str]) -> str:
     from minductor.runtime.store import digest
 
@@ -669,20 +672,8 @@ def _user_lines(plan: Plan, gm: Any, symbol: str) -> str:
     return ", ".join(dict.fromkeys(place for place in places if place))
 
 
-def _counts(value: Any) -> dict[str, int]:
-    """Nodes by class, for a trace's line."""
-    nodes = getattr(value, "nodes", None) or getattr(value, "lines", ())
-    counts: dict[str, int] = {}
-    for node in nodes:
-        kind = type(node).__name__.lower()
-        name = f"{kind}es" if kind.endswith("ch") else f"{kind}s"
-        counts[name] = counts.get(name, 0) + 1
-    return counts
+def _texts(entry: Entry) -> dict[str, str]:
+    """The wrapper and the kernels of an artefact, by file."""
+    from minductor.runtime.launch import WRAPPER_FX
 
-
-def _text(value: Any) -> str:
-    from minductor.ir.nodes import Program
-    from minductor.ir.plan_text import print_plan
-    from minductor.ir.printer import print_program
-
-    return print_program(value) if isinstance(value, Program) else print_plan(value)
+    return {name: entry.text(name) for name in entry.contents if name.endswith(SOURCES) or name == WRAPPER_FX}

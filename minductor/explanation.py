@@ -23,9 +23,9 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from minductor.core.errors import MinductorError, UnknownKernel, suggestion
-from minductor.driver import Call, Compiled, Compiler, Role, Stage, new_notes, partition_lines
+from minductor.driver import Call, Compiled, Compiler, Role, Stage
 from minductor.target import Env
-from minductor.trace import Record, Trace
+from minductor.trace import Record, Trace, new_notes, partition_lines
 
 # How far a stage's numbers may lie from the ATen graph's in eager, relative to the largest one: rounding only.
 # Sums in another order differ by some ULP of their terms; a wrong index or operator differs by a thousand times this.
@@ -181,14 +181,14 @@ class Explainer(Compiler):
 
     def record(self, record: Record) -> None:
         """The trace's side: seconds, counts, text and sources of a stage."""
-        step = Step(record.stage, record.summary(), "" if record.sources else record.text(), (), record.sources)
+        if record.stage == "store":
+            step = Step("store", "the same graph was compiled above", record.text())
+        else:
+            step = Step(record.stage, record.summary(), "" if record.sources else record.text(), (), record.sources)
         self.roads[-1].steps.append(step)
 
     def observe(self, compiled: Compiled) -> None:
-        road = self.roads[-1]
-        road.compiled = compiled
-        if compiled.was_hit:
-            road.steps.append(Step("store", "the same graph was compiled above", compiled.key))
+        self.roads[-1].compiled = compiled
 
 
 def explain(

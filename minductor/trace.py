@@ -21,9 +21,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
 from minductor.core.errors import BadOptionValue
+
+if TYPE_CHECKING:
+    from minductor.ir.report import Report
 
 EXPECTED = "a level from 0 to 4, dir:PATH or html:PATH"
 # The level from which a part of a record is shown.
@@ -215,6 +218,55 @@ class Trace:
         record = Record(graph_name, stage_name, seconds, counts, notes, sources or {}, text)
         for sink in self.sinks:
             sink.record(record)
+
+
+# --- what is shown of a stage's value
+
+
+def new_notes(before: Any, after: Any, where: str = "") -> Iterator[str]:
+    """What a stage decided, in the regions of its program too."""
+    yield from (f"{where}{note}" for note in getattr(after, "notes", ())[len(getattr(before, "notes", ())) :])
+    known = {region.name: region for region in getattr(before, "regions", ())}
+    for region in getattr(after, "regions", ()):
+        yield from new_notes(known.get(region.name), region, f"{where}{region.name}: ")
+
+
+def partition_lines(facts: Report, gm: Any) -> Iterator[str]:
+    """A line for each partition, then one for each call that stands between captured ones: what, why, and where."""
+    from minductor.frontend.capture import sources
+
+    whole = "".join(f": {reason}" for node, op, _, reason in facts.barriers if not node + op)
+    for number, (device, calls, is_captured) in enumerate(facts.partitions):
+        what = f"{calls} call{'s' * (calls != 1)}{f' on {device}' if device else ''}"
+        yield f"partition {number}: {what}, {'captured' if is_captured else 'not captured'}{whole}"
+    written = sources(gm)
+    for node, op, origin, reason in facts.barriers:
+        at = f" ({place})" if (place := written.of(origin)) else ""
+        if node or op:
+            yield f"not captured: {': '.join(part for part in (node, op, reason) if part)}{at}"
+
+
+def counts(value: Any) -> dict[str, int]:
+    """Nodes by class, for a trace's line."""
+    nodes = getattr(value, "nodes", None) or getattr(value, "lines", ())
+    found: dict[str, int] = {}
+    for node in nodes:
+        kind = type(node).__name__.lower()
+        name = f"{kind}es" if kind.endswith("ch") else f"{kind}s"
+        found[name] = found.get(name, 0) + 1
+    return found
+
+
+def shown(value: Any) -> str:
+    """A program or a plan as text."""
+    from minductor.ir.nodes import Program
+    from minductor.ir.plan_text import print_plan
+    from minductor.ir.printer import print_program
+
+    return print_program(value) if isinstance(value, Program) else print_plan(value)
+
+
+# --- how
 
 
 def _slug(name: str) -> str:

@@ -1,5 +1,6 @@
 """The road from end to end: values, the store, threads, processes, forks, and what goes wrong on the way."""
 
+import errno
 import importlib
 import json
 import os
@@ -26,6 +27,7 @@ from minductor.core.errors import (
     CorruptEntry,
     FallbackRefused,
     RanInEager,
+    StoreUnwritable,
     TargetElsewhere,
     UnknownTarget,
     UnsupportedInput,
@@ -113,7 +115,7 @@ def test_second_compiler_finds_it_and_reports_the_same(watched: Watched) -> None
     (made,), (found,) = watched.seen, again.seen
     assert (made.was_hit, found.was_hit) == (False, True)
     assert (found.key, found.report, found.sources) == (made.key, made.report, made.sources)
-    assert again.stages == []
+    assert again.stages == ["store"]
 
 
 @pytest.mark.parametrize("change", ["shape", "dtype", "stride", "operator", "options"])
@@ -152,6 +154,18 @@ def test_damaged_entry_is_built_again(watched: Watched, name: str) -> None:
     with pytest.warns(CorruptEntry):
         assert torch.equal(again.run(), expected)
     assert not again.seen[0].was_hit and file.read_bytes() == data
+
+
+def test_where_the_disk_is_full_another_store_stands_in(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/full")
+
+    monkeypatch.setattr(watched.store, "scratch", full)
+    with pytest.warns(StoreUnwritable, match="No space left on device: '/full'"):
+        first = watched.run()
+    torch.testing.assert_close(watched.run(), first)
+    torch.testing.assert_close(first, norm(*inputs()))
+    assert [compiled.was_hit for compiled in watched.seen] == [False, True]
 
 
 def test_two_threads_compile_one_graph_once(watched: Watched) -> None:

@@ -133,12 +133,13 @@ class Store:
             if not os.access(store.root, os.W_OK | os.X_OK):
                 raise PermissionError(f"no permission to write in {store.root}")
         except OSError as error:
-            warnings.warn(StoreUnwritable(str(root), str(error)), stacklevel=2)
-            return cls._private(limit_bytes)
+            return cls.instead_of(root, error, limit_bytes=limit_bytes)
         return store
 
     @classmethod
-    def _private(cls, limit_bytes: int) -> Store:
+    def instead_of(cls, root: Path, error: OSError, *, limit_bytes: int = 2 * 1024**3) -> Store:
+        """A private store in the place of one that cannot be written, with a warning."""
+        warnings.warn(StoreUnwritable(str(root), str(error)), stacklevel=3)
         folder = Path(tempfile.mkdtemp(prefix="minductor-"))
         store = cls(folder, limit_bytes=limit_bytes)
         # The finalizer also runs in forked children; only the process that made the folder may remove it.
@@ -328,7 +329,7 @@ class Store:
             self._write_tally(total)
 
     def _write_tally(self, total: int) -> None:
-        with self.scratch() as folder:
+        with suppress(OSError), self.scratch() as folder:  # it is only a hint, and the disk may be full
             (folder / "tally").write_text(str(total))
             os.replace(folder / "tally", self.root / "tally")
 

@@ -14,6 +14,7 @@ text that does not compile (CompileFailed: the generated line is quoted, and the
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -56,6 +57,7 @@ _LINK: Mapping[str, tuple[str, ...]] = {
 }
 _SANITIZE = ("-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g1")
 _ERROR = re.compile(r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>[^\n]*)$", re.MULTILINE)
+_FULL = "No space left on device"
 
 # From the name of a unit and a line in it to the user's line, or "".
 Blame = Callable[[str, int], str]
@@ -162,32 +164,30 @@ class _Job:
         """All commands; the first failure, in their order, stops the rest and is raised."""
         # LC_ALL: _ERROR reads English. TMPDIR: the compiler's own left-overs go away with the folder.
         environ = {**self.environ, "LC_ALL": "C", "TMPDIR": str(self.folder)}
-        running: list[tuple[Sequence[str], subprocess.Popen[bytes], Path]] = []
+        running: list[tuple[Sequence[str], subprocess.Popen[bytes]]] = []
         try:
-            for number, command in enumerate(commands):
+            for command in commands:
                 if len(running) == at_once:
                     self._finish(*running.pop(0))
-                log = self.folder / f"{number}.log"
-                with log.open("wb") as file:
-                    running.append((command, subprocess.Popen(command, stderr=file, env=environ), log))
+                running.append((command, subprocess.Popen(command, stderr=subprocess.PIPE, env=environ)))
             while running:
                 self._finish(*running.pop(0))
         finally:
-            for _, process, _ in running:
-                process.kill()
-                process.wait()
+            for _, process in running:
+                _end(process)
 
-    def _finish(self, command: Sequence[str], process: subprocess.Popen[bytes], log: Path) -> None:
+    def _finish(self, command: Sequence[str], process: subprocess.Popen[bytes]) -> None:
         try:
-            status = process.wait()
+            _, log = process.communicate()
         except BaseException:  # an interrupt: the process is no longer among the running ones
-            process.kill()
-            process.wait()
+            _end(process)
             raise
-        if status != 0:
-            self._fail(command, status, log.read_text(encoding="utf-8", errors="replace"))
+        if process.returncode != 0:
+            self._fail(command, process.returncode, log.decode(errors="replace"))
 
     def _fail(self, command: Sequence[str], status: int, log: str) -> NoReturn:
+        if _FULL in log:  # a fault of no kernel's
+            raise OSError(errno.ENOSPC, _FULL, str(self.folder))
         kept = self._kept()
         shown = shlex.join(str(kept / Path(word).name) if str(self.folder) in word else word for word in command)
         found = _ERROR.search(log)
@@ -214,6 +214,12 @@ class _Job:
         for file in self.folder.glob("*"):
             shutil.copy(file, kept)
         return kept
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    with process:  # waits, and closes what it would have written to
+        pass
 
 
 def _reason(log: str, status: int) -> str:

@@ -17,7 +17,7 @@ import minductor
 from minductor.codegen.wrapper_python import wrapper_python
 from minductor.core.errors import VerifyError
 from minductor.core.expr import integer, symbol
-from minductor.driver import Compiled, Compiler, partition_lines
+from minductor.driver import Compiled, Compiler
 from minductor.ir.build import Builder
 from minductor.ir.nodes import Extern, Kernel, Origin, Program, Region, SymbolDef, View, makes
 from minductor.ir.parser import parse_program
@@ -37,7 +37,7 @@ from minductor.passes.partition import partition, partitions
 from minductor.passes.tile import tile
 from minductor.runtime.store import Store
 from minductor.target import Env, by_name
-from minductor.trace import Trace
+from minductor.trace import Trace, partition_lines
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch
 

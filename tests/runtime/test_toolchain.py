@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import errno
 import os
 import struct
 import subprocess
@@ -117,6 +118,16 @@ def test_a_linker_that_fails_is_quoted(toolchain: Toolchain, tmp_path: Path) -> 
         toolchain.compile([Unit("a", text), Unit("b", text)], tmp_path / "out.so")
     assert caught.value.line is None
     assert sorted(p.name for p in Path(caught.value.kept).glob("*.cpp")) == ["a.cpp", "b.cpp"]
+
+
+def test_a_full_disk_is_no_fault_of_a_kernel(tmp_path: Path) -> None:
+    script = tmp_path / "g++"
+    script.write_text("#!/bin/sh\necho 'ld: final link failed: No space left on device' >&2\nexit 1\n")
+    script.chmod(0o755)
+    toolchain = Toolchain(HOST, {**os.environ, "CXX": str(script)}, keep=tmp_path / "kept")
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        toolchain.compile([answer("one", 1)], tmp_path / "out.so")
+    assert caught.value.errno == errno.ENOSPC and not (tmp_path / "kept").exists()
 
 
 def test_a_compiler_that_is_killed(tmp_path: Path) -> None:
