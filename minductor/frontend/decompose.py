@@ -87,7 +87,6 @@ ROWS: Mapping[str, str] = MappingProxyType(
         "upsample_nearest1d": "reads at scaled places",
         "upsample_nearest2d": "reads at scaled places",
         "upsample_nearest3d": "reads at scaled places",
-        "view_copy": "a view and a copy",
         "_weight_norm_interface": "a norm and a quotient",
     }
 )
@@ -117,6 +116,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     log_sigmoid = torch.ops.aten.log_sigmoid_forward.default
     apart = found[log_sigmoid]
     found[log_sigmoid] = lambda x: apart(x.contiguous())  # as eager's result is, whatever the argument
+    found[torch.ops.aten.view_copy.default] = _view_copy
     unique = torch.ops.aten._unique.default  # of which 2.11 traces one element, however many there are
     found[unique] = lambda x, *args: torch.ops.aten._unique2(x, *args)[:2]
     return found
@@ -157,6 +157,13 @@ def _apart(op: Callable[..., Any]) -> Callable[..., Any]:
         return op(x.clone(memory_format=torch.contiguous_format) if is_shared(own) else own, *args, **kwargs)
 
     return decomposed
+
+
+def _view_copy(x: Any, size: Any) -> Any:
+    """Torch's own refuses what only a copy can be viewed as."""
+    import torch
+
+    return x.reshape(size).clone(memory_format=torch.contiguous_format)
 
 
 def _bags(weight: Any, *args: Any, **kwargs: Any) -> Any:

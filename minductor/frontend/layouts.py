@@ -48,6 +48,9 @@ LIKE_THE_FIRST = frozenset(
 ROW_MAJOR = frozenset(
     {
         "aten.diag_embed.default",
+        "aten.glu.default",
+        "aten.grid_sampler_2d.default",
+        "aten.grid_sampler_3d.default",
         "aten.im2col.default",
         "aten.index_add.default",
         "aten.index_copy.default",
@@ -55,33 +58,62 @@ ROW_MAJOR = frozenset(
         "aten.masked_fill.Scalar",
         "aten.masked_fill.Tensor",
         "aten.native_layer_norm.default",
+        "aten.nll_loss2d_forward.default",
         "aten.pow.Scalar",
         "aten.renorm.default",
         "aten.tril.default",
         "aten.triu.default",
     }
 )
-# what gives results that are row-major or have the channels last, as the first argument
+# what gives results that are row-major or have the channels last, as torch's suggestion for the first argument is
 BY_FORMAT = frozenset(
+    {
+        "aten._batch_norm_with_update.default",
+        "aten._batch_norm_with_update_functional.default",
+        "aten._upsample_bicubic2d_aa.default",
+        "aten._upsample_bilinear2d_aa.default",
+        "aten._upsample_nearest_exact1d.default",
+        "aten._upsample_nearest_exact2d.default",
+        "aten._upsample_nearest_exact3d.default",
+        "aten.channel_shuffle.default",
+        "aten.max_unpool2d.default",
+        "aten.native_group_norm.default",
+        "aten.reflection_pad2d.default",
+        "aten.reflection_pad3d.default",
+        "aten.replication_pad2d.default",
+        "aten.replication_pad3d.default",
+        "aten.roll.default",
+        "aten.upsample_bicubic2d.default",
+        "aten.upsample_bilinear2d.default",
+        "aten.upsample_linear1d.default",
+        "aten.upsample_nearest1d.default",
+        "aten.upsample_nearest2d.default",
+        "aten.upsample_nearest3d.default",
+        "aten.upsample_trilinear3d.default",
+    }
+)
+# the same, but what is contiguous in one of both ways, whatever the strides of dimensions of size 1, stays so
+BY_CONTIGUITY = frozenset(
     {
         "aten._native_batch_norm_legit.default",
         "aten._native_batch_norm_legit.no_stats",
+        "aten._native_batch_norm_legit_functional.default",
         "aten._native_batch_norm_legit_no_training.default",
-        "aten.channel_shuffle.default",
-        "aten.max_unpool2d.default",
         "aten.native_batch_norm.default",
-        "aten.roll.default",
     }
 )
 INDEX = frozenset({"aten.index.Tensor", "aten._unsafe_index.Tensor"})
 # pointwise, though torch has no tag on them that says so
 POINTWISE = frozenset(
     {
+        "aten.complex.default",
         "aten.floor_divide.default",
         "aten.hardswish.default",
         "aten.hardswish_backward.default",
         "aten.hardtanh_backward.default",
         "aten.mse_loss.default",
+        "aten.polar.default",
+        "aten.rsub.Tensor",
         "aten.smooth_l1_loss.default",
         "aten.softplus_backward.default",
     }
@@ -89,28 +121,36 @@ POINTWISE = frozenset(
 # Fourier transforms, which are calls: what they give has these strides already
 TRANSFORMS = frozenset({"aten._fft_c2c.default", "aten._fft_c2r.default", "aten._fft_r2c.default"})
 # pointwise ones that eager computes by several others
-IN_STEPS = frozenset(
-    {"aten.isinf.default", "aten.ldexp.Tensor", "aten.mvlgamma.default", "aten.native_dropout_backward.default"}
-)
-NAMED = LIKE_THE_FIRST | ROW_MAJOR | BY_FORMAT | INDEX | POINTWISE
+IN_STEPS = frozenset({"aten.isinf.default", "aten.mvlgamma.default"})
+# whose last tensor eager takes for the first
+REVERSED = frozenset({"aten.rsub.Tensor", "aten.threshold_backward.default"})
+NAMED = LIKE_THE_FIRST | ROW_MAJOR | BY_FORMAT | BY_CONTIGUITY | INDEX | POINTWISE
 # what torch lays out otherwise than eager, whatever the sizes are
 MISLAID = (
     BY_FORMAT
+    | BY_CONTIGUITY
     | POINTWISE
     | {
+        "aten.binary_cross_entropy.default",
         "aten.copysign.Tensor",
         "aten.div.Tensor_mode",
+        "aten.glu.default",
+        "aten.grid_sampler_2d.default",
+        "aten.grid_sampler_3d.default",
         "aten.heaviside.default",
         "aten.im2col.default",
         "aten.index_copy.default",
         "aten.index_fill.int_Scalar",
         "aten.index_fill.int_Tensor",
+        "aten.ldexp.Tensor",
         "aten.logaddexp.default",
         "aten.logaddexp2.default",
         "aten.logical_and.default",
         "aten.logical_or.default",
         "aten.logical_xor.default",
         "aten.logit_backward.default",
+        "aten.native_dropout_backward.default",
+        "aten.nll_loss2d_forward.default",
         "aten.pow.Scalar",
         "aten.special_xlog1py.default",
         "aten.xlogy.Tensor",
@@ -118,6 +158,7 @@ MISLAID = (
 )
 _OPERANDS = frozenset({"self", "other", "x", "n"})  # names of parameters whose number is an argument like a tensor
 _HALF = frozenset({torch.float16, torch.bfloat16})
+_OF_PARTS = frozenset({"aten.complex.default", "aten.polar.default"})  # complex results of real numbers
 _CONDITIONS = frozenset({"condition", "mask"})  # and of those that are not cast to the others' dtype
 
 
@@ -290,8 +331,8 @@ def strides(op: Any, args: Sequence[Any], result: torch.Tensor) -> Row | None:
         return dense(size, ())
     if name in LIKE_THE_FIRST:
         return layout(args[0]).copied()
-    if name in BY_FORMAT:
-        return _by_format(args[0], size)
+    if name in BY_FORMAT or name in BY_CONTIGUITY:
+        return _by_format(args[0], size, keeps=name in BY_CONTIGUITY)
     if name in INDEX:
         found = _indexed(layout(args[0]), args[1])
         return None if found is None else joined(found, size)
@@ -303,9 +344,9 @@ def _operands(op: Any, args: Sequence[Any], common: torch.dtype) -> list[Layout]
     """Of the arguments that eager walks along, after it has cast them to one dtype."""
     places = [p.name if str(p.type) in ("Tensor", "Scalar", "number") else "" for p in op._schema.arguments]
     given = [(place, arg) for place, arg in zip(places, args, strict=False) if _is_operand(place, arg)]
-    if common == torch.bool and given:
+    if given and (common == torch.bool or str(op) in _OF_PARTS):
         common = torch.result_type(given[0][1], given[-1][1])
-    if op is torch.ops.aten.threshold_backward.default:
+    if str(op) in REVERSED:
         given.reverse()
     found: list[Layout] = []
     for place, arg in given:
@@ -313,7 +354,10 @@ def _operands(op: Any, args: Sequence[Any], common: torch.dtype) -> list[Layout]
             found.append(Layout((), ()))
             continue
         own = layout(arg)
-        stride = own.copied() if arg.dtype != common and place not in _CONDITIONS else own.stride
+        if op is torch.ops.aten.ldexp.Tensor and place == "other":
+            stride = dense(own.size, ())  # of a power of two
+        else:
+            stride = own.copied() if arg.dtype != common and place not in _CONDITIONS else own.stride
         if stride is None:
             return None
         found.append(Layout(own.size, stride))
@@ -325,18 +369,22 @@ def _is_operand(place: str, arg: object) -> bool:
     return isinstance(arg, torch.Tensor) or (place in _OPERANDS and is_number)
 
 
-def _by_format(x: torch.Tensor, size: Row) -> Row | None:
-    own = layout(x)
-    if own.is_contiguous:
+def _by_format(x: torch.Tensor, size: Row, *, keeps: bool) -> Row | None:
+    """Row-major or with the channels last; a contiguous argument may keep what it is."""
+    own, channels_last = layout(x), _channels_last(len(size))
+    is_known = all(_is_number(n) for n in (*own.size, *own.stride, *size))
+    if own.is_contiguous and (keeps or not is_known):
         return dense(size, ())
-    if all(_is_number(n) for n in (*own.size, *own.stride, *size)):
+    if own.is_channels_last and keeps:
+        return _in_order(size, channels_last)
+    if is_known:
         from torch._prims_common import suggest_memory_format
 
         is_row_major = suggest_memory_format(x) is torch.contiguous_format
-        return dense(size, ()) if is_row_major else _in_order(size, _channels_last(len(size)))
+        return dense(size, ()) if is_row_major else _in_order(size, channels_last)
     # with symbols only what leaves no doubt
     is_wide = own.is_channels_last and _is_known(own.size[1] > 1) and any(_is_known(n > 1) for n in own.size[2:])
-    return _in_order(size, _channels_last(len(size))) if is_wide else None
+    return _in_order(size, channels_last) if is_wide else None
 
 
 def _indexed(x: Layout, indices: Sequence[torch.Tensor | None]) -> list[Layout] | None:

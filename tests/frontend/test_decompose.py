@@ -40,6 +40,7 @@ PAIRWISE: dict[str, dict[str, Any]] = {
     "copysign.Tensor": {},
     "div.Tensor_mode": {"rounding_mode": "floor"},
     "floor_divide.default": {},
+    "complex.default": {},
     "hardswish_backward.default": {},
     "hardtanh_backward.default": {"min_val": -1.0, "max_val": 1.0},
     "heaviside.default": {},
@@ -48,7 +49,9 @@ PAIRWISE: dict[str, dict[str, Any]] = {
     "logical_and.default": {},
     "logical_or.default": {},
     "logical_xor.default": {},
+    "ldexp.Tensor": {},
     "logit_backward.default": {},
+    "rsub.Tensor": {"alpha": 2},
     "softplus_backward.default": {"beta": 1.0, "threshold": 20.0},
     "special_xlog1py.default": {},
     "xlogy.Tensor": {},
@@ -90,7 +93,11 @@ LAYOUTS: dict[str, Callable[..., Any]] = {
         x.index_add(0, torch.tensor([0]), x[:1]),
         y.index_put((torch.tensor([0]),), torch.tensor(1.0)),
     ),
-    "gradients": lambda x, y: torch.ops.aten.threshold_backward(x, y, 0.5),
+    "gradients": lambda x, y: (
+        torch.ops.aten.threshold_backward(x, y, 0.5),
+        torch.ops.aten.native_dropout_backward(x, y > 0.5, 2.0),
+    ),
+    "turned round": lambda x, y: (torch.rsub(x, y, alpha=2), torch.ldexp(x, y), torch.complex(x, y)),
 }
 
 
@@ -132,6 +139,10 @@ def test_a_scatter_into_an_expanded_tensor_is_laid_out_as_its_copy() -> None:
 
 def test_a_scatter_into_an_expanded_tensor_without_elements_comes_to_an_end() -> None:
     compiled(lambda x: torch.diagonal_scatter(x, x.diagonal() + 1), torch.ones(4).expand(0, 4))
+
+
+def test_a_copy_has_any_size() -> None:
+    compiled(lambda x: torch.ops.aten.view_copy(x, (2, 3)), randn(2, 3).t())
 
 
 def test_log_sigmoid_is_contiguous() -> None:

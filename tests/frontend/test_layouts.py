@@ -35,6 +35,25 @@ def test_places_in_any_layout() -> None:
             assert strides(aten.index.Tensor, (x, indices), found) == found.stride(), (size, x.stride(), shown)
 
 
+def test_images_in_any_layout() -> None:
+    pick = random.Random(0)
+    rows = {
+        aten._native_batch_norm_legit.no_stats: (None, None, True, 0.1, 1e-5),
+        aten.channel_shuffle.default: (1,),
+        aten.grid_sampler_2d.default: (torch.zeros(2, 3, 2, 2), 0, 0, False),
+        aten.replication_pad2d.default: ((1, 1, 1, 1),),
+        aten.roll.default: ((1,), (0,)),
+        aten.upsample_bicubic2d.default: ((3, 2), False),
+        aten.upsample_nearest2d.default: ((3, 2),),
+    }
+    for _ in range(100):
+        x = window(pick, [2, *(pick.choice([1, 1, 2, 3]) for _ in range(3))])
+        for op, more in rows.items():
+            result = op(x, *more)
+            found = result[0] if isinstance(result, tuple) else result
+            assert strides(op, (x, *more), found) == found.stride(), (op, x.shape, x.stride())
+
+
 def test_truths_of_one_argument_with_gaps() -> None:
     """It is not cast to bool, which would make a copy without gaps."""
     x = torch.ones(100).as_strided((4, 1, 4), (5, 20, 1))
