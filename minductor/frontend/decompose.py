@@ -105,6 +105,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     found[torch.ops.aten._embedding_bag.default] = _bags
     norm = torch.ops.aten.linalg_vector_norm.default
     found[norm] = _counted_from_the_front(norm)
+    found[torch.ops.aten.constant_pad_nd.default] = _cut
     for op in _laid_by_formulas():
         found[op] = _as_in_eager(op, found.get(op, _whole))
     for name in SCATTERS:
@@ -177,6 +178,17 @@ def _bags(weight: Any, *args: Any, **kwargs: Any) -> Any:
     with decompose({}):  # itself
         bags, offset2bag, *others = torch.ops.aten._embedding_bag.default(weight, *args, **kwargs)
     return (bags, offset2bag.new_empty(0), *others)
+
+
+def _cut(x: Any, pad: Any, *value: Any) -> Any:
+    """Padding that only takes away: a copy of a slice, which torch traces only where no number of `pad` is 0."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    if not all(statically_known_true(n <= 0) for n in pad):
+        return NotImplemented
+    for d, (before, after) in enumerate(zip(pad[-2::-2], pad[::-2], strict=True), x.dim() - len(pad) // 2):
+        x = x.narrow(d, -before, x.shape[d] + before + after)
+    return x.clone()
 
 
 def _counted_from_the_front(op: Callable[..., Any]) -> Callable[..., Any]:

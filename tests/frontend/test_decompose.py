@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from minductor.core.expr import as_int
+from minductor.driver import Compiler
 from minductor.frontend.decompose import ROWS, SCATTERS, decompositions
 from minductor.frontend.layouts import NAMED
 from minductor.frontend.rules.table import RULES
@@ -28,7 +29,7 @@ def test_each_row_has_a_decomposition_and_a_reason() -> None:
 
 def test_operators_with_rules_arrive_whole() -> None:
     laid = {str(op) for op in decompositions() if torch.Tag.pointwise in op.tags} | NAMED
-    laid |= {f"aten.{name}.default" for name in SCATTERS}
+    laid |= {f"aten.{name}.default" for name in (*SCATTERS, "constant_pad_nd")}
     assert not {str(op) for op in decompositions()} & set(RULES) - laid
     turned = randn(2, 3).t()
     for fn, op in ((torch.copysign, "copysign.Tensor"), (torch.hypot, "hypot.default"), (torch.mul, "mul.Tensor")):
@@ -127,6 +128,14 @@ def test_a_place_of_symbolic_count_is_no_reason_to_guess_strides() -> None:
 @pytest.mark.parametrize("is_dynamic", [False, True])
 def test_gradients_of_a_fourier_transform(is_dynamic: bool) -> None:
     compiled(lambda x: torch.fft.fft2(x, dim=(2, 0)).abs().sum(), *grads(randn(4, 5, 6)), dynamic=is_dynamic)
+
+
+def test_padding_that_takes_away_keeps_the_order_of_dimensions() -> None:
+    """As in the gradient of a transform that was padded by so many as the size lacks."""
+    x = torch.randn(5, 6, 7, requires_grad=True)
+    result = torch.compile(lambda x: torch.fft.rfft(x, n=10, dim=1), backend=Compiler(), dynamic=True)(x)
+    (gradient,) = torch.autograd.grad(result, x, torch.ones_like(result))
+    assert gradient.stride() == (42, 1, 6)
 
 
 def test_a_scatter_into_an_expanded_tensor_is_laid_out_as_its_copy() -> None:
