@@ -1,21 +1,22 @@
-"""Minimax fits behind minductor/codegen/cpp_math.h.
+"""Minimax fits behind minductor/codegen/cpp_math.h and cpp_double.h.
 
 Takes a table of functions with interval, weight and degree. Gives each polynomial's coefficients, rounded to the
-type that evaluates them, and writes them into the header's `#define MD_C_...` lines (`--write`) or prints the lines
+type that evaluates them, and writes them into the headers' `#define MD_C_...` lines (`--write`) or prints the lines
 that differ. Refuses a fit whose error exceeds the bound stated in its row.
 
     python tests/codegen/fit_cpp_math.py [--write]
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from mpmath import mp, mpf
 
-HEADER = Path(__file__).parents[2] / "minductor" / "codegen" / "cpp_math.h"
+CODEGEN = Path(__file__).parents[2] / "minductor" / "codegen"
+HEADERS = (CODEGEN / "cpp_math.h", CODEGEN / "cpp_double.h")
 GRID = 240  # points on which the error is looked at
 Real = Callable[[mpf], mpf]
 
@@ -101,6 +102,12 @@ def erfc_scaled(s: mpf) -> mpf:
     return mp.erfc(a) * mp.exp(a * a)
 
 
+def erfc_level(s: mpf) -> mpf:
+    """erfc(a) * exp(a**2) * (a + 1), which varies little, for s = (a - 1) / (a + 1)."""
+    a = (1 + s) / (1 - s)
+    return mp.erfc(a) * mp.exp(a * a) * (a + 1)
+
+
 def erfinv_ratio(w: mpf) -> mpf:
     """erfinv(x) / x for w = -log(1 - x**2)."""
     x = mp.sqrt(-mp.expm1(-w))
@@ -177,6 +184,13 @@ FITS: tuple[Fit, ...] = (
     ),
     Fit("EXP_F64", exp_tail, lambda r: r**2 / mp.exp(r), -HALF_LN2, HALF_LN2, 9, 3e-17, double=True),
     Fit("LOG_F64", atanh_tail, lambda t: t / 2, 0, 0.04, 7, 2e-17, double=True),
+    Fit("SIN_F64", odd_tail(mp.sin, mpf(-1) / 6), odd_weight(mp.sin), 0, 0.79**2, 5, 1e-17, double=True),
+    Fit("COS_F64", cos_tail, lambda t: t**2 / mp.cos(mp.sqrt(t)), 0, 0.79**2, 5, 1e-18, double=True),
+    Fit("SINH_F64", odd_tail(mp.sinh, mpf(1) / 6), odd_weight(mp.sinh), 0, 1, 6, 1e-17, double=True),
+    Fit("ASIN_F64", odd_tail(mp.asin, mpf(1) / 6), odd_weight(mp.asin), 0, 0.25, 11, 3e-17, double=True),
+    Fit("ATAN_F64", odd_tail(mp.atan, mpf(-1) / 3), odd_weight(mp.atan), 0, 0.17158, 10, 3e-18, double=True),
+    Fit("ERF_F64", erf_ratio, lambda t: 1 / (1 + erf_ratio(t)), 0, 0.9**2, 11, 2e-17, double=True),
+    Fit("ERFC_F64", erfc_level, lambda s: 1 / erfc_level(s), -0.12, 27 / 29, 24, 3e-17, double=True),
     Fit("TANH_F64", odd_tail(mp.tanh, mpf(-1) / 3), odd_weight(mp.tanh), 0, 0.625**2, 11, 2e-17, double=True),
     Fit("LOG2_F64P", log2_ratio, lambda t: 1 / log2_ratio(t), 0, 0.04, 4, 3e-11, double=True),
     Fit("EXP2_F64P", lambda r: mpf(2) ** r, lambda r: mpf(2) ** -r, -0.5, 0.5, 6, 3e-9, double=True),
@@ -277,8 +291,16 @@ def turn_line() -> str:
     return define("TURN", [literal(c, double=True) for c in turns()])
 
 
+def refreshed(header: Path, by_name: Mapping[str, str], *, write: bool) -> list[str]:
+    """The lines of one header that differ from the fits."""
+    text = header.read_text(encoding="utf-8").splitlines()
+    fresh = [by_name.get(old.split()[1], old) if old.startswith("#define MD_C_") else old for old in text]
+    if write:
+        header.write_text("\n".join(fresh) + "\n", encoding="utf-8")
+    return [new for old, new in zip(text, fresh, strict=True) if old != new]
+
+
 def main(arguments: Sequence[str]) -> int:
-    text = HEADER.read_text(encoding="utf-8").splitlines()
     found = [turn_line()]
     for fit in FITS:
         fresh, worst = line(fit)
@@ -288,15 +310,9 @@ def main(arguments: Sequence[str]) -> int:
             return 1
         found.append(fresh)
     by_name = {fresh.split()[1]: fresh for fresh in found}
-    changed = [
-        by_name.get(([*old.split(), "", ""])[1], old) if old.startswith("#define MD_C_") else old for old in text
-    ]
-    stale = [new for old, new in zip(text, changed, strict=True) if old != new]
-    print("\n".join(stale) or "the header holds these coefficients")
-    if "--write" in arguments:
-        HEADER.write_text("\n".join(changed) + "\n", encoding="utf-8")
-        return 0
-    return 1 if stale else 0
+    stale = [new for header in HEADERS for new in refreshed(header, by_name, write="--write" in arguments)]
+    print("\n".join(stale) or "the headers hold these coefficients")
+    return 1 if stale and "--write" not in arguments else 0
 
 
 if __name__ == "__main__":
