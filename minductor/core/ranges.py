@@ -1,11 +1,11 @@
 """Intervals of integers, without symbols.
 
 Takes: pairs ``(low, high)``, both inclusive; None is an open end.
-Gives: the tightest interval that plain interval arithmetic finds for a sum, product, quotient, remainder.
+Gives: the tightest interval that plain interval arithmetic finds for a product, quotient or remainder.
 Refuses: nothing; what it cannot bound is ``(None, None)``. A division counts only where its divisor is not zero.
 
->>> add((0, 3), scale((0, 7), 4))
-(0, 31)
+>>> scale((0, 7), 4)
+(0, 28)
 >>> floordiv((0, 31), (4, 4))
 (0, 7)
 >>> mod((0, None), (8, 8))
