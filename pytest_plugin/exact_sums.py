@@ -26,7 +26,8 @@ COMPOSED = (
     "std.correction std_mean.correction _softmax.default _log_softmax.default "
     "_softmax_backward_data.default _log_softmax_backward_data.default logsumexp.default linalg_vector_norm.default "
     "norm.ScalarOpt_dim norm.Scalar native_layer_norm.default native_layer_norm_backward.default "
-    "native_group_norm.default addmm.default addmv.default mv.default dot.default baddbmm.default"
+    "native_group_norm.default native_batch_norm.default native_batch_norm_backward.default "
+    "addmm.default addmv.default mv.default dot.default baddbmm.default"
 )
 
 

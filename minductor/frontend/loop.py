@@ -59,10 +59,16 @@ class Loop:
         return value if dtype is None else value.cast(compute_dtype(dtype))
 
     def _wrapped(self, operand: View, at: Sequence[Expr]) -> tuple[Expr, ...]:
-        """A size that is not written as the loop's own may turn out to be 1: the remainder is right for both."""
+        """A size that is not written as the loop's own may turn out to be 1: the remainder is right for both.
+
+        One of 0 makes the loop's own 0 as well.
+        """
         extents = self.extents[len(self.extents) - len(at) :]
         return tuple(
-            [c if n == extent or is_one(n) else c % n for c, n, extent in zip(at, operand.size, extents, strict=True)]
+            [
+                c if n == extent or as_int(n) in (0, 1) else c % n
+                for c, n, extent in zip(at, operand.size, extents, strict=True)
+            ]
         )
 
     def index(self, expr: Expr, dtype: DType) -> Term:

@@ -135,6 +135,10 @@ def test_a_result_with_strides_of_its_own_is_read_right() -> None:
     serve(lambda x: (x.nonzero() * torch.tensor([1, 10])).sum(1), (X,), (torch.zeros(6, 5),))
 
 
+def test_a_size_of_the_data_beside_one_of_zero() -> None:
+    serve(lambda x: torch.bincount(x.long()) * x.exp(), (torch.zeros(0),))
+
+
 def test_unique_and_repeats() -> None:
     def fn(x: torch.Tensor, times: torch.Tensor) -> Any:
         values, inverse, counts = torch.unique(times, return_inverse=True, return_counts=True)

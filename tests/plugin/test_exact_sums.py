@@ -17,6 +17,13 @@ from pytest_plugin.verdict import verdict
 LEFT = torch.tensor([1e16, 1.0, -1e16, 1.0, 1e17, 1.0, -1e17], dtype=torch.float64)
 
 
+def batch_mean(x: torch.Tensor) -> torch.Tensor:
+    """The running mean of a batch norm that forgets all before."""
+    mean, var = torch.zeros_like(x[:1]), torch.ones_like(x[:1])
+    torch.nn.functional.batch_norm(x[:, None], mean, var, training=True, momentum=1.0)
+    return mean
+
+
 @pytest.mark.parametrize(
     "fn",
     [
@@ -30,6 +37,7 @@ LEFT = torch.tensor([1e16, 1.0, -1e16, 1.0, 1e17, 1.0, -1e17], dtype=torch.float
         lambda x: (x[None] @ torch.ones_like(x)[:, None])[0, 0],
         lambda x: torch.addmm(torch.zeros_like(x[:1]), x[None], torch.ones_like(x)[:, None])[0, 0],
         lambda x: x.clone().requires_grad_().sum(),
+        lambda x: batch_mean(x) * 7,
     ],
 )
 def test_small_terms_stay(fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
