@@ -162,10 +162,14 @@ class Compiler:
 
         from minductor.frontend.decompose import decompositions
         from minductor.frontend.partition import partition
+        from minductor.frontend.results import flatten_results, has_tree
         from minductor.frontend.shared import kept_apart
 
+        again = partial(self.__call__, mode=mode, options=options)
+        if has_tree(gm):
+            return flatten_results(gm, inputs, again)
         if any(isinstance(given, list | tuple | dict) for given in inputs):  # compiled autograd hands lists over
-            return flatten_graph_inputs(gm, inputs, partial(self.__call__, mode=mode, options=options))
+            return flatten_graph_inputs(gm, inputs, again)
         env = self.env(mode, options)
         untraced: Callable[..., Any] = torch._dynamo.disable
         eager = _boxed(gm) if isinstance(gm, GmWrapper) else gm.forward  # whose arguments come as one list
