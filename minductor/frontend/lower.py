@@ -22,6 +22,7 @@ from minductor.frontend.graph_passes.dead_code import dead_code, used
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES, fold_copies
 from minductor.frontend.graph_passes.inline_ordered import inline_ordered
 from minductor.frontend.graph_passes.select_parts import select_parts
+from minductor.frontend.graph_passes.share_rows import share_rows
 from minductor.frontend.lifetimes import Lifetimes, wanted_results
 from minductor.frontend.loop import Loop
 from minductor.frontend.pairs import whole
@@ -61,7 +62,8 @@ _CONVERSIONS = ("aten._to_copy.default", "aten.clone.default", "aten.copy.defaul
 
 def lower(graph: Graph, env: Env) -> Program:
     """Walks the nodes in order; each becomes a value of the environment."""
-    return Lowering(dead_code(select_parts(fold_copies(inline_ordered(move_scalars(graph))))), env).run()
+    graph = select_parts(fold_copies(inline_ordered(move_scalars(graph))))
+    return Lowering(dead_code(graph if env.target.is_gpu else share_rows(graph)), env).run()
 
 
 class Lowering:

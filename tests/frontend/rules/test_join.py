@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from minductor.ir.nodes import Load, Masked, Store
-from tests.frontend.tracing import grads, lowered, randn
+from minductor.ir.nodes import Kernel, Load, Masked, Store
+from minductor.passes.inline import inline
+from tests.frontend.tracing import CPU, grads, lowered, randn
 
 X, Y = randn(4, 6, 5), randn(4, 6, 5, seed=1)
 IMAGE = randn(2, 4, 3, 5)
@@ -131,3 +132,10 @@ def test_padding_reads_only_inside() -> None:
 def test_nearest_and_bilinear_resizing() -> None:
     lowered(lambda x: F.interpolate(x, scale_factor=2.0), IMAGE)
     lowered(lambda x: F.interpolate(x, size=(7, 4), mode="bilinear"), IMAGE)
+
+
+def test_bilinear_rows_are_weighted_once_if_they_are_read_several_times() -> None:
+    for height, kernels in ((48, 2), (12, 1)):
+        seen = lowered(lambda x, n=height: F.interpolate(x, size=(n, 80), mode="bilinear"), randn(2, 4, 24, 40))
+        big = [k for k in inline(seen.program, CPU).nodes if isinstance(k, Kernel) and len(k.axes) > 1]
+        assert len(big) == kernels

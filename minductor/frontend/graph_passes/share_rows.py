@@ -1,0 +1,155 @@
+"""Weights the elements of an image's rows once for all results that read a row, where rows are read several times.
+
+Takes a Graph, gives a Graph (the same one if there is nothing to share). Refuses results of fewer rows than the image
+has, and images whose rows do not lie in order. Dead code elimination takes what is left over.
+
+Bilinear resizing is traced as a + (b - a) * w of x[..., y, left] and x[..., y, right], for the row above each result
+and for the one below. Here the sum is made for each row of the image, and the results read these: elements in order
+instead of gathers, and the same values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from minductor.core.bounds import at_least
+from minductor.core.expr import as_expr, as_int
+from minductor.frontend.capture import Arg, Graph, Meta, Node, NodeRef, TensorMeta
+from minductor.frontend.graph_passes.dead_code import used
+from minductor.frontend.values import row_major, sizes
+
+READ, SUM, DIFFERENCE, PRODUCT = (f"aten.{name}.Tensor" for name in ("_unsafe_index", "add", "sub", "mul"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighted:
+    """a + (b - a) * w, of x[..., rows, left] and x[..., rows, right]; each is the name of a node or an input."""
+
+    image: str
+    rows: str
+    left: str
+    right: str
+    weight: str
+
+    @property
+    def source(self) -> tuple[str, ...]:
+        """What is the same for all rows."""
+        return (self.image, self.left, self.right, self.weight)
+
+
+def share_rows(graph: Graph) -> Graph:
+    """One walk to find the sums, one to replace those that differ in nothing but their rows."""
+    if not any(node.op == READ for node in graph.nodes):
+        return graph
+    finder = _Finder(graph)
+    found = {node.name: made for node in graph.nodes if (made := finder.weighted(node)) is not None}
+    sources = [made.source for made in found.values()]
+    nodes: list[Node] = []
+    shared: dict[tuple[str, ...], str] = {}
+    for node in graph.nodes:
+        made = found.get(node.name)
+        if made is None or sources.count(made.source) < 2:
+            nodes.append(node)
+            continue
+        if made.source not in shared:
+            nodes += finder.rows_of(made, node)
+            shared[made.source] = nodes[-1].name
+        nodes += finder.read(made, node, shared[made.source])
+    return replace(graph, nodes=tuple(nodes)) if shared else graph
+
+
+class _Finder:
+    def __init__(self, graph: Graph) -> None:
+        self.nodes = {node.name: node for node in graph.nodes}
+        self.metas: dict[str, Meta] = {given.name: given.meta for given in (*graph.inputs, *graph.constants)}
+        self.metas.update((node.name, node.meta) for node in graph.nodes)
+        self.uses: dict[str, int] = {}
+        lists = (graph.outputs, *((*node.args, *(v for _, v in node.kwargs)) for node in graph.nodes))
+        for name in (name for args in lists for name in used(args)):
+            self.uses[name] = self.uses.get(name, 0) + 1
+
+    def weighted(self, total: Node) -> _Weighted | None:
+        a, product = self.operands(total, SUM, uses=None)
+        difference, weight = self.operands(product, PRODUCT)
+        b, again = self.operands(difference, DIFFERENCE)
+        if (
+            a is None
+            or b is None
+            or weight is None
+            or again is not a
+            or (self.uses[a.name], self.uses[b.name]) != (2, 1)
+        ):
+            return None
+        first, second = self.places(a), self.places(b)
+        if len(first) != 3 or len(second) != 3 or first[:2] != second[:2]:
+            return None
+        found = _Weighted(*first, second[2], weight.name)
+        return found if self.is_worth(found, total.meta) else None
+
+    def operands(self, node: Node | None, op: str, uses: int | None = 1) -> tuple[Node | None, Node | None]:
+        """The two nodes that an operation joins, and nothing else with them."""
+        if node is None or node.op != op or node.kwargs or node.after or uses not in (None, self.uses[node.name]):
+            return None, None
+        first, second = (self.nodes.get(arg.name) if isinstance(arg, NodeRef) else None for arg in node.args)
+        return first, second
+
+    def places(self, read: Node) -> tuple[str, ...]:
+        """The image, its rows and the places in them, if those are all that is indexed."""
+        if read.op != READ or read.after:
+            return ()
+        image, places = read.args
+        assert isinstance(places, tuple)
+        lead, named = places[:-2], places[-2:]
+        meta = self.metas[image.name] if isinstance(image, NodeRef) else None
+        is_whole = isinstance(meta, TensorMeta) and len(meta.size) == len(places) and set(lead) <= {None}
+        return tuple(arg.name for arg in (image, *named) if isinstance(arg, NodeRef)) if is_whole else ()
+
+    def is_worth(self, found: _Weighted, total: Meta) -> bool:
+        image, rows, *along = (self.metas[name] for name in (found.image, found.rows, *found.source[1:]))
+        if not isinstance(image, TensorMeta) or not isinstance(rows, TensorMeta) or not isinstance(total, TensorMeta):
+            return False
+        height, width = total.size[-2:]
+        return (
+            (*image.size[:-2], height, width) == total.size
+            and image.dtype == total.dtype
+            and rows.size == (height, 1)
+            and all(isinstance(meta, TensorMeta) and meta.size == (width,) for meta in along)
+            and as_int(image.stride[-1]) == 1
+            and at_least(as_expr(height) - image.size[-2], 0)
+        )
+
+    def rows_of(self, found: _Weighted, total: Node) -> Iterator[Node]:
+        """The sum for each row of the image."""
+        image, meta = self.metas[found.image], total.meta
+        assert isinstance(image, TensorMeta) and isinstance(meta, TensorMeta)
+        size = (*image.size[:-1], meta.size[-1])
+        whole = TensorMeta(meta.dtype, size, row_major(sizes(size)), 0, meta.device)
+        lead = (None,) * (len(size) - 1)
+        names = [f"{total.name}_{part}" for part in ("left", "right", "difference", "product", "rows")]
+        left, right, difference, product, _ = map(NodeRef, names)
+        calls: tuple[tuple[str, tuple[Arg, ...]], ...] = (
+            (READ, (NodeRef(found.image), (*lead, NodeRef(found.left)))),
+            (READ, (NodeRef(found.image), (*lead, NodeRef(found.right)))),
+            (DIFFERENCE, (right, left)),
+            (PRODUCT, (difference, NodeRef(found.weight))),
+            (SUM, (left, product)),
+        )
+        for name, (op, args) in zip(names, calls, strict=True):
+            yield Node(name, op, args, (), whole)
+
+    def read(self, found: _Weighted, total: Node, rows: str) -> Iterator[Node]:
+        """The rows that a result wants, in the place of what it was computed from."""
+        meta = self.metas[found.rows]
+        assert isinstance(meta, TensorMeta)
+        at = NodeRef(f"{total.name}_at")
+        yield Node(
+            at.name,
+            "aten.squeeze.dim",
+            (NodeRef(found.rows), 1),
+            (),
+            replace(meta, size=meta.size[:1], stride=meta.stride[:1]),
+        )
+        assert isinstance(total.meta, TensorMeta)
+        lead = (None,) * (len(total.meta.size) - 2)
+        yield replace(total, op=READ, args=(NodeRef(rows), (*lead, at)))
