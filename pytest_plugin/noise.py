@@ -7,7 +7,7 @@ left out.
 A line's result is moved by up to one unit in the last place; by more, where eager itself is further from what the line
 gives in float64 of the same operands: another result that is as good may lie on the other side of that. In every other
 run equal values are moved alike, since rounding is a function of the value; otherwise each by itself. Sums are taken of
-moved terms, which does what another order would.
+moved terms, which does what another order would; products of the terms in another order.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 RUNS = 24
 FACTOR = 4.0  # of what the noise does, since rounding may also go the same way each time
+PRODUCT = re.compile(r"(\w+)\.prod\((-?\d+)\)")
 SUMMED = ("reductions", "statistics", "products")  # families that add up in an order of their own
 
 Leaves = Mapping[str, Any]
@@ -59,7 +60,8 @@ def explains(noisy: Sequence[Tensor | None], found: Tensor, eager: Tensor, exact
     errors = torch.stack([(run.double() - truth).abs().nan_to_num(torch.inf) for run in runs]).amax(0)
     own = (e - truth).abs().nan_to_num(0.0)
     allowed = FACTOR * torch.maximum(errors, own) + K * own.amax()
-    return bool(((a == target) | (a.isnan() & target.isnan()) | ((a - target).abs() <= allowed)).all())
+    nan = torch.stack([target, *runs]).isnan().any(0)
+    return bool(((a == target) | (a.isnan() & nan) | ((a - target).abs() <= allowed)).all())
 
 
 def _own_errors(program: Program, run: Run) -> list[Tensor | None]:
@@ -168,6 +170,12 @@ class Noise:
         coins = self._noise(value.shape).to(value.dtype)
         return torch.where(value.isnan(), torch.full_like(coins, torch.nan).copysign(coins), found)
 
+    def shuffled(self, value: Tensor, dim: int) -> Tensor:
+        import torch
+
+        order = torch.randperm(value.shape[dim], generator=self.generator)
+        return value.index_select(dim, order)
+
     def _noise(self, shape: Any) -> Tensor:
         import torch
 
@@ -193,4 +201,7 @@ def _disturbed_terms(node: Node, space: Mapping[str, Any], noise: Noise) -> dict
         value: Any = space.get(name)
         if str(getattr(value, "dtype", "")).removeprefix("torch.") in PRECISIONS:
             moved[name] = noise.moved(value)
+    if (product := PRODUCT.fullmatch(node.text)) and moved[product[1]].dim():
+        # what overflows on the way to a zero is NaN, in one order and not in another
+        moved[product[1]] = noise.shuffled(moved[product[1]], int(product[2]))
     return moved

@@ -38,6 +38,7 @@ def batch_mean(x: torch.Tensor) -> torch.Tensor:
         lambda x: torch.addmm(torch.zeros_like(x[:1]), x[None], torch.ones_like(x)[:, None])[0, 0],
         lambda x: x.clone().requires_grad_().sum(),
         lambda x: batch_mean(x) * 7,
+        lambda x: torch.native_layer_norm(x, (7,), None, None, 0.0)[1] * 7,
     ],
 )
 def test_small_terms_stay(fn: Callable[[torch.Tensor], torch.Tensor]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -59,3 +60,10 @@ def test_what_no_run_does_is_not_explained() -> None:
 def test_the_sign_of_a_nan_is_a_coins() -> None:
     signs = [found.signbit().item() for found in moved("x0.sum() * torch.nan")]
     assert 0 < sum(signs) < RUNS
+
+
+def test_a_product_is_taken_in_every_order() -> None:
+    line, given = Node("t0", "x0.prod(0)", "reductions", rounds=True), Input("x0", "torch.tensor([0.0, 1e30, 1e30])")
+    runs = [left["output 0"] for left in noisy_runs(Program((given,), (line,), ("t0",)), run)]
+    nan, zero = torch.tensor(math.nan), torch.tensor(0.0)
+    assert explains(runs, nan, zero, zero, zero) and not explains([zero], nan, zero, zero, zero)
