@@ -384,14 +384,14 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def main(argv: list[str]) -> int:
-    """The command. Exit code 1: the compile failed, or a stage moved; 2: there is no such function or no inputs."""
+    """The command. Exit code 1: the compile failed, or a stage moved; 2: no such function or stage, or no inputs."""
     parser = argparse.ArgumentParser(
         prog="minductor explain",
         description="Show every stage of one function's compile, from the ATen graph to the kernels and the wrapper.",
         epilog="FILE.py also defines example_inputs(), which returns the arguments as a tuple, or a dict from a "
         "function's name to such a tuple. FUNCTION may be an nn.Module that the file has made. It is run once, and "
         "backward where an output needs gradients. Exit code: 0 done; 1 the compile failed, or with --check a stage "
-        "moved the numbers; 2 no such function, or no inputs for it.",
+        "moved the numbers; 2 no such function or stage, or no inputs.",
     )
     parser.add_argument("where", metavar="FILE.py::FUNCTION")
     parser.add_argument(
@@ -412,6 +412,12 @@ def main(argv: list[str]) -> int:
     except MinductorError as error:
         print(error, file=sys.stderr)
         return 1
+    ran = dict.fromkeys(step.name for road in explanation.roads for step in road.steps)
+    for name in given.stage:
+        if name not in ran and explanation.failure is None:
+            hint = f"{suggestion(name, ran)}The stages are: {', '.join(ran) or 'none, since no graph was compiled'}"
+            print(f"minductor explain: no stage {name!r}: {hint}", file=sys.stderr)
+            return 2
     print(explanation.text(given.stage))
     moved = explanation.first_moved()
     if given.check and explanation.failure is None:

@@ -159,6 +159,8 @@ def test_command_shows_and_checks(file: Path, capsys: pytest.CaptureFixture[str]
     out = capsys.readouterr().out
     assert "-- lower --" in out and "-- fuse --" not in out
     assert out.endswith("every stage gives eager's numbers\n")
+    assert main(["explain", f"{file}::scaled", "--stage", "fuze"]) == 2
+    assert "no stage 'fuze': did you mean 'fuse'? The stages are: graph, lower" in capsys.readouterr().err
 
 
 def test_command_fails_when_the_numbers_move(
