@@ -209,7 +209,7 @@ class Compiler:
 
     def compile_graph(self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Env) -> Call:
         """One ATen graph to its boxed call: capture, key, store; on a miss, the pipeline under the key's lock."""
-        from minductor.frontend.capture import capture
+        from minductor.frontend.capture import capture, sources
         from minductor.frontend.shared import misplaced
 
         start = self.clock()
@@ -223,7 +223,11 @@ class Compiler:
             key = self.key(graph, env, is_dry=is_dry)
             found, was_hit = self._artefact(key, graph, env, gm, is_dry=is_dry)
         except UnsupportedInput as reason:
+            reason.where = sources(gm).of(reason.name)
             return self._eager(gm, role, env, reason)
+        except FallbackRefused as refused:
+            refused.where = sources(gm).of(refused.node)
+            raise
         events: list[tuple[str, str]] = []
         if is_dry:
             call = _boxed(gm)
@@ -560,8 +564,8 @@ class Compiler:
     @staticmethod
     def _warn(env: Env, reason: UnsupportedInput) -> None:
         if env.options.fallback == "error":
-            raise FallbackRefused("this graph", reason.what) from reason
-        warnings.warn(RanInEager(reason.what), stacklevel=3)
+            raise FallbackRefused("this graph", reason.what, where=reason.where) from reason
+        warnings.warn(RanInEager(reason.what, where=reason.where), stacklevel=3)
 
     def reset(self) -> None:
         """Forget opened stores; what is on disk stays."""

@@ -242,7 +242,7 @@ def test_graph_that_lowering_does_not_take_runs_in_eager_too(watched: Watched, m
         raise UnsupportedInput("gelu", "an operator of no name")
 
     monkeypatch.setattr(importlib.import_module("minductor.frontend.lower"), "lower", refuse)
-    with pytest.warns(RanInEager, match="an operator of no name"):
+    with pytest.warns(RanInEager, match=f"at: {__file__}:.*\n  why: .*an operator of no name"):
         result = torch.compile(norm, backend=watched.compiler)(*inputs())
     torch.testing.assert_close(result, norm(*inputs()))
     assert watched.store.entries() == ()
@@ -252,6 +252,9 @@ def test_graph_that_we_do_not_take_is_refused_where_asked() -> None:
     with pytest.raises(BackendCompilerFailed, match="would run in eager") as caught:
         torch.compile(elsewhere, backend=Compiler(), options={"fallback": "error"})(torch.ones(3))
     assert isinstance(caught.value.inner_exception, FallbackRefused)
+    with pytest.raises(BackendCompilerFailed, match="geqrf") as caught:
+        torch.compile(lambda x: torch.geqrf(x), backend=Compiler(), options={"fallback": "error"})(torch.ones(3, 3))
+    assert f"at: {__file__}:" in str(caught.value)
 
 
 def test_without_a_compiler_the_message_says_how_to_get_one(tmp_path: Path) -> None:

@@ -239,10 +239,9 @@ class UnsupportedInput(MinductorError, TypeError):
 
     code: ClassVar[str] = "MD020"
 
-    def __init__(self, name: str, kind: str, *, where: str = "") -> None:
+    def __init__(self, name: str, kind: str) -> None:
         super().__init__(
             f"input {name!r} is {kind}, which minductor does not compile",
-            where=where,
             hint="pass a plain dense tensor, or leave options={'fallback': 'allow'} so that the graph runs in eager",
         )
         self.name = name
@@ -264,11 +263,11 @@ class RanInEager(MinductorWarning):
 
 
 class FallbackRefused(MinductorError):
-    """An op without a rule under options={"fallback": "error"}."""
+    """An op without a rule under options={"fallback": "error"}; `node`: of the ATen graph."""
 
     code: ClassVar[str] = "MD022"
 
-    def __init__(self, op: str, why: str, *, where: str = "") -> None:
+    def __init__(self, op: str, why: str, *, node: str = "", where: str = "") -> None:
         super().__init__(
             f"{op} would run in eager",
             where=where,
@@ -276,21 +275,7 @@ class FallbackRefused(MinductorError):
             hint="options={'fallback': 'allow'} runs it as an extern call and counts it in the report",
         )
         self.op = op
-
-
-class MissingFake(MinductorError):
-    """A custom op without a fake implementation, so that the shape of its result is unknown."""
-
-    code: ClassVar[str] = "MD023"
-
-    def __init__(self, op: str, *, where: str = "") -> None:
-        super().__init__(
-            f"custom op {op} has no fake implementation",
-            where=where,
-            why="without one nobody knows the shapes of its results while compiling",
-            hint=f"register one with torch.library.register_fake({op!r})",
-        )
-        self.op = op
+        self.node = node
 
 
 class LyingSchema(MinductorError):
@@ -298,10 +283,9 @@ class LyingSchema(MinductorError):
 
     code: ClassVar[str] = "MD024"
 
-    def __init__(self, op: str, claim: str, fact: str, *, where: str = "") -> None:
+    def __init__(self, op: str, claim: str, fact: str) -> None:
         super().__init__(
             f"custom op {op} does not keep to its schema",
-            where=where,
             why=f"it declares {claim}, yet {fact}",
             hint="correct the schema or the fake implementation; torch.library.opcheck finds such faults",
         )
@@ -316,10 +300,9 @@ class VerifyError(MinductorError):
 
     code: ClassVar[str] = "MD040"
 
-    def __init__(self, stage: str, rule: str, text: str, *, where: str = "") -> None:
+    def __init__(self, stage: str, rule: str, text: str) -> None:
         super().__init__(
             f"stage {stage!r} breaks the rule {rule!r}: {text}",
-            where=where,
             why="a fault of minductor or of a registered pass, not of your program",
             hint="MINDUCTOR_TRACE=4 shows the IR after each stage",
         )
@@ -333,10 +316,9 @@ class StageFailed(MinductorError):
 
     code: ClassVar[str] = "MD041"
 
-    def __init__(self, stage: str, cause: BaseException, *, where: str = "") -> None:
+    def __init__(self, stage: str, cause: BaseException) -> None:
         super().__init__(
             f"stage {stage!r} failed: {type(cause).__name__}: {cause}",
-            where=where,
             why="a fault of minductor or of a registered pass, not of your program",
             hint="MINDUCTOR_TRACE=4 shows the IR up to this stage",
         )
@@ -377,10 +359,9 @@ class InterpretRefused(MinductorError):
 
     code: ClassVar[str] = "MD060"
 
-    def __init__(self, kernel: str, programs: int, cap: int, *, where: str = "") -> None:
+    def __init__(self, kernel: str, programs: int, cap: int) -> None:
         super().__init__(
             f"kernel {kernel} has {programs} programs, and the interpreter takes at most {cap}",
-            where=where,
             why="it needs more than a millisecond for each",
             hint="give the graph smaller tensors, or compile it for a real target with minductor.compile_only",
         )
@@ -391,10 +372,9 @@ class Unwritable(MinductorError):
 
     code: ClassVar[str] = "MD062"
 
-    def __init__(self, why: str, *, where: str = "") -> None:
+    def __init__(self, why: str) -> None:
         super().__init__(
             "a kernel of this graph cannot be written in Triton",
-            where=where,
             why=why,
             hint="target 'cpu' has all of these; MINDUCTOR_TRACE=4 shows the kernel",
         )
@@ -405,10 +385,9 @@ class TargetElsewhere(MinductorError):
 
     code: ClassVar[str] = "MD061"
 
-    def __init__(self, target: str, *, where: str = "") -> None:
+    def __init__(self, target: str) -> None:
         super().__init__(
             f"target {target} compiles here and does not run here",
-            where=where,
             why="the tensors are not on such a GPU of this machine",
             hint=f"minductor.compile_only(fn, *args, target={target!r}) tells its kernels; 'interpret' runs them",
         )
@@ -419,10 +398,9 @@ class ChoiceByClock(MinductorError):
 
     code: ClassVar[str] = "MD064"
 
-    def __init__(self, affects: str, *, where: str = "") -> None:
+    def __init__(self, affects: str) -> None:
         super().__init__(
             f"a clock may not decide what affects {affects}",
-            where=where,
             why="the options ask for the same results each time",
             hint="take the choice's default, or measure without the option deterministic",
         )
@@ -433,10 +411,9 @@ class ImaginedDevice(MinductorError):
 
     code: ClassVar[str] = "MD063"
 
-    def __init__(self, what: str, *, where: str = "") -> None:
+    def __init__(self, what: str) -> None:
         super().__init__(
             f"{what} of tensors on a GPU that this torch does not reach",
-            where=where,
             why="torch traces only some operators on such tensors, and ends the process at a gradient",
             hint="give minductor.compile_only the same tensors on the CPU: it compiles them as if on its target",
         )
@@ -529,7 +506,6 @@ CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
             UnsupportedInput,
             RanInEager,
             FallbackRefused,
-            MissingFake,
             LyingSchema,
             VerifyError,
             StageFailed,

@@ -580,7 +580,7 @@ class Lowering:
             return self._copied_view(facts.copy_op, args, kwargs)
         why = reason or schemas.reason(op)
         if not reason and not schemas.is_expected(op) and self.env.options.fallback == "error":
-            raise FallbackRefused(op, why)
+            raise FallbackRefused(op, why, node=self.node.name)
         self.notes.append(Note("lower", self.node.name, f"{op}: {why}"))
         meta = self.node.meta
         if facts.written:

@@ -60,7 +60,7 @@ def _in_eager(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str
     if name.startswith("triton_kernel_wrapper"):
         raise UnsupportedInput(ctx.node.name, "a kernel of Triton, which the CPU does not run")
     if name not in REASONS and ctx.env.options.fallback == "error":
-        raise FallbackRefused(op, "no rule for this operator")
+        raise FallbackRefused(op, "no rule for this operator", node=ctx.node.name)
     return _called(ctx, op, args, kwargs, REASONS.get(name, "no rule for this operator"), is_ordered=True)
 
 
