@@ -63,7 +63,7 @@ def call(line: Extern, dtypes: Mapping[str, DType]) -> tuple[str, str]:
     schema = parse_schema(line.schema)
     given = _bound(line, schema)
     function = FUNCTIONS.get(line.op)
-    if function and _is_exact(schema, given, line, dtypes):
+    if function and _is_exact(given, line, dtypes):
         return _by_function(function, schema, given, line), _declaration(function, schema, is_out=line.is_out)
     return _by_dispatcher(schema, given, line), ""
 
@@ -135,9 +135,7 @@ def _row(parameter: Parameter, item: str, count: str, value: Argument) -> list[A
 # --- by an exported function
 
 
-def _is_exact(
-    schema: Schema, given: list[tuple[Parameter, Argument]], line: Extern, dtypes: Mapping[str, DType]
-) -> bool:
+def _is_exact(given: list[tuple[Parameter, Argument]], line: Extern, dtypes: Mapping[str, DType]) -> bool:
     """Whether the function computes what the operator does: it takes all numbers as doubles, integers too, and ATen
     refuses a double where tensors are of integers."""
     if not any(parameter.type == "Scalar" for parameter, _ in given):

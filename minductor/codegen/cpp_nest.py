@@ -541,7 +541,7 @@ class NestPrinter:
         extent = self.extents[axis]
         block = block_step(loop)
         count = loop.parts or -(-_static(extent) // loop.block)
-        shapes = {p: self.carry_size(p, loop) for p in loop.carries}
+        shapes = {p: self.carry_size(p) for p in loop.carries}
         for position in loop.carries:
             self.declare_parts(position, count * max(1, shapes[position]))
         saved = self.scope()
@@ -561,7 +561,7 @@ class NestPrinter:
         for carry in local:
             self.join_parts(carry, f"({index_text(extent)} + {block} - 1) / {block}" if loop.parts else str(count))
 
-    def carry_size(self, position: int, loop: Loop) -> int:
+    def carry_size(self, position: int) -> int:
         op = self.ops[position]
         assert isinstance(op.attrs, Reduce)
         return Array("", self.dims(op, op.attrs.axes)).count()

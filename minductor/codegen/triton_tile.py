@@ -396,7 +396,7 @@ class TilePrinter:
                 return ""
             case Masked(body, other):
                 around, self.spread = self.spread, (*self.spread, *ops[op.args[0]].axes)
-                name = self.masked(op, body, literal(other, op.dtype) if op.dtype else "", args, under, path)
+                name = self.masked(body, literal(other, op.dtype) if op.dtype else "", args, under, path)
                 self.spread = around
                 return name
             case _:
@@ -460,7 +460,7 @@ class TilePrinter:
             self.add(f"{name} = tl.where({name}_exists, {name}, 0)")
         return name
 
-    def masked(self, op: Op, body: Body, other: str, args: Sequence[str], under: str, path: tuple[int, ...]) -> str:
+    def masked(self, body: Body, other: str, args: Sequence[str], under: str, path: tuple[int, ...]) -> str:
         taken = parameter_count(body)
         where = " & ".join(text for text in (under, args[0]) if text)
         (result,) = self.region(body, args[1 : 1 + taken], where, path)

@@ -189,7 +189,7 @@ class _Placer:
         is_last = all(level.axis != axis for level in self.levels[depth + 1 :])
         if not is_last or not any(self.is_scan(p, axis) for p in group):
             return [group] if group else []
-        stage = self.stages(group, axis, depth)
+        stage = self.stages(group, axis)
         aside = [p for p in group if stage[p] % 2 == 0]
         is_worth = sum(op_cost(self.ops[p].name) for p in aside) >= EXPENSIVE
         if not is_worth and not any(isinstance(self.ops[p].attrs, Reduce) for p in aside):
@@ -202,7 +202,7 @@ class _Placer:
         numbers = sorted(set(stage.values()))
         return [[p for p in group if stage[p] == number] for number in numbers]
 
-    def stages(self, group: list[int], axis: str, depth: int) -> dict[int, int]:
+    def stages(self, group: list[int], axis: str) -> dict[int, int]:
         """An odd number for what runs along a scan, an even one for what runs before it and behind."""
         stage: dict[int, int] = {}
         for p in group:

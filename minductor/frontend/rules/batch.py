@@ -27,7 +27,7 @@ def accumulated(dtype: DType) -> DType:
     return F64 if dtype == F32 else compute_dtype(dtype)
 
 
-def by_channel(ctx: Lowering, x: View, statistic: View) -> View:
+def by_channel(x: View, statistic: View) -> View:
     """A vector of channels as a tensor of x's rank: dimension 1, all others of size 1. A view, no kernel."""
     zero, one = integer(0), integer(1)
     size = tuple(x.size[1] if d == 1 else one for d in range(len(x.size)))
@@ -39,7 +39,7 @@ def normalised(
     ctx: Lowering, x: View, mean: View, rstd: View, weight: View | None, bias: View | None, meta: TensorMeta
 ) -> View:
     """(x - mean) * rstd * weight + bias, each by channel."""
-    given = [by_channel(ctx, x, p) for p in (weight, bias) if p is not None]
+    given = [by_channel(x, p) for p in (weight, bias) if p is not None]
 
     def fn(x: Term, mean: Term, rstd: Term, *affine: Term) -> Term:
         left = list(affine)
@@ -129,7 +129,7 @@ def normalised_by_running(
     eps: float,
     meta: TensorMeta,
 ) -> View:
-    given = [by_channel(ctx, x, p) for p in (weight, bias) if p is not None]
+    given = [by_channel(x, p) for p in (weight, bias) if p is not None]
 
     def fn(x: Term, mean: Term, variance: Term, *affine: Term) -> Term:
         left = list(affine)
@@ -138,7 +138,7 @@ def normalised_by_running(
             y = y * left.pop(0)
         return y if bias is None else y + left.pop(0)
 
-    return ctx.pointwise(fn, x, by_channel(ctx, x, running_mean), by_channel(ctx, x, running_var), *given, meta=meta)
+    return ctx.pointwise(fn, x, by_channel(x, running_mean), by_channel(x, running_var), *given, meta=meta)
 
 
 def batch_norm_no_stats(
