@@ -403,8 +403,6 @@ MD_INLINE float md_hypot_f32(float x, float y) {
   float r = (float)__builtin_sqrt(a * a + b * b);
   return __builtin_fabsf(x) == MD_INF || __builtin_fabsf(y) == MD_INF ? MD_INF : r;
 }
-//@ lines
-MD_INLINE float md_lgamma_f32(float x) { return __builtin_lgammaf(x); }
 //@ md_nextafter_f32 :
 // the next float up or down is the next integer up or down, counted from zero
 MD_INLINE float md_nextafter_f32(float x, float y) {
