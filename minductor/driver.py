@@ -123,12 +123,10 @@ class Compiler:
         self,
         *,
         store: Store | None = None,
-        toolchain: Toolchain | None = None,
         trace: Trace | None = None,
         observer: Observer = ignore,
         graph_pass: GraphPass | None = None,
         environ: Mapping[str, str] | None = None,
-        clock: Callable[[], float] = time.perf_counter,
         tuning_clock: Callable[[Callable[[], object]], float] | None = None,
         is_dry: bool = False,
     ) -> None:
@@ -137,12 +135,10 @@ class Compiler:
         self.environ = dict(os.environ if environ is None else environ)
         self.observer = observer
         self.graph_pass = graph_pass
-        self.clock = clock
         self.tuning_clock = tuning_clock
         self.is_dry = is_dry
         self._trace = trace
         self._store = store
-        self._toolchain = toolchain
         self._stores: dict[str, Store] = {}
         self._traces: dict[str, Trace] = {}
         self._lock = Lock()
@@ -212,7 +208,7 @@ class Compiler:
         from minductor.frontend.capture import capture, sources
         from minductor.frontend.shared import misplaced
 
-        start = self.clock()
+        start = time.perf_counter()
         if name := misplaced(gm):
             raise UnsupportedInput(name, "memory that several inputs share, one of which is written")
         if self.graph_pass is not None:
@@ -234,7 +230,7 @@ class Compiler:
         else:
             call = self._launch(found, env, f"{role} {key[:12]}", graph.bound(), gm, events)
             call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]  AOTAutograd's calling convention
-        self._tell(found, role, key, events, was_hit=was_hit, seconds=self.clock() - start)
+        self._tell(found, role, key, events, was_hit=was_hit, seconds=time.perf_counter() - start)
         return call
 
     def _compile_backward(self, gm: Any, example_inputs: Sequence[Any], *, env: Env) -> Call:
@@ -400,7 +396,7 @@ class Compiler:
         from minductor.runtime.probe import probe
         from minductor.runtime.toolchain import Toolchain
 
-        return self._toolchain or Toolchain(probe(), self.environ)
+        return Toolchain(probe(), self.environ)
 
     def _store_of(self, env: Env) -> Store:
         if self._store is not None:
@@ -436,11 +432,11 @@ class Compiler:
 
     def _from(self, store: Store, key: str, graph: Graph, env: Env, gm: Any, *, is_dry: bool) -> tuple[Entry, bool]:
         """What `_artefact` gives, out of one store; one flight for each key."""
-        start = self.clock()
+        start = time.perf_counter()
         if (found := self._find(store, key, graph)) is not None:
             note = f"compiled before; it lies in {found.path}"
             self.trace(env).stage(
-                graph.role, "store", self.clock() - start, {}, (note,), _texts(found), lambda: f"key {key}"
+                graph.role, "store", time.perf_counter() - start, {}, (note,), _texts(found), lambda: f"key {key}"
             )
             return found, True
         with store.lock(key):
@@ -467,7 +463,7 @@ class Compiler:
         source, plan, facts = self.compile_program(graph, env, backend)
         self._log_partitions(facts, gm, env)
         with store.scratch() as folder:
-            start = self.clock()
+            start = time.perf_counter()
             where = partial(_user_lines, plan, gm)
             if backend.build:
                 texts = {source.wrapper_file: source.wrapper, **{unit.file: unit.text for unit in source.units}}
@@ -482,7 +478,7 @@ class Compiler:
                     symbols = {symbol: symbol not in loose for symbol in unit.symbols}
                     files.update(self.gpu.build(unit.text, symbols, env.target.arch))
             counts = {"units": len(source.units)}
-            self.trace(env).stage(graph.role, "compile", self.clock() - start, counts, (), None, str)
+            self.trace(env).stage(graph.role, "compile", time.perf_counter() - start, counts, (), None, str)
         guards = [str(guard.rel) for guard in plan.guards]
         files["report.json"] = json.dumps(facts.to_json()).encode()
         files["guards.json"] = json.dumps(guards).encode()
@@ -512,26 +508,26 @@ class Compiler:
             program = program if stage.takes == "plan" else value
             value = self.run_stage(stage, value, graph.role, env)
         value = with_schemas(with_operators(value, backend.externs))
-        start = self.clock()
+        start = time.perf_counter()
         units = resolve(backend.kernels)(value, env)
         source = Source(tuple(units), *_wrapper(value, env, backend))
         texts = {source.wrapper_file: source.wrapper, **{unit.file: unit.text for unit in units}}
         facts = report(program, value)
         counts = {"kernels": facts.kernels, "externs": facts.externs}
         notes = tuple(_called_by_python(value)) if source.language == "cpp" else ()
-        self.trace(env).stage(graph.role, "codegen", self.clock() - start, counts, notes, texts, str)
+        self.trace(env).stage(graph.role, "codegen", time.perf_counter() - start, counts, notes, texts, str)
         return source, value, facts
 
     def run_stage(self, stage: Stage, value: Any, role: Role, env: Env) -> Any:
         """Runs one stage; times, verifies and traces around it, so that the stage need not."""
-        start = self.clock()
+        start = time.perf_counter()
         try:
             result = _through(resolve(stage.function), stage, value, env)
         except MinductorError:
             raise
         except Exception as error:
             raise StageFailed(stage.name, error) from error
-        seconds = self.clock() - start
+        seconds = time.perf_counter() - start
         if env.options.verify:
             self._verify(stage, result)
         notes = list(new_notes(value, result))

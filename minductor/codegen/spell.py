@@ -84,8 +84,8 @@ def _host2(name: str) -> Spelling:
     return Spelling("", f"md_{name}_{{t}}({{0}}, {{1}})")
 
 
-def _called2(name: str, triton: str = "") -> Spelling:
-    return Spelling(triton or f"libdevice.{name}({{0}}, {{1}})", f"md_{name}_{{t}}({{0}}, {{1}})")
+def _called2(name: str) -> Spelling:
+    return Spelling(f"libdevice.{name}({{0}}, {{1}})", f"md_{name}_{{t}}({{0}}, {{1}})")
 
 
 def _same(name: str) -> Spelling:

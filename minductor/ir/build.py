@@ -120,8 +120,8 @@ class Builder:
         checks = self._checks_of(index)
         return self._put("load", checks, Load(ref, index), dtype, self._mask_of(index, checks))
 
-    def parameter(self, number: int, dtype: DType, axes: Sequence[str] = ()) -> int:
-        return self._put("parameter", (), Parameter(number), dtype, sum(self._bits[a] for a in axes))
+    def parameter(self, number: int, dtype: DType) -> int:
+        return self._put("parameter", (), Parameter(number), dtype, 0)
 
     # --- values
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from typing import get_args
 
 from minductor.core.dtypes import DType, by_name
@@ -69,9 +68,9 @@ def parse_program(text: str) -> Program:
     return program
 
 
-def parse_kernel(text: str, symbols: Mapping[str, Symbol] | None = None) -> Kernel:
-    """The kernel that `print_kernel` printed; size symbols that it uses are given."""
-    reader = _Reader(text, symbols)
+def parse_kernel(text: str) -> Kernel:
+    """The kernel, without symbols of sizes, that `print_kernel` printed."""
+    reader = _Reader(text)
     reader.expect("kernel")
     kernel = reader.kernel()
     reader.end()
@@ -79,9 +78,9 @@ def parse_kernel(text: str, symbols: Mapping[str, Symbol] | None = None) -> Kern
 
 
 class _Reader:
-    def __init__(self, text: str, symbols: Mapping[str, Symbol] | None = None) -> None:
+    def __init__(self, text: str) -> None:
         self.tokens = Tokens(text)
-        self.symbols: dict[str, Symbol] = dict(symbols or {})
+        self.symbols: dict[str, Symbol] = {}
 
     # --- words
 

@@ -122,26 +122,26 @@ class Store:
         self._prepare()
 
     @classmethod
-    def open(cls, path: Path | None, environ: Mapping[str, str], *, limit_bytes: int = 2 * 1024**3) -> Store:
+    def open(cls, path: Path | None, environ: Mapping[str, str]) -> Store:
         """The store at `path`, else MINDUCTOR_CACHE_DIR, else ~/.cache/minductor; a private one if that is read-only.
 
         A folder that is not trusted is refused and not replaced: the user should know.
         """
         root = path or Path(environ.get("MINDUCTOR_CACHE_DIR") or default_root(environ))
         try:
-            store = cls(root.expanduser().absolute(), limit_bytes=limit_bytes)
+            store = cls(root.expanduser().absolute())
             if not os.access(store.root, os.W_OK | os.X_OK):
                 raise PermissionError(f"no permission to write in {store.root}")
         except OSError as error:
-            return cls.instead_of(root, error, limit_bytes=limit_bytes)
+            return cls.instead_of(root, error)
         return store
 
     @classmethod
-    def instead_of(cls, root: Path, error: OSError, *, limit_bytes: int = 2 * 1024**3) -> Store:
+    def instead_of(cls, root: Path, error: OSError) -> Store:
         """A private store in the place of one that cannot be written, with a warning."""
         warnings.warn(StoreUnwritable(str(root), str(error)), stacklevel=3)
         folder = Path(tempfile.mkdtemp(prefix="minductor-"))
-        store = cls(folder, limit_bytes=limit_bytes)
+        store = cls(folder)
         # The finalizer also runs in forked children; only the process that made the folder may remove it.
         weakref.finalize(store, _remove_if_owner, folder, os.getpid())
         return store

@@ -33,13 +33,12 @@ def reduce_over(
     how: str,
     prepare: Callable[[Term], Term] = lambda value: value,
     finish: Callable[[Term], Term] | None = None,
-    meta: TensorMeta | None = None,
     dtype: DType | None = None,
 ) -> Value:
     """One value per element of the result, computed in `dtype` (the result's if none)."""
     if any(is_zero(n) for n in x.size):
         return NotImplemented
-    out = ctx.result(meta)
+    out = ctx.result()
     compute = dtype or out.dtype
 
     def value(loop: Loop, coords: Sequence[Expr]) -> Term:
