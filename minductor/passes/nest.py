@@ -20,6 +20,7 @@ CHEAP = 4  # operations: recomputed rather than kept, if no more than one of the
 SMALL_ROWS = 16 * 1024  # bytes: kept rows of all cheap values stay in the first-level cache
 LARGE_ROWS = 512 * 1024  # bytes: those of expensive values may go to the second; a thread's stack has room for more
 SUMS = ("sum", "welford", "online_softmax")
+SHARED = 2  # operations: worth a row of values for a loop that shares them
 EXPENSIVE = 10  # operations: reading a row back from the second-level cache costs less
 
 # where steps stand: in no parallel loop, as all that is in one, or beside other steps in one
@@ -36,6 +37,7 @@ class Level:
     block: int = 0
     parts: int = 0
     is_partial: bool = False  # sums begin anew in each run of the loop, and are added to those around it
+    is_shared: bool = False  # what it would compute again is kept in rows, though it costs little
 
     @property
     def is_blocked(self) -> bool:
@@ -116,29 +118,33 @@ class _Placer:
         An expensive one is computed before the loop, in a row, if that is small.
         """
         further = {level.axis for level in self.levels[depth + 1 :]}
-        deep: set[int] = set()
-        for p in members:
-            op = self.ops[p]
-            if (
-                p in inner
-                or p in self.rows
-                or op.is_effect
-                or further.isdisjoint(self.inside[p])
-                or self.is_array(p, depth)
-                or self.is_accumulated(op, depth)
-            ):
+        worth = SHARED if self.levels[depth].is_shared else EXPENSIVE
+        wanted = {a for p in inner for a in self.ops[p].args}
+        deep = {p for p in members if p not in inner and self.is_repeated(p, depth, further)}
+        for p in sorted(deep, reverse=True):  # the last of a chain first: what it is made of then needs no row
+            if p not in wanted:
                 continue
             parts = self.parts.get(p, (p,))  # of several results each has a row of its own
             sizes = [self.row_bytes(part, depth) for part in parts]
             size = sum(size or 0 for size in sizes)
             # many accumulators end behind a loop: at no step is there one value to keep
-            is_costly = self.recompute_cost(p, deep | {p})[0] >= EXPENSIVE and not self.has_many_accumulators(op)
+            is_costly = self.recompute_cost(p, deep)[0] >= worth and not self.has_many_accumulators(self.ops[p])
             if is_costly and None not in sizes and self.small + size <= SMALL_ROWS:
                 self.small += size
                 self.rows.update(parts)
             else:
-                deep.add(p)
-        return deep
+                wanted.update(self.ops[p].args)
+        return deep - self.rows
+
+    def is_repeated(self, position: int, depth: int, further: set[str]) -> bool:
+        op = self.ops[position]
+        return not (
+            position in self.rows
+            or op.is_effect
+            or further.isdisjoint(self.inside[position])
+            or self.is_array(position, depth)
+            or self.is_accumulated(op, depth)
+        )
 
     def is_array(self, position: int, depth: int) -> bool:
         """Whether this is a reduce whose accumulators, one for each element, outlive all loops further in."""

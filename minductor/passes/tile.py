@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from minductor.ir.choices import Choice
 from minductor.ir.dots import find_dots
-from minductor.ir.nodes import Buffer, Kernel, Load, Program
+from minductor.ir.nodes import Buffer, Kernel, Load, Op, Program
 from minductor.ir.ops import op_cost
 from minductor.passes.both_ways import BothWays, both_ways, most_parts, objection
 from minductor.passes.by_library import by_library
@@ -37,6 +37,9 @@ SERIAL_WORK = 16 * 1024  # operations: below this a thread costs more than it sa
 PART_WORK = 16 * 1024  # elements: a part of a reduce is worth a thread
 POINTWISE_BLOCK = 4096
 GATHER_COST = 24  # operations: with more, the vector unit's arithmetic pays for its slow gathers
+SHARED_COST = 6  # operations: to find places that are read in several rows, beside keeping them
+SHARED_BLOCK = 128  # places that are kept
+SHARING_BLOCK = 64  # rows that read them
 COLUMN_BLOCK = 256  # accumulators of a column kernel, if there are blocks enough for the threads
 LANES = 64  # of a vector loop, for what is estimated here
 LONG_RUN = 16  # additions into one accumulator; a longer run is cut in blocks of so many
@@ -166,6 +169,9 @@ class _Chooser(Touches):
         """Whether the vector loop does little but load elements from anywhere."""
         if vector is None or self.reduced or self.scanned or self.cost() > GATHER_COST:
             return False
+        return self.has_gathers(vector)
+
+    def has_gathers(self, vector: str) -> bool:
         axis = self.axes[vector].symbol
         loads = [op for op in self.kernel.body.ops if isinstance(op.attrs, Load) and vector in op.axes]
         return any(step_of(op, axis) is None for op in loads)
@@ -189,12 +195,36 @@ class _Chooser(Touches):
                 self.level(crossing, "serial"),
                 self.level(vector, "vector"),
             ]
+        shared = self.sharing_axis(kept, vector)
+        if shared is not None:
+            blocks = ((shared, SHARING_BLOCK), (vector, SHARED_BLOCK))
+            return [
+                *(self.level(n, "parallel") for n in kept if n != shared),
+                *(self.level(n, "parallel", block=block) for n, block in blocks if self.size([n]) > block),
+                replace(self.level(shared, "serial"), is_shared=True),
+                self.level(vector, "vector"),
+            ]
         extent = self.extents[vector]
         is_long = extent is None or extent >= 2 * POINTWISE_BLOCK
         outer = [self.level(n, "parallel") for n in kept]
         if is_long and (not kept or self.size(kept) < FEW):
             outer.append(self.level(vector, "parallel", block=POINTWISE_BLOCK))
         return [*outer, self.level(vector, "vector")]
+
+    def sharing_axis(self, kept: list[str], vector: str) -> str | None:
+        """An axis along which the same places are read again and again, if these cost more than to keep them."""
+        if not self.has_gathers(vector):
+            return None
+        costs = {name: sum(op_cost(op.name) for op in self.shared(name, vector)) for name in kept}
+        return max(
+            (name for name in kept if costs[name] >= SHARED_COST and self.size([name]) >= FEW),
+            key=lambda name: (costs[name], self.size([name])),
+            default=None,
+        )
+
+    def shared(self, name: str, vector: str) -> list[Op]:
+        """What varies along the vector loop and not along another."""
+        return [op for op in self.kernel.body.ops if vector in op.axes and name not in op.axes and not op.is_effect]
 
     def scattered(self) -> list[Level]:
         """Writes that may meet stay in order on one thread; the axes that keep them apart run around, or as vectors."""

@@ -216,6 +216,19 @@ def gathered_by_a_comparison() -> Sketch:
     return s
 
 
+def gathered_along_rows(rows: int | Expr, columns: int | Expr) -> Sketch:
+    """From places that are the same in every row, and so are the weights: as when an image is resized."""
+    s = Sketch((rows, columns))
+    i, j = s.i
+    height, width = (SIZES[str(n)] if isinstance(n, Expr) else n for n in (rows, columns))
+    place = s.read("ids", integers(50, width) - 3, I64, j)
+    left, right = (s.b.check(at, integer(50), wrap=True) for at in (place, s.b.op("add", place, s.b.constant(2, I64))))
+    weight = s.b.op("sub", s.constant(1.0), s.b.op("abs", s.read("w", randn(width), F32, j)))
+    low, high = (s.read(n, randn(height, 50), F32, 50 * i + at) for n, at in (("a", left), ("b", right)))
+    s.write(s.b.op("add", low, s.b.op("mul", s.b.op("sub", high, low), weight)), F32)
+    return s
+
+
 def one_hot() -> Sketch:
     """A scalar that one thread reads and every thread selects: as in the gradient of cross entropy."""
     s = Sketch((300, 90))
@@ -483,6 +496,8 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "bent_symbolic": lambda: bent(S0, S1),
     "gathered": gathered,
     "gathered_by_a_comparison": gathered_by_a_comparison,
+    "gathered_along_rows": lambda: gathered_along_rows(150, 300),
+    "gathered_along_rows_symbolic": lambda: gathered_along_rows(S0, S1),
     "one_hot": one_hot,
     "softmax": lambda: softmax((37, 100)),
     "softmax_short": lambda: softmax((300, 7)),

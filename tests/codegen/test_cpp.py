@@ -172,6 +172,12 @@ def test_masks_that_the_row_decides_are_tested_before_it() -> None:
         verify(broken, "tile")
 
 
+def test_places_that_rows_share_are_found_once_for_many_rows() -> None:
+    schedule = scheduled(kernel_of(tile(case("gathered_along_rows").program, CPU)))
+    assert [loop.block for loop in loops(schedule.steps)][:2] == [64, 128]
+    assert len(schedule.rows) == 3  # both places and the weight
+
+
 def test_a_loop_whose_pieces_overlap_is_refused() -> None:
     program = tile(case("bent").program, CPU)
     kernel = kernel_of(program)
