@@ -437,7 +437,7 @@ def combine(name: str, dtype: DType) -> Combine:
             extreme = _identity(name.removeprefix("last_"), dtype)
             return Combine(name, (extreme, 0), _last_extreme(b, name, dtype))
         case "logsumexp":
-            return Combine(name, (-math.inf,), _log_sum_exp(b, dtype))
+            return Combine(name, (-math.inf, 0.0), _log_sum_exp(b, dtype))
         case "welford":
             return Combine(name, (0.0, 0.0, 0.0), _welford(b, dtype))
         case "online_softmax":
@@ -488,11 +488,14 @@ def _last_extreme(b: Builder, name: str, dtype: DType) -> Body:
 
 
 def _log_sum_exp(b: Builder, dtype: DType) -> Body:
-    """log(exp(a) + exp(b)), shifted by the larger; equals are not subtracted, since they may be infinite."""
-    x, y = b.parameter(0, dtype), b.parameter(1, dtype)
-    top, low = b.op("maximum", x, y), b.op("minimum", x, y)
+    """(maximum, sum of exp(x - maximum)); equal maxima are not subtracted, since they may be infinite."""
+    m0, s0, m1, s1 = (b.parameter(k, dtype) for k in range(4))
+    top, low = b.op("maximum", m0, m1), b.op("minimum", m0, m1)
     distance = b.op("where", b.op("eq", top, low), b.constant(0.0, dtype), b.op("sub", low, top))
-    return b.build([b.op("add", top, b.op("log1p", b.op("exp", distance)))])
+    share, is_first = b.op("exp", distance), b.op("ge", m0, m1)
+    left = b.op("where", is_first, s0, b.op("mul", s0, share))
+    right = b.op("where", is_first, b.op("mul", s1, share), s1)
+    return b.build([top, b.op("add", left, right)])
 
 
 def _welford(b: Builder, dtype: DType) -> Body:

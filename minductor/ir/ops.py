@@ -85,7 +85,7 @@ COMBINES: Mapping[str, int] = MappingProxyType(
         "argmin": 2,
         "last_max": 2,  # value, index: the last of equals wins, NaN beats numbers
         "last_min": 2,
-        "logsumexp": 1,
+        "logsumexp": 2,  # maximum, sum of exp(x - maximum)
         "welford": 3,  # mean, sum of squared distances, count
         "online_softmax": 3,  # maximum, shift, sum of exp(x - shift): see `softmax_terms` in build.py
     }

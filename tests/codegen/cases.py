@@ -15,6 +15,7 @@ from minductor.core.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType
 from minductor.core.expr import Expr, Symbol, as_expr, integer, maximum, minimum, symbol
 from minductor.ir.build import Builder, combine, softmax_terms, softmax_total
 from minductor.ir.nodes import Axis, Buffer, Combine, Input, Kernel, Origin, Program, Ref, View
+from minductor.ir.ops import COMBINES
 
 S0 = symbol("s0", "size", 1)
 S1 = symbol("s1", "size", 1)
@@ -394,8 +395,9 @@ def sums_of_two() -> Sketch:
 def scanned(axis: int, *, reverse: bool, how: str = "sum") -> Sketch:
     s = Sketch((30, 40))
     x = s.read("a", randn(30, 40), F32, 40 * s.i[0] + s.i[1])
-    made = s.b.scan([x], f"i{axis}", combine(how, F32), reverse=reverse)
-    s.write(s.b.op("mul", made, s.constant(0.5)), F32)
+    given = [x] if COMBINES[how] == 1 else [x, s.constant(1.0)]
+    made = s.b.scan(given, f"i{axis}", combine(how, F32), reverse=reverse)
+    s.write(s.b.op("mul", s.b.project(made, len(given) - 1), s.constant(0.5)), F32)
     return s
 
 

@@ -69,7 +69,7 @@ def _joined(loop: Loop, values: Sequence[Term], along: Expr, how: Combine, *, re
 
 
 def running(name: str) -> Rule:
-    """cumsum, cumprod and logcumsumexp, of elements converted to the result's dtype first."""
+    """cumsum and cumprod, of elements converted to the result's dtype first."""
 
     def rule(ctx: Lowering, x: View, dim: int, dtype: DType | None = None) -> Value:
         result = ctx.meta.dtype
@@ -137,6 +137,21 @@ def _carrying(dtype: DType) -> DType:
     return F64 if dtype == F32 else compute_dtype(dtype)
 
 
+def running_log_sum(ctx: Lowering, x: View, dim: int) -> Value:
+    """logcumsumexp: the maximum so far, and the logarithm of the sum of what all are beside it."""
+    out, carried = ctx.result(), _carrying(ctx.meta.dtype)
+    if is_zero_sized(out):
+        return ctx.uninitialised(out)
+    loop = Loop(out.size)
+    element = loop.load(x).cast(carried)
+    if not out.size:
+        return ctx.store(loop, out, loop.coords, element)
+    one = loop.term(loop.b.constant(1.0, carried))
+    along = loop.coords[wrap_dim(dim, len(out.size))]
+    most, total = _joined(loop, [element, one], along, combine("logsumexp", carried), reverse=False)
+    return ctx.store(loop, out, loop.coords, most.op("add", total.op("log")))
+
+
 def running_extreme(name: str) -> Rule:
     """cummax and cummin: the value, and where the last one of its equals so far stands; a NaN beats every number."""
 
@@ -159,7 +174,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "aten.cumsum.default": running("sum"),
         "aten.cumprod.default": running("prod"),
-        "aten.logcumsumexp.default": running("logsumexp"),
+        "aten.logcumsumexp.default": running_log_sum,
         "aten.cummax.default": running_extreme("last_max"),
         "aten.cummin.default": running_extreme("last_min"),
     }
