@@ -96,7 +96,7 @@ def _own_error(node: Node, value: Any, wide: dict[str, Any]) -> Tensor | None:
         return None
     # as far from the truth, on its other side
     share = 2 * (value.double() - truth).abs() / value.double().abs()
-    return share.nan_to_num(0.0, posinf=0.0).clamp(max=1.0) if value.dtype != torch.float64 else None
+    return share.nan_to_num(0.0, posinf=0.0).clamp(max=1.0)
 
 
 def _widened(value: Any) -> Any:

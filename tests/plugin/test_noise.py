@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
 import torch
 
 from pytest_plugin.noise import RUNS, Leaves, explains, noisy_runs
@@ -33,14 +34,15 @@ def test_equal_values_are_moved_alike_in_every_other_run() -> None:
     assert spread == [True, False] * (RUNS // 2)
 
 
-def test_a_line_that_eager_gives_badly_moves_as_far_as_another_that_is_as_good() -> None:
+@pytest.mark.parametrize("dtype", ["float", "double"])
+def test_a_line_that_eager_gives_badly_moves_as_far_as_another_that_is_as_good(dtype: str) -> None:
     """Of the rounding to bfloat16 the exact run knows nothing; so it is the error of this line."""
-    given = "tensor((64,), torch.float32, 'a')"
+    given = f"tensor((64,), torch.{dtype}, 'a')"
     (x,) = Program((Input("x0", given),), (), ()).arguments()
-    runs = moved("x0.bfloat16().float() * 1", given)
-    error = (x.bfloat16().float() - x).abs()
-    far = torch.stack([(found - x.bfloat16().float()).abs() for found in runs]).amax(0)
-    assert bool((far > 1.2 * error).all()) and bool((far <= 2.01 * error + 1e-6).all())
+    runs = moved(f"x0.bfloat16().{dtype}() * 1", given)
+    rounded = x.bfloat16().to(x.dtype)
+    far = torch.stack([(found - rounded).abs() for found in runs]).amax(0)
+    assert bool((far > 1.2 * (rounded - x).abs()).all()) and bool((far <= 2.01 * (rounded - x).abs() + 1e-6).all())
 
 
 def test_what_no_run_does_is_not_explained() -> None:
