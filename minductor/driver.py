@@ -159,7 +159,7 @@ class Compiler:
         from minductor.frontend.decompose import decompositions
         from minductor.frontend.partition import partition
         from minductor.frontend.results import flatten_results, has_tree
-        from minductor.frontend.shared import kept_apart
+        from minductor.frontend.shared import counted_places, kept_apart, kept_in_place
 
         again = partial(self.__call__, mode=mode, options=options)
         if has_tree(gm):
@@ -172,6 +172,7 @@ class Compiler:
         if unshown := next(filter(None, map(_unshown, inputs)), ""):
             self._warn(env, UnsupportedInput("of this graph", unshown))
             return untraced(eager)
+        places = counted_places(gm, inputs)
         try:
             compiled = aot_module_simplified(
                 gm,
@@ -186,7 +187,7 @@ class Compiler:
         except UnsupportedInput as reason:  # of the ATen graph itself, which eager must not run either
             self._warn(env, reason)
             compiled = eager
-        return untraced(kept_apart(compiled, eager, inputs))
+        return untraced(kept_in_place(kept_apart(compiled, eager, inputs), eager, places))
 
     def env(self, mode: str | None, options: Mapping[str, object] | None) -> Env:
         """What the user asked for, with torch's own switches; without a named target each graph's devices decide."""

@@ -3,7 +3,7 @@
 Takes the lowering, a rule and its arguments. Gives the rule's value; or an extern call if the kernels would need what
 the target's language has not (`Target.lacks`); or NotImplemented if the rule needs to know a number that is a symbol:
 only one at the top of the arguments, since those in lists are sizes, which every rule takes; or if a number is no
-element of the result, so that eager raises. Refuses nothing.
+element of the result, so that eager raises. Refuses what the rule refuses.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from minductor.core.dtypes import DType
+from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import Expr
 from minductor.frontend.capture import TensorMeta
 from minductor.frontend.schemas import element_numbers
@@ -33,6 +34,8 @@ def attempt(ctx: Lowering, rule: Callable[..., Value], args: Sequence[Value], kw
     reason = ""
     try:
         result = rule(ctx, *args, **kwargs)
+    except UnsupportedInput:
+        raise
     except (TypeError, ValueError, AssertionError):
         if not any(isinstance(a, Expr) for a in (*args, *kwargs.values())):
             raise

@@ -5,13 +5,14 @@ that lie in their common memory as the traced ones do, which nothing guards, or 
 one memory AOTAutograd misses some that overlap. The graph before it, Dynamo's, is right.
 
 Of a compiled graph whose inputs were traced each in a memory of its own it gives one that asks at each call whether
-they still are, since nothing guards that either.
+they still are, since nothing guards that either; of one that counts places in the memory of a tensor from its start,
+one that asks whether inputs begin where they did.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -50,6 +51,40 @@ def kept_apart(compiled: Callable[..., Any], eager: Callable[..., Any], traced: 
         return (compiled if _have_own_memory(given) or not overlap(given) else eager)(*args)
 
     return call
+
+
+def counted_places(gm: torch.nn.Module, given: Sequence[object]) -> Mapping[int, tuple[int, int]]:
+    """Of each tensor where it begins in its memory and the bytes of that at least, if Dynamo's graph counts places from
+    the memory's start. A beginning that is a symbol is guarded, before AOTAutograd traces it."""
+    graphs = (part.graph for part in gm.modules() if isinstance(part, torch.fx.GraphModule))
+    windows = (node for graph in graphs for node in graph.nodes if "as_strided" in str(node.target))
+    if not any(len(node.args) > 3 or "storage_offset" in node.kwargs for node in windows):
+        return {}
+    return {n: _place(x) for n, x in enumerate(given) if _may_move(x)}
+
+
+def kept_in_place(
+    compiled: Callable[..., Any], eager: Callable[..., Any], places: Mapping[int, tuple[int, int]]
+) -> Callable[..., Any]:
+    """What was compiled, or eager for inputs that are not in these places, as nothing guards them. Where the program
+    writes to an input, what is traced for that is new memory with other places: it runs in eager."""
+    if not places:
+        return compiled
+    if writes_inputs():
+        return eager
+
+    def call(*args: Any) -> Any:
+        flat = args[0] if isinstance(args[0], list) else args
+        now = ((_place(flat[n]), place) for n, place in places.items())
+        is_there = all(begin == first and has >= least for (begin, has), (first, least) in now)
+        return (compiled if is_there else eager)(*args)
+
+    return call
+
+
+def _place(x: Any) -> tuple[int, int]:
+    count = x.untyped_storage().nbytes()
+    return int(x.storage_offset()), count if type(count) is int else 0
 
 
 def _may_move(x: object) -> bool:

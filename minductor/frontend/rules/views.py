@@ -1,7 +1,7 @@
 """View operators: the same storage through another window. They cost nothing.
 
 Takes a view. Gives a view with the traced size, stride and offset; no kernel. Refuses memory that the tensor's
-storage has in eager only (UnsupportedInput: such a graph runs in eager).
+storage has in eager only, or nowhere (UnsupportedInput: such a graph runs in eager).
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from minductor.core.dtypes import I64
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import as_expr, integer
-from minductor.frontend.capture import Arg, NodeRef, Size, TensorMeta
-from minductor.frontend.lower import Lowering
+from minductor.frontend.capture import Arg, NodeRef, TensorMeta
+from minductor.frontend.lower import Lowering, is_zero_sized
 from minductor.frontend.rules import scalars
-from minductor.frontend.rules.window_write import is_within
-from minductor.frontend.values import Value
-from minductor.ir.nodes import View
+from minductor.frontend.rules.window_write import is_outside, is_within
+from minductor.frontend.values import Value, span
+from minductor.ir.build import Builder
+from minductor.ir.nodes import Require, View
 
 Rule = Callable[..., Value]
 
@@ -35,23 +37,37 @@ def windows(ctx: Lowering, base: View, *ignored: Value, **named: Value) -> Value
 
 def as_strided(ctx: Lowering, base: View, *ignored: Value, **named: Value) -> Value:
     """The offset counts from where the storage begins, so that the window may lie beside the tensor's own elements."""
+    given = ctx.node.args[0]
+    written = _before_writes(ctx, given)
     view = ctx.window(base)
-    begin, traced = (as_expr(n) for n in (_begin(ctx, ctx.node.args[0]), ctx.traced(ctx.node.args[0]).offset))
-    view = replace(view, offset=view.offset + traced - begin)
+    view = replace(view, offset=view.offset + as_expr(ctx.traced(given).offset) - as_expr(ctx.traced(written).offset))
     buffer = next(b for b in ctx.buffers if b.name == base.ref.storage)
     whole = replace(base, size=buffer.size, stride=buffer.stride, offset=integer(0))
-    if buffer.kind == "local" and begin != traced and not is_within(view, whole):
+    if buffer.kind != "local" or is_zero_sized(view) or is_within(view, whole):
+        return view
+    if written != given or is_outside(view, whole):
         raise UnsupportedInput(ctx.node.name, "a view through as_strided beside a tensor's elements")
+    _require_within(ctx, view, whole)
     return view
 
 
-def _begin(ctx: Lowering, arg: Arg) -> Size:
-    """Where a tensor begins in its storage. Eager writes windows into a copy of the whole storage, torch traces a
-    copy of the tensor."""
+def _require_within(ctx: Lowering, view: View, whole: View) -> None:
+    """The call raises where symbols make the view reach out of the storage, as eager does."""
+    b = Builder()
+    first, end = b.index(view.offset), b.index(view.offset + span(view.size, view.stride))
+    is_behind = b.op("ge", first, b.constant(0, I64))
+    inside = b.op("logical_and", is_behind, b.op("le", end, b.index(span(whole.size, whole.stride))))
+    message = f"setStorage: {ctx.node.name} is out of bounds for storage"
+    ctx.nodes.append(Require(b.build([inside]), message, (ctx.origin,)))
+
+
+def _before_writes(ctx: Lowering, arg: Arg) -> Arg:
+    """The tensor into which windows were written. Eager writes them into a copy of its whole storage, which begins
+    where it does; torch traces a copy of the tensor."""
     nodes = {node.name: node for node in ctx.graph.nodes}
     while isinstance(arg, NodeRef) and arg.name in nodes and nodes[arg.name].op in _WINDOW_WRITES:
         arg = nodes[arg.name].args[0]
-    return ctx.traced(arg).offset
+    return arg
 
 
 _WINDOW_WRITES = frozenset(f"aten.{name}_scatter.default" for name in ("slice", "select", "diagonal", "as_strided"))

@@ -128,7 +128,7 @@ def as_strided_scatter(
         return replace(base, size=sizes_in, stride=strides_in, offset=base.offset + shift)
 
     keeps_layout = all((x.size, x.stride) == (sizes(m.size), sizes(m.stride)) for m in (traced, ctx.meta))
-    if not keeps_layout or span(x.size, x.stride) != count(x.size) or _is_outside(window(x), x):
+    if not keeps_layout or span(x.size, x.stride) != count(x.size) or is_outside(window(x), x):
         raise UnsupportedInput(ctx.node.name, "a write through as_strided beside a tensor's elements")
     if is_within(window(x), x):
         return _written(ctx, x, window, source)
@@ -215,7 +215,7 @@ def is_within(window: View, x: View) -> bool:
     return at_least(first, 0) and at_least(span(x.size, x.stride) - span(window.size, window.stride) - first, 0)
 
 
-def _is_outside(window: View, x: View) -> bool:
+def is_outside(window: View, x: View) -> bool:
     """Whether some element of the window is known to lie outside that memory."""
     first = window.offset - x.offset
     return at_least(-first - 1, 0) or at_least(first + span(window.size, window.stride) - span(x.size, x.stride) - 1, 0)

@@ -215,22 +215,37 @@ def test_a_place_whose_sign_only_the_call_knows_counts_from_the_end() -> None:
             assert_close(x, y, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("offset", [16, 0])
-def test_places_in_a_storage_count_from_its_start_after_a_write(offset: int) -> None:
-    """Also those before the tensor's first element; of a result that has no such memory, the graph runs in eager."""
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_places_in_a_storage_count_from_its_start(is_dynamic: bool) -> None:
+    """Also those before the tensor's first element, wherever that is at another call; outside of the storage both
+    raise."""
 
-    def written(x: torch.Tensor) -> torch.Tensor:
+    def read(x: torch.Tensor, offset: int) -> torch.Tensor:
+        return -x.as_strided((8,), (2,), offset)
+
+    def written(x: torch.Tensor, offset: int) -> torch.Tensor:
         x[..., 1:].add_(1)
         return -x.as_strided((8,), (2,), offset)
 
-    def made(x: torch.Tensor) -> torch.Tensor:
+    def made(x: torch.Tensor, offset: int) -> torch.Tensor:
         return torch.slice_scatter(x, x[:, :2] + 1, 1, 2).as_strided((8,), (2,), offset).exp()
 
-    for fn in (written, made):
-        torch._dynamo.reset()  # or the offset of the second run is a symbol
-        ours, eagers = (torch.linspace(0, 1, 32).view(2, 4, 4) for _ in range(2))
-        assert_close(torch.compile(fn, backend="minductor")(ours[1]), fn(eagers[1]))
-        assert_close(ours, eagers)
+    def own(x: torch.Tensor, offset: int) -> torch.Tensor:
+        return -(x + 1)[1:].as_strided((8,), (1,), offset)
+
+    for fn in (made, written) if is_dynamic else (read, own):
+        torch._dynamo.reset()
+        ours_of = torch.compile(fn, backend="minductor", dynamic=is_dynamic)
+        for place, offset in ((1, 16), (1, 0), (2, 0), (0, 5)):
+            ours, eagers = (torch.linspace(0, 1, 48).view(3, 4, 4) for _ in range(2))
+            try:
+                expected = fn(eagers[place], offset)
+            except RuntimeError:
+                with pytest.raises(RuntimeError, match="out of bounds for storage"):
+                    ours_of(ours[place], offset)
+            else:
+                assert_close(ours_of(ours[place], offset), expected)
+                assert_close(ours, eagers)
 
 
 # each is an error in eager, and would be read or written outside of what is there
