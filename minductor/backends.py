@@ -271,18 +271,19 @@ def cpp_flags() -> tuple[str, ...]:
 
 def register_backend(backend: Backend) -> None:
     """Add an out-of-tree device to this process; `unregister_backend` takes it out again."""
-    why = _objection(backend)
+    why, hint = _objection(backend), "docs/backends.md has the fields of a record"
     # setdefault decides between two threads that register the same kind.
     if not why and _REGISTRY.backends.setdefault(backend.kind, backend) is not backend:
-        why = "this kind is registered already"
+        why, hint = "this kind is registered already", f"unregister_backend({backend.kind!r}) takes that one out"
     if why:
-        raise BackendError(f"cannot register backend {backend.kind!r}", why=why)
+        raise BackendError(f"cannot register backend {backend.kind!r}", why=why, hint=hint)
 
 
 def unregister_backend(kind: str) -> None:
     """Take out what `register_backend` or an installed package added; it is not looked for again."""
     if _REGISTRY.backends.pop(kind, None) is None:
-        raise BackendError(f"backend {kind!r} is not registered")
+        names = ", ".join(_REGISTRY.backends) or "none"
+        raise BackendError(f"backend {kind!r} is not registered", hint=f"The registered ones are: {names}.")
 
 
 def _discover() -> None:

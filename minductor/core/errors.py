@@ -438,7 +438,11 @@ class WrapperReplaced(MinductorWarning):
     code: ClassVar[str] = "MD071"
 
     def __init__(self, what: str) -> None:
-        super().__init__("this graph's wrapper is Python", why=f"{what} has no form in a C++ wrapper")
+        super().__init__(
+            "this graph's wrapper is Python",
+            why=f"{what} has no form in a C++ wrapper",
+            hint="options={'wrapper': 'python'} asks for it without this warning",
+        )
 
 
 class UnreadablePlan(MinductorError, ValueError):
@@ -483,7 +487,11 @@ class WrongInput(MinductorError, ValueError):
     code: ClassVar[str] = "MD084"
 
     def __init__(self, name: str, why: str) -> None:
-        super().__init__(f"{name} is not what the program was exported for", why=why)
+        super().__init__(
+            f"{name} is not what the program was exported for",
+            why=why,
+            hint="call it as it was exported, or export it for this too: dynamic_shapes leave sizes open",
+        )
 
 
 CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(

@@ -68,6 +68,7 @@ def test_entry(code: str) -> None:
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: error.code)
 def test_text_and_round_trip(error: MinductorError) -> None:
     assert str(error).startswith(f"[{error.code}] {error.what}")
+    assert error.hint or type(error) in (errors.BackendError, errors.MinductorWarning), "nobody knows what to do"
     for part in (error.where, error.why, error.hint):
         assert part in str(error)
     again = pickle.loads(pickle.dumps(error))
