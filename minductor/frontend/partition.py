@@ -22,11 +22,13 @@ from minductor.frontend.compat import is_seeded
 from minductor.frontend.deviations import deviate_again
 from minductor.frontend.joint_views import follow_views, visible_storages
 from minductor.frontend.norms import open_norms
+from minductor.frontend.wide_statistics import widen_statistics
 
 
 def partition(joint: fx.GraphModule, inputs: Sequence[Any], **facts: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The `partition_fn` of a compile; `facts` are the partitioner's keyword arguments."""
     drop_detached(joint.graph)
+    widen_statistics(joint.graph)
     open_norms(joint.graph)
     round_compared(joint.graph)
     merge_equal_nodes(joint.graph)

@@ -1,5 +1,7 @@
 """Normalisations: statistics and map in one kernel, forward and backward."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -52,6 +54,15 @@ def test_rms_norm(compiled: Compile, device: str) -> None:
 def test_layer_norm_training(compiled: Compile, device: str, dtype: torch.dtype) -> None:
     module = nn.LayerNorm(96).to(device, dtype)
     compiled(module, torch.randn(40, 96, device=device, dtype=dtype).requires_grad_())
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d, nn.InstanceNorm2d])
+@pytest.mark.counts(externs=0)
+def test_statistics_of_16_bits_are_as_precise_as_the_parameters(
+    compiled: Compile, device: str, norm: Callable[..., nn.Module]
+) -> None:
+    x = torch.randn(4, 8, 9, 9, device=device) + 1
+    compiled(norm(8, affine=True).to(device), x.bfloat16().requires_grad_())
 
 
 @pytest.mark.counts(externs=0)
