@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import product
-from math import gcd
+from itertools import combinations, pairwise, product
+from math import gcd, inf
 from typing import TypeAlias
 
 from minductor.core.bounds import interval
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, Symbol, as_int, free_symbols, linear, substitute
+from minductor.core.ranges import Range
 from minductor.core.rewrite import delinearize, simplify
 from minductor.ir.build import Builder, axis_step
 from minductor.ir.nodes import (
@@ -371,7 +372,7 @@ def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr
         or next(
             (
                 reason
-                for a, b in _slices(body)
+                for a, b in _slices(body, extents, limits.table)
                 if (reason := _overlap(a, b, columns, extents, limits.table)) is not None
             ),
             None,
@@ -459,11 +460,24 @@ def _overwriting(
     return None
 
 
-def _slices(body: Body) -> Iterator[tuple[Store, Store]]:
-    """Pairs of stores to the same storage."""
-    stores = [op.attrs for op in body.ops if isinstance(op.attrs, Store)]
-    for number, store in enumerate(stores):
-        yield from ((other, store) for other in stores[:number] if other.ref.storage == store.ref.storage)
+def _slices(body: Body, extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]) -> Iterator[tuple[Store, Store]]:
+    """Pairs of stores to the same storage, but for storages whose stores lie in a row."""
+    stores: dict[str, list[Store]] = {}
+    for op in body.ops:
+        if isinstance(op.attrs, Store):
+            stores.setdefault(op.attrs.ref.storage, []).append(op.attrs)
+    for same in stores.values():
+        if len(same) > 1 and not _in_a_row(same, extents, table):
+            yield from combinations(same, 2)
+
+
+def _in_a_row(stores: Sequence[Store], extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]) -> bool:
+    """Whether their boxes stand one behind the other along a dimension, as the parts of a concatenation do."""
+    boxes = [box for store in stores if (box := _box(store, extents, table)) is not None]
+    return len(boxes) == len(stores) and any(
+        all(_is_below(one, other) for one, other in pairwise(sorted(spans, key=_start)))
+        for spans in zip(*boxes, strict=True)
+    )
 
 
 def _overlap(
@@ -482,18 +496,25 @@ def _is_apart(a: Load | Store, b: Store, extents: Mapping[Symbol, Expr], table: 
     """Whether two accesses of one storage never touch the same element, at whatever points."""
     if _is_between(a.index, b.index, extents):
         return True
-    boxes: list[list[tuple[int | None, int | None]]] = []
-    buffer = table[b.ref.storage]
-    for access in (a, b):
-        at = delinearize(access.index, buffer.size, buffer.stride, extents)
-        if at is None:
-            return False
-        boxes.append([interval(coordinate, extents) for coordinate in at])
-    return any(
-        (high is not None and other_low is not None and high < other_low)
-        or (other_high is not None and low is not None and other_high < low)
-        for (low, high), (other_low, other_high) in zip(*boxes, strict=True)
-    )
+    box, other_box = _box(a, extents, table), _box(b, extents, table)
+    if box is None or other_box is None:
+        return False
+    return any(_is_below(one, other) or _is_below(other, one) for one, other in zip(box, other_box, strict=True))
+
+
+def _box(access: Load | Store, extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]) -> list[Range] | None:
+    """From where to where it reaches in each dimension of its buffer."""
+    buffer = table[access.ref.storage]
+    at = delinearize(access.index, buffer.size, buffer.stride, extents)
+    return None if at is None else [interval(coordinate, extents) for coordinate in at]
+
+
+def _start(span: Range) -> float:
+    return -inf if span[0] is None else span[0]
+
+
+def _is_below(one: Range, other: Range) -> bool:
+    return one[1] is not None and other[0] is not None and one[1] < other[0]
 
 
 def _is_between(a: Expr, b: Expr, extents: Mapping[Symbol, Expr]) -> bool:

@@ -292,6 +292,15 @@ def test_slices_join_even_without_common_data() -> None:
     assert len(kernels(made)) == 1
 
 
+def test_parts_in_a_row_are_not_compared_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("minductor.passes.join._overlap", lambda *args: asked.append(args))
+    s = Sketch()
+    made = fused(s.done(s.cat(1, *(s.input(4, 4) for _ in range(20)))))
+    assert len(kernels(made)) == 1
+    assert not asked
+
+
 def test_two_updates_of_one_element_are_one_loop() -> None:
     s = Sketch()
     x = s.input(64, 64)
