@@ -7,6 +7,7 @@ the gradients that are asked for. Refuses (to an extern call) tensors without el
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from minductor.core.dtypes import F32, F64, DType, compute_dtype
@@ -148,7 +149,8 @@ def batch_norm_no_stats(
     return batch_norm(ctx, x, weight, bias, None, None, True, momentum, eps)
 
 
-def batch_norm_with_update(
+def batch_norm_with_stats(
+    training: bool,
     ctx: Lowering,
     x: View,
     weight: View | None,
@@ -158,20 +160,8 @@ def batch_norm_with_update(
     momentum: float,
     eps: float,
 ) -> Value:
-    return batch_norm(ctx, x, weight, bias, running_mean, running_var, True, momentum, eps)
-
-
-def batch_norm_inference(
-    ctx: Lowering,
-    x: View,
-    weight: View | None,
-    bias: View | None,
-    running_mean: View,
-    running_var: View,
-    momentum: float,
-    eps: float,
-) -> Value:
-    return batch_norm(ctx, x, weight, bias, running_mean, running_var, False, momentum, eps)
+    """An operator whose name says whether it trains."""
+    return batch_norm(ctx, x, weight, bias, running_mean, running_var, training, momentum, eps)
 
 
 def batch_norm_backward(
@@ -371,9 +361,9 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "aten._native_batch_norm_legit_functional.default": batch_norm,
         "aten._native_batch_norm_legit.no_stats": batch_norm_no_stats,
-        "aten._native_batch_norm_legit_no_training.default": batch_norm_inference,
+        "aten._native_batch_norm_legit_no_training.default": partial(batch_norm_with_stats, False),
         "aten.native_batch_norm_backward.default": batch_norm_backward,
-        "aten._batch_norm_with_update_functional.default": batch_norm_with_update,
+        "aten._batch_norm_with_update_functional.default": partial(batch_norm_with_stats, True),
         "aten.batch_norm_backward.default": lambda ctx, *given: batch_norm_backward(ctx, *given[:-1]),
         "aten.native_group_norm.default": group_norm,
         "aten.native_group_norm_backward.default": group_norm_backward,

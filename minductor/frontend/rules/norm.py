@@ -7,9 +7,10 @@ that nobody asks for (output_mask) is None. Refuses (to an extern call) tensors 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from minductor.core.dtypes import compute_dtype
+from minductor.core.dtypes import DType, compute_dtype
 from minductor.core.expr import Expr, integer
 from minductor.frontend.capture import TensorMeta
 from minductor.frontend.loop import Loop
@@ -56,6 +57,44 @@ def scaled(y: Term, affine: Sequence[Term], weight: View | None, bias: View | No
     return y if bias is None else y + left.pop(0)
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a backward reads at an element, in the dtype that it computes in; no mean: it is not subtracted."""
+
+    compute: DType
+    grad: View
+    x: View
+    mean: View | None
+    rstd: View
+    weight: View | None
+
+    def grad_at(self, loop: Loop, at: Coords) -> Term:
+        return loop.load(self.grad, at, self.compute)
+
+    def scaled_grad(self, loop: Loop, at: Coords) -> Term:
+        g = self.grad_at(loop, at)
+        return g if self.weight is None else g * loop.load(self.weight, at, self.compute)
+
+    def normal(self, loop: Loop, at: Coords) -> Term:
+        value = loop.load(self.x, at, self.compute)
+        centred = value if self.mean is None else value - loop.load(self.mean, at, self.compute)
+        return centred * loop.load(self.rstd, at, self.compute)
+
+    def total(self, ctx: Lowering, length: int, value: Callable[[Loop, Coords], Term]) -> View:
+        """A sum over a row, which is the last `length` dimensions."""
+        rank = len(self.x.size)
+        inner = tuple(range(rank - length, rank))
+        kept = tuple(integer(1) if d in inner else n for d, n in enumerate(self.x.size))
+        return ctx.reduction(ctx.buffer(self.compute, kept), self.x.size, inner, value, "sum")
+
+    def slope(self, loop: Loop, at: Coords) -> Term:
+        """An element's share of the weight's gradient."""
+        return self.grad_at(loop, at) * self.normal(loop, at)
+
+    def scaled_slope(self, loop: Loop, at: Coords) -> Term:
+        return self.scaled_grad(loop, at) * self.normal(loop, at)
+
+
 def layer_norm_backward(
     ctx: Lowering,
     grad: View,
@@ -69,46 +108,25 @@ def layer_norm_backward(
 ) -> Value:
     if any(is_zero(n) for n in x.size):
         return NotImplemented
-    rank, first = len(x.size), len(x.size) - len(shape)
-    inner, outer = tuple(range(first, rank)), tuple(range(first))
-    compute = compute_dtype(x.dtype)
-    kept = tuple(integer(1) if d in inner else n for d, n in enumerate(x.size))
-    size = count(x.size[d] for d in inner)
-
-    def normal(loop: Loop, at: Coords) -> Term:
-        return (loop.load(x, at, compute) - loop.load(mean, at, compute)) * loop.load(rstd, at, compute)
-
-    def scaled_grad(loop: Loop, at: Coords) -> Term:
-        g = loop.load(grad, at, compute)
-        return g if weight is None else g * loop.load(weight, at, compute)
-
-    def row_total(value: Callable[[Loop, Coords], Term]) -> View:
-        return ctx.reduction(ctx.buffer(compute, kept), x.size, inner, value, "sum")
-
+    rows = Rows(compute_dtype(x.dtype), grad, x, mean, rstd, weight)
+    outer = tuple(range(len(x.size) - len(shape)))
     metas = metas_by_mask(ctx, mask)
     dx = dw = db = None
     if metas[0] is not None:
-        a = row_total(scaled_grad)
-        b = row_total(lambda loop, at: scaled_grad(loop, at) * normal(loop, at))
+        a, b = (rows.total(ctx, len(shape), value) for value in (rows.scaled_grad, rows.scaled_slope))
 
         def fn(loop: Loop) -> Term:
             at = loop.coords
-            g = scaled_grad(loop, at)
-            n = g.size(size)  # a row's two quotients, rather than one for each element
-            share = loop.load(a) / n + normal(loop, at) * (loop.load(b) / n)
-            return loop.load(rstd, at, compute) * (g - share)
+            g = rows.scaled_grad(loop, at)
+            n = g.size(count(x.size[len(outer) :]))  # a row's two quotients, rather than one for each element
+            share = loop.load(a) / n + rows.normal(loop, at) * (loop.load(b) / n)
+            return loop.load(rstd, at, rows.compute) * (g - share)
 
         dx = ctx.map(fn, metas[0])
     if metas[1] is not None:
-        dw = ctx.reduction(
-            ctx.result(metas[1]),
-            x.size,
-            outer,
-            lambda loop, at: loop.load(grad, at, compute) * normal(loop, at),
-            "sum",
-        )
+        dw = ctx.reduction(ctx.result(metas[1]), x.size, outer, rows.slope, "sum")
     if metas[2] is not None:
-        db = ctx.reduction(ctx.result(metas[2]), x.size, outer, lambda loop, at: loop.load(grad, at, compute), "sum")
+        db = ctx.reduction(ctx.result(metas[2]), x.size, outer, rows.grad_at, "sum")
     return dx, dw, db
 
 
@@ -147,35 +165,22 @@ def rms_norm_backward(
 ) -> Value:
     if any(is_zero(n) for n in x.size):
         return NotImplemented
-    rank, first = len(x.size), len(x.size) - len(shape)
-    inner, outer = tuple(range(first, rank)), tuple(range(first))
-    compute = compute_dtype(x.dtype)
-    kept = tuple(integer(1) if d in inner else n for d, n in enumerate(x.size))
-    size = count(x.size[d] for d in inner)
-
-    def normal(loop: Loop, at: Coords) -> Term:
-        return loop.load(x, at, compute) * loop.load(rstd, at, compute)
-
-    def scaled_grad(loop: Loop, at: Coords) -> Term:
-        g = loop.load(grad, at, compute)
-        return g if weight is None else g * loop.load(weight, at, compute)
-
+    rows = Rows(compute_dtype(x.dtype), grad, x, None, rstd, weight)
+    outer = tuple(range(len(x.size) - len(shape)))
     metas = metas_by_mask(ctx, mask)
     dx = dw = None
     if metas[0] is not None:
-        dot = ctx.reduction(
-            ctx.buffer(compute, kept), x.size, inner, lambda loop, at: scaled_grad(loop, at) * normal(loop, at), "sum"
-        )
+        dot = rows.total(ctx, len(shape), rows.scaled_slope)
 
         def fn(loop: Loop) -> Term:
-            g, at = scaled_grad(loop, loop.coords), loop.coords
-            return loop.load(rstd, at, compute) * (g - normal(loop, at) * (loop.load(dot) / g.size(size)))
+            at = loop.coords
+            g = rows.scaled_grad(loop, at)
+            n = g.size(count(x.size[len(outer) :]))
+            return loop.load(rstd, at, rows.compute) * (g - rows.normal(loop, at) * (loop.load(dot) / n))
 
         dx = ctx.map(fn, metas[0])
     if metas[1] is not None:
-        dw = ctx.reduction(
-            ctx.result(metas[1]), x.size, outer, lambda loop, at: loop.load(grad, at, compute) * normal(loop, at), "sum"
-        )
+        dw = ctx.reduction(ctx.result(metas[1]), x.size, outer, rows.slope, "sum")
     return dx, dw
 
 
