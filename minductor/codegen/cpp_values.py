@@ -6,11 +6,11 @@ kernels do not compute in (ValueError).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from minductor.codegen.cpp_text import Lines, index_text, literal
-from minductor.codegen.spell import CPP_TYPES, spell_cpp, spell_cpp_cast
+from minductor.codegen.spell import CPP_STORAGE, CPP_TYPES, spell_cpp, spell_cpp_cast
 from minductor.core.dtypes import BOOL, F32, I64, DType
 from minductor.core.expr import Expr, Symbol
 from minductor.core.rewrite import simplify_between
@@ -54,6 +54,8 @@ class Values:
     is_paired: bool = False
     extents: Mapping[Symbol, Expr] = field(default_factory=dict[Symbol, Expr])  # of the axes
     piece: tuple[Symbol, Expr, Expr] | None = None  # the part of an axis that the loop which is open runs over
+    copied: Collection[int] = ()  # ids of loads of 16 bits that are also stored as they are
+    bits: dict[str, tuple[str, DType]] = field(default_factory=dict[str, tuple[str, DType]])  # theirs, by label
     count: int = 0
     masks: int = 0  # that are open
     masked_storages: set[str] = field(default_factory=set[str])  # what has been read under a mask
@@ -73,8 +75,12 @@ class Values:
             case Constant(value):
                 assert op.dtype is not None
                 return literal(value, op.dtype)
+            case Load(ref, index) if id(op) in self.copied:
+                return self.load_bits(ref.storage, index, label())
             case Store(ref, index):
-                self.out.add(f"{self.element(ref.storage, index)} = {self.narrow(ref.storage, args[0])};")
+                bits, dtype = self.bits.get(args[0], ("", None))
+                text = bits if dtype == self.storages[ref.storage][1] else self.narrow(ref.storage, args[0])
+                self.out.add(f"{self.element(ref.storage, index)} = {text};")
                 return ""
             case Atomic(ref, index, kind):
                 self.atomic(ref.storage, index, kind, args[0])
@@ -125,6 +131,13 @@ class Values:
             self.masked_storages.add(storage)
             return self.element(storage, index)
         return f"{self.storages[storage][0]}[md_index({self.index(index)})]"
+
+    def load_bits(self, storage: str, index: Expr, label: str) -> str:
+        """An element whose bits are stored as well, so that a copy is not converted there and back."""
+        bits, dtype = f"{label}_bits", self.storages[storage][1]
+        self.out.add(f"const {CPP_STORAGE[dtype.name]} {bits} = {self.load(storage, index)};")
+        self.bits[label] = bits, dtype
+        return self.define(label, F32, self.widen(storage, bits))
 
     def widen(self, storage: str, text: str) -> str:
         match self.storages[storage][1].name:

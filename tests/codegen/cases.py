@@ -127,6 +127,17 @@ def sixteen_bits() -> Sketch:
     return s
 
 
+def copied_bits() -> Sketch:
+    """A float of 16 bits that is stored as it is, as another float of 16 bits, and in a sum."""
+    s = Sketch((40, 50))
+    i, j = s.i
+    x = s.read("a", randn(40, 50, dtype=torch.bfloat16), BF16, 50 * i + 49 - j)
+    for dtype in (BF16, F16):
+        s.write(x, dtype)
+    s.write(s.b.op("add", x, s.constant(1.0)), BF16)
+    return s
+
+
 def other_types() -> Sketch:
     s = Sketch((300,))
     n = s.read("a", integers(1 << 40, 300), I64, s.i[0])
@@ -488,6 +499,7 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "pointwise_long": pointwise_long,
     "broadcasts": broadcasts,
     "sixteen_bits": sixteen_bits,
+    "copied_bits": copied_bits,
     "other_types": other_types,
     "transposed": transposed,
     "permuted": permuted,

@@ -172,6 +172,14 @@ def test_masks_that_the_row_decides_are_tested_before_it() -> None:
         verify(broken, "tile")
 
 
+def test_a_copy_of_16_bits_is_not_converted() -> None:
+    text = text_of(tile(case("copied_bits").program, CPU), "f")
+    assert [text.count(f"md_f32_to_{name}(") for name in ("bf16", "f16")] == [
+        1,
+        1,
+    ]  # of the sum, and of the other dtype
+
+
 def test_places_that_rows_share_are_found_once_for_many_rows() -> None:
     schedule = scheduled(kernel_of(tile(case("gathered_along_rows").program, CPU)))
     assert [loop.block for loop in loops(schedule.steps)][:2] == [64, 128]
