@@ -290,6 +290,50 @@ MD_INLINE double md_erfc_f64(double x) {
   return x < 0.0 ? 2.0 - y : y;
 }
 
+//@ md_pow_f64 : md_log_parts_f64 md_exp_parts_f64 md_ldexp_f64
+// exp(y * log(x)) in sums of two doubles, so that a power that is a double comes out as that: 5 ** 2 is 25.
+// __builtin_fma and not md_fma: the products must not be rounded.
+#define MD_C_LOGPAIR_F64 0.4000000000000336, 0.2857142856779876, 0.2222222306619988, 0.18181732718496674, 0.1538912386785533, 0.13204214488967672, 0.13652047233310163
+struct md_pair_double { double high, low; };
+// log(x) for positive finite x: 2 * s + s**3 * (2/3 + tail) for s = f / (2 + f), and the exponent's part
+MD_INLINE md_pair_double md_log_pair_f64(double x) {
+  md_log_parts_double p = md_log_parts_f64(x);
+  double d = 2.0 + p.f, d_low = p.f - (d - 2.0), inverse = 1.0 / d;
+  double s = p.f * inverse, s_low = (__builtin_fma(-s, d, p.f) - s * d_low) * inverse;
+  double q = s * s, q_low = __builtin_fma(s, s, -q) + 2.0 * s * s_low;
+  double tail = md_fma(q, md_poly(q, MD_C_LOGPAIR_F64), 0x1.5555555555555p-55);
+  double c = 0x1.5555555555555p-1 + tail, c_low = (0x1.5555555555555p-1 - c) + tail;
+  double r = q * c, r_low = __builtin_fma(q, c, -r) + (q * c_low + q_low * c);
+  double t = s * r, t_low = __builtin_fma(s, r, -t) + (s * r_low + s_low * r);
+  double n = p.exponent * 0x1.62e42fefa3800p-1;
+  double a = n + 2.0 * s, a_low = (n - a) + 2.0 * s;
+  double b = a + t, b_low = (a - b) + t;
+  double low = md_fma(p.exponent, 0x1.ef35793c76730p-45, (a_low + b_low) + md_fma(s_low, 2.0, t_low));
+  double high = b + low;
+  return {high, (b - high) + low};
+}
+// exp(p + low) for |p| < 800
+MD_INLINE double md_exp_pair_f64(double p, double low) {
+  double t = md_fma(p, 0x1.71547652b82fep+0, 0x1.8p52), n = t - 0x1.8p52;
+  double a = md_fma(n, -0x1.62e42fefa3800p-1, p), b = md_fma(n, -0x1.ef35793c76730p-45, low);
+  double r = a + b, r_low = (a - r) + b;
+  double y = 1.0 + r, y_low = (1.0 - y) + r;
+  return md_ldexp_f64(y + md_fma(r * r, md_poly(r, MD_C_EXP_F64), y_low + r_low), md_bits(t));
+}
+MD_INLINE double md_pow_f64(double x, double y) {
+  double a = __builtin_fabs(x);
+  md_pair_double l = md_log_pair_f64(a);
+  double p = l.high * y, low = __builtin_fma(l.high, y, -p) + l.low * y;
+  p = a > 0.0 ? (a < (double)MD_INF ? p : md_copysign(800.0, y)) : -md_copysign(800.0, y);
+  low = __builtin_fabs(p) < 760.0 ? low : 0.0;
+  double r = md_exp_pair_f64(a == 1.0 ? 0.0 : md_limit_f64(p, 760.0), low);
+  bool whole = __builtin_floor(y) == y, odd = whole & (__builtin_floor(0.5 * y) != 0.5 * y);
+  r = md_double(md_bits(r) ^ (odd ? md_bits(x) & 0x8000000000000000u : 0u));
+  r += (x < 0.0) & !whole & (a < (double)MD_INF) ? (double)MD_NAN : -0.0;
+  r = md_where((x != x) | (y != y), (double)MD_NAN, r);
+  return md_where((x == 1.0) | (y == 0.0), 1.0, r);
+}
+
 //@ lines
 // libm, whose calls stay scalar
 MD_INLINE double md_lgamma_f64(double x) { return __builtin_lgamma(x); }
@@ -299,7 +343,6 @@ MD_INLINE double md_ceil_f64(double x) { return __builtin_ceil(x); }
 MD_INLINE double md_trunc_f64(double x) { return __builtin_trunc(x); }
 MD_INLINE double md_round_f64(double x) { return __builtin_rint(x); }
 MD_INLINE double md_abs_f64(double x) { return __builtin_fabs(x); }
-MD_INLINE double md_pow_f64(double x, double y) { return __builtin_pow(x, y); }
 MD_INLINE double md_copysign_f64(double x, double y) { return __builtin_copysign(x, y); }
 MD_INLINE double md_rsqrt_f64(double x) { return 1.0 / __builtin_sqrt(x); }
 MD_INLINE double md_reciprocal_f64(double x) { return 1.0 / x; }

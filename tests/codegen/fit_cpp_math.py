@@ -96,6 +96,11 @@ def atanh_tail(t: mpf) -> mpf:
     return taylor(lambda k: mpf(2) / (2 * k + 3), t)
 
 
+def atanh_rest(t: mpf) -> mpf:
+    """(log((1 + s) / (1 - s)) - 2 * s - 2/3 * s**3) / s**5 for t = s**2."""
+    return taylor(lambda k: mpf(2) / (2 * k + 5), t)
+
+
 def erfc_scaled(s: mpf) -> mpf:
     """erfc(a) * exp(a**2) for s = (a - 3) / (a + 3)."""
     a = 3 * (1 + s) / (1 - s)
@@ -191,6 +196,7 @@ FITS: tuple[Fit, ...] = (
     Fit("ATAN_F64", odd_tail(mp.atan, mpf(-1) / 3), odd_weight(mp.atan), 0, 0.17158, 10, 3e-18, double=True),
     Fit("ERF_F64", erf_ratio, lambda t: 1 / (1 + erf_ratio(t)), 0, 0.9**2, 11, 2e-17, double=True),
     Fit("ERFC_F64", erfc_level, lambda s: 1 / erfc_level(s), -0.12, 27 / 29, 24, 3e-17, double=True),
+    Fit("LOGPAIR_F64", atanh_rest, lambda t: t**2 / 2, 0, 0.04, 6, 1e-18, double=True),
     Fit("TANH_F64", odd_tail(mp.tanh, mpf(-1) / 3), odd_weight(mp.tanh), 0, 0.625**2, 11, 2e-17, double=True),
     Fit("LOG2_F64P", log2_ratio, lambda t: 1 / log2_ratio(t), 0, 0.04, 4, 3e-11, double=True),
     Fit("EXP2_F64P", lambda r: mpf(2) ** r, lambda r: mpf(2) ** -r, -0.5, 0.5, 6, 3e-9, double=True),
