@@ -291,8 +291,16 @@ def conjugate(ctx: Lowering, x: View | Pair) -> Value:
     return formula(lambda a: Number(a.re, -a.im))(ctx, x)
 
 
-def make_complex(ctx: Lowering, re: View, im: View) -> Value:
-    return formula(lambda a, b: Number(a.re, b.re))(ctx, re, im)
+def of_parts(fn: Callable[..., Number]) -> Rule:
+    """Two real tensors, which have to be of one dtype."""
+
+    def rule(ctx: Lowering, a: View, b: View) -> Value:
+        return formula(fn)(ctx, a, b) if a.dtype == b.dtype else NotImplemented
+
+    return rule
+
+
+make_complex = of_parts(lambda re, im: Number(re.re, im.re))
 
 
 def norm(ctx: Lowering, x: View | Pair, *args: Value, **kwargs: Value) -> Value:
@@ -363,7 +371,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten._conj.default": conjugate,
         "aten.conj_physical.default": conjugate,
         "aten.complex.default": make_complex,
-        "aten.polar.default": formula(lambda size, at: Number(size.re * at.re.op("cos"), size.re * at.re.op("sin"))),
+        "aten.polar.default": of_parts(lambda size, at: Number(size.re * at.re.op("cos"), size.re * at.re.op("sin"))),
         "aten.abs.default": real_formula(lambda x: x.magnitude),
         "aten.angle.default": real_formula(lambda x: x.im.op("atan2", x.re)),
         "aten.isnan.default": real_formula(lambda x: x.re.op("isnan").either(x.im.op("isnan"))),

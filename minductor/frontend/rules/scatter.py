@@ -375,6 +375,8 @@ def put(into: Into, index: View, source: View, accumulate: bool = False) -> Valu
     x = into.x
     if accumulate and x.dtype == BOOL:
         return NotImplemented
+    if source.dtype != x.dtype or count(source.size) != count(index.size):  # the call raises
+        return NotImplemented
 
     out = into.target()
 

@@ -258,12 +258,18 @@ UNFIT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "longer than its rows": lambda x: x.index_add(0, torch.tensor([0, 2]), torch.ones(2, 9)),
     "more than the places": lambda x: x.index_put((torch.tensor([0, 2]),), torch.ones(3, 6)),
     "shorter than the diagonal": lambda x: torch.diagonal_scatter(x, x[0, :3]),
+    "more values than places": lambda x: torch.ops.aten.put(x, torch.tensor([0, 1]), x[0, :3]),
+    "values of another dtype": lambda x: torch.ops.aten.put(x, torch.tensor([0, 1]), x[0, :2].double()),
+    "parts of two dtypes": lambda x: torch.complex(x, x.double()),
+    "bounds in rows": lambda x: torch.bucketize(x, x),
 }
 
 
 @pytest.mark.parametrize("name", UNFIT)
 def test_what_does_not_fit_its_window_is_an_error_as_in_eager(name: str) -> None:
     for call in (UNFIT[name], torch.compile(UNFIT[name], backend="minductor")):
-        reasons = r"equal to the (slice of self|diagonal)|out of range|must match|shape mismatch"
+        reasons = (
+            r"equal to the (slice of self|diagonal)|out of range|must match|shape mismatch|[Ee]xpected|1 dimension"
+        )
         with pytest.raises((RuntimeError, IndexError), match=reasons):
             call(randn(5, 6))
