@@ -140,6 +140,8 @@ def add(ctx: Lowering, x: Operand, y: Operand, alpha: float = 1) -> Value:
 
 
 def sub(ctx: Lowering, x: Operand, y: Operand, alpha: float = 1) -> Value:
+    if ctx.meta.dtype == BOOL:  # the call raises
+        return NotImplemented
     return ctx.pointwise(lambda a, b: a - (b if alpha == 1 else b * alpha), x, y)
 
 
@@ -186,6 +188,8 @@ def division(name: str) -> Rule:
 
 def power(ctx: Lowering, x: Operand, y: Operand) -> Value:
     """Small constant exponents are products, and roots but for float16, as in eager."""
+    if ctx.meta.dtype.kind in ("int", "uint") and isinstance(y, int) and y < 0:  # the call raises
+        return NotImplemented
     is_called = ctx.meta.dtype == F16 and y in (0.5, -0.5)
     if isinstance(y, int | float) and not isinstance(y, bool) and y in formulas.SMALL_POWERS and not is_called:
         return ctx.pointwise(lambda a: formulas.small_power(a, y), x)
