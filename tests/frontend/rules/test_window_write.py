@@ -269,6 +269,6 @@ UNFIT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("name", UNFIT)
 def test_what_does_not_fit_its_window_is_an_error_as_in_eager(name: str) -> None:
     for call in (UNFIT[name], torch.compile(UNFIT[name], backend="minductor")):
-        reasons = r"equal to the (slice of self|diagonal)|out of range|must match|shape mismatch|[Ee]xpected|1 dimension|negative"
+        reasons = r"equal to the (slice|diagonal)|out of range|must match|mismatch|[Ee]xpected|1 dimension|negative"
         with pytest.raises((RuntimeError, IndexError), match=reasons):
             call(randn(5, 6))
