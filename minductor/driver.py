@@ -210,7 +210,7 @@ class Compiler:
         from minductor.frontend.shared import misplaced
 
         start = time.perf_counter()
-        if name := misplaced(gm):
+        if name := misplaced(gm, is_backward=role == "backward"):
             raise UnsupportedInput(name, "memory that several inputs share, one of which is written")
         if self.graph_pass is not None:
             self.graph_pass(gm)
@@ -638,8 +638,8 @@ def _unshown(given: Any) -> str:
     tracing = TracingContext.try_get()
     if isinstance(given, FakeTensor) and tracing and given.fake_mode is not tracing.fake_mode:
         return "a fake tensor of the program's own"
-    if given.is_mkldnn:
-        return "a tensor of layout torch._mkldnn"
+    if given.layout not in (torch.strided, torch.jagged):
+        return f"a tensor of layout {given.layout}"
     return "a tensor of zeros that lie nowhere" if given._is_zerotensor() else ""
 
 

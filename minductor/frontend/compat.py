@@ -95,9 +95,9 @@ def is_made_base(placeholder: Any) -> bool:
     return isinstance(placeholder.meta.get("desc"), SyntheticBaseAOTInput | ViewBaseAOTInput)
 
 
-def writes_inputs() -> bool:
-    """Whether the program writes to an input's memory."""
-    return any(info.mutates_data for info in getattr(_forward_metadata(), "input_info", None) or ())
+def written_inputs() -> list[bool]:
+    """Of each input of the program, whether the program writes to its memory."""
+    return [info.mutates_data for info in getattr(_forward_metadata(), "input_info", None) or ()]
 
 
 def is_seeded(overload: Any) -> bool:

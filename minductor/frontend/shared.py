@@ -13,28 +13,31 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_true
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from minductor.frontend.compat import is_made_base, writes_inputs
+from minductor.frontend.compat import is_made_base, written_inputs
 
 
-def misplaced(gm: torch.fx.GraphModule) -> str:
+def misplaced(gm: torch.fx.GraphModule, *, is_backward: bool) -> str:
     """The first input whose place in memory the graph holds for another; "" if there is none."""
-    matrices: dict[Any, list[torch.Tensor]] = defaultdict(list)
-    for node in gm.graph.find_nodes(op="placeholder"):
+    inputs, written = gm.graph.find_nodes(op="placeholder"), written_inputs()
+    if is_backward or len(inputs) != len(written):  # its inputs are not the program's
+        written = [any(written)] * len(inputs)
+    matrices: dict[Any, list[tuple[torch.Tensor, bool]]] = defaultdict(list)
+    for node, is_written in zip(inputs, written, strict=True):
         if is_made_base(node):
             return node.name
         x = node.meta.get("val")
         if isinstance(x, torch.Tensor) and _is_matrix(x):
             before = matrices[x.untyped_storage()._cdata]
-            before.append(x)
-            if len(before) > 1 and writes_inputs() and any(is_missed(*pair) for pair in combinations(before, 2)):
+            if any((is_written or was_written) and is_missed(y, x) for y, was_written in before):
                 return node.name
+            before.append((x, is_written))
     return ""
 
 
@@ -42,7 +45,7 @@ def kept_apart(compiled: Callable[..., Any], eager: Callable[..., Any], traced: 
     """What was compiled, or eager for inputs that overlap where those that were traced did not; asked where the program
     writes to an input, as it is only then that this changes a result. Parameters are the same ones at each call."""
     places = [n for n, x in enumerate(traced) if _may_move(x)]
-    if not writes_inputs() or len(places) < 2 or not _have_own_memory([traced[n] for n in places]):
+    if not any(written_inputs()) or len(places) < 2 or not _have_own_memory([traced[n] for n in places]):
         return compiled
 
     def call(*args: Any) -> Any:
@@ -70,7 +73,7 @@ def kept_in_place(
     writes to an input, what is traced for that is new memory with other places: it runs in eager."""
     if not places:
         return compiled
-    if writes_inputs():
+    if any(written_inputs()):
         return eager
 
     def call(*args: Any) -> Any:

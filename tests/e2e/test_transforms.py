@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import func
 from torch._dynamo.utils import counters
 from torch.testing._internal.two_tensor import TwoTensor
 
+from minductor.core.errors import RanInEager
 from minductor.driver import Compiler
 
 
@@ -80,7 +82,8 @@ def test_compiled_autograd() -> None:
     train()
     expected = [p.grad for p in net.parameters()]
     net.zero_grad()
-    with torch._dynamo.compiled_autograd._enable(torch.compile(backend=Compiler())):
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend=Compiler())), warnings.catch_warnings():
+        warnings.simplefilter("error", RanInEager)  # tanh's result, which is saved twice, is not written to
         train()
     torch.testing.assert_close([p.grad for p in net.parameters()], expected)
 
