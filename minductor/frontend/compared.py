@@ -1,18 +1,24 @@
-"""Rounds what a gradient compares for equality wherever eager rounds it, so that both halves of a joint graph find it.
+"""Lets a gradient that compares for equality find what the forward found.
 
 Takes a joint graph. Gives nothing: behind each operator whose result has 16 bits, which the backward may compute again,
-and on which an `eq` of two tensors depends, stands a cast to that dtype. Leaves alone views, which compute nothing.
+and on which an `eq` of two tensors depends, stands a cast to that dtype; and what an `eq` compares with something found
+among it is not computed again. Leaves alone views, which compute nothing.
 
 The gradient of an extreme (of `amax`, a norm of infinite order, `scatter_reduce`) divides by how many elements are
-equal to it. What the forward found it among, the backward computes again. In a kernel, values of 16 bits are float32
-until they are stored: without the casts each half would round where its own kernels end, and nothing might be equal.
+equal to it. In a kernel, values of 16 bits are float32 until they are stored: without the casts each half would round
+where its own kernels end, and nothing might be equal. Nor where the backward summed a row in another order: so the
+partitioner has to keep what is compared, or, which is less, the truths, a byte each.
 """
 
 from __future__ import annotations
 
+import operator
+from itertools import permutations
+
 import torch
 from torch import fx
 from torch._functorch.partitioners import get_default_op_list
+from torch.utils.checkpoint import CheckpointPolicy
 
 from minductor.frontend.joint_views import is_view
 
@@ -33,6 +39,47 @@ def round_compared(graph: fx.Graph) -> None:
                 pending.append(node)
                 if _is_rounded(node):
                     _cast(node)
+
+
+def keep_compared(graph: fx.Graph) -> None:
+    """See above; what the user wants computed again stays so."""
+    for node in graph.find_nodes(op="call_function", target=aten.eq.Tensor):
+        for side, other in permutations(node.all_input_nodes, 2):
+            if torch.Tag.pointwise in getattr(_maker(other).target, "tags", ()):
+                continue  # not found among many: equality is no more than chance
+            for source in _made_forward(side) & _sources(other):
+                source.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
+
+
+def _made_forward(node: fx.Node) -> set[fx.Node]:
+    """The forward's operators that a value is of, or that the backward's formula makes it of."""
+    found: set[fx.Node] = set()
+    pending = [node]
+    while pending:
+        maker = _maker(pending.pop())
+        if maker.meta.get("partitioner_tag") == "is_backward":
+            pending.extend(maker.all_input_nodes)
+        elif maker.op == "call_function":
+            found.add(maker)
+    return found
+
+
+def _maker(node: fx.Node) -> fx.Node:
+    """The operator that computed a value, which views only show."""
+    while is_view(node) or node.target is operator.getitem:
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _sources(node: fx.Node) -> set[fx.Node]:
+    """All that a value depends on."""
+    found: set[fx.Node] = set()
+    pending = [node]
+    while pending:
+        fresh = set(pending.pop().all_input_nodes) - found
+        found |= fresh
+        pending.extend(fresh)
+    return found
 
 
 def _is_rounded(node: fx.Node) -> bool:

@@ -17,7 +17,7 @@ from torch import fx
 from torch._functorch import config
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-from minductor.frontend.compared import round_compared
+from minductor.frontend.compared import keep_compared, round_compared
 from minductor.frontend.compat import is_seeded
 from minductor.frontend.deviations import deviate_again
 from minductor.frontend.joint_views import follow_views, visible_storages
@@ -33,6 +33,7 @@ def partition(joint: fx.GraphModule, inputs: Sequence[Any], **facts: Any) -> tup
     round_compared(joint.graph)
     merge_equal_nodes(joint.graph)
     follow_views(joint.graph)
+    keep_compared(joint.graph)
     with config.patch(cse=False):
         forward, backward = min_cut_rematerialization_partition(joint, inputs, **facts)
     deviate_again(forward, backward, facts["num_fwd_outputs"])

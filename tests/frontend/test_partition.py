@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from minductor.frontend.compared import round_compared
 from minductor.frontend.partition import drop_detached, merge_equal_nodes
-from tests.frontend.tracing import grads, lowered, randn
+from tests.frontend.tracing import compiled, grads, lowered, randn
 
 
 def merged(fn, *args: torch.Tensor) -> tuple[int, torch.fx.GraphModule]:
@@ -74,6 +74,11 @@ def test_what_is_compared_is_rounded_as_far_as_it_may_be_computed_again() -> Non
     ]
 
 
+def test_what_is_compared_with_its_maximum_is_not_computed_again() -> None:
+    """The backward would sum the row's mean in another order, find no maximum, and divide by 0."""
+    compiled(lambda x: torch.var_mean(torch.nn.functional.silu(x), 1)[1].amax(0), *grads(randn(7, 8, 4).double()))
+
+
 def test_cheap_values_are_computed_again_and_not_saved() -> None:
     """Autograd detaches what it saves; the partitioner would keep that, and so the exponential, for the backward."""
     programs = lowered(lambda x: (x.exp() * 2).sin(), *grads(randn(64))).programs
@@ -85,7 +90,7 @@ def test_cheap_values_are_computed_again_and_not_saved() -> None:
 def test_a_training_step_does_not_import_the_peer_s_lowerings() -> None:
     code = (
         "import sys, torch\n"
-        "from tests.frontend.tracing import grads, lowered, randn\n"
+        "from tests.frontend.tracing import compiled, grads, lowered, randn\n"
         "lowered(lambda x, w: torch.nn.functional.gelu(x @ w), *grads(randn(3, 4), randn(4, 5)))\n"
         "print('torch._inductor.lowering' in sys.modules)\n"
     )
