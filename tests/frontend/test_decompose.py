@@ -150,8 +150,9 @@ def test_a_scatter_into_an_expanded_tensor_without_elements_comes_to_an_end() ->
     compiled(lambda x: torch.diagonal_scatter(x, x.diagonal() + 1), torch.ones(4).expand(0, 4))
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 12), reason="until 2.12 torch's fake tensors refuse it")
 def test_a_copy_has_any_size() -> None:
-    compiled(lambda x: torch.ops.aten.view_copy(x, (2, 3)), randn(2, 3).t())
+    lowered(lambda x: torch.ops.aten.view_copy(x, (2, 3)), randn(2, 3).t())
 
 
 def test_log_sigmoid_is_contiguous() -> None:
