@@ -169,7 +169,7 @@ class Compiler:
         env = self.env(mode, options)
         untraced: Callable[..., Any] = torch._dynamo.disable
         eager = _boxed(gm) if isinstance(gm, GmWrapper) else gm.forward  # whose arguments come as one list
-        if unshown := next(filter(None, map(_unshown, inputs)), ""):
+        if unshown := next(filter(None, (_unshown(x, may_be_fake=self.is_dry) for x in inputs)), ""):
             self._warn(env, UnsupportedInput("of this graph", unshown))
             return untraced(eager)
         places = counted_places(gm, inputs)
@@ -187,7 +187,7 @@ class Compiler:
         except UnsupportedInput as reason:  # of the ATen graph itself, which eager must not run either
             self._warn(env, reason)
             compiled = eager
-        return untraced(kept_in_place(kept_apart(compiled, eager, inputs), eager, places))
+        return untraced(kept_in_place(kept_apart(compiled, eager, inputs), eager, places, inputs))
 
     def env(self, mode: str | None, options: Mapping[str, object] | None) -> Env:
         """What the user asked for, with torch's own switches; without a named target each graph's devices decide."""
@@ -627,7 +627,7 @@ def _has_block_pointers() -> bool:
     return probe.has_block_pointers(probe.probe().triton)
 
 
-def _unshown(given: Any) -> str:
+def _unshown(given: Any, *, may_be_fake: bool) -> str:
     """What an input is that has no memory to read, though the fake tensor made of it is like any other."""
     import torch
     from torch._guards import TracingContext
@@ -636,7 +636,7 @@ def _unshown(given: Any) -> str:
     if not isinstance(given, torch.Tensor):
         return ""
     tracing = TracingContext.try_get()
-    if isinstance(given, FakeTensor) and tracing and given.fake_mode is not tracing.fake_mode:
+    if isinstance(given, FakeTensor) and not may_be_fake and tracing and given.fake_mode is not tracing.fake_mode:
         return "a fake tensor of the program's own"
     if given.layout not in (torch.strided, torch.jagged):
         return f"a tensor of layout {given.layout}"

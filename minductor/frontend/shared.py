@@ -17,10 +17,11 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import guard_or_true
+from torch.fx.experimental.symbolic_shapes import guard_or_false, guard_or_true
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from minductor.frontend.compat import is_made_base, written_inputs
+from minductor.frontend.layouts import layout
 
 
 def misplaced(gm: torch.fx.GraphModule, *, is_backward: bool) -> str:
@@ -67,13 +68,17 @@ def counted_places(gm: torch.nn.Module, given: Sequence[object]) -> Mapping[int,
 
 
 def kept_in_place(
-    compiled: Callable[..., Any], eager: Callable[..., Any], places: Mapping[int, tuple[int, int]]
+    compiled: Callable[..., Any],
+    eager: Callable[..., Any],
+    places: Mapping[int, tuple[int, int]],
+    traced: Sequence[object],
 ) -> Callable[..., Any]:
     """What was compiled, or eager for inputs that are not in these places, as nothing guards them. Where the program
-    writes to an input, what is traced for that is new memory with other places: it runs in eager."""
+    writes to an input, what is traced for that is new memory, in which one that does not fill its own has other places:
+    it runs in eager."""
     if not places:
         return compiled
-    if any(written_inputs()):
+    if any(written_inputs()) and not all(_fills_memory(traced[n]) for n in places):
         return eager
 
     def call(*args: Any) -> Any:
@@ -88,6 +93,11 @@ def kept_in_place(
 def _place(x: Any) -> tuple[int, int]:
     count = x.untyped_storage().nbytes()
     return int(x.storage_offset()), count if type(count) is int else 0
+
+
+def _fills_memory(x: Any) -> bool:
+    has_all = guard_or_false(x.numel() * x.itemsize == x.untyped_storage().nbytes())
+    return has_all and guard_or_false(x.storage_offset() == 0) and layout(x).is_dense
 
 
 def _may_move(x: object) -> bool:

@@ -26,9 +26,12 @@ OBSERVE = """
 import json, sys
 before = set(sys.modules)
 {statement}
-import os, pathlib, threading
-stats = [path.read_text().rpartition(")")[2].split() for path in pathlib.Path("/proc").glob("[0-9]*/stat")]
-children = [fields for fields in stats if int(fields[1]) == os.getpid()]
+import contextlib, os, pathlib, threading
+children = []
+for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+        fields = path.read_text().rpartition(")")[2].split()
+        children += [fields] if int(fields[1]) == os.getpid() else []
 print(json.dumps([sorted(set(sys.modules) - before), threading.active_count(), len(children)]))
 """
 
