@@ -42,6 +42,11 @@ FOUND: dict[str, Case] = {
         ("x0[x0 > 0] = 2", "v1 = x0.as_strided((2, 2), (1, 1), 1)", "v1.add_(1)"),
         ("v1",),
     ),
+    "as_strided without an offset begins where the tensor does": Case(
+        ("torch.cat([rand('float32', 1, 5), rand('float32', 1, 5)])[1:]",),
+        ("v1 = x0.as_strided(x0.shape, x0.stride())", "v1.mul_(2)", "v2 = v1 + 1"),
+        ("v2",),
+    ),
     "a scan of what is overwritten later": Case(
         ("rand('float32', 2, 3)",), ("v0 = x0.expand(2, *x0.shape)", "v1 = v0.cumsum(0)", "x0.clamp_(-1, 2)"), ("v1",)
     ),

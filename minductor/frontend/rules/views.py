@@ -35,10 +35,15 @@ def windows(ctx: Lowering, base: View, *ignored: Value, **named: Value) -> Value
     return tuple(ctx.window(base, m) if isinstance(m, TensorMeta) else None for m in metas)
 
 
-def as_strided(ctx: Lowering, base: View, *ignored: Value, **named: Value) -> Value:
-    """The offset counts from where the storage begins, so that the window may lie beside the tensor's own elements."""
+def as_strided(
+    ctx: Lowering, base: View, size: Value, stride: Value, storage_offset: Value = None, **named: Value
+) -> Value:
+    """The offset counts from where the storage begins, so that the window may lie beside the tensor's own elements.
+
+    Without one the window begins where the tensor does.
+    """
     given = ctx.node.args[0]
-    written = _before_writes(ctx, given)
+    written = given if storage_offset is None else _before_writes(ctx, given)
     view = ctx.window(base)
     view = replace(view, offset=view.offset + as_expr(ctx.traced(given).offset) - as_expr(ctx.traced(written).offset))
     buffer = next(b for b in ctx.buffers if b.name == base.ref.storage)
