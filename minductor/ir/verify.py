@@ -346,7 +346,8 @@ def _masks_known_before(program: Program) -> Iterator[str]:
         for loop in loops(kernel.schedule.steps if kernel.schedule else ()):
             for position in loop.unmasked:
                 is_mask = position in loop.body and isinstance(ops[position].attrs, Masked)
-                if not is_mask or ops[position].args[0] in positions(loop.body):
+                asked = ops[position].args[0] if is_mask else position
+                if not is_mask or asked in positions(loop.body) or loop.axis in ops[asked].axes:
                     yield f"{kernel.name}: before the loop over {loop.axis} the mask of %{position} is not known"
 
 
@@ -355,7 +356,8 @@ def _cut_in_order(program: Program) -> Iterator[str]:
         extents = {axis.name: axis.extent for axis in kernel.axes}
         for loop in loops(kernel.schedule.steps if kernel.schedule else ()):
             ends = (integer(0), *loop.cuts, extents[loop.axis])
-            if loop.cuts and not all(at_least(b - a, 0) for a, b in pairwise(ends)):
+            is_known = all(s.kind in CALL_KINDS for at in loop.cuts for s in free_symbols(at))
+            if loop.cuts and not (is_known and all(at_least(b - a, 0) for a, b in pairwise(ends))):
                 yield f"{kernel.name}: the loop over {loop.axis} is cut at {', '.join(map(str, loop.cuts))}"
 
 

@@ -32,4 +32,7 @@ def _unmasked(step: Step, body: Body) -> Step:
     if len(inside) < len(step.body) or len(inside) > LONG:
         return step
     masks = [p for p in sorted(inside) if isinstance(body.ops[p].attrs, Masked)]
-    return step if any(body.ops[p].args[0] in inside for p in masks) else replace(step, unmasked=tuple(masks))
+    asked = [body.ops[p].args[0] for p in masks]
+    # what a row keeps is not computed here, and may vary all the same
+    varies = any(p in inside or step.axis in body.ops[p].axes for p in asked)
+    return step if varies else replace(step, unmasked=tuple(masks))

@@ -196,6 +196,21 @@ def padded_rows() -> Sketch:
     return s
 
 
+def padded_columns() -> Sketch:
+    """A mask that asks for the column only, and costs enough to be kept for all rows."""
+    s = Sketch((3, 30))
+    i, j = s.i
+    s.tensors["a"] = randn(3, 27)
+    s.buffers.append(Buffer("a", F32, (integer(3), integer(27)), (integer(27), integer(1)), "input"))
+    inside = Builder(s.i)
+    region = inside.build([inside.load(Ref("a", 0), 27 * i + j - 1, F32)])
+    asked = s.b.op("ge", s.b.index(j), s.b.constant(1, I64))
+    for op, other in (("lt", 28), *(("ne", column) for column in range(7, 17))):
+        asked = s.b.op("logical_and", asked, s.b.op(op, s.b.index(j), s.b.constant(other, I64)))
+    s.write(s.b.masked(asked, (), region, 1.0, F32), F32)
+    return s
+
+
 def bent(rows: int | Expr, columns: int | Expr) -> Sketch:
     """Rows that are reflected at either end, and rolled forwards and backwards."""
     s = Sketch((rows, columns))
@@ -505,6 +520,7 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "permuted": permuted,
     "padded": padded,
     "padded_rows": padded_rows,
+    "padded_columns": padded_columns,
     "bent": lambda: bent(20, 64),
     "bent_long": lambda: bent(2, 20001),
     "bent_symbolic": lambda: bent(S0, S1),

@@ -24,7 +24,7 @@ from minductor.core.dtypes import F32, I64
 from minductor.core.errors import VerifyError
 from minductor.core.expr import integer
 from minductor.ir.build import combine
-from minductor.ir.nodes import Kernel, Program
+from minductor.ir.nodes import Kernel, Masked, Program
 from minductor.ir.plan import KernelDef, Plan
 from minductor.ir.schedule import Schedule, loops, parse_schedule
 from minductor.ir.signature import signature
@@ -172,6 +172,19 @@ def test_masks_that_the_row_decides_are_tested_before_it() -> None:
         verify(broken, "tile")
 
 
+def test_masks_that_vary_along_the_loop_are_asked_for_in_it() -> None:
+    program = tile(case("padded_columns").program, CPU)
+    kernel = kernel_of(program)
+    schedule = scheduled(kernel)
+    (mask,) = [p for p, op in enumerate(kernel.body.ops) if isinstance(op.attrs, Masked)]
+    assert schedule.rows == kernel.body.ops[mask].args  # kept, and still another one at each point
+    verify(program, "tile")
+    loop = f"vector i1 {{\n    %{mask} "
+    wrong = str(schedule).replace(loop, loop.replace("{", f"unmasked %{mask} {{"))
+    with pytest.raises(VerifyError, match="knows them before it begins"):
+        verify(replace(program, nodes=(replace(kernel, schedule=parse_schedule(wrong)),)), "tile")
+
+
 def test_a_copy_of_16_bits_is_not_converted() -> None:
     text = text_of(tile(case("copied_bits").program, CPU), "f")
     assert [text.count(f"md_f32_to_{name}(") for name in ("bf16", "f16")] == [
@@ -190,9 +203,11 @@ def test_a_loop_whose_pieces_overlap_is_refused() -> None:
     program = tile(case("bent").program, CPU)
     kernel = kernel_of(program)
     verify(program, "tile")
-    wrong = str(scheduled(kernel)).replace("cut <5>", "cut <64> <5>")
-    with pytest.raises(VerifyError, match="cut in the order"):
-        verify(replace(program, nodes=(replace(kernel, schedule=parse_schedule(wrong)),)), "tile")
+    axes = {axis.name: axis.symbol for axis in kernel.axes}
+    for cuts in ("<64> <5>", "<i0>"):  # out of order, and not the same ones at each call
+        wrong = parse_schedule(str(scheduled(kernel)).replace("cut <5>", f"cut {cuts}"), axes)
+        with pytest.raises(VerifyError, match="cut in the order"):
+            verify(replace(program, nodes=(replace(kernel, schedule=wrong),)), "tile")
 
 
 @pytest.mark.parametrize("text", ["loop i0 {", "parallel i0 { %0", "vector i0 by x { }", "%0 }", "rows %1 %2 {"])
