@@ -36,16 +36,38 @@ def one_op(name: str) -> Rule:
     return elementwise(lambda x, *more: x.op(name, *more))
 
 
+def stepped(fn: Callable[..., Term]) -> Rule:
+    """As `elementwise`, of a function that jumps: a jump may lie between what a kernel keeps in float32 of a 16-bit
+    value and what memory holds of it."""
+
+    def rule(ctx: Lowering, *operands: Operand) -> Value:
+        dtype = ctx.meta.dtype
+
+        def rounded(loop: Loop) -> Term:
+            terms = [loop.load(x, None, dtype) for x in operands]
+            return fn(*(held(t, dtype) if isinstance(x, View) else t for t, x in zip(terms, operands, strict=True)))
+
+        return ctx.map(rounded)
+
+    return rule
+
+
+def held(value: Term, dtype: DType) -> Term:
+    """A value as memory holds it; a kernel computes floats of 16 bits in float32."""
+    return value.cast(dtype).cast(compute_dtype(dtype))
+
+
 def comparison(name: str) -> Rule:
     """Computed in the operands' common dtype, to which they are rounded as in eager; the result is bool.
 
     A 16-bit value that a kernel kept in float32 is else never equal to the one that memory holds: the gradient of a
-    maximum asks for what was equal to it. Beside zero the rounding says nothing.
+    maximum asks for what was equal to it. Beside zero the rounding says something of float16 alone, which has small
+    numbers for far fewer of float32's.
     """
 
     def rule(ctx: Lowering, *operands: Operand) -> Value:
         dtype = promoted(operands)
-        is_sign = any(not isinstance(x, View | Expr) and x == 0 for x in operands)
+        is_sign = dtype != F16 and any(not isinstance(x, View | Expr) and x == 0 for x in operands)
 
         def fn(loop: Loop) -> Term:
             terms = [loop.load(x, None, dtype) for x in operands]
@@ -67,8 +89,8 @@ def predicate(fn: Callable[[Term], Term]) -> Rule:
 
 
 def _rounded(loop: Loop, x: View) -> Term:
-    """An element as memory holds it: what a kernel keeps in float32 may be infinite in 16 bits."""
-    return loop.load(x).cast(x.dtype).cast(compute_dtype(x.dtype))
+    """An element as memory holds it: what a kernel keeps in float32 may be infinite or 0 in 16 bits."""
+    return held(loop.load(x), x.dtype)
 
 
 def nan_to_num(
@@ -105,7 +127,7 @@ def logical(name: str) -> Rule:
 
     def rule(ctx: Lowering, *operands: View) -> Value:
         def fn(loop: Loop) -> Term:
-            first, *more = (truth(loop.load(x)) for x in operands)
+            first, *more = (truth(_rounded(loop, x)) for x in operands)
             return first.op(name, *more)
 
         return ctx.map(fn)
@@ -129,7 +151,7 @@ def ignoring_nan(name: str, on_whole: str) -> Rule:
 
 def rounding(name: str) -> Rule:
     """Integers are round already."""
-    return elementwise(lambda x: x.op(name) if x.dtype.kind == "float" else x)
+    return stepped(lambda x: x.op(name) if x.dtype.kind == "float" else x)
 
 
 def add(ctx: Lowering, x: Operand, y: Operand, alpha: float = 1) -> Value:
@@ -181,7 +203,7 @@ def division(name: str) -> Rule:
                 b.b.assertion(b.op("ne", 0).at, "ZeroDivisionError")
             return a.op(name, b)
 
-        return ctx.pointwise(fn, x, y)
+        return stepped(fn)(ctx, x, y)
 
     return rule
 
@@ -207,7 +229,7 @@ def where(ctx: Lowering, condition: View, x: Operand, y: Operand) -> Value:
     dtype = ctx.meta.dtype
 
     def fn(loop: Loop) -> Term:
-        return truth(loop.load(condition)).where(loop.load(x, None, dtype), loop.load(y, None, dtype))
+        return truth(_rounded(loop, condition)).where(loop.load(x, None, dtype), loop.load(y, None, dtype))
 
     return ctx.map(fn)
 
@@ -220,7 +242,8 @@ def masked_fill(ctx: Lowering, x: View, mask: View, value: Operand) -> Value:
 
 def to_copy(ctx: Lowering, x: View, dtype: DType | None = None, **layout: Value) -> Value:
     """A cast that the program asked for rounds, even where the value stays in a register."""
-    return ctx.map(lambda loop: fitted(loop.load(x), ctx.meta.dtype).cast(ctx.meta.dtype))
+    load = Loop.load if ctx.meta.dtype.kind == "float" else _rounded
+    return ctx.map(lambda loop: fitted(load(loop, x), ctx.meta.dtype).cast(ctx.meta.dtype))
 
 
 def fitted(value: Term, dtype: DType) -> Term:
@@ -345,8 +368,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.fmod.Scalar": division("fmod"),
         "aten.floor_divide.default": division("floordiv"),
         "aten.floor_divide.Scalar": division("floordiv"),
-        "aten.sign.default": elementwise(lambda x: x if x.dtype == BOOL else x.op("sign")),
-        "aten.sgn.default": elementwise(lambda x: x if x.dtype == BOOL else x.op("sign")),
+        "aten.sign.default": stepped(lambda x: x if x.dtype == BOOL else x.op("sign")),
+        "aten.sgn.default": stepped(lambda x: x if x.dtype == BOOL else x.op("sign")),
         "aten.special_erf.default": one_op("erf"),
         "aten.square.default": one_op("square"),
         "aten.relu.default": one_op("relu"),
@@ -399,7 +422,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.addcmul.default": addcmul,
         "aten.addcdiv.default": addcdiv,
         "prims.fma.default": one_op("fma"),
-        "aten.frac.default": elementwise(lambda x: x - x.op("trunc") if x.dtype.kind == "float" else x - x),
+        "aten.frac.default": stepped(lambda x: x - x.op("trunc") if x.dtype.kind == "float" else x - x),
         "aten.lerp.Scalar": elementwise(formulas.lerp),
         "aten.lerp.Tensor": elementwise(formulas.lerp),
         "aten._to_copy.default": to_copy,

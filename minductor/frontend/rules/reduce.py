@@ -17,7 +17,7 @@ from minductor.frontend import parts
 from minductor.frontend.capture import TensorMeta
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering
-from minductor.frontend.rules.pointwise import truth
+from minductor.frontend.rules.pointwise import held, truth
 from minductor.frontend.values import Term, Value, count, is_zero, sizes, wrap_dim, wrap_dims
 from minductor.ir.build import softmax_terms, softmax_total
 from minductor.ir.nodes import View
@@ -86,7 +86,7 @@ def truth_of(how: str) -> Rule:
     """any and all, of the truth of each element; uint8 gives uint8, as in eager."""
 
     def rule(ctx: Lowering, x: View, dims: Dims = None, keepdim: bool = False) -> Value:
-        return reduce_over(ctx, x, dims, how, truth, dtype=x.dtype)
+        return reduce_over(ctx, x, dims, how, lambda value: truth(held(value, x.dtype)), dtype=x.dtype)
 
     return rule
 

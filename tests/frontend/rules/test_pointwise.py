@@ -213,3 +213,16 @@ def test_infinity_is_that_of_the_dtype(dtype: torch.dtype) -> None:
 
     for ours, theirs in zip(torch.compile(fn, backend=Compiler())(x), fn(x), strict=True):
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_functions_that_jump_see_what_memory_holds(dtype: torch.dtype) -> None:
+    x = randn(16, 16, seed=3).to(dtype)
+
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        wide, small = x * 13.7, x * 1e-9  # which is 0 in float16
+        steps = wide.trunc(), wide.frac(), wide % 0.25, wide // 0.25, wide.long(), small.sign()
+        return *steps, small.bool(), small != 0, torch.logical_not(small), small.any(1), small.where(small.bool(), x)
+
+    for ours, theirs in zip(torch.compile(fn, backend=Compiler())(x), fn(x), strict=True):
+        assert torch.equal(ours, theirs)
