@@ -418,20 +418,28 @@ def content(expr: Expr) -> tuple[int, Factors, Expr]:
     for term, _ in terms[1:]:
         theirs = list(factors_of(term))
         common = [factor for factor in common if take_out(theirs, factor)]
-    acc: dict[Expr, int] = {}
+    rest = without(expr, number, common)
+    if parts(rest)[1] and parts(rest)[1][0][1] < 0:
+        return -number, tuple(common), -rest
+    return number, tuple(common), rest
+
+
+def without(expr: Expr, number: int, common: Iterable[Expr]) -> Expr:
+    """An expression divided by a number and by factors that all of its terms have.
+
+    >>> x, s = symbol("x", "axis"), symbol("s", "size", 2)
+    >>> str(without(2 * (x + 1) * (s - 1), 2, [s - 1]))
+    'x + 1'
+    """
+    const, terms = parts(expr)
     const //= number
+    acc: dict[Expr, int] = {}
     for term, coefficient in terms:
         left = list(factors_of(term))
         for factor in common:
             left.remove(factor)
-        if left:
-            acc[product_of(left)] = coefficient // number
-        else:
-            const += coefficient // number
-    rest = from_terms(const, acc)
-    if parts(rest)[1] and parts(rest)[1][0][1] < 0:
-        return -number, tuple(common), -rest
-    return number, tuple(common), rest
+        const += collect_into(acc, product_of(left), coefficient // number)
+    return from_terms(const, acc)
 
 
 def take_out(factors: list[Expr], factor: Expr) -> bool:

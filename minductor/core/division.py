@@ -34,6 +34,7 @@ from minductor.core.algebra import (
     product_of,
     scaled,
     take_out,
+    without,
 )
 from minductor.core.interning import node
 
@@ -161,8 +162,7 @@ def _cancel(a: Expr, b: Expr) -> tuple[int, Factors, Expr, Expr]:
     number = math.gcd(number, other)
     if number == 1 and not shared:
         return 1, (), a, b
-    common = scaled(product_of(shared), number)
-    return number, shared, divide(a, common)[0], divide(b, common)[0]
+    return number, shared, without(a, number, shared), without(b, number, shared)
 
 
 def _floordiv_symbolic(a: Expr, b: Expr) -> Expr:
