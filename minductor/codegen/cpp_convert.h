@@ -25,9 +25,9 @@ MD_INLINE uint16_t md_f32_to_f16(float x) {
   uint32_t b = md_bits(x) & 0x7fffffffu;
   // below 2**-14: adding 0.5 leaves the value in units of 2**-24, rounded to even
   uint32_t small = md_bits(md_float(b) + 0.5f) - 0x3f000000u;
-  uint32_t normal = (b - 0x38000000u + 0xfffu + ((b >> 13) & 1)) >> 13;
-  uint32_t y = b < 0x38800000u ? small : (b < 0x477ff000u ? normal : 0x7c00u);
-  y = b > 0x7f800000u ? 0x7e00u : y;
+  uint32_t finite = b < 0x47800000u ? b : 0x47800000u;  // from 2**16 on infinity; a choice of three stays scalar
+  uint32_t normal = (finite - 0x38000000u + 0xfffu + ((finite >> 13) & 1)) >> 13;
+  uint32_t y = (b < 0x38800000u ? small : normal) | (uint32_t)(b > 0x7f800000u) << 9;
   return (uint16_t)(y | (md_bits(x) >> 16 & 0x8000u));
 }
 //@ md_{bf16,f16}_round_f32 : md_bf16_to_f32 md_f32_to_bf16 md_f16_to_f32 md_f32_to_f16

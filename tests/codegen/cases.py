@@ -138,6 +138,14 @@ def copied_bits() -> Sketch:
     return s
 
 
+def halves() -> Sketch:
+    """Long enough for blocks, whose length the compiler knows."""
+    s = Sketch((8192,))
+    x = s.read("a", randn(8192, dtype=torch.float16), F16, s.i[0])
+    s.write(s.b.op("neg", x), F16)
+    return s
+
+
 def other_types() -> Sketch:
     s = Sketch((300,))
     n = s.read("a", integers(1 << 40, 300), I64, s.i[0])
@@ -515,6 +523,7 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "broadcasts": broadcasts,
     "sixteen_bits": sixteen_bits,
     "copied_bits": copied_bits,
+    "halves": halves,
     "other_types": other_types,
     "transposed": transposed,
     "permuted": permuted,

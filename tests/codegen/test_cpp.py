@@ -263,6 +263,7 @@ def vectorised(text: str, folder: Path) -> Callable[[str], bool]:
     [
         ("broadcasts", "for (int64_t i1 = 0"),
         ("sixteen_bits", "for (int64_t i1 = 0"),
+        ("halves", "for (int64_t i0 = i0_start"),
         ("softmax", "for (int l = 0; l < W; ++l) body"),
         ("layer_norm", "for (int l = 0; l < W; ++l) body"),
         ("sum_outer", "md_rows(rows"),
