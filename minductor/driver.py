@@ -184,10 +184,11 @@ class Compiler:
                 decompositions=decompositions(),
                 keep_inference_input_mutations=True,
             )
+            compiled = kept_in_place(kept_apart(compiled, eager, inputs), eager, places, inputs)
         except UnsupportedInput as reason:  # of the ATen graph itself, which eager must not run either
             self._warn(env, reason)
             compiled = eager
-        return untraced(kept_in_place(kept_apart(compiled, eager, inputs), eager, places, inputs))
+        return untraced(compiled)
 
     def env(self, mode: str | None, options: Mapping[str, object] | None) -> Env:
         """What the user asked for, with torch's own switches; without a named target each graph's devices decide."""

@@ -20,6 +20,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false, guard_or_true
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from minductor.core.errors import UnsupportedInput
 from minductor.frontend.compat import is_made_base, written_inputs
 from minductor.frontend.layouts import layout
 
@@ -73,13 +74,13 @@ def kept_in_place(
     places: Mapping[int, tuple[int, int]],
     traced: Sequence[object],
 ) -> Callable[..., Any]:
-    """What was compiled, or eager for inputs that are not in these places, as nothing guards them. Where the program
-    writes to an input, what is traced for that is new memory, in which one that does not fill its own has other places:
-    it runs in eager."""
+    """What was compiled, or eager for inputs that are not in these places, as nothing guards them. Refuses a program
+    that writes to an input (UnsupportedInput): what is traced for that is new memory, in which one that does not fill
+    its own has other places."""
     if not places:
         return compiled
     if any(written_inputs()) and not all(_fills_memory(traced[n]) for n in places):
-        return eager
+        raise UnsupportedInput("of this graph", "memory that is written, and whose places are counted from its start")
 
     def call(*args: Any) -> Any:
         flat = args[0] if isinstance(args[0], list) else args

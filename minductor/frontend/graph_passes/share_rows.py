@@ -10,6 +10,7 @@ instead of gathers, and the same values.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -64,10 +65,8 @@ class _Finder:
         self.nodes = {node.name: node for node in graph.nodes}
         self.metas: dict[str, Meta] = {given.name: given.meta for given in (*graph.inputs, *graph.constants)}
         self.metas.update((node.name, node.meta) for node in graph.nodes)
-        self.uses: dict[str, int] = {}
         lists = (graph.outputs, *((*node.args, *(v for _, v in node.kwargs)) for node in graph.nodes))
-        for name in (name for args in lists for name in used(args)):
-            self.uses[name] = self.uses.get(name, 0) + 1
+        self.uses = Counter(name for args in lists for name in used(args))
 
     def weighted(self, total: Node) -> _Weighted | None:
         a, product = self.operands(total, SUM, uses=None)

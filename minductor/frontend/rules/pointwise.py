@@ -162,7 +162,7 @@ def add(ctx: Lowering, x: Operand, y: Operand, alpha: float = 1) -> Value:
 
 
 def sub(ctx: Lowering, x: Operand, y: Operand, alpha: float = 1) -> Value:
-    if ctx.meta.dtype == BOOL:  # the call raises
+    if any(isinstance(n, bool) or (isinstance(n, View) and n.dtype == BOOL) for n in (x, y)):  # the call raises
         return NotImplemented
     return ctx.pointwise(lambda a, b: a - (b if alpha == 1 else b * alpha), x, y)
 

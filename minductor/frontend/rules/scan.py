@@ -139,6 +139,8 @@ def _carrying(dtype: DType) -> DType:
 
 def running_log_sum(ctx: Lowering, x: View, dim: int) -> Value:
     """logcumsumexp: the maximum so far, and the logarithm of the sum of what all are beside it."""
+    if ctx.meta.dtype.kind != "float":  # the call raises
+        return NotImplemented
     out, carried = ctx.result(), _carrying(ctx.meta.dtype)
     if is_zero_sized(out):
         return ctx.uninitialised(out)

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
+from minductor.frontend.capture import capture
+from minductor.frontend.lower import lower
 from minductor.ir.nodes import Kernel, Load, Masked, Store
 from minductor.passes.inline import inline
 from tests.frontend.tracing import CPU, grads, lowered, randn
@@ -139,3 +142,8 @@ def test_bilinear_rows_are_weighted_once_if_they_are_read_several_times() -> Non
         seen = lowered(lambda x, n=height: F.interpolate(x, size=(n, 80), mode="bilinear"), randn(2, 4, 24, 40))
         big = [k for k in inline(seen.program, CPU).nodes if isinstance(k, Kernel) and len(k.axes) > 1]
         assert len(big) == kernels
+
+
+def test_a_sum_that_nobody_reads_may_stand_beside_indexed_reads() -> None:
+    gm = make_fx(lambda x, at: (x + x, torch.ops.aten._unsafe_index(x, [at]))[1])(X, torch.tensor([1, 0]))
+    assert len(lower(capture(gm, [], "inference"), CPU).nodes) == 1
