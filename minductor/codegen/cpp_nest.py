@@ -197,7 +197,7 @@ class NestPrinter:
             where = [n for n, step in enumerate(steps) if position in _inside(step)]
             users = [p for p, op in enumerate(self.ops) if position in op.args]
             used = [n for n, step in enumerate(steps) if not _inside(step).isdisjoint(users)]
-            if where and any(n > where[0] for n in used):
+            if where and any(n > where[0] and n not in where for n in used):  # which does not make it for itself
                 op = self.ops[position]
                 assert op.dtype is not None
                 array = Array(f"{self.label(position)}_row", self.dims(op))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from pytest_plugin.compiled import Compile
 
@@ -84,6 +85,15 @@ def test_gradients(compiled: Compile, device: str, name: str, dim: int) -> None:
 def test_composites(compiled: Compile, device: str) -> None:
     x = torch.randn(12, 50, device=device)
     compiled(lambda x: (torch.trapezoid(x), torch.cumulative_trapezoid(x, dx=0.5), x.diff(n=2), x.diff(dim=0)), x)
+
+
+def test_a_scan_of_any_length_that_two_passes_over_a_row_make(compiled: Compile, device: str) -> None:
+    """Each keeps a block of it, and none the row."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return torch.minimum(F.layer_norm(x, x.shape), torch.logcumsumexp(x, 0)).square().sum()
+
+    compiled(fn, torch.randn(1000, device=device), dynamic=True)
 
 
 @pytest.mark.counts(externs=0)
