@@ -19,7 +19,7 @@ from minductor.codegen.spell import CPP_STORAGE
 from minductor.core.bounds import at_least
 from minductor.core.dtypes import DType, by_name
 from minductor.core.expr import Symbol
-from minductor.ir.nodes import Atomic, Body, Check, Kernel, Load, Op, Origin, Reduce, Ref, Store, reads, writes
+from minductor.ir.nodes import Atomic, Body, Check, Kernel, Load, Op, Origin, Reduce, Ref, Round, Store, reads, writes
 from minductor.ir.parts import parts
 from minductor.ir.plan import KernelDef, Plan
 from minductor.ir.signature import all_ops, may_fail, rename_storages, signature
@@ -160,13 +160,20 @@ def _loaded(op: Op) -> str:
 
 
 def copied(body: Body, dtypes: Mapping[str, DType]) -> Iterator[Op]:
-    """The loads of 16-bit floats that some store writes as they are."""
+    """The loads of 16-bit floats, and the values rounded to them, that some store writes as they are."""
     for op in body.ops:
-        read = body.ops[op.args[0]] if isinstance(op.attrs, Store) else op
-        if isinstance(op.attrs, Store) and isinstance(read.attrs, Load):
-            dtype = dtypes[read.attrs.ref.storage]
-            if dtype == dtypes[op.attrs.ref.storage] and dtype.name in ("bf16", "f16"):
-                yield read
+        if not isinstance(op.attrs, Store):
+            continue
+        given = body.ops[op.args[0]]
+        match given.attrs:
+            case Load(ref, _):
+                dtype = dtypes[ref.storage]
+            case Round(dtype):
+                pass
+            case _:
+                continue
+        if dtype == dtypes[op.attrs.ref.storage] and dtype.name in ("bf16", "f16"):
+            yield given
 
 
 def where_wanted(kernel: Kernel) -> dict[int, dict[str, str]]:

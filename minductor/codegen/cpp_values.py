@@ -54,7 +54,7 @@ class Values:
     is_paired: bool = False
     extents: Mapping[Symbol, Expr] = field(default_factory=dict[Symbol, Expr])  # of the axes
     piece: tuple[Symbol, Expr, Expr] | None = None  # the part of an axis that the loop which is open runs over
-    copied: Collection[int] = ()  # ids of loads of 16 bits that are also stored as they are
+    copied: Collection[int] = ()  # ids of loads of 16 bits, and of values rounded to them, that are stored as they are
     bits: dict[str, tuple[str, DType]] = field(default_factory=dict[str, tuple[str, DType]])  # theirs, by label
     count: int = 0
     masks: int = 0  # that are open
@@ -76,7 +76,9 @@ class Values:
                 assert op.dtype is not None
                 return literal(value, op.dtype)
             case Load(ref, index) if id(op) in self.copied:
-                return self.load_bits(ref.storage, index, label())
+                return self.define_bits(self.load(ref.storage, index), self.storages[ref.storage][1], label())
+            case Round(dtype) if id(op) in self.copied:
+                return self.define_bits(f"md_f32_to_{dtype.name}({args[0]})", dtype, label())
             case Store(ref, index):
                 bits, dtype = self.bits.get(args[0], ("", None))
                 text = bits if dtype == self.storages[ref.storage][1] else self.narrow(ref.storage, args[0])
@@ -132,12 +134,12 @@ class Values:
             return self.element(storage, index)
         return f"{self.storages[storage][0]}[md_index({self.index(index)})]"
 
-    def load_bits(self, storage: str, index: Expr, label: str) -> str:
-        """An element whose bits are stored as well, so that a copy is not converted there and back."""
-        bits, dtype = f"{label}_bits", self.storages[storage][1]
-        self.out.add(f"const {CPP_STORAGE[dtype.name]} {bits} = {self.load(storage, index)};")
+    def define_bits(self, text: str, dtype: DType, label: str) -> str:
+        """A value whose 16 bits are stored as well, so that it is not converted to them once more."""
+        bits = f"{label}_bits"
+        self.out.add(f"const {CPP_STORAGE[dtype.name]} {bits} = {text};")
         self.bits[label] = bits, dtype
-        return self.define(label, F32, self.widen(storage, bits))
+        return self.define(label, F32, f"md_{dtype.name}_to_f32({bits})")
 
     def widen(self, storage: str, text: str) -> str:
         match self.storages[storage][1].name:

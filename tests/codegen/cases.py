@@ -128,13 +128,13 @@ def sixteen_bits() -> Sketch:
 
 
 def copied_bits() -> Sketch:
-    """A float of 16 bits that is stored as it is, as another float of 16 bits, and in a sum."""
+    """A float of 16 bits that is stored as it is, as another float of 16 bits, and in a rounded sum."""
     s = Sketch((40, 50))
     i, j = s.i
     x = s.read("a", randn(40, 50, dtype=torch.bfloat16), BF16, 50 * i + 49 - j)
     for dtype in (BF16, F16):
         s.write(x, dtype)
-    s.write(s.b.op("add", x, s.constant(1.0)), BF16)
+    s.write(s.b.round_to(s.b.op("add", x, s.constant(1.0)), BF16), BF16)
     return s
 
 

@@ -185,12 +185,11 @@ def test_masks_that_vary_along_the_loop_are_asked_for_in_it() -> None:
         verify(replace(program, nodes=(replace(kernel, schedule=parse_schedule(wrong)),)), "tile")
 
 
-def test_a_copy_of_16_bits_is_not_converted() -> None:
+def test_what_has_16_bits_already_is_not_converted() -> None:
     text = text_of(tile(case("copied_bits").program, CPU), "f")
-    assert [text.count(f"md_f32_to_{name}(") for name in ("bf16", "f16")] == [
-        1,
-        1,
-    ]  # of the sum, and of the other dtype
+    converted = [text.count(f"md_f32_to_{name}(") for name in ("bf16", "f16")]
+    assert converted == [1, 1]  # the sum, and to the other dtype
+    assert "md_bf16_round_f32" not in text
 
 
 def test_places_that_rows_share_are_found_once_for_many_rows() -> None:
