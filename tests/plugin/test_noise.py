@@ -55,8 +55,9 @@ def test_what_no_run_does_is_not_explained() -> None:
     whole = torch.tensor([1, 2])
     assert explains(choices, torch.tensor([1, 3]), whole, whole, whole)
     assert not explains(choices, torch.tensor([2, 2]), whole, whole, whole)
-    # unless float64 decides it so
+    # unless float64 decides it so, or, where float64 does not, eager
     assert explains(choices, torch.tensor([2, 2]), whole, torch.tensor([2, 2]), whole)
+    assert explains(choices, whole, whole, torch.tensor([2, 2]), torch.tensor([2, 2]))
 
 
 def test_the_sign_of_a_nan_is_a_coins() -> None:

@@ -196,6 +196,22 @@ def test_what_the_tracer_does_is_the_measure_there() -> None:
     assert verdict(drawn, wrong, reference=other).word == "wrong"
 
 
+def test_what_the_tracer_rounds_needs_no_rounding() -> None:
+    """Its truth is what it gives of float64."""
+
+    def grown(dtype: torch.dtype) -> Callable[[Any], Any]:
+        def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            y = x.double() if x.dtype is torch.float64 else x.to(dtype)
+            for _ in range(40):
+                y = y * 1.0006
+            return (y.half() if x.dtype is torch.float32 else y,)
+
+        return lambda fn: call
+
+    drawn = program("t0 = torch.ones_like(x0).half()")
+    assert verdict(drawn, grown(torch.float32), reference=grown(torch.float16)).word == "tracer"
+
+
 def test_a_program_on_an_edge_is_unstable() -> None:
     """x * 3 - x * 3 is 0 in eager; a fused multiply leaves a rounding error, whose sign then decides."""
     drawn = program("t0 = x0 * 3.1", "t1 = x0 * 3.1", "t2 = torch.where(t0 > t1, 1.0, 2.0)")
