@@ -13,6 +13,7 @@ from minductor.core.dtypes import BOOL, I64
 from minductor.core.expr import Expr, Symbol, as_expr
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering
+from minductor.frontend.required import is_place
 from minductor.frontend.rules.pointwise import truth
 from minductor.frontend.values import Operand, Value, count, is_one, wrap_dim
 from minductor.ir.build import Builder
@@ -117,12 +118,10 @@ def select(ctx: Lowering, x: View, dim: int, index: Operand) -> Value:
     """A window at one place along a dimension; outside of it the call raises."""
     _, offset = _unknown_parts(ctx, dim := wrap_dim(dim, len(x.size)))
     if offset is not None and isinstance(index, int | Expr):
-        extent, b = x.size[dim], Builder()
-        at, size = _number(b, index), b.index(extent)
-        inside = b.op("logical_and", b.op("ge", at, b.op("neg", size)), b.op("lt", at, size))
+        extent = x.size[dim]
+        if not is_place(ctx, index, dim, extent):
+            return NotImplemented
         ctx.define(offset, lambda b: _shifted(ctx, b, _wrapped(b, index, extent), x.stride[dim]))
-        message = f"index {index} is out of bounds for dimension {dim} with size {extent}"
-        ctx.nodes.append(Require(b.build([inside]), message, (ctx.origin,)))
     return ctx.window(x)
 
 

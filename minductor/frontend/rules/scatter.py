@@ -15,9 +15,10 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from minductor.core.dtypes import BOOL, F32, I64, U8, DType, compute_dtype
-from minductor.core.expr import Expr, as_expr, as_int
+from minductor.core.expr import Expr, as_expr, integer
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering, is_zero_sized
+from minductor.frontend.required import agree, fits
 from minductor.frontend.rules.index import Coords, chosen_place, lifted, moved, place
 from minductor.frontend.values import (
     Operand,
@@ -137,7 +138,7 @@ def index_put(into: Into, indices: Sequence[View | None], values: View, accumula
     first = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
     rest = [n for d, n in enumerate(x.size) if d not in dims]
     extents = [*rest[:first], *shared, *rest[first:]]
-    if len(values.size) > len(extents) or not _fits(values.size, extents):
+    if not fits(into.ctx, values.size, extents) or not all(fits(into.ctx, i.size, shared) for _, i in given):
         return NotImplemented
 
     def where(loop: Loop) -> Coords:
@@ -166,15 +167,14 @@ def shape_together(shapes: Sequence[Sequence[Expr]]) -> list[Expr]:
 def masked_put(into: Into, given: Sequence[tuple[int, View]], values: View, *, accumulate: bool) -> Value:
     """One mask chooses elements: a select, if all that it chooses along its dimensions get the same value."""
     (first, mask), *more = given
-    after = len(into.x.size) - first - len(mask.size)  # dimensions behind the mask's
-    if more or mask.dtype != BOOL or len(values.size) > first + 1 + after:
+    end = first + len(mask.size)
+    if more or mask.dtype != BOOL or not agree(into.ctx, mask.size, into.x.size[first:end]):
         return NotImplemented
-    chosen = len(values.size) - after - 1  # the dimension of `values` that counts what the mask chose
-    if chosen >= 0 and not is_one(values.size[chosen]):
+    # `values` has one element for all that the mask chose
+    if not fits(into.ctx, values.size, (*into.x.size[:first], integer(1), *into.x.size[end:])):
         return NotImplemented
 
     def fn(loop: Loop, old: Term) -> Term:
-        end = first + len(mask.size)
         coords = [*loop.coords[:first], as_expr(0), *loop.coords[end:]]
         value = loop.load(values, coords, into.x.dtype)
         return loop.load(mask, loop.coords[first:end]).where(old + value if accumulate else value, old)
@@ -327,20 +327,15 @@ def slices(into: Into, dim: int, index: View, *, error: ErrorKind, wrap: bool = 
     return where
 
 
-def _fits(size: Sequence[Expr], extents: Sequence[Expr]) -> bool:
-    """Whether a tensor of that size may be repeated along the last of those extents; eager raises where it cannot."""
-    pairs = zip(reversed(size), reversed(extents), strict=False)
-    known = ((as_int(n), as_int(extent)) for n, extent in pairs)
-    return all(n in (None, 1, extent) or extent is None for n, extent in known)
-
-
-def _without(size: Sequence[Expr], dim: int) -> Sequence[Expr]:
-    return (*size[:dim], *size[dim + 1 :])
+def _are_slices(into: Into, dim: int, index: View, source: View) -> bool:
+    """Whether the source has a slice of the tensor's size for each index."""
+    size = [count(index.size) if d == dim else n for d, n in enumerate(lifted(into.x).size)]
+    return agree(into.ctx, lifted(source).size, size)
 
 
 def index_add(into: Into, dim: int, index: View, source: View, *, alpha: float = 1) -> Value:
     d = wrap_dim(dim, len(into.x.size))
-    if into.x.dtype == BOOL or not _fits(_without(source.size, d), _without(into.x.size, d)):
+    if into.x.dtype == BOOL or not _are_slices(into, d, index, source):
         return NotImplemented
     error: ErrorKind = "IndexError" if len(into.x.size) < 2 else "RuntimeError"
     value = each(source, into.x)
@@ -364,7 +359,7 @@ def index_fill(into: Into, dim: int, index: View, value: Operand) -> Value:
 
 
 def index_reduce(into: Into, dim: int, index: View, source: View, reduce: str, *, include_self: bool = True) -> Value:
-    if into.x.dtype == BOOL:
+    if into.x.dtype == BOOL or not _are_slices(into, wrap_dim(dim, len(into.x.size)), index, source):
         return NotImplemented
     where, what = slices(into, dim, index, error="IndexError"), each(source, into.x)
     return joined(into, source.size, where, what, reduce, include_self=include_self)

@@ -15,11 +15,12 @@ from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import as_expr, integer
 from minductor.frontend.capture import Arg, NodeRef, TensorMeta
 from minductor.frontend.lower import Lowering, is_zero_sized
+from minductor.frontend.required import require
 from minductor.frontend.rules import scalars
 from minductor.frontend.rules.window_write import is_outside, is_within
 from minductor.frontend.values import Value, span
 from minductor.ir.build import Builder
-from minductor.ir.nodes import Require, View
+from minductor.ir.nodes import View
 
 Rule = Callable[..., Value]
 
@@ -62,8 +63,7 @@ def _require_within(ctx: Lowering, view: View, whole: View) -> None:
     first, end = b.index(view.offset), b.index(view.offset + span(view.size, view.stride))
     is_behind = b.op("ge", first, b.constant(0, I64))
     inside = b.op("logical_and", is_behind, b.op("le", end, b.index(span(whole.size, whole.stride))))
-    message = f"setStorage: {ctx.node.name} is out of bounds for storage"
-    ctx.nodes.append(Require(b.build([inside]), message, (ctx.origin,)))
+    require(ctx, b, inside, f"setStorage: {ctx.node.name} is out of bounds for storage")
 
 
 def _before_writes(ctx: Lowering, arg: Arg) -> Arg:

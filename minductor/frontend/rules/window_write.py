@@ -12,14 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from minductor.core.algebra import minimum
+from minductor.core.algebra import maximum, minimum
 from minductor.core.bounds import at_least, interval
 from minductor.core.dtypes import compute_dtype
 from minductor.core.errors import UnsupportedInput
-from minductor.core.expr import Expr, as_expr, as_int, integer
+from minductor.core.expr import Expr, as_expr, integer
 from minductor.core.rewrite import delinearize
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering, is_zero_sized
+from minductor.frontend.required import agree, is_place
 from minductor.frontend.rules.join import is_at, slice_start, window_of
 from minductor.frontend.values import (
     Operand,
@@ -42,7 +43,7 @@ def select_scatter(ctx: Lowering, x: View, source: View, dim: int, index: Operan
     if is_zero_sized(x) or is_zero_sized(source):
         return NotImplemented
     d = wrap_dim(dim, len(x.size))
-    if not _is_place(index, x.size[d]) or source.size != (*x.size[:d], *x.size[d + 1 :]):
+    if source.size != (*x.size[:d], *x.size[d + 1 :]) or not is_place(ctx, _number(index), d, x.size[d]):
         return NotImplemented
     made = _in_place(ctx, x, lambda base: _selected(base, d, index), source)
     if made is not None:
@@ -67,12 +68,10 @@ def slice_scatter(
     if is_zero_sized(x) or is_zero_sized(source):
         return NotImplemented
     d = wrap_dim(dim, len(x.size))
-    length = _length(x.size[d], start, end, step)
-    if len(source.size) != len(x.size) or length not in (None, as_int(source.size[d])):
-        return NotImplemented
-    if source.size != (*x.size[:d], source.size[d], *x.size[d + 1 :]):
-        return NotImplemented
     first = slice_start(start, x.size[d])
+    length = _length(x.size[d], first, end, step)
+    if not agree(ctx, source.size, (*x.size[:d], length, *x.size[d + 1 :])):
+        return NotImplemented
     made = _in_place(ctx, x, lambda base: _sliced(base, d, first, as_expr(_number(step)), source.size[d]), source)
     if made is not None:
         return made
@@ -96,8 +95,8 @@ def diagonal_scatter(ctx: Lowering, x: View, source: View, offset: int = 0, dim1
         return NotImplemented
     one, two = wrap_dim(dim1, len(x.size)), wrap_dim(dim2, len(x.size))
     rest = [d for d in range(len(x.size)) if d not in (one, two)]
-    length = as_int(minimum(x.size[one] + min(offset, 0), x.size[two] - max(offset, 0)))
-    if source.size[:-1] != tuple(x.size[d] for d in rest) or length not in (None, as_int(source.size[-1])):
+    length = maximum(minimum(x.size[one] + min(offset, 0), x.size[two] - max(offset, 0)), 0)
+    if not agree(ctx, source.size, (*(x.size[d] for d in rest), length)):
         return NotImplemented
 
     def window(base: View) -> View:
@@ -189,19 +188,10 @@ def _sliced(x: View, dim: int, first: Expr, step: Expr, count: Expr) -> View:
     return replace(x, size=size, stride=stride, offset=x.offset + first * x.stride[dim])
 
 
-def _is_place(index: Operand, size: Expr) -> bool:
-    """Whether an index may lie in a dimension; eager raises where it does not."""
-    place, extent = as_int(as_expr(_number(index))), as_int(size)
-    return place is None or extent is None or -extent <= place < extent
-
-
-def _length(size: Expr, start: Operand | None, end: Operand | None, step: Operand) -> int | None:
-    """How many places of a dimension a slice has, if all of it is known."""
-    ends = (0 if start is None else start, size if end is None else end, step, size)
-    first, last, stride, extent = (as_int(as_expr(_number(n))) for n in ends)
-    if first is None or last is None or stride is None or extent is None:
-        return None
-    return len(range(extent)[first:last:stride])
+def _length(size: Expr, first: Expr, end: Operand | None, step: Operand) -> Expr:
+    """How many places of a dimension a slice has."""
+    last = size if end is None else minimum(slice_start(end, size), size)
+    return maximum(last - first + _number(step) - 1, 0) // _number(step)
 
 
 def _number(value: object) -> int | Expr:

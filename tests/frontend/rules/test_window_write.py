@@ -285,3 +285,24 @@ def test_what_does_not_fit_its_window_is_an_error_as_in_eager(name: str) -> None
         reasons = r"equal to the (slice|diagonal)|out of range|must match|mismatch|[Ee]xpected|1 dimension|negative"
         with pytest.raises((RuntimeError, IndexError), match=f"{reasons}|bool tensor|not implemented"):
             call(randn(5, 6))
+
+
+# the first call fits, the second does not, and its sizes are other values of the first one's symbols
+UNFIT_LATER: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, int], tuple[int, int]]] = {
+    "longer than the slice": (lambda x, y: x.copy_(torch.slice_scatter(x, y, 0, 1)), (8, 7), (9, 400)),
+    "longer than the diagonal": (lambda x, y: torch.diagonal_scatter(x.expand(3, -1), y, 1), (3, 2), (3, 400)),
+    "place outside": (lambda x, y: x.copy_(torch.select_scatter(x, y.sum(), 0, y.shape[0])), (8, 7), (9, 400)),
+    "more places than values": (lambda x, y: x.index_put((y.long(),), x[1:]), (8, 7), (9, 400)),
+    "a mask of another size": (lambda x, y: x.index_put((y > 0,), x.sum()), (8, 8), (9, 400)),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT_LATER)
+def test_what_only_a_later_call_shows_not_to_fit_is_an_error(name: str) -> None:
+    fn, fit, unfit = UNFIT_LATER[name]
+    own = torch.compile(fn, backend="minductor", dynamic=True)
+    x, y = (torch.zeros(n) for n in fit)
+    assert_close(own(x.clone(), y), fn(x.clone(), y))
+    for call in (fn, own):
+        with pytest.raises((RuntimeError, IndexError), match=r"size|out of|mismatch|shape"):
+            call(*(torch.zeros(n) for n in unfit))
