@@ -53,15 +53,14 @@ def keep_compared(graph: fx.Graph) -> None:
 
 def _made_forward(node: fx.Node) -> set[fx.Node]:
     """The forward's operators that a value is of, or that the backward's formula makes it of."""
-    found: set[fx.Node] = set()
+    seen: set[fx.Node] = set()
     pending = [node]
     while pending:
         maker = _maker(pending.pop())
-        if maker.meta.get("partitioner_tag") == "is_backward":
+        if maker not in seen and maker.meta.get("partitioner_tag") == "is_backward":
             pending.extend(maker.all_input_nodes)
-        elif maker.op == "call_function":
-            found.add(maker)
-    return found
+        seen.add(maker)
+    return {n for n in seen if n.op == "call_function" and n.meta.get("partitioner_tag") != "is_backward"}
 
 
 def _maker(node: fx.Node) -> fx.Node:
