@@ -7,6 +7,7 @@ the gradients that are asked for. Refuses (to an extern call) tensors without el
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
@@ -15,9 +16,9 @@ from minductor.core.expr import Expr, as_expr, integer
 from minductor.frontend.capture import TensorMeta
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering
-from minductor.frontend.rules.norm import Coords, inverse_deviation, metas_by_mask
-from minductor.frontend.rules.reduce import mean_and_squares, moments, reshaped
-from minductor.frontend.values import Operand, Term, Value, count, is_zero, sizes
+from minductor.frontend.rules.norm import Coords, Rows, inverse_deviation, metas_by_mask, scaled
+from minductor.frontend.rules.reduce import mean_and_squares, reshaped
+from minductor.frontend.values import Operand, Term, Value, count, is_zero
 from minductor.ir.nodes import View
 
 Rule = Callable[..., Value]
@@ -37,19 +38,22 @@ def by_channel(x: View, statistic: View) -> View:
 
 
 def normalised(
-    ctx: Lowering, x: View, mean: View, rstd: View, weight: View | None, bias: View | None, meta: TensorMeta
+    ctx: Lowering,
+    x: View,
+    mean: View,
+    scale: View,
+    weight: View | None,
+    bias: View | None,
+    meta: TensorMeta,
+    inverse: Callable[[Term], Term] = lambda rstd: rstd,
 ) -> View:
-    """(x - mean) * rstd * weight + bias, each by channel."""
+    """(x - mean) * inverse(scale) * weight + bias, each by channel."""
     given = [by_channel(x, p) for p in (weight, bias) if p is not None]
 
-    def fn(x: Term, mean: Term, rstd: Term, *affine: Term) -> Term:
-        left = list(affine)
-        y = (x - mean) * rstd
-        if weight is not None:
-            y = y * left.pop(0)
-        return y if bias is None else y + left.pop(0)
+    def fn(x: Term, mean: Term, scale: Term, *affine: Term) -> Term:
+        return scaled((x - mean) * inverse(scale), affine, weight, bias)
 
-    return ctx.pointwise(fn, x, mean, rstd, *given, meta=meta)
+    return ctx.pointwise(fn, x, mean, scale, *given, meta=meta)
 
 
 def batch_norm(
@@ -73,11 +77,16 @@ def batch_norm(
         return NotImplemented
     if not training:
         assert running_mean is not None and running_var is not None
+
+        def inverse(variance: Term) -> Term:
+            return (variance + eps).op("rsqrt")
+
         saved = (
             saved_of_running(ctx, 1, mean_meta, running_mean, lambda v: v),
-            saved_of_running(ctx, 2, rstd_meta, running_var, lambda v: (v + eps).op("rsqrt")),
+            saved_of_running(ctx, 2, rstd_meta, running_var, inverse),
         )
-        result = normalised_by_running(ctx, x, running_mean, running_var, weight, bias, eps, y)
+        running = by_channel(x, running_mean), by_channel(x, running_var)
+        result = normalised(ctx, x, *running, weight, bias, y, inverse)
         kept = zip((running_mean, running_var), updated, strict=False)
         return result, *saved, *(ctx.pointwise(lambda v: v, old, meta=m) for old, m in kept if m is not None)
     dims = tuple(d for d in range(len(x.size)) if d != 1)
@@ -118,28 +127,6 @@ def _blended(ctx: Lowering, old: View, new: View, momentum: float, size: Expr | 
         return value * float(momentum) + old * (1.0 - float(momentum))
 
     return ctx.pointwise(fn, old, new, compute=new.dtype, meta=meta)
-
-
-def normalised_by_running(
-    ctx: Lowering,
-    x: View,
-    running_mean: View,
-    running_var: View,
-    weight: View | None,
-    bias: View | None,
-    eps: float,
-    meta: TensorMeta,
-) -> View:
-    given = [by_channel(x, p) for p in (weight, bias) if p is not None]
-
-    def fn(x: Term, mean: Term, variance: Term, *affine: Term) -> Term:
-        left = list(affine)
-        y = (x - mean) * (variance + eps).op("rsqrt")
-        if weight is not None:
-            y = y * left.pop(0)
-        return y if bias is None else y + left.pop(0)
-
-    return ctx.pointwise(fn, x, by_channel(x, running_mean), by_channel(x, running_var), *given, meta=meta)
 
 
 def batch_norm_no_stats(
@@ -225,16 +212,12 @@ def batch_norm_backward(
 # --- group norm ---------------------------------------------------------------------------------------------------
 
 
-def by_group(x: View, groups: Operand) -> tuple[list[Expr], tuple[int, ...]]:
-    """The domain (sample, group, channel of the group, places), and its dimensions that one statistic joins."""
+def grouped(x: View, groups: Operand) -> View:
+    """The channels as two dimensions: the group, and the channel of the group."""
     assert isinstance(groups, int | Expr)
-    extents = [x.size[0], as_expr(groups), x.size[1] // groups, *x.size[2:]]
-    return extents, tuple(range(2, len(extents)))
-
-
-def ungrouped(at: Coords, channels: Expr) -> list[Expr]:
-    """A point of that domain as coordinates of the tensor."""
-    return [at[0], at[1] * channels + at[2], *at[3:]]
+    inner = x.size[1] // groups
+    size = (x.size[0], as_expr(groups), inner, *x.size[2:])
+    return replace(x, size=size, stride=(x.stride[0], x.stride[1] * inner, *x.stride[1:]))
 
 
 def group_norm(
@@ -245,36 +228,21 @@ def group_norm(
     samples: Operand,
     channels: Operand,
     places: Operand,
-    groups: int,
+    groups: Operand,
     eps: float,
 ) -> Value:
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     y_meta, mean_meta, rstd_meta = ctx.metas
-    compute = compute_dtype(x.dtype)
-    extents, joined = by_group(x, groups)
-    size, inner = count(extents[d] for d in joined), extents[2]
-    rows = extents[:2]
-    mean, squares, _ = moments(
-        ctx, rows, extents, joined, lambda loop, at: loop.load(x, ungrouped(at, inner), compute), 2
-    )
+    given = grouped(x, groups)
+    mean, squares, _, size = mean_and_squares(ctx, given, tuple(range(2, len(given.size))), x.dtype)
     rstd = inverse_deviation(ctx, squares, size, eps)
+    affine = [grouped(by_channel(x, p), groups) for p in (weight, bias) if p is not None]
     y = ctx.result(y_meta)
-    loop = Loop(extents)
-    at, channel = loop.coords, ungrouped(loop.coords, inner)[1:2]
-    value = (loop.load(x, ungrouped(at, inner), compute) - loop.load(mean, at[:2])) * loop.load(rstd, at[:2])
-    if weight is not None:
-        value = value * loop.load(weight, channel, compute)
-    if bias is not None:
-        value = value + loop.load(bias, channel, compute)
-    ctx.store(loop, y, ungrouped(at, inner), value)
-    return y, _as_saved(ctx, mean, mean_meta), _as_saved(ctx, rstd, rstd_meta)
-
-
-def _as_saved(ctx: Lowering, statistic: View, meta: TensorMeta) -> View:
-    if meta.dtype == statistic.dtype and sizes(meta.stride) == statistic.stride:
-        return statistic
-    return ctx.map(lambda loop: loop.load(statistic), meta)
+    loop = Loop(given.size)
+    value, centre, scale, *rest = (loop.load(v, None, x.dtype) for v in (given, mean, rstd, *affine))
+    ctx.store(loop, grouped(y, groups), loop.coords, scaled((value - centre) * scale, rest, weight, bias))
+    return y, reshaped(ctx, mean, mean_meta), reshaped(ctx, rstd, rstd_meta)
 
 
 def group_norm_backward(
@@ -287,74 +255,38 @@ def group_norm_backward(
     samples: Operand,
     channels: Operand,
     places: Operand,
-    groups: int,
+    groups: Operand,
     mask: Sequence[bool],
 ) -> Value:
     if any(is_zero(n) for n in x.size):
         return NotImplemented
-    compute = compute_dtype(x.dtype)
-    extents, joined = by_group(x, groups)
-    size, inner = count(extents[d] for d in joined), extents[2]
-    point = _GroupPoint(grad, x, mean, rstd, weight, inner, compute)
+    slope, given = grouped(grad, groups), grouped(x, groups)
+    factor = None if weight is None else grouped(by_channel(x, weight), groups)
+    statistics = by_group(given, mean), by_group(given, rstd)
+    rows = Rows(compute_dtype(x.dtype), slope, given, *statistics, factor)
     metas = metas_by_mask(ctx, mask)
     dx = None
     if metas[0] is not None:
-        rows = ctx.buffer(compute, extents[:2]), ctx.buffer(compute, extents[:2])
-        a = ctx.reduction(rows[0], extents, joined, point.scaled, "sum")
-        b = ctx.reduction(
-            rows[1], extents, joined, lambda loop, at: point.scaled(loop, at) * point.normal(loop, at), "sum"
-        )
-        dx, loop = ctx.result(metas[0]), Loop(extents)
-        at = loop.coords
-        g = point.scaled(loop, at)
-        n = g.size(size)  # a group's two quotients, rather than one for each element
-        share = loop.load(a, at[:2]) / n + point.normal(loop, at) * (loop.load(b, at[:2]) / n)
-        ctx.store(loop, dx, ungrouped(at, inner), loop.load(rstd, at[:2], compute) * (g - share))
-    dw = db = None
-    outer = (0, *range(3, len(extents)))
-    by_channel_view = [_split(ctx.result(m), inner, extents[1]) if m is not None else None for m in metas[1:]]
-    if by_channel_view[0] is not None:
-        ctx.reduction(
-            by_channel_view[0], extents, outer, lambda loop, at: point.grad_at(loop, at) * point.normal(loop, at), "sum"
-        )
-        dw = _joined(by_channel_view[0], x.size[1])
-    if by_channel_view[1] is not None:
-        ctx.reduction(by_channel_view[1], extents, outer, point.grad_at, "sum")
-        db = _joined(by_channel_view[1], x.size[1])
-    return dx, dw, db
+        loop, value = rows.gradient(ctx, len(given.size) - 2)
+        dx = ctx.result(metas[0])
+        ctx.store(loop, grouped(dx, groups), loop.coords, value)
+
+    def channel_sum(meta: TensorMeta | None, value: Callable[[Loop, Coords], Term]) -> View | None:
+        if meta is None:
+            return None
+        out = ctx.result(meta)
+        outer = (0, *range(3, len(given.size)))
+        ctx.reduction(grouped(by_channel(x, out), groups), given.size, outer, value, "sum")
+        return out
+
+    return dx, channel_sum(metas[1], rows.slope), channel_sum(metas[2], rows.grad_at)
 
 
-def _split(vector: View, inner: Expr, groups: Expr) -> View:
-    """A vector of channels as (group, channel of the group)."""
-    (step,) = vector.stride
-    return View(vector.ref, vector.dtype, (groups, inner), (step * inner, step), vector.offset)
-
-
-def _joined(view: View, channels: Expr) -> View:
-    return View(view.ref, view.dtype, (channels,), view.stride[1:], view.offset)
-
-
-class _GroupPoint:
-    """What the sums of the backward are made of, at one point of the domain."""
-
-    def __init__(
-        self, grad: View, x: View, mean: View, rstd: View, weight: View | None, inner: Expr, compute: DType
-    ) -> None:
-        self.grad, self.x, self.mean, self.rstd = grad, x, mean, rstd
-        self.weight, self.inner, self.compute = weight, inner, compute
-
-    def grad_at(self, loop: Loop, at: Coords) -> Term:
-        return loop.load(self.grad, ungrouped(at, self.inner), self.compute)
-
-    def scaled(self, loop: Loop, at: Coords) -> Term:
-        g = self.grad_at(loop, at)
-        return g if self.weight is None else g * loop.load(self.weight, ungrouped(at, self.inner)[1:2], self.compute)
-
-    def normal(self, loop: Loop, at: Coords) -> Term:
-        distance = loop.load(self.x, ungrouped(at, self.inner), self.compute) - loop.load(
-            self.mean, at[:2], self.compute
-        )
-        return distance * loop.load(self.rstd, at[:2], self.compute)
+def by_group(x: View, statistic: View) -> View:
+    """A matrix of samples and groups as a tensor of x's rank, x's channels being two dimensions."""
+    size = tuple(n if d < 2 else integer(1) for d, n in enumerate(x.size))
+    stride = (*statistic.stride, *(integer(0) for _ in x.size[2:]))
+    return replace(statistic, size=size, stride=stride)
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(

@@ -94,6 +94,19 @@ class Rows:
     def scaled_slope(self, loop: Loop, at: Coords) -> Term:
         return self.scaled_grad(loop, at) * self.normal(loop, at)
 
+    def gradient(self, ctx: Lowering, length: int) -> tuple[Loop, Term]:
+        """The operand's gradient at each element, of rows as in `total`."""
+        mean = None if self.mean is None else self.total(ctx, length, self.scaled_grad)
+        slope = self.total(ctx, length, self.scaled_slope)
+        loop = Loop(self.x.size)
+        at = loop.coords
+        g = self.scaled_grad(loop, at)
+        n = g.size(count(self.x.size[-length:]))  # a row's two quotients, rather than one for each element
+        share = self.normal(loop, at) * (loop.load(slope) / n)
+        if mean is not None:
+            share = loop.load(mean) / n + share
+        return loop, loop.load(self.rstd, at, self.compute) * (g - share)
+
 
 def layer_norm_backward(
     ctx: Lowering,
@@ -113,16 +126,8 @@ def layer_norm_backward(
     metas = metas_by_mask(ctx, mask)
     dx = dw = db = None
     if metas[0] is not None:
-        a, b = (rows.total(ctx, len(shape), value) for value in (rows.scaled_grad, rows.scaled_slope))
-
-        def fn(loop: Loop) -> Term:
-            at = loop.coords
-            g = rows.scaled_grad(loop, at)
-            n = g.size(count(x.size[len(outer) :]))  # a row's two quotients, rather than one for each element
-            share = loop.load(a) / n + rows.normal(loop, at) * (loop.load(b) / n)
-            return loop.load(rstd, at, rows.compute) * (g - share)
-
-        dx = ctx.map(fn, metas[0])
+        loop, value = rows.gradient(ctx, len(shape))
+        dx = ctx.store(loop, ctx.result(metas[0]), loop.coords, value)
     if metas[1] is not None:
         dw = ctx.reduction(ctx.result(metas[1]), x.size, outer, rows.slope, "sum")
     if metas[2] is not None:
@@ -170,15 +175,8 @@ def rms_norm_backward(
     metas = metas_by_mask(ctx, mask)
     dx = dw = None
     if metas[0] is not None:
-        dot = rows.total(ctx, len(shape), rows.scaled_slope)
-
-        def fn(loop: Loop) -> Term:
-            at = loop.coords
-            g = rows.scaled_grad(loop, at)
-            n = g.size(count(x.size[len(outer) :]))
-            return loop.load(rstd, at, rows.compute) * (g - rows.normal(loop, at) * (loop.load(dot) / n))
-
-        dx = ctx.map(fn, metas[0])
+        loop, value = rows.gradient(ctx, len(shape))
+        dx = ctx.store(loop, ctx.result(metas[0]), loop.coords, value)
     if metas[1] is not None:
         dw = ctx.reduction(ctx.result(metas[1]), x.size, outer, rows.slope, "sum")
     return dx, dw
