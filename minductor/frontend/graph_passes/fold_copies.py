@@ -12,15 +12,7 @@ from dataclasses import replace
 from minductor.frontend.capture import Arg, Graph, Meta, Node, NodeRef, TensorMeta
 
 # functional writes of their second argument into a window of the first
-WINDOW_WRITES = frozenset(
-    f"aten.{name}_scatter.{overload}"
-    for name, overload in (
-        ("slice", "default"),
-        ("select", "default"),
-        ("diagonal", "default"),
-        ("as_strided", "default"),
-    )
-)
+WINDOW_WRITES = frozenset(f"aten.{name}_scatter.default" for name in ("slice", "select", "diagonal", "as_strided"))
 
 
 def fold_copies(graph: Graph) -> Graph:
@@ -45,13 +37,6 @@ def _name(arg: Arg) -> str:
 
 
 def _is_same(a: Meta, b: Meta) -> bool:
-    return (
-        isinstance(a, TensorMeta)
-        and isinstance(b, TensorMeta)
-        and (a.dtype, a.size, a.device)
-        == (
-            b.dtype,
-            b.size,
-            b.device,
-        )
-    )
+    if not isinstance(a, TensorMeta) or not isinstance(b, TensorMeta):
+        return False
+    return (a.dtype, a.size, a.device) == (b.dtype, b.size, b.device)

@@ -132,10 +132,6 @@ def mean(ctx: Lowering, x: View | Pair, dims: Dims = None, keepdim: bool = False
     return formula(quotient)(ctx, total, count(size[d] for d in wrap_dims(dims, len(size))))
 
 
-def mean_of_all(ctx: Lowering, x: View | Pair, dtype: DType | None = None) -> Value:
-    return mean(ctx, x)
-
-
 # --- views --------------------------------------------------------------------------------------------------------
 
 
@@ -361,7 +357,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.new_full.default": created("aten.new_full.default", apart("aten.new_full.default", 2, is_mixed=True)),
         "aten._to_copy.default": to_copy,
         "aten.copy_.default": copy_into,
-        "aten.mean.default": mean_of_all,
+        "aten.mean.default": mean,
         "aten.mean.dim": mean,
         "aten.linalg_vector_norm.default": norm,
         "aten.view_as_complex.default": view_as_complex,

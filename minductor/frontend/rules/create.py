@@ -19,7 +19,8 @@ from minductor.ir.nodes import View
 Rule = Callable[..., Value]
 
 
-def full(ctx: Lowering, size: Value, value: Operand, **layout: Value) -> Value:
+def full(ctx: Lowering, like: Value, value: Operand, **layout: Value) -> Value:
+    """One number everywhere; `like` is a size, or a tensor of it."""
     dtype = ctx.meta.dtype
     if isinstance(value, Expr) and dtype.kind in ("int", "uint") and dtype.itemsize < 8:
         return NotImplemented  # it may be too large, which raises
@@ -37,14 +38,6 @@ def filled(value: int) -> Rule:
 
 def empty(ctx: Lowering, *ignored: Value, **layout: Value) -> Value:
     return ctx.uninitialised(ctx.result())
-
-
-def full_like(ctx: Lowering, like: View, value: Operand, **layout: Value) -> Value:
-    return full(ctx, (), value)
-
-
-def new_full(ctx: Lowering, like: View, size: Value, value: Operand, **layout: Value) -> Value:
-    return full(ctx, size, value)
 
 
 def arange(ctx: Lowering, start: Operand, step: Operand) -> Value:
@@ -140,11 +133,10 @@ def _variants(names: str, rule: Rule) -> dict[str, Rule]:
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
-        **_variants("full.default", full),
         **_variants("zeros.default zeros_like.default new_zeros.default zero.default", filled(0)),
         **_variants("ones.default ones_like.default new_ones.default", filled(1)),
-        **_variants("full_like.default fill.Scalar fill.Tensor", full_like),
-        **_variants("new_full.default", new_full),
+        **_variants("full.default full_like.default fill.Scalar fill.Tensor", full),
+        "aten.new_full.default": lambda ctx, x, *given, **layout: full(ctx, *given),
         **_variants(
             "empty.memory_format empty_strided.default empty_like.default empty_permuted.default new_empty.default"
             " new_empty_strided.default",

@@ -80,20 +80,25 @@ def index_tensors(ctx: Lowering, x: View, indices: Sequence[View | None]) -> Val
     masks = any(i.dtype in (BOOL, U8) for _, i in given)
     if not given or masks or any(is_zero(n) for n in x.size):
         return NotImplemented
-    dims = [d for d, _ in given]
-    rank = max(len(i.size) for _, i in given)
-    first = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
+    rank, first = max(len(i.size) for _, i in given), first_indexed(indices)
+    return ctx.map(lambda loop: loop.load(x, indexed(loop, indices, x.size, first, rank)))
 
-    def fn(loop: Loop) -> Term:
-        shared = loop.coords[first : first + rank]
-        rest = [*loop.coords[:first], *loop.coords[first + rank :]]
-        at: list[Expr] = []
-        for d, size in enumerate(x.size):
-            index = indices[d] if d < len(indices) else None
-            at.append(rest.pop(0) if index is None else place(loop, index, shared, size, d, wrap=True))
-        return loop.load(x, at)
 
-    return ctx.map(fn)
+def first_indexed(indices: Sequence[View | None]) -> int:
+    """Where the dimensions of the indices stand among those of what is indexed."""
+    dims = [d for d, index in enumerate(indices) if index is not None]
+    return dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
+
+
+def indexed(loop: Loop, indices: Sequence[View | None], size: Coords, first: int, rank: int) -> list[Expr]:
+    """The place that a loop's point names, whose coordinates from `first` on, `rank` of them, are those of indices."""
+    shared = loop.coords[first : first + rank]
+    rest = [*loop.coords[:first], *loop.coords[first + rank :]]
+    at: list[Expr] = []
+    for d, n in enumerate(size):
+        index = indices[d] if d < len(indices) else None
+        at.append(rest.pop(0) if index is None else place(loop, index, shared, n, d, wrap=True))
+    return at
 
 
 def unsafe_masked_index(ctx: Lowering, x: View, mask: View, indices: Sequence[View | None], fill: Operand) -> Value:
@@ -121,14 +126,18 @@ def take(ctx: Lowering, x: View, index: View) -> Value:
         return NotImplemented
 
     def fn(loop: Loop) -> Term:
-        rest = place(loop, index, loop.coords, count(x.size), 0, wrap=True)
-        at: list[Expr] = []
-        for size in reversed(x.size):
-            at.insert(0, rest % size)
-            rest = rest // size
-        return loop.load(x, at)
+        return loop.load(x, split_number(place(loop, index, loop.coords, count(x.size), 0, wrap=True), x.size))
 
     return ctx.map(fn)
+
+
+def split_number(number: Expr, size: Coords) -> list[Expr]:
+    """The coordinates of the element with that number in row-major order."""
+    at: list[Expr] = []
+    for n in reversed(size):
+        at.insert(0, number % n)
+        number = number // n
+    return at
 
 
 # --- the class that a target names ---------------------------------------------------------------------------------

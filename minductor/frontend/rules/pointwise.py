@@ -254,10 +254,6 @@ def fitted(value: Term, dtype: DType) -> Term:
     return (value.op("abs") > F8E4M3FN.max_value + 16).where(math.nan, value)  # half a step beyond it
 
 
-def convert_element_type(ctx: Lowering, x: View, dtype: DType) -> Value:
-    return to_copy(ctx, x, dtype)
-
-
 def copy(ctx: Lowering, x: View, *ignored: Value, **layout: Value) -> Value:
     return ctx.map(lambda loop: loop.load(x))
 
@@ -426,7 +422,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.lerp.Scalar": elementwise(formulas.lerp),
         "aten.lerp.Tensor": elementwise(formulas.lerp),
         "aten._to_copy.default": to_copy,
-        "prims.convert_element_type.default": convert_element_type,
+        "prims.convert_element_type.default": to_copy,
         "aten.clone.default": copy,
         "aten.lift_fresh_copy.default": copy,
         "aten.copy.default": copied,

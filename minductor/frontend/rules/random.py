@@ -97,12 +97,7 @@ def uniform(ctx: Lowering, x: View, low: Operand = 0.0, high: Operand = 1.0, **i
     return sampled(ctx, lambda bits, a, b: unit(bits, x.dtype) * (b - a) + a, low, high)
 
 
-def normal(ctx: Lowering, x: View, mean: Operand = 0.0, std: Operand = 1.0, **ignored: Value) -> Value:
-    return sampled(ctx, lambda bits, m, s: gaussian(bits, ctx.meta.dtype) * s + m, mean, std)
-
-
-def normal_of(ctx: Lowering, mean: Operand, std: Operand = 1.0, *ignored: Value, **named: Value) -> Value:
-    """The form whose parameters are tensors, or numbers beside a size."""
+def normal(ctx: Lowering, mean: Operand = 0.0, std: Operand = 1.0, *ignored: Value, **named: Value) -> Value:
     return sampled(ctx, lambda bits, m, s: gaussian(bits, ctx.meta.dtype) * s + m, mean, std)
 
 
@@ -153,7 +148,7 @@ def dropout(ctx: Lowering, x: View, p: float, train: bool | None) -> Value:
     return ctx.map(lambda loop: loop.load(kept, None, BOOL).where(loop.load(x, None, wide) * scale, 0.0), out), kept
 
 
-def randint(ctx: Lowering, low: Operand, high: Operand) -> Value:
+def randint(ctx: Lowering, low: Operand, high: Operand, *ignored: Value, **layout: Value) -> Value:
     """low + a number below high - low: a word times the range for ranges below 2**31, else a remainder."""
     assert isinstance(low, int | Expr) and isinstance(high, int | Expr)
     first = as_expr(low)
@@ -175,16 +170,9 @@ def randint_below(ctx: Lowering, high: Operand, *ignored: Value, **layout: Value
     return randint(ctx, 0, high)
 
 
-def randint_between(ctx: Lowering, low: Operand, high: Operand, *ignored: Value, **layout: Value) -> Value:
-    return randint(ctx, low, high)
-
-
-def randint_like(ctx: Lowering, x: View, high: Operand, **layout: Value) -> Value:
-    return randint(ctx, 0, high)
-
-
-def randint_like_between(ctx: Lowering, x: View, low: Operand, high: Operand, **layout: Value) -> Value:
-    return randint(ctx, low, high)
+def like(rule: Rule) -> Rule:
+    """The rule's form whose first argument is a tensor of the result's size."""
+    return lambda ctx, x, *parameters, **named: rule(ctx, *parameters, **named)
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(
@@ -196,11 +184,11 @@ RULES: Mapping[str, Rule] = MappingProxyType(
             "aten.randn.default": randn,
             "aten.randn_like.default": randn,
             "aten.uniform.default": uniform,
-            "aten.normal_functional.default": normal,
-            "aten.normal.float_float": normal_of,
-            "aten.normal.Tensor_float": normal_of,
-            "aten.normal.float_Tensor": normal_of,
-            "aten.normal.Tensor_Tensor": normal_of,
+            "aten.normal_functional.default": like(normal),
+            "aten.normal.float_float": normal,
+            "aten.normal.Tensor_float": normal,
+            "aten.normal.float_Tensor": normal,
+            "aten.normal.Tensor_Tensor": normal,
             "aten.log_normal.default": log_normal,
             "aten.exponential.default": exponential,
             "aten.cauchy.default": cauchy,
@@ -209,9 +197,9 @@ RULES: Mapping[str, Rule] = MappingProxyType(
             "aten.bernoulli.p": bernoulli,
             "aten.native_dropout.default": dropout,
             "aten.randint.default": randint_below,
-            "aten.randint.low": randint_between,
-            "aten.randint_like.default": randint_like,
-            "aten.randint_like.low_dtype": randint_like_between,
+            "aten.randint.low": randint,
+            "aten.randint_like.default": like(randint_below),
+            "aten.randint_like.low_dtype": like(randint),
         }.items()
     }
 )

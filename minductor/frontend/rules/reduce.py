@@ -51,25 +51,13 @@ def total(ctx: Lowering, x: View, dims: Dims = None, keepdim: bool = False, dtyp
     return reduce_over(ctx, x, dims, "sum")
 
 
-def total_of_all(ctx: Lowering, x: View, dtype: DType | None = None) -> Value:
-    return reduce_over(ctx, x, None, "sum")
-
-
 def mean(ctx: Lowering, x: View, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Value:
     size = count(x.size[d] for d in wrap_dims(dims, len(x.size)))
     return reduce_over(ctx, x, dims, "sum", finish=lambda s: s / s.size(size))
 
 
-def mean_of_all(ctx: Lowering, x: View, dtype: DType | None = None) -> Value:
-    return mean(ctx, x)
-
-
 def product(ctx: Lowering, x: View, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Value:
     return reduce_over(ctx, x, dim, "prod")
-
-
-def product_of_all(ctx: Lowering, x: View, dtype: DType | None = None) -> Value:
-    return reduce_over(ctx, x, None, "prod")
 
 
 def extreme(how: str) -> Rule:
@@ -445,11 +433,11 @@ def log_softmax_backward(ctx: Lowering, grad: View, y: View, dim: int, dtype: DT
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
-        "aten.sum.default": total_of_all,
+        "aten.sum.default": total,
         "aten.sum.dim_IntList": total,
-        "aten.mean.default": mean_of_all,
+        "aten.mean.default": mean,
         "aten.mean.dim": mean,
-        "aten.prod.default": product_of_all,
+        "aten.prod.default": product,
         "aten.prod.dim_int": product,
         "aten.amax.default": extreme("max"),
         "aten.amin.default": extreme("min"),

@@ -19,7 +19,16 @@ from minductor.core.expr import Expr, as_expr, integer
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering, is_zero_sized
 from minductor.frontend.required import agree, fits
-from minductor.frontend.rules.index import Coords, chosen_place, lifted, moved, place
+from minductor.frontend.rules.index import (
+    Coords,
+    chosen_place,
+    first_indexed,
+    indexed,
+    lifted,
+    moved,
+    place,
+    split_number,
+)
 from minductor.frontend.values import (
     Operand,
     Term,
@@ -135,23 +144,17 @@ def index_put(into: Into, indices: Sequence[View | None], values: View, accumula
         return masked_put(into, given, values, accumulate=accumulate)
     dims = [d for d, _ in given]
     shared = shape_together([i.size for _, i in given])
-    first = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
+    first = first_indexed(indices)
     rest = [n for d, n in enumerate(x.size) if d not in dims]
     extents = [*rest[:first], *shared, *rest[first:]]
     if not fits(into.ctx, values.size, extents) or not all(fits(into.ctx, i.size, shared) for _, i in given):
         return NotImplemented
 
     def where(loop: Loop) -> Coords:
-        by_index = loop.coords[first : first + len(shared)]
-        others = [*loop.coords[:first], *loop.coords[first + len(shared) :]]
-        at: list[Expr] = []
-        for d, size in enumerate(x.size):
-            index = indices[d] if d < len(indices) else None
-            at.append(others.pop(0) if index is None else place(loop, index, by_index, size, d, wrap=True))
-        return at
+        return indexed(loop, indices, x.size, first, len(shared))
 
-    what: What = lambda loop: loop.load(values)  # noqa: E731
-    return write(into.ctx, into.target(), extents, where, what, "add" if accumulate else "set")
+    kind = "add" if accumulate else "set"
+    return write(into.ctx, into.target(), extents, where, lambda loop: loop.load(values), kind)
 
 
 def shape_together(shapes: Sequence[Sequence[Expr]]) -> list[Expr]:
@@ -393,15 +396,6 @@ def flat_number(loop: Loop) -> Expr:
     for c, n in zip(loop.coords, loop.extents, strict=True):
         number = number * n + c
     return number
-
-
-def split_number(number: Expr, size: Sequence[Expr]) -> list[Expr]:
-    """The coordinates of the element with that number in row-major order."""
-    at: list[Expr] = []
-    for n in reversed(size):
-        at.insert(0, number % n)
-        number = number // n
-    return at
 
 
 def max_unpool(ctx: Lowering, x: View, places: View, area: Sequence[Operand], *window: Value) -> Value:

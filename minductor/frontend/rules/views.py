@@ -14,6 +14,7 @@ from minductor.core.dtypes import I64
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import as_expr, integer
 from minductor.frontend.capture import Arg, NodeRef, TensorMeta
+from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES
 from minductor.frontend.lower import Lowering, is_zero_sized
 from minductor.frontend.required import require
 from minductor.frontend.rules import scalars
@@ -70,12 +71,11 @@ def _before_writes(ctx: Lowering, arg: Arg) -> Arg:
     """The tensor into which windows were written. Eager writes them into a copy of its whole storage, which begins
     where it does; torch traces a copy of the tensor."""
     nodes = {node.name: node for node in ctx.graph.nodes}
-    while isinstance(arg, NodeRef) and arg.name in nodes and nodes[arg.name].op in _WINDOW_WRITES:
+    while isinstance(arg, NodeRef) and arg.name in nodes and nodes[arg.name].op in WINDOW_WRITES:
         arg = nodes[arg.name].args[0]
     return arg
 
 
-_WINDOW_WRITES = frozenset(f"aten.{name}_scatter.default" for name in ("slice", "select", "diagonal", "as_strided"))
 _ONE = (
     "view.default _unsafe_view.default reshape.default _reshape_alias.default t.default numpy_T.default"
     " transpose.int permute.default expand.default expand_as.default squeeze.default squeeze.dim squeeze.dims"
