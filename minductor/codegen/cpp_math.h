@@ -217,19 +217,17 @@ MD_INLINE float md_exp2_f32(float x) {
 }
 
 //@ md_erf_small_f32 :
-#define MD_C_ERF_F32 0.12837917f, -0.3761263f, 0.11283624f, -0.02685556f, 0.005191753f, -0.0008039751f, 7.943098e-05f
-// erf(a) for 0 <= a < 0.9
+#define MD_C_ERF_F32 0.12837912f, -0.3761232f, 0.112801135f, -0.026709212f, 0.0049148956f, -0.0005619804f
+// erf(a) for 0 <= a < 1
 MD_INLINE float md_erf_small_f32(float a) { return md_fma(a, md_poly(a * a, MD_C_ERF_F32), a); }
 
-//@ md_erf_f32 : md_exp2_parts_f32 md_ldexp_f32 md_erf_small_f32
-// Beyond 0.9 the complement is 2 ** polynomial: its error counts a fifth and less.
-#define MD_C_ERFLOG_F32 0.00024410957f, -1.6295073f, -0.91380435f, -0.15612882f, 0.036183473f, -0.0059960783f, 0.00062232744f, -3.0043886e-05f
+//@ md_erf_f32 : md_erf_small_f32
+// Beyond 1 the complement is a polynomial's fourth power, which takes fewer steps than an exponential.
+#define MD_C_ERFROOT_F32 1.003917f, -0.30231014f, -0.07456294f, -0.04005884f, 0.060397077f, -0.020367915f, 0.0029111197f, -0.00015581105f
 MD_INLINE float md_erf_f32(float x) {
   float a = __builtin_fabsf(x), small = md_erf_small_f32(a);
-  float b = a > 4.0f ? 4.0f : a;
-  md_exp2_parts e = md_exp2_parts_f32(md_poly(b, MD_C_ERFLOG_F32));
-  float large = 1.0f - md_scale_f32(e.value, e.exponent);
-  return md_copysign(a < 0.9f ? small : large, x);
+  float root = md_poly(a > 4.0f ? 4.0f : a, MD_C_ERFROOT_F32), square = root * root;
+  return md_copysign(a < 1.0f ? small : md_fma(-square, square, 1.0f), x);
 }
 
 //@ md_erfc_f32 : md_exp_parts_f32 md_ldexp_f32 md_erf_small_f32

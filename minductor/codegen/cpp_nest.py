@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from minductor.codegen.cpp_text import index_text, literal
-from minductor.codegen.cpp_values import Values, cpp_type
+from minductor.codegen.cpp_values import Values, array_type, cpp_type
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, as_int, free_symbols, integer, linear, maximum, substitute, symbol
 from minductor.ir.nodes import Check, Combine, Kernel, Load, Masked, Op, Project, Reduce, Scan
@@ -202,7 +202,7 @@ class NestPrinter:
                 assert op.dtype is not None
                 array = Array(f"{self.label(position)}_row", self.dims(op))
                 count = f"[{array.count()}]" if array.dims else ""
-                self.out.add(f"{cpp_type(op.dtype)} {array.name}{count};")
+                self.out.add(f"{array_type(op.dtype)} {array.name}{count};")
                 self.kept[position] = array
 
     def dims(self, op: Op, reduced: Iterable[str] = ()) -> tuple[Dim, ...]:
@@ -398,7 +398,7 @@ class NestPrinter:
         totals = [self.carries[p] for p in loop.carries]
         self.terms = {carry.position: f"{self.label(carry.position)}_terms" for carry in totals}
         for carry in totals:
-            self.out.add(f"{cpp_type(carry.dtypes[0])} {self.terms[carry.position]}[rows];")
+            self.out.add(f"{array_type(carry.dtypes[0])} {self.terms[carry.position]}[rows];")
         self.out.open("md_rows(rows, [&](int r) MD_LAMBDA")
         self.out.add(f"const int64_t {loop.axis} = {self.blocks[loop.axis].start} + r;")
         self.opened[loop.axis] = True
@@ -500,7 +500,7 @@ class NestPrinter:
             if carry.size == 0:
                 self.out.add(f"{cpp_type(dtype)} {array.name} = {first};")
             else:
-                self.out.add(f"{cpp_type(dtype)} {array.name}[{carry.size}];")
+                self.out.add(f"{array_type(dtype)} {array.name}[{carry.size}];")
                 self.out.add(f"for (int l = 0; l < {carry.size}; ++l) {array.name}[l] = {first};")
 
     def accumulate(self, carry: Carry) -> None:
@@ -570,7 +570,7 @@ class NestPrinter:
         op = self.ops[position]
         dtypes = [d for a in op.args if (d := self.ops[a].dtype) is not None]
         for name, dtype in zip(self.result_names(position, len(dtypes)), dtypes, strict=True):
-            self.out.add(f"{cpp_type(dtype)} {name}_parts[{size}];")
+            self.out.add(f"{array_type(dtype)} {name}_parts[{size}];")
 
     def keep_part(self, carry: Carry, part: str) -> None:
         for name, array in zip(carry.names, carry.arrays, strict=True):

@@ -41,6 +41,11 @@ def cpp_type(dtype: DType) -> str:
     return CPP_TYPES[dtype.name]
 
 
+def array_type(dtype: DType) -> str:
+    """What an array of such values is declared as: truths are bytes, as in memory, so that loops over them vectorise."""
+    return "uint8_t" if dtype == BOOL else cpp_type(dtype)
+
+
 @dataclass(slots=True)
 class Values:
     """Where statements go, and the storages that they may name: parameter and dtype by storage."""

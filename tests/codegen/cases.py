@@ -570,6 +570,7 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "prod_inner": lambda: reduced((30, 20), (1,), "prod"),
     "any_inner": lambda: reduced((90, 6), (1,), "any", BOOL),
     "all_outer": lambda: reduced((6, 90), (0,), "all", BOOL),
+    "all_inner": lambda: reduced((6, 300), (1,), "all", BOOL),
     "sum_integers": lambda: reduced((40, 90), (1,), "sum", I64),
     "argmax_inner": lambda: reduced((40, 333), (1,), "argmax"),
     "argmin_outer": lambda: reduced((333, 40), (0,), "argmin"),

@@ -85,6 +85,11 @@ def erf_ratio(t: mpf) -> mpf:
     return 2 / mp.sqrt(mp.pi) - 1 if t == 0 else mp.erf(x) / x - 1
 
 
+def erfc_root(a: mpf) -> mpf:
+    """The fourth root of erfc(a)."""
+    return mp.erfc(a) ** (mpf(1) / 4)
+
+
 def log2_ratio(t: mpf) -> mpf:
     """log2((1 + s) / (1 - s)) / s for t = s**2."""
     s = mp.sqrt(t)
@@ -150,8 +155,8 @@ FITS: tuple[Fit, ...] = (
     Fit("SIN_F32", odd_tail(mp.sin, mpf(-1) / 6), odd_weight(mp.sin), 0, WIDE_QUARTER**2, 3, 2e-9),
     Fit("COS_F32", cos_tail, lambda t: t**2 / mp.cos(mp.sqrt(t)), 0, WIDE_QUARTER**2, 2, 1e-8),
     Fit("TANH_F32", odd_tail(mp.tanh, mpf(-1) / 3), odd_weight(mp.tanh), 0, 0.625**2, 4, 1e-8),
-    Fit("ERF_F32", erf_ratio, lambda t: 1 / (1 + erf_ratio(t)), 0, 0.9**2, 6, 1e-8),
-    Fit("ERFLOG_F32", lambda a: mp.log(mp.erfc(a), 2), lambda a: mp.erfc(a) * mp.log(2) / mp.erf(a), 0.9, 4.0, 7, 2e-8),
+    Fit("ERF_F32", erf_ratio, lambda t: 1 / (1 + erf_ratio(t)), 0, 1, 5, 5e-8),
+    Fit("ERFROOT_F32", erfc_root, lambda a: 4 * erfc_root(a) ** 3 / mp.erf(a), 1, 4, 7, 3e-8),
     Fit("SINH_F32", odd_tail(mp.sinh, mpf(1) / 6), odd_weight(mp.sinh), 0, 1, 3, 4e-9),
     Fit("TAN_F32", odd_tail(mp.tan, mpf(1) / 3), odd_weight(mp.tan), 0, WIDE_QUARTER**2, 6, 2e-8),
     Fit("ASIN_F32", odd_tail(mp.asin, mpf(1) / 6), odd_weight(mp.asin), 0, 0.25, 4, 1e-8),

@@ -269,6 +269,7 @@ def vectorised(text: str, folder: Path) -> Callable[[str], bool]:
         ("sum_outer_of_few", "md_rows(rows"),
         ("min_outer", "for (int64_t i1 = 0"),
         ("argmax_inner", "for (int l = 0; l < W; ++l) body"),
+        ("all_inner", "for (int l = 0; l < W; ++l) body"),
         ("padded", "for (int64_t i1 = 0"),
         ("padded_rows", "for (int64_t i1 = 0"),
         ("bent", "for (int64_t i1 = 5;"),
