@@ -42,7 +42,7 @@ def cpp_type(dtype: DType) -> str:
 
 
 def array_type(dtype: DType) -> str:
-    """What an array of such values is declared as: truths are bytes, as in memory, so that loops over them vectorise."""
+    """What an array of such values is declared as: truths are bytes, as in memory, so that its loops vectorise."""
     return "uint8_t" if dtype == BOOL else cpp_type(dtype)
 
 
