@@ -63,7 +63,7 @@ class Drawing:
 
     def done(self, *outputs: fx.Node) -> Graph:
         self.graph.output(outputs)
-        return capture(fx.GraphModule({}, self.graph), (), "inference")
+        return capture(fx.GraphModule({}, self.graph), "inference")
 
 
 def chain(count: int) -> Graph:

@@ -217,7 +217,7 @@ class Compiler:
             self.graph_pass(gm)
             gm.recompile()  # eager may have to run it
         try:
-            graph, env, is_dry = self._placed(capture(gm, example_inputs, role), env)
+            graph, env, is_dry = self._placed(capture(gm, role), env)
             key = self.key(graph, env, is_dry=is_dry)
             found, was_hit = self._artefact(key, graph, env, gm, is_dry=is_dry)
         except UnsupportedInput as reason:
@@ -251,7 +251,7 @@ class Compiler:
         from minductor.runtime import fx
         from minductor.runtime.launch import WRAPPER_FX
 
-        graph, env, is_dry = self._placed(capture(gm, (), "inference"), env)
+        graph, env, is_dry = self._placed(capture(gm, "inference"), env)
         found, _ = self._artefact(self.key(graph, env, is_dry=is_dry), graph, env, gm, is_dry=is_dry)
         launcher = fx.launcher(
             found.contents, None if is_dry else self._kernels(found, env, self._tuner(env)), env.target

@@ -63,7 +63,7 @@ def export(
     if target.kind != "cpu":
         raise NotExportable(f"a program for {target.name}", "packages run on the CPU")
     found = exported(traced(program, args, kwargs, dynamic_shapes))
-    graph = capture(found.gm, (), "inference")
+    graph = capture(found.gm, "inference")
     _check(graph)
     compiled = _compiled(graph, options)
     weights, constants = _weights(graph, found)

@@ -123,7 +123,7 @@ def test_key_tells_apart(watched: Watched, change: str) -> None:
     def key(fn: Callable[..., Any], *args: torch.Tensor, env: Env = ENV) -> str:
         from minductor.frontend.capture import capture
 
-        return watched.compiler.key(capture(make_fx(fn, tracing_mode="fake")(*args), args, "inference"), env)
+        return watched.compiler.key(capture(make_fx(fn, tracing_mode="fake")(*args), "inference"), env)
 
     x = torch.ones(4, 4)
     first = key(torch.exp, x)

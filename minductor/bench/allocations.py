@@ -86,7 +86,7 @@ def _compiler(watched: Watched, store: Store | None) -> Compiler:
 
     class Marking(Compiler):
         def compile_graph(self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Any) -> Any:
-            donated = [n for n, i in enumerate(capture(gm, example_inputs, role).inputs) if i.is_donated]
+            donated = [n for n, i in enumerate(capture(gm, role).inputs) if i.is_donated]
             number = len(watched.compiled)
             call = super().compile_graph(gm, example_inputs, role=role, env=env)
 

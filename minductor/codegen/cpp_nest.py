@@ -157,7 +157,7 @@ class NestPrinter:
                 return
             case Masked(body, _) if position in self.unmasked:
                 captured = [self.value(a) for a in op.args[1:]]
-                (self.names[position],) = self.values.region(body, captured, [])
+                (self.names[position],) = self.values.region(body, captured)
                 self.keep(position)
                 return
             case _:

@@ -99,7 +99,7 @@ class Values:
                 return ""
             case Masked(body, other):
                 assert op.dtype is not None
-                return self.masked(body, other, op.dtype, args, dtypes, label())
+                return self.masked(body, other, op.dtype, args, label())
             case _:
                 assert op.dtype is not None
                 return self.define(label(), op.dtype, self.expression(op, args, dtypes))
@@ -189,22 +189,19 @@ class Values:
 
     # --- regions
 
-    def masked(
-        self, body: Body, other: Literal_, dtype: DType, args: Sequence[str], dtypes: Sequence[DType], label: str
-    ) -> str:
+    def masked(self, body: Body, other: Literal_, dtype: DType, args: Sequence[str], label: str) -> str:
         taken = parameter_count(body)
         self.out.add(f"{cpp_type(dtype)} {label} = {literal(other, dtype)};")
         self.out.open(f"if ({args[0]})")
         self.masks += 1
-        (result,) = self.region(body, args[1 : 1 + taken], dtypes[1 : 1 + taken])
+        (result,) = self.region(body, args[1 : 1 + taken])
         self.masks -= 1
         self.out.add(f"{label} = {result};")
         self.out.close()
         return label
 
-    def region(self, body: Body, parameters: Sequence[str], dtypes: Sequence[DType]) -> list[str]:
+    def region(self, body: Body, parameters: Sequence[str]) -> list[str]:
         """The statements of a region; gives the texts of its results."""
-        del dtypes  # each parameter op says its own
         names: list[str] = []
         for op in body.ops:
             if isinstance(op.attrs, Parameter):
@@ -222,4 +219,4 @@ class Values:
         if body.results == (len(body.ops) - 1,) and op.args and len(given) == len(op.args):
             kinds = [d for a in op.args if (d := body.ops[a].dtype) is not None]
             return [self.expression(op, given, kinds)]
-        return self.region(body, parameters, [])
+        return self.region(body, parameters)

@@ -1,6 +1,6 @@
 """Reads an ATen graph of torch.fx into plain data, whose text is the larger part of the store's key.
 
-Takes the GraphModule that AOTAutograd hands to a compiler, its example inputs and a role. Gives a `Graph`: nodes,
+Takes the GraphModule that AOTAutograd hands to a compiler, and a role. Gives a `Graph`: nodes,
 inputs with their facts (static, donated), outputs, symbols, and the graphs that higher-order operators are given. What
 only this process knows (lifted tensors and other objects, torch's own symbols) hangs on it as `Live`, outside its text.
 Refuses what no kernel of ours could take: sparse, quantised and nested tensors, subclasses.
@@ -8,7 +8,7 @@ Refuses what no kernel of ours could take: sparse, quantised and nested tensors,
 >>> import torch
 >>> from torch.fx.experimental.proxy_tensor import make_fx
 >>> x = torch.ones(2, 3)
->>> print(capture(make_fx(lambda x: x.t() * 2, tracing_mode="fake")(x), [x], "inference").text())
+>>> print(capture(make_fx(lambda x: x.t() * 2, tracing_mode="fake")(x), "inference").text())
 graph inference
 input x_1: f32[2, 3] stride [3, 1] cpu
 t: f32[3, 2] stride [1, 3] cpu = aten.t.default(x_1)
@@ -184,6 +184,10 @@ class Graph:
         laid = f" laid {_text(self.laid)}" if self.laid else ""
         return "\n".join([*lines, f"return {_text(self.outputs)}{laid}"])
 
+    def metas(self) -> dict[str, Meta]:
+        """What the tracer knows of each input, constant and node, by name."""
+        return {each.name: each.meta for each in (*self.inputs, *self.constants, *self.nodes)}
+
     def bound(self) -> dict[str, Any]:
         """What the generated code refers to by name: lifted tensors and other objects, those of regions too."""
         named = {c.name: t for c, t in zip(self.constants, self.live.constants, strict=True)}
@@ -202,9 +206,8 @@ class Region:
     sizes: tuple[Symbol, ...] = ()
 
 
-def capture(gm: fx.GraphModule, example_inputs: Sequence[object], role: Role) -> Graph:
+def capture(gm: fx.GraphModule, role: Role) -> Graph:
     """Reads the graph, its metadata and AOTAutograd's notes on its inputs; changes none of them."""
-    del example_inputs  # the placeholders' own metadata say the same, and hold no real tensor
     return _Reader(gm, role).read()
 
 

@@ -18,9 +18,8 @@ from typing import Any, cast
 
 import torch
 from torch import fx
-from torch._guards import detect_fake_mode
 
-from minductor.frontend.norms import is_exact
+from minductor.frontend.norms import Writer, is_exact
 
 aten = torch.ops.aten
 
@@ -68,22 +67,11 @@ def _sum_again(graph: fx.Graph, deviation: fx.Node, operand: fx.Node, mean: fx.N
     """Puts what follows from the operand and the mean in the place of an input."""
     shape: Any = norm.args[1]
     eps = norm.args[4]
-    value: torch.Tensor = deviation.meta["val"]
-    mode: Any = detect_fake_mode(value)
-    facts = {name: fact for name, fact in norm.meta.items() if name not in ("val", "tensor_meta")}
-
-    def write(target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        node = graph.call_function(target, args, kwargs)
-        values, named = fx.map_arg((args, kwargs), lambda n: n.meta["val"])
-        with mode:
-            node.meta = {**facts, "val": target(*values, **named)}
-        return node
-
-    with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
-        distance = write(aten.sub.Tensor, operand, mean)
-        squares = write(aten.mul.Tensor, distance, distance)
-        variance = write(aten.mean.dim, squares, [d - len(shape) for d in range(len(shape))], True)
-        again = write(aten.rsqrt.default, write(aten.add.Tensor, variance, eps))
+    write = Writer(norm, before=next(node for node in graph.nodes if node.op != "placeholder"))
+    distance = write(aten.sub.Tensor, operand, mean)
+    squares = write(aten.mul.Tensor, distance, distance)
+    variance = write(aten.mean.dim, squares, [d - len(shape) for d in range(len(shape))], True)
+    again = write(aten.rsqrt.default, write(aten.add.Tensor, variance, eps))
     deviation.replace_all_uses_with(again)
     graph.erase_node(deviation)
 

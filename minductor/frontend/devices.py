@@ -53,9 +53,7 @@ def move_scalars(graph: Graph) -> Graph:
     """Copies each tensor of one element to the GPUs whose tensors it is used with."""
     if len(devices_of(graph)) < 2:
         return graph
-    metas: dict[str, Meta] = {given.name: given.meta for given in graph.inputs}
-    metas.update((constant.name, constant.meta) for constant in graph.constants)
-    metas.update((node.name, node.meta) for node in graph.nodes)
+    metas = graph.metas()
     made: dict[tuple[str, str], str] = {}
     makers = {node.name: node for node in graph.nodes if node.op in KNOWN}
     nodes: list[Node] = []

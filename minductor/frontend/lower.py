@@ -79,6 +79,7 @@ class Lowering:
         self.notes: list[ir.WhyNot | ir.Joined | Note] = []
         self.guards: list[ir.Guard] = []
         self.versions: dict[str, int] = {}
+        self._metas = graph.metas()
         self.origin = Origin("", "")
         self.node: Node
         self._wanted = wanted_results(graph)
@@ -158,7 +159,7 @@ class Lowering:
         if base is None or not isinstance(value, View) or not isinstance(arg, NodeRef):
             return value
         given = self.graph.inputs[base]
-        meta, input_meta = self._traced()[arg.name], given.meta
+        meta, input_meta = self._metas[arg.name], given.meta
         if not isinstance(meta, TensorMeta) or not isinstance(input_meta, TensorMeta) or meta.dtype != input_meta.dtype:
             return value
         ref = Ref(given.name, self.versions[given.name])
@@ -413,10 +414,8 @@ class Lowering:
         if any(view.ref.storage == storage for sent in self.in_flight.values() for view in sent):
             return False
         given = next((i for i in self.graph.inputs if i.name == storage), None)
-        if given is None:
-            made = next(
-                b for b in reversed(self.buffers) if b.name == storage
-            )  # if returned by a call, perhaps no gaps
+        if given is None:  # a call that returned it may have left gaps
+            made = next(b for b in reversed(self.buffers) if b.name == storage)
             return made.kind == "local" and span(made.size, made.stride) == count(made.size)
         end = lives.end if given.is_donated else lives.overwritten.get(storage, -1)
         return lives.position[node.name] < end and lives.last_use(node.name, self._is_view) <= end
@@ -559,14 +558,7 @@ class Lowering:
         return self._starts.get(x.ref.storage, 0)
 
     def traced_meta(self, arg: Arg) -> Meta:
-        return self._traced()[arg.name] if isinstance(arg, NodeRef) else None
-
-    def _traced(self) -> dict[str, Meta]:
-        if not hasattr(self, "_metas"):
-            self._metas: dict[str, Meta] = {n.name: n.meta for n in self.graph.nodes}
-            self._metas.update({i.name: i.meta for i in self.graph.inputs})
-            self._metas.update({c.name: c.meta for c in self.graph.constants})
-        return self._metas
+        return self._metas[arg.name] if isinstance(arg, NodeRef) else None
 
     # --- extern calls
 

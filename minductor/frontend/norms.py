@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -24,21 +24,21 @@ aten = torch.ops.aten
 
 
 @dataclass(slots=True)
-class _Writer:
+class Writer:
     """Writes calls before a node, with the metadata of the operator that they stand for."""
 
-    graph: fx.Graph
     of: fx.Node
-    mode: Any
     before: fx.Node
-    made: list[fx.Node]
+    made: list[fx.Node] = field(default_factory=list[fx.Node])
 
     def __call__(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        with self.graph.inserting_before(self.before):
-            node = self.graph.call_function(target, args, kwargs)
+        graph = self.before.graph
+        with graph.inserting_before(self.before):
+            node = graph.call_function(target, args, kwargs)
         node.meta = {name: value for name, value in self.of.meta.items() if name not in ("val", "tensor_meta")}
         given, named = fx.map_arg((args, kwargs), lambda n: n.meta["val"])
-        with self.mode:
+        mode: Any = detect_fake_mode((given, named))
+        with mode:
             node.meta["val"] = target(*given, **named)
         self.made.append(node)
         return node
@@ -66,7 +66,7 @@ LOSS_GRADIENTS = frozenset((aten.nll_loss_backward.default, aten.nll_loss2d_back
 
 # what takes the place of each result; of one that nobody uses, or of a statistic, nothing does
 Results = Sequence["fx.Node | None"]
-Rewrite = Callable[[_Writer, fx.Node], "Results | None"]
+Rewrite = Callable[[Writer, fx.Node], "Results | None"]
 
 
 def open_norms(graph: fx.Graph) -> None:
@@ -79,7 +79,7 @@ def open_norms(graph: fx.Graph) -> None:
         old = [_item(node, number) for number in range(3)] if is_tuple else [node]
         if old[0] is None or (node.target not in GRADIENTS and _feeds_a_product(old[0])):
             continue
-        write = _Writer(graph, node, detect_fake_mode(old[0].meta["val"]), node.next, [])
+        write = Writer(node, node.next)
         new = rewrite(write, node) or ()
         pairs = [(a, b) for a, b in zip(old, new, strict=False) if a is not None and b is not None]
         if pairs and all(_layout(a) == _layout(b) for a, b in pairs):
@@ -116,7 +116,7 @@ def is_exact(node: fx.Node) -> bool:
     return len(dtypes) == 1 and dtypes <= EXACT
 
 
-def _normal(write: _Writer, operands: Sequence[Any]) -> fx.Node:
+def _normal(write: Writer, operands: Sequence[Any]) -> fx.Node:
     """(x - mean) * rstd * weight + bias, as the kernels compute it."""
     x, mean, rstd, weight, bias = operands
     y = write(aten.mul.Tensor, write(aten.sub.Tensor, x, mean), rstd)
@@ -125,11 +125,11 @@ def _normal(write: _Writer, operands: Sequence[Any]) -> fx.Node:
     return y if bias is None else write(aten.add.Tensor, y, bias)
 
 
-def _statistics(write: _Writer, node: fx.Node) -> tuple[fx.Node, fx.Node]:
+def _statistics(write: Writer, node: fx.Node) -> tuple[fx.Node, fx.Node]:
     return write(operator.getitem, node, 1), write(operator.getitem, node, 2)
 
 
-def _along_channels(write: _Writer, given: Any, rank: int) -> Any:
+def _along_channels(write: Writer, given: Any, rank: int) -> Any:
     """A vector of channels, or a matrix of samples and channels, as it meets a tensor of this rank."""
     if given is None:
         return None
@@ -138,14 +138,14 @@ def _along_channels(write: _Writer, given: Any, rank: int) -> Any:
     return given
 
 
-def _layer_norm(write: _Writer, node: fx.Node) -> Results | None:
+def _layer_norm(write: Writer, node: fx.Node) -> Results | None:
     if not is_exact(node):
         return None
     x, _, weight, bias, _ = node.args
     return [_normal(write, (x, *_statistics(write, node), weight, bias))]
 
 
-def _layer_norm_backward(write: _Writer, node: fx.Node) -> Results | None:
+def _layer_norm_backward(write: Writer, node: fx.Node) -> Results | None:
     """The three gradients, where the operand is a function of one tensor, which is saved for that function in any case.
 
     As one node it would have the operand saved too.
@@ -179,7 +179,7 @@ def _is_of_one(node: fx.Node) -> bool:
     return is_pointwise and len(node.all_input_nodes) == 1
 
 
-def _batch_norm(write: _Writer, node: fx.Node) -> Results | None:
+def _batch_norm(write: Writer, node: fx.Node) -> Results | None:
     x: Any = node.args[0]
     weight, bias, *rest = node.args[1:]
     if not is_exact(node) or not next(given for given in rest if isinstance(given, bool)):
@@ -189,7 +189,7 @@ def _batch_norm(write: _Writer, node: fx.Node) -> Results | None:
     return [_normal(write, (x, *(_along_channels(write, given, rank) for given in along)))]
 
 
-def _group_norm(write: _Writer, node: fx.Node) -> Results | None:
+def _group_norm(write: Writer, node: fx.Node) -> Results | None:
     x: Any = node.args[0]
     weight, bias, samples, channels, _, groups, _ = node.args[1:]
     if not isinstance(samples, int) or not isinstance(channels, int) or not isinstance(groups, int):
@@ -206,7 +206,7 @@ def _group_norm(write: _Writer, node: fx.Node) -> Results | None:
     return [_normal(write, (x, *(_along_channels(write, given, rank) for given in (*along, weight, bias))))]
 
 
-def _log_softmax(write: _Writer, node: fx.Node) -> Results | None:
+def _log_softmax(write: Writer, node: fx.Node) -> Results | None:
     """x - largest - log(sum(exp(x - largest))): the two of a row are what is saved."""
     x, dim, _ = node.args
     if not _is_row_of(node, dim):
@@ -219,7 +219,7 @@ def _log_softmax(write: _Writer, node: fx.Node) -> Results | None:
     return [write(aten.sub.Tensor, below, write(aten.log.default, total))]
 
 
-def _log_softmax_backward(write: _Writer, node: fx.Node) -> Results | None:
+def _log_softmax_backward(write: Writer, node: fx.Node) -> Results | None:
     """grad - exp(y) * sum(grad): as one node it would have y saved for it."""
     grad, y, dim, _ = node.args
     if not _is_row_of(node, dim):

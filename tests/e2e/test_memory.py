@@ -29,7 +29,7 @@ def planned(fn: Callable[..., Any], *sizes: tuple[int, ...]) -> Report:
     with FakeTensorMode():
         given = [torch.empty(size) for size in sizes]
         traced = make_fx(fn, decomposition_table=decompositions())(*given)
-        graph = capture(traced, given, "inference")
+        graph = capture(traced, "inference")
     return Compiler().compile_program(graph, ENV, find_backend("cpu"))[2]
 
 

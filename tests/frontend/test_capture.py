@@ -22,18 +22,18 @@ def traced(fn: Any, *args: Any) -> fx.GraphModule:
 
 
 def test_the_text_tells_numbers_apart() -> None:
-    texts = {capture(traced(lambda x: x + n, randn(3)), [], "inference").text() for n in (1, 1.0, True)}  # noqa: B023
+    texts = {capture(traced(lambda x: x + n, randn(3)), "inference").text() for n in (1, 1.0, True)}  # noqa: B023
     assert len(texts) == 3
 
 
 def test_the_text_depends_on_layout_dtype_and_role() -> None:
     gm = [traced(lambda x: x + 1, x) for x in (randn(3, 4), randn(4, 3).t(), randn(3, 4).double())]
-    texts = {capture(g, [], "inference").text() for g in gm} | {capture(gm[0], [], "forward").text()}
+    texts = {capture(g, "inference").text() for g in gm} | {capture(gm[0], "forward").text()}
     assert len(texts) == 4
 
 
 def test_equal_programs_have_equal_texts() -> None:
-    one, two = (capture(traced(lambda x: x.t() * 2, randn(3, 4)), [], "inference") for _ in range(2))
+    one, two = (capture(traced(lambda x: x.t() * 2, randn(3, 4)), "inference") for _ in range(2))
     assert one == two and one.text() == two.text()
 
 
@@ -51,7 +51,7 @@ def test_a_static_graph_has_no_symbols_and_loads_neither_rules_nor_symbolic_size
         "from torch.fx.experimental.proxy_tensor import make_fx\n"
         "from minductor.frontend.capture import capture\n"
         "gm = make_fx(lambda x: x + 1, tracing_mode='fake')(torch.ones(3))\n"
-        "print(capture(gm, [], 'inference').text())\n"
+        "print(capture(gm, 'inference').text())\n"
         "print([m for m in sys.modules if m in ('minductor.frontend.lower', 'minductor.frontend.symbolic')])\n"
     )
     found = subprocess.run(
@@ -74,7 +74,7 @@ def test_lifted_constants_come_beside_the_text() -> None:
     gm = fx.symbolic_trace(Add())
     for node in gm.graph.nodes:
         node.meta["val"] = randn(3)
-    graph = capture(gm, [], "inference")
+    graph = capture(gm, "inference")
     assert graph.live.constants[0] is table
     assert "1.0" not in graph.text()
 
@@ -111,7 +111,7 @@ def test_refused_inputs(kind: str) -> None:
     x.meta["val"] = REFUSED[kind]()
     graph.output((x,))
     with pytest.raises(UnsupportedInput, match="'x' is"):
-        capture(fx.GraphModule({}, graph), [], "inference")
+        capture(fx.GraphModule({}, graph), "inference")
 
 
 def test_a_subclass_is_refused() -> None:
@@ -123,7 +123,7 @@ def test_a_subclass_is_refused() -> None:
     x.meta["val"] = torch.ones(3).as_subclass(Mine)
     graph.output((x,))
     with pytest.raises(UnsupportedInput, match="Mine"):
-        capture(fx.GraphModule({}, graph), [], "inference")
+        capture(fx.GraphModule({}, graph), "inference")
 
 
 def test_sources_name_the_user_s_line() -> None:

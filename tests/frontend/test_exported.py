@@ -34,7 +34,7 @@ def export_layer(**dynamic: Any) -> Exported:
 
 
 def plan_of(found: Exported) -> Plan:
-    graph = capture(found.gm, (), "inference")
+    graph = capture(found.gm, "inference")
     return Compiler().compile_program(graph, Env(Options(verify=True), by_name("cpu")), find_backend("cpu"))[1]
 
 

@@ -64,14 +64,14 @@ def test_reads_after_a_write_see_the_new_version() -> None:
         return first[1:] + window
 
     gm = make_fx(fn, tracing_mode="fake")(randn(4, 4), randn(4, 4))
-    program = lower(capture(gm, [], "inference"), CPU)
+    program = lower(capture(gm, "inference"), CPU)
     assert [reads(node)[0] for node in program.nodes] == [Ref("x_1", 0), Ref("y_1", 0), Ref("buf0", 0)]
     assert reads(program.nodes[-1])[1] == Ref("x_1", 1)
 
 
 def test_a_copy_from_its_own_memory_reads_all_of_it_first() -> None:
     gm = make_fx(lambda x: torch.ops.aten.copy_(x, x.t()), tracing_mode="fake")(randn(4, 4))
-    program = lower(capture(gm, [], "inference"), CPU)
+    program = lower(capture(gm, "inference"), CPU)
     read, written = program.nodes
     assert not set(writes(read)) & {Ref("x_1", 1)} and writes(written) == (Ref("x_1", 1),)
     assert Ref("x_1", 0) not in reads(written)

@@ -111,7 +111,7 @@ def backward(result: Any) -> None:
 
 
 def _compile(gm: Any, inputs: Sequence[Any], *, seen: Lowered, role: Any, env: Env) -> Callable[..., Any]:
-    graph = capture(gm, inputs, role)
+    graph = capture(gm, role)
     program = lower(graph, env)
     verify(program, "lower")
     seen.graphs.append(graph)

@@ -234,7 +234,7 @@ def test_an_operator_that_its_author_keeps_out_is_known_from_its_tag() -> None:
 
     alone.register_fake(torch.empty_like)
     gm = make_fx(lambda x: alone(x) @ x, tracing_mode="fake")(torch.ones(3, 3))
-    program = lower(capture(gm, [], "inference"), CPU)
+    program = lower(capture(gm, "inference"), CPU)
     assert [node.is_capturable for node in program.nodes if isinstance(node, Extern)] == [False, True]
     assert parse_program(print_program(program)) == program
 

@@ -17,12 +17,10 @@ WINDOW_WRITES = frozenset(f"aten.{name}_scatter.default" for name in ("slice", "
 
 def fold_copies(graph: Graph) -> Graph:
     """One walk; dead code elimination takes what is left over."""
-    metas: dict[str, Meta] = {given.name: given.meta for given in graph.inputs}
-    metas.update((constant.name, constant.meta) for constant in graph.constants)
+    metas = graph.metas()
     copies: dict[str, NodeRef] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
-        metas[node.name] = node.meta
         if node.op == "aten.copy.default" and isinstance(value := node.args[1], NodeRef):
             if _is_same(metas[value.name], node.meta):
                 copies[node.name] = copies.get(value.name, value)

@@ -63,8 +63,7 @@ def share_rows(graph: Graph) -> Graph:
 class _Finder:
     def __init__(self, graph: Graph) -> None:
         self.nodes = {node.name: node for node in graph.nodes}
-        self.metas: dict[str, Meta] = {given.name: given.meta for given in (*graph.inputs, *graph.constants)}
-        self.metas.update((node.name, node.meta) for node in graph.nodes)
+        self.metas = graph.metas()
         lists = (graph.outputs, *((*node.args, *(v for _, v in node.kwargs)) for node in graph.nodes))
         self.uses = Counter(name for args in lists for name in used(args))
 
@@ -72,13 +71,9 @@ class _Finder:
         a, product = self.operands(total, SUM, uses=None)
         difference, weight = self.operands(product, PRODUCT)
         b, again = self.operands(difference, DIFFERENCE)
-        if (
-            a is None
-            or b is None
-            or weight is None
-            or again is not a
-            or (self.uses[a.name], self.uses[b.name]) != (2, 1)
-        ):
+        if a is None or b is None or weight is None or again is not a:
+            return None
+        if (self.uses[a.name], self.uses[b.name]) != (2, 1):
             return None
         first, second = self.places(a), self.places(b)
         if len(first) != 3 or len(second) != 3 or first[:2] != second[:2]:
@@ -142,13 +137,8 @@ class _Finder:
         meta = self.metas[found.rows]
         assert isinstance(meta, TensorMeta)
         at = NodeRef(f"{total.name}_at")
-        yield Node(
-            at.name,
-            "aten.squeeze.dim",
-            (NodeRef(found.rows), 1),
-            (),
-            replace(meta, size=meta.size[:1], stride=meta.stride[:1]),
-        )
+        flat = replace(meta, size=meta.size[:1], stride=meta.stride[:1])
+        yield Node(at.name, "aten.squeeze.dim", (NodeRef(found.rows), 1), (), flat)
         assert isinstance(total.meta, TensorMeta)
         lead = (None,) * (len(total.meta.size) - 2)
         yield replace(total, op=READ, args=(NodeRef(rows), (*lead, at)))

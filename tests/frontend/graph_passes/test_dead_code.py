@@ -12,7 +12,7 @@ from tests.frontend.tracing import randn
 
 def ops(fn) -> list[str]:
     gm = make_fx(fn, tracing_mode="fake")(randn(3))
-    return [node.op for node in dead_code(capture(gm, [], "inference")).nodes]
+    return [node.op for node in dead_code(capture(gm, "inference")).nodes]
 
 
 def test_unused_chains_go() -> None:
@@ -29,5 +29,5 @@ def test_writes_and_random_numbers_stay() -> None:
 
 
 def test_a_graph_without_dead_nodes_is_returned_as_it_is() -> None:
-    graph = capture(make_fx(lambda x: x.sin(), tracing_mode="fake")(randn(3)), [], "inference")
+    graph = capture(make_fx(lambda x: x.sin(), tracing_mode="fake")(randn(3)), "inference")
     assert dead_code(graph) is graph

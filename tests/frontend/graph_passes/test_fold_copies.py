@@ -12,7 +12,7 @@ from tests.frontend.tracing import randn
 
 def written(fn) -> list[Node]:
     gm = make_fx(torch.func.functionalize(fn), tracing_mode="fake")(randn(4, 3), randn(2, 3))
-    return [n for n in fold_copies(capture(gm, [], "inference")).nodes if n.op.endswith("_scatter.default")]
+    return [n for n in fold_copies(capture(gm, "inference")).nodes if n.op.endswith("_scatter.default")]
 
 
 def test_the_value_is_written_itself() -> None:

@@ -146,4 +146,4 @@ def test_bilinear_rows_are_weighted_once_if_they_are_read_several_times() -> Non
 
 def test_a_sum_that_nobody_reads_may_stand_beside_indexed_reads() -> None:
     gm = make_fx(lambda x, at: (x + x, torch.ops.aten._unsafe_index(x, [at]))[1])(X, torch.tensor([1, 0]))
-    assert len(lower(capture(gm, [], "inference"), CPU).nodes) == 1
+    assert len(lower(capture(gm, "inference"), CPU).nodes) == 1

@@ -181,7 +181,7 @@ def test_integer_division_by_zero_is_asserted(name: str) -> None:
         constant = lowered(lambda x: fn(x, torch.tensor(2.5)) if x.is_floating_point() else x // 3, x)
         assert not any(isinstance(op.attrs, Assert) for k in constant.kernels for op in k.body.ops)
     gm = make_fx(fn, tracing_mode="fake")(whole, whole)
-    program = lower(capture(gm, [], "inference"), CPU)
+    program = lower(capture(gm, "inference"), CPU)
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         run_program(program, [whole, torch.tensor([1, 0, 2])])
 
