@@ -7,14 +7,16 @@ left out.
 A line's result is moved by up to one unit in the last place; by more, where eager itself is further from what the line
 gives in float64 of the same operands: another result that is as good may lie on the other side of that. In every other
 run equal values are moved alike, since rounding is a function of the value; otherwise each by itself. Sums are taken of
-moved terms, which does what another order would; products of the terms in another order.
+moved terms, which does what another order would; products of the terms in another order. An element that the earlier
+runs gave either sign may be 0 as well. Gradients come of operators that no line names: there each operator below
+autograd that rounds is moved, which is also what it leaves for the backward.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,14 +33,15 @@ PRODUCT = re.compile(r"(\w+)\.prod\((-?\d+)\)")
 SUMMED = ("reductions", "statistics", "products")  # families that add up in an order of their own
 
 Leaves = Mapping[str, Any]
-Run = Callable[[Program, Callable[..., Any]], Leaves]
+Run = Callable[..., Leaves]  # of a program and what is called; `below` as oracle.run has it
 
 
 def noisy_runs(program: Program, run: Run) -> Iterator[Leaves]:
     """One at a time: what all of them leave behind may be more than a machine's memory."""
     own = _own_errors(program, run)
+    ranges = [Range() for _ in program.nodes]
     for number in range(RUNS):
-        if (found := _noisy(program, number, own, run)) is not None:
+        if (found := _noisy(program, number, own, ranges, run)) is not None:
             yield found
 
 
@@ -117,7 +120,9 @@ def _is_moved(node: Node) -> bool:
     return node.rounds or node.family == "casts"
 
 
-def _noisy(program: Program, number: int, own: Sequence[Tensor | None], run: Run) -> Leaves | None:
+def _noisy(
+    program: Program, number: int, own: Sequence[Tensor | None], ranges: Sequence[Range], run: Run
+) -> Leaves | None:
     """Eager, line by line, with what each line moves."""
     import torch
 
@@ -127,17 +132,19 @@ def _noisy(program: Program, number: int, own: Sequence[Tensor | None], run: Run
 
     def call(*arguments: Any) -> tuple[Any, ...]:
         space = _space(program, arguments)
-        for node, error in zip(program.nodes, own, strict=True):
+        for node, error, seen in zip(program.nodes, own, ranges, strict=True):
             if node.family in SUMMED and node.rounds and not node.writes:
                 space[node.target] = eval(node.text, _disturbed_terms(node, space, noise))
             else:
                 exec(node.line, space)
             _disturb(node, space, noise, error)
+            if _is_moved(node) and not node.writes and space[node.target].is_floating_point():
+                space[node.target] = seen.zeroed(space[node.target], noise)
         return tuple(space[name] for name in program.outputs)
 
     with random.fork_rng(devices=[]):
         try:
-            return run(program, call)
+            return run(program, call, **({"below": noise.of_operators} if program.differentiable else {}))
         except Exception:  # an index that left its range
             return None
 
@@ -151,13 +158,13 @@ class Noise:
 
     def factors(self, value: Tensor, error: Tensor | None = None) -> Tensor:
         """Those that move each element by up to a unit in its last place, or by the share that `error` says."""
-        unit = 2.0 ** -PRECISIONS[str(value.dtype).removeprefix("torch.")].mantissa
+        unit = 2.0 ** -_mantissa(value)
         if self.alike:
             loose: Any = value.detach()
             distinct, place = loose.unique(return_inverse=True)
-            noise = self._noise(distinct.shape)[place]
+            noise = self.uniform(distinct.shape)[place]
         else:
-            noise = self._noise(value.shape)
+            noise = self.uniform(value.shape)
         share = unit if error is None or error.shape != value.shape else error.clamp(min=unit)
         return (1 + noise * share).to(value.dtype)
 
@@ -168,7 +175,7 @@ class Noise:
         found = value * self.factors(value, error)
         if not bool(value.isnan().any()):
             return found
-        coins = self._noise(value.shape).to(value.dtype)
+        coins = self.uniform(value.shape).to(value.dtype)
         return torch.where(value.isnan(), torch.full_like(coins, torch.nan).copysign(coins), found)
 
     def shuffled(self, value: Tensor, dim: int) -> Tensor:
@@ -177,10 +184,90 @@ class Noise:
         order = torch.randperm(value.shape[dim], generator=self.generator)
         return value.index_select(dim, order)
 
-    def _noise(self, shape: Any) -> Tensor:
+    def of_operators(self) -> AbstractContextManager[Any]:
+        """Inside, what an operator below autograd gives is moved, if it rounds."""
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        move = self.factors
+
+        class Moved(TorchDispatchMode):
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                named: dict[str, Any] = kwargs or {}
+                given = (args, named)
+                few_bits = _with_few_bits(given)  # before it writes to one of them
+                found = func(*args, **named)
+                results = _floats(found)
+                if results and not func.is_view and (_is_narrowed(given, results) or _rounds(func, *few_bits)):
+                    for result in results:
+                        result.mul_(move(result))
+                return found
+
+        return Moved()
+
+    def uniform(self, shape: Any) -> Tensor:
         import torch
 
         return torch.rand(shape, generator=self.generator, dtype=torch.float64) * 2 - 1
+
+
+def _rounds(func: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+    """Whether what it gives of float64 with few bits has more bits: what selects, copies or changes signs has not."""
+    import torch
+
+    try:
+        found = func(*args, **kwargs)
+    except Exception:  # one that wants other dtypes
+        return True
+    few_bits, _ = _with_few_bits(((found,), {}))
+    pairs = zip(_floats(found), _floats(few_bits), strict=True)
+    return not all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in pairs)
+
+
+def _with_few_bits(given: Any) -> Any:
+    """Copies of what an operator is given: numbers as bfloat16 has them, in float64."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    def replaced(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.bfloat16().double() if leaf.is_floating_point() else leaf.clone()
+        return oracle.exact_dtype(leaf) if isinstance(leaf, torch.dtype) else leaf
+
+    return pytree.tree_map(replaced, given)
+
+
+def _is_narrowed(given: Any, results: Sequence[Tensor]) -> bool:
+    return min(map(_mantissa, results)) < max(map(_mantissa, _floats(given)), default=0)
+
+
+def _floats(given: Any) -> list[Tensor]:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    return [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+
+
+def _mantissa(value: Tensor) -> int:
+    return PRECISIONS[str(value.dtype).removeprefix("torch.")].mantissa
+
+
+@dataclass(slots=True)
+class Range:
+    """The least and the largest that each element of a line's result was in the runs so far."""
+
+    ends: tuple[Tensor, Tensor] | None = None
+
+    def zeroed(self, value: Tensor, noise: Noise) -> Tensor:
+        """With some of the elements that had either sign at 0; gradients pass as before."""
+        import torch
+
+        now = value.detach()
+        low, high = self.ends or (now, now)
+        if low.shape != now.shape:
+            return value
+        self.ends = torch.minimum(low, now), torch.maximum(low, now)
+        chosen = (low < 0) & (high > 0) & (noise.uniform(now.shape) > 0.5)
+        return torch.where(chosen, value - now, value)
 
 
 def _disturb(node: Node, space: dict[str, Any], noise: Noise, error: Tensor | None) -> None:

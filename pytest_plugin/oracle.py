@@ -17,8 +17,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_plugin.exact_sums import exact_sums
-
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
@@ -185,12 +183,12 @@ def run(
     *,
     grad: bool,
     exact: bool = False,
-    sums: bool = False,
+    below: Callable[[], AbstractContextManager[object]] = nullcontext,
     casts: list[bool] | None = None,
 ) -> Outcome:
     """Calls it, from the same random seed each time, and takes the gradients if asked to.
 
-    `sums`: an exact run whose sums are exact too, which is slow; float64 results and comparisons show it.
+    `below` gives what changes operators below autograd, those of the gradients too, such as `exact_sums`.
     `casts`: a run of eager's fills it, an exact run follows it.
     """
     import torch
@@ -201,18 +199,19 @@ def run(
         tensor.grad = None  # of an earlier run on the same module
     with random.fork_rng(devices=[]), torch.set_grad_enabled(grad):
         random.manual_seed(0)
-        with exact_sums() if sums else nullcontext():
-            with _mode(casts, exact=exact):
-                out = call(*program.args, **program.kwargs)
-            if grad:
-                _backward(out)
+        with below(), _mode(casts, exact=exact):
+            out = call(*program.args, **program.kwargs)
+        if grad:
+            outputs, cotangents = _cotangents(out)
+            with below():
+                torch.autograd.backward(outputs, cotangents)
     grads = {name: tensor.grad for name, tensor in tensors.items() if tensor.is_leaf and tensor.requires_grad}
     state = {name: tensor.detach() for name, tensor in tensors.items()}
     return Outcome(out, grads, state, _aliases(out, tensors))
 
 
-def _backward(out: Any) -> None:
-    """Pulls fixed random cotangents, rounded as bfloat16 so that every run has the same, back through the outputs."""
+def _cotangents(out: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """The outputs that have gradients, and fixed random ones for them, as bfloat16 so that every run has the same."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -222,8 +221,7 @@ def _backward(out: Any) -> None:
         torch.randn(leaf.shape, dtype=torch.float32, generator=generator).bfloat16().to(leaf.device, leaf.dtype)
         for leaf in outputs
     ]
-    if outputs:
-        torch.autograd.backward(outputs, cotangents)
+    return outputs, cotangents
 
 
 def _aliases(out: Any, tensors: Mapping[str, Tensor]) -> tuple[tuple[int, str], ...]:

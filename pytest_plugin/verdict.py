@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pytest_plugin import oracle
 from pytest_plugin.closer import DEFAULT, Difference, Policy, closer
+from pytest_plugin.exact_sums import exact_sums
 from pytest_plugin.noise import Leaves, explains, noisy_runs
 from pytest_plugin.programs import Program, shrunk
 
@@ -113,7 +114,7 @@ def _of(program: Program, compiled: Callable[..., Any], reference: Compile) -> V
     lines = differences(found, eager, exact)
     if lines:  # now what is too slow for all: float64 whose sums are exact
         with suppress(Exception):  # as above
-            exact = _run(program, program.fn(), exact=True, sums=True, casts=casts)
+            exact = _run(program, program.fn(), exact=True, below=exact_sums, casts=casts)
             lines = differences(found, eager, exact)
     if not lines:
         return Verdict("right")
@@ -157,7 +158,7 @@ def _run(
     call: Callable[..., Any],
     *,
     exact: bool = False,
-    sums: bool = False,
+    below: Callable[[], AbstractContextManager[object]] = nullcontext,
     casts: list[bool] | None = None,
 ) -> dict[str, Any]:
     """What a run leaves behind, by name; all tensors of the arguments' storages are its own."""
@@ -165,7 +166,7 @@ def _run(
     # the function stays as it is: oracle.copied copies modules only
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        outcome = oracle.run(subject, call, grad=program.differentiable, exact=exact, sums=sums, casts=casts)
+        outcome = oracle.run(subject, call, grad=program.differentiable, exact=exact, below=below, casts=casts)
     outputs = {f"output {n}": out for n, out in enumerate(outcome.out)}
     grads = {f"gradient of {name}": grad for name, grad in outcome.grads.items()}
     state = {f"{name} afterwards": tensor for name, tensor in outcome.state.items()}

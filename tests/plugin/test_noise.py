@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_plugin.noise import RUNS, Leaves, explains, noisy_runs
+from pytest_plugin.noise import RUNS, Leaves, Noise, explains, noisy_runs
 from pytest_plugin.programs import Input, Node, Program
+from pytest_plugin.verdict import verdict
 
 EQUAL = "tensor((1,), torch.float32, 'a').expand(50)"
 
@@ -70,3 +71,54 @@ def test_a_product_is_taken_in_every_order() -> None:
     runs = [left["output 0"] for left in noisy_runs(Program((given,), (line,), ("t0",)), run)]
     nan, zero = torch.tensor(math.nan), torch.tensor(0.0)
     assert explains(runs, nan, zero, zero, zero) and not explains([zero], nan, zero, zero, zero)
+
+
+def test_what_may_have_either_sign_may_be_zero() -> None:
+    """The mean of a layer norm is nothing but rounding; without that it is 0."""
+    lines = (
+        Node("t0", "F.layer_norm(x0, (16,))", "statistics", rounds=True),
+        Node("t1", "t0.mean(1, dtype=torch.float32)", "reductions", rounds=True),
+        Node("t2", "t1.bool()", "casts"),
+        Node("t3", "x0.abs().mean(1) == 0", "comparison"),
+    )
+    given = Input("x0", "tensor((2, 16), torch.bfloat16, 'c')")
+    runs = list(noisy_runs(Program((given,), lines, ("t2", "t3")), run))
+    assert {truth for found in runs for truth in found["output 0"].tolist()} == {True, False}
+    assert not any(bool(found["output 1"].any()) for found in runs)
+
+
+class Tanh(torch.autograd.Function):
+    """Its gradient without the cancellation in 1 - tanh(x)**2; `off` is what it is wrong by."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, off: float) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        ctx.off = off
+        return x.tanh()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return grads[0] / x.cosh().square() * ctx.off, None
+
+
+@pytest.mark.parametrize(("off", "word"), [(1.0, "unstable"), (1 + 1e-6, "wrong"), (-1.0, "wrong")])
+def test_gradients_are_moved_by_what_the_forward_rounds(off: float, word: str) -> None:
+    line = Node("t0", "torch.tanh(x0) * 1.5", "functions", rounds=True)
+    given = Input("x0", "tensor((8,), torch.float64, 'a').abs() + 5")
+    drawn = Program((given,), (line,), ("t0",), differentiable=True)
+    assert verdict(drawn, lambda fn: lambda x: (Tanh.apply(x, off) * 1.5,), reference=lambda fn: fn).word == word
+
+
+def test_what_an_operator_only_copies_is_not_moved() -> None:
+    x = torch.randn(9, 5, dtype=torch.float64)
+
+    def copied() -> list[torch.Tensor]:
+        return [x.clone(), -x, x.t().flip(0), x.relu(), torch.cat([x, x]), x.amax(1), x.gather(0, x.argsort(0))]
+
+    def rounded() -> list[torch.Tensor]:
+        return [x + 1, x.sum(0), x.exp(), x.float()]
+
+    with Noise(torch.Generator().manual_seed(0), alike=False).of_operators():
+        found = copied(), rounded()
+    assert all(map(torch.equal, found[0], copied())) and not any(map(torch.equal, found[1], rounded()))
