@@ -233,6 +233,13 @@ class NestPrinter:
         if loop.kind == "tree":
             self.tree(loop)
             return
+        if (row := self.in_blocks(loop)) is not None:
+            self.by_length(loop, *row)
+            return
+        self.reducing(loop)
+
+    def reducing(self, loop: Loop) -> None:
+        """The loop between what begins before it and ends behind it."""
         around = {p: self.carries[p] for p in loop.carries if p in self.carries}
         carries = [self.declare(p, loop) for p in loop.carries]
         if loop.unmasked:
@@ -244,6 +251,31 @@ class NestPrinter:
                 self.add_block(around[carry.position], carry)
             else:
                 self.finish(carry)
+
+    def in_blocks(self, loop: Loop) -> tuple[Loop, int] | None:
+        """The loop along a row that stands in blocks, and their size, if only the call knows whether one holds all."""
+        inner, size = loop, 0
+        while inner.kind == "serial" and inner.block and len(inner.body) == 1 and isinstance(inner.body[0], Loop):
+            size, inner = inner.block, inner.body[0]
+        is_known = loop.axis in self.blocks or as_int(self.extents[loop.axis]) is not None
+        is_row = loop.carries and inner.lanes and inner.axis == loop.axis
+        return (inner, size) if size and is_row and not is_known else None
+
+    def by_length(self, loop: Loop, row: Loop, block: int) -> None:
+        """A short row without blocks, whose sums would be joined to nothing but zeros; a long one as it is."""
+        kinds = [d for p in loop.carries for a in self.ops[p].args if (d := self.ops[a].dtype) is not None]
+        names = [n for p in loop.carries for n in self.result_names(p, len(self.ops[p].args))]
+        for name, dtype in zip(names, kinds, strict=True):
+            self.out.add(f"{cpp_type(dtype)} {name}_whole;")
+        is_short = f"if ({index_text(self.extents[loop.axis])} <= {block})"
+        for test, each in ((is_short, replace(row, carries=loop.carries)), ("else", loop)):
+            self.out.open(test)
+            self.reducing(each)
+            for name in names:
+                self.out.add(f"{name}_whole = {name};")
+            self.out.close()
+        for name, dtype in zip(names, kinds, strict=True):
+            self.values.define(name, dtype, f"{name}_whole")
 
     def run_unmasked(self, loop: Loop) -> None:
         """The loop without the masks that a test before it makes needless, and the loop with them."""

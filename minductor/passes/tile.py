@@ -43,6 +43,8 @@ SHARING_BLOCK = 64  # rows that read them
 COLUMN_BLOCK = 256  # accumulators of a column kernel, if there are blocks enough for the threads
 LANES = 64  # of a vector loop, for what is estimated here
 LONG_RUN = 16  # additions into one accumulator; a longer run is cut in blocks of so many
+LONG_ROW = 1 << 26  # elements, where only the call knows how many: short rows take no block for it (`by_length`)
+LONG_COLUMN = 1 << 15
 LANE_RUN = 32  # the same along a row, whose lanes are joined as a tree, and down the rows of a kernel with both
 SCAN_BLOCK = 512  # elements of a row: what is kept of them between the loops around a scan fits the first-level cache
 SHORT_RUN = 8  # fewer are not worth accumulators of their own
@@ -162,7 +164,9 @@ class _Chooser(Touches):
     def run_length(self, level: Level, outside: list[Level]) -> int:
         """How many elements each accumulator takes in one run of a loop."""
         around = next((outer for outer in outside if outer.axis == level.axis), None)
-        extent = self.size([level.axis]) if around is None or not around.block else around.block
+        extent = around.block if around is not None and around.block else self.extents[level.axis]
+        if extent is None:
+            extent = LONG_ROW if level.kind == "vector" else LONG_COLUMN
         return -(-extent // LANES) if level.kind == "vector" else extent
 
     def is_gather(self, vector: str | None) -> bool:

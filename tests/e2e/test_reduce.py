@@ -32,6 +32,18 @@ def test_sums_over_rows_stay_as_exact_as_eager(compiled: Compile, device: str, r
     compiled(lambda x: x.exp().sum(0), torch.randn(rows, 48, device=device))
 
 
+def test_sums_of_a_length_that_only_the_call_knows_are_as_exact_as_others() -> None:
+    def fn(x: Tensor) -> tuple[Tensor, ...]:
+        return x.sum(1), x.amax(1), x.var(1, correction=0) + 1, x.logsumexp(1), *(n.float() for n in x.max(1))
+
+    run = torch.compile(fn, backend="minductor", dynamic=True)
+    for length in (3, 2048, 2049, 1 << 20):
+        x = torch.full((3, length), 0.1)
+        x[1:, -1] = 0.2
+        for found, exact in zip(run(x), fn(x.double()), strict=True):
+            torch.testing.assert_close(found, exact.float(), rtol=8 * torch.finfo(torch.float32).eps, atol=0)
+
+
 @pytest.mark.golden
 @pytest.mark.counts(kernels=1, externs=0)
 def test_softmax(compiled: Compile, device: str) -> None:
