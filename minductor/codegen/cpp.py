@@ -13,13 +13,14 @@ from pathlib import Path
 
 from minductor.codegen.cpp_math import owners, prelude
 from minductor.codegen.cpp_nest import NestPrinter
+from minductor.codegen.cpp_stored import stored_as
 from minductor.codegen.cpp_text import Lines, index_text
 from minductor.codegen.cpp_values import Values
 from minductor.codegen.spell import CPP_STORAGE
 from minductor.core.bounds import at_least
 from minductor.core.dtypes import DType, by_name
 from minductor.core.expr import Symbol
-from minductor.ir.nodes import Atomic, Body, Check, Kernel, Load, Op, Origin, Reduce, Ref, Round, Store, reads, writes
+from minductor.ir.nodes import Atomic, Check, Kernel, Load, Op, Origin, Reduce, Ref, Store, reads, writes
 from minductor.ir.parts import parts
 from minductor.ir.plan import KernelDef, Plan
 from minductor.ir.signature import all_ops, may_fail, rename_storages, signature
@@ -92,7 +93,7 @@ def kernel_text(
     told = {id(op): [t for a, t in wanted[id(op)].items() if a not in op.axes] for op in checked if id(op) in wanted}
     stored = [op.attrs.ref.storage for op in kernel.body.ops if isinstance(op.attrs, Store)]
     values = Values(out, storages, {id(op): n + 1 for n, op in enumerate(checked)}, told, len({*stored}) < len(stored))
-    values.copied = {id(op) for op in copied(kernel.body, dtypes)}
+    values.stored_as = stored_as(kernel.body, dtypes)
     for line in comment(kernel.origins if origins is None else origins):
         out.add(line)
     out.open(f"{linkage} int64_t {symbol}({', '.join(parameters)})")
@@ -157,23 +158,6 @@ def _loaded(op: Op) -> str:
             return ref.storage
         case _:
             return ""
-
-
-def copied(body: Body, dtypes: Mapping[str, DType]) -> Iterator[Op]:
-    """The loads of 16-bit floats, and the values rounded to them, that some store writes as they are."""
-    for op in body.ops:
-        if not isinstance(op.attrs, Store):
-            continue
-        given = body.ops[op.args[0]]
-        match given.attrs:
-            case Load(ref, _):
-                dtype = dtypes[ref.storage]
-            case Round(dtype):
-                pass
-            case _:
-                continue
-        if dtype == dtypes[op.attrs.ref.storage] and dtype.name in ("bf16", "f16"):
-            yield given
 
 
 def where_wanted(kernel: Kernel) -> dict[int, dict[str, str]]:

@@ -11,6 +11,9 @@ MD_INLINE uint16_t md_f32_to_bf16(float x) {
   uint32_t rounded = (b + 0x7fffu + ((b >> 16) & 1)) >> 16;
   return (uint16_t)(x != x ? 0x7fc0u : rounded);
 }
+//@ md_f32_held_bf16 :
+// of a value that bfloat16 holds: nothing is rounded
+MD_INLINE uint16_t md_f32_held_bf16(float x) { return (uint16_t)(md_bits(x) >> 16); }
 
 //@ md_f16_to_f32 :
 MD_INLINE float md_f16_to_f32(uint16_t h) {
@@ -30,6 +33,40 @@ MD_INLINE uint16_t md_f32_to_f16(float x) {
   uint32_t y = (b < 0x38800000u ? small : normal) | (uint32_t)(b > 0x7f800000u) << 9;
   return (uint16_t)(y | (md_bits(x) >> 16 & 0x8000u));
 }
+//@ md_f16_load md_f16_store : md_f16_to_f32 md_f32_to_f16
+// A strip of neighbours at once: with the processor's own conversions, where it has them.
+#if defined(__AVX512F__)
+#define MD_STRIP 16
+#define MD_WIDEN(x) __builtin_ia32_vcvtph2ps512_mask(x, (md_strip_f32){}, (uint16_t)-1, 4)
+#define MD_NARROW(x) __builtin_ia32_vcvtps2ph512_mask(x, 8, (md_strip_f16){}, (uint16_t)-1)
+#elif defined(__F16C__)
+#define MD_STRIP 8
+#define MD_WIDEN(x) __builtin_ia32_vcvtph2ps256(x)
+#define MD_NARROW(x) __builtin_ia32_vcvtps2ph256(x, 0)
+#endif
+#ifdef MD_STRIP
+typedef float md_strip_f32 __attribute__((vector_size(4 * MD_STRIP), aligned(4), may_alias));
+typedef int16_t md_strip_f16 __attribute__((vector_size(2 * MD_STRIP), aligned(2), may_alias));
+#endif
+MD_INLINE void md_f16_load(const uint16_t* in, int count, float* out) {
+  int whole = 0;
+#ifdef MD_WIDEN
+#pragma GCC unroll 8
+  for (; whole + MD_STRIP <= count; whole += MD_STRIP) *(md_strip_f32*)(out + whole) = MD_WIDEN(*(const md_strip_f16*)(in + whole));
+#endif
+#pragma omp simd
+  for (int l = whole; l < count; ++l) out[l] = md_f16_to_f32(in[l]);
+}
+MD_INLINE void md_f16_store(const float* in, int count, uint16_t* out) {
+  int whole = 0;
+#ifdef MD_NARROW
+#pragma GCC unroll 8
+  for (; whole + MD_STRIP <= count; whole += MD_STRIP) *(md_strip_f16*)(out + whole) = MD_NARROW(*(const md_strip_f32*)(in + whole));
+#endif
+#pragma omp simd
+  for (int l = whole; l < count; ++l) out[l] = md_f32_to_f16(in[l]);
+}
+
 //@ md_{bf16,f16}_round_f32 : md_bf16_to_f32 md_f32_to_bf16 md_f16_to_f32 md_f32_to_f16
 MD_INLINE float md_bf16_round_f32(float x) { return md_bf16_to_f32(md_f32_to_bf16(x)); }
 MD_INLINE float md_f16_round_f32(float x) { return md_f16_to_f32(md_f32_to_f16(x)); }

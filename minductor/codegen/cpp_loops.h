@@ -29,6 +29,12 @@ template <int W, class F> MD_INLINE int md_checked_lanes(int64_t begin, int64_t 
   for (int l = 0; l < rest; ++l) status = body(i + l, l, status);
   return status;
 }
+// body(i, count) for strips of W elements in [begin, end), and for what is left over
+template <int W, class F> MD_INLINE void md_strips(int64_t begin, int64_t end, F body) {
+  int64_t i = begin;
+  for (; i + W <= end; i += W) body(i, W);
+  if (i < end) body(i, (int)(end - i));
+}
 // joins lane b into lane a, halves first, until lane 0 holds all of W
 template <int W, class F> MD_INLINE void md_join_lanes(F join) {
   if constexpr (W > 1) {

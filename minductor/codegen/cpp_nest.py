@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from minductor.codegen.cpp_strips import FEW, STRIP, Strip, strips
 from minductor.codegen.cpp_text import index_text, literal
 from minductor.codegen.cpp_values import Values, array_type, cpp_type
-from minductor.core.dtypes import DType
+from minductor.core.dtypes import F32, DType
 from minductor.core.expr import Expr, as_int, free_symbols, integer, linear, maximum, substitute, symbol
-from minductor.ir.nodes import Check, Combine, Kernel, Load, Masked, Op, Project, Reduce, Scan
+from minductor.ir.nodes import Check, Combine, Kernel, Load, Masked, Op, Project, Reduce, Scan, Store
 from minductor.ir.schedule import Loop, Step, loops, positions
 from minductor.ir.signature import may_fail
 
@@ -113,6 +114,7 @@ class NestPrinter:
         self.terms: dict[int, str] = {}  # of the tree that is open, by reduce
         self.blocks: dict[str, Block] = {}  # by axis, the innermost that is open
         self.unmasked: frozenset[int] = frozenset()  # masked ops whose conditions hold in the loop that is open
+        self.strips: dict[int, str] = {}  # the arrays of the float16 loads and stores of the loop that is open
         self.opened: dict[str, bool] = {}  # axis -> whether single elements of it are open, not only a block
 
     def print(self) -> None:
@@ -154,6 +156,13 @@ class NestPrinter:
             case Project(number):
                 self.names[position] = self.arrays[op.args[0]][number].element()
                 self.keep(position)
+                return
+            case Load() if position in self.strips:
+                self.names[position] = self.values.define(self.label(position), F32, f"{self.strips[position]}[l]")
+                self.keep(position)
+                return
+            case Store() if position in self.strips:
+                self.out.add(f"{self.strips[position]}[l] = {self.value(op.args[0])};")
                 return
             case Masked(body, _) if position in self.unmasked:
                 captured = [self.value(a) for a in op.args[1:]]
@@ -294,7 +303,7 @@ class NestPrinter:
         if not loop.cuts:
             self.run(loop)
             return
-        (axis,) = [symbol for symbol in self.values.extents if symbol.name == loop.axis]
+        axis = self.values.axis(loop.axis)
         for start, stop in pairwise((integer(0), *loop.cuts, self.extents[loop.axis])):
             self.values.piece = (axis, start, stop)
             self.run(loop)
@@ -341,6 +350,9 @@ class NestPrinter:
 
     def run(self, loop: Loop) -> None:
         """The loop itself, its header and its body."""
+        if found := self.converted(loop):
+            self.run_strips(loop, found)
+            return
         saved = self.scope()
         chain = _collapsed(loop)
         pragma = len(self.out.lines)
@@ -374,6 +386,38 @@ class NestPrinter:
                 self.out.close()
         if loop.kind == "parallel":
             self.privatise(pragma, saved[0])
+        self.names, self.opened, self.blocks, self.arrays, self.kept = saved
+
+    def converted(self, loop: Loop) -> list[Strip]:
+        """The float16 elements that a loop converts a strip at a time."""
+        count = as_int(self.extents[loop.axis])
+        if loop.kind != "vector" or self.is_checked(loop) or (count is not None and count < FEW):
+            return []
+        found = strips(loop, self.ops, self.values.storages, self.values.axis(loop.axis), self.values.placed)
+        copied = {p for p, op in enumerate(self.ops) if self.values.stored_as.get(id(op)) == "bits"}
+        return [strip for strip in found if copied.isdisjoint((strip.position, *self.ops[strip.position].args))]
+
+    def run_strips(self, loop: Loop, found: Sequence[Strip]) -> None:
+        """A vector loop in strips: a loop over the elements of each, between the conversions of its float16."""
+        saved = self.scope()
+        start, size = f"{loop.axis}_strip", loop.lanes or STRIP
+        first, last = self.range(loop.axis)
+        self.out.open(f"md_strips<{size}>({first}, {last}, [&](int64_t {start}, int count) MD_LAMBDA")
+        for strip in found:
+            self.out.add(f"float {strip.name}[{size}];")
+            if strip.before:
+                self.out.add(strip.before)
+        self.out.pragma("omp simd")
+        self.out.open("for (int l = 0; l < count; ++l)")
+        self.out.add(f"const int64_t {loop.axis} = {start} + l;")
+        self.opened[loop.axis] = True
+        self.strips = {strip.position: strip.name for strip in found}
+        self.steps(loop.body)
+        self.strips = {}
+        self.out.close()
+        for call in (strip.after for strip in found if strip.after):
+            self.out.add(call)
+        self.out.close("});")
         self.names, self.opened, self.blocks, self.arrays, self.kept = saved
 
     def privatise(self, pragma: int, names: Mapping[int, str]) -> None:

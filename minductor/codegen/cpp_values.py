@@ -6,12 +6,13 @@ kernels do not compute in (ValueError).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from minductor.codegen.cpp_stored import How
 from minductor.codegen.cpp_text import Lines, index_text, literal
 from minductor.codegen.spell import CPP_STORAGE, CPP_TYPES, spell_cpp, spell_cpp_cast
-from minductor.core.dtypes import BOOL, F32, I64, DType
+from minductor.core.dtypes import BOOL, F16, F32, I64, DType
 from minductor.core.expr import Expr, Symbol
 from minductor.core.rewrite import simplify_between
 from minductor.ir.build import parameter_count
@@ -59,8 +60,8 @@ class Values:
     is_paired: bool = False
     extents: Mapping[Symbol, Expr] = field(default_factory=dict[Symbol, Expr])  # of the axes
     piece: tuple[Symbol, Expr, Expr] | None = None  # the part of an axis that the loop which is open runs over
-    copied: Collection[int] = ()  # ids of loads of 16 bits, and of values rounded to them, that are stored as they are
-    bits: dict[str, tuple[str, DType]] = field(default_factory=dict[str, tuple[str, DType]])  # theirs, by label
+    stored_as: Mapping[int, How] = field(default_factory=dict[int, How])  # by id of an op
+    bits: dict[str, str] = field(default_factory=dict[str, str])  # of loads, by label
     count: int = 0
     masks: int = 0  # that are open
     masked_storages: set[str] = field(default_factory=set[str])  # what has been read under a mask
@@ -80,14 +81,12 @@ class Values:
             case Constant(value):
                 assert op.dtype is not None
                 return literal(value, op.dtype)
-            case Load(ref, index) if id(op) in self.copied:
-                return self.define_bits(self.load(ref.storage, index), self.storages[ref.storage][1], label())
-            case Round(dtype) if id(op) in self.copied:
-                return self.define_bits(f"md_f32_to_{dtype.name}({args[0]})", dtype, label())
+            case Load(ref, index) if self.stored_as.get(id(op)) == "bits":
+                return self.define_bits(self.load(ref.storage, index), label())
+            case Round() if self.stored_as.get(id(op)) == "same":
+                return args[0]
             case Store(ref, index):
-                bits, dtype = self.bits.get(args[0], ("", None))
-                text = bits if dtype == self.storages[ref.storage][1] else self.narrow(ref.storage, args[0])
-                self.out.add(f"{self.element(ref.storage, index)} = {text};")
+                self.out.add(f"{self.element(ref.storage, index)} = {self.stored(op, ref.storage, args[0])};")
                 return ""
             case Atomic(ref, index, kind):
                 self.atomic(ref.storage, index, kind, args[0])
@@ -126,9 +125,17 @@ class Values:
     def element(self, storage: str, index: Expr) -> str:
         return f"{self.storages[storage][0]}[{self.index(index)}]"
 
-    def index(self, expr: Expr) -> str:
+    def axis(self, name: str) -> Symbol:
+        """The symbol of an axis."""
+        (found,) = [axis for axis in self.extents if axis.name == name]
+        return found
+
+    def placed(self, index: Expr) -> Expr:
         """What an index expression is in the piece of a loop that is open."""
-        return index_text(expr if self.piece is None else simplify_between(expr, *self.piece, self.extents))
+        return index if self.piece is None else simplify_between(index, *self.piece, self.extents)
+
+    def index(self, expr: Expr) -> str:
+        return index_text(self.placed(expr))
 
     def load(self, storage: str, index: Expr) -> str:
         """The element that is read; an index behind md_index is no neighbour of another to g++."""
@@ -139,12 +146,18 @@ class Values:
             return self.element(storage, index)
         return f"{self.storages[storage][0]}[md_index({self.index(index)})]"
 
-    def define_bits(self, text: str, dtype: DType, label: str) -> str:
-        """A value whose 16 bits are stored as well, so that it is not converted to them once more."""
-        bits = f"{label}_bits"
-        self.out.add(f"const {CPP_STORAGE[dtype.name]} {bits} = {text};")
-        self.bits[label] = bits, dtype
-        return self.define(label, F32, f"md_{dtype.name}_to_f32({bits})")
+    def define_bits(self, text: str, label: str) -> str:
+        """A float16 value whose bits are stored as well, so that it is not converted to them once more."""
+        self.bits[label] = f"{label}_bits"
+        self.out.add(f"const {CPP_STORAGE['f16']} {label}_bits = {text};")
+        return self.define(label, F32, f"md_f16_to_f32({label}_bits)")
+
+    def stored(self, op: Op, storage: str, value: str) -> str:
+        """What a store writes."""
+        if self.stored_as.get(id(op)) == "held":
+            return f"md_f32_held_bf16({value})"
+        is_copy = value in self.bits and self.storages[storage][1] == F16
+        return self.bits[value] if is_copy else self.narrow(storage, value)
 
     def widen(self, storage: str, text: str) -> str:
         match self.storages[storage][1].name:

@@ -17,32 +17,11 @@ from collections.abc import Mapping
 
 from minductor.core.dtypes import DType, compute_dtype
 from minductor.ir.build import Builder
-from minductor.ir.nodes import Buffer, Constant, Load, Reduce, Round
-
-CHOOSING = ("neg", "abs", "relu", "maximum", "minimum", "where")  # what they give is what they were given, or 0
-DEPTH = 8  # operators that are looked through
+from minductor.ir.held import is_held
+from minductor.ir.nodes import Buffer
 
 
 def as_stored(b: Builder, value: int, dtype: DType, table: Mapping[str, Buffer]) -> int:
     """See above."""
-    is_same = compute_dtype(dtype) == dtype or _is_held(b, value, dtype, table, DEPTH)
+    is_same = compute_dtype(dtype) == dtype or is_held(value, lambda p: b[p], dtype, lambda name: table[name].dtype)
     return value if is_same else b.round_to(value, dtype)
-
-
-def _is_held(b: Builder, value: int, dtype: DType, table: Mapping[str, Buffer], depth: int) -> bool:
-    """Whether a value is one that the dtype has."""
-    op = b[value]
-    match op.attrs:
-        case Constant(number):
-            return number == 0
-        case Load(ref):
-            return table[ref.storage].dtype == dtype
-        case Round(rounded):
-            return rounded == dtype
-        case Reduce(_, how) if how.name in ("max", "min"):
-            given = op.args
-        case None if op.name in CHOOSING:
-            given = op.args[op.name == "where" :]
-        case _:
-            return False
-    return depth > 0 and all(_is_held(b, arg, dtype, table, depth - 1) for arg in given)

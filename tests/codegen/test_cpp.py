@@ -187,8 +187,8 @@ def test_masks_that_vary_along_the_loop_are_asked_for_in_it() -> None:
 
 def test_what_has_16_bits_already_is_not_converted() -> None:
     text = text_of(tile(case("copied_bits").program, CPU), "f")
-    converted = [text.count(f"md_f32_to_{name}(") for name in ("bf16", "f16")]
-    assert converted == [1, 1]  # the sum, and to the other dtype
+    stored = [text.count(f"{name}(") for name in ("md_f32_to_bf16", "md_f16_store", "md_f32_held_bf16")]
+    assert stored == [1, 1, 1]  # the sum, to the other dtype, and what was read
     assert "md_bf16_round_f32" not in text
 
 
@@ -261,8 +261,8 @@ def vectorised(text: str, folder: Path) -> Callable[[str], bool]:
     ("name", "loop"),
     [
         ("broadcasts", "for (int64_t i1 = 0"),
-        ("sixteen_bits", "for (int64_t i1 = 0"),
-        ("halves", "for (int64_t i0 = i0_start"),
+        ("sixteen_bits", "for (int l = 0; l < count; ++l)"),
+        ("halves", "for (int l = 0; l < count; ++l)"),
         ("softmax", "for (int l = 0; l < W; ++l) body"),
         ("layer_norm", "for (int l = 0; l < W; ++l) body"),
         ("sum_outer", "md_rows(rows"),

@@ -1,0 +1,78 @@
+"""The float16 elements that a vector loop converts a strip at a time, between memory and an array of float32.
+
+Takes a loop, the kernel's ops, and its storages; gives the strips of its loads and stores. Refuses, by leaving them
+out, elements that do not lie in order along the loop's axis. x86 converts 16 neighbours in one instruction, which g++
+12 does not use for a loop: a strip is converted by calls around a loop that computes in float32 alone, and the compiler
+keeps the arrays between them in registers.
+
+>>> from minductor.core.dtypes import F32
+>>> from minductor.core.expr import symbol
+>>> from minductor.ir.build import Builder
+>>> from minductor.ir.nodes import Ref
+>>> i = symbol("i0", "axis", 0, 99)
+>>> b = Builder((i,))
+>>> x, y = (b.load(Ref("x", 0), index, F32) for index in (i + 1, 2 * i))
+>>> last = b.store(Ref("y", 0), i, b.op("neg", x))
+>>> loop = Loop("i0", "vector", (0, 1, 2, 3))
+>>> for strip in strips(loop, b.build().ops, {"x": ("in0", F16), "y": ("out1", F16)}, i, lambda index: index):
+...     print(strip.position, strip.before or strip.after)
+0 md_f16_load(in0 + i0_strip + 1, count, in0_strip0);
+3 md_f16_store(out1_strip3, count, out1 + i0_strip);
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from minductor.codegen.cpp_text import index_text
+from minductor.core.dtypes import F16, DType
+from minductor.core.expr import Expr, Symbol, free_symbols, linear, substitute, symbol
+from minductor.ir.nodes import Atomic, Load, Op, Store
+from minductor.ir.schedule import Loop
+
+STRIP = 64  # elements, where no reduce has lanes
+FEW = 16  # elements: a loop that is known to have less has no strips
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """The array of a load or store, and the call that fills it before the loop, or empties it after the loop."""
+
+    position: int
+    name: str
+    before: str = ""
+    after: str = ""
+
+
+def strips(
+    loop: Loop,
+    ops: Sequence[Op],
+    storages: Mapping[str, tuple[str, DType]],
+    axis: Symbol,
+    placed: Callable[[Expr], Expr],
+) -> Iterator[Strip]:
+    """See above; `placed` gives what an index is in the piece of the loop that is open."""
+    here = [
+        (p, attrs) for p in loop.body if isinstance(p, int) and isinstance(attrs := ops[p].attrs, Load | Store | Atomic)
+    ]
+    touched = [attrs.ref.storage for _, attrs in here]
+    written = {attrs.ref.storage for _, attrs in here if not isinstance(attrs, Load)}
+    for position, attrs in here:
+        storage, index = attrs.ref.storage, placed(attrs.index)
+        parameter, dtype = storages[storage]
+        is_alone = storage not in written or touched.count(storage) == 1
+        if isinstance(attrs, Atomic) or dtype != F16 or not is_alone or not _is_in_order(index, axis):
+            continue
+        name = f"{parameter}_strip{position}"
+        memory = f"{parameter} + {index_text(substitute(index, {axis: symbol(f'{axis.name}_strip', 'axis')}))}"
+        if isinstance(attrs, Load):
+            yield Strip(position, name, before=f"md_f16_load({memory}, count, {name});")
+        else:
+            yield Strip(position, name, after=f"md_f16_store({name}, count, {memory});")
+
+
+def _is_in_order(index: Expr, axis: Symbol) -> bool:
+    """Whether neighbours along the axis are neighbours in memory, at places that no data decide."""
+    split = linear(index, [axis])
+    return split is not None and split[0][axis] == 1 and all(s.kind != "value" for s in free_symbols(index))
