@@ -35,7 +35,6 @@ _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 # as `md_driver` in cuda_launch.h has them
 _FUNCTIONS = (
     "cuLaunchKernel",
-    "cuLaunchCooperativeKernel",
     "cuGetErrorString",
     "cuPointerGetAttribute",
     "cuDevicePrimaryCtxRetain",
@@ -69,7 +68,6 @@ class Launch:
     threads: int
     shared: int = 0  # bytes of a program
     is_aligned: bool = True  # it relies on pointers at multiples of ALIGNMENT
-    is_cooperative: bool = False
 
 
 def steps(text: str, names: Sequence[str], first: int) -> Steps:
@@ -195,12 +193,8 @@ class Driver:
             raise OverflowError(f"{symbol} would have {programs} programs")
         row = (ctypes.c_void_p * len(words))(*(ctypes.addressof(word) for word in words))
         shape = [ctypes.c_uint(n) for n in (programs, 1, 1, launch.threads, 1, 1, launch.shared)]
-        given = (ctypes.c_void_p(kernel), *shape, ctypes.c_void_p(args[-1]), row)
-        if launch.is_cooperative:
-            status = self._handle["cuLaunchCooperativeKernel"](*given)
-        else:
-            status = self._handle["cuLaunchKernel"](*given, None)
-        if status:
+        given = (ctypes.c_void_p(kernel), *shape, ctypes.c_void_p(args[-1]), row, None)
+        if status := self._handle["cuLaunchKernel"](*given):
             raise RuntimeError(f"CUDA error: {self.error(status)} ({status}, at the launch of {symbol})")
 
 
@@ -219,7 +213,6 @@ class _Record(ctypes.Structure):
         ("threads", ctypes.c_int),
         ("shared", ctypes.c_int),
         ("is_aligned", ctypes.c_int),
-        ("is_cooperative", ctypes.c_int),
     )
 
 
@@ -239,7 +232,6 @@ def bind(launcher: Library, symbol: str, kernel: int, launch: Launch, other: Cal
         launch.threads,
         launch.shared,
         launch.is_aligned,
-        launch.is_cooperative,
     )
     own = (ctypes.addressof(record), (record, programs), other)
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(

@@ -30,7 +30,6 @@ __attribute__((visibility("default"))) void* (*md_tensor_data)(PyObject*) = null
 // The driver's functions, in the order in which runtime/cuda.py fills them in.
 __attribute__((visibility("default"))) struct {
   int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
-  int (*launch_cooperative)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**);
   int (*error_string)(int, const char**);
   int (*pointer_attribute)(void*, int, unsigned long long);
   int (*retain_context)(void**, int);
@@ -65,7 +64,6 @@ struct md_Launch {
   int threads;
   int shared;
   int is_aligned;  // whether the kernel relies on the alignment of its pointers
-  int is_cooperative;
 };
 
 static long long md_floordiv(long long a, long long b) {
@@ -101,9 +99,6 @@ static long long md_programs(const md_Step* step, const md_Word* words) {
 }
 
 static int md_start(const md_Launch* launch, unsigned programs, void* stream, void** parameters) {
-  if (launch->is_cooperative)
-    return md_driver.launch_cooperative(
-        launch->kernel, programs, 1, 1, launch->threads, 1, 1, launch->shared, stream, parameters);
   return md_driver.launch(
       launch->kernel, programs, 1, 1, launch->threads, 1, 1, launch->shared, stream, parameters, nullptr);
 }

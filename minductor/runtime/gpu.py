@@ -48,14 +48,12 @@ class Row:
     threads: int
     shared: int
     scratch: int = 0
-    is_cooperative: bool = False
     is_aligned: bool = True  # it relies on pointers at multiples of 16 bytes
     written: Sequence[int] = ()  # arguments
 
     def launch(self) -> Launch:
         kinds = f"{self.kinds}{'p' * bool(self.scratch)}i"
-        rest = (self.threads, self.shared, self.is_aligned, self.is_cooperative)
-        return Launch(self.entry, kinds, self.programs, *rest)
+        return Launch(self.entry, kinds, self.programs, self.threads, self.shared, self.is_aligned)
 
 
 def row(text: str, facts: KernelFacts) -> Row:
@@ -70,7 +68,6 @@ def row(text: str, facts: KernelFacts) -> Row:
         facts.threads,
         facts.shared,
         facts.scratch,
-        facts.is_cooperative,
         facts.is_aligned,
         [number for number, name in enumerate(types) if number < pointers and not name.startswith("in")],
     )

@@ -40,7 +40,6 @@ class KernelFacts:
     entry: str = ""  # the kernel's name in the binary
     threads: int = 0  # of a program
     scratch: int = 0  # bytes of global memory that a program wants beside its arguments
-    is_cooperative: bool = False
     is_aligned: bool = True  # it relies on pointers at multiples of 16 bytes
 
 
@@ -154,7 +153,6 @@ def compile_kernel(text: str, symbol: str, kind: str, arch: str, *, is_aligned: 
         told.name,
         told.num_warps * WARP[kind],
         getattr(told, "global_scratch_size", 0),
-        bool(getattr(told, "launch_cooperative_grid", False)),
         is_aligned,
     )
 

@@ -11,7 +11,7 @@ Kernel kernels[16];
 int loaded = 0;
 int real_words = 0;  // parameters of a kernel whose binary is a real one
 int statuses[8];  // of the next launches, in turn
-int launches = 0, is_cooperative = 0, contexts = 0;
+int launches = 0, contexts = 0;
 const void* launched = nullptr;
 unsigned long long shape[7], stream_given = 0, words[64];
 
@@ -49,11 +49,6 @@ int cuLaunchKernel(const Kernel* kernel, unsigned gx, unsigned gy, unsigned gz, 
   int& next = statuses[launches++ % 8];
   const int status = next;
   return next = 0, status;
-}
-int cuLaunchCooperativeKernel(const Kernel* kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                              unsigned bz, unsigned shared, unsigned long long stream, void** parameters) {
-  is_cooperative++;
-  return cuLaunchKernel(kernel, gx, gy, gz, bx, by, bz, shared, stream, parameters, nullptr);
 }
 int cuPointerGetAttribute(int* value, int attribute, unsigned long long) { return *value = attribute - 6, 0; }
 int cuDevicePrimaryCtxRetain(void** context, int device) { return *context = kernels + device, 0; }

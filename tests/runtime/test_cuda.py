@@ -209,13 +209,6 @@ def test_scratch_memory_is_allocated_for_all_programs(fake: Fake, way: Library |
     assert fake.stream() == STREAM
 
 
-def test_a_cooperative_kernel_is_launched_as_one(fake: Fake, way: Library | None) -> None:
-    before = fake.number("is_cooperative")
-    bound(fake, way, replace(ROW, is_cooperative=True))(torch.ones(4), torch.ones(4), 9, 0.0, STREAM)
-    assert fake.number("is_cooperative") == before + 1
-    assert fake.shape()[:4] == (2, 1, 1, 256)
-
-
 def test_what_the_driver_refuses_is_raised(fake: Fake, way: Library | None) -> None:
     run = bound(fake, way)
     fake.answer(1)
@@ -265,10 +258,9 @@ LAUNCHES = {
 
 
 def test_rows_come_from_the_module_of_kernels() -> None:
-    facts = KernelFacts("k", {}, 2, "", b"", 8, 0, 512, "k_mangled", 64, 16, is_cooperative=True)
+    facts = KernelFacts("k", {}, 2, "", b"", 8, 0, 512, "k_mangled", 64, 16)
     about = row(TEXT, facts)
     assert (about.entry, about.kinds, about.threads, about.shared, about.scratch) == ("k_mangled", "pid", 64, 512, 16)
-    assert about.is_cooperative
     assert evaluate(about.programs, [None, 9, math.pi]) == 15
     other = row(TEXT, replace(facts, symbol="m"))
     assert (other.kinds, evaluate(other.programs, [])) == ("pp", 7)
