@@ -13,9 +13,11 @@ Takes numbers, index expressions and lines; gives text. Refuses nothing.
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from minductor.core.algebra import Const, FloorDiv, Identity, Max, Min, Mod, Product, Sum, Symbol
 from minductor.core.dtypes import DType
@@ -88,35 +90,49 @@ def _shortest(value: float) -> str:
     return repr(value)
 
 
-def index_text(expr: Expr) -> str:
+@dataclass(frozen=True, slots=True)
+class IndexWords:
+    """How a language writes quotients of natural numbers, and extremes."""
+
+    quotient: str
+    minimum: str
+    maximum: str
+
+
+CPP = IndexWords("/", "md_index_min", "md_index_max")
+
+
+def index_text(expr: Expr, words: IndexWords = CPP) -> str:
     """An index expression over axes, sizes and checked values, in int64_t."""
-    return _index(expr, 0)
+    return _index(expr, words, 0)
 
 
-def _index(expr: Expr, level: int) -> str:
+def _index(expr: Expr, words: IndexWords, level: int) -> str:
     """At level 1 the text can be a factor, at level 2 it is an atom."""
+
+    def inner(part: Expr, level: int) -> str:
+        return _index(part, words, level)
+
     match expr:
         case Const(value):
             return f"({value})" if value < 0 and level else str(value)
         case Symbol(name):
             return name
         case Identity(arg):
-            return _index(arg, level)
+            return inner(arg, level)
         case Sum(const, terms):
-            text, needs = sum_text(const, terms, _index), 0
+            text, needs = _sum(const, terms, inner), 0
         case Product(factors):
-            text, needs = " * ".join(_index(factor, 2) for factor in factors), 1
+            text, needs = " * ".join(inner(factor, 2) for factor in factors), 1
         case FloorDiv(num, den) | Mod(num, den):
             is_div = isinstance(expr, FloorDiv)
             if not (_is_natural(num) and _is_natural(den)):
-                return f"md_index_{'div' if is_div else 'mod'}({_index(num, 0)}, {_index(den, 0)})"
-            text, needs = f"{_index(num, 2)} {'/' if is_div else '%'} {_index(den, 2)}", 1 if level < 2 else 0
+                return f"md_index_{'div' if is_div else 'mod'}({inner(num, 0)}, {inner(den, 0)})"
+            text = f"{inner(num, 2)} {words.quotient if is_div else '%'} {inner(den, 2)}"
+            needs = 1 if level < 2 else 0
         case Min(args) | Max(args):
-            name = "md_index_min" if isinstance(expr, Min) else "md_index_max"
-            text = _index(args[0], 0)
-            for arg in args[1:]:
-                text = f"{name}({text}, {_index(arg, 0)})"
-            return text
+            name = words.minimum if isinstance(expr, Min) else words.maximum
+            return functools.reduce(lambda text, arg: f"{name}({text}, {arg})", (inner(arg, 0) for arg in args))
         case _:
             raise TypeError(f"not an index expression: {expr}")
     return text if level <= needs else f"({text})"
@@ -128,7 +144,7 @@ def _is_natural(expr: Expr) -> bool:
     return low is not None and low >= 0
 
 
-def sum_text(const: int, terms: tuple[tuple[Expr, int], ...], inner: Callable[[Expr, int], str]) -> str:
+def _sum(const: int, terms: tuple[tuple[Expr, int], ...], inner: Callable[[Expr, int], str]) -> str:
     """Terms with their coefficients, each written by `inner` at its level."""
     text = ""
     for term, coefficient in terms:

@@ -51,7 +51,7 @@ from minductor.ir.nodes import (
     Scan,
     Store,
 )
-from minductor.ir.schedule import Loop, Step, positions
+from minductor.ir.schedule import Loop, Step, loops, positions
 from minductor.ir.signature import all_ops, signature
 
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
@@ -141,7 +141,7 @@ class TilePrinter:
     def is_whole(self, dim: Dim) -> bool:
         assert self.kernel.schedule is not None
         axis = dim.axis.removesuffix(DOWN)
-        return any(loop.axis == axis and loop.kind == "tile" for loop in _all(self.kernel.schedule.steps))
+        return any(loop.axis == axis and loop.kind == "tile" for loop in loops(self.kernel.schedule.steps))
 
     def count_of(self, dim: Dim) -> str:
         """How many blocks an axis has."""
@@ -349,7 +349,7 @@ class TilePrinter:
 
     def has_turns(self, dim: Dim) -> bool:
         assert self.kernel.schedule is not None
-        return any(loop.axis == dim.axis and self.is_turned(loop) for loop in _all(self.kernel.schedule.steps))
+        return any(loop.axis == dim.axis and self.is_turned(loop) for loop in loops(self.kernel.schedule.steps))
 
     def op(self, op: Op, args: Sequence[str], position: int) -> tuple[str, ...]:
         match op.attrs:
@@ -641,10 +641,3 @@ def _result(body: Body, position: int, names: Sequence[str]) -> str:
 
 def _factor(text: str) -> str:
     return text if text.isidentifier() or text.isdecimal() or text.startswith("tl.cdiv(") else f"({text})"
-
-
-def _all(steps: Sequence[Step]) -> Iterable[Loop]:
-    for step in steps:
-        if isinstance(step, Loop):
-            yield step
-            yield from _all(step.body)

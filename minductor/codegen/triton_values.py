@@ -14,9 +14,9 @@ import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from minductor.codegen.cpp_text import sum_text
+from minductor.codegen import cpp_text
 from minductor.codegen.spell import spell_triton
-from minductor.core.algebra import Const, FloorDiv, Identity, Max, Min, Mod, Product, Sum, Symbol
+from minductor.core.algebra import Const, Symbol
 from minductor.core.dtypes import F8E5M2, TF32, DType
 from minductor.core.errors import Unwritable
 from minductor.core.expr import Expr
@@ -35,6 +35,8 @@ TYPES: Mapping[str, str] = MappingProxyType(
         **{f"u{n}": f"tl.uint{n}" for n in (8, 16, 32, 64)},
     }
 )
+
+WORDS = cpp_text.IndexWords("//", "tl.minimum", "tl.maximum")
 
 
 def triton_type(dtype: DType) -> str:
@@ -138,33 +140,4 @@ def _whole(text: str, expr: Expr) -> str:
 
 def index_text(expr: Expr) -> str:
     """An index expression over axes, sizes and checked values."""
-    return _index(expr, 0)
-
-
-def _index(expr: Expr, level: int) -> str:
-    """At level 1 the text can be a factor, at level 2 it is an atom."""
-    match expr:
-        case Const(value):
-            return f"({value})" if value < 0 and level else str(value)
-        case Symbol(name):
-            return name
-        case Identity(arg):
-            return _index(arg, level)
-        case Min(args) | Max(args):
-            name = "tl.minimum" if isinstance(expr, Min) else "tl.maximum"
-            text = _index(args[0], 0)
-            for arg in args[1:]:
-                text = f"{name}({text}, {_index(arg, 0)})"
-            return text
-        case FloorDiv(num, den) | Mod(num, den):
-            is_div = isinstance(expr, FloorDiv)
-            if any(low is None or low < 0 for low in (num.range[0], den.range[0])):
-                return f"md_index_{'div' if is_div else 'mod'}({_index(num, 0)}, {_index(den, 0)})"
-            text, needs = f"{_index(num, 2)} {'//' if is_div else '%'} {_index(den, 2)}", 1 if level < 2 else 0
-        case Product(factors):
-            text, needs = " * ".join(_index(factor, 2) for factor in factors), 1
-        case Sum(const, terms):
-            text, needs = sum_text(const, terms, _index), 0
-        case _:
-            raise TypeError(f"not an index expression: {expr}")
-    return text if level <= needs else f"({text})"
+    return cpp_text.index_text(expr, WORDS)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import ClassVar
 
 
@@ -492,46 +491,3 @@ class WrongInput(MinductorError, ValueError):
             why=why,
             hint="call it as it was exported, or export it for this too: dynamic_shapes leave sizes open",
         )
-
-
-CATALOGUE: Mapping[str, type[MinductorError]] = MappingProxyType(
-    {
-        kind.code: kind
-        for kind in (
-            MinductorError,
-            UnknownOption,
-            BadOptionValue,
-            UnknownMode,
-            UnknownTarget,
-            BackendError,
-            UnknownKernel,
-            CompilerNotFound,
-            CompileFailed,
-            LoadFailed,
-            StoreRefused,
-            CorruptEntry,
-            StoreUnwritable,
-            UnsupportedInput,
-            RanInEager,
-            FallbackRefused,
-            LyingSchema,
-            VerifyError,
-            StageFailed,
-            MemoryFault,
-            BrokenBackend,
-            InterpretRefused,
-            Unwritable,
-            TargetElsewhere,
-            ChoiceByClock,
-            ImaginedDevice,
-            NotNative,
-            WrapperReplaced,
-            UnreadablePlan,
-            NotExportable,
-            PackageRefused,
-            PackageElsewhere,
-            WrongInput,
-            MinductorWarning,
-        )
-    }
-)
