@@ -166,7 +166,7 @@ class _Function:
         for number, given in enumerate(self.plan.inputs):
             yield f"  {self.received(given, number)}"
         for name, number in self.unit.constants.items():
-            if name in used:
+            if name in used - inputs:  # a region may be given one under the same name
                 yield f"  const md_Tensor& {name} = md.constants[{number}];"
         if tensors:
             yield f"  md_Tensor {', '.join(tensors)};"

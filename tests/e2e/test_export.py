@@ -218,17 +218,21 @@ print(json.dumps(sorted(sys.modules)))
 
 
 def test_programs_come_as_functions_and_as_exported_programs(tmp_path: Path) -> None:
-    def draw(x: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
-        made = torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos() * 2, (x,))
-        return made * n + torch.rand_like(x), x, x[0]
-
     class Draw(torch.nn.Module):
+        """A branch is given the weight, which the call holds under the same name."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.arange(4.0))
+
         def forward(self, x: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
-            return draw(x, n)
+            made = torch.cond(x.sum() > 0, lambda x: x.sin() * self.weight, lambda x: x.cos() * 2, (x,))
+            return made * n + torch.rand_like(x), x, x[0]
 
     shapes = ({0: Dim.DYNAMIC}, Dim.DYNAMIC)
     given = (torch.randn(3, 4), 5)
-    program = torch.export.export(Draw(), given, dynamic_shapes=shapes)
+    draw = Draw()
+    program = torch.export.export(draw, given, dynamic_shapes=shapes)
     minductor.export(program, (), tmp_path / "a.zip")
     loaded = minductor.load(tmp_path / "a.zip")
     for x, n in (given, (-torch.ones(7, 4), 2)):
