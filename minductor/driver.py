@@ -156,6 +156,7 @@ class Compiler:
         from torch._dynamo.utils import GmWrapper, flatten_graph_inputs
         from torch._functorch.aot_autograd import aot_module_simplified
 
+        from minductor.frontend.as_eager import call_as_eager
         from minductor.frontend.decompose import decompositions
         from minductor.frontend.partition import partition
         from minductor.frontend.results import flatten_results, has_tree
@@ -172,6 +173,7 @@ class Compiler:
         if unshown := next(filter(None, (_unshown(x, may_be_fake=self.is_dry) for x in inputs)), ""):
             self._warn(env, UnsupportedInput("of this graph", unshown))
             return untraced(eager)
+        call_as_eager(gm)
         places = counted_places(gm, inputs)
         try:
             compiled = aot_module_simplified(

@@ -83,7 +83,7 @@ def retraced(result: Any, stride: Sequence[Any]) -> Any:
     if mode is None:
         return result
     with disable_proxy_modes_tracing():
-        noted = result.new_empty_strided(result.shape, stride)
+        noted = result.as_strided(result.shape, stride)
     proxy = get_proxy_slot(result, mode.tracer).proxy
     return track_tensor_tree(noted, proxy, constant=None, tracer=mode.tracer)
 

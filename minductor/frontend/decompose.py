@@ -15,7 +15,17 @@ from types import MappingProxyType
 from typing import Any
 
 from minductor.frontend.compat import retraced
-from minductor.frontend.layouts import IN_STEPS, NAMED, TRANSFORMS, is_ambiguous, relaid, strides, transformed
+from minductor.frontend.layouts import (
+    IN_STEPS,
+    NAMED,
+    TRANSFORMS,
+    is_ambiguous,
+    layout,
+    relaid,
+    strides,
+    transformed,
+    viewed,
+)
 
 # packet name -> why it is taken apart; all its overloads are
 ROWS: Mapping[str, str] = MappingProxyType(
@@ -111,6 +121,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     for name in SCATTERS:
         op = getattr(torch.ops.aten, name).default
         found[op] = _apart(op)
+    for op in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default):
+        found[op] = _view(op)
     for name in TRANSFORMS if torch.backends.mkl.is_available() else ():
         op = getattr(torch.ops.aten, name.split(".")[1]).default
         found[op] = _transform(op)
@@ -165,6 +177,21 @@ def _view_copy(x: Any, size: Any) -> Any:
     import torch
 
     return x.reshape(size).clone(memory_format=torch.contiguous_format)
+
+
+def _view(op: Any) -> Callable[..., Any]:
+    """A view, noted with the strides that it has: to dimensions of size 1 torch traces others."""
+    from torch.fx.experimental.proxy_tensor import decompose
+
+    def decomposed(x: Any, size: Any) -> Any:
+        if not any(type(n) is int and n == 1 for n in size):
+            return NotImplemented
+        with decompose({}):
+            result = op(x, size)
+        stride = viewed(layout(x), tuple(result.shape))
+        return result if stride is None or stride == result.stride() else retraced(result, stride)
+
+    return decomposed
 
 
 def _bags(weight: Any, *args: Any, **kwargs: Any) -> Any:

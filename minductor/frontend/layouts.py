@@ -82,7 +82,6 @@ BY_FORMAT = frozenset(
         "aten.reflection_pad3d.default",
         "aten.replication_pad2d.default",
         "aten.replication_pad3d.default",
-        "aten.roll.default",
         "aten.upsample_bicubic2d.default",
         "aten.upsample_bilinear2d.default",
         "aten.upsample_linear1d.default",
@@ -124,12 +123,14 @@ TRANSFORMS = frozenset({"aten._fft_c2c.default", "aten._fft_c2r.default", "aten.
 IN_STEPS = frozenset({"aten.isinf.default", "aten.mvlgamma.default"})
 # whose last tensor eager takes for the first
 REVERSED = frozenset({"aten.rsub.Tensor", "aten.threshold_backward.default"})
-NAMED = LIKE_THE_FIRST | ROW_MAJOR | BY_FORMAT | BY_CONTIGUITY | INDEX | POINTWISE
+ROLL = frozenset({"aten.roll.default"})
+NAMED = LIKE_THE_FIRST | ROW_MAJOR | BY_FORMAT | BY_CONTIGUITY | INDEX | POINTWISE | ROLL
 # what torch lays out otherwise than eager, whatever the sizes are
 MISLAID = (
     BY_FORMAT
     | BY_CONTIGUITY
     | POINTWISE
+    | ROLL
     | {
         "aten.binary_cross_entropy.default",
         "aten.copysign.Tensor",
@@ -336,6 +337,10 @@ def strides(op: Any, args: Sequence[Any], result: torch.Tensor) -> Row | None:
     if name in INDEX:
         found = _indexed(layout(args[0]), args[1])
         return None if found is None else joined(found, size)
+    if name in ROLL:
+        return _rolled(*args)
+    if op is torch.ops.aten.ldexp.Tensor and args[0].is_floating_point() and not args[1].is_floating_point():
+        return _scaled(layout(args[0]), layout(args[1]), size)
     found = _operands(op, args, result.dtype)
     return None if found is None else joined(found, size)
 
@@ -387,6 +392,30 @@ def _by_format(x: torch.Tensor, size: Row, *, keeps: bool) -> Row | None:
     return _in_order(size, channels_last) if is_wide else None
 
 
+def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Row | None:
+    """Along each dimension two parts are concatenated, with the channels last if both suggest that."""
+    size, stride = tuple(x.shape), x.stride()
+    if not dims:
+        return dense(size, ())
+    if not all(_is_number(n) for n in (*size, *stride, *shifts)):
+        return _by_format(x, size, keeps=False)
+    from torch._prims_common import are_strides_like_channels_last_or_false
+
+    for shift, dim in zip(shifts, dims, strict=True):
+        first = shift % size[dim]
+        parts = [
+            [n if d == dim % len(size) else whole for d, whole in enumerate(size)] for n in (first, size[dim] - first)
+        ]
+        is_last = all(are_strides_like_channels_last_or_false(part, stride) for part in parts)
+        stride = _in_order(size, _channels_last(len(size)) if is_last else range(len(size) - 1, -1, -1))
+    return stride
+
+
+def _scaled(x: Layout, exponent: Layout, size: Row) -> Row | None:
+    """Scaled by powers of two that are integers: in memory like that of x, unless it has to be resized."""
+    return x.copied() if len(x.size) == len(size) and all(map(_is_same, x.size, size)) else joined([x, exponent], size)
+
+
 def _indexed(x: Layout, indices: Sequence[torch.Tensor | None]) -> list[Layout] | None:
     """Of the tensor, and of the indices, as both stand in the result: the indexed dimensions have stride 0.
 
@@ -407,25 +436,39 @@ def _indexed(x: Layout, indices: Sequence[torch.Tensor | None]) -> list[Layout] 
     found = [Layout(around(size, x.size), around((0,) * len(size), x.stride))]
     ones = around(size, (1,) * len(x.size))
     for index in given:
-        own, outer = _viewed(size, layout(index).expanded(size))
-        found.append(Layout(ones, (*(outer for _ in before), *own, *(own[-1:] or (1,)) * len(after))))
+        stride = viewed(Layout(size, layout(index).expanded(size)), around(size, (1,) * len(x.size)))
+        if stride is None:
+            return None
+        found.append(Layout(ones, stride))
     return found
 
 
-def _viewed(size: Row, stride: Row) -> tuple[Row, Any]:
-    """The strides of a view of the same size, and that of a dimension of size 1 around it.
+def viewed(x: Layout, size: Row) -> Row | None:
+    """The strides of a view of that size: for a dimension of size 1 that of the next outer element of those within it.
 
-    A view gives dimensions of size 1 the stride that the next outer element of those within them would have.
-
-    >>> _viewed((4, 1, 3), (3, 7, 1))
-    ((3, 3, 1), 12)
+    >>> viewed(Layout((3, 1), (1, 7)), (1, 3, 1)), viewed(Layout((4, 1, 3), (3, 7, 1)), (12,))
+    ((3, 1, 7), (1,))
     """
+    if any(map(_is_zero, size)):
+        return None
+    if not x.size:
+        return (1,) * len(size)
     found: list[Any] = []
-    reach: Any = stride[-1] if stride else 1
-    for n, step in zip(reversed(size), reversed(stride), strict=True):
-        found.append(reach if _is_one(n) else step)
-        reach = reach if _is_one(n) else n * step
-    return tuple(reversed(found)), reach
+    left = list(size)
+    step: Any = x.stride[-1]
+    old: Any = 1
+    new: Any = 1
+    for d in range(len(x.size) - 1, -1, -1):  # what lies without gaps is split and merged as a whole
+        old *= x.size[d]
+        if d and (_is_one(x.size[d - 1]) or _is_known(x.stride[d - 1] == old * step)):
+            continue
+        while left and (_is_one(left[-1]) or not _is_known(new == old)):
+            found.append(new * step)
+            new *= left.pop()
+        if not _is_known(new == old):
+            return None
+        step, old, new = x.stride[d - 1], 1, 1
+    return tuple(reversed(found))
 
 
 def transformed(op: Any, x: torch.Tensor, dims: Sequence[int], size: Row) -> Row | None:

@@ -29,7 +29,7 @@ def test_each_row_has_a_decomposition_and_a_reason() -> None:
 
 def test_operators_with_rules_arrive_whole() -> None:
     laid = {str(op) for op in decompositions() if torch.Tag.pointwise in op.tags} | NAMED
-    laid |= {f"aten.{name}.default" for name in (*SCATTERS, "constant_pad_nd")}
+    laid |= {f"aten.{name}.default" for name in (*SCATTERS, "constant_pad_nd", "view", "_unsafe_view")}
     assert not {str(op) for op in decompositions()} & set(RULES) - laid
     turned = randn(2, 3).t()
     for fn, op in ((torch.copysign, "copysign.Tensor"), (torch.hypot, "hypot.default"), (torch.mul, "mul.Tensor")):
@@ -98,6 +98,7 @@ LAYOUTS: dict[str, Callable[..., Any]] = {
         torch.ops.aten.threshold_backward(x, y, 0.5),
         torch.ops.aten.native_dropout_backward(x, y > 0.5, 2.0),
     ),
+    "a view": lambda x, y: ((x * 2).view(1, 1, *x.shape), (y * 2).view(*y.shape, 1, 1)),
     "turned round": lambda x, y: (torch.rsub(x, y, alpha=2), torch.ldexp(x, y), torch.complex(x, y)),
 }
 

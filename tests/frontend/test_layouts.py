@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from minductor.frontend.layouts import strides, transformed
+from minductor.frontend.layouts import layout, strides, transformed, viewed
 
 aten = torch.ops.aten
 
@@ -42,7 +42,6 @@ def test_images_in_any_layout() -> None:
         aten.channel_shuffle.default: (1,),
         aten.grid_sampler_2d.default: (torch.zeros(2, 3, 2, 2), 0, 0, False),
         aten.replication_pad2d.default: ((1, 1, 1, 1),),
-        aten.roll.default: ((1,), (0,)),
         aten.upsample_bicubic2d.default: ((3, 2), False),
         aten.upsample_nearest2d.default: ((3, 2),),
     }
@@ -52,6 +51,38 @@ def test_images_in_any_layout() -> None:
             result = op(x, *more)
             found = result[0] if isinstance(result, tuple) else result
             assert strides(op, (x, *more), found) == found.stride(), (op, x.shape, x.stride())
+
+
+def test_rolls_in_any_layout() -> None:
+    """Of a part without elements nobody suggests that the channels are last."""
+    pick = random.Random(0)
+    for _ in range(100):
+        x = window(pick, [pick.choice([1, 2, 3]) for _ in range(pick.randint(1, 4))])
+        x = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 and pick.random() < 0.5 else x
+        count = pick.randint(1, 2)
+        args = [pick.randint(-3, 3) for _ in range(count)], [pick.randrange(-x.dim(), x.dim()) for _ in range(count)]
+        found = torch.roll(x, *args)
+        assert strides(aten.roll.default, (x, *args), found) == found.stride(), (x.shape, x.stride(), args)
+
+
+def test_views_in_any_layout() -> None:
+    pick = random.Random(0)
+    for _ in range(200):
+        x = window(pick, [pick.choice([1, 1, 2, 3]) for _ in range(pick.randint(1, 4))])
+        size = [n for n in x.shape if n > 1 or pick.random() < 0.5]
+        size.insert(pick.randint(0, len(size)), 1)
+        assert viewed(layout(x), tuple(size)) == x.view(size).stride(), (x.shape, x.stride(), size)
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_powers_of_two_in_any_layout() -> None:
+    pick = random.Random(0)
+    for _ in range(100):
+        size = [pick.choice([1, 2, 3]) for _ in range(pick.randint(1, 4))]
+        x, y = (window(pick, [n if pick.random() < 0.7 else 1 for n in size]) for _ in "xy")
+        for exponent in (y, y.int()):
+            found = torch.ldexp(x, exponent)
+            assert strides(aten.ldexp.Tensor, (x, exponent), found) == found.stride(), (x.stride(), exponent.stride())
 
 
 def test_truths_of_one_argument_with_gaps() -> None:

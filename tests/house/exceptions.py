@@ -5,6 +5,9 @@ EXCEPTIONS: dict[tuple[str, str, str], str] = {
     ("floors", "minductor/target.py", "minductor.options"): "Env pairs the two files of this floor",
     ("effects", "minductor/trace.py", "threading"): "graphs compiled in several threads share one page",
     ("mutable_state", "minductor/core/interning.py", "TABLE"): "the interning table: weak, so it forgets by itself",
+    ("no_flags", "minductor/frontend/as_eager.py", "_dropout.training"): "the parameters are those of F.dropout",
+    ("no_flags", "minductor/frontend/as_eager.py", "_dropout.inplace"): "the parameters are those of F.dropout",
+    ("no_flags", "minductor/frontend/as_eager.py", "_plain_dropout.train"): "the parameters are those of torch.dropout",
     ("floors", "pytest_plugin/trials.py", "_pytest"): "pytest has no public way to run a test once more",
 }
 

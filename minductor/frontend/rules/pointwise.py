@@ -156,13 +156,15 @@ def rounding(name: str) -> Rule:
 
 def add(ctx: Lowering, x: Operand, y: Operand, alpha: float = 1) -> Value:
     """x + alpha * y; on bools, `or`."""
+    if isinstance(alpha, bool) and ctx.meta.dtype != BOOL:  # the call raises
+        return NotImplemented
     if ctx.meta.dtype == BOOL:
         return ctx.pointwise(lambda a, b: a.either(b) if alpha else a, x, y)
     return ctx.pointwise(lambda a, b: a + (b if alpha == 1 else b * alpha), x, y)
 
 
 def sub(ctx: Lowering, x: Operand, y: Operand, alpha: float = 1) -> Value:
-    if any(isinstance(n, bool) or (isinstance(n, View) and n.dtype == BOOL) for n in (x, y)):  # the call raises
+    if any(isinstance(n, bool) or (isinstance(n, View) and n.dtype == BOOL) for n in (x, y, alpha)):  # the call raises
         return NotImplemented
     return ctx.pointwise(lambda a, b: a - (b if alpha == 1 else b * alpha), x, y)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -226,3 +227,9 @@ def test_functions_that_jump_see_what_memory_holds(dtype: torch.dtype) -> None:
 
     for ours, theirs in zip(torch.compile(fn, backend=Compiler())(x), fn(x), strict=True):
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("fn", [torch.add, torch.sub])
+def test_a_truth_as_the_factor_of_numbers_is_eager_s_to_refuse(fn: Callable[..., torch.Tensor]) -> None:
+    with pytest.raises(RuntimeError, match="Boolean alpha"):
+        lowered(lambda x: fn(x, x, alpha=True), torch.arange(3))

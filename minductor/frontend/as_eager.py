@@ -1,0 +1,52 @@
+"""Functions that torch traces otherwise than eager runs them, and what is called in their place.
+
+Takes the graph that Dynamo hands over, before AOTAutograd traces it. Gives it with its calls changed. Refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def call_as_eager(gm: torch.nn.Module) -> None:
+    """Of a graph, and of the graphs within it.
+
+    >>> gm = torch.fx.symbolic_trace(lambda x: F.dropout(x, training=False))
+    >>> call_as_eager(gm)
+    >>> x = torch.ones(2)
+    >>> gm(x) is x
+    True
+    """
+    for part in gm.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            calls = [node for node in part.graph.nodes if node.op == "call_function" and node.target in _INSTEAD]
+            for node in calls:
+                node.target = _INSTEAD[node.target]
+            if calls:
+                part.recompile()
+
+
+def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Nothing to drop gives the argument itself, of which torch traces a copy: writes to either reach both."""
+    return F.dropout(input, p, training, inplace) if training and p else input
+
+
+def _plain_dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """The same, as torch.dropout names its arguments."""
+    return _dropout(input, p, train)
+
+
+def _soft_margin_loss(input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Of the input's shape and dtype; torch traces those that both together have."""
+    return F.soft_margin_loss(input, target.to(input.dtype).expand_as(input), *args, **kwargs)
+
+
+_INSTEAD: Mapping[object, Callable[..., Tensor]] = MappingProxyType(
+    {F.dropout: _dropout, torch.dropout: _plain_dropout, F.soft_margin_loss: _soft_margin_loss}
+)

@@ -1,0 +1,37 @@
+"""Functions that torch traces otherwise than eager runs them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from minductor.driver import Compiler
+from tests.frontend.tracing import randn
+
+
+def test_dropout_that_does_nothing_gives_its_argument() -> None:
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        same = F.dropout(x.t(), training=False)
+        torch.dropout(x, 0.0, train=True).mul_(2)
+        return same, same + 1
+
+    x = randn(3, 4)
+    expected = 2 * x.t()
+    same, more = torch.compile(fn, backend=Compiler())(x)
+    assert same.data_ptr() == x.data_ptr()
+    assert torch.equal(same, expected)
+    assert torch.equal(more, expected + 1)
+
+
+def test_dropout_in_training_drops() -> None:
+    assert (torch.compile(lambda x: F.dropout(x, 0.5), backend=Compiler())(torch.ones(99)) == 0).any()
+
+
+def test_a_soft_margin_loss_has_the_input_s_dtype() -> None:
+    x, target = randn(3, 4).requires_grad_(), randn(3, 4, seed=1, dtype=torch.float64)
+    expected, found = F.soft_margin_loss(x, target), torch.compile(F.soft_margin_loss, backend=Compiler())(x, target)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, x) for loss in (found, expected)))
+    with pytest.raises(RuntimeError):
+        torch.compile(F.soft_margin_loss, backend=Compiler())(x[:1], target)
