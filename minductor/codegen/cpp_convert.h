@@ -47,25 +47,38 @@ MD_INLINE uint16_t md_f32_to_f16(float x) {
 #ifdef MD_STRIP
 typedef float md_strip_f32 __attribute__((vector_size(4 * MD_STRIP), aligned(4), may_alias));
 typedef int16_t md_strip_f16 __attribute__((vector_size(2 * MD_STRIP), aligned(2), may_alias));
-#endif
 MD_INLINE void md_f16_load(const uint16_t* in, int count, float* out) {
-  int whole = 0;
-#ifdef MD_WIDEN
+  int l = 0;
 #pragma GCC unroll 8
-  for (; whole + MD_STRIP <= count; whole += MD_STRIP) *(md_strip_f32*)(out + whole) = MD_WIDEN(*(const md_strip_f16*)(in + whole));
-#endif
-#pragma omp simd
-  for (int l = whole; l < count; ++l) out[l] = md_f16_to_f32(in[l]);
+  for (; l + MD_STRIP <= count; l += MD_STRIP) *(md_strip_f32*)(out + l) = MD_WIDEN(*(const md_strip_f16*)(in + l));
+  if (l < count) {
+    md_strip_f16 rest = {};
+    __builtin_memcpy(&rest, in + l, 2 * (count - l));
+    const md_strip_f32 wide = MD_WIDEN(rest);
+    __builtin_memcpy(out + l, &wide, 4 * (count - l));
+  }
 }
 MD_INLINE void md_f16_store(const float* in, int count, uint16_t* out) {
-  int whole = 0;
-#ifdef MD_NARROW
+  int l = 0;
 #pragma GCC unroll 8
-  for (; whole + MD_STRIP <= count; whole += MD_STRIP) *(md_strip_f16*)(out + whole) = MD_NARROW(*(const md_strip_f32*)(in + whole));
-#endif
-#pragma omp simd
-  for (int l = whole; l < count; ++l) out[l] = md_f32_to_f16(in[l]);
+  for (; l + MD_STRIP <= count; l += MD_STRIP) *(md_strip_f16*)(out + l) = MD_NARROW(*(const md_strip_f32*)(in + l));
+  if (l < count) {
+    md_strip_f32 rest = {};
+    __builtin_memcpy(&rest, in + l, 4 * (count - l));
+    const md_strip_f16 narrow = MD_NARROW(rest);
+    __builtin_memcpy(out + l, &narrow, 2 * (count - l));
+  }
 }
+#else
+MD_INLINE void md_f16_load(const uint16_t* in, int count, float* out) {
+#pragma omp simd
+  for (int l = 0; l < count; ++l) out[l] = md_f16_to_f32(in[l]);
+}
+MD_INLINE void md_f16_store(const float* in, int count, uint16_t* out) {
+#pragma omp simd
+  for (int l = 0; l < count; ++l) out[l] = md_f32_to_f16(in[l]);
+}
+#endif
 
 //@ md_{bf16,f16}_round_f32 : md_bf16_to_f32 md_f32_to_bf16 md_f16_to_f32 md_f32_to_f16
 MD_INLINE float md_bf16_round_f32(float x) { return md_bf16_to_f32(md_f32_to_bf16(x)); }

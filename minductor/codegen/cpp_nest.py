@@ -321,27 +321,31 @@ class NestPrinter:
     def converted(self, loop: Loop) -> list[Strip]:
         """The float16 elements that a loop converts a strip at a time."""
         count = as_int(self.extents[loop.axis])
-        if loop.kind != "vector" or self.is_checked(loop) or (count is not None and count < FEW):
+        scans = [p for p in loop.body if isinstance(p, int) and isinstance(self.ops[p].attrs, Scan)]
+        is_scan = loop.kind == "serial" and not loop.is_blocked and bool(scans) and not self.is_reversed(loop)
+        if not (loop.kind == "vector" or is_scan) or self.is_checked(loop) or (count is not None and count < FEW):
             return []
         found = strips(loop, self.ops, self.values.storages, self.values.axis(loop.axis), self.values.placed)
         copied = {p for p, op in enumerate(self.ops) if self.values.stored_as.get(id(op)) == "bits"}
         return [strip for strip in found if copied.isdisjoint((strip.position, *self.ops[strip.position].args))]
 
     def run_strips(self, loop: Loop, found: Sequence[Strip]) -> None:
-        """A vector loop in strips: a loop over the elements of each, between the conversions of its float16."""
+        """A loop in strips: a loop over the elements of each, between the conversions of its float16."""
         saved = self.scope()
-        start, size = f"{loop.axis}_strip", loop.lanes or STRIP
+        trees = [step for step in loop.body if isinstance(step, Loop) and step.kind == "tree"]
+        start, size = f"{loop.axis}_strip", FEW if trees else loop.lanes or STRIP
         first, last = self.range(loop.axis)
         self.out.open(f"md_strips<{size}>({first}, {last}, [&](int64_t {start}, int count) MD_LAMBDA")
-        for strip in found:
-            self.out.add(f"float {strip.name}[{size}];")
-            if strip.before:
-                self.out.add(strip.before)
-        self.out.pragma("omp simd")
+        self.load_strips([strip for strip in found if not strip.is_row], size)
+        for tree in trees:
+            rows = [strip for strip in found if strip.is_row and strip.position in tree.body]
+            self.load_strips(rows, size, tree)
+        if loop.kind == "vector":
+            self.out.pragma("omp simd")
         self.out.open("for (int l = 0; l < count; ++l)")
         self.out.add(f"const int64_t {loop.axis} = {start} + l;")
         self.opened[loop.axis] = True
-        self.strips = {strip.position: strip.name for strip in found}
+        self.strips = {strip.position: strip.array for strip in found}
         self.steps(loop.body)
         self.strips = {}
         self.out.close()
@@ -349,6 +353,17 @@ class NestPrinter:
             self.out.add(call)
         self.out.close("});")
         self.names, self.opened, self.blocks, self.arrays, self.kept = saved
+
+    def load_strips(self, found: Sequence[Strip], size: int, tree: Loop | None = None) -> None:
+        """Declares the arrays of strips, of each row if they stand in a tree, and fills those of loads."""
+        for strip in found:
+            self.out.add(f"float {strip.name}{'[rows]' if tree else ''}[{size}];")
+        if tree and found:
+            self.open_rows(tree)
+        for call in (strip.before for strip in found if strip.before):
+            self.out.add(call)
+        if tree and found:
+            self.out.close("});")
 
     def privatise(self, pragma: int, names: Mapping[int, str]) -> None:
         """Copies scalars into each thread: a load through a reference, sunk into a select, stops the vectoriser."""
@@ -405,8 +420,7 @@ class NestPrinter:
         self.terms = {carry.position: f"{self.label(carry.position)}_terms" for carry in totals}
         for carry in totals:
             self.out.add(f"{array_type(carry.dtypes[0])} {self.terms[carry.position]}[rows];")
-        self.out.open("md_rows(rows, [&](int r) MD_LAMBDA")
-        self.out.add(f"const int64_t {loop.axis} = {self.blocks[loop.axis].start} + r;")
+        self.open_rows(loop)
         self.opened[loop.axis] = True
         self.steps(loop.body)
         self.out.close("});")
@@ -419,6 +433,11 @@ class NestPrinter:
         self.out.close("});")
         for carry in totals:
             self.join(carry, carry.elements(), [f"{terms[carry.position]}[0]"])
+
+    def open_rows(self, tree: Loop) -> None:
+        """What is done for each row of a group."""
+        self.out.open("md_rows(rows, [&](int r) MD_LAMBDA")
+        self.out.add(f"const int64_t {tree.axis} = {self.blocks[tree.axis].start} + r;")
 
     def open(self, loop: Loop) -> None:
         axis = loop.axis

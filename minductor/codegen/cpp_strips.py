@@ -23,7 +23,7 @@ keeps the arrays between them in registers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from minductor.codegen.cpp_text import index_text
 from minductor.core.dtypes import F16, DType
@@ -32,7 +32,7 @@ from minductor.ir.nodes import Atomic, Load, Op, Store
 from minductor.ir.schedule import Loop
 
 STRIP = 64  # elements, where no reduce has lanes
-FEW = 16  # elements: a loop that is known to have less has no strips
+FEW = 16  # elements: a loop that is known to have less has no strips; and those of each row of a group
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,11 @@ class Strip:
     name: str
     before: str = ""
     after: str = ""
+    is_row: bool = False  # whether each row of a group has one
+
+    @property
+    def array(self) -> str:
+        return f"{self.name}[r]" if self.is_row else self.name
 
 
 def strips(
@@ -54,22 +59,37 @@ def strips(
 ) -> Iterator[Strip]:
     """See above; `placed` gives what an index is in the piece of the loop that is open."""
     here = [
-        (p, attrs) for p in loop.body if isinstance(p, int) and isinstance(attrs := ops[p].attrs, Load | Store | Atomic)
+        (p, attrs, is_row) for p, is_row in _steps(loop) if isinstance(attrs := ops[p].attrs, Load | Store | Atomic)
     ]
-    touched = [attrs.ref.storage for _, attrs in here]
-    written = {attrs.ref.storage for _, attrs in here if not isinstance(attrs, Load)}
-    for position, attrs in here:
+    touched: dict[str, list[Load | Store | Atomic]] = {}
+    for _, attrs, _ in here:
+        touched.setdefault(attrs.ref.storage, []).append(attrs)
+    for position, attrs, is_row in here:
         storage, index = attrs.ref.storage, placed(attrs.index)
         parameter, dtype = storages[storage]
-        is_alone = storage not in written or touched.count(storage) == 1
-        if isinstance(attrs, Atomic) or dtype != F16 or not is_alone or not _is_in_order(index, axis):
+        if isinstance(attrs, Atomic) or dtype != F16 or not _is_in_order(index, axis) or _meet(touched[storage]):
             continue
-        name = f"{parameter}_strip{position}"
+        strip = Strip(position, f"{parameter}_strip{position}", is_row=is_row)
         memory = f"{parameter} + {index_text(substitute(index, {axis: symbol(f'{axis.name}_strip', 'axis')}))}"
         if isinstance(attrs, Load):
-            yield Strip(position, name, before=f"md_f16_load({memory}, count, {name});")
+            yield replace(strip, before=f"md_f16_load({memory}, count, {strip.array});")
         else:
-            yield Strip(position, name, after=f"md_f16_store({name}, count, {memory});")
+            yield replace(strip, after=f"md_f16_store({strip.array}, count, {memory});")
+
+
+def _steps(loop: Loop) -> Iterator[tuple[int, bool]]:
+    """The positions in a loop that is not around others, and whether each row of a group computes them."""
+    for step in loop.body:
+        if isinstance(step, int):
+            yield step, False
+        elif step.kind == "tree":
+            yield from ((position, True) for position in step.body if isinstance(position, int))
+
+
+def _meet(touching: Sequence[Load | Store | Atomic]) -> bool:
+    """Whether an element of a storage may be written before another point of the loop reads or writes it."""
+    is_update = isinstance(touching[-1], Store) and len({attrs.index for attrs in touching}) == 1
+    return not all(isinstance(attrs, Load) for attrs in touching[: -1 if is_update else None])
 
 
 def _is_in_order(index: Expr, axis: Symbol) -> bool:

@@ -108,6 +108,14 @@ def test_dtypes(compiled: Compile, device: str, dtype: torch.dtype) -> None:
     compiled(lambda x: (x.sum(-1), x.amax(-1)), (torch.rand(16, 40, device=device) * 4).to(dtype))
 
 
+def test_float16_along_rows_and_columns_and_in_place(compiled: Compile, device: str) -> None:
+    def fn(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        y.mul_(0.5).add_(x)
+        return x.sum(0), x.cumsum(1), x.softmax(1), x > 0.5, x[:, 1:] - x[:, :-1]
+
+    compiled(fn, torch.randn(41, 150, device=device).half(), torch.randn(41, 150, device=device).half())
+
+
 @pytest.mark.counts(kernels=1, externs=0)
 def test_nan_is_the_largest_and_the_smallest(compiled: Compile, device: str) -> None:
     x = torch.randn(4, 90, device=device)
