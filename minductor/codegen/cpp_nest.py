@@ -202,8 +202,9 @@ class NestPrinter:
 
     def by_length(self, loop: Loop, row: Loop, block: int) -> None:
         """A short row without blocks, whose sums would be joined to nothing but zeros; a long one as it is."""
-        kinds = [d for p in loop.carries for a in self.ops[p].args if (d := self.ops[a].dtype) is not None]
-        names = [n for p in loop.carries for n in self.result_names(p, len(self.ops[p].args))]
+        done = [p for p in loop.carries if p not in self.carries]  # a loop around it goes on with the others
+        kinds = [d for p in done for a in self.ops[p].args if (d := self.ops[a].dtype) is not None]
+        names = [n for p in done for n in self.result_names(p, len(self.ops[p].args))]
         for name, dtype in zip(names, kinds, strict=True):
             self.out.add(f"{cpp_type(dtype)} {name}_whole;")
         is_short = f"if ({index_text(self.extents[loop.axis])} <= {block})"
