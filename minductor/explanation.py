@@ -84,9 +84,14 @@ class Road:
         yield f"==== {self.role} graph ===="
         if not self.steps:
             yield "no stage ran: the warning or the error says why\n"
+        before = ""
         for step in self.steps:
-            if not only or step.name in only:
+            if step.name in only:
                 yield from (*step.lines(), "")
+            elif not only:
+                is_same = step.text != "" and step.text == before
+                yield from (*(replace(step, text="it changes nothing") if is_same else step).lines(), "")
+            before = step.text or before
         if self.compiled is not None and not only:
             yield f"-- report --\n{_report(self.compiled, self.gm)}\n"
         if self.verdicts:

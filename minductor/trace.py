@@ -49,15 +49,16 @@ class Record:
         counts = "".join(f" {name}={value}" for name, value in self.counts.items())
         return f"{self.seconds * 1e3:.1f} ms{counts}"
 
-    def lines(self, level: int) -> Iterator[str]:
+    def lines(self, level: int, before: str = "") -> Iterator[str]:
+        """What a level shows; a value that is what was shown `before` is not shown again."""
         start = f"minductor {self.graph} {self.stage}"
         yield f"{start} {self.summary()}"
         if level >= NOTES:
             yield from (f"{start} note: {note}" for note in self.notes)
         if level >= SOURCES:
             yield from (f"{start} source {name}:\n{source}" for name, source in self.sources.items())
-        if level >= TEXT:
-            yield f"{start} gives:\n{self.text()}"
+        if level >= TEXT and (text := self.text()):
+            yield f"{start} changes nothing" if text == before else f"{start} gives:\n{text}"
 
 
 class Sink(Protocol):
@@ -70,10 +71,13 @@ class Lines:
 
     level: int
     out: TextIO | None = None
+    shown: str = ""  # the latest value
 
     def record(self, record: Record) -> None:
-        for line in record.lines(self.level):
+        for line in record.lines(self.level, self.shown):
             print(line, file=self.out or sys.stderr)
+        if self.level >= TEXT:
+            self.shown = record.text() or self.shown
 
 
 @dataclass(slots=True)

@@ -52,6 +52,14 @@ def test_each_level_adds_a_part(level: int) -> None:
     assert [part in text for part in parts] == [level >= 2, level >= 3, level >= 4]
 
 
+def test_a_value_that_stays_is_shown_once() -> None:
+    out = io.StringIO()
+    trace = Trace.parse("4", out=out)
+    walk(trace)
+    trace.stage("forward", "order", 0.001, COUNTS, [], None, lambda: "new\nsame")
+    assert out.getvalue().endswith("minductor forward order changes nothing\n") and out.getvalue().count("new") == 1
+
+
 def test_values_are_not_printed_below_their_level() -> None:
     Trace.parse("3", out=io.StringIO()).stage("forward", "fuse", 0.001, COUNTS, [], None, no_text)
 
