@@ -6,12 +6,10 @@ uses. Refuses a kernel without a schedule. The text depends on shapes and dtypes
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
-from minductor.codegen.cpp_math import owners, prelude
+from minductor.codegen.cpp_math import prelude
 from minductor.codegen.cpp_nest import NestPrinter
 from minductor.codegen.cpp_stored import stored_as
 from minductor.codegen.cpp_text import Lines, index_text
@@ -28,6 +26,7 @@ from minductor.ir.source import Unit
 from minductor.target import Env
 
 UNIT_KERNELS = 32  # at most so many in one translation unit
+OURS = re.compile(r"\bmd_\w+(?=[(<])")  # functions of the headers beside this file
 
 
 def cpp(plan: Plan, env: Env) -> tuple[Unit, ...]:
@@ -51,16 +50,7 @@ def cpp(plan: Plan, env: Env) -> tuple[Unit, ...]:
 def unit_text(kernels: Iterable[str]) -> str:
     """A complete translation unit."""
     joined = "\n".join(kernels)
-    loops = header("cpp_loops.h") + (header("cpp_transpose.h") if "md_transpose(" in joined else "")
-    used = dict.fromkeys(re.findall(r"\bmd_\w+", joined))
-    needed = [name for name in used if name in owners() or not re.search(rf"\b{name}\b", loops + prelude(()))]
-    return f"{prelude(needed)}{loops}\n{joined}"
-
-
-@functools.lru_cache(maxsize=4)
-def header(name: str) -> str:
-    """The text of a file that lies beside this one."""
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+    return f"{prelude(OURS.findall(joined))}\n{joined}"
 
 
 def kernel_text(

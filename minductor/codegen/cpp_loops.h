@@ -1,10 +1,10 @@
-// What generated kernels use beside mathematics: loops with lanes, and index arithmetic that rounds down.
+// What generated kernels use beside mathematics: loops with lanes, and index arithmetic that rounds down; a part of
+// cpp_math.h, in the same form.
 //
 // A reduce along a vector loop has W accumulators, one a lane: element e of the loop goes to lane e % W, on every CPU,
 // so the count fixes the bits. The compiler turns the arrays into vector registers, since W is a constant.
-#define MD_LAMBDA __attribute__((always_inline))
-// Stands in a loop that stays scalar: the vector unit gathers elements more slowly than they are loaded one by one.
-#define MD_SCALAR asm volatile("")
+
+//@ md_lanes :
 // body(i, l) for i in [begin, end), where l is the lane of i
 template <int W, class F> MD_INLINE void md_lanes(int64_t begin, int64_t end, F body) {
   int64_t i = begin;
@@ -16,6 +16,8 @@ template <int W, class F> MD_INLINE void md_lanes(int64_t begin, int64_t end, F 
 #pragma omp simd
   for (int l = 0; l < rest; ++l) body(i + l, l);
 }
+
+//@ md_checked_lanes :
 // as md_lanes; body may raise `status`, and the highest is the result
 template <int W, class F> MD_INLINE int md_checked_lanes(int64_t begin, int64_t end, F body) {
   int status = 0;
@@ -29,12 +31,16 @@ template <int W, class F> MD_INLINE int md_checked_lanes(int64_t begin, int64_t 
   for (int l = 0; l < rest; ++l) status = body(i + l, l, status);
   return status;
 }
+
+//@ md_strips :
 // body(i, count) for strips of W elements in [begin, end), and for what is left over
 template <int W, class F> MD_INLINE void md_strips(int64_t begin, int64_t end, F body) {
   int64_t i = begin;
   for (; i + W <= end; i += W) body(i, W);
   if (i < end) body(i, (int)(end - i));
 }
+
+//@ md_join_lanes :
 // joins lane b into lane a, halves first, until lane 0 holds all of W
 template <int W, class F> MD_INLINE void md_join_lanes(F join) {
   if constexpr (W > 1) {
@@ -43,21 +49,29 @@ template <int W, class F> MD_INLINE void md_join_lanes(F join) {
     md_join_lanes<W / 2>(join);
   }
 }
+
+//@ md_count :
 // how many rows a group has
 template <int N> struct md_count {
   constexpr operator int() const { return N; }
 };
+
+//@ md_groups : md_count
 // body(i, rows) for groups of N rows in [begin, end), and for each row that is left over
 template <int N, class F> MD_INLINE void md_groups(int64_t begin, int64_t end, F body) {
   int64_t i = begin;
   for (; i + N <= end; i += N) body(i, md_count<N>());
   for (; i < end; ++i) body(i, md_count<1>());
 }
+
+//@ md_rows : md_count
 // term(r) for each row of a group
 template <int N, class F> MD_INLINE void md_rows(md_count<N>, F term) {
   if constexpr (N > 1) md_rows(md_count<N - 1>(), term);
   term(N - 1);
 }
+
+//@ md_join_rows : md_count
 // joins row b into row a, halves first, until row 0 holds all of a group
 template <int N, int L = 0, class F> MD_INLINE void md_join_rows(md_count<N> rows, F join) {
   constexpr int half = (N + 1) / 2;
@@ -68,19 +82,25 @@ template <int N, int L = 0, class F> MD_INLINE void md_join_rows(md_count<N> row
     md_join_rows<half>(md_count<half>(), join);
   }
 }
+
+//@ md_index :
 // An index that data decides. g++ 12 gathers 4-byte elements at an index known to be a comparison's 0 or 1 as if it
 // were 0 or -1; behind the barrier it is any number.
-#ifndef __has_builtin
-#define __has_builtin(x) 0
-#endif
 MD_INLINE int64_t md_index(int64_t x) {
+#ifdef __has_builtin
 #if __has_builtin(__builtin_assoc_barrier)
   return __builtin_assoc_barrier(x);
-#else
-  return x;
 #endif
+#endif
+  return x;
 }
+
+//@ lines
 MD_INLINE int64_t md_index_min(int64_t a, int64_t b) { return a < b ? a : b; }
 MD_INLINE int64_t md_index_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+//@ md_index_div :
 MD_INLINE int64_t md_index_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+
+//@ md_index_mod : md_index_div
 MD_INLINE int64_t md_index_mod(int64_t a, int64_t b) { return a - b * md_index_div(a, b); }

@@ -17,6 +17,9 @@ typedef __UINT64_TYPE__ uint64_t;
 #define MD_INLINE static inline __attribute__((always_inline))
 #define MD_INF __builtin_inff()
 #define MD_NAN __builtin_nanf("")
+#define MD_LAMBDA __attribute__((always_inline))
+// Stands in a loop that stays scalar: the vector unit gathers elements more slowly than they are loaded one by one.
+#define MD_SCALAR asm volatile("")
 MD_INLINE uint32_t md_bits(float x) { return __builtin_bit_cast(uint32_t, x); }
 MD_INLINE uint64_t md_bits(double x) { return __builtin_bit_cast(uint64_t, x); }
 MD_INLINE float md_float(uint32_t x) { return __builtin_bit_cast(float, x); }

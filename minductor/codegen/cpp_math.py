@@ -1,4 +1,4 @@
-"""The parts of cpp_math.h, cpp_double.h, cpp_convert.h and cpp_special.h that a kernel uses.
+"""The parts of cpp_math.h, and of the headers that go on from it, that a kernel uses.
 
 Takes the names of functions (`md_exp_f32`). Gives the text of their sections and of those these need, in the headers'
 own order, after the base section. Refuses names that none defines.
@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-HEADERS = tuple(Path(__file__).with_name(f"cpp_{part}.h") for part in ("math", "double", "convert", "special"))
+PARTS = ("math", "double", "convert", "special", "loops", "transpose")
+HEADERS = tuple(Path(__file__).with_name(f"cpp_{part}.h") for part in PARTS)
 MARK = "//@ "
 BASE = "base"
 LINES = "lines"  # a mark: each line below is a section of its own

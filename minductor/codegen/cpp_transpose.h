@@ -1,7 +1,9 @@
 // Transposes a block in registers: what a loop that reads along one axis and writes along another cannot do in order.
 //
 // A tile of N x N values, N as wide as the machine's vectors, is transposed by swapping its off-diagonal halves, then
-// those of its quarters, and so on. Elements at the rims are copied one by one.
+// those of its quarters, and so on. Elements at the rims are copied one by one. A part of cpp_math.h, in the same form.
+
+//@ md_transpose :
 #if defined(__AVX512F__)
 #define MD_TILE 16
 #elif defined(__AVX__)
