@@ -2,8 +2,8 @@
 
 Takes the lowering, a rule and its arguments. Gives the rule's value; or an extern call if the kernels would need what
 the target's language has not (`Target.lacks`); or NotImplemented if the rule needs to know a number that is a symbol:
-only one at the top of the arguments, since those in lists are sizes, which every rule takes; or if a number is no
-element of the result, so that eager raises. Refuses what the rule refuses.
+only one at the top of the arguments, since those in lists are sizes, which every rule takes; or if eager raises, as
+a number is no element of the result, or the operator computes none of that dtype. Refuses what the rule refuses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minductor.core.dtypes import DType
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import Expr
 from minductor.frontend.capture import TensorMeta
-from minductor.frontend.schemas import element_numbers
+from minductor.frontend.schemas import OF_FLOATS, element_numbers
 from minductor.frontend.values import Value
 from minductor.ir.nodes import Atomic, Body, Buffer, Kernel, Node, Reduce, Scan
 from minductor.ir.signature import all_ops
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def attempt(ctx: Lowering, rule: Callable[..., Value], args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
     """See above."""
-    if not _holds_numbers(ctx, args, kwargs):
+    if not _can_hold(ctx, args, kwargs):
         return NotImplemented
     counts = (len(ctx.nodes), len(ctx.buffers), len(ctx.notes))
     versions, seed = dict(ctx.versions), ctx.seed
@@ -49,11 +49,13 @@ def attempt(ctx: Lowering, rule: Callable[..., Value], args: Sequence[Value], kw
     return ctx.extern(ctx.node.op, args, kwargs, reason) if reason else NotImplemented
 
 
-def _holds_numbers(ctx: Lowering, args: Sequence[Value], kwargs: Mapping[str, Value]) -> bool:
-    """Whether the elements of the result can be the numbers that the operator is given."""
+def _can_hold(ctx: Lowering, args: Sequence[Value], kwargs: Mapping[str, Value]) -> bool:
+    """Whether the elements of the result can be what the operator computes, and the numbers that it is given."""
     meta = ctx.node.meta[0] if isinstance(ctx.node.meta, tuple) and ctx.node.meta else ctx.node.meta
     if not isinstance(meta, TensorMeta):
         return True
+    if ctx.node.op.split(".")[1] in OF_FLOATS and meta.dtype.kind not in ("float", "complex"):
+        return False
     given = (kwargs.get(name, args[n] if n < len(args) else None) for n, name in element_numbers(ctx.node.op))
     return all(_is_held(number, meta.dtype) for number in given if isinstance(number, int | float))
 

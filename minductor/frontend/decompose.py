@@ -26,6 +26,7 @@ from minductor.frontend.layouts import (
     transformed,
     viewed,
 )
+from minductor.frontend.schemas import OF_FLOATS
 
 # packet name -> why it is taken apart; all its overloads are
 ROWS: Mapping[str, str] = MappingProxyType(
@@ -112,6 +113,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
     packets = [getattr(torch.ops.aten, name) for name in ROWS if hasattr(torch.ops.aten, name)]
     found = dict(get_decompositions(packets))
+    for op in found:
+        if str(op).split(".")[1] in OF_FLOATS:
+            found[op] = _of_floats(found[op])
     found[torch.ops.aten._embedding_bag.default] = _bags
     norm = torch.ops.aten.linalg_vector_norm.default
     found[norm] = _counted_from_the_front(norm)
@@ -148,6 +152,17 @@ def _laid_by_formulas() -> Iterator[Any]:
         if isinstance(op, torch._ops.OpOverload) and torch.Tag.pointwise in op.tags and str(op) not in IN_STEPS:
             if not op._schema.is_mutable and len(op._schema.returns) == 1:
                 yield op
+
+
+def _of_floats(take_apart: Callable[..., Any]) -> Callable[..., Any]:
+    """Of integers alone it stays whole, for eager refuses them."""
+    import torch
+
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        is_whole = all(not (a.is_floating_point() or a.is_complex()) for a in args if isinstance(a, torch.Tensor))
+        return NotImplemented if is_whole else take_apart(*args, **kwargs)
+
+    return decomposed
 
 
 def _whole(*args: Any, **kwargs: Any) -> Any:

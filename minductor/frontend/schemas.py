@@ -94,6 +94,36 @@ NOT_RANDOM = frozenset(
     )
 )
 
+# Operators that eager computes of floats only, though torch traces an integer or a bool as what they give.
+OF_FLOATS = frozenset(
+    (
+        "_adaptive_avg_pool2d",
+        "_adaptive_avg_pool3d",
+        "_prelu_kernel",
+        "binary_cross_entropy",
+        "celu",
+        "elu",
+        "frac",
+        "glu",
+        "grid_sampler_2d",
+        "grid_sampler_3d",
+        "hardsigmoid",
+        "hardswish",
+        "huber_loss",
+        "lerp",
+        "log_sigmoid_forward",
+        "logaddexp",
+        "logaddexp2",
+        "nll_loss2d_forward",
+        "nll_loss_forward",
+        "smooth_l1_loss",
+        "std",
+        "std_mean",
+        "var",
+        "var_mean",
+    )
+)
+
 # Numbers in the place of a tensor, which ATen takes for a tensor of a dtype of its own.
 OPERANDS = ("self", "other")
 

@@ -19,6 +19,7 @@ from typing import TypeAlias, cast
 from minductor.core.algebra import maximum, minimum
 from minductor.core.bounds import at_least
 from minductor.core.dtypes import BOOL, C32, C64, F16, F32, I64, DType, promote
+from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import Expr, Symbol, as_expr, as_int, integer
 from minductor.frontend.capture import Size, TensorMeta
 from minductor.ir.build import Builder
@@ -152,8 +153,14 @@ def broadcast(view: View, coords: Sequence[Expr]) -> tuple[Expr, ...]:
 
 
 def wrap_dim(dim: int, rank: int) -> int:
-    """A dimension counted from the end, counted from the start; a number has one dimension here, as in torch."""
-    return dim % max(rank, 1)
+    """A dimension counted from the end, counted from the start; a number has one dimension here, as in torch.
+
+    Of one that is not there torch's tracing does not always tell: eager does.
+    """
+    known = max(rank, 1)
+    if not -known <= dim < known:
+        raise UnsupportedInput("an argument", f"dimension {dim} of {known}")
+    return dim % known
 
 
 def wrap_dims(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:

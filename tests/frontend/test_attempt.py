@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from minductor.core.errors import MinductorWarning
+from minductor.driver import Compiler
 from minductor.options import Options
 from minductor.target import Env, by_name
 from tests.frontend.tracing import lowered, randn
@@ -76,3 +78,22 @@ def test_a_call_may_give_a_list_of_one() -> None:
     x = torch.tensor([1j, 2.0])
     assert lowered(fn, x).externs
     assert torch.equal(torch.compile(fn, backend="minductor")(x), fn(x))
+
+
+@pytest.mark.parametrize("name", ["hardswish", "celu", "glu", "logsigmoid"])
+def test_what_eager_computes_of_floats_only_is_called(name: str) -> None:
+    fn, given = getattr(torch.nn.functional, name), torch.arange(4)
+    with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
+        torch.compile(fn, backend=Compiler())(given)
+    assert not lowered(fn, given.float()).externs
+
+
+def test_a_variance_of_integers_raises() -> None:
+    with pytest.raises(RuntimeError, match="only support floating point"):
+        torch.compile(torch.var, backend=Compiler())(torch.arange(4))
+
+
+def test_of_a_dimension_that_is_not_there_eager_tells() -> None:
+    fn = torch.compile(lambda x: x.softmax(2), backend=Compiler())
+    with pytest.warns(MinductorWarning, match="dimension 2 of 2"), pytest.raises(IndexError, match="out of range"):
+        fn(torch.ones(2, 3))

@@ -420,7 +420,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.addcmul.default": addcmul,
         "aten.addcdiv.default": addcdiv,
         "prims.fma.default": one_op("fma"),
-        "aten.frac.default": stepped(lambda x: x - x.op("trunc") if x.dtype.kind == "float" else x - x),
+        "aten.frac.default": stepped(lambda x: x - x.op("trunc")),
         "aten.lerp.Scalar": elementwise(formulas.lerp),
         "aten.lerp.Tensor": elementwise(formulas.lerp),
         "aten._to_copy.default": to_copy,
