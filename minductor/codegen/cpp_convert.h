@@ -80,9 +80,18 @@ MD_INLINE void md_f16_store(const float* in, int count, uint16_t* out) {
 }
 #endif
 
-//@ md_{bf16,f16}_round_f32 : md_bf16_to_f32 md_f32_to_bf16 md_f16_to_f32 md_f32_to_f16
+//@ md_bf16_round_f32 : md_bf16_to_f32 md_f32_to_bf16
 MD_INLINE float md_bf16_round_f32(float x) { return md_bf16_to_f32(md_f32_to_bf16(x)); }
-MD_INLINE float md_f16_round_f32(float x) { return md_f16_to_f32(md_f32_to_f16(x)); }
+//@ md_f16_round_f32 :
+MD_INLINE float md_f16_round_f32(float x) {
+  uint32_t b = md_bits(x) & 0x7fffffffu;
+  // below 2**-14 float16 has the multiples of 2**-24, as float32 has from 0.5 on
+  uint32_t small = md_bits(md_float(b) + 0.5f - 0.5f);
+  uint32_t limited = b < 0x477ff000u ? b : 0x7f800000u;  // from the middle of 65504 and 2**16 on infinity
+  uint32_t normal = (limited + 0xfffu + ((limited >> 13) & 1)) & ~0x1fffu;
+  uint32_t y = (b < 0x38800000u ? small : normal) | (uint32_t)(b > 0x7f800000u) << 22;
+  return md_float(y | (md_bits(x) & 0x80000000u));
+}
 
 //@ md_{f32,f64}_to_{i8,i16,i32,i64,u8,u16,u32,u64} :
 // Out of range and NaN give the smallest integer, as the x86 instructions do; eager narrows from int32, and from int64

@@ -367,9 +367,14 @@ class NestPrinter:
             self.out.close("});")
 
     def privatise(self, pragma: int, names: Mapping[int, str]) -> None:
-        """Copies scalars into each thread: a load through a reference, sunk into a select, stops the vectoriser."""
-        used = set(re.findall(r"\b[a-z]\w*\b", "\n".join(self.out.lines[pragma + 1 :])))
-        scalars = [name for name in dict.fromkeys(names.values()) if name in used - {"true", "false"}]
+        """Copies scalars into each thread: a load through a reference, sunk into a select, stops the vectoriser.
+
+        Pointers too, where strips and bytes are stored: for all the compiler knows, such a store changes the reference.
+        """
+        text = "\n".join(self.out.lines[pragma + 1 :])
+        used = set(re.findall(r"\b[a-z]\w*\b", text))
+        pointers = [name for name, _ in self.values.storages.values()] if "md_strips<" in text else []
+        scalars = [name for name in dict.fromkeys((*names.values(), *pointers)) if name in used - {"true", "false"}]
         if scalars:
             self.out.lines[pragma] += f" firstprivate({', '.join(scalars)})"
 
