@@ -21,6 +21,7 @@ from minductor.passes.by_library import by_library
 from minductor.passes.cut import cut
 from minductor.passes.group import ROWS, group
 from minductor.passes.merge_axes import merge_axes
+from minductor.passes.narrow import in_two_steps, narrow
 from minductor.passes.nest import Level, nest
 from minductor.passes.scatter import ordered_axes
 from minductor.passes.stage import stage
@@ -70,6 +71,8 @@ def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
         made = tile_gpu(kernel, buffers, env.target)
         return with_library(made, kernel, buffers, env) if env.options.autotune else made
     chooser = _Chooser(kernel, buffers)
+    if chooser.narrow is not None:
+        kernel = in_two_steps(kernel, chooser.narrow[0])
     lanes = {size: env.target.lanes(max(size, 4)) for size in (1, 2, 4, 8, 16)}
     schedule = chooser.is_columns() and group(
         nest(kernel.body, chooser.levels(rows=ROWS), lanes), kernel.body, chooser.extents
@@ -97,6 +100,7 @@ class _Chooser(Touches):
         self.ordered = ordered_axes(kernel, buffers)
         self.is_both_ways = False
         self.staged: tuple[str, str, frozenset[int]] | None = None
+        self.narrow = narrow(self)
 
     def cost(self) -> int:
         return sum(op_cost(op.name) for op in self.kernel.body.ops)
@@ -119,6 +123,8 @@ class _Chooser(Touches):
             found: list[Level] = []
         elif self.ordered:
             found = self.scattered()
+        elif self.narrow is not None:
+            found = self.side_by_side(kept, joined, *self.narrow)
         elif vector in self.scanned:
             found = self.scans(kept, joined, vector)
         elif vector in self.reduced:
@@ -306,6 +312,17 @@ class _Chooser(Touches):
         if level.block and is_vector:
             return replace(level, block=-(-level.block // 64) * 64)
         return level
+
+    def side_by_side(self, kept: list[str], joined: list[str], vector: str, beside: str) -> list[Level]:
+        """Columns of two axes, for the reduces over all but the vector axis."""
+        outer = [self.level(n, "parallel") for n in kept if n != beside]
+        inner = [*(self.level(n, "serial") for n in (*joined, beside)), self.level(vector, "vector")]
+        work = self.size([*joined, beside, vector])
+        if self.size([level.axis for level in outer]) >= FEW or work < 2 * PART_WORK:
+            return [*outer, *inner]
+        split = max(joined, key=lambda n: self.size([n]))
+        parts = self.part_level(split, min(PARTS, work // PART_WORK), is_vector=False)
+        return [*(replace(level, kind="serial") for level in outer), parts, *inner]
 
     def columns(self, kept: list[str], joined: list[str], vector: str) -> list[Level]:
         extent = self.extents[vector]

@@ -322,6 +322,17 @@ def group_norm() -> Sketch:
     return s
 
 
+def group_norm_last() -> Sketch:
+    """A group is a few channels, which are innermost."""
+    s = Sketch((3, 4, 6, 2000))
+    n, g, c, k = s.i
+    place = 48000 * n + 6 * g + c + 24 * k
+    x = s.read("a", randn(3, 2000, 24), F32, place)
+    total = s.b.reduce([x], ["i2", "i3"], combine("sum", F32))
+    s.write(s.b.op("mul", s.b.op("sub", x, total), s.read("w", randn(24), F32, 6 * g + c)), F32, index=place)
+    return s
+
+
 def batch_norm() -> Sketch:
     """Reduced axes on both sides of the kept one."""
     s = Sketch((4, 20, 60))
@@ -544,6 +555,7 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "softmax_columns": softmax_columns,
     "layer_norm": layer_norm,
     "group_norm": group_norm,
+    "group_norm_last": group_norm_last,
     "batch_norm": batch_norm,
     "rows_then_all": rows_then_all,
     "rows_and_columns": rows_and_columns,

@@ -228,6 +228,14 @@ def test_columns_run_along_memory() -> None:
     assert [(loop.axis, loop.kind) for loop in inner] == [("i0", "serial"), ("i1", "vector"), ("i1", "vector")]
 
 
+def test_a_few_neighbours_are_summed_together_with_those_that_lie_beside_them() -> None:
+    kernel = tiled(case("group_norm_last").program)
+    assert kernel.schedule is not None
+    assert [op.attrs.axes for op in kernel.body.ops if isinstance(op.attrs, Reduce)] == [("i3",), ("i2",)]
+    parts = [loop for loop in loops(kernel.schedule.steps) if loop.kind == "parallel"]
+    assert [step.axis for loop in parts for step in loops(loop.body)][-3:] == ["i3", "i1", "i2"]
+
+
 def test_small_kernels_and_those_whose_writes_may_meet_are_serial() -> None:
     for name in ("sum_small", "scattered"):
         assert "parallel" not in schedule_of(name)
