@@ -109,8 +109,8 @@ Argument: TypeAlias = (
     View | Region | Expr | DType | Token | bool | int | float | complex | str | tuple["Argument", ...] | None
 )
 Literal_: TypeAlias = bool | int | float | complex
-# eager's kinds of error for an index out of range
 T = TypeVar("T")
+# eager's kinds of error for an index out of range
 ErrorKind: TypeAlias = Literal["IndexError", "RuntimeError"]
 
 

@@ -21,6 +21,7 @@ from minductor.passes.domain import Solution, estimate, points
 from minductor.passes.traffic import access_bytes
 from minductor.target import Target
 
+LAUNCH = 16384  # what one more kernel costs, in bytes moved
 CHEAP = 4  # operations that hide behind the load of their operand
 ADDRESSES = 12  # registers of a thread that hold no value; kernels compiled for sm_90 show about as many
 WORD = 4

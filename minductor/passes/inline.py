@@ -44,13 +44,12 @@ from minductor.ir.nodes import (
 )
 from minductor.passes.deliver import deliver
 from minductor.passes.domain import buffer_bytes, estimate, extents_of, has_division, pure_store, solve
-from minductor.passes.footprint import CHEAP, operations
+from minductor.passes.footprint import CHEAP, LAUNCH, operations
 from minductor.passes.products import block_counts
 from minductor.passes.prune import live_nodes, prune_body, with_nodes
 from minductor.passes.split import split
 from minductor.target import Env
 
-LAUNCH = 16384  # what one more kernel costs, in bytes moved
 MAX_OPS, MAX_BUFFERS = 224, 56  # of a body that inlining makes; fuse may go on to its own limits
 MAX_COPIES = 8  # of one producer in one consumer
 DEPTH = 24  # producers on top of each other before they are built as one: keeps recursion shallow

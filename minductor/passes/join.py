@@ -47,7 +47,7 @@ from minductor.passes.as_stored import as_stored
 from minductor.passes.both_ways import both_ways, reduced_groups
 from minductor.passes.both_ways import objection as both_ways_objection
 from minductor.passes.domain import Solution, estimate, extents_of, has_division, is_bijection, points, solve
-from minductor.passes.footprint import read_again, repeated, spilled
+from minductor.passes.footprint import LAUNCH, read_again, repeated, spilled
 from minductor.passes.products import product_objection
 from minductor.passes.prune import prune_body
 from minductor.passes.traffic import traffic
@@ -56,7 +56,6 @@ from minductor.target import Target
 MAX_OPS = 256
 TOO_MANY_OPS = f"more than {MAX_OPS} ops"
 MAX_BUFFERS = 64
-LAUNCH_BYTES = 16384  # what one more launch costs, in bytes moved
 MAX_PAIRS = 12  # accesses of one buffer that are compared
 FEW_ROWS = 8  # with fewer, a reduction and what follows it are better two kernels that each use all cores,
 MANY_POINTS = 1 << 15  # if there is enough to do
@@ -346,7 +345,7 @@ def _unless_slower(kernels: tuple[Kernel, Kernel], joined: Kernel, again: int, l
         for k in (*kernels, joined)
     ]
     more = [*(after - first - second for first, second, after in zip(*costs, strict=True)), again]
-    worse = sum(more) - LAUNCH_BYTES
+    worse = sum(more) - LAUNCH
     return joined if worse <= 0 else No(f"{COSTS[more.index(max(more))]} would cost {worse} bytes more than is saved")
 
 

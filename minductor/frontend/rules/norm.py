@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from minductor.core.dtypes import DType, compute_dtype
-from minductor.core.expr import Expr, integer
+from minductor.core.expr import Expr
 from minductor.frontend.capture import TensorMeta
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering
-from minductor.frontend.rules.reduce import mean_and_squares, reshaped
+from minductor.frontend.rules.reduce import mean_and_squares, reshaped, row_sum
 from minductor.frontend.values import Term, Value, count, is_zero
 from minductor.ir.nodes import View
 
@@ -83,9 +83,7 @@ class Rows:
     def total(self, ctx: Lowering, length: int, value: Callable[[Loop, Coords], Term]) -> View:
         """A sum over a row, which is the last `length` dimensions."""
         rank = len(self.x.size)
-        inner = tuple(range(rank - length, rank))
-        kept = tuple(integer(1) if d in inner else n for d, n in enumerate(self.x.size))
-        return ctx.reduction(ctx.buffer(self.compute, kept), self.x.size, inner, value, "sum")
+        return row_sum(ctx, self.x.size, tuple(range(rank - length, rank)), self.compute, value)
 
     def slope(self, loop: Loop, at: Coords) -> Term:
         """An element's share of the weight's gradient."""
@@ -151,14 +149,13 @@ def rms_norm(ctx: Lowering, x: View, shape: Sequence[Expr], weight: View | None,
     y_meta, rstd_meta = ctx.metas
     dims = tuple(range(len(x.size) - len(shape), len(x.size)))
     compute = compute_dtype(x.dtype)
-    kept = tuple(integer(1) if d in dims else n for d, n in enumerate(x.size))
     small = x.dtype.eps if eps is None else eps
 
     def squared(loop: Loop, at: Coords) -> Term:
         value = loop.load(x, at, compute)
         return value * value
 
-    squares = ctx.reduction(ctx.buffer(compute, kept), x.size, dims, squared, "sum")
+    squares = row_sum(ctx, x.size, dims, compute, squared)
     rstd = inverse_deviation(ctx, squares, count(x.size[d] for d in dims), small)
     given = [] if weight is None else [weight]
     y = ctx.pointwise(lambda x, r, *w: x * r * w[0] if w else x * r, x, rstd, *given, meta=y_meta)

@@ -18,7 +18,7 @@ from minductor.frontend.capture import TensorMeta
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering
 from minductor.frontend.rules.pointwise import held, truth
-from minductor.frontend.values import Term, Value, count, is_zero, sizes, wrap_dim, wrap_dims
+from minductor.frontend.values import Term, Value, count, is_zero, sizes, wrap_dims
 from minductor.ir.build import softmax_terms, softmax_total
 from minductor.ir.nodes import View
 
@@ -193,83 +193,93 @@ def pair_distance(ctx: Lowering, x: View, y: View, order: float, mode: int | Non
 # --- variance -----------------------------------------------------------------------------------------------------
 
 
-def mean_and_squares(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[View, View, View, Expr]:
-    """As `moments`, each of x's rank and in the compute dtype; and the count."""
-    reduced = wrap_dims(dims, len(x.size))
-    kept = tuple(integer(1) if d in reduced else n for d, n in enumerate(x.size))
-    compute = compute_dtype(dtype)
-    found = moments(ctx, kept, x.size, reduced, lambda loop, at: loop.load(x, at, compute), len(kept))
-    return *found, count(x.size[d] for d in reduced)
+Values = Callable[[Loop, Sequence[Expr]], Term]
 
 
-def moments(
+def kept_size(size: Sequence[Expr], reduced: Sequence[int]) -> tuple[Expr, ...]:
+    """What is left where dimensions that are reduced stay as ones of size 1."""
+    return tuple(integer(1) if d in reduced else n for d, n in enumerate(size))
+
+
+def row_sum(
     ctx: Lowering,
-    kept: Sequence[Expr],
-    extents: Sequence[Expr],
+    size: Sequence[Expr],
     reduced: Sequence[int],
-    value: Callable[[Loop, Sequence[Expr]], Term],
-    leading: int,
-) -> tuple[View, View, View]:
-    """The mean of `value` over the dimensions `reduced` of `extents`, and the sum of squared distances from it.
+    dtype: DType,
+    value: Values,
+    finish: Callable[[Term], Term] | None = None,
+) -> View:
+    """A sum over dimensions that stay."""
+    return ctx.reduction(ctx.buffer(dtype, kept_size(size, reduced)), size, reduced, value, "sum", finish)
+
+
+def mean_and_squares(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[View, View, View, Expr]:
+    """The mean over dimensions that stay, the sum of squared distances from it, and the count of what is summed.
 
     Two passes: a difference of sums cancels where the mean is large against the spread. The second one also adds up the
     distances, which would be nothing but for the rounding of the mean: so the result is exact where all values are one,
     however large. The third result is the mean without that: the nearer one where the spread is large, but not what the
-    squares are distances from. All are of size `kept`, for the first `leading` coordinates of a point.
+    squares are distances from. All are in the compute dtype of `dtype`.
     """
-    size = count(extents[d] for d in reduced)
-    dtype = value(probe := Loop(extents), probe.coords).dtype
-    if (cut := parts.cut(extents, reduced, value, ctx.env.target)) is not None:
-        return _moments_in_parts(ctx, kept, extents, reduced, value, cut)
+    reduced, compute = wrap_dims(dims, len(x.size)), compute_dtype(dtype)
+    size = count(x.size[d] for d in reduced)
 
-    def total(term: Callable[[Loop, Sequence[Expr]], Term], finish: Callable[[Term], Term] | None = None) -> View:
-        return ctx.reduction(ctx.buffer(dtype, kept), extents, reduced, term, "sum", finish)
+    def value(loop: Loop, at: Sequence[Expr]) -> Term:
+        return loop.load(x, at, compute)
 
-    rounded = total(value, lambda s: s / s.size(size))
+    if (cut := parts.cut(x.size, reduced, value, ctx.env.target)) is not None:
+
+        def single(loop: Loop, at: Sequence[Expr]) -> Sequence[Term]:
+            term = value(loop, at)
+            return [term, term.number(0.0), term.number(1.0)]
+
+        mean, squares = _in_parts(ctx, x, reduced, single, compute, "welford", cut, (_first, _second))
+        return mean, squares, mean, size
+    rounded = row_sum(ctx, x.size, reduced, compute, value, lambda s: s / s.size(size))
 
     def distance(loop: Loop, at: Sequence[Expr]) -> Term:
-        return value(loop, at) - loop.load(rounded, at[:leading])
+        return value(loop, at) - loop.load(rounded, at)
 
-    rest = total(distance)
-    squares = total(lambda loop, at: distance(loop, at) * distance(loop, at))
+    rest = row_sum(ctx, x.size, reduced, compute, distance)
+    squares = row_sum(ctx, x.size, reduced, compute, lambda loop, at: distance(loop, at) * distance(loop, at))
 
     def each(fn: Callable[[Term, Term, Term], Term]) -> View:
-        loop = Loop(kept)
-        return ctx.store(
-            loop, ctx.buffer(dtype, kept), loop.coords, fn(*(loop.load(v) for v in (rounded, squares, rest)))
-        )
+        out = ctx.buffer(compute, rounded.size)
+        loop = Loop(out.size)
+        return ctx.store(loop, out, loop.coords, fn(*(loop.load(v) for v in (rounded, squares, rest))))
 
     mean = each(lambda m, _, r: m + r / r.size(size))
-    return mean, each(lambda _, s, r: (s - r / r.size(size) * r).op("maximum", 0.0)), rounded
+    return mean, each(lambda _, s, r: (s - r / r.size(size) * r).op("maximum", 0.0)), rounded, size
 
 
-def _moments_in_parts(
+def _first(found: Term) -> Term:
+    return found
+
+
+def _second(found: Term) -> Term:
+    return Term(found.b, found.b.project(found.at, 1))
+
+
+def _in_parts(
     ctx: Lowering,
-    kept: Sequence[Expr],
-    extents: Sequence[Expr],
+    x: View,
     reduced: Sequence[int],
-    value: Callable[[Loop, Sequence[Expr]], Term],
+    terms: Callable[[Loop, Sequence[Expr]], Sequence[Term]],
+    dtype: DType,
+    how: str,
     cut: parts.Cut,
-) -> tuple[View, View, View]:
-    """The same in one pass, by Welford's recurrence: a second one would have to wait for all parts of the first."""
-
-    def single(loop: Loop, at: Sequence[Expr]) -> Sequence[Term]:
-        term = value(loop, at)
-        return [term, term.number(0.0), term.number(1.0)]
-
-    domain = parts.partial(ctx, extents, reduced, single, "welford", cut)
-
-    dtype = value(probe := Loop(extents), probe.coords).dtype
-
-    def joined(number: int) -> View:
-        out = ctx.buffer(dtype, kept)
-        dims = [d for d in range(len(kept)) if len(kept) < len(extents) or d not in reduced]
-        slim = replace(out, size=tuple(kept[d] for d in dims), stride=tuple(out.stride[d] for d in dims))
-        ctx.reduction(slim, *domain, "welford", lambda found: Term(found.b, found.b.project(found.at, number)))
-        return out
-
-    mean = joined(0)
-    return mean, joined(1), mean
+    results: Sequence[Callable[[Term], Term]],
+) -> list[View]:
+    """What several passes find, in one: a second one would have to wait for all parts of the first."""
+    domain = parts.partial(ctx, x.size, reduced, terms, how, cut)
+    kept = [d for d in range(len(x.size)) if d not in reduced]
+    found: list[View] = []
+    for finish in results:
+        out = ctx.buffer(dtype, kept_size(x.size, reduced))
+        slim = replace(out, size=tuple(out.size[d] for d in kept), stride=tuple(out.stride[d] for d in kept))
+        ctx.reduction(slim, *domain, how, finish)
+        found.append(out)
+    return found
 
 
 def reshaped(ctx: Lowering, x: View, meta: TensorMeta, finish: Callable[[Term], Term] | None = None) -> View:
@@ -346,49 +356,25 @@ def no_infinity(mean: Term) -> Term:
 
 def softmax_statistics(ctx: Lowering, x: View, dim: int, dtype: DType) -> tuple[View, View]:
     """Over one dimension: the maximum, and the sum of exp(x - maximum)."""
-    at = wrap_dim(dim, len(x.size))
-    reduced = wrap_dims((dim,), len(x.size))
-    kept = tuple(integer(1) if d == at else n for d, n in enumerate(x.size))
-    compute = compute_dtype(dtype)
+    reduced, compute = wrap_dims((dim,), len(x.size)), compute_dtype(dtype)
 
-    def value(loop: Loop, coords: Sequence[Expr]) -> Term:
-        return loop.load(x, coords, compute)
+    def value(loop: Loop, at: Sequence[Expr]) -> Term:
+        return loop.load(x, at, compute)
 
     if (cut := parts.cut(x.size, reduced, value, ctx.env.target)) is not None:
-        return _softmax_in_parts(ctx, x.size, kept, reduced, value, cut)
-    top = ctx.reduction(ctx.buffer(compute, kept), x.size, reduced, value, "max")
 
-    def shifted(loop: Loop, coords: Sequence[Expr]) -> Term:
-        return (value(loop, coords) - loop.load(top, coords)).op("exp")
+        def terms(loop: Loop, at: Sequence[Expr]) -> Sequence[Term]:
+            return [Term(loop.b, n) for n in softmax_terms(loop.b, value(loop, at).at)]
 
-    return top, ctx.reduction(ctx.buffer(compute, kept), x.size, reduced, shifted, "sum")
+        results = (_first, lambda found: Term(found.b, softmax_total(found.b, found.at)))
+        top, total = _in_parts(ctx, x, reduced, terms, compute, "online_softmax", cut, results)
+        return top, total
+    top = ctx.reduction(ctx.buffer(compute, kept_size(x.size, reduced)), x.size, reduced, value, "max")
 
+    def shifted(loop: Loop, at: Sequence[Expr]) -> Term:
+        return (value(loop, at) - loop.load(top, at)).op("exp")
 
-def _softmax_in_parts(
-    ctx: Lowering,
-    extents: Sequence[Expr],
-    kept: Sequence[Expr],
-    reduced: Sequence[int],
-    value: Callable[[Loop, Sequence[Expr]], Term],
-    cut: parts.Cut,
-) -> tuple[View, View]:
-    """The same in one pass: a second one would have to wait for all parts of the first."""
-
-    def terms(loop: Loop, at: Sequence[Expr]) -> Sequence[Term]:
-        return [Term(loop.b, n) for n in softmax_terms(loop.b, value(loop, at).at)]
-
-    domain = parts.partial(ctx, extents, reduced, terms, "online_softmax", cut)
-    dtype = value(probe := Loop(extents), probe.coords).dtype
-
-    dims = [d for d in range(len(kept)) if d not in reduced]
-
-    def joined(finish: Callable[[Term], Term] | None) -> View:
-        out = ctx.buffer(dtype, kept)
-        slim = replace(out, size=tuple(kept[d] for d in dims), stride=tuple(out.stride[d] for d in dims))
-        ctx.reduction(slim, *domain, "online_softmax", finish)
-        return out
-
-    return joined(None), joined(lambda found: Term(found.b, softmax_total(found.b, found.at)))
+    return top, row_sum(ctx, x.size, reduced, compute, shifted)
 
 
 def softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
@@ -407,19 +393,14 @@ def log_softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
     return ctx.pointwise(lambda x, top, total: x - top - total.op("log"), x, top, total)
 
 
-def row_sum(ctx: Lowering, dim: int, like: View, dtype: DType, value: Callable[[Loop, Sequence[Expr]], Term]) -> View:
-    """A sum over one dimension that stays as one of size 1, in the compute dtype."""
-    at = wrap_dim(dim, len(like.size))
-    kept = tuple(integer(1) if d == at else n for d, n in enumerate(like.size))
-    reduced = wrap_dims((dim,), len(like.size))
-    return ctx.reduction(ctx.buffer(compute_dtype(dtype), kept), like.size, reduced, value, "sum")
-
-
 def softmax_backward(ctx: Lowering, grad: View, y: View, dim: int, dtype: DType) -> Value:
     if any(is_zero(n) for n in y.size):
         return NotImplemented
     compute = compute_dtype(y.dtype)
-    dot = row_sum(ctx, dim, y, y.dtype, lambda loop, at: loop.load(grad, at, compute) * loop.load(y, at, compute))
+    along = wrap_dims((dim,), len(y.size))
+    dot = row_sum(
+        ctx, y.size, along, compute, lambda loop, at: loop.load(grad, at, compute) * loop.load(y, at, compute)
+    )
     return ctx.pointwise(lambda g, y, dot: (g - dot) * y, grad, y, dot, compute=y.dtype)
 
 
@@ -427,7 +408,8 @@ def log_softmax_backward(ctx: Lowering, grad: View, y: View, dim: int, dtype: DT
     if any(is_zero(n) for n in y.size):
         return NotImplemented
     compute = compute_dtype(y.dtype)
-    total = row_sum(ctx, dim, y, y.dtype, lambda loop, at: loop.load(grad, at, compute))
+    along = wrap_dims((dim,), len(y.size))
+    total = row_sum(ctx, y.size, along, compute, lambda loop, at: loop.load(grad, at, compute))
     return ctx.pointwise(lambda g, y, total: g - y.op("exp") * total, grad, y, total, compute=y.dtype)
 
 
