@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import _reduction
 from torch.nn import functional as F
 
 
@@ -47,6 +48,27 @@ def _soft_margin_loss(input: Tensor, target: Tensor, *args: Any, **kwargs: Any) 
     return F.soft_margin_loss(input, target.to(input.dtype).expand_as(input), *args, **kwargs)
 
 
+def _multilabel_margin_loss(
+    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+) -> Tensor:
+    """Without the labels from the first -1 on, each of which torch traces as one of class 0."""
+    if size_average is not None or reduce is not None:
+        reduction = _reduction.legacy_get_string(size_average, reduce)
+    rows, labels = torch.atleast_2d(input), torch.atleast_2d(target)
+    is_label = (labels == -1).cumsum(1) == 0
+    labels = labels.where(is_label, 0)
+    is_hit = is_label[:, :, None] & (labels[:, :, None] == torch.arange(rows.shape[1], device=rows.device))
+    is_counted = is_label[:, :, None] & ~is_hit.any(1, keepdim=True)
+    gaps = F.relu(1 - rows.gather(1, labels)[:, :, None] + rows[:, None])  # of each label, to each class
+    losses = gaps.where(is_counted, 0).sum((1, 2)).reshape(input.shape[:-1]) / rows.shape[1]
+    return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
+
+
 _INSTEAD: Mapping[object, Callable[..., Tensor]] = MappingProxyType(
-    {F.dropout: _dropout, torch.dropout: _plain_dropout, F.soft_margin_loss: _soft_margin_loss}
+    {
+        F.dropout: _dropout,
+        torch.dropout: _plain_dropout,
+        F.multilabel_margin_loss: _multilabel_margin_loss,
+        F.soft_margin_loss: _soft_margin_loss,
+    }
 )

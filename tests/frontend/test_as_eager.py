@@ -35,3 +35,14 @@ def test_a_soft_margin_loss_has_the_input_s_dtype() -> None:
     torch.testing.assert_close(*(torch.autograd.grad(loss, x) for loss in (found, expected)))
     with pytest.raises(RuntimeError):
         torch.compile(F.soft_margin_loss, backend=Compiler())(x[:1], target)
+
+
+@pytest.mark.parametrize("args", [(None, None, "none"), (None, None, "mean"), (False,)])
+def test_labels_behind_the_end_are_no_labels(args: tuple[object, ...]) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return F.multilabel_margin_loss(x, torch.tensor([[2, 2, -1, 1], [3, 1, 0, 2], [-1, 0, 1, 1]]), *args)
+
+    x = randn(3, 4).requires_grad_()
+    expected, found = fn(x), torch.compile(fn, backend=Compiler())(x)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(loss.sum(), x) for loss in (found, expected)))
