@@ -1,8 +1,9 @@
 """`golden.check(run)`: generated text against a stored file, at a declared level.
 
 Takes a Run, or text with a name. Gives nothing if it is equal at the level; finer differences are drift, which is
-listed and not failed. Refuses, by Mismatch, other text; a missing golden, which mode `new` writes and fails once for;
-and, by ValueError, a view or level that does not exist and a second check of the same file.
+listed and not failed. Refuses, by Mismatch, other text and a missing golden; and, by ValueError, a view or level that
+does not exist and a second check of the same file. In mode `new` a missing one is written: the test goes on, and fails
+once, when it has ended.
 
 The level is the file's own, that of a new file `skeleton`, unless the test declares one; an option may raise it.
 """
@@ -66,6 +67,7 @@ class Goldens:
     shown: str  # the test's id as pytest prints it
     rules: Rules
     checks: list[Check] = field(default_factory=list[Check])
+    written: list[str] = field(default_factory=list[str])  # of each new file, what the test fails for when it has ended
 
     def check(self, run: Run, view: str | Sequence[str] = "kernel", level: str = "", name: str = "") -> None:
         """Compares a view of the run: "kernel", "wrapper" or "plan"; `name` tells several runs of one test apart."""
@@ -154,7 +156,7 @@ class Goldens:
         return self._refused(disagreement, verdict, old, declared, run)
 
     def _written(self, place: Place, wanted: Golden, language: str, own: str, run: Run | None) -> str:
-        """Writes; why the test fails nevertheless, or nothing."""
+        """Writes; why that could not be, or nothing."""
         try:
             path = place.accept(wanted, language)
             if self.rules.keeps_stages and run is not None:
@@ -166,9 +168,11 @@ class Goldens:
         if self.rules.mode != "refresh":
             done = "new" if self.rules.mode == "new" else "accepted"
         self.checks.append(Check(own, self._shown_path(path), done))
-        if done != "new":
-            return ""
-        return f"golden written  {self.shown}   {own}\n  read it; from now on the test compares with it"
+        if done == "new":
+            self.written.append(
+                f"golden written  {self.shown}   {own}\n  read it; from now on the test compares with it"
+            )
+        return ""
 
     def _refused(self, d: Disagreement, verdict: Verdict, old: Golden, declared: str, run: Run | None) -> str:
         if verdict == "missing":

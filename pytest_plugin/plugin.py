@@ -377,6 +377,8 @@ def _refusals(item: pytest.Item) -> Iterator[tuple[str, str]]:
             yield "golden", f"golden needs one run of `compiled`, {item.name} has {len(evidence.runs)}"
         elif mismatch := goldens_of(item).mismatch(evidence.runs[0], **marker.kwargs):
             yield "golden", mismatch
+    if evidence.goldens is not None and evidence.goldens.written:
+        yield "golden", "\n\n".join(evidence.goldens.written)
 
 
 @pytest.hookimpl(tryfirst=True)

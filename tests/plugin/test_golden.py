@@ -55,6 +55,14 @@ def test_a_new_golden_fails_once(suite: pytest.Pytester, run: Run) -> None:
     run().assert_outcomes(passed=3)
 
 
+def test_all_new_goldens_of_a_test_are_written_at_once(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_suite="def test_two(golden):\n    golden.text('one', 'a')\n    golden.text('two', 'b')\n")
+    first = run()
+    first.assert_outcomes(failed=1)
+    first.stdout.fnmatch_lines(["*test_two.one.txt", "  read it; *", "*test_two.two.txt", "  read it; *"])
+    run().assert_outcomes(passed=1)
+
+
 def test_accept_passes_at_once_and_writes_no_more_than_needed(suite: pytest.Pytester, run: Run) -> None:
     run("--golden=accept").assert_outcomes(passed=3)
     before = files(suite)
