@@ -93,6 +93,12 @@ def test_a_variance_of_integers_raises() -> None:
         torch.compile(torch.var, backend=Compiler())(torch.arange(4))
 
 
+def test_a_sum_of_slices_of_another_dtype_raises() -> None:
+    x, places = torch.ones(4, 3), torch.tensor([0, 2])
+    with pytest.raises(RuntimeError, match="same scalar type"):
+        torch.compile(lambda x: x.index_add(0, places, x[:2].double()), backend=Compiler())(x)
+
+
 def test_of_a_dimension_that_is_not_there_eager_tells() -> None:
     fn = torch.compile(lambda x: x.softmax(2), backend=Compiler())
     with pytest.warns(MinductorWarning, match="dimension 2 of 2"), pytest.raises(IndexError, match="out of range"):

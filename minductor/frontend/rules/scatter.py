@@ -331,7 +331,9 @@ def slices(into: Into, dim: int, index: View, *, error: ErrorKind, wrap: bool = 
 
 
 def _are_slices(into: Into, dim: int, index: View, source: View) -> bool:
-    """Whether the source has a slice of the tensor's size for each index."""
+    """Whether the source has a slice of the tensor's size and dtype for each index."""
+    if source.dtype != into.x.dtype:
+        return False
     size = [count(index.size) if d == dim else n for d, n in enumerate(lifted(into.x).size)]
     return agree(into.ctx, lifted(source).size, size)
 
