@@ -96,7 +96,7 @@ class NestPrinter:
                 return
             case Masked(body, _) if position in self.unmasked:
                 captured = [self.value(a) for a in op.args[1:]]
-                (self.names[position],) = self.values.region(body, captured)
+                self.names[position] = self.values.unmasked(op, body, captured)
                 self.keep(position)
                 return
             case _:
@@ -328,7 +328,7 @@ class NestPrinter:
             return []
         found = strips(loop, self.ops, self.values.storages, self.values.axis(loop.axis), self.values.placed)
         copied = {p for p, op in enumerate(self.ops) if self.values.stored_as.get(id(op)) == "bits"}
-        return [strip for strip in found if copied.isdisjoint((strip.position, *self.ops[strip.position].args))]
+        return [strip for strip in found if strip.position not in copied]
 
     def run_strips(self, loop: Loop, found: Sequence[Strip]) -> None:
         """A loop in strips: a loop over the elements of each, between the conversions of its float16."""

@@ -24,38 +24,53 @@ from typing import Literal, TypeAlias
 
 from minductor.core.dtypes import BF16, F16, DType
 from minductor.ir.held import is_held
-from minductor.ir.nodes import Body, Load, Op, Round, Store
+from minductor.ir.nodes import Body, Load, Masked, Op, Round, Store
 
-# a load whose bits a store writes; a rounding that changes nothing, or that stores do; a store that need not round
+# a load, or a masked one, whose bits a store writes, and that store; a rounding that changes nothing, or that stores do
+# as well; a store that need not round
 How: TypeAlias = Literal["bits", "same", "held"]
 
 
 def stored_as(body: Body, dtypes: Mapping[str, DType]) -> dict[int, How]:
     """See above."""
-    users: dict[int, list[Op]] = {}
-    for op in body.ops:
-        for position in {*op.args}:
-            users.setdefault(position, []).append(op)
 
     def is_held_as(position: int, dtype: DType) -> bool:
         return is_held(position, body.ops.__getitem__, dtype, lambda name: dtypes[name])
 
     found: dict[int, How] = {}
+    users: dict[int, list[Op]] = {}
+    same: dict[int, int] = {}  # a rounding that changes nothing -> what it rounds
+    for position, op in enumerate(body.ops):
+        given = [same.get(a, a) for a in op.args]
+        if isinstance(op.attrs, Round) and is_held_as(given[0], op.attrs.dtype):
+            same[position], found[id(op)] = given[0], "same"
+            continue
+        for a in {*given}:
+            users.setdefault(a, []).append(op)
     for position, asking in users.items():
-        given = body.ops[position]
-        stores = [(op, dtypes[op.attrs.ref.storage]) for op in asking if isinstance(op.attrs, Store)]
-        is_exact = len(stores) > 0 and is_held_as(position, BF16)
-        match given.attrs:
-            case Load(ref) if dtypes[ref.storage] == F16 and any(dtype == F16 for _, dtype in stores):
-                found[id(given)] = "bits"
-            case Round(to) if is_held_as(given.args[0], to):
-                found[id(given)] = "same"
-            case Round(to) if (
-                to in (BF16, F16) and len(stores) == len(asking) and all(dtype == to for _, dtype in stores)
-            ):
-                found[id(given)] = "same"
-                is_exact = False
-            case _:
-                pass
-        found.update((id(op), "held") for op, dtype in stores if dtype == BF16 and is_exact)
+        op = body.ops[position]
+        stores = [(user, dtypes[user.attrs.ref.storage]) for user in asking if isinstance(user.attrs, Store)]
+        to = op.attrs.dtype if isinstance(op.attrs, Round) else None
+        if _is_half(op, dtypes):
+            found.update((id(each), "bits") for store, dtype in stores if dtype == F16 for each in (op, store))
+        elif to in (BF16, F16) and len(stores) == len(asking) and all(dtype == to for _, dtype in stores):
+            found[id(op)] = "same"
+        elif stores and is_held_as(position, BF16):
+            found.update((id(store), "held") for store, dtype in stores if dtype == BF16)
     return found
+
+
+def _is_half(op: Op, dtypes: Mapping[str, DType]) -> bool:
+    """Whether a value is an element of float16, or 0 where a mask forbids to read it."""
+    match op.attrs:
+        case Load(ref):
+            return dtypes[ref.storage] == F16
+        case Masked(Body(ops=(only,)), other):
+            return (
+                repr(other) in ("0", "0.0")
+                and isinstance(only.attrs, Load)
+                and not only.args
+                and _is_half(only, dtypes)
+            )
+        case _:
+            return False

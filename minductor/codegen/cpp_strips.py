@@ -28,8 +28,9 @@ from dataclasses import dataclass, replace
 from minductor.codegen.cpp_text import index_text
 from minductor.core.dtypes import F16, DType
 from minductor.core.expr import Expr, Symbol, free_symbols, linear, substitute, symbol
-from minductor.ir.nodes import Atomic, Load, Op, Store
+from minductor.ir.nodes import Atomic, Load, Masked, Op, Store
 from minductor.ir.schedule import Loop
+from minductor.ir.signature import all_ops
 
 STRIP = 64  # elements, where no reduce has lanes
 FEW = 16  # elements: a loop that is known to have less has no strips; and those of each row of a group
@@ -62,8 +63,11 @@ def strips(
         (p, attrs, is_row) for p, is_row in _steps(loop) if isinstance(attrs := ops[p].attrs, Load | Store | Atomic)
     ]
     touched: dict[str, list[Load | Store | Atomic]] = {}
-    for _, attrs, _ in here:
-        touched.setdefault(attrs.ref.storage, []).append(attrs)
+    for p, _ in _steps(loop):
+        masked = ops[p].attrs
+        for op in (*(all_ops(masked.body) if isinstance(masked, Masked) else ()), ops[p]):
+            if isinstance(op.attrs, Load | Store | Atomic):
+                touched.setdefault(op.attrs.ref.storage, []).append(op.attrs)
     for position, attrs, is_row in here:
         storage, index = attrs.ref.storage, placed(attrs.index)
         parameter, dtype = storages[storage]

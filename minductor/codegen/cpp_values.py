@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from minductor.codegen.cpp_stored import How
 from minductor.codegen.cpp_text import Lines, index_text, literal
 from minductor.codegen.spell import CPP_STORAGE, CPP_TYPES, spell_cpp, spell_cpp_cast
-from minductor.core.dtypes import BOOL, F16, F32, I64, DType
+from minductor.core.dtypes import BOOL, F32, I64, DType
 from minductor.core.expr import Expr, Symbol
 from minductor.core.rewrite import simplify_between
 from minductor.ir.build import parameter_count
@@ -83,6 +83,8 @@ class Values:
                 return literal(value, op.dtype)
             case Load(ref, index) if self.stored_as.get(id(op)) == "bits":
                 return self.define_bits(self.load(ref.storage, index), label())
+            case Masked(Body(ops=(Op(attrs=Load(ref, index)),))) if self.stored_as.get(id(op)) == "bits":
+                return self.masked_bits(ref.storage, index, args[0], label())
             case Round() if self.stored_as.get(id(op)) == "same":
                 return args[0]
             case Store(ref, index):
@@ -148,16 +150,33 @@ class Values:
 
     def define_bits(self, text: str, label: str) -> str:
         """A float16 value whose bits are stored as well, so that it is not converted to them once more."""
-        self.bits[label] = f"{label}_bits"
         self.out.add(f"const {CPP_STORAGE['f16']} {label}_bits = {text};")
+        return self.widen_bits(label)
+
+    def masked_bits(self, storage: str, index: Expr, condition: str, label: str) -> str:
+        """Like `masked`, of such a value that is 0 where the condition does not hold."""
+        self.out.add(f"{CPP_STORAGE['f16']} {label}_bits = 0;")
+        self.out.open(f"if ({condition})")
+        self.masks += 1
+        self.out.add(f"{label}_bits = {self.load(storage, index)};")
+        self.masks -= 1
+        self.out.close()
+        return self.widen_bits(label)
+
+    def widen_bits(self, label: str) -> str:
+        """The value itself, of which nothing is left where only stores ask for it."""
+        self.bits[label] = f"{label}_bits"
         return self.define(label, F32, f"md_f16_to_f32({label}_bits)")
 
     def stored(self, op: Op, storage: str, value: str) -> str:
         """What a store writes."""
-        if self.stored_as.get(id(op)) == "held":
-            return f"md_f32_held_bf16({value})"
-        is_copy = value in self.bits and self.storages[storage][1] == F16
-        return self.bits[value] if is_copy else self.narrow(storage, value)
+        match self.stored_as.get(id(op)):
+            case "held":
+                return f"md_f32_held_bf16({value})"
+            case "bits" if value in self.bits:  # and not kept in an array
+                return self.bits[value]
+            case _:
+                return self.narrow(storage, value)
 
     def widen(self, storage: str, text: str) -> str:
         match self.storages[storage][1].name:
@@ -212,6 +231,14 @@ class Values:
         self.out.add(f"{label} = {result};")
         self.out.close()
         return label
+
+    def unmasked(self, op: Op, body: Body, captured: Sequence[str]) -> str:
+        """A masked value where its condition holds."""
+        match body.ops[0].attrs:
+            case Load(ref, index) if self.stored_as.get(id(op)) == "bits":
+                return self.define_bits(self.load(ref.storage, index), self.label())
+            case _:
+                return self.region(body, captured)[0]
 
     def region(self, body: Body, parameters: Sequence[str]) -> list[str]:
         """The statements of a region; gives the texts of its results."""
