@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Literal
 
 from pytest_plugin import oracle
@@ -27,6 +28,7 @@ from pytest_plugin.programs import Program, shrunk
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 Word = Literal["right", "wrong", "error", "unstable", "tracer", "refused"]
 BAD: tuple[Word, ...] = ("wrong", "error")
+BATCH = 24  # noisy runs, before more of them are asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +203,12 @@ def _unexcused(
     if len(formal) == len(lines):
         return formal
     doubtful = [name for name in lines if name not in formal]
-    noisy = [{name: run[name] for name in doubtful} for run in noisy_runs(program, _run)]
-    return formal | {
-        name: lines[name]
-        for name in doubtful
-        if not explains([run[name] for run in noisy], found[name], eager[name], exact[name], target[name])
-    }
+    noisy, runs = noisy_runs(program, _run), list[Leaves]()
+    while doubtful and (more := [{name: run[name] for name in doubtful} for run in islice(noisy, BATCH)]):
+        runs += more
+        doubtful = [
+            name
+            for name in doubtful
+            if not explains([run[name] for run in runs], found[name], eager[name], exact[name], target[name])
+        ]
+    return formal | {name: lines[name] for name in doubtful}

@@ -102,7 +102,7 @@ class Tanh(torch.autograd.Function):
         return grads[0] / x.cosh().square() * ctx.off, None
 
 
-@pytest.mark.parametrize(("off", "word"), [(1.0, "unstable"), (1 + 1e-6, "wrong"), (-1.0, "wrong")])
+@pytest.mark.parametrize(("off", "word"), [(1.0, "unstable"), (1 + 1e-6, "wrong")])
 def test_gradients_are_moved_by_what_the_forward_rounds(off: float, word: str) -> None:
     line = Node("t0", "torch.tanh(x0) * 1.5", "functions", rounds=True)
     given = Input("x0", "tensor((8,), torch.float64, 'a').abs() + 5")
