@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import torch
@@ -389,7 +390,10 @@ def _by_format(x: torch.Tensor, size: Row, *, keeps: bool) -> Row | None:
         return dense(size, ()) if is_row_major else _in_order(size, channels_last)
     # with symbols only what leaves no doubt
     is_wide = own.is_channels_last and _is_known(own.size[1] > 1) and any(_is_known(n > 1) for n in own.size[2:])
-    return _in_order(size, channels_last) if is_wide else None
+    if not is_wide:
+        return None
+    is_nested = all(_is_multiple(own.stride[b], own.size[a] * own.stride[a]) for a, b in pairwise(channels_last))
+    return _in_order(size, channels_last) if is_nested else None  # else dimensions of size 1 tell otherwise
 
 
 def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Row | None:

@@ -126,6 +126,11 @@ def test_a_place_of_symbolic_count_is_no_reason_to_guess_strides() -> None:
     compiled(lambda x: x[:, torch.arange(x.shape[1]) % 2], x, dynamic=True)
 
 
+def test_a_row_of_symbolic_size_whose_strides_do_not_nest_has_no_channels_last() -> None:
+    x = torch.rand(99).as_strided((4, 2, 1, 3), (6, 1, 2, 2))
+    compiled(lambda x: torch.ops.aten.replication_pad2d(x, (1, 1, 0, 0)), x, dynamic=True)
+
+
 @pytest.mark.parametrize("is_dynamic", [False, True])
 def test_gradients_of_a_fourier_transform(is_dynamic: bool) -> None:
     compiled(lambda x: torch.fft.fft2(x, dim=(2, 0)).abs().sum(), *grads(randn(4, 5, 6)), dynamic=is_dynamic)
