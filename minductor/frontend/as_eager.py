@@ -48,12 +48,30 @@ def _soft_margin_loss(input: Tensor, target: Tensor, *args: Any, **kwargs: Any) 
     return F.soft_margin_loss(input, target.to(input.dtype).expand_as(input), *args, **kwargs)
 
 
+def _multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """A gap of exactly 0 has no gradient, and one row no dimension; torch traces both."""
+    rows, labels = torch.atleast_2d(input), torch.atleast_1d(target)[:, None]
+    gaps = F.relu(margin - rows.gather(1, labels) + rows) ** p
+    if weight is not None:
+        gaps = gaps * weight[labels]
+    is_other = labels != torch.arange(rows.shape[1], device=rows.device)
+    losses = gaps.where(is_other, 0).mean(1).reshape(input.shape[:-1])
+    return _reduced(losses, size_average, reduce, reduction)
+
+
 def _multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Tensor:
     """Without the labels from the first -1 on, each of which torch traces as one of class 0."""
-    if size_average is not None or reduce is not None:
-        reduction = _reduction.legacy_get_string(size_average, reduce)
     rows, labels = torch.atleast_2d(input), torch.atleast_2d(target)
     is_label = (labels == -1).cumsum(1) == 0
     labels = labels.where(is_label, 0)
@@ -61,6 +79,13 @@ def _multilabel_margin_loss(
     is_counted = is_label[:, :, None] & ~is_hit.any(1, keepdim=True)
     gaps = F.relu(1 - rows.gather(1, labels)[:, :, None] + rows[:, None])  # of each label, to each class
     losses = gaps.where(is_counted, 0).sum((1, 2)).reshape(input.shape[:-1]) / rows.shape[1]
+    return _reduced(losses, size_average, reduce, reduction)
+
+
+def _reduced(losses: Tensor, size_average: Any, reduce: Any, reduction: str) -> Tensor:
+    """As the user asks; the two older arguments come first where they are given."""
+    if size_average is not None or reduce is not None:
+        reduction = _reduction.legacy_get_string(size_average, reduce)
     return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
 
 
@@ -68,6 +93,7 @@ _INSTEAD: Mapping[object, Callable[..., Tensor]] = MappingProxyType(
     {
         F.dropout: _dropout,
         torch.dropout: _plain_dropout,
+        F.multi_margin_loss: _multi_margin_loss,
         F.multilabel_margin_loss: _multilabel_margin_loss,
         F.soft_margin_loss: _soft_margin_loss,
     }
