@@ -111,6 +111,11 @@ def compute_dtype(dtype: DType) -> DType:
     return F32 if dtype.kind == "float" and dtype.itemsize < 4 else dtype
 
 
+def accumulate_dtype(dtype: DType) -> DType:
+    """What long sums are carried in: for float32 and less twice the digits, as in eager's kernels for the CPU."""
+    return F64 if dtype == F32 else compute_dtype(dtype)
+
+
 def complex_parts(dtype: DType) -> DType:
     """The dtype of the real and imaginary parts."""
     return _PARTS[dtype.name] if dtype.kind == "complex" else dtype

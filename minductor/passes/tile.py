@@ -150,7 +150,8 @@ class _Chooser(Touches):
                 continue
             most = LANE_RUN if level.kind == "vector" or self.is_both_ways else LONG_RUN
             group = rows if number == len(levels) - 2 else 1
-            count = -(-self.run_length(level, levels[:number]) // group)
+            is_inmost = not any(inner.axis in self.reduced for inner in levels[number + 1 :])
+            count = -(-self.run_length(level, levels[:number], is_inmost=is_inmost) // group)
             if run * count > LONG_RUN and run >= SHORT_RUN:
                 last = next(n for n in reversed(range(len(made))) if made[n].axis in self.reduced)
                 made[last] = replace(made[last], is_partial=True)
@@ -167,12 +168,15 @@ class _Chooser(Touches):
                 run *= count
         return made[::-1]
 
-    def run_length(self, level: Level, outside: list[Level]) -> int:
-        """How many elements each accumulator takes in one run of a loop."""
+    def run_length(self, level: Level, outside: list[Level], *, is_inmost: bool) -> int:
+        """How many elements each accumulator takes in one run of a loop; many, if only the call knows it."""
         around = next((outer for outer in outside if outer.axis == level.axis), None)
-        extent = around.block if around is not None and around.block else self.extents[level.axis]
-        if extent is None:
+        if around is not None and around.block:
+            extent = around.block
+        elif is_inmost and self.extents[level.axis] is None:
             extent = LONG_ROW if level.kind == "vector" else LONG_COLUMN
+        else:
+            extent = self.size([level.axis])
         return -(-extent // LANES) if level.kind == "vector" else extent
 
     def is_gather(self, vector: str | None) -> bool:

@@ -34,7 +34,8 @@ def test_sums_over_rows_stay_as_exact_as_eager(compiled: Compile, device: str, r
 
 def test_sums_of_a_length_that_only_the_call_knows_are_as_exact_as_others() -> None:
     def fn(x: Tensor) -> tuple[Tensor, ...]:
-        return x.sum(1), x.amax(1), x.var(1, correction=0) + 1, x.logsumexp(1), *(n.float() for n in x.max(1))
+        twice = x[:, :, None].expand(3, -1, 2).permute(2, 0, 1).sum((0, 2))  # along rows of rows
+        return twice, x.sum(1), x.amax(1), x.var(1, correction=0) + 1, x.logsumexp(1), *(n.float() for n in x.max(1))
 
     run = torch.compile(fn, backend="minductor", dynamic=True)
     for length in (3, 2048, 2049, 1 << 20):
@@ -133,6 +134,15 @@ def test_ties_give_the_first(compiled: Compile, device: str) -> None:
 @pytest.mark.counts(kernels=1, externs=0)
 def test_siblings_share_one_reading(compiled: Compile, device: str) -> None:
     compiled(lambda x: (x.sum(-1), x.amax(-1), x.square().mean(-1)), torch.randn(40, 128, device=device))
+
+
+def test_a_deviation_is_finite_where_its_square_is_not() -> None:
+    def fn(x: Tensor) -> tuple[Tensor, ...]:
+        return *torch.std_mean(x, 1), x.std(0)
+
+    x = torch.randn(5, 40) * torch.tensor([[1e30], [1e-30], [1.0], [3e37], [1e-42]])
+    for found, exact in zip(torch.compile(fn, backend="minductor")(x), fn(x.double()), strict=True):
+        torch.testing.assert_close(found, exact.float(), rtol=1e-6, atol=1e-45)
 
 
 @pytest.mark.parametrize("size", [3, 100, 4097])

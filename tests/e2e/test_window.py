@@ -22,6 +22,16 @@ def test_avg_pool(compiled: Compile, device: str) -> None:
     compiled(lambda x: F.avg_pool2d(x, 3, 1, 1), torch.randn(2, 4, 14, 14, device=device))
 
 
+def test_sums_begin_at_0_and_bounds_leave_zeros_their_signs() -> None:
+    def fn(x: Tensor) -> tuple[Tensor, ...]:
+        ones = x.sum(0, keepdim=True), x[0, 0, 0, 0].mean(), F.avg_pool2d(x, 2), F.adaptive_avg_pool2d(x, 3)
+        return *ones, F.fold(F.unfold(x, 2), (8, 8), 2), x.clamp(0, 1), x.clamp(max=-0.0), F.relu6(-x), x.clamp_min(0)
+
+    x = torch.full((1, 2, 8, 8), -0.0)
+    for found, expected in zip(torch.compile(fn, backend="minductor")(x), fn(x), strict=True):
+        assert torch.equal(found.signbit(), expected.signbit())
+
+
 @pytest.mark.counts(kernels=2, externs=0)
 def test_max_pool_training(compiled: Compile, device: str) -> None:
     """One kernel each way: values and places together, then a gather."""

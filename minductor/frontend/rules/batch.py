@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from minductor.core.dtypes import F32, F64, DType, compute_dtype
+from minductor.core.dtypes import DType, accumulate_dtype, compute_dtype
 from minductor.core.expr import Expr, as_expr, integer
 from minductor.frontend.capture import TensorMeta
 from minductor.frontend.loop import Loop
@@ -22,11 +22,6 @@ from minductor.frontend.values import Operand, Term, Value, count, is_zero
 from minductor.ir.nodes import View
 
 Rule = Callable[..., Value]
-
-
-def accumulated(dtype: DType) -> DType:
-    """What a channel is summed in: as in eager, where the mean of many values around 0 has to keep its digits."""
-    return F64 if dtype == F32 else compute_dtype(dtype)
 
 
 def by_channel(x: View, statistic: View) -> View:
@@ -90,7 +85,7 @@ def batch_norm(
         kept = zip((running_mean, running_var), updated, strict=False)
         return result, *saved, *(ctx.pointwise(lambda v: v, old, meta=m) for old, m in kept if m is not None)
     dims = tuple(d for d in range(len(x.size)) if d != 1)
-    mean, squares, _, size = mean_and_squares(ctx, x, dims, accumulated(x.dtype))
+    mean, squares, _, size = mean_and_squares(ctx, x, dims, accumulate_dtype(x.dtype))
     rstd = inverse_deviation(ctx, squares, size, eps)
     result = normalised(ctx, x, mean, rstd, weight, bias, y)
     saved = [reshaped(ctx, v, m) for v, m in ((mean, mean_meta), (rstd, rstd_meta)) if m is not None]
@@ -177,7 +172,7 @@ def batch_norm_backward(
         value = loop.load(scale, at[1:2], compute)
         return value if training else (value + eps).op("rsqrt")
 
-    wide = accumulated(x.dtype)
+    wide = accumulate_dtype(x.dtype)
 
     def distance(loop: Loop, at: Coords, dtype: DType) -> Term:
         return loop.load(x, at, dtype) - loop.load(center, at[1:2], dtype)

@@ -150,7 +150,7 @@ def threshold_backward(grad: Term, x: Term, limit: float) -> Term:
 
 
 def hardtanh(x: Term, low: float = -1, high: float = 1) -> Term:
-    return x.op("maximum", low).op("minimum", high)
+    return x.number(high).op("minimum", x.number(low).op("maximum", x))  # of equal zeros the second one
 
 
 def hardtanh_backward(grad: Term, x: Term, low: float, high: float) -> Term:

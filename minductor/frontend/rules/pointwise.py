@@ -282,12 +282,12 @@ def copy_into(ctx: Lowering, x: View, source: Operand, non_blocking: Value = Non
 
 
 def clamp(ctx: Lowering, x: View, low: Operand | None = None, high: Operand | None = None) -> Value:
-    """NaN passes; the upper bound wins where the bounds cross."""
+    """NaN passes; the upper bound wins where the bounds cross; a zero keeps its sign beside another."""
     bounds = [(name, b) for name, b in (("maximum", low), ("minimum", high)) if b is not None]
 
     def fn(a: Term, *limits: Term) -> Term:
         for (name, _), limit in zip(bounds, limits, strict=True):
-            a = a.op(name, limit)
+            a = limit.op(name, a)
         return a
 
     return ctx.pointwise(fn, x, *(b for _, b in bounds))
@@ -300,7 +300,7 @@ def clamp_by_numbers(ctx: Lowering, x: View, low: Operand | None = None, high: O
     if bound is None or has_two or (isinstance(bound, int | float) and bound == bound) or not ignores_nan_bound():
         return clamp(ctx, x, low, high)
     name = "maximum" if high is None else "minimum"
-    return ctx.pointwise(lambda a, limit: is_nan(limit).where(a, a.op(name, limit)), x, bound)
+    return ctx.pointwise(lambda a, limit: is_nan(limit).where(a, limit.op(name, a)), x, bound)
 
 
 def clamp_max(ctx: Lowering, x: View, high: Operand) -> Value:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from minductor.core.dtypes import BOOL, I64, DType, compute_dtype
+from minductor.core.dtypes import BOOL, F64, I64, DType, accumulate_dtype, compute_dtype
 from minductor.core.expr import Expr, as_int, integer
 from minductor.frontend import parts
 from minductor.frontend.capture import TensorMeta
@@ -219,7 +219,7 @@ def mean_and_squares(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[
     Two passes: a difference of sums cancels where the mean is large against the spread. The second one also adds up the
     distances, which would be nothing but for the rounding of the mean: so the result is exact where all values are one,
     however large. The third result is the mean without that: the nearer one where the spread is large, but not what the
-    squares are distances from. All are in the compute dtype of `dtype`.
+    squares are distances from. All are in the compute dtype of `dtype`; float64 needs no correction beside narrower x.
     """
     reduced, compute = wrap_dims(dims, len(x.size)), compute_dtype(dtype)
     size = count(x.size[d] for d in reduced)
@@ -240,8 +240,12 @@ def mean_and_squares(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[
     def distance(loop: Loop, at: Sequence[Expr]) -> Term:
         return value(loop, at) - loop.load(rounded, at)
 
-    rest = row_sum(ctx, x.size, reduced, compute, distance)
-    squares = row_sum(ctx, x.size, reduced, compute, lambda loop, at: distance(loop, at) * distance(loop, at))
+    def square(loop: Loop, at: Sequence[Expr]) -> Term:
+        return distance(loop, at) * distance(loop, at)
+
+    if compute == F64 != x.dtype:
+        return rounded, row_sum(ctx, x.size, reduced, compute, square), rounded, size
+    rest, squares = (row_sum(ctx, x.size, reduced, compute, term) for term in (distance, square))
 
     def each(fn: Callable[[Term, Term, Term], Term]) -> View:
         out = ctx.buffer(compute, rounded.size)
@@ -315,6 +319,11 @@ def variance_of(ctx: Lowering, squares: View, size: Expr, correction: float, met
     return reshaped(ctx, squares, meta, finish)
 
 
+def _summed(ctx: Lowering, x: View) -> DType:
+    """What eager sums a variance in: the squares of large floats overflow float32 where their root does not."""
+    return x.dtype if ctx.env.target.is_gpu else accumulate_dtype(x.dtype)
+
+
 def spread(*, root: bool) -> Rule:
     """var.correction and std.correction."""
 
@@ -323,7 +332,7 @@ def spread(*, root: bool) -> Rule:
     ) -> Value:
         if any(is_zero(n) for n in x.size):
             return NotImplemented
-        _, squares, _, size = mean_and_squares(ctx, x, dims, x.dtype)
+        _, squares, _, size = mean_and_squares(ctx, x, dims, _summed(ctx, x))
         return variance_of(ctx, squares, size, 1 if correction is None else correction, ctx.meta, root=root)
 
     return rule
@@ -338,7 +347,7 @@ def spread_and_mean(*, root: bool) -> Rule:
         if any(is_zero(n) for n in x.size):
             return NotImplemented
         first, second = ctx.metas
-        _, squares, average, size = mean_and_squares(ctx, x, dims, x.dtype)
+        _, squares, average, size = mean_and_squares(ctx, x, dims, _summed(ctx, x))
         spread = variance_of(ctx, squares, size, 1 if correction is None else correction, first, root=root)
         is_single = as_int(size) == 1
         return spread, reshaped(ctx, average, second, None if is_single else no_infinity)

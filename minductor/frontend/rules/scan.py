@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from minductor.core.dtypes import BOOL, F32, F64, I64, U8, DType, compute_dtype
+from minductor.core.dtypes import BOOL, I64, U8, DType, accumulate_dtype, compute_dtype
 from minductor.core.expr import Expr, Symbol, as_expr, as_int, integer, maximum
 from minductor.frontend.capture import TensorMeta
 from minductor.frontend.loop import Loop
@@ -75,7 +75,7 @@ def running(name: str) -> Rule:
         result = ctx.meta.dtype
         if result == BOOL:
             return NotImplemented
-        carried = _carrying(result) if x.size else compute_dtype(result)
+        carried = accumulate_dtype(result) if x.size else compute_dtype(result)
 
         def given(loop: Loop, coords: Sequence[Expr]) -> Sequence[Term]:
             return [loop.load(x, coords).cast(result).cast(carried)]
@@ -132,16 +132,11 @@ def _in_blocks(
     return ctx.store(loop, out, whole, loop.term(places[how.body.results[0]]))
 
 
-def _carrying(dtype: DType) -> DType:
-    """What eager carries a running value of this dtype in."""
-    return F64 if dtype == F32 else compute_dtype(dtype)
-
-
 def running_log_sum(ctx: Lowering, x: View, dim: int) -> Value:
     """logcumsumexp: the maximum so far, and the logarithm of the sum of what all are beside it."""
     if ctx.meta.dtype.kind != "float":  # the call raises
         return NotImplemented
-    out, carried = ctx.result(), _carrying(ctx.meta.dtype)
+    out, carried = ctx.result(), accumulate_dtype(ctx.meta.dtype)
     if is_zero_sized(out):
         return ctx.uninitialised(out)
     loop = Loop(out.size)

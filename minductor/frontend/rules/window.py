@@ -21,7 +21,7 @@ from minductor.core.bounds import at_least
 from minductor.core.dtypes import I64, DType
 from minductor.core.expr import Expr, as_expr, as_int, integer, maximum, minimum
 from minductor.frontend.capture import TensorMeta
-from minductor.frontend.loop import Loop
+from minductor.frontend.loop import Loop, begun
 from minductor.frontend.lower import Lowering, is_zero_sized
 from minductor.frontend.rules.join import guarded
 from minductor.frontend.values import Term, Value, count, is_one, is_zero
@@ -221,7 +221,7 @@ def gathered(
         return value(loop, [*own[:lead], *places], tests)
 
     first, *others = numbers_of(spans[loops:]) or [()]
-    joined = one(first)
+    joined = begun(one(first)) if how == "sum" and not loops else one(first)
     for number in others:
         # the accumulator comes second: a maximum of a maximum that is its first argument becomes a branch
         joined = one(number).op("add" if how == "sum" else "maximum", joined)

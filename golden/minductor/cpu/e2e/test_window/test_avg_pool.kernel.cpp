@@ -20,57 +20,58 @@ extern "C" int64_t avg_pool2d_0(const float* __restrict in0, float* __restrict o
           const float x8 = in0[196 * i1 + 14 * i2 + i3 - 15];
           x7 = x8;
         }
-        float x9 = 0.0f;
+        const float x9 = x7 + 0.0f;
+        float x10 = 0.0f;
         if (x1) {
-          const float x10 = in0[196 * i1 + 14 * i2 + i3 - 14];
-          x9 = x10;
+          const float x11 = in0[196 * i1 + 14 * i2 + i3 - 14];
+          x10 = x11;
         }
-        const float x11 = x9 + x7;
-        const int64_t x12 = -i3 + 12;
-        const bool x13 = x12 >= 0;
-        const bool x14 = x1 & x13;
-        float x15 = 0.0f;
-        if (x14) {
-          const float x16 = in0[196 * i1 + 14 * i2 + i3 - 13];
-          x15 = x16;
+        const float x12 = x10 + x9;
+        const int64_t x13 = -i3 + 12;
+        const bool x14 = x13 >= 0;
+        const bool x15 = x1 & x14;
+        float x16 = 0.0f;
+        if (x15) {
+          const float x17 = in0[196 * i1 + 14 * i2 + i3 - 13];
+          x16 = x17;
         }
-        const float x17 = x15 + x11;
-        float x18 = 0.0f;
+        const float x18 = x16 + x12;
+        float x19 = 0.0f;
         if (x5) {
-          const float x19 = in0[196 * i1 + 14 * i2 + i3 - 1];
-          x18 = x19;
+          const float x20 = in0[196 * i1 + 14 * i2 + i3 - 1];
+          x19 = x20;
         }
-        const float x20 = x18 + x17;
-        const float x21 = in0[196 * i1 + 14 * i2 + i3];
-        const float x22 = x21 + x20;
-        float x23 = 0.0f;
-        if (x13) {
-          const float x24 = in0[196 * i1 + 14 * i2 + i3 + 1];
-          x23 = x24;
+        const float x21 = x19 + x18;
+        const float x22 = in0[196 * i1 + 14 * i2 + i3];
+        const float x23 = x22 + x21;
+        float x24 = 0.0f;
+        if (x14) {
+          const float x25 = in0[196 * i1 + 14 * i2 + i3 + 1];
+          x24 = x25;
         }
-        const float x25 = x23 + x22;
-        const bool x26 = x3 & x5;
-        float x27 = 0.0f;
-        if (x26) {
-          const float x28 = in0[196 * i1 + 14 * i2 + i3 + 13];
-          x27 = x28;
+        const float x26 = x24 + x23;
+        const bool x27 = x3 & x5;
+        float x28 = 0.0f;
+        if (x27) {
+          const float x29 = in0[196 * i1 + 14 * i2 + i3 + 13];
+          x28 = x29;
         }
-        const float x29 = x27 + x25;
-        float x30 = 0.0f;
+        const float x30 = x28 + x26;
+        float x31 = 0.0f;
         if (x3) {
-          const float x31 = in0[196 * i1 + 14 * i2 + i3 + 14];
-          x30 = x31;
+          const float x32 = in0[196 * i1 + 14 * i2 + i3 + 14];
+          x31 = x32;
         }
-        const float x32 = x30 + x29;
-        const bool x33 = x3 & x13;
-        float x34 = 0.0f;
-        if (x33) {
-          const float x35 = in0[196 * i1 + 14 * i2 + i3 + 15];
-          x34 = x35;
+        const float x33 = x31 + x30;
+        const bool x34 = x3 & x14;
+        float x35 = 0.0f;
+        if (x34) {
+          const float x36 = in0[196 * i1 + 14 * i2 + i3 + 15];
+          x35 = x36;
         }
-        const float x36 = x34 + x32;
-        const float x37 = x36 / 9.0f;
-        out1[196 * i1 + 14 * i2 + i3] = x37;
+        const float x37 = x35 + x33;
+        const float x38 = x37 / 9.0f;
+        out1[196 * i1 + 14 * i2 + i3] = x38;
       }
     }
   }
