@@ -327,7 +327,10 @@ class NestPrinter:
         if not (loop.kind == "vector" or is_scan) or self.is_checked(loop) or (count is not None and count < FEW):
             return []
         found = strips(loop, self.ops, self.values.storages, self.values.axis(loop.axis), self.values.placed)
-        copied = {p for p, op in enumerate(self.ops) if self.values.stored_as.get(id(op)) == "bits"}
+        how = self.values.stored_as
+        copied = {
+            p for p, op in enumerate(self.ops) if how.get(id(op)) == "bits" and self.kept.keys().isdisjoint(op.args)
+        }
         return [strip for strip in found if strip.position not in copied]
 
     def run_strips(self, loop: Loop, found: Sequence[Strip]) -> None:
