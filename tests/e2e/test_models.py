@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from minductor.bench import models
-from pytest_plugin import at_least, xfail
+from pytest_plugin import at_least
 from pytest_plugin.compiled import Compile
 
 
@@ -28,18 +28,7 @@ def test_inference(compiled: Compile, name: str) -> None:
     compiled(workload.module.eval(), *workload.inputs)
 
 
-FEW_ELEMENTS = pytest.mark.compilers(
-    "inductor",
-    minductor=xfail(
-        "the worst of 32 elements of one gradient is 2.2 times as far away as eager's worst",
-        says="of 32 elements are wrong",
-    ),
-)
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=FEW_ELEMENTS) if name == "vit" else name for name in models.NAMES]
-)
+@pytest.mark.parametrize("name", models.NAMES)
 @pytest.mark.counts(kernels=at_least(10), externs=at_least(10))
 def test_training(compiled: Compile, name: str) -> None:
     workload = models.make(name, size="tiny")
