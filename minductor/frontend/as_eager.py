@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 
 def call_as_eager(gm: torch.nn.Module) -> None:
-    """Of a graph, and of the graphs within it.
+    """Of a graph; and the losses of the graphs within it, whose results must not be their arguments.
 
     >>> gm = torch.fx.symbolic_trace(lambda x: F.dropout(x, training=False))
     >>> call_as_eager(gm)
@@ -24,13 +24,15 @@ def call_as_eager(gm: torch.nn.Module) -> None:
     >>> gm(x) is x
     True
     """
-    for part in gm.modules():
-        if isinstance(part, torch.fx.GraphModule):
-            calls = [node for node in part.graph.nodes if node.op == "call_function" and node.target in _INSTEAD]
-            for node in calls:
-                node.target = _INSTEAD[node.target]
-            if calls:
-                part.recompile()
+    parts = [part for part in gm.modules() if isinstance(part, torch.fx.GraphModule)]
+    inner = {child for part in parts for child in part.modules() if child is not part}
+    for part in parts:
+        instead = _LOSSES if part in inner else _INSTEAD
+        calls = [node for node in part.graph.nodes if node.op == "call_function" and node.target in instead]
+        for node in calls:
+            node.target = instead[node.target]
+        if calls:
+            part.recompile()
 
 
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -45,6 +47,7 @@ def _plain_dropout(input: Tensor, p: float, train: bool) -> Tensor:
 
 def _soft_margin_loss(input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Of the input's shape and dtype; torch traces those that both together have."""
+    input = _cast(input)
     return F.soft_margin_loss(input, target.to(input.dtype).expand_as(input), *args, **kwargs)
 
 
@@ -59,7 +62,7 @@ def _multi_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """A gap of exactly 0 has no gradient, and one row no dimension; torch traces both."""
-    rows, labels = torch.atleast_2d(input), torch.atleast_1d(target)[:, None]
+    rows, labels = torch.atleast_2d(_cast(input)), torch.atleast_1d(target)[:, None]
     gaps = F.relu(margin - rows.gather(1, labels) + rows) ** p
     if weight is not None:
         gaps = gaps * weight[labels]
@@ -72,7 +75,7 @@ def _multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Tensor:
     """Without the labels from the first -1 on, each of which torch traces as one of class 0."""
-    rows, labels = torch.atleast_2d(input), torch.atleast_2d(target)
+    rows, labels = torch.atleast_2d(_cast(input)), torch.atleast_2d(target)
     is_label = (labels == -1).cumsum(1) == 0
     labels = labels.where(is_label, 0)
     is_hit = is_label[:, :, None] & (labels[:, :, None] == torch.arange(rows.shape[1], device=rows.device))
@@ -82,6 +85,12 @@ def _multilabel_margin_loss(
     return _reduced(losses, size_average, reduce, reduction)
 
 
+def _cast(input: Tensor) -> Tensor:
+    """As autocast does, under which eager computes these losses in float32."""
+    is_cast = input.dtype in (torch.float16, torch.bfloat16) and torch.is_autocast_enabled(input.device.type)
+    return input.float() if is_cast else input
+
+
 def _reduced(losses: Tensor, size_average: Any, reduce: Any, reduction: str) -> Tensor:
     """As the user asks; the two older arguments come first where they are given."""
     if size_average is not None or reduce is not None:
@@ -89,12 +98,13 @@ def _reduced(losses: Tensor, size_average: Any, reduce: Any, reduction: str) -> 
     return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
 
 
-_INSTEAD: Mapping[object, Callable[..., Tensor]] = MappingProxyType(
+_LOSSES: Mapping[object, Callable[..., Tensor]] = MappingProxyType(
     {
-        F.dropout: _dropout,
-        torch.dropout: _plain_dropout,
         F.multi_margin_loss: _multi_margin_loss,
         F.multilabel_margin_loss: _multilabel_margin_loss,
         F.soft_margin_loss: _soft_margin_loss,
     }
+)
+_INSTEAD: Mapping[object, Callable[..., Tensor]] = MappingProxyType(
+    {**_LOSSES, F.dropout: _dropout, torch.dropout: _plain_dropout}
 )

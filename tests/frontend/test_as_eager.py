@@ -24,6 +24,14 @@ def test_dropout_that_does_nothing_gives_its_argument() -> None:
     assert torch.equal(more, expected + 1)
 
 
+def test_a_branch_gives_none_of_its_arguments() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: F.dropout(x, training=False), torch.sin, [x])
+
+    x = torch.ones(3)
+    assert torch.equal(torch.compile(fn, backend=Compiler())(x), x)
+
+
 def test_dropout_in_training_drops() -> None:
     assert (torch.compile(lambda x: F.dropout(x, 0.5), backend=Compiler())(torch.ones(99)) == 0).any()
 
@@ -58,3 +66,14 @@ def test_a_gap_that_is_closed_has_no_gradient(x: torch.Tensor, target: object) -
     expected, found = fn(x), torch.compile(fn, backend=Compiler())(x)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(*(torch.autograd.grad(loss.sum(), x) for loss in (found, expected)))
+
+
+def test_margin_losses_are_float32_under_autocast() -> None:
+    def fn(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with torch.autocast("cpu", torch.bfloat16):
+            labels = torch.tensor([[2, -1, 1], [0, 1, 2]])
+            losses = F.multi_margin_loss(x, labels[:, 2]), F.multilabel_margin_loss(x, labels)
+            return *losses, F.soft_margin_loss(x, target)
+
+    x, target = randn(2, 3, dtype=torch.bfloat16), randn(2, 3, seed=1)
+    torch.testing.assert_close(torch.compile(fn, backend=Compiler())(x, target), fn(x, target))
