@@ -5,8 +5,8 @@ that lie in their common memory as the traced ones do, which nothing guards, or 
 one memory AOTAutograd misses some that overlap. The graph before it, Dynamo's, is right.
 
 Of a compiled graph whose inputs were traced each in a memory of its own it gives one that asks at each call whether
-they still are, since nothing guards that either; of one that makes windows on memory, one that asks whether inputs have
-as much memory as they had, and, if it counts places from the start of that, whether they begin where they did.
+they still are, since nothing guards that either; of one that counts places in the memory of a tensor from its start,
+one that asks whether inputs begin where they did.
 """
 
 from __future__ import annotations
@@ -58,51 +58,36 @@ def kept_apart(compiled: Callable[..., Any], eager: Callable[..., Any], traced: 
     return call
 
 
-def counted_places(gm: torch.nn.Module, given: Sequence[object]) -> Mapping[int, tuple[int | None, int]]:
-    """Of each tensor where it begins in its memory, if Dynamo's graph counts places from the memory's start, and the
-    bytes from there on at least, if the graph makes windows on memory at all. A beginning that is a symbol is guarded,
-    before AOTAutograd traces it."""
+def counted_places(gm: torch.nn.Module, given: Sequence[object]) -> Mapping[int, int]:
+    """Of each tensor where it begins in its memory, if Dynamo's graph counts places from the memory's start. A
+    beginning that is a symbol is guarded, before AOTAutograd traces it."""
     graphs = (part.graph for part in gm.modules() if isinstance(part, torch.fx.GraphModule))
-    windows = [node for graph in graphs for node in graph.nodes if "as_strided" in str(node.target)]
-    if not windows:
+    windows = (node for graph in graphs for node in graph.nodes if "as_strided" in str(node.target))
+    if not any(len(node.args) > 3 or "storage_offset" in node.kwargs for node in windows):
         return {}
-    is_counted = any(len(node.args) > 3 or "storage_offset" in node.kwargs for node in windows)
-    return {
-        n: (int(x.storage_offset()) if is_counted else None, _bytes(x)) for n, x in enumerate(given) if _may_move(x)
-    }
+    return {n: int(x.storage_offset()) for n, x in enumerate(given) if _may_move(x)}
 
 
 def kept_in_place(
     compiled: Callable[..., Any],
     eager: Callable[..., Any],
-    places: Mapping[int, tuple[int | None, int]],
+    places: Mapping[int, int],
     traced: Sequence[object],
 ) -> Callable[..., Any]:
-    """What was compiled, or eager for inputs that are not in these places, as nothing guards them. Refuses a program
-    that counts places and writes to an input (UnsupportedInput): what is traced for that is new memory, in which one
-    that does not fill its own has other places."""
+    """What was compiled, or eager for inputs that do not begin at these places, as nothing guards them. Refuses a
+    program that writes to an input (UnsupportedInput): what is traced for that is new memory, in which one that does
+    not fill its own has other places."""
     if not places:
         return compiled
-    is_moved = any(written_inputs()) and not all(_fills_memory(traced[n]) for n in places)
-    if is_moved and any(begin is not None for begin, _ in places.values()):
+    if any(written_inputs()) and not all(_fills_memory(traced[n]) for n in places):
         raise UnsupportedInput("of this graph", "memory that is written, and whose places are counted from its start")
 
     def call(*args: Any) -> Any:
         flat = args[0] if isinstance(args[0], list) else args
-        is_there = all(_is_at(flat[n], *place) for n, place in places.items())
+        is_there = all(flat[n].storage_offset() == begin for n, begin in places.items())
         return (compiled if is_there else eager)(*args)
 
     return call
-
-
-def _is_at(x: Any, begin: int | None, least: int) -> bool:
-    return (begin is None or begin == x.storage_offset()) and _bytes(x) >= least
-
-
-def _bytes(x: Any) -> int:
-    """From the first element to the end of the memory; 0 if only the call knows."""
-    count = x.untyped_storage().nbytes() - x.storage_offset() * x.itemsize
-    return count if type(count) is int else 0
 
 
 def _fills_memory(x: Any) -> bool:

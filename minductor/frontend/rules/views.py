@@ -40,9 +40,9 @@ def windows(ctx: Lowering, base: View, *ignored: Value, **named: Value) -> Value
 def as_strided(
     ctx: Lowering, base: View, size: Value, stride: Value, storage_offset: Value = None, **named: Value
 ) -> Value:
-    """The offset counts from where the storage begins, so that the window may lie beside the tensor's own elements.
+    """The offset counts from where the storage begins; without one the window begins where the tensor does.
 
-    Without one the window begins where the tensor does.
+    The window may lie beside the tensor's own elements; whether an input has memory there, nothing guards.
     """
     given = ctx.node.args[0]
     written = given if storage_offset is None else _before_writes(ctx, given)
@@ -50,10 +50,10 @@ def as_strided(
     view = replace(view, offset=view.offset + as_expr(ctx.traced(given).offset) - as_expr(ctx.traced(written).offset))
     buffer = next(b for b in ctx.buffers if b.name == base.ref.storage)
     whole = replace(base, size=buffer.size, stride=buffer.stride, offset=integer(0))
-    if buffer.kind != "local" or is_zero_sized(view) or is_within(view, whole):
+    if is_zero_sized(view) or is_within(view, whole):
         return view
-    if written != given or is_outside(view, whole):
-        raise UnsupportedInput(ctx.node.name, "a view through as_strided beside a tensor's elements")
+    if buffer.kind != "local" or written != given or is_outside(view, whole):
+        raise UnsupportedInput(ctx.node.name, "a view through as_strided that may lie beside a tensor's elements")
     _require_within(ctx, view, whole)
     return view
 

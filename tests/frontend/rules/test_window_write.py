@@ -259,14 +259,16 @@ def test_a_program_that_writes_to_what_it_reads_by_places_says_that_it_runs_in_e
         assert_close(torch.compile(written, backend="minductor")(ours), written(eagers))
 
 
-def test_a_window_on_memory_that_a_later_call_has_less_of_is_an_error() -> None:
-    ours = torch.compile(lambda x: -x.as_strided((16,), (1,)), backend="minductor", dynamic=False)
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_a_window_on_memory_that_a_later_call_has_less_of_is_an_error(is_dynamic: bool) -> None:
+    ours = torch.compile(lambda x, n: -x.as_strided((n,), (1,)), backend="minductor", dynamic=is_dynamic)
     whole = torch.arange(30.0)
-    for begin in (2, 14):
-        assert_close(ours(whole[begin : begin + 12]), -whole[begin : begin + 16])
-    for less in (torch.arange(12.0), torch.arange(15.0)[3:]):
-        with pytest.raises(RuntimeError, match="setStorage"):
-            ours(less)
+    for size in (1, 12):
+        for begin in (2, 14):
+            assert_close(ours(whole[begin : begin + size], 16), -whole[begin : begin + 16])
+        for less in (torch.arange(float(size)), torch.arange(3.0 + size)[3:]):
+            with pytest.raises(RuntimeError, match="setStorage"):
+                ours(less, 16)
 
 
 # each is an error in eager, and would be read or written outside of what is there
