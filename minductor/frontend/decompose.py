@@ -36,7 +36,6 @@ ROWS: Mapping[str, str] = MappingProxyType(
         "alias_copy": "a view and a copy",
         "aminmax": "two reductions that fuse",
         "as_strided_copy": "a view and a copy",
-        "binary_cross_entropy": "pointwise, then a mean",
         "binary_cross_entropy_backward": "pointwise",
         "binary_cross_entropy_with_logits": "pointwise, then a mean",
         "block_diag": "padding and a concatenation",

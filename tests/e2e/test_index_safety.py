@@ -195,6 +195,17 @@ def test_inside_a_parallel_loop() -> None:
     raises(fn, torch.ones(300_000), torch.ones(300_000).index_fill(0, torch.tensor([299_999]), 0), "ZeroDivisionError")
 
 
+@pytest.mark.parametrize(("reduction", "wrong"), [("none", 1.5), ("mean", -0.5), ("sum", torch.nan)])
+def test_a_cross_entropy_is_of_probabilities(reduction: str, wrong: float) -> None:
+    def fn(x: Tensor, y: Tensor) -> Tensor:
+        return F.binary_cross_entropy(x, y, reduction=reduction)
+
+    half, good, bad = torch.full((9,), 0.5), torch.ones(9), torch.tensor(8 * [0.5] + [wrong])
+    (made,) = raises(lambda x: fn(x, half), good, bad, "all elements of input should be between 0 and 1")
+    assert made.report.kernels == 1 and not made.report.externs
+    raises(lambda x: fn(half, x), good, bad, "all elements of target should be between 0 and 1")
+
+
 def test_the_message_names_operator_dimension_and_size() -> None:
     def fn(x: Tensor, i: Tensor) -> Tensor:
         return x.gather(1, i).exp()

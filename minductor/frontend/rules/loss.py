@@ -1,28 +1,29 @@
-"""Gradients of losses: pointwise, times the share of one element where the loss is a mean.
+"""Gradients of losses, and the one loss that asks its arguments for their values.
 
-Takes the loss's gradient, what it compared, and ATen's reduction (1 is the mean). Gives the gradient of the first of
-the two. Refuses nothing.
+Takes the loss's gradient, what it compared, and ATen's reduction (1 is the mean, 2 the sum). Gives the gradient of the
+first of the two: pointwise, times the share of one element where the loss is a mean. Refuses (to an extern call)
+probabilities of two dtypes, as eager does, and none at all.
 
-They are rules, and not taken apart by torch, which makes the share a float of the graph where sizes are symbols: its
-tracer then needs the sizes as inputs, and computes in float32 what eager computes in float64.
+Gradients are rules, and not taken apart by torch, which makes the share a float of the graph where sizes are symbols:
+its tracer then needs the sizes as inputs, and computes in float32 what eager computes in float64.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from minductor.core.dtypes import F64
 from minductor.core.expr import Expr, as_int
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering
-from minductor.frontend.values import Term, Value, count
+from minductor.frontend.values import Term, Value, count, is_zero
 from minductor.ir.nodes import View
 
 Rule = Callable[..., Value]
 # (gradient, x - target, the share, further numbers) -> the gradient of x
 Slope = Callable[..., Term]
-MEAN = 1
+MEAN, SUM = 1, 2
 
 
 def backward(slope: Slope) -> Rule:
@@ -72,8 +73,31 @@ def soft_margin(ctx: Lowering, grad: View, x: View, y: View, reduction: int) -> 
     return ctx.map(fn)
 
 
+def binary_cross_entropy(
+    ctx: Lowering, x: View, target: View, weight: View | None = None, reduction: int = MEAN
+) -> Value:
+    """Of probabilities, which torch's own formula does not ask to be any; a logarithm counts as at least -100."""
+    if x.dtype != target.dtype or any(is_zero(n) for n in x.size):
+        return NotImplemented
+
+    def value(loop: Loop, at: Sequence[Expr] | None = None) -> Term:
+        p, q = (loop.load(t, at, ctx.meta.dtype) for t in (x, target))
+        for name, given in (("input", p), ("target", q)):
+            is_probability = (given >= 0.0).both(given <= 1.0)
+            loop.b.assertion(is_probability.at, f"all elements of {name} should be between 0 and 1")
+        loss = (q - 1.0) * (-p).op("log1p").op("maximum", -100.0) - q * p.op("log").op("maximum", -100.0)
+        return loss if weight is None else loss * loop.load(weight, at, ctx.meta.dtype)
+
+    if reduction not in (MEAN, SUM):
+        return ctx.map(value)
+    size = count(x.size)
+    finish = (lambda total: total / total.size(size)) if reduction == MEAN else None
+    return ctx.reduction(ctx.result(), x.size, range(len(x.size)), value, "sum", finish)
+
+
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
+        "aten.binary_cross_entropy.default": binary_cross_entropy,
         "aten.mse_loss_backward.default": backward(mse),
         "aten.huber_loss_backward.default": backward(huber),
         "aten.smooth_l1_loss_backward.default": backward(smooth_l1),
