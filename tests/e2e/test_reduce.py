@@ -136,13 +136,15 @@ def test_siblings_share_one_reading(compiled: Compile, device: str) -> None:
     compiled(lambda x: (x.sum(-1), x.amax(-1), x.square().mean(-1)), torch.randn(40, 128, device=device))
 
 
-def test_a_deviation_is_finite_where_its_square_is_not() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_deviation_is_finite_where_its_square_is_not(dtype: torch.dtype) -> None:
     def fn(x: Tensor) -> tuple[Tensor, ...]:
         return *torch.std_mean(x, 1), x.std(0)
 
     x = torch.randn(5, 40) * torch.tensor([[1e30], [1e-30], [1.0], [3e37], [1e-42]])
+    x, info = x.to(dtype), torch.finfo(dtype)
     for found, exact in zip(torch.compile(fn, backend="minductor")(x), fn(x.double()), strict=True):
-        torch.testing.assert_close(found, exact.float(), rtol=1e-6, atol=1e-45)
+        torch.testing.assert_close(found, exact.to(dtype), rtol=8 * info.eps, atol=info.smallest_normal * info.eps)
 
 
 @pytest.mark.parametrize("size", [3, 100, 4097])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from minductor.core.dtypes import BOOL, F64, I64, DType, accumulate_dtype, compute_dtype
+from minductor.core.dtypes import BF16, BOOL, F32, F64, I64, DType, compute_dtype
 from minductor.core.expr import Expr, as_int, integer
 from minductor.frontend import parts
 from minductor.frontend.capture import TensorMeta
@@ -321,7 +321,7 @@ def variance_of(ctx: Lowering, squares: View, size: Expr, correction: float, met
 
 def _summed(ctx: Lowering, x: View) -> DType:
     """What eager sums a variance in: the squares of large floats overflow float32 where their root does not."""
-    return x.dtype if ctx.env.target.is_gpu else accumulate_dtype(x.dtype)
+    return F64 if x.dtype in (F32, BF16) and not ctx.env.target.is_gpu else x.dtype
 
 
 def spread(*, root: bool) -> Rule:

@@ -91,7 +91,7 @@ def test_the_first_of_equals_and_the_first_nan() -> None:
 def test_variance_does_not_cancel() -> None:
     """Two passes: the difference of the sums of squares would be all rounding error here."""
     x = 1e4 + randn(4, 100)
-    for given, count in ((x, 2), (x.bfloat16(), 3)):  # the mean, the squares and, if not in float64, what rounding left
+    for given, count in ((x, 2), (x.half(), 3)):  # the mean, the squares and, if not in float64, what rounding left
         program = lowered(lambda x: x.var(-1), given).program
         sums = [k for k in program.nodes if isinstance(k, Kernel) and any(op.name == "reduce" for op in k.body.ops)]
         assert len(sums) == count
