@@ -464,9 +464,9 @@ def viewed(x: Layout, size: Row) -> Row | None:
     new: Any = 1
     for d in range(len(x.size) - 1, -1, -1):  # what lies without gaps is split and merged as a whole
         old *= x.size[d]
-        if d and (_is_one(x.size[d - 1]) or _is_known(x.stride[d - 1] == old * step)):
+        if d and (_is_known(x.size[d - 1] == 1) or _is_known(x.stride[d - 1] == old * step)):
             continue
-        while left and (_is_one(left[-1]) or not _is_known(new == old)):
+        while left and (_is_known(left[-1] == 1) or not _is_known(new == old)):
             found.append(new * step)
             new *= left.pop()
         if not _is_known(new == old):

@@ -172,6 +172,7 @@ def cases() -> Iterable[Case]:
         yield Case(f"md_f32_to_{name}", ("f32",), "u16", through(dtype))
         yield Case(f"md_{name}_to_f32", ("u16",), "f32", lambda h, dtype=dtype: h.view(dtype).float())
         yield Case(f"md_{name}_round_f32", ("f32",), "f32", lambda x, dtype=dtype: x.to(dtype).float())
+    yield Case("md_f32_held_bf16", ("f32",), "u16", lambda x: x.view(torch.uint16)[1::2].contiguous())  # the upper half
     yield Case("md_philox_i64", ("i64", "i64", "i64"), "i64", SPELLING["philox"])
 
 
