@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false, guard_or_true
@@ -58,44 +58,47 @@ def kept_apart(compiled: Callable[..., Any], eager: Callable[..., Any], traced: 
     return call
 
 
-def counted_places(gm: torch.nn.Module, given: Sequence[object]) -> Mapping[int, int]:
-    """Of each tensor where it begins in its memory, if Dynamo's graph counts places from the memory's start. A
-    beginning that is a symbol is guarded, before AOTAutograd traces it."""
+def counted_places(gm: torch.nn.Module, given: Sequence[object]) -> Mapping[int, int | None]:
+    """Of each tensor, if Dynamo's graph makes windows on memory, where it begins if they count places from the start of
+    that. A beginning that is a symbol is guarded, before AOTAutograd traces it."""
     graphs = (part.graph for part in gm.modules() if isinstance(part, torch.fx.GraphModule))
-    windows = (node for graph in graphs for node in graph.nodes if "as_strided" in str(node.target))
-    if not any(len(node.args) > 3 or "storage_offset" in node.kwargs for node in windows):
+    windows = [node for graph in graphs for node in graph.nodes if "as_strided" in str(node.target)]
+    if not windows:
         return {}
-    return {n: int(x.storage_offset()) for n, x in enumerate(given) if _may_move(x)}
+    is_counted = any(len(node.args) > 3 or "storage_offset" in node.kwargs for node in windows)
+    return {n: int(x.storage_offset()) if is_counted else None for n, x in enumerate(given) if _may_move(x)}
 
 
 def kept_in_place(
     compiled: Callable[..., Any],
     eager: Callable[..., Any],
-    places: Mapping[int, int],
+    places: Mapping[int, int | None],
     traced: Sequence[object],
 ) -> Callable[..., Any]:
     """What was compiled, or eager for inputs that do not begin at these places, as nothing guards them. Refuses a
-    program that writes to an input (UnsupportedInput): what is traced for that is new memory, in which one that does
-    not fill its own has other places."""
-    if not places:
+    program that writes to an input (UnsupportedInput): what is traced for that is new memory without gaps, in which one
+    with gaps, or whose places count from before it, has other places."""
+    if any(written_inputs()) and not all(_has_its_places(traced[n], begin) for n, begin in places.items()):
+        raise UnsupportedInput("of this graph", "memory that is written, and has other windows than its copy")
+    counted = {n: begin for n, begin in places.items() if begin is not None}
+    if not counted:
         return compiled
-    if any(written_inputs()) and not all(_fills_memory(traced[n]) for n in places):
-        raise UnsupportedInput("of this graph", "memory that is written, and whose places are counted from its start")
 
     def call(*args: Any) -> Any:
         flat = args[0] if isinstance(args[0], list) else args
-        is_there = all(flat[n].storage_offset() == begin for n, begin in places.items())
+        is_there = all(flat[n].storage_offset() == begin for n, begin in counted.items())
         return (compiled if is_there else eager)(*args)
 
     return call
 
 
-def _fills_memory(x: Any) -> bool:
-    has_all = guard_or_false(x.numel() * x.itemsize == x.untyped_storage().nbytes())
-    return has_all and guard_or_false(x.storage_offset() == 0) and layout(x).is_dense
+def _has_its_places(x: Any, begin: int | None) -> bool:
+    """Whether a dense copy has them; the first place of a window is the tensor's first, or that of its memory."""
+    fills = begin is None or guard_or_false(x.numel() * x.itemsize == x.untyped_storage().nbytes())
+    return fills and begin in (None, 0) and layout(x).is_dense
 
 
-def _may_move(x: object) -> bool:
+def _may_move(x: object) -> TypeGuard[torch.Tensor]:
     is_plain = isinstance(x, torch.Tensor) and x.layout is torch.strided and not is_traceable_wrapper_subclass(x)
     return is_plain and not isinstance(x, torch.nn.Parameter)
 
