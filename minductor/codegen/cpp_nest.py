@@ -340,10 +340,12 @@ class NestPrinter:
         start, size = f"{loop.axis}_strip", FEW if trees else loop.lanes or STRIP
         first, last = self.range(loop.axis)
         self.out.open(f"md_strips<{size}>({first}, {last}, [&](int64_t {start}, int count) MD_LAMBDA")
-        self.load_strips([strip for strip in found if not strip.is_row], size)
-        for tree in trees:
-            rows = [strip for strip in found if strip.is_row and strip.position in tree.body]
-            self.load_strips(rows, size, tree)
+        of_rows = [(tree, [strip for strip in found if strip.is_row and strip.position in tree.body]) for tree in trees]
+        parts = [(None, [strip for strip in found if not strip.is_row]), *of_rows]
+        for tree, each in parts:
+            for strip in each:
+                self.out.add(f"float {strip.name}{'[rows]' if tree else ''}[{size}];")
+            self.convert([strip.before for strip in each if strip.before], tree)
         if loop.kind == "vector":
             self.out.pragma("omp simd")
         self.out.open("for (int l = 0; l < count; ++l)")
@@ -353,20 +355,18 @@ class NestPrinter:
         self.steps(loop.body)
         self.strips = {}
         self.out.close()
-        for call in (strip.after for strip in found if strip.after):
-            self.out.add(call)
+        for tree, each in parts:
+            self.convert([strip.after for strip in each if strip.after], tree)
         self.out.close("});")
         self.names, self.opened, self.blocks, self.arrays, self.kept = saved
 
-    def load_strips(self, found: Sequence[Strip], size: int, tree: Loop | None = None) -> None:
-        """Declares the arrays of strips, of each row if they stand in a tree, and fills those of loads."""
-        for strip in found:
-            self.out.add(f"float {strip.name}{'[rows]' if tree else ''}[{size}];")
-        if tree and found:
+    def convert(self, calls: Sequence[str], tree: Loop | None) -> None:
+        """The calls of strips: of those of each row, if they stand in a tree."""
+        if tree and calls:
             self.open_rows(tree)
-        for call in (strip.before for strip in found if strip.before):
+        for call in calls:
             self.out.add(call)
-        if tree and found:
+        if tree and calls:
             self.out.close("});")
 
     def privatise(self, pragma: int, names: Mapping[int, str]) -> None:
