@@ -94,6 +94,7 @@ LAYOUTS: dict[str, Callable[..., Any]] = {
         x.index_add(0, torch.tensor([0]), x[:1]),
         y.index_put((torch.tensor([0]),), torch.tensor(1.0)),
     ),
+    "a buffer": lambda x, y: (torch.empty_like(x).fill_(1), torch.empty_like(y).copy_(y * 2)),
     "gradients": lambda x, y: (
         torch.ops.aten.threshold_backward(x, y, 0.5),
         torch.ops.aten.native_dropout_backward(x, y > 0.5, 2.0),
