@@ -61,13 +61,13 @@ def _multi_margin_loss(
     reduce: Any = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """A gap of exactly 0 has no gradient, and one row no dimension; torch traces both."""
+    """Of the target's shape, without a gradient where a gap is exactly 0; torch traces a dimension and a gradient."""
     rows, labels = torch.atleast_2d(_cast(input)), torch.atleast_1d(target)[:, None]
     gaps = F.relu(margin - rows.gather(1, labels) + rows) ** p
     if weight is not None:
         gaps = gaps * weight[labels]
     is_other = labels != torch.arange(rows.shape[1], device=rows.device)
-    losses = gaps.where(is_other, 0).mean(1).reshape(input.shape[:-1])
+    losses = gaps.where(is_other, 0).mean(1).reshape(target.shape)
     return _reduced(losses, size_average, reduce, reduction)
 
 
