@@ -122,7 +122,8 @@ def _checks(
     for leaf in constants:
         about = (leaf.name, Result(leaf.name), leaf.value)
         nodes.add(f"check_{leaf.name}", "call_function", "minductor.runtime.fx.check_value", about)
-    for given in inputs:
+    begins = {leaf.input: [leaf.begin] for leaf in leaves if leaf.begin is not None}
+    for number, given in enumerate(inputs):
         if isinstance(given.meta, TensorMeta):
             sizes, strides = (nodes.numbers(map(as_expr, row)) for row in (given.meta.size, given.meta.stride))
             about = (
@@ -132,6 +133,7 @@ def _checks(
                 strides,
                 given.meta.dtype,
                 Token("device", given.meta.device),
+                *begins.get(number, ()),
             )
             nodes.add("check", "call_function", "minductor.runtime.fx.check", about)
         elif (wanted := nodes.number(as_expr(given.meta))) != Result(given.name):  # it follows from other inputs

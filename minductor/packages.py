@@ -252,7 +252,8 @@ def _leaf(argument: Argument, graph: Graph, *, is_returned: bool) -> Leaf:
         return Leaf(argument.name, "number", None, str(meta), is_fixed=False)
     layout = Layout(meta.dtype.name, tuple(map(str, meta.size)), tuple(map(str, meta.stride)), meta.device)
     is_changed = argument.is_changed
-    return Leaf(argument.name, "tensor", layout, None, is_fixed=is_changed or is_returned, is_changed=is_changed)
+    is_fixed = is_changed or is_returned or argument.is_windowed
+    return Leaf(argument.name, "tensor", layout, None, is_fixed, is_changed, argument.begin)
 
 
 def _symbols(leaves: Sequence[Leaf], graph: Graph, found: Exported) -> Iterator[SymbolRange]:

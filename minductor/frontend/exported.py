@@ -2,8 +2,8 @@
 
 Takes a torch.export.ExportedProgram. Gives a graph that holds its parameters, buffers and constants itself, takes what
 it changes as inputs behind the user's, and writes into these itself, as eager does; and which leaf of the call is what.
-Refuses objects and tokens of effects, which exist in this process only, weights without memory, and a change of memory
-on which two weights are different windows (NotExportable).
+Refuses objects and tokens of effects, which exist in this process only, weights without memory, a change of memory on
+which two weights are different windows, and one of memory with gaps on which the program makes windows (NotExportable).
 
 Export keeps composite operators whole and gives the new value of what changes as a result; compile does neither. So
 the program is decomposed once more, by the operators' own formulas and ours.
@@ -28,7 +28,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -39,18 +39,25 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from minductor.core.errors import NotExportable
 from minductor.frontend.decompose import decompositions
 from minductor.frontend.one_name import one_name, sharing
+from minductor.frontend.shared import counted_places, keeps_windows
 
 _GENERATED = re.compile(r"(buf|[finsu])\d+")  # names of buffers and numbers, which an argument's would be taken for
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One leaf of a call's arguments: an input of the graph, by its number, or else a value that was traced in."""
+    """One leaf of a call's arguments: an input of the graph, by its number, or else a value that was traced in.
+
+    `is_windowed`: the program makes windows on memory, which a copy of another layout does not have. `begin`: where the
+    tensor begins in its memory, if they count places from the start of that.
+    """
 
     name: str
     input: int | None
     value: Any = None
     is_changed: bool = False
+    is_windowed: bool = False
+    begin: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +128,20 @@ def exported(program: torch.export.ExportedProgram) -> Exported:
         why = "they are windows on one memory, which the program changes"
         hint = "Keep one of them, and take the other from it in `forward`."
         raise NotExportable(" and ".join(names), why, hint=hint) from error
-    return _Reader(program).read()
+    return _placed(_Reader(program).read())
+
+
+def _placed(found: Exported) -> Exported:
+    """With what windows on memory ask of the leaves. The inputs behind these are buffers that change."""
+    inputs = found.gm.graph.find_nodes(op="placeholder")
+    leaves: dict[int | None, Leaf] = {leaf.input: leaf for leaf in found.inputs if leaf.input is not None}
+    for n, begin in counted_places(found.gm, [node.meta.get("val") for node in inputs]).items():
+        leaf = leaves.get(n)
+        if (leaf is None or leaf.is_changed) and not keeps_windows(inputs[n].meta["val"], begin):
+            raise NotExportable(inputs[n].name, "it is written, and has other windows on its memory than its copy")
+        if leaf is not None:
+            leaves[n] = replace(leaf, is_windowed=True, begin=begin)
+    return replace(found, inputs=tuple([leaves.get(leaf.input, leaf) for leaf in found.inputs]))
 
 
 def _table() -> dict[Any, Callable[..., Any]]:

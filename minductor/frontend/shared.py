@@ -59,7 +59,7 @@ def kept_apart(compiled: Callable[..., Any], eager: Callable[..., Any], traced: 
 
 
 def counted_places(gm: torch.nn.Module, given: Sequence[object]) -> Mapping[int, int | None]:
-    """Of each tensor, if Dynamo's graph makes windows on memory, where it begins if they count places from the start of
+    """Of each tensor, if the graph makes windows on memory, where it begins if they count places from the start of
     that. A beginning that is a symbol is guarded, before AOTAutograd traces it."""
     graphs = (part.graph for part in gm.modules() if isinstance(part, torch.fx.GraphModule))
     windows = [node for graph in graphs for node in graph.nodes if "as_strided" in str(node.target)]
@@ -76,9 +76,8 @@ def kept_in_place(
     traced: Sequence[object],
 ) -> Callable[..., Any]:
     """What was compiled, or eager for inputs that do not begin at these places, as nothing guards them. Refuses a
-    program that writes to an input (UnsupportedInput): what is traced for that is new memory without gaps, in which one
-    with gaps, or whose places count from before it, has other places."""
-    if any(written_inputs()) and not all(_has_its_places(traced[n], begin) for n, begin in places.items()):
+    program that writes to an input whose copy has other windows (UnsupportedInput)."""
+    if any(written_inputs()) and not all(keeps_windows(traced[n], begin) for n, begin in places.items()):
         raise UnsupportedInput("of this graph", "memory that is written, and has other windows than its copy")
     counted = {n: begin for n, begin in places.items() if begin is not None}
     if not counted:
@@ -92,8 +91,9 @@ def kept_in_place(
     return call
 
 
-def _has_its_places(x: Any, begin: int | None) -> bool:
-    """Whether a dense copy has them; the first place of a window is the tensor's first, or that of its memory."""
+def keeps_windows(x: Any, begin: int | None) -> bool:
+    """Whether windows on a copy of x are those on x: what is traced for a write is new memory without gaps. They begin
+    at x's first element (None), or count places from the start of its memory."""
     fills = begin is None or guard_or_false(x.numel() * x.itemsize == x.untyped_storage().nbytes())
     return fills and begin in (None, 0) and layout(x).is_dense
 

@@ -36,8 +36,9 @@ class Layout:
 class Leaf:
     """A leaf of a call's arguments: a tensor, a whole number, or the value that was exported.
 
-    `value`: that, or the number as an expression. `is_fixed`: a tensor that is changed, or that a result is a view of,
-    so that a copy of another layout cannot stand in for it. `is_changed`: the former.
+    `value`: that, or the number as an expression. `is_fixed`: a tensor that is changed, or that a result or a window on
+    memory is a view of, so that a copy of another layout cannot stand in for it. `is_changed`: the first of these.
+    `begin`: where the tensor begins in its memory, if the program counts places from the start of that.
     """
 
     name: str
@@ -46,11 +47,13 @@ class Leaf:
     value: bool | int | float | str | None
     is_fixed: bool
     is_changed: bool = False
+    begin: int | None = None
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Self:
         layout = None if given["layout"] is None else Layout.read(given["layout"])
-        return cls(given["name"], given["kind"], layout, given["value"], given["is_fixed"], given["is_changed"])
+        kept = {name: value for name, value in given.items() if name != "layout"}
+        return cls(layout=layout, **kept)
 
 
 @dataclass(frozen=True, slots=True)

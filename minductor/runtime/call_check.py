@@ -35,7 +35,7 @@ class CallCheck:
         self.symbols = manifest.symbols
         symbols = {row.name: symbol(row.name, "size", row.low, row.high) for row in manifest.symbols}
         self.leaves = [
-            (leaf, None if leaf.layout is None else _Expected(leaf.name, leaf.layout, symbols))
+            (leaf, None if leaf.layout is None else _Expected(leaf.name, leaf.layout, leaf.begin, symbols))
             for leaf in manifest.leaves
         ]
         self.numbers = [
@@ -85,8 +85,9 @@ class CallCheck:
 class _Expected:
     """A tensor among the arguments."""
 
-    def __init__(self, name: str, layout: Layout, symbols: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, layout: Layout, begin: int | None, symbols: Mapping[str, Any]) -> None:
         self.name = name
+        self.begin = begin
         self.dtype: torch.dtype = getattr(torch, by_name(layout.dtype).torch_name)
         self.device = torch.device(layout.device)
         self.size = _row([parse_expr(text, symbols) for text in layout.size])
@@ -105,6 +106,9 @@ class _Expected:
             raise WrongInput(self.name, f"it is on {value.device}, and {self.device} was exported")
         if value.dim() != self.dims:
             raise WrongInput(self.name, f"it has {value.dim()} dimensions, and {self.dims} were exported")
+        if self.begin is not None and value.storage_offset() != self.begin:
+            why = f"it begins at element {value.storage_offset()} of its memory, and {self.begin} was exported"
+            raise WrongInput(self.name, why)
         if value.is_conj() or value.is_neg():
             raise WrongInput(
                 self.name, "its memory holds something else than its values: use resolve_conj, resolve_neg"

@@ -276,9 +276,16 @@ def where(condition: Any, value: Any, other: Any) -> Any:
 
 
 def check(
-    name: str, value: Any, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    name: str,
+    value: Any,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+    begin: int | None = None,
 ) -> None:
-    """Refuses an input that kernels would read as what it is not."""
+    """Refuses an input that kernels would read as what it is not. Where it begins in its memory matters to programs
+    that count places from there."""
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         raise WrongInput(name, f"it is a {type(value).__name__}, and a plain tensor was compiled for")
     for what, found, wanted in (("dtype", value.dtype, dtype), ("device", value.device, device)):
@@ -288,6 +295,8 @@ def check(
         raise WrongInput(name, f"its size is {tuple(value.shape)}, and {size} was compiled for")
     if value.requires_grad and torch.is_grad_enabled():
         raise WrongInput(name, "it requires a gradient, and graphs are for inference: call them under torch.no_grad()")
+    if begin is not None and value.storage_offset() != begin:
+        raise WrongInput(name, f"it begins at element {value.storage_offset()}, and {begin} was compiled for")
     steps = zip(size, value.stride(), stride, strict=True)
     if value.numel() and any(found != wanted for n, found, wanted in steps if n > 1):
         raise WrongInput(name, f"its strides are {value.stride()}, and {stride} were compiled for")

@@ -345,6 +345,22 @@ def test_no_copy_stands_in_for_elements_that_share_memory(tmp_path: Path, like: 
         loaded(torch.randn(3, 3))
 
 
+def test_a_window_on_memory_is_that_of_an_input_laid_out_as_the_exported_one(tmp_path: Path) -> None:
+    def window(x: Tensor) -> Tensor:
+        return -x.as_strided((4,), (1,), 6)
+
+    whole = torch.arange(20.0)
+    like, with_gaps = whole[5:14].view(3, 3), torch.ones(9, 9)[:3, :3]
+    minductor.export(window, (like,), tmp_path / "a.zip")
+    for call in (minductor.load(tmp_path / "a.zip"), minductor.to_fx(window, like)):
+        assert torch.equal(call(like), window(like))
+        for other, why in ((whole[4:13].view(3, 3), "begins at element 4"), (like.t(), "strides are")):
+            with pytest.raises(WrongInput, match=why):
+                call(other)
+    with pytest.raises(NotExportable, match="is written"):
+        minductor.export(lambda x: x.add_(1).as_strided((6,), (1,)) * 2, (with_gaps,), tmp_path / "b.zip")
+
+
 def test_named_arguments_keep_the_functions_order(tmp_path: Path) -> None:
     def mix(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         return a + 2 * b + 4 * c
