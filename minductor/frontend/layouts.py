@@ -273,6 +273,11 @@ def _is_multiple(a: Any, b: Any) -> bool:
     return _is_known(a >= b) or _is_known(a % b == 0)
 
 
+def _is_more(a: Any, b: Any) -> bool:
+    """Whether a is known to be greater than b; strides may be products of symbols."""
+    return _is_known(a > b) or (not _is_zero(b) and _is_known(a % b == 0) and _is_known(a // b > 1))
+
+
 def _is_one(n: Any) -> bool:
     return type(n) is int and n == 1
 
@@ -392,6 +397,8 @@ def _by_format(x: torch.Tensor, size: Row, *, keeps: bool) -> Row | None:
         is_row_major = suggest_memory_format(x) is torch.contiguous_format
         return dense(size, ()) if is_row_major else _in_order(size, channels_last)
     # with symbols only what leaves no doubt
+    if len(size) not in (4, 5) or any(_is_more(own.stride[a], own.stride[b]) for a, b in pairwise(channels_last)):
+        return dense(size, ())
     is_wide = own.is_channels_last and _is_known(own.size[1] > 1) and any(_is_known(n > 1) for n in own.size[2:])
     if not is_wide:
         return None

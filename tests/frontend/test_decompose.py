@@ -132,6 +132,12 @@ def test_a_row_of_symbolic_size_whose_strides_do_not_nest_has_no_channels_last()
     compiled(lambda x: torch.ops.aten.replication_pad2d(x, (1, 1, 0, 0)), x, dynamic=True)
 
 
+def test_symbols_that_rule_out_channels_last_make_a_batch_norm_row_major() -> None:
+    x = torch.rand(2, 4, 3, 5)
+    turned = x.transpose(2, 3), x.contiguous(memory_format=torch.channels_last).transpose(2, 3), x[0].transpose(1, 2)
+    compiled(lambda *given: [F.batch_norm(v, None, None, training=True) for v in given], *turned, dynamic=True)
+
+
 @pytest.mark.parametrize("is_dynamic", [False, True])
 def test_gradients_of_a_fourier_transform(is_dynamic: bool) -> None:
     compiled(lambda x: torch.fft.fft2(x, dim=(2, 0)).abs().sum(), *grads(randn(4, 5, 6)), dynamic=is_dynamic)
