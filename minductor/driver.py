@@ -160,7 +160,7 @@ class Compiler:
         from minductor.frontend.decompose import decompositions
         from minductor.frontend.partition import partition
         from minductor.frontend.results import flatten_results, has_tree
-        from minductor.frontend.shared import counted_places, kept_apart, kept_in_place
+        from minductor.frontend.shared import counted_places, kept_apart, kept_in_place, refuses_overlap
 
         again = partial(self.__call__, mode=mode, options=options)
         if has_tree(gm):
@@ -189,6 +189,13 @@ class Compiler:
             compiled = kept_in_place(kept_apart(compiled, eager, inputs), eager, places, inputs)
         except UnsupportedInput as reason:  # of the ATen graph itself, which eager must not run either
             self._warn(env, reason)
+            compiled = eager
+        except RuntimeError as error:
+            if not refuses_overlap(error):
+                raise
+            self._warn(
+                env, UnsupportedInput("of this graph", "memory that is written, where several of its elements are one")
+            )
             compiled = eager
         return untraced(compiled)
 

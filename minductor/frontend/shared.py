@@ -98,6 +98,12 @@ def keeps_windows(x: Any, begin: int | None) -> bool:
     return fills and begin in (None, 0) and layout(x).is_dense
 
 
+def refuses_overlap(error: RuntimeError) -> bool:
+    """Whether AOTAutograd did not trace a write to an input several of whose elements are one in memory: it copies the
+    whole input back, where eager may write a part without such elements. torch tells it by this text alone."""
+    return "more than one element of the written-to tensor" in str(error)
+
+
 def _may_move(x: object) -> TypeGuard[torch.Tensor]:
     is_plain = isinstance(x, torch.Tensor) and x.layout is torch.strided and not is_traceable_wrapper_subclass(x)
     return is_plain and not isinstance(x, torch.nn.Parameter)

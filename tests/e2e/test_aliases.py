@@ -144,6 +144,24 @@ def test_inputs_that_come_to_overlap_run_in_eager(dynamic: bool) -> None:
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_write_to_a_part_of_an_expanded_input_runs_in_eager(dynamic: bool) -> None:
+    """AOTAutograd copies the whole input back, to places that several of its elements have."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        x.diagonal().mul_(2)
+        return F.dropout(x, training=False)
+
+    compiled = torch.compile(fn, backend=Compiler(), dynamic=dynamic)
+    ours, theirs = (torch.ones(3, 1) for _ in range(2))
+    with pytest.warns(RanInEager, match="its elements are one"):
+        found = compiled(ours.expand(3, 3))
+    assert torch.equal(found, fn(theirs.expand(3, 3)))
+    assert torch.equal(ours, theirs)
+    with pytest.raises(RuntimeError, match="unsupported operation: more than one element"):
+        torch.compile(lambda x: x.mul_(2), backend=Compiler(), dynamic=dynamic)(ours.expand(3, 3))
+
+
 def test_matrices_side_by_side_in_one_memory_are_compiled() -> None:
     ours, theirs = (torch.arange(16.0).view(4, 4) for _ in range(2))
     compiled = torch.compile(_written, backend=Compiler(), options={"fallback": "error"})
