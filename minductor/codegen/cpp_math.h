@@ -225,11 +225,12 @@ MD_INLINE float md_exp2_f32(float x) {
 MD_INLINE float md_erf_small_f32(float a) { return md_fma(a, md_poly(a * a, MD_C_ERF_F32), a); }
 
 //@ md_erf_f32 : md_erf_small_f32
-// Beyond 1 the complement is a polynomial's fourth power, which takes fewer steps than an exponential.
+// Beyond 1 the complement is a polynomial's fourth power, which takes fewer steps than an exponential. Where erf rounds to 1
+// it has to be that: gelu multiplies by x what 1 + erf leaves.
 #define MD_C_ERFROOT_F32 1.003917f, -0.30231014f, -0.07456294f, -0.04005884f, 0.060397077f, -0.020367915f, 0.0029111197f, -0.00015581105f
 MD_INLINE float md_erf_f32(float x) {
   float a = __builtin_fabsf(x), small = md_erf_small_f32(a);
-  float root = md_poly(a > 4.0f ? 4.0f : a, MD_C_ERFROOT_F32), square = root * root;
+  float root = a > 3.9192059f ? 0.0f : md_poly(a, MD_C_ERFROOT_F32), square = root * root;
   return md_copysign(a < 1.0f ? small : md_fma(-square, square, 1.0f), x);
 }
 

@@ -405,6 +405,14 @@ def test_every_function_of_the_header_is_compared() -> None:
     assert set(CASES) <= defined
 
 
+@pytest.mark.parametrize("t", ["f32", "f64"])
+def test_erf_ends_at_one(native: ctypes.CDLL, t: str) -> None:
+    """Gelu multiplies what is left of 1 by x: one unit in the last place is -298 for x = -1e10."""
+    far = np.array([6.0, 9.5, 1e3, 1e10, np.inf] * 16, np.float32 if t == "f32" else np.float64)
+    for sign in (1, -1):
+        assert np.array_equal(run(native, CASES[f"md_erf_{t}"], sign * far), np.full_like(far, sign))
+
+
 def test_a_changed_coefficient_is_seen(tmp_path: Path) -> None:
     """The comparison itself can fail: one coefficient of exp moved by one part in 50,000."""
     text = cpp_math.prelude(["md_exp_f32"])
