@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from minductor.core.bounds import at_least
 from minductor.core.dtypes import I64
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import as_expr, integer
@@ -19,7 +20,7 @@ from minductor.frontend.lower import Lowering, is_zero_sized
 from minductor.frontend.required import require
 from minductor.frontend.rules import scalars
 from minductor.frontend.rules.window_write import is_outside, is_within
-from minductor.frontend.values import Value, span
+from minductor.frontend.values import Value, count, span
 from minductor.ir.build import Builder
 from minductor.ir.nodes import View
 
@@ -42,7 +43,8 @@ def as_strided(
 ) -> Value:
     """The offset counts from where the storage begins; without one the window begins where the tensor does.
 
-    The window may lie beside the tensor's own elements; whether an input has memory there, nothing guards.
+    The window may lie beside the tensor's own elements; whether an input has memory there, nothing guards. Between the
+    elements of a result eager may have copied what lay between the argument's: diagonal_scatter does.
     """
     given = ctx.node.args[0]
     written = given if storage_offset is None else _before_writes(ctx, given)
@@ -50,9 +52,10 @@ def as_strided(
     view = replace(view, offset=view.offset + as_expr(ctx.traced(given).offset) - as_expr(ctx.traced(written).offset))
     buffer = next(b for b in ctx.buffers if b.name == base.ref.storage)
     whole = replace(base, size=buffer.size, stride=buffer.stride, offset=integer(0))
-    if is_zero_sized(view) or is_within(view, whole):
+    has_gaps = buffer.kind == "local" and not at_least(count(whole.size) - span(whole.size, whole.stride), 0)
+    if is_zero_sized(view) or (view in (base, whole) if has_gaps else is_within(view, whole)):
         return view
-    if buffer.kind != "local" or written != given or is_outside(view, whole):
+    if has_gaps or buffer.kind != "local" or written != given or is_outside(view, whole):
         raise UnsupportedInput(ctx.node.name, "a view through as_strided that may lie beside a tensor's elements")
     _require_within(ctx, view, whole)
     return view

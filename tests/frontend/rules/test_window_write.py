@@ -324,3 +324,23 @@ def test_what_only_a_later_call_shows_not_to_fit_is_an_error(name: str) -> None:
     for call in (fn, own):
         with pytest.raises((RuntimeError, IndexError), match=r"size|out of|mismatch|shape"):
             call(*(torch.zeros(n) for n in unfit))
+
+
+def test_a_window_on_what_lies_between_the_elements_of_a_result_is_eagers() -> None:
+    """Its diagonal_scatter copies the memory from the first element to the last, gaps and all."""
+
+    def written(row: torch.Tensor) -> torch.Tensor:
+        return torch.diagonal_scatter(row.unfold(0, 2, 3), row[:2] + 1)
+
+    def between(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        row = x * 2
+        return row, written(row).as_strided((2,), (2,)).exp()
+
+    def on_elements(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        row = x * 2
+        return row, written(row).as_strided((2, 2), (3, 1)).exp()
+
+    x = torch.linspace(0, 1, 5)
+    with pytest.warns(RanInEager, match="may lie beside a tensor's elements"):
+        assert_close(torch.compile(between, backend="minductor")(x), between(x))
+    assert_close(torch.compile(on_elements, backend="minductor")(x), on_elements(x))
