@@ -44,13 +44,14 @@ def to_fx(
 
     from minductor.backends import find_backend, find_target, resolve
     from minductor.driver import Compiler
-    from minductor.frontend.exported import exported, traced
+    from minductor.frontend.exported import exported, traced, without_eager
 
     found = exported(traced(program, args, kwargs, dynamic_shapes))
     chosen = {**(options or {}), "wrapper": "fx"}
     target = find_target(str(chosen.get("target") or "cpu"))
     compiler = Compiler(is_dry=target.kind in ("cuda", "hip") and not torch.cuda.is_available())
-    module, graph, env, guards = compiler.graph_module(found.gm, compiler.env(None, chosen))
+    with without_eager():
+        module, graph, env, guards = compiler.graph_module(found.gm, compiler.env(None, chosen))
     _called_as(module, found)
     inputs = graph.inputs[: len(graph.inputs) - len(found.state)]
     _insert(module, _checks(found.inputs, inputs, graph.symbols, guards))

@@ -171,7 +171,7 @@ class Compiler:
         untraced: Callable[..., Any] = torch._dynamo.disable
         eager = _boxed(gm) if isinstance(gm, GmWrapper) else gm.forward  # whose arguments come as one list
         if unshown := next(filter(None, (_unshown(x, may_be_fake=self.is_dry) for x in inputs)), ""):
-            self._warn(env, UnsupportedInput("of this graph", unshown))
+            self._warn(env, UnsupportedInput("an input of this graph", unshown))
             return untraced(eager)
         call_as_eager(gm)
         places = counted_places(gm, inputs)
@@ -193,9 +193,8 @@ class Compiler:
         except RuntimeError as error:
             if not refuses_overlap(error):
                 raise
-            self._warn(
-                env, UnsupportedInput("of this graph", "memory that is written, where several of its elements are one")
-            )
+            kind = "memory that is written, where several of its elements are one"
+            self._warn(env, UnsupportedInput("an input of this graph", kind))
             compiled = eager
         return untraced(compiled)
 

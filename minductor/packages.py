@@ -54,7 +54,7 @@ def export(
     """
     from minductor.backends import find_target
     from minductor.frontend.capture import capture
-    from minductor.frontend.exported import exported, traced
+    from minductor.frontend.exported import exported, traced, without_eager
     from minductor.runtime import package
     from minductor.runtime.archive import check_place, write_archive
 
@@ -63,9 +63,10 @@ def export(
     if target.kind != "cpu":
         raise NotExportable(f"a program for {target.name}", "packages run on the CPU")
     found = exported(traced(program, args, kwargs, dynamic_shapes))
-    graph = capture(found.gm, "inference")
-    _check(graph)
-    compiled = _compiled(graph, options)
+    with without_eager():
+        graph = capture(found.gm, "inference")
+        _check(graph)
+        compiled = _compiled(graph, options)
     weights, constants = _weights(graph, found)
     manifest = _manifest(found, graph, compiled, weights)
     entries: dict[str, Sequence[Bytes]] = {name: [data] for name, data in _files(compiled, manifest).items()}

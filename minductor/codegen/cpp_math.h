@@ -2,8 +2,9 @@
 //
 // Takes nothing: no header is included. Gives md_<op>_<type> functions. Refuses -ffast-math: NaN, infinities and
 // signed zeros are relied on. A line `//@ names : needs` opens a section, which runs to the next such line: the names
-// it defines, then the names that it uses; after `//@ lines` each line stands alone. cpp_math.py emits the sections that a
-// kernel needs, of this header and of those that go on from it. Lines `#define MD_C_...` are written by the fits under tests/.
+// it defines, then the names that it uses; after `//@ lines` each line stands alone. cpp_math.py emits the sections
+// that a kernel needs, of this header and of those that go on from it. Lines `#define MD_C_...` are written by the fits
+// under tests/.
 
 //@ base md_bits md_float md_double md_fma md_where md_poly md_copysign :
 typedef __INT8_TYPE__ int8_t;
@@ -225,8 +226,8 @@ MD_INLINE float md_exp2_f32(float x) {
 MD_INLINE float md_erf_small_f32(float a) { return md_fma(a, md_poly(a * a, MD_C_ERF_F32), a); }
 
 //@ md_erf_f32 : md_erf_small_f32
-// Beyond 1 the complement is a polynomial's fourth power, which takes fewer steps than an exponential. Where erf rounds to 1
-// it has to be that: gelu multiplies by x what 1 + erf leaves.
+// Beyond 1 the complement is a polynomial's fourth power, which takes fewer steps than an exponential. Where erf rounds
+// to 1 it has to be that: gelu multiplies by x what 1 + erf leaves.
 #define MD_C_ERFROOT_F32 1.003917f, -0.30231014f, -0.07456294f, -0.04005884f, 0.060397077f, -0.020367915f, 0.0029111197f, -0.00015581105f
 MD_INLINE float md_erf_f32(float x) {
   float a = __builtin_fabsf(x), small = md_erf_small_f32(a);

@@ -234,14 +234,14 @@ class StoreUnwritable(MinductorWarning):
 
 
 class UnsupportedInput(MinductorError, TypeError):
-    """An input that minductor does not compile (sparse, quantised, nested, a tensor subclass)."""
+    """An input (sparse, quantised) or a node that minductor does not compile; `name`: its own, or words for it."""
 
     code: ClassVar[str] = "MD020"
 
     def __init__(self, name: str, kind: str) -> None:
         super().__init__(
-            f"input {name!r} is {kind}, which minductor does not compile",
-            hint="pass a plain dense tensor, or leave options={'fallback': 'allow'} so that the graph runs in eager",
+            f"{repr(name) if name.isidentifier() else name} is {kind}, which minductor does not compile",
+            hint="pass plain dense tensors, or leave options={'fallback': 'allow'} so that the graph runs in eager",
         )
         self.name = name
         self.kind = kind

@@ -3,7 +3,8 @@
 Takes a torch.export.ExportedProgram. Gives a graph that holds its parameters, buffers and constants itself, takes what
 it changes as inputs behind the user's, and writes into these itself, as eager does; and which leaf of the call is what.
 Refuses objects and tokens of effects, which exist in this process only, weights without memory, a change of memory on
-which two weights are different windows, and one of memory with gaps on which the program makes windows (NotExportable).
+which two weights are different windows, and one of memory with gaps on which the program makes windows; `without_eager`
+also what a compile would leave to eager (NotExportable).
 
 Export keeps composite operators whole and gives the new value of what changes as a result; compile does neither. So
 the program is decomposed once more, by the operators' own formulas and ours.
@@ -27,7 +28,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,7 +38,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
-from minductor.core.errors import NotExportable
+from minductor.core.errors import NotExportable, UnsupportedInput
 from minductor.frontend.decompose import decompositions
 from minductor.frontend.one_name import one_name, sharing
 from minductor.frontend.shared import counted_places, keeps_windows
@@ -115,6 +117,16 @@ def _function(program: Callable[..., Any], given: int, named: Iterable[str]) -> 
         signature = inspect.Signature([*by_place, *by_name])
     made.__signature__ = signature
     return made
+
+
+@contextmanager
+def without_eager() -> Iterator[None]:
+    """Around the compile of what is exported: a graph that is not taken has no eager here in which it could run."""
+    try:
+        yield
+    except UnsupportedInput as reason:
+        hint = "Keep that out of the program: torch.compile runs such a graph in eager."
+        raise NotExportable("this program", reason.what, hint=hint) from reason
 
 
 def exported(program: torch.export.ExportedProgram) -> Exported:

@@ -78,7 +78,7 @@ def kept_in_place(
     """What was compiled, or eager for inputs that do not begin at these places, as nothing guards them. Refuses a
     program that writes to an input whose copy has other windows (UnsupportedInput)."""
     if any(written_inputs()) and not all(keeps_windows(traced[n], begin) for n, begin in places.items()):
-        raise UnsupportedInput("of this graph", "memory that is written, and has other windows than its copy")
+        raise UnsupportedInput("an input of this graph", "memory that is written, and has other windows than its copy")
     counted = {n: begin for n, begin in places.items() if begin is not None}
     if not counted:
         return compiled

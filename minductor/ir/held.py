@@ -19,7 +19,7 @@ from minductor.core.dtypes import DType
 from minductor.ir.nodes import Constant, Load, Op, Reduce, Round
 
 # what they give is what they were given, but for its sign, or 0
-CHOOSING = ("neg", "abs", "relu", "maximum", "minimum", "where", "copysign")
+CHOOSING = ("neg", "abs", "relu", "maximum", "minimum", "where")
 WHOLE = 8  # each dtype has the whole numbers up to it
 DEPTH = 8  # operators that are looked through
 

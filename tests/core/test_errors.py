@@ -27,7 +27,7 @@ EXAMPLES = (
     errors.CorruptEntry("/cache/ab", "hash mismatch"),
     errors.StoreUnwritable("/cache", "read-only file system"),
     errors.UnsupportedInput("x", "a sparse tensor"),
-    errors.RanInEager("input 'x' is a sparse tensor", where="model.py:3"),
+    errors.RanInEager("'x' is a sparse tensor", where="model.py:3"),
     errors.FallbackRefused("aten.sort", "it has no rule"),
     errors.LyingSchema("toy::op", "a new tensor", "its result is a view of x"),
     errors.VerifyError("fuse", "defined before used", "buf1 is read first"),

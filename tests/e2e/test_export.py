@@ -361,6 +361,16 @@ def test_a_window_on_memory_is_that_of_an_input_laid_out_as_the_exported_one(tmp
         minductor.export(lambda x: x.add_(1).as_strided((6,), (1,)) * 2, (with_gaps,), tmp_path / "b.zip")
 
 
+def test_what_a_compile_leaves_to_eager_is_refused(tmp_path: Path) -> None:
+    def beyond(x: Tensor) -> Tensor:
+        return x.as_strided((30,), (1,)) * 2
+
+    x = torch.ones(9, 9)[:3, :3]
+    for make in (lambda: minductor.export(beyond, (x,), tmp_path / "a.zip"), lambda: minductor.to_fx(beyond, x)):
+        with pytest.raises(NotExportable, match=r"(?s)this program .*'as_strided' is a view .*beside .*hint: Keep"):
+            make()
+
+
 def test_named_arguments_keep_the_functions_order(tmp_path: Path) -> None:
     def mix(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         return a + 2 * b + 4 * c

@@ -19,7 +19,8 @@ typedef struct md_tensor {
 
 typedef struct md_graph md_graph;
 
-/* Binds the graph to its constants, whose memory stays the caller's and is read until md_close; NULL if there are not so many. */
+/* Binds the graph to its constants, whose memory stays the caller's and is read until md_close; NULL if there are not
+   so many. */
 md_graph* md_open(const md_tensor* constants, int64_t n_constants);
 /* The same with a package's constants.bin, which is mapped; NULL if it cannot be, or is too short. */
 md_graph* md_open_file(const char* constants_path);

@@ -1,7 +1,8 @@
 // What every generated call stands on, whoever its tensors belong to: the state of a call, its errors, its numbers.
 //
 // A function of a call returns false once it has failed, with the error in `md_Call`; MD_TRY hands that on. Nothing
-// throws: units are compiled without exceptions. Included by minductor_torch.h and minductor_plain.h, which define md_Handle.
+// throws: units are compiled without exceptions. Included by minductor_torch.h and minductor_plain.h, which define
+// md_Handle.
 #pragma once
 #include <stdarg.h>
 #include <stdint.h>

@@ -1,4 +1,5 @@
-// Layouts that are held against the traced ones, numbers out of tensors, and the operators that call regions, over whichever md_Tensor was included.
+// Layouts that are held against the traced ones, numbers out of tensors, and the operators that call regions, over
+// whichever md_Tensor was included.
 #pragma once
 
 // Has a tensor the size that was traced?
