@@ -3,11 +3,12 @@
 Takes a kernel's accesses; gives the axis of the few and the one along which they lie side by side, and the kernel with
 its reduces taken apart. Then a loop nest can run through memory in order, with an accumulator for each element of both
 axes: as where a group norm's groups are a few channels each, and channels are innermost. Refuses (None) combines of
-several values, checks, and kernels that also reduce otherwise.
+several values, checks, and kernels that also reduce otherwise, or what is the same for all of the few.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from minductor.ir.nodes import Body, Check, Kernel, Op, Reduce
@@ -25,7 +26,7 @@ def narrow(touches: Touches) -> tuple[str, str] | None:
     reduces = [op for op in ops if isinstance(op.attrs, Reduce)]
     if vector is None or few is None or not 1 < few < NARROW or touches.scanned or not reduces:
         return None
-    if any(isinstance(op.attrs, Check) for op in ops) or not all(_is_wide(op, vector) for op in reduces):
+    if any(isinstance(op.attrs, Check) for op in ops) or not all(_is_wide(ops, op, vector) for op in reduces):
         return None
     steps = max(touches.touches, key=lambda touch: touch.weight).steps
     for name, step in steps.items():
@@ -36,9 +37,10 @@ def narrow(touches: Touches) -> tuple[str, str] | None:
     return None
 
 
-def _is_wide(op: Op, vector: str) -> bool:
+def _is_wide(ops: Sequence[Op], op: Op, vector: str) -> bool:
     assert isinstance(op.attrs, Reduce)
-    return len(op.args) == 1 and len(op.attrs.axes) > 1 and vector in op.attrs.axes
+    takes_each = all(vector in ops[a].axes for a in op.args)  # a count of them does not
+    return len(op.args) == 1 and takes_each and len(op.attrs.axes) > 1 and vector in op.attrs.axes
 
 
 def in_two_steps(kernel: Kernel, vector: str) -> Kernel:

@@ -17,6 +17,7 @@ from minductor.core.expr import as_int, integer, symbol
 from minductor.ir.build import Builder, combine
 from minductor.ir.nodes import Axis, Buffer, Kernel, Load, Program, Reduce, Ref, Scan, Store
 from minductor.ir.schedule import Loop, Schedule, Step, loops, positions
+from minductor.ir.verify import verify
 from minductor.options import Options
 from minductor.passes.merge_axes import merge_axes
 from minductor.passes.nest import runs_over
@@ -134,10 +135,11 @@ def kernels(draw: st.DrawFn) -> Program:
         return loads[name]
 
     x = b.op("exp", b.op("add", load("a"), load("b")))
-    values = [x]
+    values, one = [x], b.constant(1.0, F32)
     for n in range(draw(st.integers(0, 3))):
         over = draw(st.lists(st.sampled_from(numbers), min_size=1, unique=True))
-        total = b.reduce([values[-1]], [f"i{n}" for n in sorted(over)], combine("sum", F32))
+        taken = draw(st.sampled_from([values[-1], x, one]))
+        total = b.reduce([taken], [f"i{n}" for n in sorted(over)], combine("sum", F32))
         values.append(b.op("mul", b.op("add", total, x) if draw(st.booleans()) else total, load(f"c{n}")))
     for n, value in enumerate(values[-2:]):
         kept = [m for m in numbers if f"i{m}" in b[value].axes or draw(st.booleans())]
@@ -156,6 +158,7 @@ def kernels(draw: st.DrawFn) -> Program:
 @settings(max_examples=150, deadline=None)
 def test_random_kernels_have_sound_nests(program: Program) -> None:
     assert problems(tiled(program)) == []
+    verify(tile(program, CPU), "tile")
 
 
 @given(kernels())
@@ -234,6 +237,23 @@ def test_a_few_neighbours_are_summed_together_with_those_that_lie_beside_them() 
     assert [op.attrs.axes for op in kernel.body.ops if isinstance(op.attrs, Reduce)] == [("i3",), ("i2",)]
     parts = [loop for loop in loops(kernel.schedule.steps) if loop.kind == "parallel"]
     assert [step.axis for loop in parts for step in loops(loop.body)][-3:] == ["i3", "i1", "i2"]
+
+
+def test_what_is_the_same_for_all_of_a_few_neighbours_is_reduced_in_one_step() -> None:
+    """Such as their number."""
+    extents = {"i0": 2, "i1": 3, "i2": 2}
+    axes = [Axis(symbol(name, "axis", 0, e - 1), integer(e)) for name, e in extents.items()]
+    kept, outer, few = (axis.symbol for axis in axes)
+    b = Builder([kept, outer, few])
+    read = b.load(Ref("x", 0), 2 * kept + 4 * outer + few, F32)
+    both = [b.reduce([value], ["i1", "i2"], combine("sum", F32)) for value in (read, b.constant(1.0, F32))]
+    b.store(Ref("out", 0), kept, b.op("div", *both))
+    buffers = (
+        Buffer("x", F32, (integer(12),), (integer(1),), "input"),
+        Buffer("out", F32, (integer(2),), (integer(1),)),
+    )
+    made = tile(Program("p", (), (), buffers, (Kernel("k", tuple(axes), b.build(), ()),), ()), CPU)
+    verify(made, "tile")
 
 
 def test_small_kernels_and_those_whose_writes_may_meet_are_serial() -> None:
