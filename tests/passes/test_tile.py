@@ -138,10 +138,10 @@ def kernels(draw: st.DrawFn) -> Program:
     values, one = [x], b.constant(1.0, F32)
     for n in range(draw(st.integers(0, 3))):
         over = draw(st.lists(st.sampled_from(numbers), min_size=1, unique=True))
-        taken = draw(st.sampled_from([values[-1], x, one]))
+        taken = draw(st.sampled_from([values[-1], x, one])) if n else x
         total = b.reduce([taken], [f"i{n}" for n in sorted(over)], combine("sum", F32))
         values.append(b.op("mul", b.op("add", total, x) if draw(st.booleans()) else total, load(f"c{n}")))
-    for n, value in enumerate(values[-2:]):
+    for n, value in enumerate(values[1:] or values):
         kept = [m for m in numbers if f"i{m}" in b[value].axes or draw(st.booleans())]
         (size,), index = place(kept)
         buffers.append(Buffer(f"out{n}", F32, (integer(size),), (integer(1),)))
