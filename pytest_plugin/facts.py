@@ -154,9 +154,8 @@ class Run:
     results: Results | None  # None on a compile-only device
     again: Callable[..., Any]  # the same compiled function on other arguments, checked likewise; gives its output
     capture: Callable[[], Sequence[Graph]]
-    sizes: Mapping[str, int] = field(
-        default_factory=dict[str, int]
-    )  # bytes of the tensors given and gained: "inputs", "output"
+    # bytes of the tensors given and gained: "inputs", "output"
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def _found(self) -> Results:
         if self.results is None:

@@ -28,10 +28,11 @@ from torch.nn import functional as F
 from minductor.bench.measure import compile_with
 from minductor.bench.models import GPT, Transformer
 
+# layers, width, heads, context
 SIZES: Mapping[str, tuple[int, int, int, int]] = {
     "bench": (4, 256, 8, 128),
     "tiny": (1, 32, 2, 16),
-}  # layers, width, heads, context
+}
 TEXT_LIMIT = 1_000_000
 FIRST_STEPS = 10
 FIRST_TOLERANCE = 1e-5

@@ -291,9 +291,8 @@ def _join_aligned(
             trouble.append(f"{wanted.ref} is read inside a masked region")
             return None
         there = Load(wanted.ref, simplify(wanted.index, extents))
-        for version in range(
-            wanted.ref.version, -1, -1
-        ):  # what the last write left alone, an earlier one may have made
+        # what the last write left alone, an earlier one may have made
+        for version in range(wanted.ref.version, -1, -1):
             made = stored.get(Ref(wanted.ref.storage, version), [])
             if (value := next((value for index, value in made if index == there.index), None)) is not None:
                 return value

@@ -131,9 +131,8 @@ def compile_kernel(text: str, symbol: str, kind: str, arch: str, *, is_aligned: 
     options: dict[str, Any] = {"num_warps": warps, "enable_fp_fusion": False, "enable_reflect_ftz": False}
     if stages:
         options["num_stages"] = stages[0]
-    if "tl.device_assert(" in own_text(
-        text, symbol
-    ):  # dropped otherwise; integers wrap around as in eager, whatever debug says
+    if "tl.device_assert(" in own_text(text, symbol):
+        # without debug it is dropped; integers wrap around as in eager, whatever debug says
         options.update(debug=True, sanitize_overflow=False)
     made: Any = triton.compile(source, target=target, options=options)
     assembly, binary = ("ptx", "cubin") if kind == "cuda" else ("amdgcn", "hsaco")

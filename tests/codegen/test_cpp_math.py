@@ -105,10 +105,8 @@ UNARY: dict[str, tuple[Reference, float]] = {
     "relu": (torch.relu, 0.0),
     "sign": (torch.sign, 0.0),
 }
-DOUBLE: dict[str, float] = {
-    "digamma": 10.0,
-    "erfinv": 4.0,
-}  # float64 limits other than 3; torch's own is one of the two
+# float64 limits other than 3; torch's own is one of the two
+DOUBLE: dict[str, float] = {"digamma": 10.0, "erfinv": 4.0}
 BINARY: dict[str, tuple[Reference, float]] = {
     "pow": (torch.pow, 1.0),
     "atan2": (torch.atan2, 2.5),
