@@ -355,10 +355,14 @@ def load_function(where: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         raise CannotExplain(f"{where!r} does not read FILE.py::FUNCTION")
     module = _load_file(Path(file))
     fn = getattr(module, name, None)
-    if isinstance(fn, type) or not callable(fn):
+    if isinstance(fn, type):
+        raise CannotExplain(f"{file}::{name} is a class: name an instance that the file makes")
+    if not callable(fn):
         known = [key for key, value in vars(module).items() if callable(value) and not isinstance(value, type)]
-        what = "is a class: name an instance that the file makes" if isinstance(fn, type) else "is not callable there"
-        raise CannotExplain(f"{file}::{name} {what}. {suggestion(name, known)}".rstrip())
+        what = f"is a {type(fn).__name__}, no function" if hasattr(module, name) else "does not exist"
+        raise CannotExplain(
+            f"{file}::{name} {what}: {suggestion(name, known)}The functions are: {', '.join(known) or 'none'}."
+        )
     examples = getattr(module, "example_inputs", None)
     if examples is None:
         raise CannotExplain(f"{file} has no example_inputs(): add one that returns the arguments of {name} as a tuple")
@@ -374,7 +378,7 @@ def load_function(where: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 def _load_file(path: Path) -> ModuleType:
     if path.suffix != ".py" or not path.is_file():
-        raise CannotExplain(f"{path} is not a Python file")
+        raise CannotExplain(f"{path} {'is not a Python file' if path.exists() else 'does not exist'}")
     spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
     if spec is None or spec.loader is None:
         raise CannotExplain(f"{path} cannot be imported")

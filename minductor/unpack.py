@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     try:
         library = unpack(given.package, given.folder)
     except (MinductorError, OSError) as error:
-        print(error, file=sys.stderr)
+        print(f"minductor unpack: {error}", file=sys.stderr)
         return 1
     print(f"A host in C loads {given.folder / library}" if library else "Only minductor.load runs it: it needs Python.")
     return 0

@@ -175,8 +175,10 @@ def test_command_fails_when_the_numbers_move(
     ("where", "says"),
     [
         ("{file}", "does not read FILE.py::FUNCTION"),
-        ("{file}x::scaled", "is not a Python file"),
-        ("{file}::scalde", "did you mean 'scaled'?"),
+        ("{file}x::scaled", "does not exist"),
+        ("{file.parent}::scaled", "is not a Python file"),
+        ("{file}::scalde", "does not exist: did you mean 'scaled'? The functions are: scaled, net, example_inputs."),
+        ("{file}::torch", "is a module, no function: The functions are: scaled"),
         ("{file}::Net", "name an instance"),
         ("{file}::net", "gives a list for net, not a tuple"),
         ("{file}::example_inputs", "has no row for 'example_inputs', only scaled, net"),

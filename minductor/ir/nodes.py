@@ -280,6 +280,8 @@ Attrs: TypeAlias = (
 EFFECTS = (Store, Atomic, Assert)
 # the symbols that a call knows as numbers: handed in, or defined once on the way; the others live within a kernel
 CALL_KINDS = ("size", "real", "truth")
+# of a kernel that was made of several; `bundle` adds up those of its parts
+MAX_OPS, MAX_BUFFERS = 256, 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from minductor.ir.access import BlockAccess
 from minductor.ir.dots import find_dots
 from minductor.ir.nodes import (
     CALL_KINDS,
+    MAX_BUFFERS,
+    MAX_OPS,
     Atomic,
     Axis,
     Body,
@@ -55,8 +57,6 @@ from minductor.ir.nodes import View as Window
 from minductor.ir.ops import POINTWISE, result_dtype
 from minductor.ir.schedule import loops, positions
 from minductor.ir.variants import structural, taken, with_variants
-
-MAX_OPS, MAX_BUFFERS = 256, 64
 
 # a rule yields a sentence for each place that breaks it
 Rule: TypeAlias = Callable[[Program], Iterator[str]]

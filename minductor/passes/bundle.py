@@ -1,8 +1,8 @@
 """Puts kernels that do the same to different tensors into one launch, side by side.
 
 Takes a Program whose kernels have schedules. Gives one in which kernels of equal operators, none of which needs
-another, are parts of one kernel: each part has its own axes and loops. Refuses kernels that can
-fail, and to keep more than a little memory alive for it.
+another, are parts of one kernel: each part has its own axes and loops. Refuses kernels that can fail, and to keep more
+than a little memory alive for it.
 
 An optimiser's step is the same few operators for every parameter: a launch for each would cost more than the work.
 """

@@ -27,6 +27,8 @@ from minductor.core.ranges import Range
 from minductor.core.rewrite import delinearize, simplify
 from minductor.ir.build import Builder, axis_step
 from minductor.ir.nodes import (
+    MAX_BUFFERS,
+    MAX_OPS,
     Atomic,
     Axis,
     Body,
@@ -44,7 +46,7 @@ from minductor.ir.nodes import (
     body_writes,
 )
 from minductor.passes.as_stored import as_stored
-from minductor.passes.both_ways import both_ways, reduced_groups
+from minductor.passes.both_ways import MANY_POINTS, both_ways, reduced_groups
 from minductor.passes.both_ways import objection as both_ways_objection
 from minductor.passes.domain import Solution, estimate, extents_of, has_division, is_bijection, points, solve
 from minductor.passes.footprint import LAUNCH, read_again, repeated, spilled
@@ -53,12 +55,9 @@ from minductor.passes.prune import prune_body
 from minductor.passes.traffic import traffic
 from minductor.target import Target
 
-MAX_OPS = 256
 TOO_MANY_OPS = f"more than {MAX_OPS} ops"
-MAX_BUFFERS = 64
 MAX_PAIRS = 12  # accesses of one buffer that are compared
-FEW_ROWS = 8  # with fewer, a reduction and what follows it are better two kernels that each use all cores,
-MANY_POINTS = 1 << 15  # if there is enough to do
+FEW_ROWS = 8  # with fewer, a reduction and what follows it are better two kernels that each use all cores
 NEAR = range(1, 5)  # elements from one column to the next, where a row's cache lines are its own
 ROW_BLOCK_BYTES = 1024  # of rows side by side that are worked on at a time if rows are not contiguous
 # as `_unless_slower` counts them

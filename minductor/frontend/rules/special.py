@@ -1,8 +1,8 @@
 """Special functions, and functions of a number's digits: frexp, ldexp, rounding to decimals.
 
 Takes operands that broadcast. Gives one kernel a result, computed in the dtype that torch promotes to. Refuses (to an
-extern call) the incomplete gamma functions and Airy's, which need iterations of their own kind,
-and Bessel's J and Y, of which eager's float64 is good to seven digits only: nothing says what is right.
+extern call) the incomplete gamma functions and Airy's, which need iterations of their own kind, and Bessel's J and Y,
+of which eager's float64 is good to seven digits only: nothing says what is right.
 """
 
 from __future__ import annotations
