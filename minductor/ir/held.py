@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from minductor.core.dtypes import DType
-from minductor.ir.nodes import Constant, Load, Op, Reduce, Round
+from minductor.ir.nodes import Constant, Literal_, Load, Masked, Op, Reduce, Round
 
 # what they give is what they were given, but for its sign, or 0
 CHOOSING = ("neg", "abs", "relu", "maximum", "minimum", "where")
@@ -31,11 +31,13 @@ def is_held(
     op = op_at(value)
     match op.attrs:
         case Constant(number):
-            return not isinstance(number, complex) and abs(number) <= WHOLE and number == int(number)
+            return _is_small_whole(number)
         case Load(ref):
             return dtype_of(ref.storage) == dtype
         case Round(rounded):
             return rounded == dtype
+        case Masked(body, other) if _is_small_whole(other):
+            return depth > 0 and is_held(body.results[0], body.ops.__getitem__, dtype, dtype_of, depth - 1)
         case Reduce(_, how) if how.name in ("max", "min"):
             given = op.args
         case None if op.name == "copysign":
@@ -45,3 +47,7 @@ def is_held(
         case _:
             return False
     return depth > 0 and all(is_held(arg, op_at, dtype, dtype_of, depth - 1) for arg in given)
+
+
+def _is_small_whole(number: Literal_) -> bool:
+    return not isinstance(number, complex) and abs(number) <= WHOLE and number == int(number)

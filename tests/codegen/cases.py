@@ -138,6 +138,19 @@ def copied_bits() -> Sketch:
     return s
 
 
+def padded_bits() -> Sketch:
+    """A bfloat16 between ones: each element of the result is one of the operand's, or 1."""
+    s = Sketch((20, 50))
+    i, j = s.i
+    s.tensors["a"] = randn(20, 47, dtype=torch.bfloat16)
+    s.buffers.append(Buffer("a", BF16, (integer(20), integer(47)), (integer(47), integer(1)), "input"))
+    inside = Builder(s.i)
+    region = inside.build([inside.load(Ref("a", 0), 47 * i + j - 1, F32)])
+    first, last = (s.b.op(op, s.b.index(j), s.b.constant(at, I64)) for op, at in (("ge", 1), ("lt", 48)))
+    s.write(s.b.op("neg", s.b.masked(s.b.op("logical_and", first, last), (), region, 1.0, F32)), BF16)
+    return s
+
+
 def halves() -> Sketch:
     """Long enough for blocks, whose length the compiler knows."""
     s = Sketch((8192,))
@@ -534,6 +547,7 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "broadcasts": broadcasts,
     "sixteen_bits": sixteen_bits,
     "copied_bits": copied_bits,
+    "padded_bits": padded_bits,
     "halves": halves,
     "other_types": other_types,
     "transposed": transposed,

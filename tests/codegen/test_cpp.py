@@ -190,6 +190,9 @@ def test_what_has_16_bits_already_is_not_converted() -> None:
     stored = [text.count(f"{name}(") for name in ("md_f32_to_bf16", "md_f16_store", "md_f32_held_bf16")]
     assert stored == [1, 1, 1]  # the sum, to the other dtype, and what was read
     assert "md_bf16_round_f32" not in text
+    text = text_of(tile(case("padded_bits").program, CPU), "f")
+    assert "= md_f32_held_bf16(" in text
+    assert "md_f32_to_bf16" not in text
 
 
 def test_places_that_rows_share_are_found_once_for_many_rows() -> None:
