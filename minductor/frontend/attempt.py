@@ -16,7 +16,7 @@ from minductor.core.dtypes import DType
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expr import Expr
 from minductor.frontend.capture import TensorMeta
-from minductor.frontend.schemas import OF_FLOATS, element_numbers
+from minductor.frontend.schemas import REFUSED_KINDS, element_numbers
 from minductor.frontend.values import Value
 from minductor.ir.nodes import Atomic, Body, Buffer, Kernel, Node, Reduce, Scan
 from minductor.ir.signature import all_ops
@@ -54,7 +54,7 @@ def _can_hold(ctx: Lowering, args: Sequence[Value], kwargs: Mapping[str, Value])
     meta = ctx.node.meta[0] if isinstance(ctx.node.meta, tuple) and ctx.node.meta else ctx.node.meta
     if not isinstance(meta, TensorMeta):
         return True
-    if ctx.node.op.split(".")[1] in OF_FLOATS and meta.dtype.kind not in ("float", "complex"):
+    if meta.dtype.kind in REFUSED_KINDS.get(ctx.node.op.split(".")[1], ()):
         return False
     given = (kwargs.get(name, args[n] if n < len(args) else None) for n, name in element_numbers(ctx.node.op))
     return all(_is_held(number, meta.dtype) for number in given if isinstance(number, int | float))

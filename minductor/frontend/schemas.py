@@ -99,7 +99,9 @@ OF_FLOATS = frozenset(
     (
         "_adaptive_avg_pool2d",
         "_adaptive_avg_pool3d",
+        "_log_softmax",
         "_prelu_kernel",
+        "_softmax",
         "binary_cross_entropy",
         "celu",
         "elu",
@@ -122,6 +124,20 @@ OF_FLOATS = frozenset(
         "var",
         "var_mean",
     )
+)
+
+# Kinds of numbers that an operator gives while torch traces it, and that eager does not compute.
+REFUSED_KINDS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        name: frozenset(kinds.split())
+        for names, kinds in (
+            (" ".join(OF_FLOATS), "int uint bool"),
+            ("bitwise_and bitwise_or bitwise_xor bitwise_not", "float complex"),
+            ("bitwise_left_shift bitwise_right_shift __lshift__ __rshift__", "float complex bool"),
+            ("fmod remainder relu", "bool"),
+        )
+        for name in names.split()
+    }
 )
 
 # Numbers in the place of a tensor, which ATen takes for a tensor of a dtype of its own.

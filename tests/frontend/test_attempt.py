@@ -88,6 +88,37 @@ def test_what_eager_computes_of_floats_only_is_called(name: str) -> None:
     assert not lowered(fn, given.float()).externs
 
 
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("argmax", torch.tensor([True, False])),
+        ("argmin", torch.tensor([True, False])),
+        ("relu", torch.tensor([True, False])),
+        ("bitwise_not", torch.tensor([1.5])),
+    ],
+)
+def test_what_eager_computes_of_other_kinds_only_raises(name: str, given: torch.Tensor) -> None:
+    fn = getattr(torch, name)
+    with pytest.raises(RuntimeError) as expected:
+        fn(given)
+    with pytest.raises(type(expected.value)):
+        torch.compile(fn, backend=Compiler())(given)
+
+
+@pytest.mark.parametrize("name", ["bitwise_and", "bitwise_left_shift", "fmod", "remainder"])
+def test_two_operands_that_eager_refuses_raise(name: str) -> None:
+    fn, given = getattr(torch, name), torch.tensor([2.5] if name.startswith("bitwise") else [True])
+    with pytest.raises(NotImplementedError, match="not implemented for"):
+        torch.compile(fn, backend=Compiler())(given, given)
+    assert not lowered(fn, given.int(), given.int()).externs
+
+
+@pytest.mark.parametrize("fn", [torch.softmax, torch.log_softmax])
+def test_a_softmax_of_integers_raises(fn: Callable[[torch.Tensor, int], torch.Tensor]) -> None:
+    with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
+        torch.compile(fn, backend=Compiler())(torch.arange(4), 0)
+
+
 def test_a_variance_of_integers_raises() -> None:
     with pytest.raises(RuntimeError, match="only support floating point"):
         torch.compile(torch.var, backend=Compiler())(torch.arange(4))

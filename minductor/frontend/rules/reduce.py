@@ -1,7 +1,7 @@
 """Reductions over dimensions: sums, extremes, their places, truth, variances.
 
 Takes a tensor and dimensions. Gives one kernel a result; 16-bit floats are joined in float32, integers in the result's
-dtype. Refuses (to an extern call) a reduction over no element at all.
+dtype. Refuses (to an extern call) a reduction over no element at all, and the place of a bool, which eager refuses.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _is_single(size: Expr) -> bool:
 
 def arg_extreme(how: str) -> Rule:
     def rule(ctx: Lowering, x: View, dim: int | None = None, keepdim: bool = False) -> Value:
-        if any(is_zero(n) for n in x.size):
+        if any(is_zero(n) for n in x.size) or x.dtype == BOOL:
             return NotImplemented
         return place_of(ctx, x, dim, how, ctx.result())
 
