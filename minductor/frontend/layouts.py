@@ -52,7 +52,6 @@ LIKE_THE_FIRST = frozenset(
 ROW_MAJOR = frozenset(
     {
         "aten.diag_embed.default",
-        "aten.glu.default",
         "aten.grid_sampler_2d.default",
         "aten.grid_sampler_3d.default",
         "aten.im2col.default",
@@ -128,18 +127,19 @@ IN_STEPS = frozenset({"aten.isinf.default", "aten.mvlgamma.default"})
 # whose last tensor eager takes for the first
 REVERSED = frozenset({"aten.rsub.Tensor", "aten.threshold_backward.default"})
 ROLL = frozenset({"aten.roll.default"})
-NAMED = LIKE_THE_FIRST | ROW_MAJOR | BY_FORMAT | BY_CONTIGUITY | INDEX | POINTWISE | ROLL
+HALVES = frozenset({"aten.glu.default"})  # pointwise, of the two halves of what they are given
+NAMED = LIKE_THE_FIRST | ROW_MAJOR | BY_FORMAT | BY_CONTIGUITY | INDEX | POINTWISE | ROLL | HALVES
 # what torch lays out otherwise than eager, whatever the sizes are
 MISLAID = (
     BY_FORMAT
     | BY_CONTIGUITY
     | POINTWISE
     | ROLL
+    | HALVES
     | {
         "aten.binary_cross_entropy.default",
         "aten.copysign.Tensor",
         "aten.div.Tensor_mode",
-        "aten.glu.default",
         "aten.grid_sampler_2d.default",
         "aten.grid_sampler_3d.default",
         "aten.heaviside.default",
@@ -348,6 +348,8 @@ def strides(op: Any, args: Sequence[Any], result: torch.Tensor) -> Row | None:
         return None if found is None else joined(found, size)
     if name in ROLL:
         return _rolled(*args)
+    if name in HALVES:
+        return joined([Layout(size, args[0].stride())] * 2, size)
     if op is torch.ops.aten.ldexp.Tensor and args[0].is_floating_point() and not args[1].is_floating_point():
         return _scaled(layout(args[0]), layout(args[1]), size)
     found = _operands(op, args, result.dtype)

@@ -65,6 +65,17 @@ def test_rolls_in_any_layout() -> None:
         assert strides(aten.roll.default, (x, *args), found) == found.stride(), (x.shape, x.stride(), args)
 
 
+def test_gated_halves_in_any_layout() -> None:
+    pick = random.Random(0)
+    for _ in range(200):
+        size = [pick.choice([1, 2, 4]) for _ in range(pick.randint(1, 4))]
+        dim = pick.randrange(len(size))
+        size[dim] = pick.choice([2, 4, 6])
+        x = window(pick, size)
+        found = aten.glu.default(x, dim)
+        assert strides(aten.glu.default, (x, dim), found) == found.stride(), (x.shape, x.stride(), dim)
+
+
 def test_views_in_any_layout() -> None:
     pick = random.Random(0)
     for _ in range(200):
