@@ -128,11 +128,9 @@ class TilePrinter:
             count = self.count_of(dim)
             is_first = dim is grid[0] or all(self.count_of(d) == "1" for d in grid[: grid.index(dim)])
             place = "0" if count == "1" else left if is_first else f"{left} % {_factor(count)}"
+            self.add_axis(dim, place)
             if count != "1" and not is_first:
-                self.add_axis(dim, place)
                 self.add(f"program = program // {_factor(count)}")
-            else:
-                self.add_axis(dim, place)
         for dim in self.tile:
             if dim.is_reduced and self.is_whole(dim):
                 self.enter([dim.axis])

@@ -32,6 +32,10 @@ def batches(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return made
 
 
+def one_row(x: Tensor, a: Tensor, b: Tensor) -> None:
+    x[1:2].copy_(a[:1] @ b)
+
+
 def added(x: Tensor, a: Tensor, b: Tensor) -> None:
     x[4:].addmm_(a, b, beta=2, alpha=3)
 
@@ -83,6 +87,7 @@ def _fresh() -> Iterator[None]:
         (joined_columns, 0),
         (stacked, 0),
         (batches, 2),
+        (one_row, 0),
         (added, 0),
         (of_itself, 2),
         (added_to_a_factor, 1),
