@@ -114,6 +114,29 @@ def test_tiles_are_blocks() -> None:
     assert [(str(d.size), str(d.stride)) for d in turned.dims] == [("16", "1"), ("16", "16")]
 
 
+@pytest.mark.parametrize(("digit", "kind"), [(16, "block"), (24, "gather"), (48, "gather")])
+def test_digits_are_a_block_where_it_holds_whole_ones(digit: int, kind: str) -> None:
+    s = Sketch((6, 240))
+    i, j = s.i
+    turned = s.read("turned", randn(240), F32, 240 // digit * (j % digit) + j // digit)
+    s.write(s.b.op("add", s.read("rows", randn(6, 240), F32, 240 * i + j), turned), F32)
+    _, found = gpu(s)
+    assert found["turned"].kind == kind and found["rows"].kind == "block"
+
+
+@pytest.mark.parametrize(("compared", "kind"), [("row", "block"), ("digits", "gather"), ("data", "gather")])
+def test_digits_in_a_region_are_a_block_where_it_is_a_window_of_other_axes(compared: str, kind: str) -> None:
+    s = Sketch((64, 240))
+    i, j = s.i
+    inside = s.b.region()
+    inner = inside.build((inside.load(Ref("a", 0), 240 * i + 15 * (j % 16) + j // 16, F32),))
+    s.read("a", randn(64, 240), F32, 0)
+    given = s.read("ids", integers(9, 240), I64, j) if compared == "data" else s.b.index(i if compared == "row" else j)
+    s.write(s.b.masked(s.b.op("lt", given, s.b.constant(8, I64)), (), inner, 0.0, F32), F32)
+    _, found = gpu(s)
+    assert found["a"].kind == kind
+
+
 def test_a_window_bounds_what_a_region_loads() -> None:
     s = Sketch((40, 64))
     i, j = s.i
