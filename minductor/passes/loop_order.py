@@ -152,9 +152,9 @@ def _unrolled(more: _Split, less: _Split) -> Kernel:
         if walk in known:
             continue
         extent = as_int(walk[1])
-        copies *= MOST_COPIES + 1 if extent is None else extent
-        if extent is None or copies > MOST_COPIES or not _may_unroll(kernel, at):
+        if extent is None or copies * extent > MOST_COPIES or not _may_unroll(kernel, at):
             return more.kernel
+        copies *= extent
         axes = tuple(axis for axis in kernel.axes if axis.symbol != at)
         builder = Builder([axis.symbol for axis in axes], extents_of(axes))
         builder.unroll(kernel.body, at, extent)

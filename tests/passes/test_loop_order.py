@@ -97,28 +97,33 @@ def test_rows_of_one_width_and_pointwise_of_another_join() -> None:
     assert (len(kernels(before)), len(kernels(after))) == (2, 1)
 
 
-def norm_and_halves(s: Sketch, *, interleaved: bool) -> Program:
-    """Each row by its greatest element, in a kernel that makes two elements at a time."""
+def norm_in_parts(s: Sketch, parts: int = 2, *, interleaved: bool) -> Program:
+    """Each row by its greatest element, in a kernel that makes an element of each part at a time."""
     x = s.input(12, 64)
     top = s.reduce("max", s.op("abs", x), 1)
     made = s.buffer([12, 64])
-    axes, at, b = s.loop([12, 32])
-    step, apart = (2, 1) if interleaved else (1, 32)
-    places = [64 * at[0] + step * at[1] + n * apart for n in range(2)]
-    values = [b.op("div", b.load(x.ref, place, F32), b.load(top.ref, at[0], F32)) for place in places]
-    b.store(made.ref, places[0], b.op("neg", values[1]))
-    later = replace(made.ref, version=1)
-    b.store(later, places[1], values[0])
+    axes, at, b = s.loop([12, 64 // parts])
+    step, apart = (parts, 1) if interleaved else (1, 64 // parts)
+    places = [64 * at[0] + step * at[1] + n * apart for n in range(parts)]
+    first, *rest = [b.op("div", b.load(x.ref, place, F32), b.load(top.ref, at[0], F32)) for place in places]
+    refs = [replace(made.ref, version=n) for n in range(parts)]
+    for ref, place, value in zip(refs, places, (*(b.op("neg", one) for one in rest), first), strict=True):
+        b.store(ref, place, value)
     s.kernel(axes, b)
-    return s.done(replace(made, ref=later))
+    return s.done(replace(made, ref=refs[-1]))
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_a_row_joins_what_makes_two_of_its_elements_at_a_time(interleaved: bool) -> None:
-    before, after = both(norm_and_halves(Sketch(), interleaved=interleaved))
+    before, after = both(norm_in_parts(Sketch(), interleaved=interleaved))
     assert len(kernels(before)) == 2
     (kernel,) = kernels(after)
     assert len(list(body_reads(kernel.body))) == len(list(body_writes(kernel.body))) == 2
+
+
+def test_a_row_is_not_copied_for_many_elements_at_a_time() -> None:
+    counts = [len(kernels(both(norm_in_parts(Sketch(), parts, interleaved=False))[1])) for parts in (4, 8)]
+    assert counts == [1, 2]
 
 
 def test_what_a_version_left_alone_is_read_from_the_one_before() -> None:
@@ -164,7 +169,7 @@ def test_change(name: str, golden: Goldens) -> None:
     """What the pass does to a program, as text."""
     s = Sketch()
     if name == "rotary":
-        program = norm_and_halves(s, interleaved=False)
+        program = norm_in_parts(s, interleaved=False)
     else:
         x = s.input(24 * 8)
         program = s.done(s.reduce("sum", reshaped(x, 24, 8), 1), s.op("exp", reshaped(x, 12, 4, 4)))
