@@ -1,4 +1,4 @@
-"""README.md says what is true: its tables are those of the code, and its examples run."""
+"""README.md says what is true: its tables are those of the code, its examples run, and what all pages name is there."""
 
 import re
 from dataclasses import fields
@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from minductor.core import errors
 from minductor.options import ENVIRONMENT, MODES, RULES, Options
 from tests.house.rules import ROOT
 
+FOLDERS = ("minductor", "pytest_plugin", "tests", "docs", "benchmarks")
+PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("*.md")))]
+FILES = [path.as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")]
+EXAMPLES = {"my_compiler/testing.py", "tests/test_first.py", "tests/test_norm.py"}  # of files that a reader may make
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
@@ -61,8 +66,17 @@ def test_plugin_example_passes(pytester: pytest.Pytester, monkeypatch: pytest.Mo
     assert len([path for path in (pytester.path / "golden").rglob("*") if path.is_file()]) == 2
 
 
-def test_files_and_links_exist() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / target).exists(), target
-    for path in re.findall(r"(?:docs|tests|benchmarks|minductor)/[\w./]+\w", README):
-        assert (ROOT / path).exists(), path
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_and_links_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        assert target.startswith("https:") or (page.parent / target).exists(), target
+    for path in re.findall(r"(?<![\w/-])(?:docs|tests|benchmarks|minductor)/[\w./]+\w", text):
+        assert path in EXAMPLES or list(ROOT.glob(f"{path}*")), path
+    for path in re.findall(r"`([\w/]+\.(?:py|h|cpp|html))`", text):
+        assert path in EXAMPLES or any(file.endswith(f"/{path}") for file in FILES), path
+
+
+def test_codes_exist() -> None:
+    codes = {kind.code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "code")}
+    assert codes.issuperset(re.findall(r"\bMD\d{3}\b", "".join(page.read_text(encoding="utf-8") for page in PAGES)))
