@@ -14,7 +14,7 @@ from minductor.codegen.cpp_arrays import Array, Block, Carry, Dim
 from minductor.codegen.cpp_strips import FEW, STRIP, Strip, strips
 from minductor.codegen.cpp_text import index_text, literal
 from minductor.codegen.cpp_values import Values, array_type, cpp_type
-from minductor.core.dtypes import F32
+from minductor.core.dtypes import BF16, F32
 from minductor.core.expr import Expr, as_int, free_symbols, integer, linear, maximum, substitute, symbol
 from minductor.ir.nodes import Check, Kernel, Load, Masked, Op, Project, Reduce, Scan, Store
 from minductor.ir.schedule import Loop, Step, loops, positions
@@ -268,7 +268,8 @@ class NestPrinter:
         axes = {s.name: s for s in free_symbols(op.attrs.index)}
         split = linear(op.attrs.index, [axes[a] for a in (outer, inner) if a in axes])
         is_whole = split is not None and len(split[0]) == 2 and split[0][axes[inner]] == 1
-        if split is None or not is_whole or dtype != op.dtype or dtype.itemsize != 4:
+        is_wide = dtype == BF16 or (dtype == op.dtype and dtype.itemsize == 4)
+        if split is None or not is_whole or not is_wide:
             return ""
         begin = {axes[a]: symbol(start, "axis") if (start := self.range(a)[0]) != "0" else 0 for a in (outer, inner)}
         first = index_text(substitute(op.attrs.index, begin))

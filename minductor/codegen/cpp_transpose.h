@@ -13,6 +13,15 @@
 #endif
 typedef int32_t md_tile_row __attribute__((vector_size(4 * MD_TILE)));
 typedef int32_t md_tile_row_in_memory __attribute__((vector_size(4 * MD_TILE), aligned(4), may_alias));
+typedef uint16_t md_tile_bf16 __attribute__((vector_size(2 * MD_TILE), aligned(2), may_alias));
+typedef uint32_t md_tile_bits __attribute__((vector_size(4 * MD_TILE)));
+// what a bfloat16 is computed in; other values have four bytes already
+template <class T> MD_INLINE T md_wide(T x) { return x; }
+MD_INLINE float md_wide(uint16_t x) { return md_float((uint32_t)x << 16); }
+template <class T> MD_INLINE md_tile_row md_wide_row(const T* in) { return *(const md_tile_row_in_memory*)in; }
+MD_INLINE md_tile_row md_wide_row(const uint16_t* in) {
+  return (md_tile_row)(__builtin_convertvector(*(const md_tile_bf16*)in, md_tile_bits) << 16);
+}
 // swaps the halves of S elements that lie off the diagonal of rows i and i + S
 template <int S> MD_INLINE void md_swap_halves(md_tile_row* row) {
   md_tile_row left, right;
@@ -27,22 +36,23 @@ template <int S> MD_INLINE void md_swap_halves(md_tile_row* row) {
     }
   if constexpr (S > 1) md_swap_halves<S / 2>(row);
 }
-MD_INLINE void md_transpose_tile(const int32_t* in, int64_t in_stride, int32_t* out, int64_t out_stride) {
+template <class T> MD_INLINE void md_transpose_tile(const T* in, int64_t in_stride, int32_t* out, int64_t out_stride) {
   md_tile_row row[MD_TILE];
 #pragma GCC unroll 16
-  for (int i = 0; i < MD_TILE; ++i) row[i] = *(const md_tile_row_in_memory*)(in + i * in_stride);
+  for (int i = 0; i < MD_TILE; ++i) row[i] = md_wide_row(in + i * in_stride);
   md_swap_halves<MD_TILE / 2>(row);
 #pragma GCC unroll 16
   for (int i = 0; i < MD_TILE; ++i) *(md_tile_row_in_memory*)(out + i * out_stride) = row[i];
 }
-// out[c * out_stride + r] = in[r * in_stride + c] for r in [0, rows) and c in [0, columns), for values of four bytes
-template <class T>
-void md_transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns, T* out, int64_t out_stride) {
-  static_assert(sizeof(T) == 4, "values of four bytes");
+// out[c * out_stride + r] = in[r * in_stride + c] for r in [0, rows) and c in [0, columns): values of four bytes, or
+// bfloat16 as float
+template <class T, class U>
+void md_transpose(const T* in, int64_t in_stride, int64_t rows, int64_t columns, U* out, int64_t out_stride) {
+  static_assert(sizeof(md_wide(*in)) == 4 && sizeof(U) == 4, "values of four bytes");
   const int64_t whole_rows = rows - rows % MD_TILE, whole_columns = columns - columns % MD_TILE;
   for (int64_t r = 0; r < whole_rows; r += MD_TILE)
     for (int64_t c = 0; c < whole_columns; c += MD_TILE)
-      md_transpose_tile((const int32_t*)(in + r * in_stride + c), in_stride, (int32_t*)(out + c * out_stride + r), out_stride);
+      md_transpose_tile(in + r * in_stride + c, in_stride, (int32_t*)(out + c * out_stride + r), out_stride);
   for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = r < whole_rows ? whole_columns : 0; c < columns; ++c) out[c * out_stride + r] = in[r * in_stride + c];
+    for (int64_t c = r < whole_rows ? whole_columns : 0; c < columns; ++c) out[c * out_stride + r] = md_wide(in[r * in_stride + c]);
 }

@@ -179,6 +179,14 @@ def transposed() -> Sketch:
     return s
 
 
+def transposed_bits() -> Sketch:
+    """A bfloat16 that is stored as it is, in the other order."""
+    s = Sketch((150, 90))
+    i, j = s.i
+    s.write(s.read("a", randn(90, 150, dtype=torch.bfloat16), BF16, 150 * j + i), BF16)
+    return s
+
+
 def permuted() -> Sketch:
     s = Sketch((3, 40, 50))
     i, j, k = s.i
@@ -551,6 +559,7 @@ BUILDERS: Mapping[str, Callable[[], Sketch]] = {
     "halves": halves,
     "other_types": other_types,
     "transposed": transposed,
+    "transposed_bits": transposed_bits,
     "permuted": permuted,
     "padded": padded,
     "padded_rows": padded_rows,

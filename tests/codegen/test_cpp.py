@@ -195,6 +195,11 @@ def test_what_has_16_bits_already_is_not_converted() -> None:
     assert "md_f32_to_bf16" not in text
 
 
+def test_values_of_four_bytes_and_bfloat16_are_transposed_in_registers() -> None:
+    for name in ("transposed", "transposed_bits"):
+        assert text_of(tile(case(name).program, CPU), "f").count("md_transpose(in0") == 1, name
+
+
 def test_places_that_rows_share_are_found_once_for_many_rows() -> None:
     schedule = scheduled(kernel_of(tile(case("gathered_along_rows").program, CPU)))
     assert [loop.block for loop in loops(schedule.steps)][:2] == [64, 128]

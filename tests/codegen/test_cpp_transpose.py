@@ -2,16 +2,21 @@
 
 import ctypes
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from minductor.codegen.cpp_math import prelude
 
 ENTRY = """
 extern "C" void move(const float* in, int64_t stride, int64_t rows, int64_t columns, float* out, int64_t out_stride) {
   md_transpose(in, stride, rows, columns, out, out_stride);
+}
+extern "C" void widen(const uint16_t* in, int64_t s, int64_t rows, int64_t columns, float* out, int64_t out_s) {
+  md_transpose(in, s, rows, columns, out, out_s);
 }
 """
 
@@ -22,8 +27,13 @@ def test_every_block_is_transposed_and_nothing_else_is_written(architecture: str
     source.write_text(prelude(["md_transpose"]) + ENTRY, encoding="utf-8")
     flags = ["-O2", "-std=c++17", f"-march={architecture}", "-shared", "-fPIC", "-w"]
     subprocess.run(["g++", *flags, str(source), "-o", str(library)], check=True)
-    move = ctypes.CDLL(str(library)).move
-    given = torch.arange(40 * 80, dtype=torch.float32).reshape(40, 80)
+    functions = ctypes.CDLL(str(library))
+    numbers = torch.arange(40 * 80, dtype=torch.float32).reshape(40, 80)
+    for move, given in ((functions.move, numbers), (functions.widen, numbers.bfloat16())):
+        check(move, given)
+
+
+def check(move: Callable[..., object], given: Tensor) -> None:
     for rows in (0, 1, 3, 4, 8, 15, 16, 17, 32, 40):
         for columns in (0, 1, 4, 7, 16, 33, 80):
             made = torch.full((80, 41), -1.0)
@@ -31,5 +41,5 @@ def test_every_block_is_transposed_and_nothing_else_is_written(architecture: str
             size = [ctypes.c_int64(n) for n in (80, rows, columns, 41)]
             move(pointers[0], *size[:3], pointers[1], size[3])
             expected = torch.full((80, 41), -1.0)
-            expected[:columns, :rows] = given[:rows, :columns].t()
+            expected[:columns, :rows] = given[:rows, :columns].t().float()
             assert torch.equal(made, expected), (rows, columns)
