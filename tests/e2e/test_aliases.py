@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from minductor.core.errors import RanInEager
-from minductor.driver import Compiler
+from minductor.driver import Compiled, Compiler
 from tests.e2e.aliases import Case, draw, problem, shrunk
 
 
@@ -135,13 +135,19 @@ def test_inputs_that_come_to_overlap_run_in_eager(dynamic: bool) -> None:
         x.add_(1)
         return y * 2
 
-    compiled = torch.compile(fn, backend="minductor", dynamic=dynamic)
+    def launches() -> int:
+        return sum(kind == "launch" for graph in seen for kind, _ in graph.events)
+
+    seen: list[Compiled] = []
+    compiled = torch.compile(fn, backend=Compiler(observer=seen.append), options={"events": True}, dynamic=dynamic)
     assert torch.equal(compiled(torch.zeros(4), torch.ones(4)), torch.full((4,), 2.0))
     for first, second in ((0, 8), (0, 2), (2, 0), (0, 4)):
         ours, theirs = (torch.arange(12.0) for _ in range(2))
+        before = launches()
         found, expected = (f(x[first:][:4], x[second:][:4]) for f, x in ((compiled, ours), (fn, theirs)))
         assert torch.equal(found, expected)
         assert torch.equal(ours, theirs)
+        assert (launches() > before) == (abs(first - second) >= 4), "those that lie apart are computed by kernels"
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
