@@ -102,14 +102,14 @@ def test_in_other_dtypes(name: str, dtype: torch.dtype, ours: Compiler) -> None:
     check(ours, fn, tensors(sizes, dtype))
 
 
-def text_of(fn: Callable[..., Any], *given: torch.Tensor, **options: object) -> str:
-    """The kernels for a GPU."""
+def text_of(fn: Callable[..., Any], *given: torch.Tensor, file: str = "kernels.py", **options: object) -> str:
+    """The kernels for a GPU, or their wrapper."""
     seen: list[Compiled] = []
     compiler = Compiler(observer=seen.append, is_dry=True)
     chosen = {"target": "sm_90", "matmul": "native", "verify": True, **options}
     torch.compile(fn, backend=lambda gm, i: compiler(gm, i, options=chosen))(*given)
     torch._dynamo.reset()
-    return seen[-1].sources["kernels.py"]
+    return seen[-1].sources[file]
 
 
 def test_nothing_is_reshaped_around_a_product() -> None:
@@ -220,6 +220,19 @@ def test_all_variants_compute_the_same(name: str, ours: Compiler) -> None:
     assert "_extern(" in found.sources["wrapper.py"] and ("matmul", "bits", "extern") in {
         c[1:4] for c in found.report.choices
     }
+
+
+def test_factors_of_two_dtypes_are_no_call_of_the_library() -> None:
+    """It takes operands of one dtype only."""
+    chosen = {"file": "wrapper.py", "matmul": "auto", "autotune": True}
+    for is_rounded in ((False, False), (True, True), (False, True)):
+
+        def fn(*given: torch.Tensor, is_rounded: tuple[bool, bool] = is_rounded) -> torch.Tensor:
+            x, y = (g.bfloat16().float() if r else g for g, r in zip(given, is_rounded, strict=True))
+            return (x[:, :, None] * y[None]).sum(1)
+
+        text = text_of(fn, *tensors(((32, 64), (64, 32)), F32), **chosen)
+        assert ("_extern(" in text) == (is_rounded[0] == is_rounded[1])
 
 
 @pytest.mark.golden
