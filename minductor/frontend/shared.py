@@ -4,8 +4,8 @@ Takes an ATen graph while AOTAutograd has it compiled. Gives the name of an inpu
 that lie in their common memory as the traced ones do, which nothing guards, or is wrong even for those: of matrices in
 one memory AOTAutograd misses some that overlap. The graph before it, Dynamo's, is right.
 
-Of a compiled graph whose inputs were traced each in a memory of its own it gives one that asks at each call whether
-they still are, since nothing guards that either; of one that counts places in the memory of a tensor from its start,
+Of a compiled graph whose inputs were traced apart from each other it gives one that asks at each call whether they
+still are, since nothing guards that either; of one that counts places in the memory of a tensor from its start,
 one that asks whether inputs begin where they did.
 """
 
@@ -47,7 +47,7 @@ def kept_apart(compiled: Callable[..., Any], eager: Callable[..., Any], traced: 
     """What was compiled, or eager for inputs that overlap where those that were traced did not; asked where the program
     writes to an input, as it is only then that this changes a result. Parameters are the same ones at each call."""
     places = [n for n, x in enumerate(traced) if _may_move(x)]
-    if not any(written_inputs()) or len(places) < 2 or not _have_own_memory([traced[n] for n in places]):
+    if not any(written_inputs()) or len(places) < 2 or not _lie_apart([traced[n] for n in places]):
         return compiled
 
     def call(*args: Any) -> Any:
@@ -107,6 +107,20 @@ def refuses_overlap(error: RuntimeError) -> bool:
 def _may_move(x: object) -> TypeGuard[torch.Tensor]:
     is_plain = isinstance(x, torch.Tensor) and x.layout is torch.strided and not is_traceable_wrapper_subclass(x)
     return is_plain and not isinstance(x, torch.nn.Parameter)
+
+
+def _lie_apart(traced: Sequence[Any]) -> bool:
+    """Whether traced inputs do not overlap; those in one memory are guarded where symbols say how they lie."""
+    if _have_own_memory(traced):
+        return True
+    spans: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+    for x in traced:
+        if not all(type(n) is int for n in (*x.shape, *x.stride(), x.storage_offset())):
+            return False
+        if x.numel():
+            begin = x.storage_offset() * x.itemsize
+            spans[x.untyped_storage()._cdata].append((begin, begin + x.itemsize * (1 + _reach(x))))
+    return all(after[0] >= before[1] for own in spans.values() for before, after in pairwise(sorted(own)))
 
 
 def _have_own_memory(tensors: Sequence[Any]) -> bool:

@@ -150,6 +150,20 @@ def test_inputs_that_come_to_overlap_run_in_eager(dynamic: bool) -> None:
         assert (launches() > before) == (abs(first - second) >= 4), "those that lie apart are computed by kernels"
 
 
+def test_parts_of_one_memory_that_come_to_overlap_run_in_eager() -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        y.add_(1)
+        return x + y
+
+    compiled = torch.compile(fn, backend="minductor", dynamic=False)
+    for first, second in ((0, 8), (8, 0), (0, 2), (2, 0), (0, 4)):
+        ours, theirs = (torch.arange(12.0) for _ in range(2))
+        found, expected = (f(x[first:][:4], x[second:][:4]) for f, x in ((compiled, ours), (fn, theirs)))
+        assert torch.equal(found, expected)
+        assert torch.equal(ours, theirs)
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_write_to_a_part_of_an_expanded_input_runs_in_eager(dynamic: bool) -> None:
     """AOTAutograd copies the whole input back, to places that several of its elements have."""
