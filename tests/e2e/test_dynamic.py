@@ -318,6 +318,13 @@ def test_a_number_that_was_promised_to_be_known() -> None:
         compiled(X, ONE)
 
 
+def test_values_whose_number_data_decides_may_be_one_for_all_places() -> None:
+    def fn(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return x.index_put((torch.tensor([0, 2, 4]),), x[mask])
+
+    serve(fn, *((torch.randn(6), torch.arange(6) < count) for count in (3, 1)))
+
+
 # --- sizes that the caller gives --------------------------------------------------------------------------------------
 
 
