@@ -102,6 +102,8 @@ OF_FLOATS = frozenset(
         "_log_softmax",
         "_prelu_kernel",
         "_softmax",
+        "adaptive_max_pool2d",
+        "adaptive_max_pool3d",
         "binary_cross_entropy",
         "celu",
         "elu",
@@ -135,6 +137,7 @@ REFUSED_KINDS: Mapping[str, frozenset[str]] = MappingProxyType(
             ("bitwise_and bitwise_or bitwise_xor bitwise_not", "float complex"),
             ("bitwise_left_shift bitwise_right_shift __lshift__ __rshift__", "float complex bool"),
             ("fmod remainder relu", "bool"),
+            ("im2col", "int uint"),
         )
         for name in names.split()
     }

@@ -119,6 +119,14 @@ def test_a_softmax_of_integers_raises(fn: Callable[[torch.Tensor, int], torch.Te
         torch.compile(fn, backend=Compiler())(torch.arange(4), 0)
 
 
+@pytest.mark.parametrize("fn", [torch.nn.functional.adaptive_max_pool2d, torch.nn.functional.unfold])
+def test_windows_on_integers_raise(fn: Callable[[torch.Tensor, int], torch.Tensor]) -> None:
+    given = torch.arange(16).view(1, 1, 4, 4)
+    with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
+        torch.compile(fn, backend=Compiler())(given, 2)
+    assert not lowered(fn, given.float(), 2).externs
+
+
 def test_a_variance_of_integers_raises() -> None:
     with pytest.raises(RuntimeError, match="only support floating point"):
         torch.compile(torch.var, backend=Compiler())(torch.arange(4))
