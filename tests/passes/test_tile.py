@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minductor.core.dtypes import F32
-from minductor.core.expr import as_int, integer, symbol
+from minductor.core.expr import Expr, as_int, integer, symbol
 from minductor.ir.build import Builder, combine
 from minductor.ir.nodes import Axis, Buffer, Kernel, Load, Program, Reduce, Ref, Scan, Store
 from minductor.ir.schedule import Loop, Schedule, Step, loops, positions
@@ -23,7 +23,7 @@ from minductor.passes.merge_axes import merge_axes
 from minductor.passes.nest import runs_over
 from minductor.passes.tile import tile
 from minductor.target import Env, by_name
-from tests.codegen.cases import BUILDERS, Sketch, case, randn
+from tests.codegen.cases import BUILDERS, S0, Sketch, case, randn
 
 CPU = Env(Options(), by_name("cpu"))
 
@@ -212,6 +212,16 @@ def test_a_scan_down_the_columns_runs_along_memory() -> None:
 def test_few_rows_are_split_in_parts_fixed_by_the_shape() -> None:
     first = next(iter(loops(tiled(case("sum_all").program).schedule.steps)))  # type: ignore[union-attr]
     assert (first.kind, first.block % 64, first.carries) == ("parallel", 0, (1,))
+
+
+@pytest.mark.parametrize(("extent", "blocks"), [(integer(1024), [0]), (S0, [2097152, 65536, 2048, 0])])
+def test_a_row_whose_length_only_the_call_knows_is_summed_as_if_it_were_long(extent: Expr, blocks: list[int]) -> None:
+    """An accumulator takes few elements before it is joined to others, so that no error grows with the length."""
+    s = Sketch((64, extent))
+    x = s.read("a", randn(1), F32, s.i[0] * extent + s.i[1])
+    s.write(s.b.reduce([x], ["i1"], combine("sum", F32)), F32, axes=[0])
+    found = [loop.block for loop in loops(tiled(s.program()).schedule.steps) if loop.axis == "i1"]  # type: ignore[union-attr]
+    assert found == blocks
 
 
 def test_columns_are_summed_some_rows_at_a_time() -> None:
