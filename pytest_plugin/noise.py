@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 RUNS = 96  # one element of thousands may be moved in few of them
 FACTOR = 4.0  # of what the noise does, since rounding may also go the same way each time
 PRODUCT = re.compile(r"(\w+)\.prod\((-?\d+)\)")
+# takes one number from all of a row, whose error is then each element's, also of one that is next to 0
+SHIFTED = re.compile(r"torch\.log_softmax\(\w+, (-?\d+)\)")
 SUMMED = ("reductions", "statistics", "products")  # families that add up in an order of their own
 
 Leaves = Mapping[str, Any]
@@ -98,9 +100,12 @@ def _own_error(node: Node, value: Any, wide: dict[str, Any]) -> Tensor | None:
     truth = wide[node.target]
     if not isinstance(truth, torch.Tensor) or truth.shape != value.shape or not value.is_floating_point():
         return None
+    error, most = (value.double() - truth).abs(), 1.0
+    if (row := SHIFTED.fullmatch(node.text)) and value.dim():
+        error, most = error.amax(int(row[1]), keepdim=True), torch.inf
     # as far from the truth, on its other side
-    share = 2 * (value.double() - truth).abs() / value.double().abs()
-    return share.nan_to_num(0.0, posinf=0.0).clamp(max=1.0)
+    share = 2 * error / value.double().abs()
+    return share.nan_to_num(0.0, posinf=0.0).clamp(max=most)
 
 
 def _widened(value: Any) -> Any:
@@ -275,7 +280,10 @@ def _disturb(node: Node, space: dict[str, Any], noise: Noise, error: Tensor | No
         return
     if node.writes:
         if not value.requires_grad:
-            value.mul_(noise.factors(value, error))
+            own = value[
+                tuple(slice(None if step else 1) for step in value.stride())
+            ]  # one of an expanded tensor's equals
+            own.mul_(noise.factors(own, error))
         return
     space[node.target] = noise.moved(value, error)
 

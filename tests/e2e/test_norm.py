@@ -83,6 +83,12 @@ def test_batch_norm_training_moves_its_buffers(compiled: Compile, device: str, s
     run.again(torch.randn(shape, device=device).requires_grad_())
 
 
+@pytest.mark.parametrize("shape", [(2, 16, 2, 2), (4, 64, 2, 2), (2, 8, 3, 3)])
+def test_batch_norm_before_the_mean_of_a_small_map(compiled: Compile, device: str, shape: tuple[int, ...]) -> None:
+    module = nn.Sequential(nn.BatchNorm2d(shape[1]), nn.AdaptiveAvgPool2d(1)).to(device)
+    compiled(module, torch.randn(shape, device=device).requires_grad_())  # sums, over the map, what does not vary there
+
+
 @pytest.mark.counts(kernels=1, externs=0)
 def test_batch_norm_evaluation(compiled: Compile, device: str) -> None:
     compiled(nn.BatchNorm2d(10).to(device).eval(), torch.randn(4, 10, 6, 5, device=device))

@@ -35,6 +35,25 @@ def test_equal_values_are_moved_alike_in_every_other_run() -> None:
     assert spread == [True, False] * (RUNS // 2)
 
 
+def test_a_write_to_some_of_an_expanded_tensor_moves_what_all_of_it_is() -> None:
+    given, grown = Input("x0", "tensor((8,), torch.float32, 'a')"), Node("t0", "x0.exp()", "unary", rounds=True)
+    line = Node("t1", "t0.expand(2, *t0.shape)", "views")
+    write = Node("t1", "t1[::2].mul_(-1)", "writes", writes=True, rounds=True)
+    runs = list(noisy_runs(Program((given,), (grown, line, write), ("t1",)), run))
+    assert len(runs) == RUNS
+    assert all(torch.equal(*found["output 0"]) for found in runs)
+
+
+def test_what_a_log_softmax_takes_from_a_row_may_be_as_wrong_for_the_largest_as_for_the_others() -> None:
+    """The sum of exponentials is 1 and six times 2e-8, which another order may round to 1."""
+    given = "torch.tensor([[0.25, 0.0, 0.5625, 0.0, 18.0625, 0.25, 0.5625]])"
+    line = Node("t0", "torch.log_softmax(x0, 1)", "statistics", rounds=True)
+    lines = (line, Node("t1", "t0 != 0", "comparisons"))
+    runs = [found["output 0"] for found in noisy_runs(Program((Input("x0", given),), lines, ("t1",)), run)]
+    assert {bool(found[0, 4]) for found in runs} == {True, False}
+    assert all(bool(found[0, :4].all()) for found in runs)
+
+
 @pytest.mark.parametrize("dtype", ["float", "double"])
 def test_a_line_that_eager_gives_badly_moves_as_far_as_another_that_is_as_good(dtype: str) -> None:
     """Of the rounding to bfloat16 the exact run knows nothing; so it is the error of this line."""
