@@ -80,6 +80,16 @@ def test_what_no_run_does_is_not_explained() -> None:
     assert explains(choices, whole, whole, torch.tensor([2, 2]), torch.tensor([2, 2]))
 
 
+def test_float64_may_be_off_by_some_units_of_the_largest_element() -> None:
+    """A sum that cancels, as near 0 here, is as far off as its terms: eager's fused x + 2 x x has no such error."""
+    eager = torch.tensor([1.0, 1e-6], dtype=torch.float64)
+    off = torch.tensor([0.0, 5e-17], dtype=torch.float64)
+    assert explains([eager], eager + off, eager, eager, eager)
+    assert not explains([eager], eager + 100 * off, eager, eager, eager)
+    small = eager.float()
+    assert not explains([small], small + 100_000 * off.float(), small, small.double(), small.double())
+
+
 def test_the_sign_of_a_nan_is_a_coins() -> None:
     signs = [found.signbit().item() for found in moved("x0.sum() * torch.nan")]
     assert 0 < sum(signs) < RUNS
