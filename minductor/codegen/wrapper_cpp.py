@@ -107,7 +107,7 @@ class _Emitter:
         yield f'MD_GRAPH("{self.plan.name}", call, "{takes}", "{gives}", {constants})'
         if self.python:
             yield ""
-            yield "// What only Python can call, by number."
+            yield "// What only Python can call, by handle."
             yield 'MD_PYTHON(R"python('
             yield python_calls(self.python, self.env).rstrip("\n")
             yield ')python")'
@@ -304,7 +304,6 @@ class _Function:
 
     def by_python(self, line: Extern) -> str:
         """A call that Python makes: the tensors and numbers that it is given, and where its results go."""
-        call = len(self.unit.python)
         self.unit.python.append(line)
         tensors, numbers = dict.fromkeys(touched(line)), numbers_of(line)
         given = [*(f"md_lend({name})" for name in tensors), *map(_value, numbers)]
@@ -313,7 +312,7 @@ class _Function:
         if any(self.is_number(name) for name in names):
             raise NotNative(f"a number by {line.op}")
         into = ", ".join(f"&{name}" for name in names)
-        return f'md_python(md, {call}, {{{", ".join(given)}}}, "{kinds}", {{{into}}})'
+        return f'md_python(md, {line.handle}, {{{", ".join(given)}}}, "{kinds}", {{{into}}})'
 
     def control(self, line: Extern) -> Iterator[str]:
         """An operator that calls regions; each result is new memory, for which the lines behind check its layout."""

@@ -66,12 +66,12 @@ def wrapper_python(plan: Plan, env: Env) -> str:
 
 
 def python_calls(calls: Sequence[Extern], env: Env) -> str:
-    """A module with a function for each call, `extern_<number>`, that takes its tensors and numbers and gives a row of
+    """A module with a function for each call, `extern_<handle>`, that takes its tensors and numbers and gives a row of
     its results: for a wrapper in another language."""
     emitter = _Emitter(Plan("calls", (), (), ()), replace(env, options=replace(env.options, events=False)))
     functions: list[str] = []
-    for number, line in enumerate(calls):
-        functions += ["", "", f"def extern_{number}({', '.join(called_with(line))}):"]
+    for line in calls:
+        functions += ["", "", f"def extern_{line.handle}({', '.join(called_with(line))}):"]
         functions += [f"    {text}" for text in emitter.extern(line)]
         made = [name for name in line.results if name is not None and not line.is_out]
         functions.append(f"    return ({', '.join(made)}{',' if len(made) == 1 else ''})")

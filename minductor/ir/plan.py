@@ -1,7 +1,9 @@
 """The wrapper IR: one call of a compiled graph as a tuple of frozen lines.
 
 Takes nothing, gives the line classes and `Plan`; wrapper emitters read lines and nothing else. Memory planning is a
-function from lines to lines. Buffers are names of storages: a Reuse is a transfer of ownership, a View an alias.
+function from lines to lines. Buffers are names of storages: a Reuse is a transfer of ownership, a View an alias. The
+`handle` of a launch, a call or a Dispatch is a number that no other one of the plan has, those of its regions and
+variants included: every wrapper prints it, so that the same call is found in each of them.
 """
 
 from __future__ import annotations
@@ -228,6 +230,22 @@ def launched(lines: Iterable[Line]) -> Iterator[Launch]:
             yield line
         elif isinstance(line, Dispatch):
             yield line.own
+
+
+def handles(plan: Plan) -> Iterator[int]:
+    """The handles of a plan's calls: those of its own lines in order, then those of its regions.
+
+    A Dispatch has its handle after the lines of its variants.
+    """
+    for line in plan.lines:
+        if isinstance(line, Dispatch):
+            yield from (
+                inner.handle for group in line.variants for inner in group if isinstance(inner, Launch | Extern)
+            )
+        if isinstance(line, Launch | Extern | Dispatch):
+            yield line.handle
+    for region in plan.regions:
+        yield from handles(region)
 
 
 @dataclass(frozen=True, slots=True)

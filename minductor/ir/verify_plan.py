@@ -6,6 +6,7 @@ Takes a Plan; gives nothing; refuses what breaks a rule with VerifyError, which 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 
 from minductor.core.errors import VerifyError
 from minductor.ir.lives import lives, tensors, touched
@@ -29,6 +30,7 @@ from minductor.ir.plan import (
     SizeOf,
     SymbolDef,
     View,
+    handles,
 )
 from minductor.ir.signature import signature
 
@@ -147,6 +149,13 @@ def _life_faults(plan: Plan) -> Iterator[str]:
     yield from (f"{name} was not planned" for name in found)
 
 
+def _handle_faults(plan: Plan) -> Iterator[str]:
+    numbers = list(handles(plan))
+    for before, number in pairwise(numbers):
+        if number <= before:
+            yield f"call {number} stands behind call {before}"
+
+
 def _made(line: Line) -> tuple[str, ...]:
     match line:
         case Constant(name=name) | Allocate(name=name) | Reuse(name=name) | View(name=name):
@@ -186,4 +195,5 @@ RULES: tuple[tuple[str, Callable[[Plan], Iterator[str]]], ...] = (
     ("a plan ends with its only return, and then only what it returns is left", _end_faults),
     ("a device is current for whole partitions, or within one", _scope_faults),
     ("lines give each storage the life that was planned", _life_faults),
+    ("handles of calls grow throughout a plan and its regions", _handle_faults),
 )

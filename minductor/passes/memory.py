@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, Symbol, integer
@@ -75,7 +76,7 @@ def _planned(planner: _Planner, before: Mapping[int, tuple[Line, ...]]) -> Plan:
     planner.finish()
     regions: list[Plan] = []
     for region in program.regions:
-        inner = _Planner(region, planner.options, planner.kernels, planner.texts)
+        inner = _Planner(region, planner.options, planner.kernels, planner.texts, planner.handles)
         inner.enter()
         plan = _planned(inner, {})
         constants = [b.name for b in region.buffers if b.kind == "constant"]
@@ -100,12 +101,12 @@ class _Planner:
     options: Options
     kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
     texts: dict[str, _Definition] = field(default_factory=dict[str, _Definition])
+    handles: count[int] = field(default_factory=lambda: count(1))  # for the outermost program and its regions
     buffers: dict[str, Buffer] = field(init=False)
     sharing: Sharing = field(init=False)
     returned: set[str] = field(init=False)
     laid: set[str] = field(init=False)
     body: list[Line] = field(default_factory=list[Line])
-    handles: int = 0
     view_count: Counter[str] = field(default_factory=Counter[str])
 
     def __post_init__(self) -> None:
@@ -170,9 +171,8 @@ class _Planner:
         sizes = sorted({s for s in symbols_in(groups) if s.kind in CALL_KINDS}, key=lambda s: s.name)
         # its text tells what it does with which sizes
         identity = digest(f"{next(d.digest for d in self.texts.values() if d.id == launch.kernel)} {choice}")
-        self.handles += 1
         given = (tensors, tuple(sizes), tuple(name for name in tensors if name in overwritten))
-        self.body.append(lines.Dispatch(choice, groups, *given, launch, identity, kernel.origins, self.handles))
+        self.body.append(lines.Dispatch(choice, groups, *given, launch, identity, kernel.origins, next(self.handles)))
         self._free(buffer.name for buffer in scratch)
 
     def _group(
@@ -206,9 +206,9 @@ class _Planner:
     def _call(self, kernel: Kernel) -> None:
         needs = signature(kernel)
         definition = self._define(kernel, needs)
-        self.handles += 1
         device = next((self.buffers[name].device for name in needs.storages), "cpu")
-        self.body.append(lines.Launch(definition.id, needs.storages, needs.sizes, kernel.origins, self.handles, device))
+        given = (definition.id, needs.storages, needs.sizes, kernel.origins)
+        self.body.append(lines.Launch(*given, next(self.handles), device))
 
     def _define(self, kernel: Kernel, needs: Signature) -> _Definition:
         seen = {name: as_real(self.buffers[name]) for name in needs.storages}
@@ -241,10 +241,9 @@ class _Planner:
                     results.append(result.name)
                 case View() | None:
                     results.append(None)
-        self.handles += 1
         is_out = node.form == "out"
         dtypes = tuple(map(_dtype, node.results)) if is_foreign(node.op) and node.form == "return" else ()
-        call = lines.Extern(node.op, args, kwargs, tuple(results), is_out, node.origins, self.handles, dtypes)
+        call = lines.Extern(node.op, args, kwargs, tuple(results), is_out, node.origins, next(self.handles), dtypes)
         self.body.append(call)
         self._free(views)
         if node.form == "return" and node.op != "aten.empty_strided.default":

@@ -9,12 +9,12 @@ from minductor.core.dtypes import F32
 from minductor.core.errors import VerifyError
 from minductor.core.expr import symbol
 from minductor.ir.parser import parse_program
-from minductor.ir.plan import Extern, Free, KernelDef, Launch, Line, Plan, Return, Reuse, View
+from minductor.ir.plan import Extern, Free, KernelDef, Launch, Line, Plan, Return, Reuse, View, handles
 from minductor.ir.verify_plan import verify_plan
 from minductor.options import Options
 from minductor.passes.memory import memory
 from minductor.target import Env, by_name
-from tests.ir.programs import ALL, CHAIN
+from tests.ir.programs import ALL, CALLS, CHAIN
 
 Change = Callable[[list[Line]], object]
 
@@ -65,6 +65,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "other errors": (edit(KernelDef, errors=(("E", "m"),)), "k0 is defined with what its kernel does not have"),
     "no return": (without(Return), "0 lines return"),
     "two returns": (twice(Return), "2 lines return"),
+    "a call's handle given again": (edit(Extern, handle=1), "call 1 stands behind call 1"),
     "lines behind the return": (lambda lines: lines.append(Free(("c0",))), "1 kinds of lines"),
 }
 
@@ -95,3 +96,13 @@ def test_what_is_left_at_the_return_was_returned() -> None:
     storages = [replace(storage, is_returned=False) for storage in plan.storages]
     with pytest.raises(VerifyError, match="is neither freed nor returned"):
         verify_plan(replace(plan, lines=tuple(lines), storages=tuple(storages)))
+
+
+def test_a_region_s_calls_have_handles_of_their_own() -> None:
+    plan = plan_of(CALLS)
+    assert plan.regions
+    assert list(handles(plan)) == list(range(1, len(list(handles(plan))) + 1))
+    region = plan.regions[0]
+    lines = [replace(line, handle=1) if isinstance(line, Launch | Extern) else line for line in region.lines]
+    with pytest.raises(VerifyError, match="call 1 stands behind call"):
+        verify_plan(replace(plan, regions=(replace(region, lines=tuple(lines)), *plan.regions[1:])))

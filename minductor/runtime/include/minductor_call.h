@@ -69,9 +69,9 @@ struct md_Call {
   int64_t threads = 1;
   const char* kind = nullptr;  // of the error: the name of a class of Python
   char* message = nullptr;
-  // A host that has Python: runs what only Python can call, by its number, and is told of events.
+  // A host that has Python: runs what only Python can call, by its handle, and is told of events.
   void* host = nullptr;
-  bool (*python)(md_Call&, int64_t number, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) = nullptr;
+  bool (*python)(md_Call&, int64_t handle, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) = nullptr;
   void (*tell)(md_Call&, const char* what, const char* name) = nullptr;
 
   md_Call() = default;

@@ -44,7 +44,7 @@ MD_WEAK extern PyObject* PyExc_TypeError;
 struct md_Bound {
   const md_Handle* constants;
   PyObject* errors;  // a dict: an exception's name -> its class
-  PyObject* calls;   // a dict: extern_<number> -> a function, for what only Python can call
+  PyObject* calls;   // a dict: extern_<handle> -> a function, for what only Python can call
   PyObject* events;  // a list
   PyObject* (*wrap)(const void* tensor);  // torch's: the object of a tensor
   const int* is_child;                    // whether this process was forked: it has no threads of OpenMP then
@@ -99,10 +99,10 @@ static void md_argument(const md_Bound& bound, PyObject* object, char kind, md_V
 }
 
 // md_Call::python: Python is entered for one call. Its exception stays set, under the name "".
-static bool md_call_python(md_Call& md, int64_t number, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) {
+static bool md_call_python(md_Call& md, int64_t handle, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) {
   const md_Bound& bound = *static_cast<const md_Bound*>(md.host);
   char name[32];
-  snprintf(name, sizeof name, "extern_%lld", (long long)number);
+  snprintf(name, sizeof name, "extern_%lld", (long long)handle);
   const int state = PyGILState_Ensure();
   const long count = strlen(kinds);
   PyObject* arguments = PyTuple_New(count);

@@ -209,11 +209,11 @@ static bool md_operator(md_Call& md, const char* name, const char* overload, std
 
 // --- calls that only Python can make
 
-static bool md_python(md_Call& md, int64_t number, std::initializer_list<md_Value> given, const char* kinds,
+static bool md_python(md_Call& md, int64_t handle, std::initializer_list<md_Value> given, const char* kinds,
                       std::initializer_list<md_Tensor*> made) {
-  if (md.python == nullptr) return md_fail(md, "RuntimeError", "call %lld of this graph needs Python", (long long)number);
+  if (md.python == nullptr) return md_fail(md, "RuntimeError", "call %lld of this graph needs Python", (long long)handle);
   md_Handle found[made.size() + 1];
-  MD_TRY(md.python(md, number, kinds, given.begin(), found, made.size()));
+  MD_TRY(md.python(md, handle, kinds, given.begin(), found, made.size()));
   for (size_t n = 0; n < made.size(); n++) *made.begin()[n] = md_Tensor(found[n]);
   return true;
 }
