@@ -49,7 +49,9 @@ def to_fx(
     found = exported(traced(program, args, kwargs, dynamic_shapes))
     chosen = {**(options or {}), "wrapper": "fx"}
     target = find_target(str(chosen.get("target") or "cpu"))
-    compiler = Compiler(is_dry=target.kind in ("cuda", "hip") and not torch.cuda.is_available())
+    # a program of CPU tensors gives the same graph on a machine with a GPU as on one without
+    is_elsewhere = not (torch.cuda.is_available() and any(map(_is_on_gpu, found.gm.graph.nodes)))
+    compiler = Compiler(is_dry=target.kind in ("cuda", "hip") and is_elsewhere)
     with without_eager():
         module, graph, env, guards = compiler.graph_module(found.gm, compiler.env(None, chosen))
     _called_as(module, found)
@@ -58,6 +60,11 @@ def to_fx(
     module.recompile()
     hook = find_backend(env.target.kind).fx
     return resolve(hook)(module) if hook else module
+
+
+def _is_on_gpu(node: fx.Node) -> bool:
+    """Whether the node's traced value is a tensor of a CUDA device."""
+    return getattr(node.meta.get("val"), "is_cuda", False)
 
 
 def _called_as(module: fx.GraphModule, found: Exported) -> None:

@@ -160,8 +160,8 @@ def test_tensors_of_a_gpu_that_is_not_here() -> None:
         if not torch.backends.cuda.is_built():
             with pytest.raises(ImaginedDevice, match=r"an operation of tensors on a GPU[^~]*compile_only the same"):
                 minductor.compile_only(lambda x: x[1] + 1, x)
-        with pytest.raises(ImaginedDevice, match="a gradient of tensors"):
-            minductor.compile_only(torch.sin, x.requires_grad_(), grad=True)
+            with pytest.raises(ImaginedDevice, match="a gradient of tensors"):
+                minductor.compile_only(torch.sin, x.requires_grad_(), grad=True)
         result = torch.compile(torch.cos, backend=minductor.minductor)(w)
     assert made.kernels[0].spills == 0
     assert "torch.cuda.device(0)" in made.graphs[0].sources["wrapper.py"]

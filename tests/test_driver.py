@@ -387,6 +387,7 @@ def test_a_graph_is_for_the_device_of_its_tensors(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(TargetElsewhere, match="target sm_80 compiles here and does not run here"):
         placed("cpu", "sm_80")
     # a GPU that is there as metadata only
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert placed("cuda:1") == ("cuda:1", "sm_90", True)
     assert placed("cuda:1", "sm_80") == ("cuda:1", "sm_80", True)
     asked: list[str] = []

@@ -31,7 +31,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_on_toy(installed: Path, *tests: str) -> str:
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, installed)))}
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # where the plugin may be installed
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, installed, *inherited)))}
     for name in ("CI", "RUN_CPU", "RUN_GPU"):
         environ.pop(name, None)
     settings = [

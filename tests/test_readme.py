@@ -61,6 +61,7 @@ def test_first_examples_run(
 
 def test_plugin_example_passes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)  # where nothing is written, as the example has to
+    monkeypatch.setenv("RUN_GPU", "0")
     pytester.makepyfile(test_example=BLOCKS[6])
     pytester.runpytest_subprocess("--golden=accept", "-q").assert_outcomes(passed=2)
     assert len([path for path in (pytester.path / "golden").rglob("*") if path.is_file()]) == 2

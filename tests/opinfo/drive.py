@@ -89,15 +89,31 @@ def operators(dtype: torch.dtype, mode: str) -> Mapping[str, Any]:
     return found
 
 
+def _device_type(leaf: object) -> str:
+    """The type of device that an argument names or lies on; "cpu" for one that has to do with none.
+
+    Samples name devices as torch.device or, by the keyword `device`, as text.
+    """
+    match leaf:
+        case torch.Tensor() if leaf.device.type == "cuda":
+            return "cuda"
+        case torch.device():
+            return leaf.type
+        case str() if leaf.partition(":")[0] == "cuda":
+            return "cuda"
+        case _:
+            return "cpu"
+
+
 def samples(op: Any, dtype: torch.dtype, mode: str) -> Iterator[Sample]:
     torch.manual_seed(0)
     call = op.inplace_variant if mode == "inplace" else op
     for given in op.sample_inputs("cpu", dtype, requires_grad=mode.startswith("gradient")):
         if mode == "inplace" and given.broadcasts_input:
             continue
-        if torch.device(given.kwargs.get("device") or "cpu").type != "cpu":
-            continue  # where there is a GPU, some make a tensor on it
         leaves, spec = pytree.tree_flatten((given.input, given.args, given.kwargs))
+        if any(_device_type(leaf) != "cpu" for leaf in leaves):
+            continue  # where there is a GPU, some samples make a tensor on it
         places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         if any(leaves[n].layout != torch.strided for n in places):
             continue  # sparse ones run in eager as whole graphs, which tests of their own see to

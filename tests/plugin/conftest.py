@@ -21,9 +21,13 @@ def loaded() -> None:
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, loaded: None) -> Run:
-    """Runs pytest on the suite in `pytester` with the eager compiler; keywords are environment variables."""
+    """Runs pytest on the suite in `pytester` with the eager compiler; keywords are environment variables.
+
+    The inner run sees no GPU, so that it has the same tests on every machine.
+    """
     for name in ("CI", "RUN_CPU", "RUN_GPU", "PYTORCH_TESTING_DEVICE_ONLY_FOR", "PYTORCH_TESTING_DEVICE_EXCEPT_FOR"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pytest_plugin.capabilities.GPU_FILES", ())
     pytester.makeini("[pytest]\naddopts = --compiler=eager -p no:randomly\n")
 
     def run(*args: str, **environ: str) -> pytest.RunResult:

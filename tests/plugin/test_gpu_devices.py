@@ -119,12 +119,7 @@ SUITE = """
 """
 
 
-@pytest.fixture
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_plugin.capabilities.GPU_FILES", ())
-
-
-def test_a_marker_names_devices(pytester: pytest.Pytester, run: Run, no_gpu: None) -> None:
+def test_a_marker_names_devices(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(SUITE)
     result = run("-v", "-rs")
     result.assert_outcomes(passed=2, skipped=3)
@@ -153,7 +148,6 @@ def test_a_marker_names_devices(pytester: pytest.Pytester, run: Run, no_gpu: Non
 def test_settings_narrow_what_markers_name(
     pytester: pytest.Pytester,
     run: Run,
-    no_gpu: None,
     args: tuple[str, ...],
     environ: dict[str, str],
     outcomes: dict[str, int],
@@ -181,7 +175,7 @@ def test_a_wrong_marker_is_a_usage_error(pytester: pytest.Pytester, run: Run, ma
     result.stderr.fnmatch_lines([says])
 
 
-def test_what_a_test_needs_is_the_reason_it_is_skipped_for(pytester: pytest.Pytester, run: Run, no_gpu: None) -> None:
+def test_what_a_test_needs_is_the_reason_it_is_skipped_for(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -202,7 +196,7 @@ def test_what_a_test_needs_is_the_reason_it_is_skipped_for(pytester: pytest.Pyte
 
 @pytest.mark.parametrize("marker", ["devices('cuda')", "needs('gpu')", "compilers('minductor')"])
 def test_a_run_whose_tests_are_all_skipped_for_what_they_lack_is_not_green(
-    pytester: pytest.Pytester, run: Run, no_gpu: None, marker: str
+    pytester: pytest.Pytester, run: Run, marker: str
 ) -> None:
     skipped = f"import pytest\n\n@pytest.mark.{marker}\ndef test_x(device):\n    pass\n"
     pytester.makepyfile(skipped)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_plugin.plugin import VARIABLES
 from tests.plugin.conftest import Run
 
 
@@ -23,6 +24,15 @@ def test_import_loads_neither_torch_nor_a_compiler() -> None:
     assert not loaded & {"torch", "minductor", "sympy", "triton", "numpy", "hypothesis", "xdist", "filelock"}
 
 
+@pytest.fixture
+def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in processes of their own get no setting of this run, and see no GPU."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.mark.usefixtures("without_settings")
 def test_a_run_that_does_not_use_it_loads_no_torch(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import sys\n\ndef test_host():\n    assert 'torch' not in sys.modules")
     result = pytester.runpytest_subprocess()
@@ -30,6 +40,7 @@ def test_a_run_that_does_not_use_it_loads_no_torch(pytester: pytest.Pytester) ->
     assert "minductor:" not in result.stdout.str() and "= minductor =" not in result.stdout.str()
 
 
+@pytest.mark.usefixtures("without_settings")
 def test_installed_and_named_in_a_conftest_it_is_one_plugin(pytester: pytest.Pytester) -> None:
     pytester.makeconftest("pytest_plugins = ['pytest_plugin.plugin']")
     pytester.makepyfile("def test_on(device):\n    assert device == 'cpu'")
@@ -37,6 +48,7 @@ def test_installed_and_named_in_a_conftest_it_is_one_plugin(pytester: pytest.Pyt
     result.assert_outcomes(passed=1)
 
 
+@pytest.mark.usefixtures("without_settings")
 def test_not_installed_and_named_in_a_conftest_it_works(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
