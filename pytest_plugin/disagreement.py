@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-Verdict = Literal["equal", "drift", "new", "accepted", "refreshed", "differs", "missing", "no base"]
+Verdict = Literal[
+    "equal", "drift", "new", "accepted", "refreshed", "differs", "damaged", "no header", "missing", "no base"
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """`golden.check(run)`: generated text against a stored file, at a declared level.
 
 Takes a Run, or text with a name. Gives nothing if it is equal at the level; finer differences are drift, which is
-listed and not failed. Refuses, by Mismatch, other text and a missing golden; and, by ValueError, a view or level that
-does not exist and a second check of the same file. In mode `new` a missing one is written: the test goes on, and fails
-once, when it has ended.
+listed and not failed. Refuses, by Mismatch, other text, a missing golden, and a damaged one before anything of it is
+compared; and, by ValueError, a view or level that does not exist, a second check of the same file, and a name or a text
+that no golden can have. In mode `new` a missing one is written: the test goes on, and fails once, when it has ended.
 
 The level is the file's own, that of a new file `skeleton`, unless the test declares one; an option may raise it.
 """
@@ -21,17 +21,30 @@ from pytest_plugin.canonical import canonical
 from pytest_plugin.disagreement import Check, Disagreement, Verdict
 from pytest_plugin.facts import Run
 from pytest_plugin.failure import told
-from pytest_plugin.golden_file import FORM, Golden, Header, Place, content_of, file_name, parse, write_text
+from pytest_plugin.golden_file import (
+    FORM,
+    LONGEST_NAME,
+    Damaged,
+    Golden,
+    Header,
+    Place,
+    content_of,
+    file_name,
+    kept,
+    name_misuse,
+    parse,
+    write_text,
+)
 from pytest_plugin.memory import GraphMemory, changed, lives
 from pytest_plugin.revision import first_change
 from pytest_plugin.skeleton import skeleton
 from pytest_plugin.views import Text
-from pytest_plugin.vocabulary import LEVELS, VIEWS
+from pytest_plugin.vocabulary import LEVELS, VIEWS, meant
 
 DEFAULT_LEVEL = "skeleton"
 # What a mode writes: a golden that is not there, one that differs, one that drifted.
 WRITES: Mapping[str, Sequence[str]] = MappingProxyType(
-    {"new": ("missing",), "accept": ("missing", "differs", "drift"), "refresh": ("drift",)}
+    {"new": ("missing",), "accept": ("missing", "damaged", "differs", "drift"), "refresh": ("drift",)}
 )
 
 
@@ -93,6 +106,8 @@ class Goldens:
     def text(self, name: str, text: str, level: str = "exact") -> None:
         """Compares any text, under a name of its own."""
         __tracebackhide__ = True
+        if not name:
+            raise ValueError(f"{self.shown}: golden.text takes a name, which is a part of the file's")
         if failure := self._verdict(Text(name, "txt", text if text.endswith("\n") else text + "\n"), level, "", None):
             raise Mismatch(failure)
 
@@ -101,7 +116,7 @@ class Goldens:
         asked = (view,) if isinstance(view, str) else tuple(view)
         for each in asked:
             if each not in VIEWS:
-                raise ValueError(f"no view is called {each!r}; the views are {', '.join(VIEWS)}")
+                raise ValueError(f"no view is called {each!r}{meant(each, VIEWS)}; the views are {', '.join(VIEWS)}")
         if not run.graphs:
             return f"nothing was captured, so {self.shown} has no {' and no '.join(asked)} to compare"
         found = [self._verdict(views.PRINTERS[each](run), level, name, run) for each in asked]
@@ -109,23 +124,28 @@ class Goldens:
 
     def _verdict(self, new: Text, level: str, name: str, run: Run | None) -> str:
         """Compares, writes what the mode allows, and notes it; the failure's text, or nothing."""
+        __tracebackhide__ = True
         if level and level not in LEVELS:
-            raise ValueError(f"no level is called {level!r}; the levels are {', '.join(LEVELS)}")
+            raise ValueError(f"no level is called {level!r}{meant(level, LEVELS)}; the levels are {', '.join(LEVELS)}")
+        place = self._place(f"{name}.{new.view}" if name else new.view, new.language)
         if self.rules.mode == "off":
             return ""
-        view = f"{name}.{new.view}" if name else new.view
-        place = Place(
-            self.folder, self.target, f"{self.inner}/{file_name(self.test, self.parameters, view, new.language)}"
-        )
         own, path = self._shown_path(place.rungs()[0]), place.find()
         if any(check.own == own for check in self.checks):
             raise ValueError(f"{self.shown} checks {own} twice; give one of them a name=")
-        content, old = _read(path, new.language)
+        content, old, damage = _read(path, new.language)
+        if self.rules.base:
+            old = replace(old, header=replace(old.header, form=FORM))  # of the revision's own plugin
         declared = level or old.header.level or DEFAULT_LEVEL
         head = Header(self.title, self.target, new.view, declared, new.facts, old.header.notes)
         wanted = Golden(head, new.text)
+        if why := wanted.unwritable(new.language):
+            raise ValueError(f"{self.shown}: {own} cannot be written: {why}")
         gate = max(declared, self.rules.raised or declared, key=LEVELS.index)
         verdict = compare(old, wanted, new.language, gate) if path is not None else "missing"
+        if damage is not None:
+            # without a header nobody knows its level, and the default one may be lower
+            verdict = "damaged" if level or old.header.level else "no header"
         if verdict == "missing" and self.rules.may_lack:
             self.checks.append(Check(own, "", "no base"))
             return ""
@@ -153,7 +173,31 @@ class Goldens:
             stages=run.stages if run is not None else {},
             timeline=_timelines(run) if run is not None else "",
         )
+        if damage is not None:
+            return self._refused_damage(disagreement, verdict, damage)
         return self._refused(disagreement, verdict, old, declared, run)
+
+    def _refused_damage(self, d: Disagreement, verdict: Verdict, damage: Damaged) -> str:
+        """Says what is wrong with the stored file; nothing of it was compared."""
+        redo = f"mend the line, or {self._redo('accept')}"
+        if verdict == "no header":
+            redo = "mend the line, or delete the file: which level it asked for cannot be read"
+        failure = f"golden damaged  {self.shown}   {d.file}:{damage.line}: {damage.why}\n  redo      {redo}"
+        # a review would write it at the default level
+        told = replace(d, failure=failure) if verdict == "damaged" else None
+        self.checks.append(Check(d.own, d.file, verdict, told))
+        return failure
+
+    def _place(self, view: str, language: str) -> Place:
+        """Where the golden of a view lies. Refuses, by ValueError, a name that no file can have."""
+        __tracebackhide__ = True
+        if why := name_misuse(view):
+            raise ValueError(f"{self.shown}: {why}")
+        file = file_name(self.test, self.parameters, view, language)
+        if (length := len(file.encode())) > LONGEST_NAME:
+            why = f"the name of its golden file has {length} bytes, and at most {LONGEST_NAME} are allowed"
+            raise ValueError(f"{self.shown}: {why}: {file}")
+        return Place(self.folder, self.target, f"{self.inner}/{file}")
 
     def _written(self, place: Place, wanted: Golden, language: str, own: str, run: Run | None) -> str:
         """Writes; why that could not be, or nothing."""
@@ -220,16 +264,19 @@ def stages_beside(path: Path) -> Path:
     return path.with_name(f"{path.name}.stages.json")
 
 
-def _read(path: Path | None, language: str) -> tuple[str, Golden]:
-    """A file's content and what it says; a damaged one says nothing, in a form of its own."""
+def _read(path: Path | None, language: str) -> tuple[str, Golden, Damaged | None]:
+    """A file's content, what it says, and what is wrong with it; of a damaged file only the header is told."""
     if path is None:
-        return "", Golden(Header("", "", "", ""), "")
-    content = ""
+        return "", Golden(Header("", "", "", ""), ""), None
+    content, header, damage = "", Header("", "", "", ""), None
     try:
         content = content_of(path)
-        return content, parse(content, language)
-    except (ValueError, UnicodeDecodeError) as error:
-        return content, Golden(Header("", "", "", "", form=f"unreadable: {error}"), "")
+        return content, parse(content, language), None
+    except OSError as error:
+        damage = Damaged(1, f"the file cannot be read: {error.strerror or error}")
+    except Damaged as error:
+        damage, header = error, kept(path, language) or header
+    return content, Golden(header, ""), damage
 
 
 def _timelines(run: Run) -> str:

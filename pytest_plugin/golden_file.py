@@ -1,14 +1,17 @@
 """A golden file: where it lies, its header, and how it is read and written.
 
-Takes a test's place and a view; gives paths and Golden values. Refuses a file without a header (ValueError). Writes are
-atomic, one file each, so any number of processes may write.
+Takes a test's place and a view; gives paths and Golden values. Refuses a damaged file with the line (Damaged): one
+without a header, with an unresolved merge conflict or a NUL, or without its last line, the mark of the end. Refuses
+text that would not read back (ValueError). Writes are atomic, one file each, so any number of processes may write.
 
 >>> golden = Golden(Header("tests/test_a.py::test_x", "cpu", "kernel", "exact", "kernels=1"), "int a;\\n")
 >>> print(golden.render("cpp"), end="")
-// golden  tests/test_a.py::test_x   target=cpu  view=kernel  level=exact  form=1
+// golden  tests/test_a.py::test_x   target=cpu  view=kernel  level=exact  form=2
 // facts   kernels=1
 <BLANKLINE>
 int a;
+<BLANKLINE>
+// end of golden
 >>> parse(golden.render("cpp"), "cpp") == golden
 True
 >>> ladder("sm_90"), ladder("cpu")
@@ -23,14 +26,29 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
 
-FORM = "1"
+from pytest_plugin.vocabulary import LEVELS, meant
+
+FORM = "2"  # form 1 had no mark of the end
+END = "end of golden"
 COMMENT: Mapping[str, str] = MappingProxyType({"py": "#", "cpp": "//", "txt": "#", "ir": "#"})
 # A file's ending, where it is not the language.
 ENDINGS: Mapping[str, str] = MappingProxyType({"ir": "txt"})
+LONGEST_NAME = 220  # in bytes: systems allow 255, and a file that is being written has a longer name
 _FIRST = re.compile(r"(\S.*?)\s+target=(\S+)\s+view=(\S+)\s+level=(\S+)\s+form=(\S+)")
+_CONFLICT = re.compile(r"(<{7}|\|{7}|>{7})( .*)?|={7}")  # what git writes at the start of a line
+
+
+class Damaged(ValueError):
+    """A golden file that cannot be what was written. `line` counts from 1."""
+
+    def __init__(self, line: int, why: str) -> None:
+        super().__init__(f"line {line}: {why}")
+        self.line = line
+        self.why = why
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +77,99 @@ class Golden:
         if head.facts:
             lines.append(f"facts   {head.facts}")
         lines += [f"note    {note}" for note in head.notes]
-        return "".join(f"{mark} {line}\n" for line in lines) + "\n" + self.text
+        above = "".join(f"{mark} {line}\n" for line in lines)
+        return f"{above}\n{self.text}\n{mark} {END}\n"
+
+    def unwritable(self, language: str) -> str:
+        """Why a file with this text would not read back, or nothing."""
+        for number, line in enumerate(self.text.split("\n"), 1):
+            if "\r" in line:
+                hint = "the lines of a golden end alike on every system, so compare text.replace('\\r\\n', '\\n')"
+                return f"line {number} of the text has a carriage return; {hint}"
+            if why := _strange(line):
+                return f"line {number} of the text cannot stand in a golden: {why}"
+            if line == f"{COMMENT[language]} {END}":
+                return f"line {number} of the text is the line that ends a golden: {line}"
+        try:
+            self.text.encode()
+            if parse(self.render(language), language) == self:
+                return ""
+        except UnicodeEncodeError as error:
+            number = self.text.count("\n", 0, error.start) + 1
+            return f"line {number} of the text is not Unicode: {error.object[error.start]!r}"
+        except Damaged as damage:
+            return damage.why
+        return f"its header does not read back: {self.header}"
+
+
+def _strange(line: str) -> str:
+    """What no line of a golden has, whichever test it is of."""
+    if _CONFLICT.fullmatch(line):
+        return f"it reads as git's mark of an unresolved merge conflict: {line}"
+    return "it has a NUL" if "\0" in line else ""
 
 
 def parse(content: str, language: str) -> Golden:
-    """The golden in a file's content, whichever line ends it has."""
-    mark = re.escape(COMMENT[language])
+    """The golden in a file's content, whichever line ends it has. Raises Damaged."""
     lines = content.replace("\r\n", "\n").split("\n")
-    first = re.match(rf"{mark} golden  (.*)", lines[0])
-    found = _FIRST.fullmatch(first[1].strip()) if first else None
-    if found is None:
-        raise ValueError("the first line is not a golden's header")
-    header = Header(found[1], found[2], found[3], found[4], form=found[5])
+    for number, line in enumerate(lines, 1):
+        if why := _strange(line):
+            raise Damaged(number, why)
+        if "\r" in line:
+            raise Damaged(number, "it has a carriage return before its end")
+    header, position = _head(lines, language)
+    if header.form == "1":  # another form is never equal; the text is told
+        return Golden(header, "\n".join(lines[position:]))
+    end = f"{COMMENT[language]} {END}"
+    if lines[-2:] != [end, ""]:
+        if end in lines[:-2]:
+            raise Damaged(lines.index(end) + 2, "text stands behind the end")
+        raise Damaged(len(lines), f"the file ends without its last line, which is {end!r}: its tail was cut")
+    return Golden(header, "\n".join(lines[position:-2]))
+
+
+def _head(lines: list[str], language: str) -> tuple[Header, int]:
+    """What stands above the text, and where the text begins."""
+    mark = re.escape(COMMENT[language])
+    header = _first(lines[0], mark)
     position = 1
     while position < len(lines) and (more := re.match(rf"{mark} (facts|note) +(.*)", lines[position])):
-        if more[1] == "facts":
-            header = replace(header, facts=more[2])
-        else:
+        if more[1] == "note":
             header = replace(header, notes=(*header.notes, more[2]))
+        elif header.facts:
+            raise Damaged(position + 1, "the facts stand there twice")
+        else:
+            header = replace(header, facts=more[2])
         position += 1
-    # one empty line parts the header from the text
-    return Golden(header, "\n".join(lines[position + 1 :]))
+    if position == len(lines) or lines[position]:
+        raise Damaged(position + 1, "an empty line is missing between the header and the text")
+    return header, position + 1
+
+
+def _first(line: str, mark: str) -> Header:
+    """What the first line says."""
+    first = re.match(rf"{mark} golden  (.*)", line)
+    found = _FIRST.fullmatch(first[1].strip()) if first else None
+    if found is None:
+        raise Damaged(1, "it is not a golden's header")
+    if found[4] not in LEVELS:
+        raise Damaged(
+            1, f"no level is called {found[4]!r}{meant(found[4], LEVELS)}; the levels are {', '.join(LEVELS)}"
+        )
+    return Header(found[1], found[2], found[3], found[4], form=found[5])
+
+
+def kept(path: Path, language: str) -> Header | None:
+    """The header of a damaged file, so that its notes and its level survive; nothing if that cannot be read either."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    left = [line for line in lines if not _CONFLICT.fullmatch(line)]
+    mark = re.escape(COMMENT[language])
+    try:
+        header = _first(left[0], mark)
+    except (Damaged, IndexError):
+        return None
+    notes = [found[1] for line in takewhile(bool, left) if (found := re.match(rf"{mark} note +(.*)", line))]
+    return replace(header, notes=tuple(notes))
 
 
 def read(path: Path, language: str) -> Golden:
@@ -88,8 +178,11 @@ def read(path: Path, language: str) -> Golden:
 
 def content_of(path: Path) -> str:
     """All of the file, its line ends included."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return file.read()
+    content = path.read_bytes()
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise Damaged(content.count(b"\n", 0, error.start) + 1, "it is not UTF-8") from None
 
 
 def header_of(path: Path) -> Header | None:
@@ -100,8 +193,8 @@ def header_of(path: Path) -> Header | None:
     with path.open("rb") as file:
         first = file.readline(4096).decode("utf-8", "replace")
     try:
-        return parse(first, path.suffix[1:]).header
-    except ValueError:
+        return _first(first.rstrip("\r\n"), re.escape(mark))
+    except Damaged:
         return None
 
 
@@ -175,3 +268,16 @@ def file_name(test: str, parameters: str, view: str, language: str) -> str:
     if slug != parameters or len(slug) > 80:
         slug = f"{slug[:80]}-{hashlib.sha256(parameters.encode()).hexdigest()[:8]}"
     return f"{test}{'-' if slug else ''}{slug}.{view}.{ENDINGS.get(language, language)}"
+
+
+def name_misuse(name: str) -> str:
+    """Why a name that a test gives to a text or a run cannot be in a file's name, or nothing.
+
+    >>> name_misuse("my words")
+    "the name 'my words' of a golden has ' '; it is made of letters, digits and any of _=+,.-"
+    >>> name_misuse("words-2.0")
+    ''
+    """
+    strange = re.search(r"[^\w=+,.-]", name)
+    made = "it is made of letters, digits and any of _=+,.-"
+    return f"the name {name!r} of a golden has {strange[0]!r}; {made}" if strange else ""

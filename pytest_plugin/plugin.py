@@ -215,11 +215,11 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Golden Python files are named after tests, and are none."""
-    if collection_path.suffix != ".py" or not collection_path.is_relative_to(golden_dir(config)):
+    """Golden files of Python and text are named after tests, and are none."""
+    if collection_path.suffix not in (".py", ".txt") or not collection_path.is_relative_to(golden_dir(config)):
         return None
     with collection_path.open("rb") as file:
-        return True if file.readline().startswith(b"# golden  ") else None
+        return True if file.readline().startswith((b"# golden  ", b"<<<<<<<")) else None  # the other is damaged
 
 
 @pytest.hookimpl(tryfirst=True)  # so that ids open with the device

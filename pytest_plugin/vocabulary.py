@@ -1,11 +1,11 @@
 """The words that options and markers take, and that reports use. Every pytest run loads this file, so it loads nothing.
 
-Takes nothing; gives tuples of words.
+Takes nothing; gives tuples of words, and how they are told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 # --compiler: where each adapter lives.
@@ -34,6 +34,7 @@ CHECKS = (
     "memory",
     "golden",
     *(f"golden at {level}" for level in LEVELS),
+    "damaged goldens",
     "unused goldens",
     "execution",
     "capture",
@@ -80,6 +81,18 @@ MARKERS: Mapping[str, str] = MappingProxyType(
         "is for, and those that are known to fail it",
     }
 )
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """The question that follows an unknown word, if it is nearly a known one.
+
+    >>> meant("skeletn", LEVELS), meant("x", LEVELS)
+    ("; did you mean 'skeleton'?", '')
+    """
+    import difflib
+
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def amount(count: int, what: str) -> str:

@@ -132,7 +132,7 @@ def test_names_and_layout_are_drift_at_canonical_and_fail_at_exact(suite: pytest
 
 def test_notes_survive_and_windows_line_ends_are_read(suite: pytest.Pytester, run: Run) -> None:
     run("--golden=accept")
-    path = edit(suite, FILES[2], "\n\n", "\n# note    a person wrote this\n\n")
+    path = edit(suite, FILES[2], "\n\ndef", "\n# note    a person wrote this\n\ndef")
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     run().assert_outcomes(passed=3)
     edit(suite, FILES[2], "l_x_ + 2", "l_x_ + 3")
@@ -146,7 +146,7 @@ def test_a_damaged_golden_differs_and_is_repaired(suite: pytest.Pytester, run: R
     (suite.path / FILES[0]).write_text(content)
     result = run()
     result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["*  form      unreadable: *"])
+    result.stdout.fnmatch_lines([f"*golden damaged  test_text   {FILES[0]}:1: *"])
     run("--golden=accept")
     run().assert_outcomes(passed=3)
 
@@ -176,8 +176,9 @@ def test_an_equal_rung_above_is_enough(suite: pytest.Pytester, run: Run) -> None
     assert not own.exists()
 
 
-def test_golden_python_files_are_not_collected(suite: pytest.Pytester, run: Run) -> None:
-    run("--golden=accept")
+def test_golden_files_are_not_collected(suite: pytest.Pytester, run: Run) -> None:
+    edit(suite, "test_suite.py", "a\\nb", ">>> 1 / 0")  # pytest would run it: test_text.words.txt
+    run("--golden=accept").assert_outcomes(passed=3)
     run(".").assert_outcomes(passed=3)
     (suite.path / "golden" / "test_own.py").write_text("def test_of_somebody():\n    pass\n")
     run(".").assert_outcomes(passed=4)
@@ -186,6 +187,7 @@ def test_golden_python_files_are_not_collected(suite: pytest.Pytester, run: Run)
 @pytest.mark.parametrize(
     ("body", "says"),
     [
+        ("golden.text('my words', 'x')", "*test_x: the name 'my words' of a golden has ' '*"),
         ("golden.text('a', 'x'); golden.text('a', 'x')", "*test_x checks golden/eager/any/test_a/test_x.a.txt twice*"),
         (
             "golden.text('a', 'x', level='near')",

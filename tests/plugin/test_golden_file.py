@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_plugin.golden_file import COMMENT, Golden, Header, Place, file_name, parse, read, write
+from pytest_plugin.vocabulary import LEVELS
 
 WORD = st.text(st.characters(codec="utf-8", categories=("L", "N")), min_size=1, max_size=8)
 LINE = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=20)
 TEXT = st.lists(st.just("") | LINE | st.sampled_from(["# note    no", "// facts   no", "# golden  no"])).map("\n".join)
-HEADER = st.builds(Header, WORD, WORD, WORD, WORD, st.just("") | LINE, st.lists(LINE, max_size=2).map(tuple))
+LEVEL = st.sampled_from(LEVELS)
+HEADER = st.builds(Header, WORD, WORD, WORD, LEVEL, st.just("") | LINE, st.lists(LINE, max_size=2).map(tuple))
 GOLDEN = Golden(Header("tests/test_a.py::test_x[4]", "cpu", "kernel", "exact", "kernels=1", ("why",)), "int a;\n")
 
 
@@ -25,7 +27,7 @@ def test_what_is_written_reads_back(golden: Golden, language: str) -> None:
 
 @pytest.mark.parametrize("content", ["", "int a;\n", "# golden  x\n", "// golden  x   target=cpu  view=kernel\n"])
 def test_other_files_are_refused(content: str) -> None:
-    with pytest.raises(ValueError, match="not a golden's header"):
+    with pytest.raises(ValueError, match="line 1: it is not a golden's header"):
         parse(content, "cpp")
 
 

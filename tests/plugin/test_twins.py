@@ -21,6 +21,7 @@ TWINS: Mapping[str, str] = MappingProxyType(
         "golden at skeleton": "test_golden_run.py::test_levels_views_and_drift",
         "golden at canonical": "test_golden.py::test_another_kernel_fails_and_is_shown",
         "golden at exact": "test_golden.py::test_names_and_layout_are_drift_at_canonical_and_fail_at_exact",
+        "damaged goldens": "../faults/test_damaged_goldens.py::test_a_damaged_golden_is_refused_before_it_is_compared",
         "unused goldens": "test_golden_run.py::test_unused_files_are_found_and_only_accept_deletes_them",
         "execution": "test_counts.py::test_in_a_suite",
         "capture": "test_adapters.py::test_graphs_of_another_run_are_refused",

@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_mutants.py::test_an_operator_reads_before_its_operand_is_overwritten   target=cpu  view=wrapper  level=canonical  form=1
+# golden  tests/e2e/test_mutants.py::test_an_operator_reads_before_its_operand_is_overwritten   target=cpu  view=wrapper  level=canonical  form=2
 
 import math
 
@@ -31,3 +31,5 @@ def call(args):
     events.append(('free', 'arg0_1'))
     events.append(('free', 'buf0'))
     return (buf1,)
+
+# end of golden

@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_mutants.py::test_column_sums   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_mutants.py::test_column_sums   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=2  bytes=1400280  peak=280
 
 // aten.sum.dim_IntList: sum_1
@@ -50,3 +50,5 @@ extern "C" int64_t sum_0(const float* __restrict in0, float* __restrict out1, in
   }
   return 0;
 }
+
+// end of golden

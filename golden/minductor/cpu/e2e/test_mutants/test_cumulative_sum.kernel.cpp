@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_mutants.py::test_cumulative_sum   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_mutants.py::test_cumulative_sum   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  bytes=640  peak=320
 
 // aten.cumsum.default: cumsum
@@ -16,3 +16,5 @@ extern "C" int64_t cumsum_0(const float* __restrict in0, float* __restrict out1,
   }
   return 0;
 }
+
+// end of golden

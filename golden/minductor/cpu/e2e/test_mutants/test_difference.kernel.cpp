@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_mutants.py::test_difference   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_mutants.py::test_difference   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=3  bytes=480  peak=160
 
 // aten.sin.default: sin
@@ -14,3 +14,5 @@ extern "C" int64_t fused_sin_sub_0(const float* __restrict in0, const float* __r
   }
   return 0;
 }
+
+// end of golden

@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_mutants.py::test_memory   target=cpu  view=wrapper  level=canonical  form=1
+# golden  tests/e2e/test_mutants.py::test_memory   target=cpu  view=wrapper  level=canonical  form=2
 
 import math
 
@@ -69,3 +69,5 @@ def call(args, life):
     life.free('buf5')
     life.returns(('buf6', buf6))
     return (buf6,)
+
+# end of golden

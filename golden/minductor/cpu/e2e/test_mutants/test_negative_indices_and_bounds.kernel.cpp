@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_mutants.py::test_negative_indices_and_bounds   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_mutants.py::test_negative_indices_and_bounds   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=2  bytes=76  peak=12
 
 // aten.index.Tensor: index
@@ -18,3 +18,5 @@ extern "C" int64_t fused_index_mul_0(const int64_t* __restrict in0, const float*
   }
   return status;
 }
+
+// end of golden

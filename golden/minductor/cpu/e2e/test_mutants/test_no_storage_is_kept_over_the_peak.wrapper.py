@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_mutants.py::test_no_storage_is_kept_over_the_peak   target=cpu  view=wrapper  level=canonical  form=1
+# golden  tests/e2e/test_mutants.py::test_no_storage_is_kept_over_the_peak   target=cpu  view=wrapper  level=canonical  form=2
 
 import math
 
@@ -100,3 +100,5 @@ def call(args, life):
     life.free('arg0_1', 'buf6')
     life.returns(('buf7', buf7))
     return (buf7,)
+
+# end of golden

@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_mutants.py::test_pad   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_mutants.py::test_pad   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=1  bytes=1984  peak=1024
 
 // aten.constant_pad_nd.default: constant_pad_nd
@@ -20,3 +20,5 @@ extern "C" int64_t constant_pad_nd_0(const float* __restrict in0, float* __restr
   }
   return 0;
 }
+
+// end of golden

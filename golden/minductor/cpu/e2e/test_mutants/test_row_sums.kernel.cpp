@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_mutants.py::test_row_sums   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_mutants.py::test_row_sums   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=2  bytes=19200  peak=9600
 
 // aten.sum.dim_IntList: sum_1
@@ -26,3 +26,5 @@ extern "C" int64_t fused_sum_mul_add_0(const float* __restrict in0, float* __res
   }
   return 0;
 }
+
+// end of golden

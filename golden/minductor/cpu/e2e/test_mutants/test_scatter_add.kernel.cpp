@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_mutants.py::test_scatter_add   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_mutants.py::test_scatter_add   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=2  block_accesses=1  bytes=96  peak=12
 
 // aten.zeros.default: zeros
@@ -24,3 +24,5 @@ extern "C" int64_t index_add_1(const int64_t* __restrict in0, const float* __res
   }
   return status;
 }
+
+// end of golden

@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_mutants.py::test_texts_and_bits_are_the_same_everywhere   target=cpu  view=wrapper  level=canonical  form=1
+# golden  tests/e2e/test_mutants.py::test_texts_and_bits_are_the_same_everywhere   target=cpu  view=wrapper  level=canonical  form=2
 
 import math
 
@@ -41,3 +41,5 @@ def call(args):
     events.append(('free', 'arg6_1'))
     events.append(('free', 'arg7_1'))
     return (buf1, buf8)
+
+# end of golden

@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_mutants.py::test_views_of_results   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_mutants.py::test_views_of_results   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  externs=1  block_accesses=2  bytes=288  peak=288
 
 // aten.mul.Tensor: mul
@@ -11,3 +11,5 @@ extern "C" int64_t mul_0(const float* __restrict in0, float* __restrict out1, in
   }
   return 0;
 }
+
+// end of golden

@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_mutants.py::test_views_of_results   target=cpu  view=wrapper  level=canonical  form=1
+# golden  tests/e2e/test_mutants.py::test_views_of_results   target=cpu  view=wrapper  level=canonical  form=2
 
 import math
 
@@ -27,3 +27,5 @@ def call(args):
     events.append(('free', 'arg0_1'))
     buf0_view1 = reinterpret(buf0, (5, 4), (6, 1), 8)
     return (buf0_view1, buf1)
+
+# end of golden

@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_mutants.py::test_what_is_overwritten_is_read_before   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_mutants.py::test_what_is_overwritten_is_read_before   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=2  block_accesses=7  bytes=1536  peak=768
 
 // aten.mul.Tensor: mul, mul_1
@@ -31,3 +31,5 @@ extern "C" int64_t copy_1(const float* __restrict in0, float* __restrict out1, i
   }
   return 0;
 }
+
+// end of golden

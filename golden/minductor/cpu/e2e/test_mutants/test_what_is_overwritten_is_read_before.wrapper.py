@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_mutants.py::test_what_is_overwritten_is_read_before   target=cpu  view=wrapper  level=canonical  form=1
+# golden  tests/e2e/test_mutants.py::test_what_is_overwritten_is_read_before   target=cpu  view=wrapper  level=canonical  form=2
 
 import math
 
@@ -30,3 +30,5 @@ def call(args):
     events.append(('free', 'arg0_1'))
     events.append(('free', 'buf3'))
     return (buf0, buf4)
+
+# end of golden

@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_mutants.py::test_whole_sum   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_mutants.py::test_whole_sum   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=1  bytes=1048580  peak=4
 
 // aten.sum.default: sum_1
@@ -37,3 +37,5 @@ extern "C" int64_t sum_0(const float* __restrict in0, float* __restrict out1, in
   out1[0] = sum0;
   return 0;
 }
+
+// end of golden

@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_norm.py::test_layer_norm   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_norm.py::test_layer_norm   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=4  bytes=67584  peak=32768
 
 // aten.native_layer_norm.default: native_layer_norm
@@ -57,3 +57,5 @@ extern "C" int64_t layer_norm_0(const float* __restrict in0, const float* __rest
   }
   return 0;
 }
+
+// end of golden

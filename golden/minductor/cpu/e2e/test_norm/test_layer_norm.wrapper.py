@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_norm.py::test_layer_norm   target=cpu  view=wrapper  level=canonical  form=1
+# golden  tests/e2e/test_norm.py::test_layer_norm   target=cpu  view=wrapper  level=canonical  form=2
 
 import math
 
@@ -23,3 +23,5 @@ def call(args):
     events.append(('free', 'arg1_1'))
     events.append(('free', 'arg2_1'))
     return (buf6,)
+
+# end of golden

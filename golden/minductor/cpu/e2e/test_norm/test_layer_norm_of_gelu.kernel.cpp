@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_norm.py::test_layer_norm_of_gelu   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_norm.py::test_layer_norm_of_gelu   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=2  bytes=524288  peak=262144
 
 // aten.mul.Tensor: mul
@@ -65,3 +65,5 @@ extern "C" int64_t fused_mul_add_gelu_layer_norm_0(const float* __restrict in0, 
   }
   return 0;
 }
+
+// end of golden

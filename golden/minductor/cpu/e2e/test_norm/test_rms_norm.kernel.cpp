@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_norm.py::test_rms_norm   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_norm.py::test_rms_norm   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=3  bytes=66560  peak=32768
 
 // aten.pow.Tensor_Scalar: pow_1
@@ -34,3 +34,5 @@ extern "C" int64_t fused_pow_mean_add_rsqrt_mul_0(const float* __restrict in0, c
   }
   return 0;
 }
+
+// end of golden

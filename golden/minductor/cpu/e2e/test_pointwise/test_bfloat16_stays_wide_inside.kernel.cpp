@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_pointwise.py::test_bfloat16_stays_wide_inside   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_pointwise.py::test_bfloat16_stays_wide_inside   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=2  bytes=16384  peak=8192
 
 // aten.mul.Tensor: mul, mul_1
@@ -16,3 +16,5 @@ extern "C" int64_t fused_mul_tanh_mul_add_0(const uint16_t* __restrict in0, uint
   }
   return 0;
 }
+
+// end of golden

@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_pointwise.py::test_broadcast   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_pointwise.py::test_broadcast   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=3  bytes=98624  peak=49152
 
 // aten.add.Tensor: add
@@ -28,3 +28,5 @@ extern "C" int64_t fused_add_sigmoid_mul_0(const float* __restrict in0, const fl
   }
   return 0;
 }
+
+// end of golden

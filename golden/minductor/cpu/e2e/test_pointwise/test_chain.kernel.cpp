@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_pointwise.py::test_chain   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_pointwise.py::test_chain   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=2  bytes=65536  peak=32768
 
 // aten.mul.Tensor: mul
@@ -25,3 +25,5 @@ extern "C" int64_t fused_mul_add_gelu_sub_0(const float* __restrict in0, float* 
   }
   return 0;
 }
+
+// end of golden

@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_pointwise.py::test_chain   target=cpu  view=wrapper  level=canonical  form=1
+# golden  tests/e2e/test_pointwise.py::test_chain   target=cpu  view=wrapper  level=canonical  form=2
 
 import math
 
@@ -21,3 +21,5 @@ def call(args):
     del arg0_1
     events.append(('free', 'arg0_1'))
     return (buf3,)
+
+# end of golden

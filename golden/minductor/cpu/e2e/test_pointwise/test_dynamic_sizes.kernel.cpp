@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_pointwise.py::test_dynamic_sizes   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_pointwise.py::test_dynamic_sizes   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=3  bytes=12
 
 // aten.mul.Tensor: mul
@@ -17,3 +17,5 @@ extern "C" int64_t fused_mul_add_0(const float* __restrict in0, const float* __r
   }
   return 0;
 }
+
+// end of golden

@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_pointwise.py::test_equal_kernels_are_printed_once   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_pointwise.py::test_equal_kernels_are_printed_once   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=3  externs=3  block_accesses=6  bytes=6144  peak=2048
 
 // aten.gelu.default: gelu, gelu_1, gelu_2
@@ -15,3 +15,5 @@ extern "C" int64_t gelu_0(float* __restrict io0, int64_t threads) {
   }
   return 0;
 }
+
+// end of golden

@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_pointwise.py::test_in_place_update_of_an_input   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_pointwise.py::test_in_place_update_of_an_input   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=4  bytes=8448  peak=2112
 
 // aten.mul.Tensor: mul, mul_1
@@ -18,3 +18,5 @@ extern "C" int64_t fused_mul_add_mul_copy_0(float* __restrict io0, const float* 
   }
   return 0;
 }
+
+// end of golden

@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_pointwise.py::test_transposed_read   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_pointwise.py::test_transposed_read   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=2  bytes=73728  peak=24576
 
 // aten.add.Tensor: add
@@ -23,3 +23,5 @@ extern "C" int64_t add_0(const float* __restrict in0, const float* __restrict in
   }
   return 0;
 }
+
+// end of golden

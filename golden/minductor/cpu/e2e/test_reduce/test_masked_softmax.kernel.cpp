@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_reduce.py::test_masked_softmax   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_reduce.py::test_masked_softmax   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=3  bytes=37440  peak=18432
 
 // aten.div.Tensor: div
@@ -47,3 +47,5 @@ extern "C" int64_t fused_div_masked_fill_softmax_0(const uint8_t* __restrict in0
   }
   return 0;
 }
+
+// end of golden

@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_reduce.py::test_siblings_share_one_reading   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_reduce.py::test_siblings_share_one_reading   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=1  bytes=20960  peak=480
 
 // aten.sum.dim_IntList: sum_1
@@ -40,3 +40,5 @@ extern "C" int64_t fused_sum_amax_pow_mean_0(const float* __restrict in0, float*
   }
   return 0;
 }
+
+// end of golden

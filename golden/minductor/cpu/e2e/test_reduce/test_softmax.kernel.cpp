@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_reduce.py::test_softmax   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_reduce.py::test_softmax   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=2  bytes=51200  peak=25600
 
 // aten._softmax.default: _softmax
@@ -38,3 +38,5 @@ extern "C" int64_t softmax_0(const float* __restrict in0, float* __restrict out1
   }
   return 0;
 }
+
+// end of golden

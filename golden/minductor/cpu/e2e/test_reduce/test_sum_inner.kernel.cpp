@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_reduce.py::test_sum_inner   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_reduce.py::test_sum_inner   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=1  bytes=25856  peak=256
 
 // aten.mul.Tensor: mul
@@ -21,3 +21,5 @@ extern "C" int64_t fused_mul_sum_0(const float* __restrict in0, float* __restric
   }
   return 0;
 }
+
+// end of golden

@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_scan.py::test_what_is_around_a_scan_runs_in_vectors   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_scan.py::test_what_is_around_a_scan_runs_in_vectors   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=2  bytes=512000  peak=256000
 
 // aten.exp.default: exp
@@ -38,3 +38,5 @@ extern "C" int64_t fused_exp_cumsum_div_tanh_0(const float* __restrict in0, floa
   }
   return 0;
 }
+
+// end of golden

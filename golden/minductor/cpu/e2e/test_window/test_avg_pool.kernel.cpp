@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_window.py::test_avg_pool   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_window.py::test_avg_pool   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=2  bytes=12544  peak=6272
 
 // aten.avg_pool2d.default: avg_pool2d
@@ -77,3 +77,5 @@ extern "C" int64_t avg_pool2d_0(const float* __restrict in0, float* __restrict o
   }
   return 0;
 }
+
+// end of golden

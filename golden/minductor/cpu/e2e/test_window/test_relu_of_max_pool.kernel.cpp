@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_window.py::test_relu_of_max_pool   target=cpu  view=kernel  level=canonical  form=1
+// golden  tests/e2e/test_window.py::test_relu_of_max_pool   target=cpu  view=kernel  level=canonical  form=2
 // facts   kernels=1  block_accesses=1  bytes=7840  peak=1568
 
 // aten.max_pool2d_with_indices.default: max_pool2d_with_indices
@@ -54,3 +54,5 @@ extern "C" int64_t fused_max_pool2d_with_indices_relu_0(const float* __restrict 
   }
   return 0;
 }
+
+// end of golden

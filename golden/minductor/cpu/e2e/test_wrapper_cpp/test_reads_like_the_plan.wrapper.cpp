@@ -1,4 +1,4 @@
-// golden  tests/e2e/test_wrapper_cpp.py::test_reads_like_the_plan   target=cpu  view=wrapper  level=skeleton  form=1
+// golden  tests/e2e/test_wrapper_cpp.py::test_reads_like_the_plan   target=cpu  view=wrapper  level=skeleton  form=2
 
 #include "minductor_torch.h"
 
@@ -73,3 +73,5 @@ def extern_0(buf1):
 )python")
 
 #include "minductor_python.h"
+
+// end of golden

@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_mutants.py::test_a_long_row_on_a_gpu   target=interpret  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_mutants.py::test_a_long_row_on_a_gpu   target=interpret  view=kernel  level=canonical  form=2
 # facts   kernels=1  block_accesses=1  bytes=80004  peak=4
 
 # aten.sum.default: sum_1
@@ -12,3 +12,5 @@ def sum_0(in0, out1, R0_BLOCK: tl.constexpr):
         sum1 += tl.where(i0_mask, x0, 0.0)
     x1 = tl.sum(sum1, 0)
     tl.store(out1, x1)
+
+# end of golden

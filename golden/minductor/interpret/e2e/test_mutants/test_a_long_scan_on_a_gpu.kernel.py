@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_mutants.py::test_a_long_scan_on_a_gpu   target=interpret  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_mutants.py::test_a_long_scan_on_a_gpu   target=interpret  view=kernel  level=canonical  form=2
 # facts   kernels=1  block_accesses=2  bytes=160000  peak=80000
 
 @triton.jit
@@ -27,3 +27,5 @@ def cumsum_0(in0, out1, R0_BLOCK: tl.constexpr):
         x3, sum2 = tl.reduce((tl.broadcast_to(x3, [R0_BLOCK]), x2), 0, end_of_1)
         x4 = x2.to(tl.float32)
         tl.store(out1 + i0, x4, i0_mask)
+
+# end of golden

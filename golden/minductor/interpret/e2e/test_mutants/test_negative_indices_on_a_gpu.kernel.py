@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_mutants.py::test_negative_indices_on_a_gpu   target=interpret  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_mutants.py::test_negative_indices_on_a_gpu   target=interpret  view=kernel  level=canonical  form=2
 # facts   kernels=1  block_accesses=2  tiles=1  bytes=76  peak=12
 
 # aten.index.Tensor: index
@@ -15,3 +15,5 @@ def fused_index_mul_0(in0, in1, out2, XBLOCK: tl.constexpr):
     x1 = tl.load(in1 + v0, i0_mask)
     x2 = x1 * 2.0
     tl.store(out2 + i0, x2, i0_mask)
+
+# end of golden

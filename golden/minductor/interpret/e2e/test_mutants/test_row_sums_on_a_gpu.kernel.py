@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_mutants.py::test_row_sums_on_a_gpu   target=interpret  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_mutants.py::test_row_sums_on_a_gpu   target=interpret  view=kernel  level=canonical  form=2
 # facts   kernels=1  block_accesses=2  tiles=1  bytes=16160  peak=160
 
 # aten.exp.default: exp
@@ -14,3 +14,5 @@ def fused_exp_sum_add_0(in0, out1, XBLOCK: tl.constexpr, R0_BLOCK: tl.constexpr)
     x2 = tl.sum(tl.where(i1_mask, x1, 0.0), 1, keep_dims=True)
     x3 = x2 + 1.0
     tl.store(out1 + i0, x3)
+
+# end of golden

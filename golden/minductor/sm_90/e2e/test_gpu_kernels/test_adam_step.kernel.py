@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_adam_step   target=sm_90  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_gpu_kernels.py::test_adam_step   target=sm_90  view=kernel  level=canonical  form=2
 # facts   kernels=2  block_accesses=21  tiles=3  bytes=462336
 
 # aten._foreach_sub.List: _foreach_sub
@@ -87,3 +87,5 @@ def fused_foreach_sub_full_like_copy_full_like_copy_1(io0, in1, io2, io3, io4, i
         x31 = x26 + x30
         tl.store(io7 + i1, x31)
         tl.store(io4 + i1, x21)
+
+# end of golden

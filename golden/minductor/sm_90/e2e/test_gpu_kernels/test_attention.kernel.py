@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_attention   target=sm_90  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_gpu_kernels.py::test_attention   target=sm_90  view=kernel  level=canonical  form=2
 # facts   kernels=2  externs=3  block_accesses=7  tiles=2  bytes=1312768  peak=1048576
 
 # aten.native_layer_norm.default: native_layer_norm
@@ -43,3 +43,5 @@ def fused_gelu_add_1(in0, io1, XBLOCK: tl.constexpr):
     x6 = x2 * x5
     x7 = x0 + x6
     tl.store(io1 + i2, x7)
+
+# end of golden

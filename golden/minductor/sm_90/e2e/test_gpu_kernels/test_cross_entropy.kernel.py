@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_cross_entropy   target=sm_90  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_gpu_kernels.py::test_cross_entropy   target=sm_90  view=kernel  level=canonical  form=2
 # facts   kernels=3  block_accesses=11  bytes=8212496  peak=2052100
 
 @triton.jit
@@ -81,3 +81,5 @@ def fused_nll_loss_backward_sum_sub_exp_mul_sub_0(in0, in1, in2, in3, in4, in5, 
     x16 = x15 * x9
     x17 = x8 - x16
     tl.store(out6 + 1000 * i0 + i1, x17, i1_mask)
+
+# end of golden

@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_dropout   target=sm_90  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_gpu_kernels.py::test_dropout   target=sm_90  view=kernel  level=canonical  form=2
 # facts   kernels=1  externs=1  block_accesses=2  tiles=1  bytes=4194312  peak=2097160
 
 # aten.native_dropout.default: native_dropout
@@ -18,3 +18,5 @@ def fused_dropout_mul_0(in0, in1, out2, XBLOCK: tl.constexpr):
     x9 = tl.where(x6, x8, 0.0)
     x10 = x9 * 2.0
     tl.store(out2 + i1, x10)
+
+# end of golden

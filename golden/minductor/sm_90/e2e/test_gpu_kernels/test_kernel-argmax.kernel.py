@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_kernel[argmax]   target=sm_90  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_gpu_kernels.py::test_kernel[argmax]   target=sm_90  view=kernel  level=canonical  form=2
 # facts   kernels=1  block_accesses=2  bytes=2101248  peak=4096
 
 @triton.jit
@@ -29,3 +29,5 @@ def argmax_0(in0, out1, R0_BLOCK: tl.constexpr):
     x1 = i1.to(tl.int64)
     x2, x3 = tl.reduce((x0, x1), 0, argmax_f32_i64)
     tl.store(out1 + i0, x3)
+
+# end of golden

@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_kernel[cat]   target=sm_90  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_gpu_kernels.py::test_kernel[cat]   target=sm_90  view=kernel  level=canonical  form=2
 # facts   kernels=2  block_accesses=4  tiles=3  bytes=4603904  peak=2301952
 
 # aten.cat.default: cat
@@ -21,3 +21,5 @@ def fused_cat_relu_1(in0, out1, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     x0 = tl.load(in0 + 100 * i0 + i1, i1_mask)
     x1 = tl.where(x0 < 0, 0, x0)
     tl.store(out1 + 1124 * i0 + i1 + 1024, x1, i1_mask)
+
+# end of golden

@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_kernel[cumsum]   target=sm_90  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_gpu_kernels.py::test_kernel[cumsum]   target=sm_90  view=kernel  level=canonical  form=2
 # facts   kernels=1  block_accesses=2  bytes=4194304  peak=2097152
 
 @triton.jit
@@ -17,3 +17,5 @@ def cumsum_0(in0, out1, R0_BLOCK: tl.constexpr):
     x2 = tl.associative_scan(x1, 0, sum_f64)
     x3 = x2.to(tl.float32)
     tl.store(out1 + 1024 * i0 + i1, x3)
+
+# end of golden

@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_kernel[embedding]   target=sm_90  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_gpu_kernels.py::test_kernel[embedding]   target=sm_90  view=kernel  level=canonical  form=2
 # facts   kernels=1  block_accesses=2  tiles=2  bytes=18907136  peak=16777216
 
 # aten.embedding.default: embedding
@@ -17,3 +17,5 @@ def fused_embedding_add_0(in0, in1, out2, YBLOCK: tl.constexpr, XBLOCK: tl.const
     x1 = tl.load(in1 + i1 + 1024 * v0)
     x2 = x1 + 1.0
     tl.store(out2 + 1024 * i0 + i1, x2)
+
+# end of golden

@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_kernel[layer_norm_of_gelu]   target=sm_90  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_gpu_kernels.py::test_kernel[layer_norm_of_gelu]   target=sm_90  view=kernel  level=canonical  form=2
 # facts   kernels=1  block_accesses=2  bytes=4194304  peak=2097152
 
 # aten.mul.Tensor: mul
@@ -34,3 +34,5 @@ def fused_mul_add_gelu_layer_norm_0(in0, out1, R0_BLOCK: tl.constexpr):
     x22 = x7 - x15
     x23 = x22 * x21
     tl.store(out1 + 1024 * i0 + i1, x23)
+
+# end of golden

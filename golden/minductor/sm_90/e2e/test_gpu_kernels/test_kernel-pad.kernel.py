@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_kernel[pad]   target=sm_90  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_gpu_kernels.py::test_kernel[pad]   target=sm_90  view=kernel  level=canonical  form=2
 # facts   kernels=1  block_accesses=2  tiles=1  bytes=4212772  peak=2115620
 
 # aten.constant_pad_nd.default: constant_pad_nd
@@ -21,3 +21,5 @@ def fused_constant_pad_nd_mul_0(in0, out1, XBLOCK: tl.constexpr):
     x8 = tl.where(x6, x7, 1.0)
     x9 = x8 * 2.0
     tl.store(out1 + 1027 * i0 + i1, x9, i1_mask)
+
+# end of golden

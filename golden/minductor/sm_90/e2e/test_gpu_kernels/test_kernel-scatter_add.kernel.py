@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_kernel[scatter_add]   target=sm_90  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_gpu_kernels.py::test_kernel[scatter_add]   target=sm_90  view=kernel  level=canonical  form=2
 # facts   kernels=2  block_accesses=4  tiles=3  bytes=23101440  peak=2097152
 
 # aten.index_add.default: index_add
@@ -22,3 +22,5 @@ def index_add_1(in0, in1, out2, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     v0 = tl.where(v0_exists, v0, 0)
     x1 = tl.load(in1 + 1024 * i0 + i1)
     tl.atomic_add(out2 + i1 + 1024 * v0, x1, sem='relaxed')
+
+# end of golden

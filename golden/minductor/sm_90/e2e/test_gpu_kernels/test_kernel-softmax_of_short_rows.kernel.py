@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_kernel[softmax_of_short_rows]   target=sm_90  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_gpu_kernels.py::test_kernel[softmax_of_short_rows]   target=sm_90  view=kernel  level=canonical  form=2
 # facts   kernels=1  block_accesses=2  tiles=1  bytes=1081344  peak=540672
 
 @triton.jit
@@ -20,3 +20,5 @@ def softmax_0(in0, out1, XBLOCK: tl.constexpr, R0_BLOCK: tl.constexpr):
     x4 = tl.sum(tl.where(i1_mask, x3, 0.0), 1, keep_dims=True)
     x5 = tl.div_rn(x3, x4)
     tl.store(out1 + 33 * i0 + i1, x5, i1_mask)
+
+# end of golden

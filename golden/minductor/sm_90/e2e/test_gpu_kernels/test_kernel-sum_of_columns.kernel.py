@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_kernel[sum_of_columns]   target=sm_90  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_gpu_kernels.py::test_kernel[sum_of_columns]   target=sm_90  view=kernel  level=canonical  form=2
 # facts   kernels=2  block_accesses=4  tiles=2  bytes=16516000  peak=68000
 
 # aten.sum.dim_IntList: sum_1
@@ -26,3 +26,5 @@ def sum_1(in0, out1, XBLOCK: tl.constexpr, R0_BLOCK: tl.constexpr):
     x0 = tl.load(in0 + i0 + 1000 * i1, i0_mask)
     x1 = tl.sum(x0, 1, keep_dims=True)
     tl.store(out1 + i0, x1, i0_mask)
+
+# end of golden

@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_kernel[transposed_add]   target=sm_90  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_gpu_kernels.py::test_kernel[transposed_add]   target=sm_90  view=kernel  level=canonical  form=2
 # facts   kernels=1  block_accesses=3  tiles=2  bytes=6291456  peak=2097152
 
 # aten.add.Tensor: add
@@ -12,3 +12,5 @@ def add_0(in0, in1, out2, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     x1 = tl.load(in1 + i0 + 512 * i1)
     x2 = x0 + x1
     tl.store(out2 + 1024 * i0 + i1, x2)
+
+# end of golden

@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_gpu_kernels.py::test_kernel[var_mean]   target=sm_90  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_gpu_kernels.py::test_kernel[var_mean]   target=sm_90  view=kernel  level=canonical  form=2
 # facts   kernels=1  block_accesses=3  bytes=2101248  peak=4096
 
 # aten.var_mean.correction: var_mean
@@ -22,3 +22,5 @@ def var_mean_0(in0, out1, out2, R0_BLOCK: tl.constexpr):
     x12 = tl.abs(x2) == float("inf")
     x13 = tl.where(x12, float("nan"), x2)
     tl.store(out2 + i0, x13)
+
+# end of golden

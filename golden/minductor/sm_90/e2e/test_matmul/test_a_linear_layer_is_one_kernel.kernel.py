@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_matmul.py::test_a_linear_layer_is_one_kernel   target=sm_90  view=kernel  level=skeleton  form=1
+# golden  tests/e2e/test_matmul.py::test_a_linear_layer_is_one_kernel   target=sm_90  view=kernel  level=skeleton  form=2
 # facts   kernels=1  block_accesses=5  tiles=2  bytes=1082368  peak=327680
 
 # aten.add.Tensor: add, add_1
@@ -24,3 +24,5 @@ def fused_add_addmm_relu_add_0(in0, in1, in2, in3, out4, YBLOCK: tl.constexpr, X
     x6 = tl.load(in3 + 512 * i0 + i1).to(tl.float32)
     x7 = x5 + x6
     tl.store(out4 + 512 * i0 + i1, x7)
+
+# end of golden

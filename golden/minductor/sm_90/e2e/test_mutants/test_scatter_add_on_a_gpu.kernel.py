@@ -1,4 +1,4 @@
-# golden  tests/e2e/test_mutants.py::test_scatter_add_on_a_gpu   target=sm_90  view=kernel  level=canonical  form=1
+# golden  tests/e2e/test_mutants.py::test_scatter_add_on_a_gpu   target=sm_90  view=kernel  level=canonical  form=2
 # facts   kernels=2  block_accesses=3  tiles=2  bytes=96  peak=12
 
 # aten.zeros.default: zeros
@@ -20,3 +20,5 @@ def index_add_1(in0, in1, out2, XBLOCK: tl.constexpr):
     v0 = tl.where(v0_exists, v0, 0)
     x1 = tl.load(in1 + i0, i0_mask)
     tl.atomic_add(out2 + v0, x1, mask=i0_mask, sem='relaxed')
+
+# end of golden
