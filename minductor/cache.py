@@ -1,6 +1,7 @@
-"""`minductor cache`: how large the cache on disk is, what is in it, and how to empty it.
+"""`minductor cache`: how large the cache on disk is, what is in it, how to empty it, and how to take an old one over.
 
-Takes the command's arguments. Gives lines on stdout and an exit code. Refuses a folder that the store does not trust.
+Takes the command's arguments. Gives lines on stdout and an exit code. Refuses a folder that is no cache of minductor,
+or that the store does not trust. Only `clear` and `adopt` change anything.
 """
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from minductor.core.errors import MinductorError, MinductorWarning
+from minductor.core.errors import MinductorError
+
+if TYPE_CHECKING:
+    from minductor.runtime.store import Entry, Store
 
 
 def main(argv: list[str]) -> int:
@@ -23,51 +27,62 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument(
         "action",
-        choices=("size", "list", "clear"),
+        choices=("size", "list", "clear", "adopt"),
         nargs="?",
         default="size",
-        help="size: entries and bytes (the default); list: each entry, the longest unused first; clear: remove all",
+        help="size: entries and bytes (the default); list: each entry, the longest unused first; clear: remove all, "
+        "beside processes that compile too; adopt: use the cache of an older minductor, whose folder has no marker",
     )
     parser.add_argument("--dir", type=Path, metavar="PATH", help="another cache folder")
     given = parser.parse_args(argv)
     try:
-        with warnings.catch_warnings():
-            # Elsewhere a folder that cannot be written is replaced by a private one, which has nothing to show.
-            warnings.simplefilter("error", MinductorWarning)
-            return _act(given.action, given.dir)
+        return _act(given.action, given.dir)
     except MinductorError as error:
         print(error, file=sys.stderr)
-        return 1
+    except OSError as error:
+        print(f"the cache folder cannot be used: {error}", file=sys.stderr)
+    return 1
 
 
 def _act(action: str, folder: Path | None) -> int:
-    from minductor.runtime.store import Store
+    from minductor.runtime.store import Store, adopt
 
-    store = Store.open(folder, os.environ)
-    with warnings.catch_warnings():
-        warnings.simplefilter("default", MinductorWarning)  # a damaged entry is removed, and is no reason to stop
-        entries = store.entries()
+    root = Store.place(folder, os.environ)
+    if action == "adopt":
+        store = adopt(root)
+    elif folder is None and not root.exists():
+        print(f"0 entries, {readable(0)}: nothing has been compiled into {root} yet")
+        return 0
+    else:
+        store = Store(root, reads_only=True)
     match action:
         case "list":
-            for entry in entries:
+            for entry in store.entries():
                 print(f"{entry.key[:16]} {entry.variant:<6} {readable(entry.size):>9}  {_what(entry)}")
         case "clear":
-            freed = store.size()
-            store.clear()
-            print(f"removed {_count(len(entries))}, {readable(freed)}, from {store.root}")
+            count, size = store.count(), store.size()
+            Store(store.root).clear()
+            print(f"removed {_count(count)}, {readable(size - store.size())}, from {store.root}")
         case _:
-            limit = readable(store.limit_bytes)
-            print(f"{_count(len(entries))}, {readable(store.size())} of at most {limit}, in {store.root}")
+            print(_summary(store))
     return 0
 
 
-def _what(entry: object) -> str:
-    """The kernels of an entry, from its report; a foreign entry has none."""
+def _summary(store: Store) -> str:
+    """One line about a store, with what is damaged or there for a while only."""
+    whole = store.entries()
+    damaged, (count, size) = store.count() - len(whole), store.temporary_size()
+    more = f" and {damaged} damaged" if damaged else ""
+    passing = f"; {count} locks and temporary folders among them ({readable(size)})" if count else ""
+    limit = readable(store.limit_bytes)
+    return f"{_count(len(whole))}{more}, {readable(store.size())} of at most {limit}, in {store.root}{passing}"
+
+
+def _what(entry: Entry) -> str:
+    """The kernels of an entry, from its report; an entry that is no graph has none."""
     import json
 
-    from minductor.runtime.store import Entry
-
-    if not isinstance(entry, Entry) or "report.json" not in entry.contents:
+    if "report.json" not in entry.contents:
         return "no report"
     facts = json.loads(entry.text("report.json"))
     return f"{facts['role']}: {', '.join(facts['kernel_names']) or 'no kernels'}"

@@ -128,6 +128,10 @@ def _cache(environ: Mapping[str, str]) -> Finding:
         if isinstance(warning.message, MinductorError):
             said = warning.message
             return Finding("cache", "broken", f"{said.what}: {said.why}", said.hint, is_needed=False)
+    root = Store.place(None, environ)
+    if not store.root.is_relative_to(root):
+        advice = "set MINDUCTOR_CACHE_DIR to a folder that you can write, to keep what is compiled"
+        return Finding("cache", "ok", f"{root}, which is read and cannot be written", advice)
     return Finding("cache", "ok", f"{store.root}, {readable(store.size())} of at most {readable(store.limit_bytes)}")
 
 

@@ -230,6 +230,58 @@ class StoreUnwritable(MinductorWarning):
         self.path = path
 
 
+class CacheMended(MinductorWarning):
+    """Something in the cache folder that lay where a file or folder of the cache belongs; it is set aside."""
+
+    code: ClassVar[str] = "MD016"
+
+    def __init__(self, path: str, why: str, kept: str) -> None:
+        super().__init__(
+            "something lies in the way in the cache folder and is set aside",
+            where=path,
+            why=why,
+            hint=f"it stays in {kept} for a day",
+        )
+        self.path = path
+
+
+class WaitsForAnother(MinductorWarning):
+    """Another process compiles the same graph, and this one has waited for it for a while."""
+
+    code: ClassVar[str] = "MD017"
+
+    def __init__(self, who: str, limit: str) -> None:
+        super().__init__(
+            f"waiting for {who}, which compiles the same graph",
+            hint=f"after {limit} s (the option compiler_timeout) this process compiles it for itself",
+        )
+        self.who = who
+
+
+class NoCache(MinductorError):
+    """A folder that is no cache of minductor, so that nothing in it is read or removed."""
+
+    code: ClassVar[str] = "MD018"
+
+    def __init__(self, path: str, why: str, *, hint: str) -> None:
+        super().__init__("this is no cache of minductor", where=path, why=why, hint=hint)
+        self.path = path
+
+
+class CacheUnmarked(MinductorWarning):
+    """A cache folder of an older minductor, or of somebody else; it is neither used nor changed."""
+
+    code: ClassVar[str] = "MD019"
+
+    def __init__(self, path: str, used: str) -> None:
+        super().__init__(
+            f"the cache folder has no marker, so it is left as it is, and {used} is used",
+            where=path,
+            hint=f"if an older minductor made it, `minductor cache --dir {path} adopt` takes it over; or delete it",
+        )
+        self.path = path
+
+
 # What the program holds.
 
 

@@ -1,12 +1,8 @@
 """The cache on disk: artefacts under a key, written once, checked on every read.
 
-Takes keys and variants (plain words, mostly digests) and named bytes. Gives entries: folders whose files have the
-bytes that were put there, or nothing. Refuses a root that somebody else could have written to, and any form of pickle.
-
-    root/entries/<2 of key>/<key>/<variant>/{manifest.json, ...}    complete, never changed, only removed
-    root/locks/<key>                                                one flight per key; never needed for correctness
-    root/temporary/<pid>-<random>/                                  being written, or left by a process that died
-    root/tally                                                      about how many bytes lie here; a hint, see `put`
+Takes keys (digests), variants (plain words) and named bytes. Gives entries: folders whose files have the bytes that
+were put there, or nothing. Refuses a root that somebody else could have written to, and any form of pickle.
+`cache_folder` has the layout on disk.
 
 An entry is written beside its place and renamed into it, so a reader sees all of it or nothing. What a crash, a full
 disk or a cosmic ray did to it shows in its hashes: then it counts as absent, with a warning, and is built again.
@@ -23,31 +19,46 @@ disk or a cosmic ray did to it shows in its hashes: then it counts as absent, wi
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
-import re
-import secrets
 import shutil
 import stat
-import tempfile
 import time
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from minductor.core.errors import CorruptEntry, StoreRefused, StoreUnwritable
+from minductor.core.errors import CacheUnmarked, CorruptEntry, NoCache, StoreUnwritable
+from minductor.runtime import cache_folder
+from minductor.runtime.cache_folder import (
+    BESIDE,
+    FOLDERS,
+    KEY,
+    WORD,
+    bytes_in,
+    delete,
+    folders,
+    identity,
+    read_file,
+    used,
+)
+
+R = TypeVar("R")
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
 DEFAULT_VARIANT = "main"
-_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
-_ABANDONED_S = 24 * 3600.0
+TALLY = "tally"
 # Each attempt but the last meets what another process does to the same entry at this moment.
 _ATTEMPTS = 8
+# The first write of a process removes so many left-overs at most.
+_SWEEP_MOST, _SWEEP_S = 256, 0.1
 
 
 def digest(*parts: str | bytes) -> str:
@@ -111,72 +122,130 @@ class Store:
         *,
         limit_bytes: int = 2 * 1024**3,
         grace_s: float = 60.0,
-        lock_timeout_s: float = 600.0,
+        lock_timeout_s: float = 300.0,
+        reads_only: bool = False,
+        below: Store | None = None,
     ) -> None:
+        """`root` is the store, or is made one if it is empty or absent; in any other folder a folder is made for it.
+
+        `reads_only`: the store must be there (NoCache), and nothing in it is made, changed or removed. `below`: another
+        store that is read for what this one lacks.
+        """
         self.root = root
         self.limit_bytes = limit_bytes
         self.stats = Stats()
         # An entry used within the grace is not evicted: its reader may be about to load the shared object.
         self._grace_s = grace_s
         self._lock_timeout_s = lock_timeout_s
-        self._prepare()
+        self._reads_only = reads_only
+        self._below = below
+        self._is_swept = reads_only
+        self._distrusted: set[Path] = set()  # damaged entries that could not be removed
+        self._not_kept: StoreUnwritable | None = None  # said at the first write
+        if reads_only:
+            self.root = _found(root)
+        else:
+            self._prepare()
 
     @classmethod
     def open(cls, path: Path | None, environ: Mapping[str, str]) -> Store:
         """The store at `path`, else MINDUCTOR_CACHE_DIR, else ~/.cache/minductor; a private one if that is read-only.
 
-        A folder that is not trusted is refused and not replaced: the user should know.
+        The private one reads what the read-only one has. A folder that is not trusted is refused and not replaced: the
+        user should know.
         """
-        root = path or Path(environ.get("MINDUCTOR_CACHE_DIR") or default_root(environ))
+        root = cls.place(path, environ)
         try:
-            store = cls(root.expanduser().absolute())
+            if (found := cache_folder.find(root)) is not None and not os.access(found, os.W_OK | os.X_OK):
+                return cls._reading(found, StoreUnwritable(str(found), "no permission to write"))
+            store = cls(root)
             if not os.access(store.root, os.W_OK | os.X_OK):
                 raise PermissionError(f"no permission to write in {store.root}")
         except OSError as error:
             return cls.instead_of(root, error)
+        if store.root != root and (root / "entries").is_dir():
+            warnings.warn(CacheUnmarked(str(root), str(store.root)), stacklevel=3)
         return store
+
+    @staticmethod
+    def place(path: Path | None, environ: Mapping[str, str]) -> Path:
+        """The folder that `open` opens."""
+        return (path or Path(environ.get("MINDUCTOR_CACHE_DIR") or default_root(environ))).expanduser().absolute()
 
     @classmethod
     def instead_of(cls, root: Path, error: OSError) -> Store:
-        """A private store in the place of one that cannot be written, with a warning."""
-        warnings.warn(StoreUnwritable(str(root), str(error)), stacklevel=3)
-        folder = Path(tempfile.mkdtemp(prefix="minductor-"))
-        store = cls(folder)
+        """A private store in the place of one that cannot be written, with a warning; it reads what that one has."""
+        said = StoreUnwritable(str(root), str(error))
+        warnings.warn(said, stacklevel=3)
+        store = cls._reading(cache_folder.find(root), said)
+        store._not_kept = None
+        return store
+
+    @classmethod
+    def _reading(cls, found: Path | None, not_kept: StoreUnwritable) -> Store:
+        """A private store over one that is only read; the warning comes with the first write."""
+        folder = cache_folder.private_folder()
+        store = cls(folder, below=None if found is None else cls(found, reads_only=True))
+        store._not_kept = not_kept
         # The finalizer also runs in forked children; only the process that made the folder may remove it.
         weakref.finalize(store, _remove_if_owner, folder, os.getpid())
         return store
 
     def _prepare(self) -> None:
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        check_trust(self.root)
-        for name in ("entries", "locks", "temporary"):
+        self.root = cache_folder.claim(self.root)
+        for name in FOLDERS:
             folder = self.root / name
-            folder.mkdir(mode=0o700, exist_ok=True)
-            check_trust(folder)
+            if not folder.is_symlink():
+                cache_folder.own_folder(self.root, folder)
+            cache_folder.check_trust(folder)
 
     # Reading.
 
     def get(self, key: str, *, variant: str = DEFAULT_VARIANT) -> Entry | None:
         """The entry, checked, or None. Counts a hit or a miss."""
-        entry = self._open(self._place(key, variant))
+        entry = self._get(key, variant)
         self._count(entry is not None)
         return entry
 
+    def _get(self, key: str, variant: str) -> Entry | None:
+        entry = self._open(self._place(key, variant))
+        return self._below._get(key, variant) if entry is None and self._below is not None else entry
+
     def variants(self, key: str) -> tuple[Entry, ...]:
         """All entries of the key, by name of the variant. Counts one hit if there is any, else one miss."""
-        places = sorted(_folders(self._place(key, DEFAULT_VARIANT).parent))
-        found = tuple(entry for place in places if (entry := self._open(place)) is not None)
+        found = self._variants(key)
         self._count(bool(found))
+        return tuple(found[name] for name in sorted(found))
+
+    def _variants(self, key: str) -> dict[str, Entry]:
+        found = {} if self._below is None else self._below._variants(key)
+        places = folders(self._place(key, DEFAULT_VARIANT).parent)
+        found.update({place.name: entry for place in places if (entry := self._open(place)) is not None})
         return found
 
     def entries(self) -> tuple[Entry, ...]:
-        """Everything that is here and whole, the longest unused first."""
-        aged = sorted((_used(place), place) for place in self._places())
-        return tuple(entry for _, place in aged if (entry := self._open(place, touch=False)) is not None)
+        """Everything that is here and whole, the longest unused first. Changes nothing."""
+        found: list[Entry] = []
+        for place in sorted(cache_folder.places(self.root), key=lambda place: (used(place), place)):
+            with suppress(OSError, ValueError, RecursionError):
+                found.append(Entry(place.parent.name, place.name, place, _checked(place)))
+        return tuple(found)
+
+    def count(self) -> int:
+        """The number of entries, damaged ones too."""
+        return sum(1 for _ in cache_folder.places(self.root))
 
     def size(self) -> int:
-        """The bytes of all files of all entries, damaged ones too."""
-        return sum(_bytes_in(place) for place in self._places())
+        """The bytes of all entries, damaged ones too, and of what is there for a while only."""
+        return self._entry_bytes() + self.temporary_size()[1]
+
+    def temporary_size(self) -> tuple[int, int]:
+        """How many files and folders are there for a while only, and their bytes: being written, locks, left-overs."""
+        found = tuple(cache_folder.temporaries(self.root))
+        return len(found), sum(map(bytes_in, found))
+
+    def _entry_bytes(self) -> int:
+        return sum(map(bytes_in, cache_folder.places(self.root)))
 
     def _count(self, hit: object) -> None:
         if hit:
@@ -184,9 +253,11 @@ class Store:
         else:
             self.stats.misses += 1
 
-    def _open(self, place: Path, *, touch: bool = True) -> Entry | None:
+    def _open(self, place: Path) -> Entry | None:
+        if self._distrusted and place in self._distrusted:
+            return None
         for _ in range(_ATTEMPTS):
-            if (seen := _identity(place)) is None:
+            if (seen := identity(place)) is None:
                 return None
             try:
                 contents = _checked(place)
@@ -195,19 +266,28 @@ class Store:
             except (OSError, ValueError, RecursionError) as error:
                 why = str(error)
             else:
-                if touch:
-                    with suppress(OSError):  # a folder that is read-only for us may still be read
+                if not self._reads_only:
+                    with suppress(OSError):
                         os.utime(place)
                 return Entry(place.parent.name, place.name, place, contents)
             # Damage, unless another process removed the entry meanwhile, or removed it and wrote it again.
-            if _identity(place) == seen:
+            if identity(place) == seen:
                 return self._discard(place, why)
         return None
+
+    def discard(self, entry: Entry, why: str) -> None:
+        """Removes an entry that cannot be used, with a warning: the next `get` does not find it."""
+        self._discard(entry.path, why)
 
     def _discard(self, place: Path, why: str) -> None:
         warnings.warn(CorruptEntry(str(place), why), stacklevel=4)
         self.stats.damaged += 1
-        self._remove(place)
+        if self._below is not None and not place.is_relative_to(self.root):
+            self._below._distrusted.add(place)
+        elif self._reads_only:
+            self._distrusted.add(place)
+        else:
+            self._remove(place)
 
     # Writing.
 
@@ -215,73 +295,107 @@ class Store:
         """Writes an entry. One that is already there and whole stays: equal keys mean equal artefacts."""
         place = self._place(key, variant)
         for name in files:
-            if not _WORD.fullmatch(name) or name == MANIFEST:
+            if not WORD.fullmatch(name) or name == MANIFEST:
                 raise ValueError(f"{name!r} cannot be the name of a file in the store")
-        with self.scratch() as folder:
+
+        def write(folder: Path) -> Entry | None:
             for name, data in files.items():
                 _write(folder / name, data)
             _write(folder / MANIFEST, manifest(key, variant, files))
             _sync_folder(folder)
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for _ in range(_ATTEMPTS):
-                if _rename(folder, place):
-                    break
-                if (present := self._open(place)) is not None:
-                    return present
-            else:
-                raise OSError(f"{place} is damaged and cannot be removed")
+            return self._seal(folder, place)
+
+        if (present := self.in_scratch(write)) is not None:
+            return present
         _sync_folder(place.parent)
         self.stats.puts += 1
         self._tally(sum(map(len, files.values())))
         return Entry(key, variant, place, dict(files))
 
+    def _seal(self, folder: Path, place: Path) -> Entry | None:
+        """Moves a finished folder into its place, or gives the whole entry that is there."""
+        for _ in range(_ATTEMPTS):
+            for above in (place.parent.parent, place.parent):
+                cache_folder.own_folder(self.root, above)
+            if _rename(folder, place):
+                return None
+            if (present := self._open(place)) is not None:
+                return present
+        raise OSError(f"{place} is damaged and cannot be removed")
+
+    def in_scratch(self, work: Callable[[Path], R]) -> R:
+        """What `work` makes in a fresh folder; once more in another one if something that it had written vanished.
+
+        Another process may empty the store at any moment, or the user may remove its folder.
+        """
+        try:
+            with self.scratch() as folder:
+                return work(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            self._prepare()
+        with self.scratch() as folder:
+            return work(folder)
+
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """A fresh folder inside the store, gone afterwards; a later sweep removes it if this process dies."""
-        folder = self.root / "temporary" / f"{os.getpid()}-{secrets.token_hex(8)}"
-        folder.mkdir(mode=0o700, parents=True)
+        self._before_writing()
+        folder = self.root / "temporary" / cache_folder.new_name()
+        folder.mkdir(mode=0o700)
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
-    def lock(self, key: str) -> Iterator[None]:
+    def lock(self, key: str, *, timeout_s: float | None = None) -> Iterator[None]:
         """Single flight: one thread of one process at a time. Look again with `get` once inside.
 
-        The lock saves work and is not needed for correctness, so whoever waits too long goes on without it. It is a
-        new one each time: two threads of a process exclude each other like two processes do, and a forked child neither
-        has its parent's nor gives it up (filelock sees to that).
+        The lock saves work and is not needed for correctness, so whoever waits longer than `timeout_s` goes on without
+        it.
         """
-        from filelock import FileLock, Timeout
+        from minductor.runtime import key_lock
 
-        name = self._place(key, DEFAULT_VARIANT).parent.name
-        flight = FileLock(self.root / "locks" / name, mode=0o600, poll_interval=0.01)
-        with ExitStack() as held:
-            with suppress(Timeout):
-                held.enter_context(flight.acquire(timeout=self._lock_timeout_s))
+        self._before_writing()
+        path = self.root / "locks" / self._place(key, DEFAULT_VARIANT).parent.name
+        with suppress(OSError):
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                cache_folder.set_aside(self.root, path, "it is no lock file")
+        with key_lock.hold(path, self._lock_timeout_s if timeout_s is None else timeout_s):
             yield
+
+    def _before_writing(self) -> None:
+        """The first write of a process says that nothing is kept, or removes what ended processes left."""
+        said, self._not_kept = self._not_kept, None
+        if said is not None:
+            warnings.warn(said, stacklevel=4)
+        if not cache_folder.is_store(self.root):  # somebody removed the whole folder
+            self._prepare()
+        if not self._is_swept:
+            self._is_swept = True
+            cache_folder.sweep(self.root, most=_SWEEP_MOST, seconds=_SWEEP_S)
 
     # Removing.
 
     def clear(self) -> None:
-        """Removes every entry, lock file and left-over; the folder itself stays."""
-        for place in self._places():
+        """Removes every entry, and what ended processes left; what living processes write and hold stays."""
+        for place in cache_folder.places(self.root):
             self._remove(place)
-        for name in ("entries", "locks", "temporary", "failed"):
-            shutil.rmtree(self.root / name, ignore_errors=True)
-        (self.root / "tally").unlink(missing_ok=True)
-        self._prepare()
+        for shelf in folders(self.root / "entries"):
+            with suppress(OSError):  # something of somebody else lies there
+                shelf.rmdir()
+        self.sweep()
+        delete(self.root / TALLY)
 
     def evict(self) -> int:
         """Removes the longest unused entries until the rest fit in nine tenths of the limit; how many went."""
         self.sweep()
-        aged = sorted((_used(place), place) for place in self._places())
-        sizes = {place: _bytes_in(place) for _, place in aged}
+        aged = sorted((used(place), place) for place in cache_folder.places(self.root))
+        sizes = {place: bytes_in(place) for _, place in aged}
         total, gone = sum(sizes.values()), 0
         recent = time.time() - self._grace_s
-        for used, place in aged:
-            if total <= self.limit_bytes * 9 // 10 or used > recent:
+        for last, place in aged:
+            if total <= self.limit_bytes * 9 // 10 or last > recent:
                 break
             self._remove(place)
             total -= sizes[place]
@@ -291,38 +405,34 @@ class Store:
         return gone
 
     def sweep(self) -> None:
-        """Removes what dead processes left behind: half-written folders, and locks that nobody used for a day."""
-        old = time.time() - _ABANDONED_S
-        for left in _listed(self.root / "temporary"):
-            pid = left.name.partition("-")[0]
-            # The age covers a process number that was given out again, or one of another machine.
-            if _used(left) < old or not (pid.isdecimal() and _is_alive(int(pid))):
-                _delete(left)
-        for lock in _listed(self.root / "locks"):
-            if _used(lock) < old:
-                lock.unlink(missing_ok=True)
+        """Removes all that ended processes left behind: half-written folders, locks, what was set aside."""
+        cache_folder.sweep(self.root)
 
     def _remove(self, place: Path) -> None:
         # Renamed away first: a reader meets all of the entry or nothing of it.
-        grave = self.root / "temporary" / f"{os.getpid()}-{secrets.token_hex(8)}"
+        grave = self.root / "temporary" / cache_folder.new_name()
         with suppress(OSError):
             os.rename(place, grave)
-        _delete(grave)
+        delete(grave)
         with suppress(OSError):  # another variant lives there, or somebody was quicker
             place.parent.rmdir()
 
     def _tally(self, added: int) -> None:
         """Notes the bytes and evicts when the note says so: a scan at every put would cost more than many compiles.
 
-        Two writers at once may lose an addition; every eviction counts anew, and a note that cannot be read is a
+        Two writers at once may lose an addition; every eviction counts anew, and a note that cannot be right is a
         reason to count.
         """
         try:
-            total = int((self.root / "tally").read_text()) + added
+            noted = int(read_file(self.root / TALLY))
+            total = noted + added if noted >= 0 else self._entry_bytes()
         except FileNotFoundError:
-            total = self.size()
+            total = self._entry_bytes()
         except (OSError, ValueError):
-            total = self.limit_bytes + 1
+            if (self.root / TALLY).is_dir():  # what no write replaces
+                with suppress(OSError):
+                    cache_folder.set_aside(self.root, self.root / TALLY, "it is not a file")
+            total = self._entry_bytes()
         if total > self.limit_bytes:
             self.evict()
         else:
@@ -330,21 +440,46 @@ class Store:
 
     def _write_tally(self, total: int) -> None:
         with suppress(OSError), self.scratch() as folder:  # it is only a hint, and the disk may be full
-            (folder / "tally").write_text(str(total))
-            os.replace(folder / "tally", self.root / "tally")
-
-    # Places.
+            (folder / TALLY).write_text(str(total))
+            os.replace(folder / TALLY, self.root / TALLY)
 
     def _place(self, key: str, variant: str) -> Path:
-        for word in (key, variant):
-            if not _WORD.fullmatch(word):
-                raise ValueError(f"{word!r} cannot be a key or variant of the store")
+        if not KEY.fullmatch(key):
+            raise ValueError(f"{key!r} cannot be a key of the store: a key is a digest")
+        if not WORD.fullmatch(variant):
+            raise ValueError(f"{variant!r} cannot be a variant of the store")
         return self.root / "entries" / key[:2] / key / variant
 
-    def _places(self) -> Iterator[Path]:
-        for shelf in _folders(self.root / "entries"):
-            for key in _folders(shelf):
-                yield from _folders(key)
+
+def adopt(root: Path) -> Store:
+    """Makes a store of a cache folder of an older minductor, which has no marker; NoCache if it does not look like one.
+
+    What was compiled meanwhile beside it moves into it.
+    """
+    if not (root / "entries").is_dir():
+        raise NoCache(str(root), "it has no folder `entries`", hint="name the folder that an older minductor used")
+    cache_folder.check_trust(root)
+    cache_folder.mark(root)
+    store = Store(root)
+    if cache_folder.is_store(root / BESIDE):
+        beside = Store(root / BESIDE)
+        for entry in beside.entries():
+            store.put(entry.key, entry.contents, variant=entry.variant)
+        beside.clear()
+    return store
+
+
+def _found(root: Path) -> Path:
+    """The folder of the store that `root` names; NoCache if there is none."""
+    if (found := cache_folder.find(root)) is not None:
+        cache_folder.check_trust(found)
+        return found
+    hint = "name another folder; the first compile makes the one that MINDUCTOR_CACHE_DIR names"
+    if not root.is_dir():
+        raise NoCache(str(root), "there is no such folder", hint=hint)
+    if (root / "entries").is_dir():
+        hint = f"if an older minductor made it, `minductor cache --dir {root} adopt` takes it over"
+    raise NoCache(str(root), f"it has no file {cache_folder.MARKER}", hint=hint)
 
 
 def default_root(environ: Mapping[str, str]) -> Path:
@@ -360,24 +495,11 @@ def manifest(key: str, variant: str, files: Mapping[str, bytes]) -> bytes:
     return json.dumps({**body, "sha256": digest(json.dumps(body, sort_keys=True))}, indent=1).encode()
 
 
-def check_trust(folder: Path) -> None:
-    """Raises StoreRefused unless the folder is a real one, ours, and writable by us alone."""
-    state = os.lstat(folder)
-    if stat.S_ISLNK(state.st_mode):
-        raise StoreRefused(str(folder), "it is a symbolic link")
-    if not stat.S_ISDIR(state.st_mode):
-        raise StoreRefused(str(folder), "it is not a folder")
-    if not hasattr(os, "geteuid"):  # Windows keeps rights elsewhere; profile folders are private there
-        return
-    if state.st_uid != os.geteuid():
-        raise StoreRefused(str(folder), f"it belongs to user {state.st_uid}, we are {os.geteuid()}")
-    if state.st_mode & 0o022:
-        raise StoreRefused(str(folder), f"others may write in it (mode {stat.S_IMODE(state.st_mode):04o})")
-
-
 def _checked(place: Path) -> dict[str, bytes]:
     """The files of an entry; ValueError says what is wrong with it."""
-    claim = json.loads((place / MANIFEST).read_bytes())
+    if not stat.S_ISDIR(os.lstat(place).st_mode):
+        raise ValueError("it is not a folder")
+    claim = json.loads(read_file(place / MANIFEST))
     if not isinstance(claim, dict):
         raise ValueError("the manifest is not an object")
     seal = claim.pop("sha256", None)
@@ -385,7 +507,7 @@ def _checked(place: Path) -> dict[str, bytes]:
         raise ValueError("the manifest does not match its own hash")
     if (claim.get("schema"), claim.get("key"), claim.get("variant")) != (SCHEMA, place.parent.name, place.name):
         raise ValueError("the manifest belongs to another schema, key or variant")
-    contents = {name: (place / name).read_bytes() for name in claim["files"]}
+    contents = {name: read_file(place / name) for name in claim["files"]}
     for name, data in contents.items():
         if hashlib.sha256(data).hexdigest() != claim["files"][name]:
             raise ValueError(f"{name} does not match its hash")
@@ -412,65 +534,14 @@ def _rename(folder: Path, place: Path) -> bool:
     """Moves a folder into its place; False if that place is taken."""
     try:
         os.rename(folder, place)
-    except FileNotFoundError:
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # an eviction removed the emptied key
-        return _rename(folder, place) if folder.exists() else False
-    except OSError:
-        if not place.exists():
+    except FileNotFoundError:  # an eviction removed the emptied key
+        if not folder.exists():
             raise
         return False
-    return True
-
-
-def _listed(folder: Path) -> tuple[Path, ...]:
-    try:
-        return tuple(Path(item.path) for item in os.scandir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
-
-
-def _folders(folder: Path) -> tuple[Path, ...]:
-    return tuple(item for item in _listed(folder) if item.is_dir() and not item.is_symlink())
-
-
-def _delete(path: Path) -> None:
-    """Removes a folder or, where damage put one, a file."""
-    shutil.rmtree(path, ignore_errors=True)
-    with suppress(OSError):
-        path.unlink(missing_ok=True)
-
-
-def _bytes_in(place: Path) -> int:
-    total = 0
-    for item in _listed(place):
-        with suppress(OSError):
-            total += item.stat().st_size
-    return total
-
-
-def _identity(place: Path) -> tuple[int, int] | None:
-    """What tells a folder from another one that takes its name later."""
-    try:
-        state = place.stat()
-    except OSError:
-        return None
-    return state.st_ino, state.st_ctime_ns
-
-
-def _used(place: Path) -> float:
-    try:
-        return place.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
         return False
-    except OSError:
-        return True
     return True
 
 

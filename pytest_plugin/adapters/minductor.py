@@ -336,10 +336,11 @@ class Minductor:
     @contextmanager
     def fresh_store(self, folder: Path) -> Generator[FreshStore]:
         import minductor
-        from minductor.runtime.store import Store, default_root
+        from minductor.runtime.cache_folder import find
+        from minductor.runtime.store import Store
 
-        users = Path(os.environ.get("MINDUCTOR_CACHE_DIR") or default_root(os.environ))
-        fresh = FreshStore(folder, users)
+        users = Store.place(None, os.environ)
+        fresh = FreshStore(folder, find(users) or users)
         # Every read, write and lock of a store goes through `_place`, also in stores that were opened earlier.
         stores: Any = Store
         place = stores._place

@@ -16,7 +16,10 @@ IMPORTS = {
         {"torch", "sympy", "filelock", "multiprocessing"},
     ),
     "minductor.runtime.store": (
-        {"minductor", "minductor.core", "minductor.core.errors", "minductor.runtime", "minductor.runtime.store"},
+        {
+            *("minductor", "minductor.core", "minductor.core.errors"),
+            *("minductor.runtime", "minductor.runtime.store", "minductor.runtime.cache_folder"),
+        },
         {"torch", "sympy", "triton", "multiprocessing", "concurrent"},
     ),
 }

@@ -92,9 +92,9 @@ def test_a_use_of_the_users_store_is_seen(tmp_path: Path, monkeypatch: pytest.Mo
     opened_before = Store.open(None, {"MINDUCTOR_CACHE_DIR": str(users)})
     with Minductor().fresh_store(fresh) as store:
         assert store.users == users and store.touched == []
-        opened_before.get("0" * 8)
+        opened_before.get("0" * 64)
     assert store.touched == [users]
-    opened_before.get("0" * 8)
+    opened_before.get("0" * 64)
     assert store.touched == [users]
 
 
@@ -113,7 +113,7 @@ def test_a_test_that_uses_the_users_store_fails(pytester: pytest.Pytester, run: 
             assert os.environ["MINDUCTOR_CACHE_DIR"] == str(fresh_store.path)
 
         def test_read(users, fresh_store):
-            users.get("0" * 8)
+            users.get("0" * 64)
         """
     )
     result = run("--compiler=minductor")

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from minductor.core.errors import CorruptEntry, StoreRefused, StoreUnwritable
 from minductor.runtime import store as store_module
+from minductor.runtime.cache_folder import MARKER
 from minductor.runtime.store import MANIFEST, Store, digest
 
 ROOT = Path(__file__).parents[2]
@@ -115,7 +116,7 @@ def test_clear(store: Store) -> None:
         pass
     store.clear()
     assert store.get(KEY) is None and store.size() == 0
-    assert sorted(p.name for p in store.root.rglob("*")) == ["entries", "locks", "temporary"]
+    assert sorted(p.name for p in store.root.rglob("*")) == ["entries", "locks", MARKER, "temporary"]
     store.put(KEY, FILES)
     assert store.get(KEY) is not None
 
@@ -485,15 +486,14 @@ def test_a_sweep_leaves_the_living_alone(store: Store) -> None:
         assert not folder.exists()
 
 
-def test_a_sweep_removes_locks_of_long_ago(store: Store) -> None:
+def test_a_sweep_removes_locks_that_nobody_holds(store: Store) -> None:
+    left = store.root / "locks" / digest("left")
+    left.touch()
+    left.with_name(f"{left.name}.holder").touch()
     with store.lock(KEY):
-        pass
-    lock = store.root / "locks" / KEY
-    store.sweep()
-    assert lock.exists()
-    os.utime(lock, (0, 0))
-    store.sweep()
-    assert not lock.exists()
+        store.sweep()
+        assert sorted(p.name for p in left.parent.iterdir()) == [KEY, f"{KEY}.holder"]
+    assert list(left.parent.iterdir()) == []
 
 
 def test_a_forked_child_neither_has_nor_drops_the_lock(tmp_path: Path) -> None:
@@ -502,12 +502,13 @@ def test_a_forked_child_neither_has_nor_drops_the_lock(tmp_path: Path) -> None:
 from filelock import FileLock, Timeout
 def state():
     try:
-        with FileLock(store.root / "locks" / "k").acquire(timeout=0.1):
+        with FileLock(store.root / "locks" / KEY).acquire(timeout=0.1):
             return "free"
     except Timeout:
         return "held"
+KEY = digest("key")
 store = Store(Path(sys.argv[1]))
-with store.lock("k"):
+with store.lock(KEY):
     child = os.fork()
     if child == 0:
         sys.exit(0)

@@ -1,0 +1,310 @@
+"""The folder of a store on disk: which folder it is, which names in it are the store's own, and what was left there.
+
+Takes paths. Gives the folder that a store uses, and removes what processes that ended left behind. Refuses a folder
+that somebody else could have written to (StoreRefused).
+
+A folder is a store if the file MARKER lies in it; its name carries the number of the layout below. Nothing is removed
+from a folder without it, and in a store nothing whose name the store does not give.
+
+    root/minductor-cache-1                                          MARKER
+    root/entries/<2 of key>/<key>/<variant>/{manifest.json, ...}    complete, never changed, only removed
+    root/locks/<key>, <key>.holder                                  who compiles that key at this moment
+    root/temporary/<process>-<random>/                              being written, or left by a process that died
+    root/quarantine/<process>-<random>                              what lay in the way of one of these, for a day
+    root/tally                                                      about how many bytes the entries have; a hint
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     find(Path(folder)), claim(Path(folder)) == find(Path(folder)) == Path(folder)
+(None, True)
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import os
+import re
+import secrets
+import shutil
+import stat
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from minductor.core.errors import CacheMended, StoreRefused
+
+MARKER = "minductor-cache-1"
+# The store's folder inside a folder that holds something else.
+BESIDE = "minductor-cache"
+FOLDERS = ("entries", "locks", "temporary")
+QUARANTINE = "quarantine"
+KEY = re.compile(r"[0-9a-f]{64}")
+WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
+
+_LOCK = re.compile(r"[0-9a-f]{64}(\.holder)?")
+_OWNED = re.compile(r"(?P<pid>[0-9]{1,10})-(?:(?P<place>[0-9a-f]{12})-)?[0-9a-f]{16}")
+_PRIVATE = "minductor-store-"  # a store that stands in for one that cannot be written, among the temporary files
+_OF_PRIVATE = re.compile(_PRIVATE + _OWNED.pattern)
+_OF_FAILED = re.compile(r"minductor-failed-[a-z0-9_]{8}")  # the source of a compile that failed
+_DAY_S = 24 * 3600.0
+_LARGEST = 2 * 1024**3  # no file of a store has more bytes
+_TEXT = "This folder is a cache of minductor. `minductor cache --dir FOLDER clear` empties it.\n"
+
+
+# Which folder it is.
+
+
+def is_store(root: Path) -> bool:
+    """Whether the folder carries the marker."""
+    return _is_kind(root / MARKER, stat.S_ISREG)
+
+
+def find(root: Path) -> Path | None:
+    """The folder of the store that `root` names, or None. Makes and changes nothing."""
+    while not is_store(root):
+        if not _is_kind(root / BESIDE, stat.S_ISDIR):
+            return None
+        root /= BESIDE
+    return root
+
+
+def claim(root: Path) -> Path:
+    """The folder of the store that `root` names: itself if it is a store, empty or absent; else BESIDE in it."""
+    if not is_store(root):
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_trust(root)
+        if next(os.scandir(root), None) is None:
+            mark(root)
+        if not is_store(root):  # asked again, because another process may have marked it meanwhile
+            return claim(root / BESIDE)
+    check_trust(root)
+    return root
+
+
+def mark(root: Path) -> None:
+    """Makes a store of the folder."""
+    with suppress(FileExistsError):
+        handle = os.open(root / MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(_TEXT)
+
+
+def own_folder(root: Path, folder: Path) -> None:
+    """Makes a folder of the store; what lies there and is no folder is set aside."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        if not _is_kind(folder, stat.S_ISDIR):
+            set_aside(root, folder, "it is not a folder")
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def check_trust(folder: Path) -> None:
+    """Raises StoreRefused unless the folder is a real one, ours, and writable by us alone."""
+    state = os.lstat(folder)
+    if stat.S_ISLNK(state.st_mode):
+        raise StoreRefused(str(folder), "it is a symbolic link")
+    if not stat.S_ISDIR(state.st_mode):
+        raise StoreRefused(str(folder), "it is not a folder")
+    if not hasattr(os, "geteuid"):  # Windows keeps rights elsewhere; profile folders are private there
+        return
+    if state.st_uid != os.geteuid():
+        raise StoreRefused(str(folder), f"it belongs to user {state.st_uid}, we are {os.geteuid()}")
+    if state.st_mode & 0o022:
+        raise StoreRefused(str(folder), f"others may write in it (mode {stat.S_IMODE(state.st_mode):04o})")
+
+
+# What in it is the store's own.
+
+
+def places(root: Path) -> Iterator[Path]:
+    """The place of each entry, by the names that the store gives; other names are somebody else's."""
+    for shelf in folders(root / "entries"):
+        for key in folders(shelf):
+            if KEY.fullmatch(key.name) and key.name.startswith(shelf.name) and len(shelf.name) == 2:
+                yield from tuple(_named(key, WORD))
+
+
+def temporaries(root: Path) -> Iterator[Path]:
+    """What is there for a while only: folders being written or left over, locks, and what was set aside."""
+    for name, pattern in (("temporary", _OWNED), (QUARANTINE, _OWNED), ("locks", _LOCK)):
+        yield from _named(root / name, pattern)
+
+
+def new_name() -> str:
+    """A name that no other process gives, from which others can tell whether its process still runs."""
+    return f"{os.getpid()}-{_place()}-{secrets.token_hex(8)}"
+
+
+@functools.cache
+def _place() -> str:
+    """What the number of a process means something in: this machine since its start, and this space of numbers.
+
+    Containers share a folder and not the numbers.
+    """
+    words = [os.uname().nodename if hasattr(os, "uname") else "", ""]
+    with suppress(OSError):
+        words[1] = Path("/proc/sys/kernel/random/boot_id").read_text()
+    with suppress(OSError):
+        words.append(str(os.stat("/proc/self/ns/pid").st_ino))
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:12]
+
+
+def has_ended(name: str) -> bool | None:
+    """Whether the process that gave a name by `new_name` has ended; None where that cannot be known."""
+    made = _OWNED.fullmatch(name)
+    if made is None or made["place"] != _place():
+        return None
+    try:
+        os.kill(int(made["pid"]), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:
+        pass
+    return False
+
+
+# Removing.
+
+
+def set_aside(root: Path, path: Path, why: str) -> None:
+    """Moves what lies in the way of something of the store into its quarantine, with a warning."""
+    folder = root / QUARANTINE
+    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        os.rename(path, folder / new_name())
+    except FileNotFoundError:  # another process was quicker
+        return
+    warnings.warn(CacheMended(str(path), why, str(folder)), stacklevel=2)
+
+
+def sweep(root: Path, *, most: int | None = None, seconds: float = float("inf")) -> None:
+    """Removes what ended processes left in a store, and sources of failed compiles that are older than a week.
+
+    It looks at no more than `most` names of each of the two and takes little longer than `seconds`; the rest is for
+    the next sweep.
+    """
+    end = time.monotonic() + seconds
+    for left in itertools.islice(temporaries(root), most):
+        if time.monotonic() > end:
+            return
+        if left.parent.name == "locks":
+            _remove_free_lock(left)
+        elif _is_left(left, _DAY_S):
+            delete(left)
+    for pattern, age in ((_OF_PRIVATE, 30 * _DAY_S), (_OF_FAILED, 7 * _DAY_S)):
+        for left in itertools.islice(_named(Path(tempfile.gettempdir()), pattern), most):
+            if time.monotonic() > end:
+                return
+            if _is_left(left, age) and _is_our_folder(left):
+                delete(left)
+
+
+def private_folder() -> Path:
+    """A new folder for a store that stands in for another one."""
+    folder = Path(tempfile.gettempdir()) / f"{_PRIVATE}{new_name()}"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def _is_left(path: Path, age_s: float) -> bool:
+    # The age covers a process number that was given out again, or one of another machine.
+    state, old = _state(path), time.time() - age_s
+    if state is None or path.parent.name == QUARANTINE:  # what was set aside stays a day, whoever did it
+        return state is not None and state.st_ctime < old
+    return has_ended(path.name.removeprefix(_PRIVATE)) is True or state.st_mtime < old
+
+
+def _is_our_folder(path: Path) -> bool:
+    state = _state(path)
+    is_ours = state is not None and (not hasattr(os, "geteuid") or state.st_uid == os.geteuid())
+    return is_ours and _is_kind(path, stat.S_ISDIR)
+
+
+def _remove_free_lock(path: Path) -> None:
+    """Removes a lock file, and the note beside it, unless a process holds it."""
+    from filelock import FileLock, Timeout
+
+    lock = path.with_name(path.name.removesuffix(".holder"))
+    with suppress(Timeout, OSError), FileLock(lock, mode=0o600, blocking=False):
+        lock.with_name(f"{lock.name}.holder").unlink(missing_ok=True)
+        lock.unlink(missing_ok=True)
+
+
+def delete(path: Path) -> None:
+    """Removes a folder or, where damage put one, a file."""
+    if _is_kind(path, stat.S_ISDIR):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+# Reading.
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a plain file. Raises OSError or ValueError for a link, a folder, a pipe or a device; never waits."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    try:
+        state = os.fstat(handle)
+        if not stat.S_ISREG(state.st_mode) or state.st_size > _LARGEST:
+            raise ValueError(f"{path.name} is no plain file, or too large")
+        with open(handle, "rb", buffering=0, closefd=False) as file:
+            return file.readall()
+    finally:
+        os.close(handle)
+
+
+def _scan(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """What lies in a folder; nothing if it is none, or cannot be read."""
+    with suppress(OSError), os.scandir(folder) as found:
+        yield from found
+
+
+def _named(folder: Path, pattern: re.Pattern[str]) -> Iterator[Path]:
+    return (Path(item.path) for item in _scan(folder) if pattern.fullmatch(item.name))
+
+
+def folders(folder: Path) -> tuple[Path, ...]:
+    """The real folders in a folder, by name."""
+    return tuple(sorted(Path(item.path) for item in _scan(folder) if item.is_dir(follow_symlinks=False)))
+
+
+def bytes_in(path: Path) -> int:
+    """The bytes of a file, or of all files below a folder."""
+    state = _state(path)
+    if state is None:
+        return 0
+    if not stat.S_ISDIR(state.st_mode):
+        return state.st_size
+    return sum(bytes_in(Path(item.path)) for item in _scan(path))
+
+
+def used(path: Path) -> float:
+    """When a folder was written or read last, in seconds since 1970; 0 if it is not there."""
+    state = _state(path)
+    return 0.0 if state is None else state.st_mtime
+
+
+def identity(place: Path) -> tuple[int, int] | None:
+    """What tells a folder from another one that takes its name later."""
+    state = _state(place)
+    return None if state is None else (state.st_ino, state.st_ctime_ns)
+
+
+def _is_kind(path: Path, kind: Callable[[int], bool]) -> bool:
+    state = _state(path)
+    return state is not None and kind(state.st_mode)
+
+
+def _state(path: Path) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
