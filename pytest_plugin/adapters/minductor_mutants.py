@@ -29,6 +29,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("index-not-wrapped", VALUES, "Values.check", "{value} + {size} : {value})", "{value} : {value})"),
     Mutant("bound-off-by-one", VALUES, "Values.check", "({label} >= {size})", "({label} > {size})"),
     Mutant("sum-as-assignment", VALUES, "Values.atomic", 'if kind == "set":', "if kind:"),
+    Mutant(
+        "sums-in-16-bits",
+        "minductor.frontend.rules.scatter",
+        "rounds_each_step",
+        "dtype.itemsize > 2",
+        "dtype.itemsize > 1",
+    ),
     Mutant("constant-cut-short", "minductor.codegen.cpp_text", "_shortest", "== value:", "== value or digits == 3:"),
     Mutant("operands-turned", VALUES, "Values.expression", "dtypes[-1], *args)", "dtypes[-1], *reversed(args))"),
     # --- kernels of GPUs

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from minductor.runtime.store import Store
 from pytest_plugin import at_most
 from pytest_plugin.adapters import FreshStore
+from pytest_plugin.closer import Policy
 from pytest_plugin.compiled import Compile
 
 pytestmark = pytest.mark.long
@@ -75,6 +76,16 @@ def test_negative_indices_and_bounds(compiled: Compile, device: str) -> None:
 def test_scatter_add(compiled: Compile, device: str) -> None:
     index = torch.tensor([0, 0, 1, 2, 2, 2], device=device)
     compiled(lambda x, i: torch.zeros(3, device=x.device).index_add(0, i, x), torch.randn(6, device=device), index)
+
+
+@pytest.mark.must_fail_under("sums-in-16-bits")
+@pytest.mark.devices("cpu", "interpret")
+@canonical
+def test_sums_of_16_bits(compiled: Compile) -> None:
+    """Beside float64: eager on the CPU rounds after each of the 1,000 steps, as the fault does."""
+    index = torch.arange(4000) % 4
+    halves = torch.rand(4000).bfloat16()
+    compiled(lambda x, i: x[:4].index_put((i,), x, accumulate=True), halves, index, policy=Policy(k=0))
 
 
 @pytest.mark.must_fail_under("operands-turned")

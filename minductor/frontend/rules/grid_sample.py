@@ -18,7 +18,7 @@ from minductor.frontend.capture import TensorMeta
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering
 from minductor.frontend.rules.index import Coords
-from minductor.frontend.rules.scatter import write
+from minductor.frontend.rules.scatter import accumulate_in_zeros
 from minductor.frontend.values import Term, Value, is_zero
 from minductor.ir.nodes import View
 
@@ -165,7 +165,6 @@ class Sampled:
 
     def of_image(self, meta: TensorMeta) -> View:
         """Each sample's gradient goes to the corners around its place, by their weights; the last axes count these."""
-        out = self.ctx.pointwise(lambda zero: zero, 0, meta=meta)
         corners = () if self.mode == NEAREST else (integer(2),) * self.rank
 
         def ways(loop: Loop) -> tuple[list[Expr], Term, Term]:
@@ -190,7 +189,8 @@ class Sampled:
             _, holds, value = ways(loop)
             return holds.where(value, 0.0)
 
-        return write(self.ctx, out, (*self.grad.size, *corners), where, what, "add")
+        with self.ctx.one_of_several(meta):
+            return accumulate_in_zeros(self.ctx, (*self.grad.size, *corners), where, what)
 
     def of_grid(self, meta: TensorMeta) -> View:
         """By how much a sample would change with its place, over all channels; nothing for the nearest element."""

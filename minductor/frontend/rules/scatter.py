@@ -4,7 +4,8 @@ gradient.
 Takes the tensor that is written, index tensors and values. Gives a copy of the tensor and a kernel that writes into it,
 or that kernel alone where the tensor is dead or the operator works in place. Every index is checked. Points of a kernel
 run in the order of its axes where they may meet (passes/scatter.py), so that the last of several writes wins and sums
-have one order. Refuses (to an extern call) masks whose values do not broadcast, and sums of bools.
+have one order. Sums and products of 16-bit floats that may meet are carried in a float32 buffer and rounded once.
+Refuses (to an extern call) masks whose values do not broadcast, and sums of bools.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
-from minductor.core.dtypes import BOOL, F32, I64, U8, DType, compute_dtype
-from minductor.core.expr import Expr, as_expr, integer
+from minductor.core.dtypes import BOOL, F32, I32, I64, U8, DType, compute_dtype
+from minductor.core.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering, is_zero_sized
 from minductor.frontend.required import agree, fits
@@ -37,13 +38,15 @@ from minductor.frontend.values import (
     count,
     element,
     is_one,
-    is_row_major,
     is_zero,
     sizes,
     wrap_dim,
 )
 from minductor.ir.build import combine
 from minductor.ir.nodes import ErrorKind, View
+
+# A tensor of so many elements, and so many times as many as there are values to add, is not copied to float32.
+SPARSE_ELEMENTS, SPARSE_RATIO = 1 << 16, 4
 
 Rule = Callable[..., Value]
 # where a point of a kernel writes: coordinates, or a place in the storage
@@ -101,12 +104,83 @@ def write(ctx: Lowering, out: View, extents: Sequence[Expr], where: Where, what:
     return made
 
 
-def accumulate(into: Into, extents: Sequence[Expr], where: Where, what: What, kind: str) -> View:
-    """Joins values into the tensor; 16-bit sums and products are carried in float32, as in eager."""
-    if into.x.dtype.itemsize > 2 or into.x.dtype.kind != "float" or kind in ("min", "max"):
+def accumulate_into(into: Into, extents: Sequence[Expr], where: Where, what: What, kind: str) -> View:
+    """Joins values into the tensor by `kind`."""
+    if not rounds_each_step(into.x.dtype, extents, where, kind):
         return write(into.ctx, into.target(), extents, where, what, kind)
+    if is_sparse(into.x, extents):
+        return accumulate_sparsely(into, extents, where, what, kind)
     total = write(into.ctx, into.wide(), extents, where, what, kind)
     return into.finish(total, lambda loop, value: value)
+
+
+def is_sparse(x: View, extents: Sequence[Expr]) -> bool:
+    """Whether so few values go to a tensor that a float32 copy of the tensor would cost more than all else."""
+    elements, points = as_int(count(x.size)), as_int(count(extents))
+    return elements is not None and points is not None and elements >= max(SPARSE_ELEMENTS, SPARSE_RATIO * points)
+
+
+def accumulate_sparsely(into: Into, extents: Sequence[Expr], where: Where, what: What, kind: str) -> View:
+    """Joins values into a tensor of 16-bit floats in a float32 buffer that has the shape of the values.
+
+    Of the points that write to one element, the element's number in `chosen` names one, whose place in the buffer
+    holds the sum. `chosen` is written only where it is read. Along a free axis all of this is the same.
+    """
+    ctx, x, target = into.ctx, into.x, into.target()
+    free = _free_axes(extents, where)
+    keys = [integer(1) if c in free else n for c, n in zip(Loop(extents).coords, extents, strict=True)]
+    dims = [d for d, at in enumerate(_coords(where(Loop(extents)))) if at not in free]
+    chosen = ctx.buffer(I32, [lifted(x).size[d] for d in dims])
+
+    def key(loop: Loop) -> Coords:
+        at = _coords(where(loop))
+        return [at[d] for d in dims]
+
+    def representative(loop: Loop) -> Coords:
+        number = loop.b.check(loop.load(chosen, key(loop), I64).at, count(keys), wrap=False, error=None)
+        at = split_number(number, keys)
+        return [c if c in free else n for c, n in zip(loop.coords, at, strict=True)]
+
+    loop = Loop(keys)
+    number = loop.index(flat_number(loop), I64).cast(I32)
+    loop.b.atomic(chosen.ref, element(chosen, key(loop)), number.at, "set")
+    ctx.add_kernel(loop)
+    loop = Loop(extents)
+    old = loop.load(target, _coords(where(loop)) if x.size else ())
+    total = ctx.store(loop, ctx.buffer(F32, extents), loop.coords, old)
+    total = write(ctx, total, extents, representative, what, kind)
+    return write(ctx, target, extents, where, lambda loop: loop.load(total, representative(loop)))
+
+
+def _coords(at: Coords | Expr) -> Coords:
+    return (at,) if isinstance(at, Expr) else at
+
+
+def _free_axes(extents: Sequence[Expr], where: Where) -> frozenset[Expr]:
+    """The axes of a write that are a coordinate by themselves, and along which no index varies."""
+    loop = Loop(extents)
+    at = _coords(where(loop))
+    varying = {axis for op in loop.b.build().ops for axis in op.axes}
+    return frozenset(axis.symbol for axis in loop.axes if axis.symbol in at and axis.name not in varying)
+
+
+def accumulate_in_zeros(ctx: Lowering, extents: Sequence[Expr], where: Where, what: What) -> View:
+    """A result of the current node that holds the sums of the values that go to each element."""
+    return accumulate_into(
+        Into(ctx, ctx.pointwise(lambda zero: zero, 0), is_in_place=False), extents, where, what, "add"
+    )
+
+
+def rounds_each_step(dtype: DType, extents: Sequence[Expr], where: Where, kind: str) -> bool:
+    """Whether an element of a 16-bit dtype may get several terms, each of which would be rounded to that dtype.
+
+    Points of a kernel write to different elements if each axis is a coordinate by itself.
+    """
+    if dtype.itemsize > 2 or dtype.kind != "float" or kind not in ("add", "mul"):
+        return False
+    loop = Loop(extents)
+    at = _coords(where(loop))
+    return any(axis.symbol not in at for axis in loop.axes)
 
 
 def functional(core: Callable[..., Value]) -> Rule:
@@ -132,10 +206,7 @@ def _rule(core: Callable[..., Value], into: Into, args: Sequence[Value], kwargs:
 
 
 def index_put(into: Into, indices: Sequence[View | None], values: View, accumulate: bool = False) -> Value:
-    """x[i, :, j] = values, or += values: as `index_tensors` in rules/index.py reads.
-
-    Sums of 16-bit floats are rounded at each step, as in eager.
-    """
+    """x[i, :, j] = values, or += values: as `index_tensors` in rules/index.py reads."""
     x = into.x
     given = [(d, i) for d, i in enumerate(indices) if i is not None]
     if not given or (accumulate and x.dtype == BOOL) or values.dtype != x.dtype:  # the last raises
@@ -153,8 +224,7 @@ def index_put(into: Into, indices: Sequence[View | None], values: View, accumula
     def where(loop: Loop) -> Coords:
         return indexed(loop, indices, x.size, first, len(shared))
 
-    kind = "add" if accumulate else "set"
-    return write(into.ctx, into.target(), extents, where, lambda loop: loop.load(values), kind)
+    return accumulate_into(into, extents, where, lambda loop: loop.load(values), "add" if accumulate else "set")
 
 
 def shape_together(shapes: Sequence[Sequence[Expr]]) -> list[Expr]:
@@ -199,7 +269,7 @@ def unsafe_masked_put(into: Into, mask: View, indices: Sequence[View | None], va
     def what(loop: Loop) -> Term:
         return loop.load(mask).where(loop.load(values), 0)
 
-    return write(into.ctx, into.target(), extents, where, what, "add")
+    return accumulate_into(into, extents, where, what, "add")
 
 
 def masked_scatter(into: Into, mask: View, source: View) -> Value:
@@ -254,7 +324,7 @@ def scatter(into: Into, dim: int, index: View, source: Operand, *, reduce: str =
         return NotImplemented
     where, what = along(into, dim, index), each(source, into.x)
     if reduce:
-        return accumulate(into, index.size, where, what, JOINS[reduce])
+        return accumulate_into(into, index.size, where, what, JOINS[reduce])
     return write(into.ctx, into.target(), index.size, where, what)
 
 
@@ -272,7 +342,7 @@ def scatter_reduce(into: Into, dim: int, index: View, source: View, reduce: str,
 def joined(into: Into, extents: Sequence[Expr], where: Where, what: What, reduce: str, *, include_self: bool) -> View:
     """Joins values into the tensor; without `include_self` its elements that are reached begin at the identity."""
     ctx, x = into.ctx, into.x
-    is_wide = x.dtype.kind == "float" and x.dtype.itemsize <= 2
+    is_wide = rounds_each_step(x.dtype, extents, where, JOINS[reduce])
     total = into.wide() if is_wide else into.target()
     if not include_self:
         first = _identity(reduce, x.dtype)
@@ -345,7 +415,7 @@ def index_add(into: Into, dim: int, index: View, source: View, *, alpha: float =
     error: ErrorKind = "IndexError" if len(into.x.size) < 2 else "RuntimeError"
     value = each(source, into.x)
     what = value if alpha == 1 else lambda loop: value(loop) * alpha
-    return accumulate(into, source.size, slices(into, dim, index, error=error), what, "add")
+    return accumulate_into(into, source.size, slices(into, dim, index, error=error), what, "add")
 
 
 def index_copy(into: Into, dim: int, index: View, source: View) -> Value:
@@ -378,18 +448,15 @@ def put(into: Into, index: View, source: View, accumulate: bool = False) -> Valu
     if source.dtype != x.dtype or count(source.size) != count(index.size):  # the call raises
         return NotImplemented
 
-    out = into.target()
-
-    def where(loop: Loop) -> Coords | Expr:
-        number = place(loop, index, loop.coords, count(x.size), 0, wrap=True)
-        return number if is_row_major(x.size, out.stride) else split_number(number, x.size)
+    def where(loop: Loop) -> Coords:
+        return split_number(place(loop, index, loop.coords, count(x.size), 0, wrap=True), x.size)
 
     def what(loop: Loop) -> Term:
         return loop.load(
             source, loop.coords if source.size == index.size else split_number(flat_number(loop), source.size)
         )
 
-    return write(into.ctx, out, index.size, where, what, "add" if accumulate else "set")
+    return accumulate_into(into, index.size, where, what, "add" if accumulate else "set")
 
 
 def flat_number(loop: Loop) -> Expr:
@@ -441,8 +508,7 @@ def embedding_dense_backward(
             value = is_padding.where(0.0, value)
         return value
 
-    out = ctx.pointwise(lambda zero: zero, 0)
-    return write(ctx, out, grad.size, lambda loop: (row(loop), loop.coords[-1]), what, "add")
+    return accumulate_in_zeros(ctx, grad.size, lambda loop: (row(loop), loop.coords[-1]), what)
 
 
 def _pairs(name: str, core: Callable[..., Value], *overloads: str) -> dict[str, Rule]:
