@@ -18,10 +18,10 @@ from minductor.codegen.spell import CPP_STORAGE
 from minductor.core.bounds import at_least
 from minductor.core.dtypes import DType, by_name
 from minductor.core.expr import Symbol
-from minductor.ir.nodes import Atomic, Check, Kernel, Load, Op, Origin, Reduce, Ref, Store, reads, writes
+from minductor.ir.nodes import Check, Kernel, Origin, Reduce, Ref, Store, reads, writes
 from minductor.ir.parts import parts
 from minductor.ir.plan import KernelDef, Plan
-from minductor.ir.signature import all_ops, may_fail, rename_storages, signature
+from minductor.ir.signature import all_ops, may_fail, pointer_names, rename_storages, signature
 from minductor.ir.source import Unit
 from minductor.target import Env
 
@@ -70,12 +70,9 @@ def kernel_text(
     given = signature(kernel)
     storages: dict[str, tuple[str, DType]] = {}
     parameters: list[str] = []
-    loaded = {storage for op in all_ops(kernel.body) if (storage := _loaded(op))}
-    for n, storage in enumerate(given.storages):
-        is_written, is_read = storage in given.written, storage in loaded
-        name = f"{'io' if is_written and is_read else 'out' if is_written else 'in'}{n}"
+    for name, storage in zip(pointer_names(given), given.storages, strict=True):
         storages[storage] = (name, dtypes[storage])
-        const = "" if is_written else "const "
+        const = "" if storage in given.written else "const "
         parameters.append(f"{const}{CPP_STORAGE[dtypes[storage].name]}* __restrict {name}")
     parameters += _numbers(given.sizes)
     checked = [op for op in all_ops(kernel.body) if may_fail(op)]
@@ -137,17 +134,6 @@ def _refs(part: Kernel) -> Iterator[tuple[int, Ref]]:
     number = {name: n for n, name in enumerate(signature(part).storages)}
     for ref in dict.fromkeys((*reads(part), *writes(part))):
         yield number[ref.storage], ref
-
-
-def _loaded(op: Op) -> str:
-    """The storage that an op reads from, or ""."""
-    match op.attrs:
-        case Load(ref, _):
-            return ref.storage
-        case Atomic(ref, _, kind) if kind != "set":
-            return ref.storage
-        case _:
-            return ""
 
 
 def where_wanted(kernel: Kernel) -> dict[int, dict[str, str]]:

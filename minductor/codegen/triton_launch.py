@@ -14,9 +14,9 @@ from minductor.codegen.triton_values import triton_type
 from minductor.core.dtypes import DType
 from minductor.core.expr import as_int, floordiv
 from minductor.ir.choices import Choice, defaults, neighbours
-from minductor.ir.nodes import Kernel, body_reads
+from minductor.ir.nodes import Kernel
 from minductor.ir.schedule import Loop, Step, loops, positions
-from minductor.ir.signature import signature
+from minductor.ir.signature import pointer_names, signature
 from minductor.target import Env
 
 GRID, REDUCED = ("XBLOCK", "YBLOCK", "ZBLOCK"), ("R0_BLOCK", "R1_BLOCK", "R2_BLOCK", "R3_BLOCK")
@@ -122,7 +122,7 @@ def parameters(kernel: Kernel, dtypes: Mapping[str, DType]) -> tuple[tuple[str, 
     """Name and Triton's type of each parameter of a launch, in order; blocks are "constexpr"."""
     given = signature(kernel)
     found: list[tuple[str, str]] = []
-    for name, storage in zip(pointer_names(kernel), given.storages, strict=True):
+    for name, storage in zip(pointer_names(given), given.storages, strict=True):
         found.append((name, f"*{_pointee(dtypes[storage])}"))
     for size in given.sizes:
         found.append((size.name, "fp64" if size.kind == "real" else "i64"))
@@ -133,14 +133,3 @@ def _pointee(dtype: DType) -> str:
     name = triton_type(dtype).removeprefix("tl.")
     short = {"int1": "i1", "bfloat16": "bf16", "float8e4nv": "fp8e4nv", "float8e5": "fp8e5"}
     return short.get(name) or name.replace("uint", "u").replace("float", "fp").replace("int", "i")
-
-
-def pointer_names(kernel: Kernel) -> tuple[str, ...]:
-    """What a kernel calls its tensors: by their places among its parameters, and whether it writes them."""
-    given = signature(kernel)
-    read = {load.ref.storage for load in body_reads(kernel.body)}
-    names: list[str] = []
-    for n, storage in enumerate(given.storages):
-        is_written = storage in given.written
-        names.append(f"{'io' if is_written and storage in read else 'out' if is_written else 'in'}{n}")
-    return tuple(names)

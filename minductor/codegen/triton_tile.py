@@ -17,7 +17,7 @@ from types import MappingProxyType
 from minductor.codegen.triton_access import Starts
 from minductor.codegen.triton_blocks import Blocks
 from minductor.codegen.triton_dot import DOWN, Operand, Products
-from minductor.codegen.triton_launch import Dim, pointer_names, tile_of
+from minductor.codegen.triton_launch import Dim, tile_of
 from minductor.codegen.triton_values import (
     arguments,
     expression,
@@ -52,7 +52,7 @@ from minductor.ir.nodes import (
     Store,
 )
 from minductor.ir.schedule import Loop, Step, loops, positions
-from minductor.ir.signature import all_ops, signature
+from minductor.ir.signature import all_ops, pointer_names, signature
 
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 ATOMICS: Mapping[str, str] = MappingProxyType({"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"})
@@ -73,8 +73,8 @@ class TilePrinter:
         if self.products is not None:
             self.tile = self.products.tile
             self.dims = self.products.beside(())
-        names = pointer_names(kernel)
-        self.pointers = dict(zip(signature(kernel).storages, names, strict=True))
+        given = signature(kernel)
+        self.pointers = dict(zip(given.storages, pointer_names(given), strict=True))
         self.dtypes = dtypes
         self.wide = "" if self.is_narrow() else ".to(tl.int64)"  # what an axis' elements need
         self.functions: dict[str, str] = {}  # of combines, by name

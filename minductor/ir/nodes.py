@@ -562,6 +562,19 @@ def writes(node: Node) -> tuple[Ref, ...]:
             return ()
 
 
+def overwritten(nodes: Iterable[Node]) -> frozenset[str]:
+    """The storages of which nodes, run one after the other, read or add to what they held: a second run differs.
+
+    A storage that is written and never read, as a whole or in part, holds the same after a second run.
+    """
+    group = tuple(nodes)
+    read = {ref.storage for node in group for ref in reads(node)}
+    written = {ref.storage for node in group for ref in writes(node)}
+    effects = [write for node in group if isinstance(node, Kernel) for write in body_writes(node.body)]
+    added = {write.ref.storage for write in effects if isinstance(write, Atomic) and write.kind != "set"}
+    return frozenset((written & read) | added)
+
+
 def awaited(node: Node) -> tuple[Ref, ...]:
     """The versions that have to be there when a node begins, beside those it reads."""
     return node.after if isinstance(node, Kernel | Extern) else ()

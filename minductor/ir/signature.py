@@ -25,6 +25,7 @@ from minductor.ir.nodes import (
     Op,
     Ref,
     Store,
+    overwritten,
     symbols_in,
 )
 from minductor.ir.printer import print_kernel
@@ -32,10 +33,14 @@ from minductor.ir.printer import print_kernel
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Parameters in order: a pointer per storage, the numbers, the thread count. With `errors` it returns a status."""
+    """Parameters in order: a pointer per storage, the numbers, the thread count. With `errors` it returns a status.
+
+    `overwritten` are those of the written storages whose old contents the kernel reads or adds to.
+    """
 
     storages: tuple[str, ...]
     written: frozenset[str]
+    overwritten: frozenset[str]
     sizes: tuple[Symbol, ...]
     errors: tuple[tuple[str, str], ...]
 
@@ -55,7 +60,25 @@ def signature(kernel: Kernel) -> Signature:
                 pass
     sizes = [s for s in symbols_in((kernel.axes, kernel.body)) if s.kind in CALL_KINDS]
     order = tuple(sorted(sizes, key=lambda s: s.name))
-    return Signature(tuple(storages), frozenset(written), order, errors(kernel))
+    return Signature(tuple(storages), frozenset(written), overwritten((kernel,)), order, errors(kernel))
+
+
+def pointer_names(given: Signature) -> tuple[str, ...]:
+    """What a generated kernel calls its tensors: the role, and the place among its parameters.
+
+    >>> pointer_names(Signature(("a", "b", "c"), frozenset("bc"), frozenset("c"), (), ()))
+    ('in0', 'out1', 'io2')
+    """
+
+    def role(storage: str) -> str:
+        return "io" if storage in given.overwritten else "out" if storage in given.written else "in"
+
+    return tuple(f"{role(storage)}{place}" for place, storage in enumerate(given.storages))
+
+
+def role_of(pointer: str) -> str:
+    """The role that `pointer_names` wrote: "in" is read, "out" is written, "io" is overwritten."""
+    return pointer.rstrip("0123456789")
 
 
 def all_ops(body: Body) -> Iterator[Op]:

@@ -5,12 +5,13 @@ Takes a Plan; gives nothing; refuses what breaks a rule with VerifyError, which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 from minductor.core.errors import VerifyError
 from minductor.ir.lives import lives, tensors, touched
-from minductor.ir.nodes import CALL_KINDS, symbols_in
+from minductor.ir.nodes import CALL_KINDS, Kernel, symbols_in
 from minductor.ir.plan import (
     Allocate,
     Constant,
@@ -119,9 +120,46 @@ def _kernel_faults(plan: Plan) -> Iterator[str]:
     kernels = dict(plan.kernels)
     for line in defined if kernels else ():
         needs = signature(kernels[line.id])
-        said = (len(line.signature), line.numbers, line.errors)
-        if said != (len(needs.storages), tuple(size.kind for size in needs.sizes), needs.errors):
+        written = tuple(place for place, name in enumerate(needs.storages) if name in needs.written)
+        said = (len(line.signature), line.numbers, line.errors, line.written)
+        if said != (len(needs.storages), tuple(size.kind for size in needs.sizes), needs.errors, written):
             yield f"{line.id} is defined with what its kernel does not have"
+
+
+def _overwriting_faults(plan: Plan) -> Iterator[str]:
+    """Of choices by measure: what any candidate overwrites is put back between two of its runs."""
+    kernels = dict(plan.kernels)
+    for region in plan.regions:
+        yield from _overwriting_faults(replace(region, kernels=plan.kernels))
+    for number, line in enumerate(plan.lines if kernels else ()):
+        if not isinstance(line, Dispatch):
+            continue
+        for option, group in zip(line.choice.options, line.variants, strict=True):
+            windows = {inner.name: inner.of for inner in group if isinstance(inner, View)}
+            read, written = ({windows.get(name, name) for name in names} for names in _read_and_written(group, kernels))
+            for name in sorted(read & written & {*line.own.tensors} - {*line.overwritten}):
+                yield f"line {number}, {option} overwrites {name}, which the choice does not put back"
+
+
+def _read_and_written(group: Iterable[Line], kernels: Mapping[str, Kernel]) -> tuple[set[str], set[str]]:
+    """The tensors whose contents launches and calls read or add to, and those that they write."""
+    read: set[str] = set()
+    written: set[str] = set()
+    for line in group:
+        match line:
+            case Launch(kernel=kernel, tensors=given):
+                needs = signature(kernels[kernel])
+                for tensor, storage in zip(given, needs.storages, strict=True):
+                    if storage in needs.written:
+                        written.add(tensor)
+                    if storage not in needs.written or storage in needs.overwritten:
+                        read.add(tensor)
+            case Extern(args=args, kwargs=kwargs, results=results, is_out=True):
+                read.update(tensors((*args, *(value for _, value in kwargs))))
+                written.update(name for name in results if name is not None)
+            case _:
+                pass
+    return read, written
 
 
 def _end_faults(plan: Plan) -> Iterator[str]:
@@ -192,6 +230,7 @@ def _numbers(line: Line) -> tuple[str, ...]:
 RULES: tuple[tuple[str, Callable[[Plan], Iterator[str]]], ...] = (
     ("names live from their making to their end", _name_faults),
     ("a definition says what its kernel takes", _kernel_faults),
+    ("a choice by measure puts back what its candidates overwrite", _overwriting_faults),
     ("a plan ends with its only return, and then only what it returns is left", _end_faults),
     ("a device is current for whole partitions, or within one", _scope_faults),
     ("lines give each storage the life that was planned", _life_faults),

@@ -35,6 +35,7 @@ from minductor.ir.nodes import (
     View,
     as_real,
     makes,
+    overwritten,
     reads,
     symbols_in,
     told_by,
@@ -167,11 +168,11 @@ class _Planner:
         assert isinstance(launch, lines.Launch)
         used = [name for group in groups for line in group for name in touched(line)]
         tensors = tuple(dict.fromkeys(name for name in used if name in self.buffers))  # others are windows on these
-        overwritten = {ref.storage for ref in writes(kernel)} & {ref.storage for ref in reads(kernel)}
+        changed = {name for option in (*nodes.values(), (own,)) for name in overwritten(option)} & {*launch.tensors}
         sizes = sorted({s for s in symbols_in(groups) if s.kind in CALL_KINDS}, key=lambda s: s.name)
         # its text tells what it does with which sizes
         identity = digest(f"{next(d.digest for d in self.texts.values() if d.id == launch.kernel)} {choice}")
-        given = (tensors, tuple(sizes), tuple(name for name in tensors if name in overwritten))
+        given = (tensors, tuple(sizes), tuple(name for name in tensors if name in changed))
         self.body.append(lines.Dispatch(choice, groups, *given, launch, identity, kernel.origins, next(self.handles)))
         self._free(buffer.name for buffer in scratch)
 

@@ -9,7 +9,7 @@ from minductor.core.dtypes import F32
 from minductor.core.errors import VerifyError
 from minductor.core.expr import symbol
 from minductor.ir.parser import parse_program
-from minductor.ir.plan import Extern, Free, KernelDef, Launch, Line, Plan, Return, Reuse, View, handles
+from minductor.ir.plan import Dispatch, Extern, Free, KernelDef, Launch, Line, Plan, Return, Reuse, View, handles
 from minductor.ir.verify_plan import verify_plan
 from minductor.options import Options
 from minductor.passes.memory import memory
@@ -63,6 +63,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "a kernel defined twice": (twice(KernelDef), "two kernels have one name"),
     "other kinds of numbers": (edit(KernelDef, numbers=("real",)), "k0 is defined with what its kernel does not have"),
     "other errors": (edit(KernelDef, errors=(("E", "m"),)), "k0 is defined with what its kernel does not have"),
+    "other tensors are written": (edit(KernelDef, written=()), "k0 is defined with what its kernel does not have"),
     "no return": (without(Return), "0 lines return"),
     "two returns": (twice(Return), "2 lines return"),
     "a call's handle given again": (edit(Extern, handle=1), "call 1 stands behind call 1"),
@@ -106,3 +107,42 @@ def test_a_region_s_calls_have_handles_of_their_own() -> None:
     lines = [replace(line, handle=1) if isinstance(line, Launch | Extern) else line for line in region.lines]
     with pytest.raises(VerifyError, match="call 1 stands behind call"):
         verify_plan(replace(plan, regions=(replace(region, lines=tuple(lines)), *plan.regions[1:])))
+
+
+ALTERNATIVES = """program inference
+  input arg0: f32[8] stride [1] cpu
+  input arg1: f32[8] stride [1] cpu
+  input arg2: i64[8] stride [1] cpu
+  kernel k0 (i0: 8) from add = aten.add.Tensor
+    choice how bits extern of (extern, native)
+    variant extern {
+      extern x0 out aten.add.out(arg0@0 f32[8] stride [1] offset 0, arg1@0 f32[8] stride [1] offset 0) -> \
+(arg0@1 f32[8] stride [1] offset 0) from add = aten.add.Tensor because "for the test"
+    }
+    %0 = load arg0@0[i0] : f32 {i0}
+    %1 = load arg1@0[i0] : f32 {i0}
+    %2 = add %0 %1 : f32 {i0}
+    %3 = store arg0@1[i0] %2 {i0}
+  kernel k1 (i0: 8) from index_add = aten.index_add.default
+    choice how bits native of (other, native)
+    variant other {
+      kernel k2 (i0: 8) from index_add = aten.index_add.default
+        %0 = load arg1@0[i0] : f32 {i0}
+        %1 = atomic add arg0@2[7 - i0] %0 {i0}
+    }
+    %0 = load arg1@0[i0] : f32 {i0}
+    %1 = atomic add arg0@2[7 - i0] %0 {i0}
+  return (arg0@2 f32[8] stride [1] offset 0)
+"""
+
+
+def test_a_choice_puts_back_what_its_candidates_overwrite() -> None:
+    """What is read and written, and what is added to: by kernels, and by calls of the library."""
+    plan = plan_of(ALTERNATIVES)
+    choices = [line for line in plan.lines if isinstance(line, Dispatch)]
+    assert [line.overwritten for line in choices] == [("arg0",), ("arg0",)]
+    verify_plan(plan)
+    for choice, option in zip(choices, ("extern", "other"), strict=True):
+        lines = [replace(line, overwritten=()) if line is choice else line for line in plan.lines]
+        with pytest.raises(VerifyError, match=f"{option} overwrites arg0, which the choice does not put back"):
+            verify_plan(replace(plan, lines=tuple(lines)))
