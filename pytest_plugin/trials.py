@@ -67,7 +67,7 @@ class Kill:
 
     mutant: str
     was_reached: bool
-    was_applied: bool  # the plan, a text or what the store did is another than without it
+    was_applied: bool  # the plan, a text, a result or what the store did is another than without it
     kinds: tuple[str, ...]
 
     @property
@@ -84,16 +84,17 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """A test under a mutant: the kinds of checks that refused, and the texts of each run."""
+    """A test under a mutant: the kinds of checks that refused, and the texts and bits of each run."""
 
     mutant: str
     was_reached: bool
     kinds: tuple[str, ...]
-    texts: tuple[list[str], ...]
+    fingerprints: tuple[Mapping[str, list[str]], ...]
 
-    def kill(self, right: list[str]) -> Kill:
-        """Beside the texts of the test itself."""
-        return Kill(self.mutant, self.was_reached, any(texts != right for texts in self.texts), self.kinds)
+    def kill(self, right: Mapping[str, list[str]]) -> Kill:
+        """Beside the fingerprint of the test itself."""
+        was_applied = any(found[what] != right[what] for found in self.fingerprints for what in right)
+        return Kill(self.mutant, self.was_reached, was_applied, self.kinds)
 
 
 def kind_of(error: BaseException) -> str:
@@ -161,8 +162,7 @@ def _met(item: pytest.Item, mutant: Mutant, *, is_named: bool) -> Met:
         others = [other for _, other in _repeated(item, mutant.name) if "text" in other] if is_named else []
         if any(other[what] != found for other in others for what, found in trial.fingerprint.items()):
             trial.refused("deterministic")
-        texts = (trial.texts, *(other["text"] for other in others))
-        return Met(mutant.name, was_reached(), tuple(trial.kinds), texts)
+        return Met(mutant.name, was_reached(), tuple(trial.kinds), (trial.fingerprint, *others))
 
 
 def _run(item: pytest.Item, trial: Trial) -> None:
@@ -187,7 +187,7 @@ def protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     repeated = list(_repeated(item))
     with _observed(item) as own:
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
-    found = [one.kill(own.texts) for one in met]
+    found = [one.kill(own.fingerprint) for one in met]
     survivors = [kill for kill in found if kill.mutant in wanted and not kill.is_killed]
     lines = [problem] if problem else []
     lines += [f"must_fail_under  {kill.mutant} is not seen: {_why(kill)}" for kill in survivors]
@@ -223,7 +223,7 @@ def forgiving(item: pytest.Item) -> Trial | None:
 def _why(kill: Kill) -> str:
     if not kill.was_reached:
         return "its function does not run"
-    return "it changes no text, plan or hit" if not kill.was_applied else "every check passes"
+    return "it changes no text, plan, hit or result" if not kill.was_applied else "every check passes"
 
 
 def _mutants_of(item: pytest.Item) -> tuple[list[Mutant], str]:

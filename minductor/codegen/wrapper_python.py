@@ -105,6 +105,7 @@ class _Emitter:
         self.symbols = {line.id: line.symbol for line in definitions}
         self.layouts: dict[str, tuple[tuple[Expr, ...], tuple[Expr, ...]]] = {}
         self.errors = {line.id: line.errors for line in definitions}
+        self.written = {line.id: line.written for line in definitions}
         self.variants: list[str] = []  # functions, of which a call runs one
 
     def module(self) -> Iterator[str]:
@@ -265,9 +266,12 @@ class _Emitter:
             self.variants += [f"    {text}" for inner in group for text in self.line(inner)]
         self.scope, self.stream = scope, stream
         table = ", ".join(f"{option!r}: {name}_{option}" for option in line.choice.options)
-        again = tuple(line.tensors.index(tensor) for tensor in line.overwritten)
+        overwritten = tuple(line.tensors.index(tensor) for tensor in line.overwritten)
+        results = {line.own.tensors[place] for place in self.written[line.own.kernel]}
+        written = tuple(place for place, tensor in enumerate(line.tensors) if tensor in results)
+        sizes = tuple(place for place, size in enumerate(line.sizes, len(line.tensors)) if size.kind == "size")
         about = f"{line.digest!r}, {line.choice.affects!r}, {str(line.choice.default)!r}"
-        self.variants += ["", "", f"{name} = choose({about}, {{{table}}}, {again})"]
+        self.variants += ["", "", f"{name} = choose({about}, {{{table}}}, {overwritten}, {written}, {sizes})"]
         yield from _comment(line.handle, line.origins)
         yield f"{name}({given})"
 

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from minductor.core.errors import CompileFailed, CompilerNotFound
+from minductor.ir.signature import role_of
 from minductor.runtime.cuda import ALIGNMENT, DRIVER, Driver, Launch, Steps, bind, evaluate, launcher_text, steps
 from minductor.runtime.launch import KERNELS, LIBRARY
 from minductor.runtime.load import Library, load_library
@@ -69,7 +70,7 @@ def row(text: str, facts: KernelFacts) -> Row:
         facts.shared,
         facts.scratch,
         facts.is_aligned,
-        [number for number, name in enumerate(types) if number < pointers and not name.startswith("in")],
+        [number for number, name in enumerate(types) if number < pointers and role_of(name) != "in"],
     )
 
 
@@ -222,8 +223,8 @@ class Kernels:
         if self._tuner is None or not others:
             return self._plain(symbol)
         kinds = launches(self._text)[symbol][1]
-        overwritten = tuple(number for number, name in enumerate(kinds) if name.startswith("io"))
-
+        places = {role: [n for n, name in enumerate(kinds) if role_of(name) == role] for role in ("io", "out")}
+        sizes = [number for number, kind in enumerate(kinds.values()) if kind == "i64"]
         made: dict[str, Callable[..., int]] = {}
 
         def make(row: str) -> Callable[..., int]:
@@ -234,7 +235,8 @@ class Kernels:
 
         work = digest(self._text, symbol)
         # a row is there only if the options allow what it affects
-        return self._tuner.launch(work, "perf", symbol, (symbol, *others), make, overwritten)
+        written = (*places["io"], *places["out"])
+        return self._tuner.launch(work, "perf", symbol, (symbol, *others), make, places["io"], written, sizes)
 
     def _plain(self, symbol: str) -> Callable[..., int]:
         found: list[Callable[..., int]] = []

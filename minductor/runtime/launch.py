@@ -21,6 +21,7 @@ from minductor.runtime.load import ENTRY_PRELUDE, entry, threads
 from minductor.runtime.toolchain import Toolchain
 from minductor.runtime.toolchain import Unit as CompileUnit
 from minductor.runtime.tune import Choose, by_default
+from minductor.runtime.tune_memory import reach
 
 Call = Callable[[list[Any]], Sequence[Any]]
 
@@ -122,15 +123,8 @@ def laid_out(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...
 
 def meet(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether the memory from the first to the last element of one reaches into that of the other."""
-    (start, end), (first, last) = _reach(one), _reach(other)
+    (start, end), (first, last) = reach(one), reach(other)
     return start < last and first < end
-
-
-def _reach(tensor: torch.Tensor) -> tuple[int, int]:
-    if not tensor.numel():
-        return 0, 0
-    span = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + span * tensor.element_size()
 
 
 def copied(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:

@@ -4,8 +4,9 @@ Takes callables that do the same, what differs if another is taken (bits or time
 one callable, and tells what won, by a digest of the work, to whoever keeps it. Refuses to measure what affects bits
 where bits have to be the same each time (ChoiceByClock): there the default is taken.
 
-It knows nothing of kernels, stores or streams. Measuring runs each candidate on the arguments of the call; tensors that
-it reads and overwrites are copies then.
+It knows nothing of kernels, stores or streams. Measuring runs each candidate on the tensors of the call, which then
+hold again what they held (tune_memory.py). A candidate that raises, or leaves other results than the default, cannot
+win. A winner holds for sizes of as many bits; calls with other sizes are measured again.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import RLock
 from typing import Any, Protocol
 
 import torch
 
 from minductor.core.errors import ChoiceByClock
+from minductor.runtime.tune_memory import NoRoom, TrialMemory, free_host_memory
 
 Run = Callable[..., Any]
 ROUNDS, TRIES = 3, 10  # of all candidates in turn, and calls that each measures at once
@@ -26,38 +29,53 @@ GAIN = 0.97  # a candidate has to take less than this share of the default's tim
 
 
 class Choose(Protocol):
-    """What a wrapper asks: `affects` and the default's name, the candidates, and which arguments they overwrite."""
+    """What a wrapper asks: `affects` and the default's name, the candidates, and numbers of their arguments.
+
+    `overwritten`: those whose contents candidates read or add to, and then write. `written`: all that they write.
+    `sizes`: the sizes among them.
+    """
 
     def __call__(
-        self, digest: str, affects: str, default: str, candidates: Mapping[str, Run], overwritten: Sequence[int]
+        self,
+        digest: str,
+        affects: str,
+        default: str,
+        candidates: Mapping[str, Run],
+        overwritten: Sequence[int],
+        written: Sequence[int] = (),
+        sizes: Sequence[int] = (),
     ) -> Run: ...
 
 
 def by_default(
-    digest: str, affects: str, default: str, candidates: Mapping[str, Run], overwritten: Sequence[int]
+    digest: str,
+    affects: str,
+    default: str,
+    candidates: Mapping[str, Run],
+    overwritten: Sequence[int],
+    written: Sequence[int] = (),
+    sizes: Sequence[int] = (),
 ) -> Run:
     """Nobody measures."""
-    del digest, affects, overwritten
+    del digest, affects, overwritten, written, sizes
     return candidates[default]
 
 
 def wall_clock(run: Callable[[], object]) -> float:
-    """Seconds of one call."""
+    """Seconds that a function takes."""
     start = time.perf_counter()
-    for _ in range(TRIES):
-        run()
-    return (time.perf_counter() - start) / TRIES
+    run()
+    return time.perf_counter() - start
 
 
 def device_clock(run: Callable[[], object]) -> float:
-    """Seconds of one call on the current GPU, between two events of its stream."""
+    """Seconds that a function takes on the current GPU, between two events of its stream."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
-    for _ in range(TRIES):
-        run()
+    run()
     end.record()
     end.synchronize()
-    return start.elapsed_time(end) / 1000 / TRIES
+    return start.elapsed_time(end) / 1000
 
 
 def device_name() -> str:
@@ -73,18 +91,27 @@ class Tuner:
     recall: Callable[[str], str | None] = lambda digest: None
     keep: Callable[[str, str], object] = lambda digest, winner: None
     is_deterministic: bool = False
+    room: Callable[[], int] = free_host_memory  # bytes of the host that copies may take
     winners: dict[str, str] = field(default_factory=dict[str, str])
-    refused: dict[str, str] = field(default_factory=dict[str, str])  # what could not be made, and why
+    refused: dict[str, str] = field(default_factory=dict[str, str])  # a candidate, or work that is not measured: why
     measured: int = 0  # how many times the clock was asked
     lock: Any = field(default_factory=RLock)  # measuring a variant may first measure the launches of its own kernel
 
     def choose(
-        self, digest: str, affects: str, default: str, candidates: Mapping[str, Run], overwritten: Sequence[int]
+        self,
+        digest: str,
+        affects: str,
+        default: str,
+        candidates: Mapping[str, Run],
+        overwritten: Sequence[int],
+        written: Sequence[int] = (),
+        sizes: Sequence[int] = (),
     ) -> Run:
         """The winner; where none is known yet, a function whose first call finds it."""
         if self.is_deterministic and affects == "bits":
             return candidates[default]
-        return self.launch(digest, affects, default, tuple(candidates), candidates.__getitem__, overwritten)
+        names, make = tuple(candidates), candidates.__getitem__
+        return self.launch(digest, affects, default, names, make, overwritten, written, sizes)
 
     def launch(
         self,
@@ -94,20 +121,46 @@ class Tuner:
         names: Sequence[str],
         make: Callable[[str], Run],
         overwritten: Sequence[int] = (),
+        written: Sequence[int] = (),
+        sizes: Sequence[int] = (),
     ) -> Run:
-        """The same for candidates that have to be made first: of those that cannot be, none wins."""
-        if (known := self._known(digest)) in names:
+        """The same for candidates that have to be made first: of those that cannot be, none wins.
+
+        Each power of two in which the sizes of a call lie has a winner of its own.
+        """
+        trial = partial(TrialMemory, overwritten=overwritten, written=written, room=self.room)
+        if not sizes:
+            return self._of_one_size(digest, affects, default, names, make, trial)
+        found: dict[tuple[int, ...], Run] = {}
+
+        def by_size(*args: Any) -> Any:
+            bucket = tuple([args[number].bit_length() for number in sizes])
+            if bucket not in found:
+                work = f"{digest} sizes of {', '.join(map(str, bucket))} bits"
+                found[bucket] = self._of_one_size(work, affects, default, names, make, trial)
+            return found[bucket](*args)
+
+        return by_size
+
+    def _of_one_size(
+        self,
+        work: str,
+        affects: str,
+        default: str,
+        names: Sequence[str],
+        make: Callable[[str], Run],
+        trial: Callable[[Sequence[Any]], TrialMemory],
+    ) -> Run:
+        if (known := self._known(work)) in names:
             return make(known)
         found: list[Run] = []
 
         def first(*args: Any) -> Any:
             if not found:
                 with self.lock:
-                    won = self.winners.get(digest, "")  # by now an equal one may have been measured
+                    won = self.winners.get(work, "")  # by now an equal one may have been measured
                     if won not in names:
-                        made = self._made(names, default, make)
-                        won = self._fastest(affects, default, made, _protected(args, overwritten))
-                        self._won(digest, won)
+                        won = self._winner(work, affects, default, self._made(names, default, make), args, trial)
                     found.append(make(won))
             return found[0](*args)
 
@@ -124,43 +177,84 @@ class Tuner:
                 self.refused[name] = str(error)
         return found
 
-    def _known(self, digest: str) -> str:
+    def _known(self, work: str) -> str:
         """What won, here or in another process; "" if nothing has."""
-        if digest not in self.winners and (found := self.recall(digest)) is not None:
-            self.winners[digest] = found
-        return self.winners.get(digest, "")
+        if work not in self.winners and (found := self.recall(work)) is not None:
+            self.winners[work] = found
+        return self.winners.get(work, "")
 
-    def _won(self, digest: str, name: str) -> None:
-        self.winners[digest] = name
-        self.keep(digest, name)
+    def _winner(
+        self,
+        work: str,
+        affects: str,
+        default: str,
+        candidates: dict[str, Run],
+        args: Sequence[Any],
+        trial: Callable[[Sequence[Any]], TrialMemory],
+    ) -> str:
+        """What wins by measure, which is kept; the default where there is no room to measure, and only here."""
+        try:
+            memory = trial(args)
+        except NoRoom as error:
+            self.refused[work] = str(error)
+            self.winners[work] = default
+            return default
+        try:
+            won = self._fastest(affects, default, candidates, args, memory)
+        finally:
+            memory.restore()
+        self.winners[work] = won
+        self.keep(work, won)
+        return won
 
-    def _fastest(self, affects: str, default: str, candidates: Mapping[str, Run], args: Sequence[Any]) -> str:
-        """The candidate of the least time, if that is clearly less than the default's."""
-        least = dict.fromkeys(candidates, float("inf"))
-        for run in candidates.values():
-            run(*args)  # what is done once: loading, allocating
+    def _fastest(
+        self, affects: str, default: str, candidates: dict[str, Run], args: Sequence[Any], memory: TrialMemory
+    ) -> str:
+        """The candidate of the least time, if that is clearly less than the default's, and its results are as good."""
+        memory.begin()
+        candidates[default](*args)  # also what is done once: loading, allocating
+        memory.keep()
+        least: dict[str, float] = {}
+        for name, run in candidates.items():
+            reason = "" if name == default else self._fault(affects, run, args, memory)
+            if reason:
+                self.refused[name] = reason
+            else:
+                least[name] = float("inf")
         for _ in range(ROUNDS):
-            for name, run in candidates.items():
-                least[name] = min(least[name], self.seconds(affects, lambda run=run: run(*args)))
+            for name in least:
+                least[name] = min(least[name], self._time(affects, partial(candidates[name], *args), memory))
         best = min(least, key=lambda name: least[name])
-        return best if default not in least or least[best] < GAIN * least[default] else default
+        return best if least[best] < GAIN * least[default] else default
 
-    def seconds(self, affects: str, run: Callable[[], object]) -> float:
-        """The only way to the clock: whoever asks says what depends on the answer."""
+    def _fault(self, affects: str, run: Run, args: Sequence[Any], memory: TrialMemory) -> str:
+        """Why a candidate may not win; "" if it may."""
+        memory.begin()
+        try:
+            run(*args)
+        except Exception as error:
+            return f"it raises {type(error).__name__}: {error}"
+        return memory.difference(affects)
+
+    def _time(self, affects: str, run: Callable[[], object], memory: TrialMemory) -> float:
+        """Seconds of a call. Where it reads what it overwrites, each call begins with what was there."""
+        if not memory.has_read:
+            return self.seconds(affects, run, TRIES)
+        least = float("inf")
+        for _ in range(1 if memory.is_far else TRIES):
+            memory.rewind()
+            least = min(least, self.seconds(affects, run))
+        return least
+
+    def seconds(self, affects: str, run: Callable[[], object], tries: int = 1) -> float:
+        """The only way to the clock: whoever asks says what depends on the answer. Gives the seconds of one call."""
         if self.is_deterministic and affects == "bits":
             raise ChoiceByClock(affects)
         self.measured += 1
-        return self.clock(run)
 
+        def several() -> object:
+            for _ in range(tries - 1):
+                run()
+            return run()
 
-def _protected(args: Sequence[Any], overwritten: Sequence[int]) -> list[Any]:
-    """The arguments, with copies of those that must not change; a copy is no longer than from first to last element."""
-    return [_copy(arg) if number in overwritten else arg for number, arg in enumerate(args)]
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.numel() == 0:
-        return tensor
-    extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    flat = tensor.as_strided((extent,), (1,))
-    return flat.clone().as_strided(tensor.shape, tensor.stride(), 0)
+        return self.clock(several) / tries

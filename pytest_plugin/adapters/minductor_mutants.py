@@ -63,6 +63,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "touched = dict.fromkeys(ref.storage for ref in (*reads(node), *writes(node)))",
         "touched = {ref.storage for ref in (*reads(node), *writes(node))}",
     ),
+    # --- choices by measure
+    Mutant(
+        "target-not-put-back",
+        "minductor.runtime.tune_memory",
+        "TrialMemory.restore",
+        "copy_(span.before)",
+        "copy_(span.memory)",
+    ),
+    Mutant("wrong-candidate-wins", "minductor.runtime.tune", "Tuner._fastest", "if reason:", "if False:"),
     # --- scheduling
     Mutant("fusion-off", "minductor.passes.fuse", "fuse", "if env.options.fuse", "if not env.options.fuse"),
     Mutant("over-fusion", JOIN, "_overwriting", "if load.index != write.index:", "if False:"),

@@ -5,16 +5,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from minductor.ir.signature import role_of
+from minductor.runtime import tune
+from minductor.runtime.interpret import Interpreter
 from minductor.runtime.store import Store
 from pytest_plugin import at_most
 from pytest_plugin.adapters import FreshStore
 from pytest_plugin.closer import Policy
 from pytest_plugin.compiled import Compile
+from tests.runtime.effects import Effect, check
 
 pytestmark = pytest.mark.long
 canonical = pytest.mark.golden(level="canonical")
@@ -207,3 +214,40 @@ def test_negative_indices_on_a_gpu(compiled: Compile) -> None:
 def test_scatter_add_on_a_gpu(compiled: Compile) -> None:
     index = torch.tensor([0, 0, 1, 2, 2, 2])
     compiled(lambda x, i: torch.zeros(3, device=x.device).index_add(0, i, x), torch.randn(6), index)
+
+
+@pytest.mark.must_fail_under("wrong-candidate-wins")
+@pytest.mark.devices("interpret")
+def test_a_fast_kernel_with_other_results(compiled: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our kernel of the product writes NaN, and is the faster one."""
+    ran: list[str] = []
+
+    def bind(kernels: Interpreter, symbol: str) -> Callable[..., int]:
+        roles = [role_of(name) for name in kernels.launches[symbol][1]]
+
+        def run(*args: Any) -> int:
+            ran.append(symbol)
+            args[roles.index("out")].fill_(float("nan"))
+            return 0
+
+        return run
+
+    def clock(run: Callable[[], object]) -> float:
+        ran.clear()
+        run()
+        return 1.0 if ran else 2.0
+
+    monkeypatch.setattr(Interpreter, "bind", bind)
+    monkeypatch.setattr(tune, "wall_clock", clock)
+    run = compiled(torch.mm, torch.randn(32, 48), torch.randn(48, 64), options={"autotune": True, "matmul": "auto"})
+    assert ran == [], "the library ran last"
+    assert run.report.kernels == 1
+
+
+@pytest.mark.must_fail_under("target-not-put-back")
+@pytest.mark.devices("interpret")
+def test_a_sum_that_is_added_to_what_is_there(compiled: Compile) -> None:
+    """Candidates add to the same memory one after the other, and in the end it holds one sum."""
+    given = (torch.randn(32, 64), torch.randn(32, 48), torch.randn(48, 64))
+    compiled(lambda x, a, b: x.add_(a @ b), *given, options={"autotune": True, "matmul": "auto"})
+    check([Effect("add", is_float=True)], [2.0, 1.0, 1.0], [])

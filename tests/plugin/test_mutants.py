@@ -128,7 +128,7 @@ def test_a_test_that_must_fail_under_a_fault_fails_if_it_does_not(pytester: pyte
             "trials failed  test_asserts_nothing?cpu?",
             "  must_fail_under  off-by-one is not seen: every check passes",
             "  must_fail_under  unseen is not seen: its function does not run",
-            "  must_fail_under  unseen is not seen: it changes no text, plan or hit",
+            "  must_fail_under  unseen is not seen: it changes no text, plan, hit or result",
             "  stale: 'number - 1' occurs 0 times in theirs.compute",
             "mutants  1 of 2 killed, 1 by two kinds of checks or more",
             "  off-by-one  error 1, golden 1",

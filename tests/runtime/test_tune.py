@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Thread
@@ -9,9 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from minductor.core.errors import ChoiceByClock
 from minductor.runtime.tune import Tuner
+from minductor.runtime.tune_memory import TrialMemory
 
 
 @dataclass
@@ -127,3 +131,177 @@ def test_a_default_that_cannot_be_made_is_an_error() -> None:
 
     with pytest.raises(RuntimeError, match="default"):
         Tuner().launch("work", "perf", "default", ("default", "other"), make)()
+
+
+# --- what candidates leave in memory ------------------------------------------------------------------------------
+
+
+def fast(name: str, *slow: str) -> Callable[[Callable[[], object]], float]:
+    """A clock by which one candidate is the fastest; the candidates return their names."""
+    times = {name: 0.5, **dict.fromkeys(slow, 1.0)}
+    return lambda run: times[str(run())]
+
+
+def good(x: Tensor, out: Tensor) -> str:
+    out.copy_(x * 2)
+    return "good"
+
+
+def tuned(bad: Callable[[Tensor, Tensor], object], x: Tensor, out: Tensor, affects: str = "perf") -> Tuner:
+    """A tuner that chose between `good` and a faster candidate, for a call with these tensors."""
+
+    def other(*args: Tensor) -> str:
+        bad(*args)
+        return "bad"
+
+    tuner = Tuner(fast("bad", "good"))
+    tuner.choose("work", affects, "good", {"good": good, "bad": other}, (), (1,))(x, out)
+    return tuner
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (lambda x, out: out.fill_(math.nan), r"argument 1, element 0 is nan, where the default has 0\.0"),
+        (lambda x, out: out.copy_(x * 3), r"argument 1, element 66 is 198\.0, where the default has 132\.0"),
+        (lambda x, out: None, r"argument 1, element \d+ is .*, where the default has "),
+        (lambda x, out: out[:-1].copy_(x[:-1] * 2), r"argument 1, element 131071 is .*, where the default has 262142"),
+        (lambda x, out: out.copy_(x * 2)[7].fill_(math.inf), r"argument 1, element 7 is inf, where the default has 14"),
+        (lambda x, out: out[1 << 20], "it raises IndexError: index 1048576 is out of bounds"),
+    ],
+    ids=["NaN", "other numbers", "nothing", "all but the last", "infinity", "an error"],
+)
+def test_a_candidate_with_other_results_does_not_win(bad: Callable[[Tensor, Tensor], object], reason: str) -> None:
+    x = torch.arange(float(1 << 17))
+    out = x * 2  # where the results were before, as in memory that is used again
+    tuner = tuned(bad, x, out)
+    assert tuner.winners == {"work": "good"} and torch.equal(out, x * 2)
+    assert re.match(reason, tuner.refused["bad"]), tuner.refused
+
+
+def test_a_candidate_that_rounds_otherwise_may_win() -> None:
+    special = torch.tensor([0.0, -0.0, math.nan, math.inf, -math.inf, 1e-30, 1e30])
+    for dtype, relative in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2), (torch.float64, 1e-10)):
+        x, out = torch.cat((torch.randn(500), special)).to(dtype), torch.zeros(507, dtype=dtype)
+        factor = 2 * (1 + relative)
+        assert tuned(lambda x, out, f=factor: out.copy_(x * f), x, out).winners == {"work": "bad"}
+        assert tuned(lambda x, out: out.copy_(x * 2.5), x, out).winners == {"work": "good"}
+    x = torch.complex(torch.randn(50), torch.randn(50))
+    assert tuned(lambda x, out: out.copy_(x * 2), x, torch.zeros_like(x)).winners == {"work": "bad"}
+    assert tuned(lambda x, out: out.copy_(x.conj() * 2), x, torch.zeros_like(x)).winners == {"work": "good"}
+
+
+def test_integers_differ_only_where_bits_may() -> None:
+    x = torch.arange(1000)
+
+    def rounded(x: Tensor, out: Tensor) -> None:
+        out.copy_(x * 2)
+        out[500] += 1
+
+    assert tuned(rounded, x, torch.zeros_like(x)).winners == {"work": "good"}
+    assert tuned(rounded, x, torch.zeros_like(x), "bits").winners == {"work": "bad"}
+    assert tuned(lambda x, out: out.copy_(x * 2 + (x % 50 == 0)), x, torch.zeros_like(x), "bits").winners == {
+        "work": "good"
+    }
+
+
+def test_each_run_begins_with_what_was_there() -> None:
+    """A kernel that moves the places it reads would leave its table in the second of several runs."""
+    places, table, out = torch.tensor([0, 1]), torch.tensor([5.0, 6.0, 7.0]), torch.zeros(2)
+
+    def step(places: Tensor, table: Tensor, out: Tensor) -> str:
+        places += 1
+        out.copy_(table[places])
+        return "step"
+
+    candidates = {"step": step, "same": lambda *args: step(*args) and "same"}
+    tuner = Tuner(fast("same", "step"))
+    tuner.choose("work", "perf", "step", candidates, (0,), (0, 2))(places, table, out)
+    assert tuner.winners == {"work": "same"} and (places.tolist(), out.tolist()) == ([1, 2], [6.0, 7.0])
+
+
+def test_arguments_in_one_memory_stay_so_and_are_copied_once() -> None:
+    held = torch.arange(12.0)
+    low, high = held[:8], held[4:]
+
+    def run(low: Tensor, high: Tensor) -> str:
+        low += 1
+        high *= 2
+        return "run"
+
+    right = held.clone()
+    run(right[:8], right[4:])
+    memory = TrialMemory((low, high), (0, 1))
+    assert [span.before.numel() for span in memory.spans] == [12 * 4]
+    Tuner(fast("same", "run")).choose(
+        "work", "perf", "run", {"run": run, "same": lambda *args: run(*args) and "same"}, (0, 1)
+    )(low, high)
+    assert torch.equal(held, right)
+
+
+def test_what_is_only_written_counts_as_read_where_an_input_shares_its_memory() -> None:
+    held = torch.arange(8.0)
+
+    def run(x: Tensor, out: Tensor) -> str:
+        out.copy_((x * 2)[2:])
+        return "run"
+
+    right = held.clone()
+    run(right, right[:6])
+    candidates = {"run": run, "same": lambda *args: run(*args) and "same"}
+    Tuner(fast("same", "run")).choose("work", "perf", "run", candidates, (), (1,))(held, held[:6])
+    assert torch.equal(held, right)
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, RuntimeError])
+def test_an_error_while_measuring_leaves_all_as_it_was(fault: type[BaseException]) -> None:
+    held, out = torch.arange(6.0), torch.full((6,), 3.0)
+
+    def run(held: Tensor, out: Tensor) -> str:
+        held += 1
+        out.copy_(held)
+        return "run"
+
+    def clock(run: Callable[[], object]) -> float:
+        run()
+        raise fault
+
+    with pytest.raises(fault):
+        Tuner(clock).choose("work", "perf", "run", {"run": run, "same": run}, (0,), (0, 1))(held, out)
+    assert torch.equal(held, torch.arange(6.0)) and torch.equal(out, torch.full((6,), 3.0))
+
+
+def test_nothing_is_measured_without_room_for_copies() -> None:
+    lane, kept = Lane({"extern": 2.0, "native": 1.0}), dict[str, str]()
+    tuner = Tuner(lane.clock, keep=kept.__setitem__, room=lambda: 1 << 20)
+    held = torch.zeros(1 << 20)
+    chosen = tuner.choose("work", "bits", "extern", lane.candidates(), (0,))
+    assert chosen(held) == chosen(held) == "extern" and (tuner.measured, kept) == (0, {})
+    assert held[0] == 2 and lane.ran == ["extern", "extern"]
+    assert tuner.refused["work"].endswith("and the host has 1048576 left")
+    assert tuner.choose("small", "bits", "extern", lane.candidates(), (0,))(held[:100]) == "native"
+
+
+# --- winners by size ----------------------------------------------------------------------------------------------
+
+
+def test_sizes_have_winners_by_powers_of_two() -> None:
+    ran: list[str] = []
+
+    def run(name: str) -> Callable[[int], str]:
+        return lambda n: ran.append(f"{name} {n}") or name
+
+    def clock(run: Callable[[], object]) -> float:
+        run()
+        name, _, n = ran[-1].partition(" ")
+        return float(n) if name == "small" else 100.0
+
+    kept: dict[str, str] = {}
+    candidates = {name: run(name) for name in ("large", "small")}
+    chosen = Tuner(clock, keep=kept.__setitem__).choose("work", "perf", "large", candidates, (), (), (0,))
+    assert [chosen(n) for n in (10, 2000, 8, 15, 1024)] == ["small", "large", "small", "small", "large"]
+    assert sorted(kept.values()) == ["large", "small"]
+    warm = Tuner(clock, recall=kept.get)
+    again = warm.choose("work", "perf", "large", candidates, (), (), (0,))
+    assert [again(n) for n in (2000, 10)] == ["large", "small"] and warm.measured == 0
+    assert again(100_000) == "large" and warm.measured > 0, "another bucket is measured"
