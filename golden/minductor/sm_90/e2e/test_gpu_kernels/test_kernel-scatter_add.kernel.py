@@ -10,7 +10,7 @@ def index_add_0(in0, out1, XBLOCK: tl.constexpr):
 
 # aten.index_add.default: index_add
 @triton.jit
-def index_add_1(in0, in1, out2, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+def index_add_1(in0, in1, io2, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     program = tl.program_id(0)
     i1 = program % tl.cdiv(1024, XBLOCK) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
     program = program // tl.cdiv(1024, XBLOCK)
@@ -21,6 +21,6 @@ def index_add_1(in0, in1, out2, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     tl.device_assert(v0_exists, "index out of range")
     v0 = tl.where(v0_exists, v0, 0)
     x1 = tl.load(in1 + 1024 * i0 + i1)
-    tl.atomic_add(out2 + i1 + 1024 * v0, x1, sem='relaxed')
+    tl.atomic_add(io2 + i1 + 1024 * v0, x1, sem='relaxed')
 
 # end of golden

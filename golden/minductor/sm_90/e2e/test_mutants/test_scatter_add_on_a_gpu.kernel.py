@@ -10,7 +10,7 @@ def zeros_0(out0, XBLOCK: tl.constexpr):
 
 # aten.index_add.default: index_add
 @triton.jit
-def index_add_1(in0, in1, out2, XBLOCK: tl.constexpr):
+def index_add_1(in0, in1, io2, XBLOCK: tl.constexpr):
     i0 = tl.arange(0, XBLOCK)
     i0_mask = i0 < 6
     x0 = tl.load(in0 + i0, i0_mask)
@@ -19,6 +19,6 @@ def index_add_1(in0, in1, out2, XBLOCK: tl.constexpr):
     tl.device_assert(v0_exists, "index out of range", mask=i0_mask)
     v0 = tl.where(v0_exists, v0, 0)
     x1 = tl.load(in1 + i0, i0_mask)
-    tl.atomic_add(out2 + v0, x1, mask=i0_mask, sem='relaxed')
+    tl.atomic_add(io2 + v0, x1, mask=i0_mask, sem='relaxed')
 
 # end of golden
