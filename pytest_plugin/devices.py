@@ -96,6 +96,8 @@ def choose(wishes: Wishes, known: Known, absence: Absence) -> Choice:
     missing: list[tuple[str, str]] = []
     required = {"RUN_CPU": "cpu", "RUN_GPU": "cuda"}
     forced = [id for variable, id in required.items() if wanted[variable] is True]
+    if named:  # the option wins over PyTorch's variables
+        only = without = None
     for id in dict.fromkeys((*(named or wishes.ini or (*DEFAULT, *_brought(known))), *forced)):
         variable = _variable(id, known)
         if wanted.get(variable) is False:
@@ -125,6 +127,8 @@ def of_marker(wishes: Wishes, named: Sequence[str], known: Known, absence: Absen
     """
     wanted, only, without = _narrowed(wishes, known)
     option = _names("--minductor-device", wishes.option)
+    if option:
+        only = without = None
     devices: list[str] = []
     missing: list[tuple[str, str]] = []
     for id in dict.fromkeys(named):
@@ -179,6 +183,33 @@ def marker_misuse(args: Sequence[object], keywords: Mapping[str, object], known:
     except Misuse as misuse:
         return str(misuse)
     return ""
+
+
+def skip_misuse(args: Sequence[object], keywords: Mapping[str, object], known: Known) -> str:
+    """What is wrong with a marker `skip_on(*ids, reason="why")`, or nothing.
+
+    >>> skip_misuse(("cuda",), {"reason": "needs float64 in hardware"}, {})
+    ''
+    >>> skip_misuse(("cuda",), {}, {})
+    "skip_on takes the reason: skip_on('cuda', reason='why')"
+    """
+    for name in keywords:
+        if name != "reason":
+            return f"skip_on has no {name}; it has reason"
+    if not args:
+        return "skip_on names no device"
+    try:
+        for id in args:
+            _check_id(str(id), known)
+    except Misuse as misuse:
+        return f"skip_on: {misuse}"
+    reason = keywords.get("reason")
+    shown = ", ".join(repr(id) for id in args)
+    return (
+        ""
+        if isinstance(reason, str) and reason.strip()
+        else f"skip_on takes the reason: skip_on({shown}, reason='why')"
+    )
 
 
 def arch_number(target: str) -> int | None:

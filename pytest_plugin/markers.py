@@ -14,7 +14,7 @@ import pytest
 
 from pytest_plugin import counts, memory
 from pytest_plugin.adapters import compilers
-from pytest_plugin.devices import marker_misuse
+from pytest_plugin.devices import marker_misuse, skip_misuse
 from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, LEVELS, VIEWS
 from pytest_plugin.xfail import Xfail
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 REPEATS = ("runs", "hash_seeds", "threads", "clock")
 GOLDEN_KEYWORDS = ("view", "level")
+OF_DEVICES = ("devices", "skip_on")
 
 
 def misuse(item: pytest.Item, state: State) -> str:
@@ -30,7 +31,17 @@ def misuse(item: pytest.Item, state: State) -> str:
     for marker in item.iter_markers():
         if marker.name in RULES and (problem := RULES[marker.name](marker, state)):
             return f"{item.nodeid}: {problem}"
+    # of a class or a module, the marker may be for others of its tests
+    unheard = next((marker.name for marker in item.own_markers if marker.name in OF_DEVICES), "")
+    if unheard and not has_devices(item):
+        hint = "a function takes the fixture `device` or `compiled`, a class of unittest says `device: str`"
+        return f"{item.nodeid}: {unheard} on a test that asks for no device: {hint}"
     return ""
+
+
+def has_devices(item: pytest.Item) -> bool:
+    """Whether a test is run once for each device."""
+    return "minductor_device" in getattr(item, "fixturenames", ()) or hasattr(getattr(item, "cls", None), "device")
 
 
 def _unknown(marker: pytest.Mark, keywords: Iterable[str]) -> str:
@@ -44,6 +55,10 @@ def _unknown(marker: pytest.Mark, keywords: Iterable[str]) -> str:
 
 def _devices(marker: pytest.Mark, state: State) -> str:
     return marker_misuse(marker.args, marker.kwargs, state.known)
+
+
+def _skip_on(marker: pytest.Mark, state: State) -> str:
+    return skip_misuse(marker.args, marker.kwargs, state.known)
 
 
 def _needs(marker: pytest.Mark, state: State) -> str:
@@ -108,6 +123,7 @@ RULES: Mapping[str, Callable[[pytest.Mark, State], str]] = MappingProxyType(
         "memory": _memory,
         "golden": _golden,
         "devices": _devices,
+        "skip_on": _skip_on,
         "needs": _needs,
         "compilers": _compilers,
         "must_fail_under": _must_fail_under,

@@ -321,6 +321,12 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("skip_on"):
+        from pytest_plugin.session import device_of
+
+        device = device_of(item)
+        if device is not None and device.id in marker.args:
+            pytest.skip(f"not on {device.id}: {marker.kwargs['reason']}")
     for marker in item.iter_markers("needs"):
         from pytest_plugin.session import device_of
 

@@ -7,12 +7,13 @@ are for other compilers are skipped with a reason, and known failures are expect
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
+import unittest
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import pytest
 
-from pytest_plugin.devices import Choice, marker_misuse
+from pytest_plugin.devices import Choice, Device, marker_misuse
 from pytest_plugin.expected import expect
 from pytest_plugin.session import State, device_of, owner_of
 from pytest_plugin.xfail import Xfail
@@ -41,29 +42,66 @@ def _lack(what: str, why: str) -> str:
 
 
 def classes(made: pytest.Class, tests: type, state: State) -> list[pytest.Class]:
-    """A class of unittest once for each device, with `device` and `device_type`."""
-    marker = next((mark for mark in getattr(tests, "pytestmark", ()) if mark.name == "devices"), None)
-    choice = choice_of(marker, state)
-    return [_on(made, tests, id, why, state) for id, why in [*((id, "") for id in choice.devices), *choice.missing]]
+    """A class of unittest once for each device that it or one of its methods is for, with `device` and `device_type`.
+
+    A method whose own marker names devices stands in the classes of these only.
+    """
+    own = choice_of(_devices_marker(tests), state)
+    # by device, the methods with the reason why each is skipped, "" for none
+    found: dict[str, dict[str, str]] = {id: {} for id in (*own.devices, *(id for id, _ in own.missing))}
+    for name in _test_names(tests):
+        marker = _devices_marker(getattr(tests, name))
+        choice = own if marker is None else choice_of(marker, state)
+        for id, why in [*((id, "") for id in choice.devices), *choice.missing]:
+            found.setdefault(id, {})[name] = _lack(id, why) if why else ""
+    return [_on(made, tests, state.device(id), methods) for id, methods in found.items() if methods]
 
 
-def _on(made: pytest.Class, tests: type, id: str, why: str, state: State) -> pytest.Class:
-    device = state.device(id)
+def _test_names(tests: type) -> Sequence[str]:
+    """The methods that unittest runs."""
+    return unittest.TestLoader().getTestCaseNames(tests) or ["runTest"] * hasattr(tests, "runTest")
+
+
+def _devices_marker(marked: object) -> pytest.Mark | None:
+    """The marker of a class or a function that names its devices; of classes the most derived one's."""
+    return next((mark for mark in reversed(_marks(marked)) if mark.name == "devices"), None)
+
+
+def _marks(marked: object) -> list[pytest.Mark]:
+    """The markers of a function, or those of a class behind those of the classes that it is derived from."""
+    holders: tuple[Any, ...] = marked.__mro__[::-1] if isinstance(marked, type) else (marked,)
+    found: list[pytest.Mark] = []
+    for holder in holders:
+        marks: Any = getattr(holder, "__dict__", {}).get("pytestmark", [])
+        found += [mark if isinstance(mark, pytest.Mark) else mark.mark for mark in _several(marks)]
+    return found
+
+
+def _several(marks: Any) -> list[Any]:
+    """`pytestmark` may be one marker or a list."""
+    return cast(list[Any], marks) if isinstance(marks, list) else [marks]
+
+
+def _on(made: pytest.Class, tests: type, device: Device, methods: Mapping[str, str]) -> pytest.Class:
+    """The class on one device, with these of its methods; a reason is why one of them is skipped."""
     members: dict[str, Any] = {"device": device, "device_type": str(device), "__module__": tests.__module__}
-    if why:
-        members |= {"__unittest_skip__": True, "__unittest_skip_why__": _lack(id, why)}
+    # unittest takes no test for one that is not callable
+    members |= {name: None for name in _test_names(tests) if name not in methods}
+    if all(methods.values()):  # nor is the class set up
+        members |= {"__unittest_skip__": True, "__unittest_skip_why__": next(iter(methods.values()))}
+    members |= {name: unittest.skip(why)(getattr(tests, name)) for name, why in methods.items() if why}
     kind: Any = type(made)
-    one = kind.from_parent(made.parent, name=f"{made.name}[{id}]")
+    one = kind.from_parent(made.parent, name=f"{made.name}[{device.id}]")
     one.obj = type(one.name, (tests,), members)
+    one.own_markers.extend(_marks(tests))  # which pytest takes from a class that it has found by itself
+    one.keywords.update((mark.name, mark) for mark in one.own_markers)
     return one
 
 
 def asks_for_devices(tests: type) -> bool:
     """Whether a class of unittest is for each device, by the marker or an annotation `device`."""
-    marks = getattr(tests, "pytestmark", ())
-    return any(mark.name == "devices" for mark in marks) or any(
-        "device" in vars(base).get("__annotations__", {}) for base in tests.__mro__
-    )
+    is_annotated = any("device" in vars(base).get("__annotations__", {}) for base in tests.__mro__)
+    return is_annotated or _devices_marker(tests) is not None
 
 
 def torch_device_of(tests: type) -> str:

@@ -96,7 +96,8 @@ class State:
     def required(self) -> Iterator[str]:
         """A line of the summary for what the run had to have, and had."""
         asked = {"RUN_CPU": (self.wishes.run_cpu, "cpu"), "RUN_GPU": (self.wishes.run_gpu, "cuda")}
-        told = [f"{id} ({name}=1)" for name, (text, id) in asked.items() if text == "1" and self.choice is not None]
+        ran = self.choice.devices if self.choice is not None else ()
+        told = [f"{id} ({name}=1)" for name, (text, id) in asked.items() if text == "1" and id in ran]
         if told and not self.misuse:
             yield f"required {', '.join(told)}"
 
@@ -236,16 +237,20 @@ def evidence_of(item: pytest.Item) -> Evidence:
 
 
 def device_of(item: pytest.Item) -> Device | None:
-    """The device that the test was parametrised with, if it asks for one."""
-    callspec = getattr(item, "callspec", None)
-    return callspec.params.get("minductor_device") if callspec is not None else None
+    """The device that the test was parametrised with, or that its class was made for, if it asks for one."""
+    if (callspec := getattr(item, "callspec", None)) is not None:
+        return callspec.params.get("minductor_device")
+    of_class = getattr(getattr(item, "cls", None), "device", None)
+    return of_class if isinstance(of_class, Device) else None
 
 
 def _without_device(item: pytest.Item) -> tuple[str, str]:
     """The test's id without parameters, and its parameters other than the device."""
+    device = device_of(item)
+    if device is not None and not hasattr(item, "callspec"):
+        return item.nodeid.replace(f"[{device.id}]::", "::", 1), ""
     node, _, parameters = item.nodeid.partition("[")
     parameters = parameters.removesuffix("]")
-    device = device_of(item)
     if device is not None:  # the plugin parametrises first, so the device opens the list
         parameters = parameters.removeprefix(device.id).removeprefix("-")
     return node, parameters

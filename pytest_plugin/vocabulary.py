@@ -75,6 +75,7 @@ MARKERS: Mapping[str, str] = MappingProxyType(
         "compiler and has to see it",
         "devices": "devices('interpret', 'cuda', min_arch='sm_80'): the devices that the test runs on, not the default "
         "ones; 'compile:sm_90' compiles its kernels for a GPU that is not here",
+        "skip_on": "skip_on('cuda', reason='why'): the devices on which the test is skipped",
         "needs": "needs('triton', 'big_gpu', ...): capabilities without which the test is skipped, with the reason; "
         f"there are {', '.join(CAPABILITIES)}",
         "compilers": "compilers('minductor', inductor=xfail('no block accesses on cpu')): the compilers that the test "

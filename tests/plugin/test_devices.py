@@ -33,6 +33,9 @@ def chosen(
         (PRESENT, {"option": "cuda"}, ("cuda",)),
         (PRESENT, {"option": " cuda , cpu"}, ("cuda", "cpu")),
         (PRESENT, {"option": "cpu", "run_gpu": "1"}, ("cpu",)),
+        (PRESENT, {"option": "cpu", "only_for": "cuda"}, ("cpu",)),
+        (PRESENT, {"option": "cpu,cuda", "except_for": "cpu"}, ("cpu", "cuda")),
+        (PRESENT, {"option": "cpu", "only_for": "cpu", "run_gpu": "1"}, ("cpu",)),
         (ABSENT, {"option": "interpret,compile:sm_90"}, ("interpret", "compile:sm_90")),
         (ABSENT, {"option": "interpret,compile:sm_90,cpu", "only_for": "cpu"}, ("interpret", "compile:sm_90", "cpu")),
         (PRESENT, {"option": "interpret,cuda", "run_cpu": "0"}, ("cuda",)),
@@ -55,6 +58,8 @@ def test_choice(gpu: str, wishes: dict[str, object], devices: tuple[str, ...]) -
             {"run_gpu": "1", "only_for": "cpu"},
             "RUN_GPU=1 requires cuda, which PYTORCH_TESTING_DEVICE_ONLY_FOR",
         ),
+        (ABSENT, {"run_gpu": "1", "option": "cpu"}, "RUN_GPU=1 requires cuda.*no GPU here"),
+        (ABSENT, {"option": "cpu", "only_for": "gpu"}, "ONLY_FOR names 'gpu'"),
         (ABSENT, {"run_cpu": "0"}, "no device is left.*RUN_CPU=0.*no GPU here"),
         (ABSENT, {"option": "cuda"}, "--minductor-device names cuda.*no GPU here"),
         (ABSENT, {"option": "interpret", "kinds": ("cpu",)}, "names interpret.*takes cpu"),
@@ -179,3 +184,100 @@ def test_ini_names_devices(pytester: pytest.Pytester, run: Run) -> None:
     result = run("-v")
     result.stdout.fnmatch_lines(["minductor: *devices cpu; no interpret: the compiler takes cpu, cuda*"])
     result.assert_outcomes(passed=2)
+
+
+def test_the_option_wins_over_the_variables_of_pytorch(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        def test_on(device):
+            assert device == "cpu"
+
+        @pytest.mark.devices("cpu", "cuda")
+        def test_marked(device):
+            assert device == "cpu"
+        """
+    )
+    result = run("--minductor-device=cpu", "-v", PYTORCH_TESTING_DEVICE_ONLY_FOR="cuda")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*test_on?cpu? PASSED*", "*test_marked?cpu? PASSED*"])
+    assert run(PYTORCH_TESTING_DEVICE_ONLY_FOR="cuda").ret == pytest.ExitCode.USAGE_ERROR
+
+
+SKIPPED = """
+    import unittest
+
+    import pytest
+    from pytest_plugin import skip_on
+
+    @pytest.mark.skip_on("cuda", "cpu", reason="no float64")
+    def test_marked(device):
+        assert 0
+
+    @skip_on("cpu", "slow there")
+    def test_decorated(compiled):
+        assert 0
+
+    @skip_on("cuda", "slow there")
+    def test_elsewhere(device):
+        assert device.id == "cpu"
+
+    @skip_on("cpu", reason="not yet")
+    class TestPlain:
+        def test_in_a_class(self, device):
+            assert 0
+
+        def test_without_device(self):
+            pass
+
+    @skip_on("cpu", "not yet")
+    class TestUnit(unittest.TestCase):
+        device: str
+
+        def test_unit(self):
+            assert 0
+
+    class TestMethods(unittest.TestCase):
+        device: str
+
+        @skip_on("cpu", "this one")
+        def test_skipped(self):
+            assert 0
+
+        @skip_on("cuda", "this one")
+        def test_runs(self):
+            assert self.device.id == "cpu"
+"""
+
+
+def test_a_test_is_skipped_on_a_device_with_the_reason(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(SKIPPED)
+    result = run("-rs", "-v")
+    result.assert_outcomes(passed=3, skipped=5)
+    result.stdout.fnmatch_lines(["*::TestMethods?cpu?::test_skipped SKIPPED*"])
+    for why in ("no float64", "slow there", "not yet", "this one"):
+        result.stdout.fnmatch_lines([f"SKIPPED *: not on cpu: {why}"])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("@pytest.mark.skip_on('gpu', reason='x')\ndef test_x(device): pass", "*skip_on: 'gpu' is no device; the *"),
+        ("@pytest.mark.skip_on('cpu')\ndef test_x(device): pass", "*skip_on takes the reason: skip_on('cpu', reason=*"),
+        ("@skip_on('cpu', ' ')\ndef test_x(device): pass", "*skip_on takes the reason*"),
+        ("@pytest.mark.skip_on(reason='x')\ndef test_x(device): pass", "*skip_on names no device"),
+        ("@pytest.mark.skip_on('cpu', why='x')\ndef test_x(device): pass", "*skip_on has no why; it has reason"),
+        ("@skip_on('cpu', 'x')\ndef test_x(): pass", "*skip_on on a test that asks for no device: a function takes *"),
+        ("@pytest.mark.devices('cpu')\ndef test_x(): pass", "*devices on a test that asks for no device: *"),
+        (
+            "class TestX(unittest.TestCase):\n    @pytest.mark.devices('cpu')\n    def test_x(self): pass",
+            "*devices on a test that asks for no device: *a class of unittest says `device: str`",
+        ),
+    ],
+)
+def test_markers_that_cannot_be_followed(pytester: pytest.Pytester, run: Run, text: str, says: str) -> None:
+    pytester.makepyfile(f"import unittest\nimport pytest\nfrom pytest_plugin import skip_on\n\n{text}")
+    result = run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([says])
