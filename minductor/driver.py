@@ -10,7 +10,6 @@ Nothing but this file knows that the stages exist in an order.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import time
@@ -20,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from minductor.backends import (
     SOURCES,
@@ -35,6 +34,7 @@ from minductor.backends import (
 from minductor.core.errors import (
     BackendError,
     FallbackRefused,
+    LoadFailed,
     MinductorError,
     NotNative,
     RanInEager,
@@ -44,6 +44,7 @@ from minductor.core.errors import (
 )
 from minductor.options import Options
 from minductor.placement import placed
+from minductor.stores import Stores
 from minductor.target import Env
 from minductor.trace import Trace, counts, new_notes, partition_lines, shown
 
@@ -62,10 +63,9 @@ if TYPE_CHECKING:
 WINNER = "winner.txt"
 # The files of a graph without kernels.
 OF_EVERY_GRAPH = frozenset(("wrapper.py", "wrapper.json", "report.json", "guards.json"))
-# What the system says of a disk that is full or may not be written.
-UNWRITABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM))
 Role = Literal["inference", "forward", "backward"]
 Call = Callable[[list[Any]], Sequence[Any]]
+R = TypeVar("R")
 
 
 class Stage(NamedTuple):
@@ -138,8 +138,7 @@ class Compiler:
         self.tuning_clock = tuning_clock
         self.is_dry = is_dry
         self._trace = trace
-        self._store = store
-        self._stores: dict[str, Store] = {}
+        self._stores = Stores(self.environ, store)
         self._traces: dict[str, Trace] = {}
         self._lock = Lock()
 
@@ -227,19 +226,22 @@ class Compiler:
         try:
             graph, env, is_dry = self._placed(capture(gm, role), env)
             key = self.key(graph, env, is_dry=is_dry)
-            found, was_hit = self._artefact(key, graph, env, gm, is_dry=is_dry)
+            events: list[tuple[str, str]] = []
+
+            def load(found: Entry) -> Any:
+                return (
+                    _boxed(gm) if is_dry else self._launch(found, env, f"{role} {key[:12]}", graph.bound(), gm, events)
+                )
+
+            found, was_hit, call = self._loaded(key, graph, env, gm, load, is_dry=is_dry)
+            if not is_dry:
+                call._boxed_call = True  # AOTAutograd's calling convention
         except UnsupportedInput as reason:
             reason.where = sources(gm).of(reason.name)
             return self._eager(gm, role, env, reason)
         except FallbackRefused as refused:
             refused.where = sources(gm).of(refused.node)
             raise
-        events: list[tuple[str, str]] = []
-        if is_dry:
-            call = _boxed(gm)
-        else:
-            call = self._launch(found, env, f"{role} {key[:12]}", graph.bound(), gm, events)
-            call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]  AOTAutograd's calling convention
         self._tell(found, role, key, events, was_hit=was_hit, seconds=time.perf_counter() - start)
         return call
 
@@ -260,11 +262,13 @@ class Compiler:
         from minductor.runtime.launch import WRAPPER_FX
 
         graph, env, is_dry = self._placed(capture(gm, "inference"), env)
-        found, _ = self._artefact(self.key(graph, env, is_dry=is_dry), graph, env, gm, is_dry=is_dry)
-        launcher = fx.launcher(
-            found.contents, None if is_dry else self._kernels(found, env, self._tuner(env)), env.target
-        )
-        module = fx.graph_module(found.text(WRAPPER_FX), launcher, graph.bound(), gm)
+
+        def load(found: Entry) -> Any:
+            kernels = None if is_dry else self._kernels(found, env, self._tuner(env))
+            launcher = fx.launcher(found.contents, kernels, env.target)
+            return fx.graph_module(found.text(WRAPPER_FX), launcher, graph.bound(), gm)
+
+        found, _, module = self._loaded(self.key(graph, env, is_dry=is_dry), graph, env, gm, load, is_dry=is_dry)
         return module, graph, env, json.loads(found.text("guards.json"))
 
     def _placed(self, graph: Graph, env: Env) -> tuple[Graph, Env, bool]:
@@ -409,39 +413,31 @@ class Compiler:
         return Toolchain(probe(), self.environ)
 
     def _store_of(self, env: Env) -> Store:
-        if self._store is not None:
-            return self._store
-        from minductor.runtime.store import Store
+        return self._stores.of(env.options.cache_dir)
 
-        folder = env.options.cache_dir
-        with self._lock:
-            if folder not in self._stores:
-                self._stores[folder] = Store.open(Path(folder) if folder else None, self.environ)
-            return self._stores[folder]
+    def _loaded(
+        self, key: str, graph: Graph, env: Env, gm: Any, load: Callable[[Entry], R], *, is_dry: bool
+    ) -> tuple[Entry, bool, R]:
+        """The artefact, whether it was in the store, and what `load` makes of it.
 
-    def _artefact(self, key: str, graph: Graph, env: Env, gm: Any, *, is_dry: bool) -> tuple[Entry, bool]:
-        """The stored artefact, or a new one, and whether it was there already; on a full disk, in another store."""
-        store = self._store_of(env)
+        One that does not load is removed and built once more: the compiler wrote no library, or it was damaged or
+        removed since the store read it.
+        """
+        artefact = partial(self._from, key=key, graph=graph, env=env, gm=gm, is_dry=is_dry)
+        found, was_hit = self._stores.use(env.options.cache_dir, artefact)
         try:
-            return self._from(store, key, graph, env, gm, is_dry=is_dry)
-        except OSError as error:
-            if error.errno not in UNWRITABLE:
-                raise
-            store = self._instead_of(store, env, error)
-        return self._from(store, key, graph, env, gm, is_dry=is_dry)
+            return found, was_hit, load(found)
+        except LoadFailed as error:
+            self._store_of(env).discard(found, error.why)
+        found, _ = self._stores.use(env.options.cache_dir, artefact)
+        try:
+            return found, False, load(found)
+        except LoadFailed:
+            self._store_of(env).remove(found)
+            raise
 
-    def _instead_of(self, store: Store, env: Env, error: OSError) -> Store:
-        """What stands in, from now on, for a store that cannot be written any more."""
-        made = store.instead_of(store.root, error)
-        with self._lock:
-            if self._store is store:
-                self._store = made
-            else:
-                self._stores[env.options.cache_dir] = made
-        return made
-
-    def _from(self, store: Store, key: str, graph: Graph, env: Env, gm: Any, *, is_dry: bool) -> tuple[Entry, bool]:
-        """What `_artefact` gives, out of one store; one flight for each key."""
+    def _from(self, store: Store, *, key: str, graph: Graph, env: Env, gm: Any, is_dry: bool) -> tuple[Entry, bool]:
+        """The stored artefact, or a new one, and whether it was there already; one flight for each key."""
         start = time.perf_counter()
         if (found := self._find(store, key, graph)) is not None:
             note = f"compiled before; it lies in {found.path}"
@@ -449,7 +445,7 @@ class Compiler:
                 graph.role, "store", time.perf_counter() - start, {}, (note,), _texts(found), lambda: f"key {key}"
             )
             return found, True
-        with store.lock(key):
+        with store.lock(key, timeout_s=env.options.compiler_timeout):
             return self._find(store, key, graph) or self._build(store, key, graph, env, gm, is_dry=is_dry), False
 
     def _find(self, store: Store, key: str, graph: Graph) -> Entry | None:
@@ -472,7 +468,8 @@ class Compiler:
         backend = find_backend(env.target.kind)
         source, plan, facts = self.compile_program(graph, env, backend)
         self._log_partitions(facts, gm, env)
-        with store.scratch() as folder:
+
+        def compiled(folder: Path) -> dict[str, bytes]:
             start = time.perf_counter()
             where = partial(_user_lines, plan, gm)
             if backend.build:
@@ -481,7 +478,7 @@ class Compiler:
                 units = with_wrapper(source)
                 files.update(resolve(backend.build)(units, folder, env) if units else {})
             else:
-                files = dict(build(source, self.toolchain, folder, sanitize=env.options.sanitize, user_lines=where))
+                files = dict(build(source, self.toolchain, folder, env.options, user_lines=where))
             if is_launched:
                 loose = _unaligned(plan, graph)
                 for unit in source.units:
@@ -489,6 +486,9 @@ class Compiler:
                     files.update(self.gpu.build(unit.text, symbols, env.target.arch))
             counts = {"units": len(source.units)}
             self.trace(env).stage(graph.role, "compile", time.perf_counter() - start, counts, (), None, str)
+            return files
+
+        files = store.in_scratch(compiled)
         guards = [str(guard.rel) for guard in plan.guards]
         files["report.json"] = json.dumps(facts.to_json()).encode()
         files["guards.json"] = json.dumps(guards).encode()
@@ -575,8 +575,7 @@ class Compiler:
 
     def reset(self) -> None:
         """Forget opened stores; what is on disk stays."""
-        with self._lock:
-            self._stores.clear()
+        self._stores.forget()
 
 
 def _stages(backend: Backend) -> Iterator[Stage]:

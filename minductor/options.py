@@ -136,6 +136,16 @@ class Options:
     )
     cudagraphs: bool = _option(False, OptionRule(bool, "replay launches as a CUDA graph", changes_text=False))
     verify: bool = _option(False, OptionRule(bool, "check the rules of the IR after each stage", changes_text=False))
+    compiler_timeout: int = _option(
+        300,
+        OptionRule(
+            int,
+            "the seconds that the C++ compiler may take for a graph, and that another process which compiles the same "
+            "graph is waited for",
+            changes_text=False,
+            pattern=r"[1-9]\d*",
+        ),
+    )
     trace: str = _option(
         "",
         OptionRule(

@@ -129,11 +129,13 @@ def _files(compiled: _Compiled, manifest: Manifest) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory(prefix="minductor-") as folder:
         if manifest.c_library:
             source = replace(source, wrapper=source.wrapper + package_cpp(manifest))
-        files.update(launch.build(source, toolchain, Path(folder), sanitize=False, user_lines=lambda symbol: ""))
+        options = replace(compiled.env.options, sanitize=False)
+        files.update(launch.build(source, toolchain, Path(folder), options, user_lines=lambda symbol: ""))
         if manifest.c_library == PLAIN:
             text = wrapper_cpp(compiled.plan, compiled.env, "minductor_plain.h") + package_cpp(manifest)
             units = [Unit(unit.name, unit.text) for unit in source.units]
-            toolchain.compile([*units, Unit("plain", text)], Path(folder) / PLAIN, include=[str(native.INCLUDE)])
+            include, limit = [str(native.INCLUDE)], options.compiler_timeout
+            toolchain.compile([*units, Unit("plain", text)], Path(folder) / PLAIN, include=include, timeout_s=limit)
             files[PLAIN] = (Path(folder) / PLAIN).read_bytes()
     return files
 

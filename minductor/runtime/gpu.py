@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from minductor.core.errors import CompileFailed, CompilerNotFound
+from minductor.core.errors import CompileFailed, CompilerNotFound, LoadFailed
 from minductor.ir.signature import role_of
 from minductor.runtime.cuda import ALIGNMENT, DRIVER, Driver, Launch, Steps, bind, evaluate, launcher_text, steps
 from minductor.runtime.launch import KERNELS, LIBRARY
@@ -170,15 +170,26 @@ class Gpu:
             key = digest("launcher", text, self._toolchain().identity())
         except CompilerNotFound:
             return None
-        with store.lock(key):
-            found = store.get(key)
-            if found is None:
-                with store.scratch() as folder:
-                    self._toolchain().compile([Unit("cuda_launch", text)], folder / LIBRARY)
-                    found = store.put(key, {LIBRARY: (folder / LIBRARY).read_bytes()})
-        library = load_library(found.file(LIBRARY))
-        self.driver.connect(library)
-        return library
+
+        def compiled(folder: Path) -> bytes:
+            self._toolchain().compile([Unit("cuda_launch", text)], folder / LIBRARY)
+            return (folder / LIBRARY).read_bytes()
+
+        def library() -> Library:
+            with store.lock(key):
+                found = store.get(key) or store.put(key, {LIBRARY: store.in_scratch(compiled)})
+            try:
+                return load_library(found.file(LIBRARY))
+            except LoadFailed:
+                store.remove(found)
+                raise
+
+        try:
+            loaded = library()
+        except LoadFailed:  # damaged or removed since the store read it
+            loaded = library()
+        self.driver.connect(loaded)
+        return loaded
 
 
 def files(text: str, made: Sequence[KernelFacts]) -> dict[str, bytes]:

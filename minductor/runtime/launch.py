@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import torch
 
 from minductor.ir.source import Source, Unit
+from minductor.options import Options
 from minductor.runtime import native
 from minductor.runtime.load import ENTRY_PRELUDE, entry, threads
 from minductor.runtime.toolchain import Toolchain
@@ -38,7 +39,7 @@ def with_wrapper(source: Source) -> tuple[Unit, ...]:
 
 
 def build(
-    source: Source, toolchain: Toolchain, folder: Path, *, sanitize: bool, user_lines: Callable[[str], str]
+    source: Source, toolchain: Toolchain, folder: Path, options: Options, *, user_lines: Callable[[str], str]
 ) -> Mapping[str, bytes]:
     """Compiles the kernels; gives the artefact's files by name. `user_lines` tells where a kernel comes from."""
     files = {source.wrapper_file: source.wrapper.encode()}
@@ -62,7 +63,8 @@ def build(
             return user_lines(symbol) if symbol else ""
 
         needs = {"include": [str(native.INCLUDE)], "link_with": native.LINKED} if is_native else {}
-        toolchain.compile(units, out, sanitize=sanitize, blame=blame, **needs)
+        limit = options.compiler_timeout
+        toolchain.compile(units, out, sanitize=options.sanitize, blame=blame, timeout_s=limit, **needs)
         files[LIBRARY] = out.read_bytes()
     return files
 

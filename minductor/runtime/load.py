@@ -15,6 +15,7 @@ MD_ENTRY(fused_add_0)
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import functools
 import os
@@ -123,31 +124,42 @@ class Library:
     def function(
         self, symbol: str, argtypes: Sequence[type], restype: type | None = ctypes.c_int64
     ) -> Callable[..., int]:
-        """A function called by ctypes, for what takes raw addresses; KeyError if there is none of that name."""
+        """A function called by ctypes, for what takes raw addresses; LoadFailed if there is none of that name."""
         try:
             found = self._handle[symbol]
         except AttributeError:
-            raise KeyError(symbol) from None
+            raise self._lacks(symbol) from None
         found.argtypes = list(argtypes)
         found.restype = restype
         return found
 
     def address(self, symbol: str) -> int:
-        """Where a variable or function of the library lies; KeyError if there is none of that name."""
+        """Where a variable or function of the library lies; LoadFailed if there is none of that name."""
         try:
             return ctypes.addressof(ctypes.c_char.in_dll(self._handle, symbol))
         except ValueError:
-            raise KeyError(symbol) from None
+            raise self._lacks(symbol) from None
+
+    def required(self, symbol: str) -> int:
+        """As `address`; a library without that name is closed, and no function of it may be called any more.
+
+        The system's loader gives a library that is open again by its path, whatever file lies there by then.
+        """
+        try:
+            return self.address(symbol)
+        except LoadFailed:
+            _ctypes.dlclose(self._handle._handle)
+            raise
+
+    def _lacks(self, symbol: str) -> LoadFailed:
+        return LoadFailed(str(self.path), f"it has no {symbol}")
 
     def bind(self, symbol: str) -> Callable[..., int]:
-        """The kernel behind `entry(symbol)` as a built-in function; KeyError if there is none.
+        """The kernel behind `entry(symbol)` as a built-in function; LoadFailed if there is none.
 
         Nothing checks that a tensor is one, nor its dtype and size: whoever generates the caller knows them.
         """
-        try:
-            address = self.address(f"md_entry_{symbol}")
-        except KeyError:
-            raise KeyError(symbol) from None
+        address = self.required(f"md_entry_{symbol}")
         # Prototypes of our own: those of ctypes.pythonapi belong to everybody in the process.
         capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
             ("PyCapsule_New", ctypes.pythonapi)

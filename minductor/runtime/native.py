@@ -74,7 +74,7 @@ def unit_text(wrapper: str) -> str:
 
 def launch(library: Library, name: str, objects: Mapping[str, Any], events: list[Any]) -> Call:
     """The library's graph as a function of Python. `objects`: what of this process it names, its constants too."""
-    graph = _Graph.from_address(library.address("md_compiled"))
+    graph = _Graph.from_address(library.required("md_compiled"))
     offset = tensor_offset(library.path)
     constants = [objects[name] for name in graph.constants.decode().split()]
     handles = (ctypes.c_void_p * (len(constants) + 1))(*(id(tensor) + offset for tensor in constants))
@@ -100,7 +100,7 @@ def _python_calls(library: Library, filename: str, objects: Mapping[str, Any]) -
     """The functions for what only Python can call."""
     try:
         text = ctypes.c_char_p(library.address("md_python_text")).value or b""
-    except KeyError:
+    except LoadFailed:
         return {}
     source = text.decode()
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)

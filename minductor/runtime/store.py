@@ -279,9 +279,16 @@ class Store:
         """Removes an entry that cannot be used, with a warning: the next `get` does not find it."""
         self._discard(entry.path, why)
 
+    def remove(self, entry: Entry) -> None:
+        """Removes an entry; the next `get` does not find it."""
+        self._drop(entry.path)
+
     def _discard(self, place: Path, why: str) -> None:
         warnings.warn(CorruptEntry(str(place), why), stacklevel=4)
         self.stats.damaged += 1
+        self._drop(place)
+
+    def _drop(self, place: Path) -> None:
         if self._below is not None and not place.is_relative_to(self.root):
             self._below._distrusted.add(place)
         elif self._reads_only:

@@ -1,7 +1,8 @@
 """C++ text to one shared object, by the compiler of this machine.
 
-Takes translation units. Gives a file that `load` opens. Refuses a machine without a compiler (CompilerNotFound) and
-text that does not compile (CompileFailed: the generated line is quoted, and the source is kept).
+Takes translation units. Gives a file that `load` opens. Refuses a machine without a compiler (CompilerNotFound), text
+that does not compile (CompileFailed: the generated line is quoted, and the source is kept), and a compiler that takes
+too long or writes nothing (CompileFailed).
 
 >>> import ctypes, os, tempfile
 >>> from minductor.runtime.probe import probe
@@ -17,12 +18,15 @@ from __future__ import annotations
 import errno
 import os
 import re
+import select
 import shlex
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -58,6 +62,8 @@ _LINK: Mapping[str, tuple[str, ...]] = {
 _SANITIZE = ("-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g1")
 _ERROR = re.compile(r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>[^\n]*)$", re.MULTILINE)
 _FULL = "No space left on device"
+_TIMEOUT_S = 300.0
+_MOST_LOG = 1 << 20  # bytes of what a compiler says; the rest is read and dropped
 
 # From the name of a unit and a line in it to the user's line, or "".
 Blame = Callable[[str, int], str]
@@ -108,15 +114,20 @@ class Toolchain:
         blame: Blame = lambda unit, line: "",
         include: Sequence[str] = (),
         link_with: Sequence[str] = (),
+        timeout_s: float = _TIMEOUT_S,
     ) -> None:
         """Builds `out`: one process for one unit, else at most `cores` at a time and one that links.
 
+        After `timeout_s` seconds they are stopped. Raises FileNotFoundError if the folder of `out` vanishes meanwhile.
         `include`: folders of headers. `link_with`: shared objects that will be there when it is loaded, by their names;
         the linker is shown empty ones, since it takes 0.2 s to look into torch's.
         """
         flags = [*self.compiler.command, *self.flags(sanitize=sanitize), *(f"-I{folder}" for folder in include)]
         with tempfile.TemporaryDirectory(prefix=".build-", dir=out.parent) as name:
-            job = _Job(Path(name), self._environ, self._keep, blame)
+            job = _Job(Path(name), self._environ, self._keep, blame, timeout_s, time.monotonic() + timeout_s)
+            sources = [job.folder / f"{unit.name}.cpp" for unit in units]
+            for source, unit in zip(sources, units, strict=True):
+                source.write_text(unit.text, encoding="utf-8")
             link = [] if sanitize else list(_LINK[self.compiler.family])
             if link_with:
                 link[:0] = [
@@ -126,9 +137,6 @@ class Toolchain:
                 ]
                 empty = [*self.compiler.command, "-shared", "-nostdlib", "-x", "c", os.devnull]
                 job.run([[*empty, f"-Wl,-soname,{n}", "-o", str(job.folder / n)] for n in link_with], at_once=1)
-            sources = [job.folder / f"{unit.name}.cpp" for unit in units]
-            for source, unit in zip(sources, units, strict=True):
-                source.write_text(unit.text, encoding="utf-8")
             built = job.folder / "built.so"
             if len(sources) == 1:
                 job.run([[*flags, "-shared", str(sources[0]), "-o", str(built), *link]], at_once=1)
@@ -137,6 +145,8 @@ class Toolchain:
                 commands = [[*flags, "-c", str(s), "-o", o] for s, o in zip(sources, objects, strict=True)]
                 job.run(commands, at_once=max(1, self.host.cores))
                 job.run([[*flags, "-shared", *objects, "-o", str(built), *link]], at_once=1)
+            if not built.exists():
+                job.fail(flags, "the compiler gave status 0 and wrote no file")
             os.replace(built, out)
 
     def sanitizer_library(self) -> str:
@@ -159,6 +169,8 @@ class _Job:
     environ: Mapping[str, str]
     keep: Path | None
     blame: Blame
+    timeout_s: float
+    end: float  # by time.monotonic
 
     def run(self, commands: Sequence[Sequence[str]], *, at_once: int) -> None:
         """All commands; the first failure, in their order, stops the rest and is raised."""
@@ -169,7 +181,7 @@ class _Job:
             for command in commands:
                 if len(running) == at_once:
                     self._finish(*running.pop(0))
-                running.append((command, subprocess.Popen(command, stderr=subprocess.PIPE, env=environ)))
+                running.append((command, _start(command, environ)))
             while running:
                 self._finish(*running.pop(0))
         finally:
@@ -178,22 +190,33 @@ class _Job:
 
     def _finish(self, command: Sequence[str], process: subprocess.Popen[bytes]) -> None:
         try:
-            _, log = process.communicate()
-        except BaseException:  # an interrupt: the process is no longer among the running ones
+            log = _said(process, self.end)
+        finally:  # also after an interrupt: the process is no longer among the running ones
+            is_late = process.poll() is None
             _end(process)
-            raise
+        if is_late:
+            limit = f"{self.timeout_s:g} s, the option compiler_timeout"
+            self.fail(command, f"the compiler had not finished after {limit}, and was stopped")
         if process.returncode != 0:
-            self._fail(command, process.returncode, log.decode(errors="replace"))
+            self._explain(command, process.returncode, log)
 
-    def _fail(self, command: Sequence[str], status: int, log: str) -> NoReturn:
+    def fail(self, command: Sequence[str], why: str) -> NoReturn:
+        """Raises CompileFailed for what is the fault of no line."""
+        kept = self._kept()
+        raise CompileFailed(why, kept=str(kept), command=self._shown(command, kept))
+
+    def _shown(self, command: Sequence[str], kept: Path) -> str:
+        """The command for the files that are kept."""
+        return shlex.join(str(kept / Path(word).name) if str(self.folder) in word else word for word in command)
+
+    def _explain(self, command: Sequence[str], status: int, log: str) -> NoReturn:
         if _FULL in log:  # a fault of no kernel's
             raise OSError(errno.ENOSPC, _FULL, str(self.folder))
-        kept = self._kept()
-        shown = shlex.join(str(kept / Path(word).name) if str(self.folder) in word else word for word in command)
         found = _ERROR.search(log)
         source = Path(found["file"]) if found is not None else None
         if found is None or source is None or source.parent != self.folder:
-            raise CompileFailed(_reason(log, status), kept=str(kept), command=shown)
+            self.fail(command, _reason(log, status))
+        kept = self._kept()
         line = int(found["line"])
         lines = source.read_text(encoding="utf-8").splitlines()
         raise CompileFailed(
@@ -202,10 +225,12 @@ class _Job:
             line=line,
             quoted=lines[line - 1] if 0 < line <= len(lines) else "",
             user_line=self.blame(source.stem, line),
-            command=shown,
+            command=self._shown(command, kept),
         )
 
     def _kept(self) -> Path:
+        if not any(self.folder.glob("*.cpp")):  # a fault of whoever removed them
+            raise FileNotFoundError(errno.ENOENT, "the folder of a compile has vanished", str(self.folder))
         if self.keep is None:
             kept = Path(tempfile.mkdtemp(prefix="minductor-failed-"))
         else:
@@ -216,8 +241,44 @@ class _Job:
         return kept
 
 
+def _start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A compiler with a process group of its own, so that it can be ended with the processes that it starts."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environ,
+        process_group=0,
+    )
+
+
+def _said(process: subprocess.Popen[bytes], end: float) -> str:
+    """What a process writes until it ends or `end` comes."""
+    assert process.stdout is not None
+    pipe, log = process.stdout.fileno(), bytearray()
+    ready = select.poll()
+    ready.register(pipe, select.POLLIN)
+    while (left := end - time.monotonic()) > 0:
+        has_ended = process.poll() is not None  # asked first: what it wrote is in the pipe then
+        if ready.poll(0 if has_ended else min(left, 0.1) * 1000):
+            piece = os.read(pipe, 1 << 16)
+            log += piece[: max(0, _MOST_LOG - len(log))]
+            if piece:
+                continue
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, end - time.monotonic()))
+            break
+        if has_ended:  # whoever still holds the pipe open is none of ours
+            break
+    return log.decode(errors="replace")
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
+    """Ends a compiler, if it still runs, with all that it started."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
     with process:  # waits, and closes what it would have written to
         pass
 

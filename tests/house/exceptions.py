@@ -16,7 +16,6 @@ TYPE_IGNORES: dict[str, int] = {
     "minductor/core/algebra.py": 1,
     "minductor/core/expr.py": 3,
     "minductor/core/interning.py": 1,
-    "minductor/driver.py": 1,
     "minductor/ir/nodes.py": 1,
     "minductor/ir/report.py": 1,
 }

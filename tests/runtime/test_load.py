@@ -162,9 +162,9 @@ def test_a_function_by_address(library: Library) -> None:
 
 
 def test_a_symbol_that_is_not_there(library: Library) -> None:
-    with pytest.raises(KeyError, match="missing"):
+    with pytest.raises(LoadFailed, match="missing"):
         library.bind("missing")
-    with pytest.raises(KeyError, match="missing"):
+    with pytest.raises(LoadFailed, match="missing"):
         library.function("missing", [])
 
 
