@@ -57,7 +57,7 @@ LONG := $(shell grep -rlE 'mark\.long\b' tests --include='test_*.py' 2>/dev/null
 test-all: test $(LONG:%.py=.long/%.passed) .long/opinfo.passed .long/programs.passed .long/sanitized.passed
 
 .long/%.passed: %.py $(SOURCES)
-	$(PY) -m pytest -q -m long $<
+	$(PY) -m pytest -q -m long -o faulthandler_timeout=3600 $<
 	@mkdir -p $(@D) && touch $@
 
 # Both go on where they were stopped, as long as the sources are the same.

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_plugin.devices import Choice, Device, marker_misuse
+from pytest_plugin.devices import Choice, Device, Misuse, marker_misuse
 from pytest_plugin.expected import expect
 from pytest_plugin.session import State, device_of, owner_of
 from pytest_plugin.xfail import Xfail
@@ -25,7 +25,11 @@ def choice_of(marker: pytest.Mark | None, state: State) -> Choice:
     """The devices of a test, by its marker if it has one. A wrong marker is told later, with the other misuse."""
     if marker is None or marker_misuse(marker.args, marker.kwargs, state.known):
         return Choice(state.devices())
-    return state.devices_of(marker.args, str(marker.kwargs.get("min_arch", "")))
+    try:
+        return state.devices_of(marker.args, str(marker.kwargs.get("min_arch", "")))
+    except Misuse as misuse:  # of the user's settings
+        state.misuse = str(misuse)
+        return Choice(("none",))
 
 
 def parameters(marker: pytest.Mark | None, state: State) -> Iterator[Any]:

@@ -171,7 +171,7 @@ def test_where_the_disk_is_full_another_store_stands_in(watched: Watched, monkey
 def test_two_threads_compile_one_graph_once(watched: Watched) -> None:
     given = inputs()
     gm = make_fx(norm, tracing_mode="fake")(*given)
-    barrier, results = threading.Barrier(2), list[Any]()
+    barrier, results = threading.Barrier(2, timeout=60), list[Any]()
 
     def work() -> None:
         barrier.wait()
@@ -182,7 +182,7 @@ def test_two_threads_compile_one_graph_once(watched: Watched) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
     assert len(results) == 2 and torch.equal(results[0], results[1])
     assert watched.stages.count("lower") == 1
 

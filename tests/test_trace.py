@@ -140,7 +140,7 @@ def test_threads_share_a_page(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
     reader = Reader()
     reader.feed((tmp_path / "page.html").read_text())
     assert reader.open == [] and reader.tags["article"] == 16

@@ -186,7 +186,7 @@ def test_debuggers_see_the_wrapper(x: Tensor, monkeypatch: pytest.MonkeyPatch) -
 
 def test_two_threads_compile_at_once(x: Tensor) -> None:
     made: dict[int, Tensor] = {}
-    both = threading.Barrier(2)
+    both = threading.Barrier(2, timeout=60)
 
     def work(number: int) -> None:
         both.wait()
@@ -196,7 +196,7 @@ def test_two_threads_compile_at_once(x: Tensor) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
     for number in (1, 2):
         assert_close(made[number], (x + number).sin().sum(0))
 

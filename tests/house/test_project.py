@@ -44,3 +44,8 @@ def test_typed_and_header_files_are_packaged() -> None:
         if path.is_file() and path.parent.name != "__pycache__"
     }
     assert packaged <= {".py", ".typed", ".h", ".html"}
+
+
+def test_a_test_that_hangs_is_named() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert 60 <= project["tool"]["pytest"]["ini_options"]["faulthandler_timeout"] < 600

@@ -198,7 +198,8 @@ def test_batches_share_their_workers() -> None:
         both = [server.accept()[0] for _ in batches]
         for connection in both:
             connection.close()
-        runner.join()
+        runner.join(60)
+        assert not runner.is_alive()
     assert not died
 
 

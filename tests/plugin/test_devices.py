@@ -203,6 +203,9 @@ def test_the_option_wins_over_the_variables_of_pytorch(pytester: pytest.Pytester
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["*test_on?cpu? PASSED*", "*test_marked?cpu? PASSED*"])
     assert run(PYTORCH_TESTING_DEVICE_ONLY_FOR="cuda").ret == pytest.ExitCode.USAGE_ERROR
+    result = run("-k", "marked", RUN_GPU="yes")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: RUN_GPU='yes': unset is 'if it is there', 0 is never, 1 is required"])
 
 
 SKIPPED = """

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.interrupts import interruptible
 from tests.plugin.conftest import Run
 from tests.plugin.test_golden import edit, files
 
@@ -165,11 +166,13 @@ def test_an_interrupted_run_leaves_whole_files_and_deletes_nothing(pytester: pyt
         (pytester.path / f"test_{n}.py").write_text(slow.format(n=n, then=then))
     command = [sys.executable, "-m", "pytest", "--golden=accept", "--compiler=eager", "-p", "no:cacheprovider"]
     environ = {name: text for name, text in os.environ.items() if name != "CI"}  # there nothing is written
-    child = subprocess.Popen(command, cwd=pytester.path, env=environ, stdout=subprocess.PIPE, text=True)
-    while not (pytester.path / "reached").exists() and child.poll() is None:
+    with interruptible():
+        child = subprocess.Popen(command, cwd=pytester.path, env=environ, stdout=subprocess.PIPE, text=True)
+    end = time.monotonic() + 60
+    while not (pytester.path / "reached").exists() and child.poll() is None and time.monotonic() < end:
         time.sleep(0.05)
     child.send_signal(signal.SIGINT)
-    told = child.communicate()[0]
+    told = child.communicate(timeout=60)[0]
     assert child.returncode == pytest.ExitCode.INTERRUPTED and "deleted" not in told
     found = [path for path in (pytester.path / "golden").rglob("*") if path.is_file()]
     assert [path.name for path in sorted(found)] == ["test_0.a.txt", "test_1.a.txt"]

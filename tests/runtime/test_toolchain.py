@@ -6,19 +6,21 @@ import ctypes
 import dataclasses
 import errno
 import os
+import signal
 import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from minductor.core.errors import CompileFailed, CompilerNotFound
 from minductor.runtime.probe import Host, find_compiler, probe
 from minductor.runtime.toolchain import EXPORT, Toolchain, Unit
+from tests.interrupts import interruptible
 
 HOST = probe()
 
@@ -152,21 +154,35 @@ def test_a_failure_ends_the_other_compilers(tmp_path: Path) -> None:
             os.kill(pid, 0)
 
 
-def test_an_interrupt_ends_the_compiler(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [signal.default_int_handler, signal.SIG_IGN], ids=["foreground", "background"])
+def test_an_interrupt_ends_the_compiler(tmp_path: Path, before: Any) -> None:
+    """`before` is the handler that the tests were started with."""
     script = tmp_path / "g++"
     script.write_text(f"#!/bin/sh\necho $$ > {tmp_path / 'pid'}\nexec sleep 600\n")
     script.chmod(0o755)
     toolchain = Toolchain(HOST, {**os.environ, "CXX": str(script)}, keep=tmp_path / "k")
 
+    ended = threading.Event()
+
     def interrupt() -> None:
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-            time.sleep(0.01)
-        time.sleep(0.5)  # an interrupt while Popen itself still works would not show who ends the process
-        os.kill(os.getpid(), 2)
+            if ended.wait(0.01):
+                return
+        ended.wait(0.5)  # an interrupt while Popen itself still works would not show who ends the process
+        os.kill(os.getpid(), signal.SIGINT)
+        if not ended.wait(60):  # nobody noticed: the compiler ends, and the test fails
+            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        toolchain.compile([answer("one", 1)], tmp_path / "out.so")
+    found = signal.signal(signal.SIGINT, before)
+    thread = threading.Thread(target=interrupt)
+    try:
+        with interruptible(), pytest.raises(KeyboardInterrupt):
+            thread.start()
+            toolchain.compile([answer("one", 1)], tmp_path / "out.so")
+    finally:
+        ended.set()
+        signal.signal(signal.SIGINT, found)
+        thread.join(60)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
     assert not list(tmp_path.glob(".build-*"))
