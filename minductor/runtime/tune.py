@@ -11,6 +11,7 @@ win. A winner holds for sizes of as many bits; calls with other sizes are measur
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,6 +84,11 @@ def device_name() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
 
 
+def is_stream_captured() -> bool:
+    """Whether the current stream of the GPU records a graph: then nothing runs, and nothing can be waited for."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
 @dataclass(slots=True)
 class Tuner:
     """Who measures. `recall` knows by a digest what won in another process, if anything did; `keep` is told of it."""
@@ -92,6 +98,7 @@ class Tuner:
     keep: Callable[[str, str], object] = lambda digest, winner: None
     is_deterministic: bool = False
     room: Callable[[], int] = free_host_memory  # bytes of the host that copies may take
+    is_captured: Callable[[], bool] = is_stream_captured  # nothing can be measured meanwhile
     winners: dict[str, str] = field(default_factory=dict[str, str])
     refused: dict[str, str] = field(default_factory=dict[str, str])  # a candidate, or work that is not measured: why
     measured: int = 0  # how many times the clock was asked
@@ -156,6 +163,8 @@ class Tuner:
         found: list[Run] = []
 
         def first(*args: Any) -> Any:
+            if not found and self.is_captured():
+                return make(default)(*args)
             if not found:
                 with self.lock:
                     won = self.winners.get(work, "")  # by now an equal one may have been measured
@@ -174,7 +183,7 @@ class Tuner:
             except Exception as error:
                 if name == default:
                     raise
-                self.refused[name] = str(error)
+                self._refuse(name, str(error))
         return found
 
     def _known(self, work: str) -> str:
@@ -196,7 +205,7 @@ class Tuner:
         try:
             memory = trial(args)
         except NoRoom as error:
-            self.refused[work] = str(error)
+            self._refuse(work, str(error))
             self.winners[work] = default
             return default
         try:
@@ -218,7 +227,7 @@ class Tuner:
         for name, run in candidates.items():
             reason = "" if name == default else self._fault(affects, run, args, memory)
             if reason:
-                self.refused[name] = reason
+                self._refuse(name, reason)
             else:
                 least[name] = float("inf")
         for _ in range(ROUNDS):
@@ -235,6 +244,11 @@ class Tuner:
         except Exception as error:
             return f"it raises {type(error).__name__}: {error}"
         return memory.difference(affects)
+
+    def _refuse(self, name: str, reason: str) -> None:
+        """Notes why a candidate cannot win, or why some work is not measured."""
+        self.refused[name] = reason
+        logging.getLogger("minductor").info("not chosen by measure: %s: %s", name, reason)
 
     def _time(self, affects: str, run: Callable[[], object], memory: TrialMemory) -> float:
         """Seconds of a call. Where it reads what it overwrites, each call begins with what was there."""

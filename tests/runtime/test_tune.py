@@ -282,6 +282,20 @@ def test_nothing_is_measured_without_room_for_copies() -> None:
     assert tuner.choose("small", "bits", "extern", lane.candidates(), (0,))(held[:100]) == "native"
 
 
+def test_nothing_is_measured_while_a_stream_is_captured() -> None:
+    lane, captures = Lane({"extern": 2.0, "native": 1.0}), [True, False]
+    tuner = Tuner(lane.clock, is_captured=lambda: captures.pop(0))
+    chosen = tuner.choose("work", "bits", "extern", lane.candidates(), ())
+    assert chosen() == "extern" and (lane.ran, tuner.measured) == (["extern"], 0)
+    assert chosen() == "native" and tuner.winners == {"work": "native"}, "a later call measures"
+
+
+def test_why_a_candidate_does_not_win_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "minductor"):
+        tuned(lambda x, out: out.fill_(math.nan), torch.ones(3), torch.zeros(3))
+    assert caplog.messages == ["not chosen by measure: bad: argument 1, element 0 is nan, where the default has 2.0"]
+
+
 # --- winners by size ----------------------------------------------------------------------------------------------
 
 
