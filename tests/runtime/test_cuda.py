@@ -403,3 +403,32 @@ def test_a_launch_is_chosen_by_measure(fake: Fake, tmp_path: Path, monkeypatch: 
             run(torch.randn(5000))
             assert fake.shape()[3] == 8 * 32, "most warps are the fastest by this clock"
             assert (pool.jobs, {*asked}) == (3, {64, 128, 256} if is_cold else set())
+
+
+def test_a_launch_is_chosen_again_for_sizes_of_more_bits(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few warps are the fastest for few elements, and many for many."""
+    monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
+    monkeypatch.setattr(launch, "empty_strided_cuda", lambda *given: torch.empty_strided(*given[:2], dtype=given[2]))
+    monkeypatch.setattr(launch, "raw_stream", lambda number: STREAM + number)
+    asked: list[int] = []
+
+    def clock(run: Callable[[], object]) -> float:
+        run()
+        asked.append(fake.shape()[3])
+        return asked[-1] if fake.shape()[0] < 4 else 1 / asked[-1]
+
+    with contextlib.closing(Counted(1)) as pool:
+        compiler = Pretending(Store(tmp_path), fake, pool)
+        compiler.tuning_clock = clock
+        run = torch.compile(
+            lambda x: torch.tanh(x) * 0.5,
+            backend=lambda gm, i: compiler(gm, i, options={"autotune": True}),
+            dynamic=True,
+        )
+        warps: list[int] = []
+        for size in (600, 60_000, 700, 40_000):
+            run(torch.randn(size))
+            warps.append(fake.shape()[3] // 32)
+        assert warps == [2, 8, 2, 8] and len(asked) == 2 * 3 * 3
