@@ -257,7 +257,7 @@ class Compiler:
         """One ATen graph as a torch.fx.GraphModule, which checks nothing; dry, its kernels are not bound. And what was
         captured, for which machine, and the guards that hold for what was compiled.
         """
-        from minductor.frontend.capture import capture
+        from minductor.frontend.capture import capture, sources
         from minductor.runtime import fx
         from minductor.runtime.launch import WRAPPER_FX
 
@@ -266,7 +266,7 @@ class Compiler:
         def load(found: Entry) -> Any:
             kernels = None if is_dry else self._kernels(found, env, self._tuner(env))
             launcher = fx.launcher(found.contents, kernels, env.target)
-            return fx.graph_module(found.text(WRAPPER_FX), launcher, graph.bound(), gm)
+            return fx.graph_module(found.text(WRAPPER_FX), launcher, graph.bound(), gm, where=sources(gm).of)
 
         found, _, module = self._loaded(self.key(graph, env, is_dry=is_dry), graph, env, gm, load, is_dry=is_dry)
         return module, graph, env, json.loads(found.text("guards.json"))
@@ -289,13 +289,15 @@ class Compiler:
         events: list[tuple[str, str]],
     ) -> Call:
         """An artefact's call. `objects`: what of this process the graph names; `traced`: the ATen graph."""
+        from minductor.frontend.capture import sources
         from minductor.runtime.launch import LIBRARY, WRAPPER, WRAPPER_CPP, WRAPPER_FX, launch
 
+        where = sources(traced).of
         if WRAPPER_CPP in found.contents:
             from minductor.runtime import native
             from minductor.runtime.load import load_library
 
-            return native.launch(load_library(found.file(LIBRARY)), name, objects, events)
+            return native.launch(load_library(found.file(LIBRARY)), name, objects, events, where)
         tuner = self._tuner(env)
         kernels = self._kernels(found, env, tuner)
         if WRAPPER_FX in found.contents:
@@ -304,8 +306,9 @@ class Compiler:
             hook = find_backend(env.target.kind).fx
             launcher = fx.launcher(found.contents, kernels, env.target)
             told = events if env.options.events else None
-            return fx.launch(found.text(WRAPPER_FX), launcher, objects, traced, resolve(hook) if hook else None, told)
-        return launch(found.text(WRAPPER), kernels, name, objects, events, tuner.choose)
+            hooked = resolve(hook) if hook else None
+            return fx.launch(found.text(WRAPPER_FX), launcher, objects, traced, hooked, told, where)
+        return launch(found.text(WRAPPER), kernels, name, objects, events, tuner.choose, where)
 
     def _kernels(self, found: Entry, env: Env, tuner: Tuner) -> Bind | None:
         """The kernels of an artefact by their symbols; None if it has none."""

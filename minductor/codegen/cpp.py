@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from minductor.codegen.cpp_checks import failure
 from minductor.codegen.cpp_math import prelude
 from minductor.codegen.cpp_nest import NestPrinter
 from minductor.codegen.cpp_stored import stored_as
@@ -21,7 +22,7 @@ from minductor.core.expr import Symbol
 from minductor.ir.nodes import Check, Kernel, Origin, Reduce, Ref, Store, reads, writes
 from minductor.ir.parts import parts
 from minductor.ir.plan import KernelDef, Plan
-from minductor.ir.signature import all_ops, may_fail, pointer_names, rename_storages, signature
+from minductor.ir.signature import all_ops, may_fail, node_of, pointer_names, rename_storages, signature
 from minductor.ir.source import Unit
 from minductor.target import Env
 
@@ -62,7 +63,8 @@ def kernel_text(
 ) -> str:
     """One function, below a comment that names the ATen nodes it computes; `dtypes` by storage.
 
-    It returns 0, or the number of the check or assert that failed (ir/signature.py, `errors`).
+    It returns 0, or the number of a check or assert that failed (ir/signature.py, `errors`), the program's first, and
+    leaves the value that failed it in `md_failure`.
     """
     out = Lines()
     if kernel.schedule is not None and kernel.schedule.parts:
@@ -85,11 +87,14 @@ def kernel_text(
         out.add(line)
     out.open(f"{linkage} int64_t {symbol}({', '.join(parameters)})")
     if checked:
-        out.add("int status = 0;")
+        out.add(f"uint64_t {', '.join(f'bad{n + 1} = 0' for n in range(len(checked)))};")
         for line in unreadable(kernel, values.errors, wanted):
             out.add(line)
     NestPrinter(kernel, values).print()
-    out.add(f"return {'status' if checked else '0'};")
+    order = {origin.node: n for n, origin in enumerate(kernel.origins if origins is None else origins)}
+    for number, op in sorted(enumerate(checked, 1), key=lambda row: order.get(node_of(row[1]), 0)):
+        out.add(f"if (bad{number} != 0) return {failure(op, number)};")
+    out.add("return 0;")
     out.close()
     return "\n".join(out.lines) + "\n"
 
@@ -150,11 +155,14 @@ def where_wanted(kernel: Kernel) -> dict[int, dict[str, str]]:
 
 
 def unreadable(kernel: Kernel, errors: Mapping[int, int], wanted: Mapping[int, Mapping[str, str]]) -> Iterator[str]:
-    """Returns early where a dimension that is indexed has no elements: no place is left that could be read instead."""
+    """Returns early where a dimension that is indexed has no elements: no place is left that could be read instead.
+
+    Nothing has read the index there, so that the error tells none.
+    """
     for op in kernel.body.ops:
         if isinstance(op.attrs, Check) and op.attrs.error is not None and not at_least(op.attrs.size, 1):
             tests = [f"{index_text(op.attrs.size)} < 1", *wanted[id(op)].values()]
-            yield f"if ({' && '.join(tests)}) return {errors[id(op)]};"
+            yield f"if ({' && '.join(tests)}) return md_failed({errors[id(op)]}, 0, {index_text(op.attrs.size)});"
 
 
 def comment(origins: tuple[Origin, ...]) -> list[str]:

@@ -17,21 +17,6 @@ template <int W, class F> MD_INLINE void md_lanes(int64_t begin, int64_t end, F 
   for (int l = 0; l < rest; ++l) body(i + l, l);
 }
 
-//@ md_checked_lanes :
-// as md_lanes; body may raise `status`, and the highest is the result
-template <int W, class F> MD_INLINE int md_checked_lanes(int64_t begin, int64_t end, F body) {
-  int status = 0;
-  int64_t i = begin;
-  for (; i + W <= end; i += W) {
-#pragma omp simd reduction(max : status)
-    for (int l = 0; l < W; ++l) status = body(i + l, l, status);
-  }
-  const int rest = (int)(end - i);
-#pragma omp simd reduction(max : status)
-  for (int l = 0; l < rest; ++l) status = body(i + l, l, status);
-  return status;
-}
-
 //@ md_strips :
 // body(i, count) for strips of W elements in [begin, end), and for what is left over
 template <int W, class F> MD_INLINE void md_strips(int64_t begin, int64_t end, F body) {
@@ -93,6 +78,29 @@ MD_INLINE int64_t md_index(int64_t x) {
 #endif
 #endif
   return x;
+}
+
+//@ md_Bad :
+// what a loop's checks have found: a value for each, or 0
+template <int N> struct md_Bad {
+  uint64_t value[N];
+};
+
+//@ md_failed :
+// The status of a kernel that fails. Its caller finds the value that is no index (0 where it is not known) and the size
+// of the dimension in `md_failure`, of its thread: runtime/load.py and minductor_call.h declare the same.
+#ifndef MD_FAILURE
+#define MD_FAILURE
+struct md_Failure {
+  long long status, value, size;
+};
+extern "C" {
+__attribute__((weak, visibility("hidden"))) __thread md_Failure md_failure = {0, 0, 0};
+}
+#endif
+MD_INLINE int64_t md_failed(int64_t status, uint64_t value, int64_t size) {
+  md_failure = {status, (int64_t)value, size};
+  return status;
 }
 
 //@ lines

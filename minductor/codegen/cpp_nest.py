@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from minductor.codegen import cpp_checks
 from minductor.codegen.cpp_arrays import Array, Block, Carry, Dim
 from minductor.codegen.cpp_strips import FEW, STRIP, Strip, strips
 from minductor.codegen.cpp_text import index_text, literal
@@ -18,7 +19,6 @@ from minductor.core.dtypes import BF16, F32
 from minductor.core.expr import Expr, as_int, free_symbols, integer, linear, maximum, substitute, symbol
 from minductor.ir.nodes import Check, Kernel, Load, Masked, Op, Project, Reduce, Scan, Store
 from minductor.ir.schedule import Loop, Step, loops, positions
-from minductor.ir.signature import may_fail
 
 
 class NestPrinter:
@@ -34,7 +34,7 @@ class NestPrinter:
         self.values = values
         values.extents = {axis.symbol: axis.extent for axis in kernel.axes}
         self.out = values.out
-        self.checked = {p for p, op in enumerate(self.ops) if _is_checked(op)}
+        self.checked = {p: found for p, op in enumerate(self.ops) if (found := list(cpp_checks.statuses(op, values.errors)))}
         self.work = _work(kernel)
         self.labels: dict[int, str] = {}
         self.names: dict[int, str] = {}
@@ -291,7 +291,6 @@ class NestPrinter:
         if loop.kind == "parallel":
             self.out.pragma(self.parallel_pragma(loop, len(chain)))
         lanes = loop.kind == "vector" and loop.lanes > 0
-        is_checked = self.is_checked(loop)
         groups = _is_grouped(loop)
         if lanes:
             self.open_lanes(loop)
@@ -299,7 +298,7 @@ class NestPrinter:
             self.open_groups(loop)
         else:
             if loop.kind == "vector":
-                self.out.pragma("omp simd" + (" reduction(max : status)" if is_checked else ""))
+                self.out.pragma("omp simd" + cpp_checks.clause(self.bad(loop)))
             for each in chain:
                 self.open(each)
             for each in chain:
@@ -308,9 +307,10 @@ class NestPrinter:
                 self.out.add("MD_SCALAR;")
         self.steps(chain[-1].body)
         if lanes:
-            if is_checked:
-                self.out.add("return status;")
-            self.out.close("}));" if is_checked else "});")
+            if bad := self.bad(loop):
+                cpp_checks.close_lanes(self.out, loop.axis, *self.range(loop.axis), loop.lanes, bad)
+            else:
+                self.out.close("});")
         elif groups:
             self.out.close("});")
         else:
@@ -325,7 +325,7 @@ class NestPrinter:
         count = as_int(self.extents[loop.axis])
         scans = [p for p in loop.body if isinstance(p, int) and isinstance(self.ops[p].attrs, Scan)]
         is_scan = loop.kind == "serial" and not loop.is_blocked and bool(scans) and not self.is_reversed(loop)
-        if not (loop.kind == "vector" or is_scan) or self.is_checked(loop) or (count is not None and count < FEW):
+        if not (loop.kind == "vector" or is_scan) or self.bad(loop) or (count is not None and count < FEW):
             return []
         found = strips(loop, self.ops, self.values.storages, self.values.axis(loop.axis), self.values.placed)
         how = self.values.stored_as
@@ -382,9 +382,10 @@ class NestPrinter:
         if scalars:
             self.out.lines[pragma] += f" firstprivate({', '.join(scalars)})"
 
-    def is_checked(self, loop: Loop) -> bool:
-        """Whether something in the loop may set the status."""
-        return not self.checked.isdisjoint(positions((loop,)))
+    def bad(self, loop: Loop) -> list[str]:
+        """The variables of the checks and asserts in a loop."""
+        inside = (p for p in sorted(set(positions((loop,)))) if p in self.checked)
+        return [f"bad{number}" for p in inside for number in self.checked[p]]
 
     def scope(
         self,
@@ -394,7 +395,7 @@ class NestPrinter:
 
     def parallel_pragma(self, loop: Loop, depth: int) -> str:
         text = f"omp parallel for{f' collapse({depth})' if depth > 1 else ''} num_threads({self.work})"
-        return text + (" reduction(max : status)" if self.is_checked(loop) else "")
+        return text + cpp_checks.clause(self.bad(loop))
 
     def range(self, axis: str) -> tuple[str, str]:
         if self.values.piece is not None and self.values.piece[0].name == axis:
@@ -410,9 +411,8 @@ class NestPrinter:
     def open_lanes(self, loop: Loop) -> None:
         first, last = self.range(loop.axis)
         self.opened[loop.axis] = True
-        if self.is_checked(loop):
-            call = f"status = md_index_max(status, md_checked_lanes<{loop.lanes}>("
-            self.out.open(f"{call}{first}, {last}, [&](int64_t {loop.axis}, int l, int status) MD_LAMBDA")
+        if bad := self.bad(loop):
+            cpp_checks.open_lanes(self.out, loop.axis, bad)
         else:
             self.out.open(f"md_lanes<{loop.lanes}>({first}, {last}, [&](int64_t {loop.axis}, int l) MD_LAMBDA")
 
@@ -634,12 +634,6 @@ class NestPrinter:
         self.out.close()
         self.out.close()
         self.finish(total if arrays[0].dims else replace(total, lanes=1))
-
-
-def _is_checked(op: Op) -> bool:
-    if isinstance(op.attrs, Masked):
-        return any(_is_checked(inner) for inner in op.attrs.body.ops)
-    return may_fail(op)
 
 
 def _is_grouped(loop: Loop) -> bool:

@@ -53,7 +53,8 @@ class Values:
 
     out: Lines
     storages: Mapping[str, tuple[str, DType]]
-    errors: Mapping[int, int] = field(default_factory=dict[int, int])  # id of a check or assert -> its status
+    # id of a check or assert -> its status k; `badk` is a value that failed it, or 0, which is in range everywhere
+    errors: Mapping[int, int] = field(default_factory=dict[int, int])
     told: Mapping[int, Sequence[str]] = field(default_factory=dict[int, Sequence[str]])  # and what has to hold for it
     # Whether two stores of the kernel meet in one storage. g++ 12 then makes a vector of what both store, and of two
     # loads under one mask that lie side by side, `x[2i]` and `x[2i + 1]`, it takes each for the other.
@@ -96,7 +97,8 @@ class Values:
             case Check():
                 return self.check(op, op.attrs, args[0], label())
             case Assert():
-                self.out.add(f"status = {args[0]} ? status : {self.errors[id(op)]};")
+                bad = f"bad{self.errors[id(op)]}"
+                self.out.add(f"{bad} = {args[0]} ? {bad} : 1;")
                 return ""
             case Masked(body, other):
                 assert op.dtype is not None
@@ -206,7 +208,7 @@ class Values:
         self.out.add(f"{element} = {self.narrow(storage, joined)};")
 
     def check(self, op: Op, attrs: Check, value: str, label: str) -> str:
-        """An index outside its bounds sets the status and becomes 0, so that no load leaves the tensor."""
+        """An index outside its bounds is kept for the error and becomes 0, so that no load leaves the tensor."""
         size = index_text(attrs.size)
         if attrs.error is None:
             text = f"{value} < 0 ? {value} + {size} : {value}" if attrs.wrap else value
@@ -215,7 +217,8 @@ class Values:
         self.define(label, I64, raw)
         wrong = self.define(f"{label}_wrong", BOOL, f"({label} < 0) | ({label} >= {size})")
         is_asked = "".join(f" & ({test})" for test in self.told.get(id(op), ()))
-        self.out.add(f"status = {wrong}{is_asked} ? {self.errors[id(op)]} : status;")
+        bad = f"bad{self.errors[id(op)]}"
+        self.out.add(f"{bad} = {wrong}{is_asked} ? (uint64_t){value} : {bad};")
         self.out.add(f"const int64_t {attrs.symbol.name} = md_index({wrong} ? 0 : {label});")
         return attrs.symbol.name
 

@@ -90,6 +90,7 @@ class Nodes:
         args: tuple[Value, ...] = (),
         kwargs: tuple[tuple[str, Value], ...] = (),
         line: Launch | Extern | None = None,
+        checked: tuple[str, ...] = (),
     ) -> Result:
         """A node of that name, or of that name with a number; `line`: the call that it is."""
         free = name
@@ -98,7 +99,8 @@ class Nodes:
             self._names[name] += 1
         self._names[free] += 1
         handle, origins = (None, ()) if line is None else (line.handle, line.origins)
-        self.made.append(FxNode(free, op, target, args, kwargs, handle, tuple(origin.node for origin in origins)))
+        nodes = tuple(origin.node for origin in origins)
+        self.made.append(FxNode(free, op, target, args, kwargs, handle, nodes, checked if any(checked) else ()))
         return Result(free)
 
     def compute(self, target: str, *args: Value, name: str = "") -> Result:

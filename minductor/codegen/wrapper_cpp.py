@@ -89,6 +89,7 @@ class _Emitter:
         self.constants = {line.name: line.number for line in plan.lines if isinstance(line, Constant)}
         self.declared: dict[str, None] = {}  # functions of torch's, as they are declared
         self.python: list[Extern] = []  # calls that are Python's
+        self.nodes: dict[str, None] = {}  # ATen nodes that errors belong to
 
     def unit(self, header: str) -> Iterator[str]:
         regions = [text for region in self.plan.regions for text in self.region(region)]
@@ -105,6 +106,8 @@ class _Emitter:
         gives = "".join(map(_given, _returned(self.plan)))
         constants = f'"{" ".join(self.constants)}", {len(self.constants)}'
         yield f'MD_GRAPH("{self.plan.name}", call, "{takes}", "{gives}", {constants})'
+        if self.nodes:
+            yield f'MD_NODES("{" ".join(self.nodes)}")'
         if self.python:
             yield ""
             yield "// What only Python can call, by handle."
@@ -133,7 +136,7 @@ class _Emitter:
             if kernel.errors:
                 yield ""
                 yield f"static const md_Error {kernel.symbol}_errors[] = {{"
-                yield from (f"    {{{_quoted(kind)}, {_quoted(message)}}}," for kind, message in kernel.errors)
+                yield from (f"    {{{_quoted(kind)}, {_quoted(_format(message))}}}," for kind, message in kernel.errors)
                 yield "};"
 
 
@@ -235,8 +238,9 @@ class _Function:
                     yield f"MD_TRY(md_sized(md, {name}, {_sizes(size)}));"
                 else:
                     yield f"MD_TRY(md_laid_out(md, {name}, {_sizes(size)}, {_sizes(stride)}));"
-            case Assert(condition, message):
-                yield f"MD_TRY(md_require(md, {truth(condition)}, {_quoted(message)}));"
+            case Assert(condition, message, node):
+                given = f"{truth(condition)}, {_quoted(message)}, {self.checked(node)}"
+                yield f"MD_TRY(md_require(md, {given}));"
             case Return(values):
                 yield from self.give(values)
             case DeviceScope() | ScopeEnd():
@@ -254,6 +258,12 @@ class _Function:
         self.defined.add(symbol.name)
         return f"{TYPES[symbol.kind]} {symbol.name}"
 
+    def checked(self, node: str) -> str:
+        """The name of an ATen node that an error belongs to."""
+        if node:
+            self.unit.nodes[node] = None
+        return _quoted(node)
+
     def launch(self, line: Launch) -> Iterator[str]:
         kernel = self.unit.definitions[line.kernel]
         pointers = (
@@ -263,7 +273,8 @@ class _Function:
         call = f"{kernel.symbol}({', '.join((*pointers, *map(index_text, line.sizes), 'md.threads'))})"
         yield from _comment(line.handle, line.origins)
         if kernel.errors:
-            yield f"MD_TRY(md_status(md, {call}, {kernel.symbol}_errors));"
+            nodes = ", ".join(map(self.checked, line.checked))
+            yield f"MD_TRY(md_status(md, {call}, {kernel.symbol}_errors, {{{nodes}}}));"
         else:
             yield f"{call};"
         yield from self.event("launch", kernel.symbol)
@@ -446,6 +457,11 @@ def _quoted(text: str) -> str:
     """A string of C; what is no plain character of ASCII by its octal number."""
     shown = (chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
     return f'"{"".join(shown)}"'
+
+
+def _format(message: str) -> str:
+    """A message of ir/signature.py as printf has it: a value is a text there, since it may not be known."""
+    return message.replace("%", "%%").format(value="%s", size="%lld")
 
 
 def _comment(handle: int, origins: tuple[Origin, ...]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from typing import assert_never
 from minductor.codegen.fx_numbers import Nodes
 from minductor.core.errors import BadOptionValue
 from minductor.core.expr import Expr
-from minductor.ir.fx_graph import LAUNCH, FxGraph, FxKernel, Result, Value, print_graph
+from minductor.ir.fx_graph import ASSERT, LAUNCH, FxGraph, FxKernel, Result, Value, print_graph
 from minductor.ir.lives import tensors
 from minductor.ir.nodes import Argument, Body, Region, Token, View
 from minductor.ir.plan import (
@@ -169,9 +169,10 @@ class _Emitter:
                 nodes.values[name] = nodes.add(name, "call_function", "minductor.runtime.launch.laid_out", given)
                 if stride is not None:
                     self.layouts[name] = (size, stride)
-            case Assert(condition, message):
+            case Assert(condition, message, node):
                 holds = nodes.scalar(condition) if isinstance(condition, Body) else nodes.relation(condition)
-                nodes.add("require", "call_function", "torch.ops.aten._assert_scalar.default", (holds, message))
+                given = (holds, message)
+                nodes.add("require", "call_function", ASSERT, given, checked=(node,))
             case Return(values):
                 found = tuple([self.argument(value) for value in values])
                 nodes.add("output", "output", "output", found if is_value else (found,))
@@ -185,7 +186,7 @@ class _Emitter:
     def launch(self, line: Launch) -> None:
         symbol = self.symbols[line.kernel]
         given = (symbol, tuple([self.tensor(name) for name in line.tensors]), self.nodes.numbers(line.sizes))
-        self.nodes.add(symbol, "call_function", LAUNCH, given, line=line)
+        self.nodes.add(symbol, "call_function", LAUNCH, given, line=line, checked=line.checked)
 
     def allocate(self, line: Allocate) -> None:
         layout = (self.nodes.numbers(line.size), self.nodes.numbers(line.stride))

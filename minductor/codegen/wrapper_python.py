@@ -2,8 +2,8 @@
 
 Takes a Plan; gives real Python that a debugger can step through and a person can read; refuses nothing.
 The text runs with `kernels` (symbol to function), `threads`, `choose` (one of several functions) and the constants as
-globals (runtime/launch.py). Kernels
-of a GPU are given the stream of their device that is current, those of a CPU a number of threads.
+globals (runtime/launch.py, which writes the user's lines into `places`, where the text has ATen nodes). Kernels of a GPU
+are given the stream of their device that is current, those of a CPU a number of threads.
 Every launch and extern call stands below a comment with its handle and the ATen nodes that it comes from.
 """
 
@@ -107,6 +107,7 @@ class _Emitter:
         self.errors = {line.id: line.errors for line in definitions}
         self.written = {line.id: line.written for line in definitions}
         self.variants: list[str] = []  # functions, of which a call runs one
+        self.places: list[tuple[str, ...]] = []  # of what may fail: its ATen nodes, and the user's lines in their stead
 
     def module(self) -> Iterator[str]:
         functions = [text for region in self.plan.regions for text in self.region(region)]
@@ -119,6 +120,8 @@ class _Emitter:
             yield "errors = {"
             yield from (f"    {symbol!r}: {errors!r}," for symbol, errors in failing.items())
             yield "}"
+        if self.places:
+            yield f"places = {self.places!r}"
         yield from functions
         yield from self.opening(self.plan, "call", "args")
         names = [given.name for given in self.plan.inputs]
@@ -198,9 +201,10 @@ class _Emitter:
                 yield f"{symbol.name} = {self.source(source)}"
             case LaidOut(name, size, stride):
                 yield f"{name} = laid_out({name}, {self.sizes(size)}, {None if stride is None else self.sizes(stride)})"
-            case Assert(condition, message):
+            case Assert(condition, message, node):
                 yield f"if not {self.source(condition) if isinstance(condition, Body) else f'({condition})'}:"
-                yield f"    raise RuntimeError({message!r})"
+                self.imports["require"] = "minductor.runtime.launch"
+                yield f"    require({message!r}{self.place((node,))})"
             case Return(values):
                 inner = ", ".join(self.argument(v) for v in values)
                 yield f"return ({inner}{',' if len(values) == 1 else ''})"
@@ -249,10 +253,18 @@ class _Emitter:
         yield from _comment(line.handle, line.origins)
         if self.errors[line.kernel] and self.has_status:
             yield f"if status := {symbol}({args}):"
-            yield f"    fail(errors[{symbol!r}], status)"
+            yield f"    fail(errors[{symbol!r}], status{self.place(line.checked)})"
         else:
             yield f"{symbol}({args})"
         yield from self.event("launch", symbol)
+
+    def place(self, nodes: tuple[str, ...]) -> str:
+        """An argument: the user's lines of these nodes, if they are known."""
+        if not any(nodes):
+            return ""
+        if nodes not in self.places:
+            self.places.append(nodes)
+        return f", places[{self.places.index(nodes)}]"
 
     def dispatch(self, line: Dispatch) -> Iterator[str]:
         """A function for each variant, and a name for the one that `choose` picks; the call is of that."""

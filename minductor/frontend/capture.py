@@ -22,7 +22,8 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -506,24 +507,42 @@ def _text(value: Any) -> str:
 # --- sources ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class Sources:
-    """Node name -> the user's "file:line"; made on demand, never stored or printed into kernels."""
+    """Node name -> the user's "file:line"; made on demand, never stored or printed into kernels.
 
-    lines: Mapping[str, str]
+    A region's node is named behind the region, with a dot between them.
+    """
+
+    def __init__(self, gm: fx.GraphModule) -> None:
+        self._gm = gm
+
+    @cached_property
+    def _stacks(self) -> Mapping[str, str]:
+        return dict(_stacks(self._gm))
 
     def of(self, node: str) -> str:
-        return self.lines.get(node, "")
+        """The innermost frame of the stack that the tracer kept which is not in torch's own files, or "".
+
+        A stack that is all torch's gives its innermost frame.
+        """
+        frames = list(_frames(self._stacks.get(node, "")))
+        torch_folder = f"{Path(torch.__file__).parent}/"
+        own = [frame for frame in frames if not frame.startswith(torch_folder)]
+        return (own or frames or [""])[-1]
 
 
 def sources(gm: fx.GraphModule) -> Sources:
-    """The user's line of each node: the innermost frame of the stack that the tracer kept."""
-    found = {}
+    """The user's lines of a graph's nodes."""
+    return Sources(gm)
+
+
+def _stacks(gm: fx.GraphModule, region: str = "") -> Iterator[tuple[str, str]]:
+    """The stack of each node, regions included, which are named as `_Reader` names them."""
     for node in gm.graph.nodes:
-        frames = list(_frames(node.meta.get("stack_trace") or ""))
-        if frames:
-            found[node.name] = frames[-1]
-    return Sources(found)
+        yield f"{region}.{node.name}" if region else node.name, node.meta.get("stack_trace") or ""
+        inner = getattr(gm, str(node.target), None) if node.op == "get_attr" else None
+        if isinstance(inner, fx.GraphModule):
+            yield from _stacks(inner, f"{region}_{node.name}" if region else node.name)
 
 
 def _frames(trace: str) -> Iterator[str]:

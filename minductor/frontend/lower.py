@@ -472,8 +472,8 @@ class Lowering:
     def add_kernel(self, loop: Loop) -> None:
         """Ends a kernel that has its effects."""
         body = loop.b.build()
-        if any(isinstance(op.attrs, ir.Check) for op in body.ops):  # the message names the operator
-            body = replace(body, ops=tuple([_with_operator(op, self.origin.op) for op in body.ops]))
+        if any(isinstance(op.attrs, ir.Check | ir.Assert) for op in body.ops):
+            body = replace(body, ops=tuple([_with_origin(op, self.origin) for op in body.ops]))
         self.nodes.append(Kernel(f"k{self._kernels}", tuple(loop.axes), body, (self.origin,)))
         self._kernels += 1
 
@@ -678,8 +678,15 @@ class Lowering:
         return value
 
 
-def _with_operator(op: ir.Op, name: str) -> ir.Op:
-    return replace(op, attrs=replace(op.attrs, op=name)) if isinstance(op.attrs, ir.Check) else op
+def _with_origin(op: ir.Op, origin: ir.Origin) -> ir.Op:
+    """A check or assert whose error names the ATen node and its operator."""
+    match op.attrs:
+        case ir.Check():
+            return replace(op, attrs=replace(op.attrs, op=origin.op, node=origin.node))
+        case ir.Assert():
+            return replace(op, attrs=replace(op.attrs, node=origin.node))
+        case _:
+            return op
 
 
 def is_zero_sized(view: View) -> bool:

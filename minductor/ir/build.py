@@ -160,6 +160,7 @@ class Builder:
         error: ErrorKind | None = "IndexError",
         op: str = "",
         dim: int = 0,
+        node: str = "",
     ) -> Expr:
         """The value as an index in [0, size); out of range sets the error flag and becomes 0.
 
@@ -176,7 +177,7 @@ class Builder:
         position = self._seen.get(key)
         if position is None:
             made = checked_symbol(f"v{next(self._numbers)}", size)
-            attrs = Check(made, size, wrap, error, op, dim)
+            attrs = Check(made, size, wrap, error, op, dim, node)
             position = self._seen[key] = self._put("check", (value,), attrs, I64, self._mask((value,)))
             self._checks[made] = position
         attrs = self._ops[position].attrs
@@ -298,9 +299,9 @@ class Builder:
                 return self.load(ref, there.index, op.dtype) if answer is None else answer
             case Index(expr):
                 return self.index(substitute(expr, moved))
-            case Check(old, size, wrap, error, whose, dim):
+            case Check(old, size, wrap, error, whose, dim, node):
                 there = substitute(size, moved)
-                new = moved[old] = self.check(args[0], there, wrap=wrap, error=error, op=whose, dim=dim)
+                new = moved[old] = self.check(args[0], there, wrap=wrap, error=error, op=whose, dim=dim, node=node)
                 return self._checks[new] if isinstance(new, Symbol) and new in self._checks else args[0]
             case Store(ref, index):
                 return self.store(ref, substitute(index, moved), args[0])

@@ -31,6 +31,7 @@ from minductor.ir.nodes import Token
 
 SCHEMA = 1
 LAUNCH = "minductor.launch"
+ASSERT = "torch.ops.aten._assert_scalar.default"
 
 Op: TypeAlias = Literal["placeholder", "get_attr", "call_function", "output"]
 
@@ -47,7 +48,10 @@ Value: TypeAlias = Result | DType | Token | tuple["Value", ...] | bool | int | f
 
 @dataclass(frozen=True, slots=True)
 class FxNode:
-    """One node. A launch or a call of an operator has the handle of its line, and the ATen nodes that it comes from."""
+    """One node. A launch or a call of an operator has the handle of its line, and the ATen nodes that it comes from.
+
+    `checked`: the ATen node of each error that a launch or an assertion may raise.
+    """
 
     name: str
     op: Op
@@ -56,6 +60,7 @@ class FxNode:
     kwargs: tuple[tuple[str, Value], ...] = ()
     handle: int | None = None
     origins: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,8 @@ def _node_json(node: FxNode) -> dict[str, Any]:
         found["kwargs"] = {name: _value_json(value) for name, value in node.kwargs}
     if node.handle is not None:
         found.update(handle=node.handle, origins=node.origins)
+    if node.checked:
+        found["checked"] = node.checked
     return found
 
 
@@ -146,7 +153,7 @@ def _graph(found: Mapping[str, Any]) -> FxGraph:
 def _node(found: Mapping[str, Any]) -> FxNode:
     args = tuple(_value(item) for item in found.get("args", ()))
     kwargs = tuple((name, _value(value)) for name, value in found.get("kwargs", {}).items())
-    about = (found.get("handle"), tuple(found.get("origins", ())))
+    about = (found.get("handle"), tuple(found.get("origins", ())), tuple(found.get("checked", ())))
     return FxNode(found["name"], found["op"], found["target"], args, kwargs, *about)
 
 

@@ -196,11 +196,22 @@ class Check:
     error: ErrorKind | None = "IndexError"
     op: str = ""  # whose index it is, and of which dimension: for the message
     dim: int = 0
+    node: str = field(default="", compare=False)  # the ATen node: it tells the user's line, and is never printed
 
     @property
     def message(self) -> str:
-        of = f"{self.op}: " if self.op else ""
-        return f"{of}index out of range: it is out of bounds for dimension {self.dim} with size {self.size}"
+        """The error's text for `str.format`: `value` is the index with a blank before it, or ""; `size` a number.
+
+        It begins with eager's words.
+        """
+        known = as_int(self.size)
+        size = "{size}" if known is None else known
+        of = f" in {self.op}" if self.op else ""
+        if self.op.startswith(("aten.nll_loss_", "aten.nll_loss2d_")):
+            return f"Target{{value}} is out of bounds. Dimension {self.dim} has size {size}{of}"
+        if self.op in ("aten.take.default", "aten.put.default"):
+            return f"out of range: tried to access index{{value}} on a tensor of {size} elements{of}"
+        return f"index{{value}} is out of bounds for dimension {self.dim} with size {size}{of}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +270,7 @@ class Assert:
     """Sets the error flag where the argument is false; the graph call then raises RuntimeError(message)."""
 
     message: str
+    node: str = field(default="", compare=False)  # as a check's
 
 
 Attrs: TypeAlias = (

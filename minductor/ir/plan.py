@@ -73,8 +73,8 @@ class KernelDef:
     """A kernel's text, by id: equal digests share one. `signature`: name and dtype of each tensor parameter.
 
     `written`: the places of those that it writes. `numbers`: the kinds of the symbols that it takes next; "real" is a
-    float, all others are integers. `errors`: what its status k means, the exception's name and message at k - 1;
-    without any there is no status.
+    float, all others are integers. `errors`: what its status k means, the exception's name and message at k - 1 (a text
+    for `str.format`, ir/signature.py); without any there is no status.
     """
 
     id: str
@@ -89,7 +89,10 @@ class KernelDef:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Runs a kernel on a device: tensors in the order of its signature, then sizes."""
+    """Runs a kernel on a device: tensors in the order of its signature, then sizes.
+
+    `checked`: the ATen node of each of the kernel's errors, behind its region's name and a dot if it is in one.
+    """
 
     kernel: str
     tensors: tuple[str, ...]
@@ -97,6 +100,7 @@ class Launch:
     origins: tuple[Origin, ...]
     handle: int
     device: str = "cpu"
+    checked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +175,11 @@ class SymbolDef:
 
 @dataclass(frozen=True, slots=True)
 class Assert:
-    """Checked where it stands: what fails it raises RuntimeError(message)."""
+    """Checked where it stands: what fails it raises RuntimeError(message). `node`: as one of `Launch.checked`."""
 
     condition: Rel | Body
     message: str
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)

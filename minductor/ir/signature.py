@@ -95,17 +95,30 @@ def may_fail(op: Op) -> bool:
 
 
 def errors(kernel: Kernel) -> tuple[tuple[str, str], ...]:
-    """What the flag's value k means: the k-th (from 1) check or assert, as an exception's name and its message."""
+    """What the flag's value k means: the k-th (from 1) check or assert, as an exception's name and its message.
+
+    A message is a text for `str.format`, given the value that is no index and the size of the dimension.
+    """
     found: list[tuple[str, str]] = []
     for op in all_ops(kernel.body):
         match op.attrs:
             case Check(error=error) if error is not None:
                 found.append((error, op.attrs.message))
             case Assert(message):
-                found.append(("RuntimeError", message))
+                found.append(("RuntimeError", message.replace("{", "{{").replace("}", "}}")))
             case _:
                 pass
     return tuple(found)
+
+
+def nodes_of_errors(kernel: Kernel) -> tuple[str, ...]:
+    """The ATen node of each of the errors."""
+    return tuple([node_of(op) for op in all_ops(kernel.body) if may_fail(op)])
+
+
+def node_of(op: Op) -> str:
+    """The ATen node of a check or assert."""
+    return op.attrs.node if isinstance(op.attrs, Check | Assert) else ""
 
 
 def rename_storages(kernel: Kernel, names: Mapping[Ref, Ref]) -> Kernel:

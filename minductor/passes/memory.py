@@ -44,7 +44,7 @@ from minductor.ir.nodes import (
     writes,
 )
 from minductor.ir.plan import Line, Plan
-from minductor.ir.signature import Signature, canonical, digest, rename_storages, signature
+from minductor.ir.signature import Signature, canonical, digest, nodes_of_errors, rename_storages, signature
 from minductor.ir.variants import own_name, plain, structural
 from minductor.options import Options
 from minductor.passes.partition import marks, partitions
@@ -78,6 +78,7 @@ def _planned(planner: _Planner, before: Mapping[int, tuple[Line, ...]]) -> Plan:
     regions: list[Plan] = []
     for region in program.regions:
         inner = _Planner(region, planner.options, planner.kernels, planner.texts, planner.handles)
+        inner.region = region.name
         inner.enter()
         plan = _planned(inner, {})
         constants = [b.name for b in region.buffers if b.kind == "constant"]
@@ -103,6 +104,7 @@ class _Planner:
     kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
     texts: dict[str, _Definition] = field(default_factory=dict[str, _Definition])
     handles: count[int] = field(default_factory=lambda: count(1))  # for the outermost program and its regions
+    region: str = ""  # the region's name; the outermost program has none
     buffers: dict[str, Buffer] = field(init=False)
     sharing: Sharing = field(init=False)
     returned: set[str] = field(init=False)
@@ -149,8 +151,8 @@ class _Planner:
                 self._extern(number, node)
             case SymbolDef(symbol, body, _):
                 self.body.append(lines.SymbolDef(symbol, body))
-            case Require(body, message, _):
-                self.body.append(lines.Assert(body, message))
+            case Require(body, message, origins):
+                self.body.append(lines.Assert(body, message, self._qualified(origins[0].node if origins else "")))
         self._free(self.sharing.ends.get(number, ()))
 
     def _dispatch(self, number: int, kernel: Kernel) -> None:
@@ -209,7 +211,12 @@ class _Planner:
         definition = self._define(kernel, needs)
         device = next((self.buffers[name].device for name in needs.storages), "cpu")
         given = (definition.id, needs.storages, needs.sizes, kernel.origins)
-        self.body.append(lines.Launch(*given, next(self.handles), device))
+        checked = tuple(map(self._qualified, nodes_of_errors(kernel)))
+        self.body.append(lines.Launch(*given, next(self.handles), device, checked))
+
+    def _qualified(self, node: str) -> str:
+        """An ATen node's name, behind that of its region: two graphs may call their nodes the same."""
+        return f"{self.region}.{node}" if node and self.region else node
 
     def _define(self, kernel: Kernel, needs: Signature) -> _Definition:
         seen = {name: as_real(self.buffers[name]) for name in needs.storages}

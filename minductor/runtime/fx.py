@@ -32,7 +32,7 @@ from minductor.core.dtypes import DType
 from minductor.core.errors import WrongInput
 from minductor.ir.fx_graph import LAUNCH, FxGraph, FxKernel, FxNode, Result, Value, parse_graph
 from minductor.ir.nodes import Token
-from minductor.runtime.launch import KERNELS, Bind, Call, fail, meet
+from minductor.runtime.launch import KERNELS, Bind, Call, fail, located, meet
 from minductor.runtime.load import threads
 from minductor.runtime.store import digest
 from minductor.target import Target
@@ -78,15 +78,16 @@ def graph_module(
     traced: fx.GraphModule | None = None,
     *,
     is_boxed: bool = False,
+    where: Callable[[str], str] = lambda node: "",
 ) -> fx.GraphModule:
     """The module of a printed graph.
 
     `bound`: lifted tensors and other objects, by name. `traced`: the ATen graph that it was compiled from, for what
     that knows of inputs and of the user's lines. A boxed one is called with a list, which it empties, so that nobody
-    else holds the tensors in it.
+    else holds the tensors in it. `where`: the user's line of an ATen node, for errors of kernels.
     """
     graph = parse_graph(text)
-    return _Builder(launcher(graph), bound).module(graph, traced, is_boxed=is_boxed)
+    return _Builder(launcher(graph), bound, where).module(graph, traced, is_boxed=is_boxed)
 
 
 def launch(
@@ -96,9 +97,13 @@ def launch(
     traced: fx.GraphModule | None = None,
     hook: Callable[[fx.GraphModule], Callable[..., Any]] | None = None,
     events: list[tuple[str, str]] | None = None,
+    where: Callable[[str], str] = lambda node: "",
 ) -> Call:
-    """The boxed call of a graph, which tells `events` what it does, or of what a backend's hook makes of it."""
-    module = graph_module(text, launcher, bound, traced, is_boxed=hook is None)
+    """The boxed call of a graph, which tells `events` what it does, or of what a backend's hook makes of it.
+
+    `where`: the user's line of an ATen node, for errors of kernels.
+    """
+    module = graph_module(text, launcher, bound, traced, is_boxed=hook is None, where=where)
     if hook is None and events is not None:
         return lambda args: _Telling(module, events).boxed_run(args)
     run = module.forward if hook is None else hook(module)
@@ -133,9 +138,10 @@ class _Telling(fx.Interpreter):
 
 
 class _Builder:
-    def __init__(self, launch: Launcher, bound: Mapping[str, Any]) -> None:
+    def __init__(self, launch: Launcher, bound: Mapping[str, Any], where: Callable[[str], str]) -> None:
         self.launch = launch
         self.bound = bound
+        self.where = where
 
     def module(self, graph: FxGraph, traced: Any = None, *, is_boxed: bool = False) -> fx.GraphModule:
         """The module of a graph; `traced`: the one of the ATen graph that it was compiled from."""
@@ -155,6 +161,9 @@ class _Builder:
                 found[node.name] = self.launch(made, symbol, tensors, numbers)
             else:
                 found[node.name] = add_node(made, node, found)
+            places = list(map(self.where, node.checked))
+            if any(places):
+                _tell_places(found[node.name], places)
         calls = {found[node.name]: node for node in graph.nodes if node.handle is not None}
         for call, node in calls.items():
             call.meta["minductor"] = {"handle": node.handle, "origins": node.origins}
@@ -177,6 +186,14 @@ def _add_metas(graph: fx.Graph, calls: Mapping[fx.Node, FxNode], traced: fx.Grap
     traces = {node.name: node.stack_trace for node in traced.nodes}
     for call, node in calls.items():
         call.stack_trace = next((traces[name] for name in reversed(node.origins) if traces.get(name)), None)
+
+
+def _tell_places(call: fx.Node, places: Sequence[str]) -> None:
+    """Gives a launch or an assertion the user's lines that its errors name; a GPU's kernels end the program themselves."""
+    if call.target is torch.ops.aten._assert_scalar.default:
+        call.update_arg(1, located(str(call.args[1]), places[0]))
+    elif str(call.target) == "minductor.launch.default":
+        call.update_kwarg("places", "\n".join(places))
 
 
 def add_node(graph: fx.Graph, node: FxNode, found: Mapping[str, fx.Node]) -> fx.Node:
@@ -377,19 +394,23 @@ def _process() -> _Process:
     loaded: dict[str, _Kernel] = {}
 
     def launch(
-        kernel: str, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor], numbers: Sequence[Any]
+        kernel: str,
+        read: Sequence[torch.Tensor],
+        written: Sequence[torch.Tensor],
+        numbers: Sequence[Any],
+        places: str = "",
     ) -> None:
         found = loaded[kernel]
         sides = {False: iter(read), True: iter(written)}
         tensors = [next(sides[number in found.written]) for number in range(len(read) + len(written))]
         if status := found.run(*tensors, *numbers, threads().count()):
-            fail(found.errors, status)
+            fail(found.errors, status, places.split("\n"))
 
-    def nothing(*args: Any) -> None:
+    def nothing(*args: Any, **named: Any) -> None:
         """Tensors without memory have nothing to write."""
 
     library = torch.library.Library("minductor", "FRAGMENT")
-    library.define("launch(str kernel, Tensor[] read, Tensor(a!)[] written, Scalar[] numbers) -> ()")
+    library.define("launch(str kernel, Tensor[] read, Tensor(a!)[] written, Scalar[] numbers, str places=\"\") -> ()")
     library.impl("launch", launch, "CompositeExplicitAutograd")
     library.impl("launch", nothing, "Meta")
     return _Process(loaded, torch.ops.minductor.launch.default, library)

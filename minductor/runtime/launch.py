@@ -80,8 +80,12 @@ def launch(
     constants: Mapping[str, torch.Tensor],
     events: list[Any],
     choose: Choose = by_default,
+    where: Callable[[str], str] = lambda node: "",
 ) -> Call:
-    """The wrapper's `call`, bound to its kernels; `name` is what a traceback shows as its file."""
+    """The wrapper's `call`, bound to its kernels; `name` is what a traceback shows as its file.
+
+    `where`: the user's line of an ATen node, for errors of kernels.
+    """
     filename = f"<minductor {name}>"
     namespace: dict[str, Any] = {**constants, "events": events, "threads": threads(), "__name__": filename}
     namespace["choose"] = choose
@@ -90,16 +94,35 @@ def launch(
     # so that a debugger and a traceback show the lines
     linecache.cache[filename] = (len(wrapper), None, wrapper.splitlines(keepends=True), filename)
     exec(compile(wrapper, filename, "exec"), namespace)
+    namespace["places"] = [tuple(map(where, nodes)) for nodes in namespace.get("places", ())]
     return namespace["call"]
 
 
 # --- what a wrapper imports ---------------------------------------------------------------------------------------
 
 
-def fail(errors: Sequence[tuple[str, str]], status: int) -> NoReturn:
-    """Raises what a kernel's status means."""
-    kind, message = errors[status - 1]
-    raise getattr(builtins, kind)(message)
+def fail(
+    errors: Sequence[tuple[str, str]], status: int | tuple[int, int, int], places: Sequence[str] = ()
+) -> NoReturn:
+    """Raises what a kernel's status means.
+
+    A status may come with the value that is no index, or 0, and with the size of the dimension. `places`: the user's
+    line for each of the errors.
+    """
+    number, value, size = status if isinstance(status, tuple) else (status, 0, "unknown")
+    kind, message = errors[number - 1]
+    said = message.format(value=f" {value}" if value else "", size=size)
+    raise getattr(builtins, kind)(located(said, places[number - 1] if number <= len(places) else ""))
+
+
+def require(message: str, places: Sequence[str] = ("",)) -> NoReturn:
+    """Raises what a call's numbers failed, with the user's line."""
+    raise RuntimeError(located(message, places[0]))
+
+
+def located(message: str, place: str) -> str:
+    """An error's text with the user's line, if that is known."""
+    return f"{message} (at {place})" if place else message
 
 
 def _slow_reinterpret(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:

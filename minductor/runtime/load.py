@@ -1,7 +1,7 @@
 """A shared object to Python callables, by the shortest way from a call in Python to the kernel.
 
 Takes the path of a shared object. Gives its kernels as built-in functions of tensors and numbers that return
-the kernel's status. Refuses a file that this process cannot load (LoadFailed).
+the kernel's status, in a row with the value and the size where it leaves those in `md_failure`. Refuses a file that this process cannot load (LoadFailed).
 
 A kernel is `EXPORT int64_t name(...)` of pointers, integers and doubles, in a unit that starts with ENTRY_PRELUDE and
 ends with an `entry` for each kernel. The entry reads the arguments out of Python's own, which makes a call cost about
@@ -42,11 +42,19 @@ PyObject* PyLong_FromLongLong(long long);
 double PyFloat_AsDouble(PyObject*);
 void* PyCapsule_GetPointer(PyObject*, const char*);
 PyObject* PyErr_Occurred();
+PyObject* Py_BuildValue(const char*, ...);
 PyObject* PyErr_Format(PyObject*, const char*, ...);
 void* PyEval_SaveThread();
 void PyEval_RestoreThread(void*);
 extern PyObject* PyExc_TypeError;
 __attribute__((weak, visibility("default"))) void* (*md_tensor_data)(PyObject*) = nullptr;
+}}
+#define MD_FAILURE
+struct md_Failure {{
+  long long status, value, size;
+}};
+extern "C" {{
+__attribute__((weak, visibility("hidden"))) __thread md_Failure md_failure = {{0, 0, 0}};
 }}
 union md_Word {{
   void* pointer;
@@ -101,7 +109,9 @@ PyObject* md_call(PyObject* self, PyObject* const* arguments, long count) {{
   void* python = PyEval_SaveThread();
   long long status = entry->kernel(words);
   PyEval_RestoreThread(python);
-  return PyLong_FromLongLong(status);
+  if (status == 0 || md_failure.status == 0) return PyLong_FromLongLong(status);
+  md_failure.status = 0;
+  return Py_BuildValue("LLL", status, md_failure.value, md_failure.size);
 }}
 #define MD_ENTRY(name) \\
   extern "C" __attribute__((visibility("default"))) const md_Entry md_entry_##name = {{ \\

@@ -51,6 +51,7 @@ class _Bound(ctypes.Structure):
     _fields_ = (
         ("constants", ctypes.POINTER(ctypes.c_void_p)),
         ("errors", ctypes.py_object),
+        ("places", ctypes.py_object),
         ("calls", ctypes.py_object),
         ("events", ctypes.py_object),
         ("wrap", ctypes.c_void_p),
@@ -72,8 +73,17 @@ def unit_text(wrapper: str) -> str:
     return f'{wrapper}\n#include "minductor_python.h"\n'
 
 
-def launch(library: Library, name: str, objects: Mapping[str, Any], events: list[Any]) -> Call:
-    """The library's graph as a function of Python. `objects`: what of this process it names, its constants too."""
+def launch(
+    library: Library,
+    name: str,
+    objects: Mapping[str, Any],
+    events: list[Any],
+    where: Callable[[str], str] = lambda node: "",
+) -> Call:
+    """The library's graph as a function of Python. `objects`: what of this process it names, its constants too.
+
+    `where`: the user's line of an ATen node, for errors of kernels.
+    """
     graph = _Graph.from_address(library.required("md_compiled"))
     offset = tensor_offset(library.path)
     constants = [objects[name] for name in graph.constants.decode().split()]
@@ -81,7 +91,8 @@ def launch(library: Library, name: str, objects: Mapping[str, Any], events: list
     calls = _python_calls(library, f"<minductor {name}>", objects)
     errors = {**vars(builtins), "LinAlgError": getattr(torch.linalg, "LinAlgError", RuntimeError)}
     is_child = ctypes.pointer(threads().is_child)
-    bound = _Bound(handles, errors, calls, events, _wrap(library.path), is_child, None, torch.Tensor, offset)
+    places = {node: place for node in _text(library, "md_nodes").split() if (place := where(node))}
+    bound = _Bound(handles, errors, places, calls, events, _wrap(library.path), is_child, None, torch.Tensor, offset)
     method = library.address("md_method")
     # Prototypes of our own: those of ctypes.pythonapi belong to everybody in the process.
     capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
@@ -98,15 +109,21 @@ def launch(library: Library, name: str, objects: Mapping[str, Any], events: list
 
 def _python_calls(library: Library, filename: str, objects: Mapping[str, Any]) -> dict[str, Any]:
     """The functions for what only Python can call."""
-    try:
-        text = ctypes.c_char_p(library.address("md_python_text")).value or b""
-    except LoadFailed:
+    source = _text(library, "md_python_text")
+    if not source:
         return {}
-    source = text.decode()
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     namespace: dict[str, Any] = {**objects, "__name__": filename}
     exec(compile(source, filename, "exec"), namespace)
     return namespace
+
+
+def _text(library: Library, symbol: str) -> str:
+    """A text in the library, or "" if it has none of that name."""
+    try:
+        return (ctypes.c_char_p(library.address(symbol)).value or b"").decode()
+    except LoadFailed:
+        return ""
 
 
 def tensor_offset(path: Path) -> int:

@@ -454,9 +454,11 @@ def _checked(value: Tensor, size: int, mask: Tensor | None, check: Check) -> Ten
     value = value.to(torch.int64)
     at = torch.where(value < 0, value + size, value) if check.wrap else value
     wrong = (at < 0) | (at >= size)
-    if bool((wrong if mask is None else wrong & mask).any()):
+    wrong = wrong if mask is None else wrong & mask
+    if bool(wrong.any()):
         kind = AssertionError if check.error is None else getattr(builtins, check.error)
-        raise kind(check.message)
+        first = value.expand(wrong.shape)[wrong][0].item()
+        raise kind(check.message.format(value=f" {first}", size=size))
     return at.clamp(0, max(size - 1, 0))
 
 

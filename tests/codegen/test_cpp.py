@@ -135,6 +135,8 @@ def test_the_status_is_the_number_of_the_error(tmp_path: Path) -> None:
     made.tensors["a"][70] = 20.0
     kinds = [kind for kind, _ in signature(kernel_of(made.program)).errors]
     assert kinds == ["RuntimeError", "IndexError"]
+    assert launch(loaded, "assertion", made, threads=1)[0] == 1
+    made.tensors["a"][70] = -12.0
     assert launch(loaded, "assertion", made, threads=1)[0] == 2
 
 

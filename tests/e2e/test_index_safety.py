@@ -5,6 +5,7 @@ Assertions of the graph raise with their own words, wherever they stand.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -157,7 +158,8 @@ def raises(fn: Callable[[Tensor], Any], good: Tensor, bad: Tensor, message: str)
     torch.testing.assert_close(compiled(good), fn(good))
     with pytest.raises(RuntimeError) as caught:
         compiled(bad)
-    assert str(caught.value) == message
+    said, _, place = str(caught.value).partition(f" (at {__file__}:")
+    assert said == message and (place.removesuffix(")").isdecimal() or fn.__code__.co_filename != __file__)
     return seen
 
 
@@ -206,13 +208,142 @@ def test_a_cross_entropy_is_of_probabilities(reduction: str, wrong: float) -> No
     raises(lambda x: fn(half, x), good, bad, "all elements of target should be between 0 and 1")
 
 
-def test_the_message_names_operator_dimension_and_size() -> None:
-    def fn(x: Tensor, i: Tensor) -> Tensor:
-        return x.gather(1, i).exp()
+SAID: dict[str, str] = {
+    "index": "index 7 is out of bounds for dimension 0 with size 5 in aten.index.Tensor",
+    "index_put": "index 7 is out of bounds for dimension 0 with size 5 in aten.index_put.default",
+    "gather": "index 7 is out of bounds for dimension 0 with size 5 in aten.gather.default",
+    "scatter": "index 7 is out of bounds for dimension 0 with size 5 in aten.scatter.src",
+    "scatter_add": "index 7 is out of bounds for dimension 0 with size 5 in aten.scatter_add.default",
+    "index_select": "index 7 is out of bounds for dimension 0 with size 5 in aten.index_select.default",
+    "embedding": "index 7 is out of bounds for dimension 0 with size 5 in aten.embedding.default",
+    "take": "out of range: tried to access index 28 on a tensor of 15 elements in aten.take.default",
+    "nll_loss": "Target 7 is out of bounds. Dimension 1 has size 3 in aten.nll_loss_forward.default",
+    "cross_entropy": "Target 7 is out of bounds. Dimension 1 has size 3 in aten.nll_loss_forward.default",
+}
 
-    said = r"aten\.gather\.default: index out of range: it is out of bounds for dimension 1 with size 5"
-    with pytest.raises(RuntimeError, match=said):
-        torch.compile(fn, backend="minductor")(torch.randn(2, 5), torch.tensor([[0, 7], [1, 2]]))
+
+def line_of(fn: Callable[..., Any]) -> str:
+    return f" (at {__file__}:{fn.__code__.co_firstlineno})"
+
+
+def said_by(fn: Callable[..., Any], *args: Any, **options: Any) -> str:
+    """The error of a compiled call."""
+    torch._dynamo.reset()
+    with pytest.raises((IndexError, RuntimeError)) as caught:
+        torch.compile(fn, backend="minductor", options=options)(*args)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_the_message_has_eager_s_words_and_value_dimension_size_and_line(name: str) -> None:
+    x, v, i = torch.randn(ROWS, COLUMNS), torch.randn(4, COLUMNS), torch.tensor([0, 1, 7, 2])
+    said = said_by(USES[name], x, i, v)
+    assert said == SAID[name] + line_of(USES[name])
+    with pytest.raises((IndexError, RuntimeError)) as caught:
+        USES[name](x, i, v)
+    eager = str(caught.value).partition("\n")[0]
+    assert eager == "index out of range in self" or said.startswith(eager.rstrip("."))
+
+
+@pytest.mark.parametrize("wrapper", ["python", "cpp", "fx"])
+def test_each_wrapper_tells_value_and_line(wrapper: str) -> None:
+    """Of the table that is wrong, though one kernel reads both; and of the branch that ran."""
+
+    def tables(a: Tensor, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        first = F.embedding(i, a)
+        return first + F.embedding(j, b)
+
+    def branches(a: Tensor, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        x = a[i, 0]
+        return torch.cond(x.sum() > 0, lambda x, j: x.gather(0, j), lambda x, j: x.gather(0, j - 90) * 2, (x, j))
+
+    a, b, i = torch.zeros(6, 3), torch.randn(9, 3), torch.tensor([1, 5, 4])
+    bad = torch.tensor([0, 98, 1])
+    start = tables.__code__.co_firstlineno
+    said = "index 98 is out of bounds for dimension 0 with size {size} in aten.{op}.default (at {file}:{line})"
+    for wrong, size in ((1, 6), (2, 9)):
+        ids = {1: (bad, i), 2: (i, bad)}[wrong]
+        expected = said.format(size=size, op="embedding", file=__file__, line=start + wrong)
+        assert said_by(tables, a, b, *ids, wrapper=wrapper) == expected
+    index = "index 98 is out of bounds for dimension 0 with size 6 in aten.index.Tensor"
+    start = branches.__code__.co_firstlineno
+    assert said_by(branches, a, b, bad, i, wrapper=wrapper) == f"{index} (at {__file__}:{start + 1})"
+    expected = said.format(size=3, op="gather", file=__file__, line=start + 2)
+    assert said_by(branches, a + 1, b, i, bad, wrapper=wrapper) == expected
+
+
+@pytest.mark.parametrize("wrapper", ["python", "cpp", "fx"])
+def test_an_assertion_tells_its_line(wrapper: str) -> None:
+    def fn(x: Tensor) -> Tensor:
+        torch._assert_async((x > 0).all(), MESSAGE)
+        return x + 1
+
+    place = f" (at {__file__}:{fn.__code__.co_firstlineno + 1})"
+    assert said_by(fn, -torch.ones(3), wrapper=wrapper) == MESSAGE + place
+
+    def checked(x: Tensor) -> Tensor:
+        n = int(x.sum().item())
+        torch._check(n > 3)
+        return x * n
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        said = said_by(checked, torch.zeros(3, dtype=torch.int64), wrapper=wrapper)
+    assert re.search(rf"\(at {re.escape(__file__)}:\d+\)$", said), said
+
+
+def test_the_value_is_one_that_was_given() -> None:
+    """Before it counts from the end; however large; of a loop of vectors or of threads; and with a size of the call."""
+    x = torch.randn(3)
+    for value in (-4, 3, -(1 << 63), (1 << 63) - 1, 1 << 52):
+        said = f"index {value} is out of bounds for dimension 0 with size 3 in"
+        assert said_by(lambda x, i: x[i], x, torch.tensor([0, value, 1])).startswith(said)
+    assert said_by(lambda x, i: x[i], x, torch.tensor([9], dtype=torch.int32)).startswith("index 9 is")
+    table, many = torch.randn(70), torch.arange(200_000) % 70
+    for place, count in ((0, 66), (150, 200), (199_999, 200_000)):
+        bad = many[:count].clone()
+        bad[place] = -71
+        for fn in (lambda t, i: t[i] * 2, lambda t, i: t[i].sum(), lambda t, i: (t[i] * t[-1 - i.abs()]).sum()):
+            assert said_by(fn, table, bad).startswith("index -71 is out of bounds for dimension 0 with size 70 in")
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, i: x[i], backend="minductor", dynamic=True)
+    for size in (5, 11):
+        with pytest.raises(IndexError, match=f"index 12 is out of bounds for dimension 0 with size {size} in"):
+            compiled(torch.randn(size), torch.tensor([1, 12]))
+
+
+def test_value_and_check_belong_together() -> None:
+    """Of two indices that are wrong at many places, by threads and lanes."""
+    x = torch.randn(70, 90)
+    i, j = torch.arange(100_000) % 70, torch.arange(100_000) % 90
+    i[::7], j[::3] = 71, 91
+    for fn in (lambda x, i, j: x[i, j] + 1, lambda x, i, j: x[i, j].sum()):
+        said = said_by(fn, x, i, j)
+        assert said.startswith("index 71 is out of bounds for dimension 0 with size 70 in"), said
+        assert said_by(fn, x, i % 70, j).startswith("index 91 is out of bounds for dimension 1 with size 90 in")
+
+
+def test_a_module_s_error_names_the_user_s_line_and_not_torch_s() -> None:
+    table = torch.nn.Embedding(5, 3)
+
+    def fn(i: Tensor) -> Tensor:
+        return table(i)
+
+    assert said_by(fn, torch.tensor([5])).endswith(f"(at {__file__}:{fn.__code__.co_firstlineno + 1})")
+
+
+def test_equal_programs_of_two_lines_share_a_kernel_and_not_the_line() -> None:
+    """The second is not compiled but found in the store."""
+
+    def one(x: Tensor, i: Tensor) -> Tensor:
+        return x[i] * 3
+
+    def other(x: Tensor, i: Tensor) -> Tensor:
+        return x[i] * 3
+
+    for wrapper in ("python", "cpp", "fx"):
+        for fn in (one, other):
+            said = said_by(fn, torch.randn(3), torch.tensor([4]), wrapper=wrapper)
+            assert said.endswith(f"(at {__file__}:{fn.__code__.co_firstlineno + 1})")
 
 
 @pytest.mark.parametrize("name", ["index", "gather", "index_select", "embedding"])

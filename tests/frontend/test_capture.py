@@ -130,7 +130,7 @@ def test_sources_name_the_user_s_line() -> None:
     found: list[str] = []
 
     def backend(gm: fx.GraphModule, inputs: Any) -> Any:
-        found.extend(sources(gm).lines.values())
+        found.extend(filter(None, (sources(gm).of(node.name) for node in gm.graph.nodes)))
         return gm.forward
 
     torch._dynamo.reset()

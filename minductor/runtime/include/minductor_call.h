@@ -55,11 +55,23 @@ union md_Value {
 static inline md_Value md_number(int64_t value) { return {.integer = value}; }
 static inline md_Value md_number(double value) { return {.real = value}; }
 
-// What a kernel's status k means: the k-th of its errors.
+// What a kernel's status k means: the k-th of its errors. The message is a format of the value that is no index, with a
+// blank before it, and of the size of the dimension.
 struct md_Error {
   const char* kind;
   const char* message;
 };
+
+// What the last kernel of this thread that failed leaves beside its status: a value of 0 is not known.
+#ifndef MD_FAILURE
+#define MD_FAILURE
+struct md_Failure {
+  long long status, value, size;
+};
+extern "C" {
+__attribute__((weak, visibility("hidden"))) __thread md_Failure md_failure = {0, 0, 0};
+}
+#endif
 
 class md_Tensor;
 
@@ -69,6 +81,7 @@ struct md_Call {
   int64_t threads = 1;
   const char* kind = nullptr;  // of the error: the name of a class of Python
   char* message = nullptr;
+  const char* node = nullptr;  // the ATen node that the error belongs to, if that is known
   // A host that has Python: runs what only Python can call, by its handle, and is told of events.
   void* host = nullptr;
   bool (*python)(md_Call&, int64_t handle, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) = nullptr;
@@ -89,12 +102,26 @@ __attribute__((cold, format(printf, 3, 4))) static bool md_fail(md_Call& md, con
   return false;
 }
 
-template <int n> static inline bool md_status(md_Call& md, int64_t status, const md_Error (&errors)[n]) {
-  return status == 0 || md_fail(md, errors[status - 1].kind, "%s", errors[status - 1].message);
+__attribute__((cold)) static bool md_failed_kernel(md_Call& md, const md_Error& error, const char* node) {
+  char value[32] = "";
+  if (md_failure.value != 0) snprintf(value, sizeof value, " %lld", md_failure.value);
+  md.node = node;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+  return md_fail(md, error.kind, error.message, value, md_failure.size);
+#pragma GCC diagnostic pop
 }
 
-static inline bool md_require(md_Call& md, bool condition, const char* message) {
-  return condition || md_fail(md, "RuntimeError", "%s", message);
+// `nodes`: the ATen node of each of the errors
+template <int n>
+static inline bool md_status(md_Call& md, int64_t status, const md_Error (&errors)[n], const char* const (&nodes)[n]) {
+  return status == 0 || md_failed_kernel(md, errors[status - 1], nodes[status - 1]);
+}
+
+static inline bool md_require(md_Call& md, bool condition, const char* message, const char* node) {
+  if (condition) return true;
+  md.node = node;
+  return md_fail(md, "RuntimeError", "%s", message);
 }
 
 static inline void md_event(md_Call& md, const char* what, const char* name) {

@@ -44,6 +44,7 @@ MD_WEAK extern PyObject* PyExc_TypeError;
 struct md_Bound {
   const md_Handle* constants;
   PyObject* errors;  // a dict: an exception's name -> its class
+  PyObject* places;  // a dict: an ATen node -> the user's line
   PyObject* calls;   // a dict: extern_<handle> -> a function, for what only Python can call
   PyObject* events;  // a list
   PyObject* (*wrap)(const void* tensor);  // torch's: the object of a tensor
@@ -139,7 +140,11 @@ static PyObject* md_results(const md_Bound& bound, md_Value* made) {
 
 // An exception of the call's kind; one that Python raised inside of it stands already.
 static PyObject* md_raise(const md_Bound& bound, const md_Call& md) {
-  if (md.kind[0] != 0) PyErr_SetString(PyDict_GetItemString(bound.errors, md.kind), md.message);
+  if (md.kind[0] == 0) return nullptr;
+  PyObject* kind = PyDict_GetItemString(bound.errors, md.kind);
+  PyObject* place = md.node == nullptr ? nullptr : PyDict_GetItemString(bound.places, md.node);
+  if (place == nullptr) PyErr_SetString(kind, md.message);
+  else PyErr_Format(kind, "%s (at %U)", md.message, place);
   return nullptr;
 }
 

@@ -122,6 +122,9 @@ MD_EXPORT void md_free(md_tensor* outputs, int64_t n_outputs) {
   }
 }
 
+// The ATen nodes that errors belong to, with blanks between them.
+#define MD_NODES(text) MD_EXPORT const char md_nodes[] = text;
+
 // The unit's graph; see md_Graph.
 #define MD_GRAPH(name, run, takes, gives, constants, n_constants) \
   MD_EXPORT const md_Graph md_compiled = {name, run, takes, gives, constants, n_constants};
