@@ -1,6 +1,7 @@
 """What checks and asserts leave behind in C++: `badk` is a value that failed number k, or 0, which no check refuses.
 
-Takes ops, the statuses by id of an op, and the names of such variables. Gives clauses and lines of C++. Refuses nothing.
+Takes ops, the statuses by id of an op, and the names of such variables. Gives clauses and lines of C++.
+Refuses nothing.
 
 The number has no sign: 0 is below all others, so that the largest of what a loop's iterations or lanes found is one
 that failed, whichever. A value and its check stay together, and the loop stays a vector loop.
@@ -37,7 +38,7 @@ def clause(bad: Sequence[str]) -> str:
 
 
 def open_lanes(out: Lines, axis: str, bad: Sequence[str]) -> None:
-    """Begins the function of an element and its lane; it is given what failed before it by value, as vectors want it."""
+    """Begins the function of an element and its lane; what failed before is given by value, as vectors want it."""
     out.open("do")  # a scope of its own
     given = "".join(f", uint64_t {name}" for name in bad)
     out.open(f"const auto {axis}_lane = [&](int64_t {axis}, int l{given}) MD_LAMBDA")

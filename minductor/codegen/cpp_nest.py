@@ -34,7 +34,9 @@ class NestPrinter:
         self.values = values
         values.extents = {axis.symbol: axis.extent for axis in kernel.axes}
         self.out = values.out
-        self.checked = {p: found for p, op in enumerate(self.ops) if (found := list(cpp_checks.statuses(op, values.errors)))}
+        self.checked = {
+            p: found for p, op in enumerate(self.ops) if (found := list(cpp_checks.statuses(op, values.errors)))
+        }
         self.work = _work(kernel)
         self.labels: dict[int, str] = {}
         self.names: dict[int, str] = {}

@@ -2,8 +2,8 @@
 
 Takes a Plan; gives real Python that a debugger can step through and a person can read; refuses nothing.
 The text runs with `kernels` (symbol to function), `threads`, `choose` (one of several functions) and the constants as
-globals (runtime/launch.py, which writes the user's lines into `places`, where the text has ATen nodes). Kernels of a GPU
-are given the stream of their device that is current, those of a CPU a number of threads.
+globals (runtime/launch.py, which writes the user's lines into `places`, where the text has ATen nodes).
+Kernels of a GPU are given the stream of their device that is current, those of a CPU a number of threads.
 Every launch and extern call stands below a comment with its handle and the ATen nodes that it comes from.
 """
 

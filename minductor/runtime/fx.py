@@ -189,7 +189,7 @@ def _add_metas(graph: fx.Graph, calls: Mapping[fx.Node, FxNode], traced: fx.Grap
 
 
 def _tell_places(call: fx.Node, places: Sequence[str]) -> None:
-    """Gives a launch or an assertion the user's lines that its errors name; a GPU's kernels end the program themselves."""
+    """Gives a launch or an assertion the user's lines for its errors. A GPU's kernels stop the device themselves."""
     if call.target is torch.ops.aten._assert_scalar.default:
         call.update_arg(1, located(str(call.args[1]), places[0]))
     elif str(call.target) == "minductor.launch.default":
@@ -410,7 +410,7 @@ def _process() -> _Process:
         """Tensors without memory have nothing to write."""
 
     library = torch.library.Library("minductor", "FRAGMENT")
-    library.define("launch(str kernel, Tensor[] read, Tensor(a!)[] written, Scalar[] numbers, str places=\"\") -> ()")
+    library.define('launch(str kernel, Tensor[] read, Tensor(a!)[] written, Scalar[] numbers, str places="") -> ()')
     library.impl("launch", launch, "CompositeExplicitAutograd")
     library.impl("launch", nothing, "Meta")
     return _Process(loaded, torch.ops.minductor.launch.default, library)

@@ -101,9 +101,7 @@ def launch(
 # --- what a wrapper imports ---------------------------------------------------------------------------------------
 
 
-def fail(
-    errors: Sequence[tuple[str, str]], status: int | tuple[int, int, int], places: Sequence[str] = ()
-) -> NoReturn:
+def fail(errors: Sequence[tuple[str, str]], status: int | tuple[int, int, int], places: Sequence[str] = ()) -> NoReturn:
     """Raises what a kernel's status means.
 
     A status may come with the value that is no index, or 0, and with the size of the dimension. `places`: the user's

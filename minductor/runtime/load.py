@@ -1,7 +1,8 @@
 """A shared object to Python callables, by the shortest way from a call in Python to the kernel.
 
-Takes the path of a shared object. Gives its kernels as built-in functions of tensors and numbers that return
-the kernel's status, in a row with the value and the size where it leaves those in `md_failure`. Refuses a file that this process cannot load (LoadFailed).
+Takes the path of a shared object. Gives its kernels as built-in functions of tensors and numbers that return the
+kernel's status, in a row with the value and the size where the kernel leaves those in `md_failure`. Refuses a file that
+this process cannot load (LoadFailed).
 
 A kernel is `EXPORT int64_t name(...)` of pointers, integers and doubles, in a unit that starts with ENTRY_PRELUDE and
 ends with an `entry` for each kernel. The entry reads the arguments out of Python's own, which makes a call cost about

@@ -4,19 +4,20 @@
 // aten.index.Tensor: index
 // aten.mul.Tensor: mul
 extern "C" int64_t fused_index_mul_0(const int64_t* __restrict in0, const float* __restrict in1, float* __restrict out2, int64_t threads) {
-  int status = 0;
+  uint64_t bad1 = 0;
   for (int64_t i0 = 0; i0 < 3; ++i0) {
     MD_SCALAR;
     const int64_t x0 = in0[i0];
     const int64_t x1 = (x0 < 0 ? x0 + 10 : x0);
     const bool x1_wrong = (x1 < 0) | (x1 >= 10);
-    status = x1_wrong ? 1 : status;
+    bad1 = x1_wrong ? (uint64_t)x0 : bad1;
     const int64_t v0 = md_index(x1_wrong ? 0 : x1);
     const float x2 = in1[v0];
     const float x3 = x2 * 2.0f;
     out2[i0] = x3;
   }
-  return status;
+  if (bad1 != 0) return md_failed(1, bad1, 10);
+  return 0;
 }
 
 // end of golden

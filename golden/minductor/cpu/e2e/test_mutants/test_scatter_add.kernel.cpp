@@ -12,17 +12,18 @@ extern "C" int64_t zeros_0(float* __restrict out0, int64_t threads) {
 
 // aten.index_add.default: index_add
 extern "C" int64_t index_add_1(const int64_t* __restrict in0, const float* __restrict in1, float* __restrict io2, int64_t threads) {
-  int status = 0;
+  uint64_t bad1 = 0;
   for (int64_t i0 = 0; i0 < 6; ++i0) {
     const int64_t x0 = in0[i0];
     const int64_t x1 = x0;
     const bool x1_wrong = (x1 < 0) | (x1 >= 3);
-    status = x1_wrong ? 1 : status;
+    bad1 = x1_wrong ? (uint64_t)x0 : bad1;
     const int64_t v0 = md_index(x1_wrong ? 0 : x1);
     const float x2 = in1[i0];
     io2[v0] = io2[v0] + x2;
   }
-  return status;
+  if (bad1 != 0) return md_failed(1, bad1, 3);
+  return 0;
 }
 
 // end of golden

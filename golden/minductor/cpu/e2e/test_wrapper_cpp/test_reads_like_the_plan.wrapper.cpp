@@ -8,7 +8,7 @@ extern "C" int32_t aoti_torch_cpu_addmm_out(md_Handle, md_Handle, md_Handle, md_
 extern "C" int32_t aoti_torch_cpu_sort_stable(md_Handle, int32_t*, int64_t, int32_t, md_Handle*, md_Handle*);
 
 static const md_Error index_1_errors[] = {
-    {"IndexError", "aten.index.Tensor: index out of range: it is out of bounds for dimension 0 with size 4"},
+    {"IndexError", "index%s is out of bounds for dimension 0 with size 4 in aten.index.Tensor"},
 };
 
 static bool call(md_Call& md, md_Value* md_given, md_Value* md_made) {
@@ -33,11 +33,11 @@ static bool call(md_Call& md, md_Value* md_given, md_Value* md_made) {
   MD_TRY(md_empty(md, buf2, md_float32, {2, 8}, {8, 1}));
   md_event(md, "allocate", "buf2");
   // 3: index
-  MD_TRY(md_status(md, index_1(arg3_1.data<int64_t>(), buf1.data<float>(), buf2.data<float>(), md.threads), index_1_errors));
+  MD_TRY(md_status(md, index_1(arg3_1.data<int64_t>(), buf1.data<float>(), buf2.data<float>(), md.threads), index_1_errors, {"index"}));
   md_event(md, "launch", "index_1");
   md_event(md, "free", "arg3_1");
   // 4: histc
-  MD_TRY(md_python(md, 0, {md_lend(buf1)}, "t", {&buf3}));
+  MD_TRY(md_python(md, 4, {md_lend(buf1)}, "t", {&buf3}));
   md_event(md, "extern", "aten.histc.default");
   MD_TRY(md_sized(md, buf3, {100}));
   // 5: sort
@@ -55,8 +55,9 @@ static bool call(md_Call& md, md_Value* md_given, md_Value* md_made) {
 }
 
 MD_GRAPH("inference", call, "tttt", "tttt", "", 0)
+MD_NODES("index")
 
-// What only Python can call, by number.
+// What only Python can call, by handle.
 MD_PYTHON(R"python(
 import math
 
@@ -66,7 +67,7 @@ from minductor.runtime.launch import empty_strided, fail, laid_out, reinterpret
 aten_histc = torch.ops.aten.histc.default
 
 
-def extern_0(buf1):
+def extern_4(buf1):
     # 4: histc
     buf3 = aten_histc(buf1)
     return (buf3,)
