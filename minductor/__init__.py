@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from minductor.as_graph import to_fx
     from minductor.backends import register_backend
     from minductor.compilation import compile_only
+    from minductor.core.errors import MinductorError, MinductorWarning
     from minductor.driver import Compiler
     from minductor.explanation import explain
     from minductor.frontend.control_deps import add_control_deps, control_deps
@@ -32,6 +33,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Compiler",
+    "MinductorError",
+    "MinductorWarning",
     "Options",
     "Report",
     "add_control_deps",
@@ -48,6 +51,8 @@ __all__ = [
 PUBLIC: Mapping[str, str] = MappingProxyType(
     {
         "Compiler": "minductor.driver",
+        "MinductorError": "minductor.core.errors",
+        "MinductorWarning": "minductor.core.errors",
         "Options": "minductor.options",
         "Report": "minductor.ir.report",
         "add_control_deps": "minductor.frontend.control_deps",

@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from minductor.doors import check_exported
+from minductor.options import mapping_of
+
 if TYPE_CHECKING:
     import torch
     from torch import fx
@@ -46,9 +49,10 @@ def to_fx(
     from minductor.driver import Compiler
     from minductor.frontend.exported import exported, traced, without_eager
 
+    check_exported("to_fx", program, args, kwargs, dynamic_shapes)
     found = exported(traced(program, args, kwargs, dynamic_shapes))
-    chosen = {**(options or {}), "wrapper": "fx"}
-    target = find_target(str(chosen.get("target") or "cpu"))
+    chosen = {**mapping_of(options), "wrapper": "fx"}
+    target = find_target(chosen.get("target") or "cpu")
     # a program of CPU tensors gives the same graph on a machine with a GPU as on one without
     is_elsewhere = not (torch.cuda.is_available() and any(map(_is_on_gpu, found.gm.graph.nodes)))
     compiler = Compiler(is_dry=target.kind in ("cuda", "hip") and is_elsewhere)

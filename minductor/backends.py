@@ -177,7 +177,7 @@ def find_backend(kind: str) -> Backend:
 
 def find_target(name: str) -> Target:
     """A target of the table, or one that a registered backend brought."""
-    if name in TARGETS:
+    if isinstance(name, str) and name in TARGETS:
         return TARGETS[name]
     _discover()
     return by_name(name, {**TARGETS, **{target.name: target for target in _brought()}})
@@ -276,7 +276,8 @@ def register_backend(backend: Backend) -> None:
     if not why and _REGISTRY.backends.setdefault(backend.kind, backend) is not backend:
         why, hint = "this kind is registered already", f"unregister_backend({backend.kind!r}) takes that one out"
     if why:
-        raise BackendError(f"cannot register backend {backend.kind!r}", why=why, hint=hint)
+        name = backend.kind if isinstance(backend, Backend) else backend
+        raise BackendError(f"cannot register backend {name!r}", why=why, hint=hint)
 
 
 def unregister_backend(kind: str) -> None:
@@ -303,21 +304,50 @@ def _discover() -> None:
                 warnings.warn(BrokenBackend(package, point.name, error), stacklevel=2)
 
 
-def _objection(backend: Backend) -> str:
+def _objection(backend: Any) -> str:
+    if not isinstance(backend, Backend):
+        return f"it is {_kind_of(backend)} and no minductor.backends.Backend"
     if backend.api_version != API_VERSION:
         return f"it is made for version {backend.api_version} of the backend API, and this is {API_VERSION}"
-    if not backend.kind.isidentifier():
+    if not isinstance(backend.kind, str) or not backend.kind.isidentifier():
         return "a kind is an identifier"
     if backend.kind in BUILT_IN:
         return "this kind is built in"
     if missing := [part for part in ("targets", "probe", "build", "load", "launch") if not getattr(backend, part)]:
         return f"it has no {' and no '.join(missing)}"
+    if misfit := _misfit(backend):
+        return misfit
     for target in backend.targets:
         if target.kind != backend.kind:
             return f"its target {target.name!r} is of kind {target.kind!r}"
         if target.name in TARGETS or any(target.name == other.name for other in _brought()):
             return f"its target {target.name!r} exists already"
     return _pass_objection(backend.passes) or objection(backend.options)
+
+
+def _kind_of(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"of the type {type(value).__name__}"
+
+
+def _misfit(backend: Backend) -> str:
+    """The first field whose value is of another type than the record says, or nothing."""
+    rows: tuple[tuple[str, type[Any]], ...] = (("targets", Target), ("passes", Pass))
+    for name, kind in rows:
+        values: Any = getattr(backend, name)
+        if not isinstance(values, tuple) or not all(isinstance(value, kind) for value in values):
+            return f"its {name} are {values!r}, and no tuple of minductor.backends.{kind.__name__}"
+    rows = (("wrappers", Mapping), ("externs", Mapping))
+    for name, kind in rows:
+        if not isinstance(getattr(backend, name), kind):
+            return f"its {name} are {getattr(backend, name)!r}, and no mapping"
+    parts = {name: getattr(backend, name) for name in ("probe", "kernels", "build", "load", "launch", "fx")}
+    parts |= {f"wrapper {name!r}": part for name, part in backend.wrappers.items()}
+    parts |= {f"pass {each.name!r}": each.function for each in backend.passes}
+    for name, part in parts.items():
+        is_named = isinstance(part, str) and all(part.partition(":"))
+        if part is not None and not is_named and (isinstance(part, str) or not callable(part)):
+            return f"its {name} is {part!r}, and neither a function nor 'module:function'"
+    return ""
 
 
 def _pass_objection(passes: tuple[Pass, ...]) -> str:

@@ -2,7 +2,7 @@
 
 Takes a function or module, example arguments (on the CPU, or without memory) and the name of a GPU target. Gives the
 graphs with their reports, their texts, and of each kernel the assembly and its facts. Refuses a gradient where nothing
-needs one (ValueError), names that are no target, and what torch cannot trace on a device that it does not reach.
+needs one (BadArgument), names that are no target, and what torch cannot trace on a device that it does not reach.
 
 The function runs in eager on its arguments: their values decide its path as in any call, and no result is changed.
 """
@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from minductor.core.errors import ImaginedDevice
+from minductor.core.errors import BadArgument, ImaginedDevice
+from minductor.doors import check_call, check_program
+from minductor.options import mapping_of
 from minductor.target import by_name
 
 if TYPE_CHECKING:
@@ -77,11 +79,18 @@ def compile_only(
     from minductor.driver import Compiler
     from minductor.runtime.pool import Pool, pool_size
 
+    check_program("compile_only", fn)
+    check_call(fn, args, kwargs)
     found = by_name(target)
     if not found.is_gpu:
-        raise ValueError(f"target {target!r} is no GPU: torch.compile runs what it compiles for it")
+        why = f"{target} is no GPU: torch.compile runs what it compiles for it"
+        raise BadArgument("the target of compile_only", target, "the name of a GPU, as 'sm_90'", why=why)
+    chosen = {**mapping_of(options), "target": target}
+    if (options or chosen).get("target", target) != target:
+        takes = f"the target as an argument: compile_only(fn, *args, target={(options or {})['target']!r})"
+        raise BadArgument("options of compile_only", options, takes)
     seen: list[Compiled] = []
-    backend = partial(Compiler(observer=seen.append, is_dry=True), options={**(options or {}), "target": target})
+    backend = partial(Compiler(observer=seen.append, is_dry=True), options=chosen)
     compiled = torch.compile(fn, backend=backend)
     if grad and not torch.cuda.is_available() and any(t.is_cuda for t in _tensors(fn, (args, kwargs))):
         raise ImaginedDevice("a gradient")
@@ -137,5 +146,6 @@ def _backward(fn: Callable[..., Any], result: object, given: object) -> None:
     outputs = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad]
     wanted = [t for t in _tensors(fn, given) if t.requires_grad]
     if not outputs or not wanted:
-        raise ValueError("no result depends on a tensor that requires a gradient: grad=True has nothing to compile")
+        why = "no result depends on a tensor that requires a gradient"
+        raise BadArgument("grad of compile_only", True, "True where an argument or parameter requires one", why=why)
     torch.autograd.grad(outputs, wanted, [torch.ones_like(t) for t in outputs], allow_unused=True)

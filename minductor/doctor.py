@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from minductor.core.errors import CompilerNotFound, MinductorError
+from minductor.core.errors import CompilerBroken, CompilerNotFound, MinductorError
 
 Verdict = Literal["ok", "missing", "broken"]
 
@@ -50,7 +50,7 @@ class Finding:
 def findings(environ: Mapping[str, str]) -> tuple[Finding, ...]:
     """Everything, in the order in which one thing needs another."""
     checks: tuple[Callable[[Mapping[str, str]], Finding], ...] = (
-        *(_python, _torch, _compiler, _openmp, _vectors, _cache, _triton),
+        *(_python, _torch, _settings, _compiler, _openmp, _vectors, _cache, _triton),
     )
     return tuple(check(environ) for check in checks)
 
@@ -71,15 +71,34 @@ def _torch(environ: Mapping[str, str]) -> Finding:
     return Finding("torch", "broken", f"{version} is untested", "pip install 'torch>=2.11,<2.14'", is_needed=False)
 
 
-def _compiler(environ: Mapping[str, str]) -> Finding:
-    from minductor.runtime.probe import probe
-    from minductor.runtime.toolchain import Toolchain
+def _settings(environ: Mapping[str, str]) -> Finding:
+    """The variables of the environment that set options: each compile refuses a value that none can have."""
+    from minductor.options import ENVIRONMENT, Options
+    from minductor.trace import Trace
 
     try:
-        found = Toolchain(probe(), environ).compiler
-        return Finding("compiler", "ok", f"{found.path} ({found.version()})")
+        Trace.parse(Options.parse(environ=environ).trace)
+    except MinductorError as error:
+        return Finding("settings", "broken", f"{error.where or 'MINDUCTOR_TRACE'}: {error.what}", error.hint)
+    given = [f"{name}={environ[name]}" for name in ENVIRONMENT if name in environ]
+    return Finding("settings", "ok", ", ".join(given) or f"none of {', '.join(ENVIRONMENT)} is set")
+
+
+def _compiler(environ: Mapping[str, str]) -> Finding:
+    from minductor.runtime.probe import probe
+    from minductor.runtime.toolchain import EXPORT, Toolchain, Unit
+
+    toolchain = Toolchain(probe(), environ)
+    try:
+        found = toolchain.compiler
     except MinductorError as error:
         return Finding("compiler", "missing", f"{error.what}: {error.why}", error.hint)
+    try:
+        with tempfile.TemporaryDirectory(prefix="minductor-doctor-") as folder:
+            toolchain.compile([Unit("one", EXPORT + "int one() { return 1; }")], Path(folder) / "one.so")
+    except CompilerBroken as error:
+        return Finding("compiler", "broken", f"{found.path}: {error.why}", error.hint)
+    return Finding("compiler", "ok", f"{found.path} ({found.version()})")
 
 
 def _openmp(environ: Mapping[str, str]) -> Finding:
@@ -95,6 +114,8 @@ def _openmp(environ: Mapping[str, str]) -> Finding:
             threads = ctypes.CDLL(str(out)).minductor_threads()
     except CompilerNotFound:
         return Finding("openmp", "missing", "it comes with the compiler")
+    except CompilerBroken:
+        return Finding("openmp", "broken", "the compiler does not work")
     except (MinductorError, OSError) as error:
         why = error.what if isinstance(error, MinductorError) else str(error)
         advice = "set CXX to a compiler that builds C++17 with -fopenmp, or install its OpenMP runtime (g++: libgomp1)"
@@ -123,7 +144,7 @@ def _cache(environ: Mapping[str, str]) -> Finding:
         try:
             store = Store.open(None, environ)
         except MinductorError as error:
-            return Finding("cache", "broken", f"{error.where}: {error.why}", error.hint)
+            return Finding("cache", "broken", f"{error.where or error.what}: {error.why}", error.hint)
     for warning in caught:
         if isinstance(warning.message, MinductorError):
             said = warning.message

@@ -42,8 +42,9 @@ from minductor.core.errors import (
     UnsupportedInput,
     WrapperReplaced,
 )
+from minductor.doors import check_compiler, check_graph
 from minductor.options import Options
-from minductor.placement import placed
+from minductor.placement import placed, without_memory
 from minductor.stores import Stores
 from minductor.target import Env
 from minductor.trace import Trace, counts, new_notes, partition_lines, shown
@@ -132,6 +133,8 @@ class Compiler:
     ) -> None:
         """`is_dry`: graphs are compiled and run in eager, as for a target that is elsewhere. `tuning_clock`: gives the
         seconds of a call; the device's own if none."""
+        given = {"observer": observer, "graph_pass": graph_pass, "tuning_clock": tuning_clock}
+        check_compiler({**given, "store": store, "trace": trace, "environ": environ})
         self.environ = dict(os.environ if environ is None else environ)
         self.observer = observer
         self.graph_pass = graph_pass
@@ -161,6 +164,7 @@ class Compiler:
         from minductor.frontend.results import flatten_results, has_tree
         from minductor.frontend.shared import counted_places, kept_apart, kept_in_place, refuses_overlap
 
+        check_graph(gm)
         again = partial(self.__call__, mode=mode, options=options)
         if has_tree(gm):
             return flatten_results(gm, inputs, again)
@@ -169,7 +173,7 @@ class Compiler:
         env = self.env(mode, options)
         untraced: Callable[..., Any] = torch._dynamo.disable
         eager = _boxed(gm) if isinstance(gm, GmWrapper) else gm.forward  # whose arguments come as one list
-        if unshown := next(filter(None, (_unshown(x, may_be_fake=self.is_dry) for x in inputs)), ""):
+        if unshown := next(filter(None, (without_memory(x, may_be_fake=self.is_dry) for x in inputs)), ""):
             self._warn(env, UnsupportedInput("an input of this graph", unshown))
             return untraced(eager)
         call_as_eager(gm)
@@ -636,22 +640,6 @@ def _has_block_pointers() -> bool:
     from minductor.runtime import probe
 
     return probe.has_block_pointers(probe.probe().triton)
-
-
-def _unshown(given: Any, *, may_be_fake: bool) -> str:
-    """What an input is that has no memory to read, though the fake tensor made of it is like any other."""
-    import torch
-    from torch._guards import TracingContext
-    from torch._subclasses.fake_tensor import FakeTensor
-
-    if not isinstance(given, torch.Tensor):
-        return ""
-    tracing = TracingContext.try_get()
-    if isinstance(given, FakeTensor) and not may_be_fake and tracing and given.fake_mode is not tracing.fake_mode:
-        return "a fake tensor of the program's own"
-    if given.layout not in (torch.strided, torch.jagged):
-        return f"a tensor of layout {given.layout}"
-    return "a tensor of zeros that lie nowhere" if given._is_zerotensor() else ""
 
 
 def _boxed(gm: Any) -> Call:

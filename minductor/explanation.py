@@ -22,8 +22,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from minductor.core.errors import MinductorError, UnknownKernel, suggestion
+from minductor.core.errors import (
+    BadArgument,
+    BadCall,
+    MinductorError,
+    UnknownKernel,
+    UnknownStage,
+    UnknownTarget,
+    suggestion,
+)
+from minductor.doors import check_call, check_program
 from minductor.driver import Call, Compiled, Compiler, Role, Stage
+from minductor.options import mapping_of
 from minductor.target import Env
 from minductor.trace import Record, Trace, new_notes, partition_lines
 
@@ -108,7 +118,10 @@ class Explanation:
     failure: BaseException | None = None
 
     def text(self, only: Sequence[str] = ()) -> str:
-        """What `print` shows; `only` names the stages to show."""
+        """What `print` shows; `only` names the stages to show (UnknownStage for one that no graph has been through)."""
+        if self.failure is None:
+            for name in only:
+                self._known(name)
         if not self.roads:
             return "no graph was compiled: the function holds no tensor operation that Dynamo traces"
         shown = "\n".join(line for road in self.roads for line in road.lines(only))
@@ -123,7 +136,14 @@ class Explanation:
             for step in road.steps:
                 if step.name == name and role in (None, road.role):
                     return step.text
-        raise KeyError(name)
+        raise UnknownStage(f"{name} of {role}" if role else name, self._stages())
+
+    def _stages(self) -> Sequence[str]:
+        return list(dict.fromkeys(step.name for road in self.roads for step in road.steps))
+
+    def _known(self, name: str) -> None:
+        if name not in self._stages():
+            raise UnknownStage(name, self._stages())
 
     def why_not(self, first: str, second: str) -> tuple[str, ...]:
         """Why two kernels are two, in the graphs that have both; UnknownKernel if none has."""
@@ -207,11 +227,13 @@ def explain(
 
     from minductor.runtime.store import Store
 
+    check_program("explain", fn)
+    check_call(fn, args, {})
     with tempfile.TemporaryDirectory(prefix="minductor-explain-") as folder:
         explainer = Explainer(Store(Path(folder)))
         torch._dynamo.reset()  # what was compiled before would not be compiled again
         failure: Exception | None = None
-        given: dict[str, Any] = dict(options or {})
+        given: Any = mapping_of(options)
         try:
             _backward(torch.compile(fn, backend=explainer, options=given)(*args))
         except Exception as error:
@@ -364,9 +386,12 @@ def load_function(where: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
             f"{file}::{name} {what}: {suggestion(name, known)}The functions are: {', '.join(known) or 'none'}."
         )
     examples = getattr(module, "example_inputs", None)
-    if examples is None:
+    if not callable(examples):
         raise CannotExplain(f"{file} has no example_inputs(): add one that returns the arguments of {name} as a tuple")
-    inputs = examples()
+    try:
+        inputs: Any = examples()
+    except Exception as error:
+        raise CannotExplain(f"example_inputs() of {file} fails: {_in_one_line(error, file)}") from error
     if isinstance(inputs, Mapping):
         if name not in inputs:
             raise CannotExplain(f"example_inputs() of {file} has no row for {name!r}, only {', '.join(inputs)}")
@@ -387,9 +412,29 @@ def _load_file(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        if sys.modules.get(path.stem) is module:
+            del sys.modules[path.stem]
+        raise CannotExplain(f"{path} cannot be imported: {_in_one_line(error, str(path))}") from error
     finally:
         sys.path.remove(str(path.resolve().parent))
     return module
+
+
+def _in_one_line(error: BaseException, file: str) -> str:
+    """What an error says first, and the innermost line of the user's file that led to it."""
+    inner = getattr(error, "inner_exception", None)  # Dynamo wraps what a backend raises
+    error = inner if isinstance(inner, BaseException) else error
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if _is_same(frame.filename, file)]
+    if isinstance(error, SyntaxError) and error.filename and _is_same(error.filename, file):
+        said, line = error.msg, error.lineno
+    else:
+        said, line = next(iter(str(error).strip().splitlines()), ""), lines[-1] if lines else None
+    return f"{type(error).__name__}{': ' * bool(said)}{said}{f' ({file}:{line})' if line else ''}"
+
+
+def _is_same(name: str, file: str) -> bool:
+    return Path(name).resolve() == Path(file).resolve()
 
 
 def main(argv: list[str]) -> int:
@@ -418,16 +463,21 @@ def main(argv: list[str]) -> int:
         return 2
     try:
         explanation = explain(fn, *inputs, check=given.check, options={"target": given.target})
+    except (BadArgument, BadCall, UnknownTarget) as error:
+        print(f"minductor explain: {error}", file=sys.stderr)
+        return 2
     except MinductorError as error:
         print(error, file=sys.stderr)
         return 1
-    ran = dict.fromkeys(step.name for road in explanation.roads for step in road.steps)
-    for name in given.stage:
-        if name not in ran and explanation.failure is None:
-            hint = f"{suggestion(name, ran)}The stages are: {', '.join(ran) or 'none, since no graph was compiled'}"
-            print(f"minductor explain: no stage {name!r}: {hint}", file=sys.stderr)
-            return 2
-    print(explanation.text(given.stage))
+    except Exception as error:  # before the first graph: the user's own, or one of torch
+        file = given.where.partition("::")[0]
+        print(f"minductor explain: {given.where} fails: {_in_one_line(error, file)}", file=sys.stderr)
+        return 1
+    try:
+        print(explanation.text(given.stage))
+    except UnknownStage as error:
+        print(f"minductor explain: {error.what}: {error.hint}", file=sys.stderr)
+        return 2
     moved = explanation.first_moved()
     if given.check and explanation.failure is None:
         print(f"the numbers moved first in {moved}" if moved else "every stage gives eager's numbers")

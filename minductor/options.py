@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Self, cast
 
-from minductor.core.errors import BadOptionValue, UnknownMode, UnknownOption
+from minductor.core.errors import BadArgument, BadOptionValue, UnknownMode, UnknownOption
 
 Value = bool | int | float | str
 
@@ -159,6 +159,10 @@ class Options:
     # A backend's own options, "toy.field", in order of name; the backend checks them when it is known.
     extra: tuple[tuple[str, Value], ...] = ()
 
+    def __post_init__(self) -> None:
+        for name, rule in RULES.items():
+            _checked(name, getattr(self, name), rule)
+
     @classmethod
     def parse(
         cls,
@@ -167,21 +171,23 @@ class Options:
         environ: Mapping[str, str] | None = None,
     ) -> Self:
         """Environment, then mode, then options: what is nearer to the call wins, field by field."""
-        if mode is not None and mode not in MODES:
+        if mode is not None and (not isinstance(mode, str) or mode not in MODES):
             raise UnknownMode(mode, MODES)
         surroundings = os.environ if environ is None else environ
+        if not isinstance(surroundings, Mapping):
+            raise BadArgument("environ of Options.parse", environ, "a mapping of names to text, as os.environ is")
         values: dict[str, object] = {}
         for variable, name in ENVIRONMENT.items():
             if variable in surroundings:
                 values[name] = _checked(name, surroundings[variable], RULES[name], origin=variable)
         values.update(MODES[mode or "default"])
         extra: dict[str, Value] = {}
-        for key, value in (options or {}).items():
+        for key, value in mapping_of(options).items():
             name = str(key)  # torch takes a key of any type
             if "." in name:
                 extra[name] = _checked_extra(name, value)
             elif name in RULES:
-                values[name] = _checked(name, value, RULES[name])
+                values[name] = value
             else:
                 raise UnknownOption(name, RULES)
         return cls(**cast("dict[str, Any]", values), extra=tuple(sorted(extra.items())))
@@ -195,6 +201,15 @@ class Options:
     def own(self) -> Mapping[str, Value]:
         """The backend's own options by full name; while its parts run, all that its record has."""
         return dict(self.extra)
+
+
+def mapping_of(options: object) -> Mapping[str, object]:
+    """The options by name; nothing given is no options."""
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise BadArgument("options", options, "a mapping of options' names to values, as {'fuse': False}")
+    return cast("Mapping[str, object]", options)
 
 
 def check_extra(options: Options, rules: Mapping[str, OptionRule]) -> None:

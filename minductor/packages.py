@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minductor.core.errors import NotExportable, WrapperReplaced
+from minductor.doors import check_exported
+from minductor.options import mapping_of
 
 if TYPE_CHECKING:
     import torch
@@ -57,11 +59,16 @@ def export(
     from minductor.frontend.exported import exported, traced, without_eager
     from minductor.runtime import package
     from minductor.runtime.archive import check_place, write_archive
+    from minductor.runtime.places import user_path
 
-    check_place(Path(path))
-    target = find_target(str((options or {}).get("target") or "cpu"))
+    check_exported("export", program, args, kwargs, dynamic_shapes)
+    place = user_path("the path of a package", path)
+    check_place(place)
+    named: Any = mapping_of(options).get("target") or "cpu"
+    target = find_target(named)
     if target.kind != "cpu":
-        raise NotExportable(f"a program for {target.name}", "packages run on the CPU")
+        hint = "leave the target out; minductor.compile_only compiles for a GPU"
+        raise NotExportable(f"a program for {target.name}", "packages run on the CPU", hint=hint)
     found = exported(traced(program, args, kwargs, dynamic_shapes))
     with without_eager():
         graph = capture(found.gm, "inference")
@@ -72,7 +79,7 @@ def export(
     entries: dict[str, Sequence[Bytes]] = {name: [data] for name, data in _files(compiled, manifest).items()}
     entries[package.CONSTANTS] = constants
     manifest = replace(manifest, digests={name: _digest(pieces) for name, pieces in entries.items()})
-    write_archive(Path(path), {package.MANIFEST: [manifest.text().encode()], **entries})
+    write_archive(place, {package.MANIFEST: [manifest.text().encode()], **entries})
     return manifest
 
 

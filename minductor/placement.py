@@ -8,7 +8,7 @@ not work on the tensors' memory, and devices that no backend launches on (Unsupp
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from minductor.backends import BUILT_IN, find_backend, find_target, options_for, target_of_device
 from minductor.core.errors import BadOptionValue, TargetElsewhere, UnsupportedInput
@@ -65,3 +65,19 @@ def _registered(env: Env, device: str) -> Env:
     if target.device != place:
         raise TargetElsewhere(target.name)
     return replace(env, target=target, options=options_for(find_backend(target.kind), env.options))
+
+
+def without_memory(given: Any, *, may_be_fake: bool) -> str:
+    """What an input is that has no memory to read, though the fake tensor made of it is like any other."""
+    import torch
+    from torch._guards import TracingContext
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    if not isinstance(given, torch.Tensor):
+        return ""
+    tracing = TracingContext.try_get()
+    if isinstance(given, FakeTensor) and not may_be_fake and tracing and given.fake_mode is not tracing.fake_mode:
+        return "a fake tensor of the program's own"
+    if given.layout not in (torch.strided, torch.jagged):
+        return f"a tensor of layout {given.layout}"
+    return "a tensor of zeros that lie nowhere" if given._is_zerotensor() else ""

@@ -257,6 +257,6 @@ def of_capability(major: int, minor: int) -> Target | None:
 
 def by_name(name: str, targets: Mapping[str, Target] = TARGETS) -> Target:
     """The target of that name; registered backends bring their own table."""
-    if name not in targets:
+    if not isinstance(name, str) or name not in targets:
         raise UnknownTarget(name, targets)
     return targets[name]

@@ -202,9 +202,9 @@ class Trace:
             case "1" | "2" | "3" | "4" if not colon:
                 return cls((*logs, Lines(int(kind), out)))
             case "dir" if path:
-                return cls((*logs, Folder(Path(path))))
+                return cls((*logs, Folder(_place(path))))
             case "html" if path:
-                return cls((*logs, Page(Path(path))))
+                return cls((*logs, Page(_place(path))))
             case _:
                 raise BadOptionValue("trace", text, EXPECTED)
 
@@ -276,6 +276,12 @@ def shown(value: Any) -> str:
 def _slug(name: str) -> str:
     # A name from a graph must not lead out of the folder.
     return re.sub(r"[^\w.-]", "_", name).lstrip(".") or "_"
+
+
+def _place(path: str) -> Path:
+    from minductor.runtime.places import user_path
+
+    return user_path("the path of a trace", path)
 
 
 def _unwritable(value: str, error: OSError) -> BadOptionValue:

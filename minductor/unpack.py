@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from minductor.core.errors import MinductorError
+from minductor.core.errors import BadArgument, MinductorError
 
 HEADER = "minductor.h"
 
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     given = parser.parse_args(argv)
     try:
         library = unpack(given.package, given.folder)
-    except (MinductorError, OSError) as error:
+    except MinductorError as error:
         print(f"minductor unpack: {error}", file=sys.stderr)
         return 1
     print(f"A host in C loads {given.folder / library}" if library else "Only minductor.load runs it: it needs Python.")
@@ -39,10 +39,16 @@ def unpack(package: Path, folder: Path) -> str:
     from minductor.runtime.archive import open_archive
     from minductor.runtime.native import INCLUDE
     from minductor.runtime.package import read_manifest
+    from minductor.runtime.places import user_path
 
-    archive = open_archive(package)
+    archive = open_archive(user_path("the path of a package", package))
+    folder = user_path("the folder of minductor unpack", folder)
     manifest = read_manifest(archive)
-    folder.mkdir()
+    try:
+        folder.mkdir()
+    except OSError as error:
+        takes = "a folder that does not exist yet, in one that does"
+        raise BadArgument("the folder of minductor unpack", str(folder), takes, why=f"{error.strerror}") from error
     for name, data in archive.entries.items():
         (folder / name).write_bytes(data)
     (folder / HEADER).write_bytes((INCLUDE / HEADER).read_bytes())

@@ -90,7 +90,7 @@ def test_doctor_finds_all_that_a_cpu_needs(cache: Path, capsys: pytest.CaptureFi
     assert main(["doctor"]) == 0
     rows = {line.split()[0]: line.split()[1] for line in capsys.readouterr().out.splitlines() if line[0] != " "}
     assert rows.pop("triton") in ("ok", "missing")
-    assert rows == dict.fromkeys(("python", "torch", "compiler", "openmp", "vectors", "cache"), "ok")
+    assert rows == dict.fromkeys(("python", "torch", "settings", "compiler", "openmp", "vectors", "cache"), "ok")
 
 
 def test_doctor_without_a_compiler(
@@ -110,7 +110,7 @@ def test_doctor_with_a_compiler_that_cannot_compile(
     monkeypatch.setenv("CXX", "false")
     assert main(["doctor"]) == 1
     out, err = capsys.readouterr()
-    assert "set CXX to a compiler that builds C++17 with -fopenmp" in out and err.endswith("here: openmp\n")
+    assert "set CXX to a compiler that builds C++17 with -fopenmp" in out and err.endswith("here: compiler, openmp\n")
 
 
 def test_doctor_on_a_cache_that_is_not_trusted(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,12 +11,14 @@ it. Refuses: unknown names, with the near ones.
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from minductor.bench import micro, models
+from minductor.core.errors import suggestion
 
 Function = Callable[..., Any]
 FLAGSHIP = "micro/layer_norm_gelu"
@@ -113,3 +115,18 @@ def results_and_state(program: Program, function: Function) -> tuple[Tensor, ...
         with torch.no_grad():
             for buffer, value in zip(program.state, before, strict=True):
                 buffer.copy_(value)
+
+
+def unknown_backend(name: str) -> str:
+    """Why torch.compile takes no backend of this name, or nothing."""
+    known = ("minductor", *torch._dynamo.list_backends(exclude_tags=()))
+    if name in known:
+        return ""
+    return f"no backend is named {name!r}: {suggestion(name, known)}torch._dynamo.list_backends() has the names"
+
+
+def no_place(path: Path | None) -> str:
+    """Why no file can be written there, or nothing; a measurement of minutes would be lost."""
+    if path is None or (path.parent.is_dir() and not path.is_dir()):
+        return ""
+    return f"{path} is a folder" if path.is_dir() else f"{path.parent} is no folder: make it first"

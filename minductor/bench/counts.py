@@ -236,6 +236,8 @@ def main(argv: list[str]) -> int:
         target = by_name(given.target)
     except (ValueError, UnknownTarget) as error:
         parser.error(str(error))
+    for problem in filter(None, map(cases.no_place, (given.json, given.text))):
+        parser.error(problem)
     found: dict[str, dict[str, Counted]] = {}
     for number, case in enumerate(names, 1):
         print(f"[{number}/{len(names)}] {case}", file=sys.stderr, flush=True)

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from minductor.bench.cases import unknown_backend
 from minductor.bench.measure import compile_with
 from minductor.bench.models import GPT, Transformer
 
@@ -209,6 +210,8 @@ def main(argv: list[str]) -> int:
     given = parser.parse_args(argv)
     if given.steps < 1 or given.batch < 1:
         parser.error("at least one step and one text are needed")
+    if problem := unknown_backend(given.backend):
+        parser.error(problem)
     # Kept when the demo ends, so that the kernels can be read; fresh, so that compiling is part of what is shown.
     cache = Path(tempfile.mkdtemp(prefix="minductor_demo_"))
     os.environ["MINDUCTOR_CACHE_DIR"] = os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)

@@ -78,10 +78,14 @@ def parse(argv: list[str]) -> Settings:
         parser.error("at least one round and one run are needed")
     if given.plot is not None and (problem := plot.missing()):
         parser.error(problem)
+    backends = tuple(dict.fromkeys(given.backends.split(",")))
+    for problem in (*map(cases.unknown_backend, backends), *map(cases.no_place, (given.json, given.plot))):
+        if problem:
+            parser.error(problem)
     return Settings(
         running=tuple(name for name in names if name in chosen),
         first_calls=tuple(name for name in first if name in chosen),
-        backends=tuple(dict.fromkeys(given.backends.split(","))),
+        backends=backends,
         rounds=given.rounds,
         first_call_runs=given.first_call_runs,
         size=given.size,

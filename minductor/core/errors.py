@@ -30,6 +30,16 @@ def _choices(name: str, plural: str, known: Iterable[str]) -> str:
     return f"{suggestion(name, names)}The {plural} are: {', '.join(names) or 'none'}."
 
 
+def _shortened(value: object) -> str:
+    """A value's text in one line of bounded length.
+
+    >>> _shortened("a" * 99)
+    "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa..."
+    """
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 class MinductorError(Exception):
     """What all errors of minductor are, so that one `except` finds them."""
 
@@ -83,7 +93,7 @@ class BadOptionValue(MinductorError, ValueError):
 
     def __init__(self, name: str, value: object, expected: str, *, origin: str = "") -> None:
         super().__init__(
-            f"option {name!r} does not take {value!r} ({type(value).__name__})",
+            f"option {name!r} does not take {_shortened(value)} ({type(value).__name__})",
             where=origin,
             hint=f"it takes {expected}",
         )
@@ -105,8 +115,8 @@ class UnknownTarget(MinductorError, ValueError):
 
     code: ClassVar[str] = "MD004"
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__(f"unknown target {name!r}", hint=_choices(name, "targets", known))
+    def __init__(self, name: object, known: Iterable[str]) -> None:
+        super().__init__(f"unknown target {name!r}", hint=_choices(str(name), "targets", known))
         self.name = name
 
 
@@ -126,6 +136,41 @@ class UnknownKernel(MinductorError, LookupError):
         self.name = name
 
 
+class BadArgument(MinductorError, TypeError, ValueError):
+    """An argument of a public function that it does not take; both kinds, since Python has one for type and value."""
+
+    code: ClassVar[str] = "MD007"
+
+    def __init__(self, name: str, value: object, expected: str, *, why: str = "") -> None:
+        super().__init__(
+            f"{name} cannot be {_shortened(value)} ({type(value).__name__})", why=why, hint=f"it takes {expected}"
+        )
+        self.name = name
+
+
+class BadCall(MinductorError, TypeError):
+    """A program and arguments that do not fit each other."""
+
+    code: ClassVar[str] = "MD008"
+
+    def __init__(self, program: str, why: str) -> None:
+        super().__init__(
+            f"{program} cannot be called with these arguments", why=why, hint="give all arguments of one call of it"
+        )
+
+
+class UnknownStage(MinductorError, LookupError):
+    """A stage that no graph of an explanation has been through."""
+
+    code: ClassVar[str] = "MD009"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        names = list(known)
+        hint = f"{suggestion(name, names)}The stages are: {', '.join(names) or 'none, since no graph was compiled'}"
+        super().__init__(f"no stage {name!r}", hint=hint)
+        self.name = name
+
+
 # What the machine has.
 
 
@@ -134,10 +179,10 @@ class CompilerNotFound(MinductorError):
 
     code: ClassVar[str] = "MD010"
 
-    def __init__(self, tried: Sequence[str], *, install: str = "") -> None:
+    def __init__(self, tried: Sequence[str], *, why: str = "", install: str = "") -> None:
         super().__init__(
             "no C++ compiler found",
-            why=f"tried {', '.join(tried) or 'nothing'}",
+            why=why or f"tried {', '.join(tried) or 'nothing'}",
             hint=install
             or "install one (Debian, Ubuntu: `apt-get install g++`; Fedora: `dnf install gcc-c++`;"
             " macOS: `xcode-select --install`, then `brew install libomp`), or set CXX to its path",
@@ -173,6 +218,21 @@ class CompileFailed(MinductorError):
         self.quoted = quoted
         self.user_line = user_line
         self.command = command
+
+
+class CompilerBroken(MinductorError):
+    """A C++ compiler that would compile no file at all: a fault of the machine, not of a kernel."""
+
+    code: ClassVar[str] = "MD030"
+
+    def __init__(self, compiler: str, why: str) -> None:
+        super().__init__(
+            "the C++ compiler does not work",
+            where=compiler,
+            why=why,
+            hint="set CXX to a compiler that builds C++17 with -fopenmp, or install its OpenMP runtime (g++: libgomp1)"
+            "; `minductor doctor` shows what it finds",
+        )
 
 
 class LoadFailed(MinductorError):
@@ -519,8 +579,17 @@ class PackageRefused(MinductorError):
 
     code: ClassVar[str] = "MD082"
 
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__("this package is not loaded", where=path, why=why, hint="Export it anew.")
+    def __init__(self, path: str, why: str, *, hint: str = "Export it anew.") -> None:
+        super().__init__("this package is not loaded", where=path, why=why, hint=hint)
+
+
+class PackageMissing(PackageRefused, FileNotFoundError):
+    """A path at which no file lies."""
+
+    code: ClassVar[str] = "MD085"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "there is no such file", hint="minductor.export writes one")
 
 
 class PackageElsewhere(MinductorError):

@@ -32,7 +32,7 @@ from torch.fx.node import has_side_effect
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from minductor.core.errors import UnsupportedInput
+from minductor.core.errors import BadArgument, UnsupportedInput
 
 NAME = "minductor_control_deps"
 LIVE = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)  # what a graph is given; the rest stands in it
@@ -45,7 +45,12 @@ def control_deps(deps: torch.Tensor | Sequence[torch.Tensor], fn: Callable[..., 
     that it was given: Dynamo traces neither into an operator, says so, and breaks the graph there. What gives its
     argument back, or a view of it, is to give a `clone()`; what writes its argument is to write a clone and give that.
     """
-    row = (deps,) if isinstance(deps, torch.Tensor) else tuple(deps)
+    row: Any = (deps,) if isinstance(deps, torch.Tensor) else deps
+    if not isinstance(row, tuple | list) or not all(isinstance(dep, torch.Tensor) for dep in row):
+        raise BadArgument("deps of control_deps", deps, "a tensor, or a tuple or list of tensors")
+    if not callable(fn):
+        raise BadArgument("fn of control_deps", fn, "a function of the arguments behind it")
+    row = tuple(row)
     if torch.compiler.is_dynamo_compiling():
         return traced()(lambda: fn(*args, **kwargs), deps=row)
     return operator()(row, partial(fn, **kwargs), *args)
@@ -220,11 +225,17 @@ def add_control_deps(node: fx.Node, deps: Sequence[fx.Node]) -> fx.Node:
     The new node, which has the name, the metadata and the users of the old one; the old one is gone. Nodes move
     downwards in the graph where a dependency stood behind them. ValueError if a dependency needs the node.
     """
+    if not isinstance(node, fx.Node):
+        raise BadArgument("node of add_control_deps", node, "a torch.fx.Node of the graph")
+    if not isinstance(deps, tuple | list) or not all(isinstance(dep, fx.Node) for dep in deps):
+        raise BadArgument("deps of add_control_deps", deps, "a tuple or list of nodes of the same graph")
     graph, root = node.graph, node.graph.owning_module
     if node.op != "call_function" or root is None:
-        raise ValueError(f"{node.name} is no call in the graph of a module")
+        why = f"{node.name} is no call"
+        raise BadArgument("node of add_control_deps", node, "a call in the graph of a torch.fx.GraphModule", why=why)
     if any(dep is node or node in _needed_by(dep) for dep in deps):
-        raise ValueError(f"a dependency of {node.name} needs {node.name}")
+        why = f"one of them needs {node.name}"
+        raise BadArgument("deps of add_control_deps", deps, "nodes that do not depend on the node", why=why)
     inner, leaves = _alone(node)
     place = _fresh(root, NAME)
     setattr(root, place, fx.GraphModule(root, inner))

@@ -17,7 +17,6 @@ damage, and anybody can make one: a package is trusted like a program.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import mmap
 import os
@@ -30,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from minductor.core.errors import PackageRefused
+from minductor.core.errors import NotExportable, PackageMissing, PackageRefused
 
 Bytes = bytes | memoryview
 
@@ -53,19 +52,23 @@ class Archive:
 
 
 def check_place(path: Path) -> None:
-    """Raises what writing a file there would, of what can be known beforehand."""
+    """Refuses a place that takes no file, as far as that can be known beforehand."""
     if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "no such folder for a package", str(path.parent))
+        raise NotExportable("this program", f"{path.parent} is no folder", hint="Make the folder of the package first.")
     if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "a package is a file, and this is a folder", str(path))
+        raise NotExportable("this program", f"{path} is a folder", hint="Name a file: one is all of a package.")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, "no package can be written into this folder", str(path.parent))
+        raise NotExportable("this program", f"nothing can be written into {path.parent}", hint="Name another folder.")
 
 
 def write_archive(path: Path, entries: Mapping[str, Sequence[Bytes]]) -> None:
     """Writes the pieces of each entry, beside the place first, so that nobody sees half a file."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    file = beside.open("x+b")  # with the rights that the process gives its files
+    try:
+        file = beside.open("x+b")  # with the rights that the process gives its files
+    except OSError as error:
+        why = f"{path} cannot be written: {error.strerror}"
+        raise NotExportable("this program", why, hint="Name another file.") from error
     try:
         with file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as zipped:
@@ -100,13 +103,20 @@ def _write_entry(zipped: zipfile.ZipFile, start: int, name: str, pieces: Sequenc
 def open_archive(path: Path) -> Archive:
     """Maps the file, and checks its seal and its form."""
     try:
+        if not path.exists():
+            raise PackageMissing(str(path))
+        if not path.is_file():
+            what = "a folder" if path.is_dir() else "no ordinary file"
+            raise PackageRefused(str(path), f"it is {what}", hint="name the file that minductor.export wrote")
         with path.open("rb") as file:
             mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
             _check_seal(path, mapped)
             return Archive(path, dict(_entries(path, file, mapped)))
     except (zipfile.BadZipFile, struct.error, NotImplementedError, ValueError, OSError) as error:
-        if isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError):
+        if isinstance(error, PackageMissing):
             raise
+        if isinstance(error, PermissionError):
+            raise PackageRefused(str(path), "this process may not read it", hint="change its mode") from error
         raise PackageRefused(str(path), f"it is no sound zip file: {error}") from None
 
 

@@ -28,6 +28,7 @@ from minductor.runtime.archive import Archive, open_archive
 from minductor.runtime.call_check import CallCheck
 from minductor.runtime.launch import LIBRARY, WRAPPER, WRAPPER_CPP, Call, copied, launch
 from minductor.runtime.load import Library, load_library
+from minductor.runtime.places import user_path
 from minductor.runtime.probe import probe
 from minductor.runtime.trees import read_tree
 
@@ -64,7 +65,7 @@ def load(path: str | os.PathLike[str]) -> Package:
     >>> minductor.export(torch.nn.Linear(4, 2), (torch.ones(1, 4),), "linear.zip")  # doctest: +SKIP
     >>> minductor.load("linear.zip")(torch.ones(1, 4))  # doctest: +SKIP
     """
-    archive = open_archive(Path(path))
+    archive = open_archive(user_path("the path of a package", path))
     manifest = read_manifest(archive)
     _check_machine(archive.path, manifest)
     held = {weight.name: _weight(archive, weight) for weight in manifest.weights if not weight.is_state}

@@ -26,6 +26,7 @@ from typing import Literal
 from minductor.core.errors import CompilerNotFound
 
 COMPILERS = ("g++", "c++", "clang++")
+WRONG_CXX = "set CXX to the path of a C++ compiler, or unset it: then g++, c++ or clang++ is taken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,10 @@ class Compiler:
 
     def version(self) -> str:
         """Runs it; for people to read, so it is no part of any key."""
-        ran = subprocess.run([*self.command, "--version"], capture_output=True, text=True, check=False)
+        try:
+            ran = subprocess.run([*self.command, "--version"], capture_output=True, text=True, check=False)
+        except OSError:
+            return "unknown"
         return ran.stdout.partition("\n")[0] or "unknown"
 
 
@@ -110,13 +114,18 @@ def has_block_pointers(triton: str) -> bool:
 
 
 def find_compiler(environ: Mapping[str, str]) -> Compiler:
-    """The compiler that CXX names, else the first known one on PATH; CompilerNotFound tells what was tried.
+    """The compiler that CXX names, or without CXX the first known one on PATH; CompilerNotFound tells what was tried.
 
     It is known by path, time and size of its file: asking for the version would cost a process at every start.
     """
-    wanted = shlex.split(environ.get("CXX", ""))
-    for command in ([wanted] if wanted else []) + [[name] for name in COMPILERS]:
-        found = shutil.which(command[0], path=environ.get("PATH"))
+    cxx = environ.get("CXX", "")
+    try:
+        wanted = shlex.split(cxx)
+    except ValueError as error:
+        why = f"CXX is {cxx!r}, which is no command: {error}"
+        raise CompilerNotFound([f"CXX={cxx}"], why=why, install=WRONG_CXX) from None
+    for command in [wanted] if wanted else [[name] for name in COMPILERS]:
+        found = shutil.which(command[0], path=search_path(environ))
         if found is None:
             continue
         path = Path(found).resolve()
@@ -129,7 +138,19 @@ def find_compiler(environ: Mapping[str, str]) -> Compiler:
             family="clang" if any("clang" in name for name in names) else "gnu",
             stamp=f"{' '.join((str(path), *command[1:]))} {state.st_mtime_ns} {state.st_size}",
         )
-    raise CompilerNotFound([*([f"CXX={environ['CXX']}"] if wanted else []), *COMPILERS])
+    if wanted:
+        why = f"CXX is {cxx!r}, and there is no program {wanted[0]!r}"
+        raise CompilerNotFound([f"CXX={cxx}"], why=why, install=WRONG_CXX)
+    raise CompilerNotFound(COMPILERS)
+
+
+def search_path(environ: Mapping[str, str]) -> str:
+    """Where programs are looked for: PATH, or where that is unset what the system has instead.
+
+    >>> search_path({"PATH": "/opt/bin"})
+    '/opt/bin'
+    """
+    return environ["PATH"] if "PATH" in environ else os.confstr("CS_PATH") or os.defpath
 
 
 def features(cpuinfo: str) -> tuple[str, ...]:

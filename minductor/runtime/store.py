@@ -48,6 +48,7 @@ from minductor.runtime.cache_folder import (
     read_file,
     used,
 )
+from minductor.runtime.places import user_path
 
 R = TypeVar("R")
 
@@ -170,7 +171,8 @@ class Store:
     @staticmethod
     def place(path: Path | None, environ: Mapping[str, str]) -> Path:
         """The folder that `open` opens."""
-        return (path or Path(environ.get("MINDUCTOR_CACHE_DIR") or default_root(environ))).expanduser().absolute()
+        given = path or environ.get("MINDUCTOR_CACHE_DIR") or default_root(environ)
+        return user_path("the cache folder", given).absolute()
 
     @classmethod
     def instead_of(cls, root: Path, error: OSError) -> Store:

@@ -1,8 +1,8 @@
 """C++ text to one shared object, by the compiler of this machine.
 
-Takes translation units. Gives a file that `load` opens. Refuses a machine without a compiler (CompilerNotFound), text
-that does not compile (CompileFailed: the generated line is quoted, and the source is kept), and a compiler that takes
-too long or writes nothing (CompileFailed).
+Takes translation units. Gives a file that `load` opens. Refuses a machine without a compiler (CompilerNotFound), a
+compiler that does not compile an empty file (CompilerBroken), text that does not compile (CompileFailed: the generated
+line is quoted, and the source is kept), and a compiler that takes too long (CompileFailed).
 
 >>> import ctypes, os, tempfile
 >>> from minductor.runtime.probe import probe
@@ -32,8 +32,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 
-from minductor.core.errors import CompileFailed, CompilerNotFound
-from minductor.runtime.probe import Compiler, Host, find_compiler
+from minductor.core.errors import CompileFailed, CompilerBroken, CompilerNotFound
+from minductor.runtime.probe import Compiler, Host, find_compiler, search_path
 
 # Stands before a kernel: its symbol is seen, and it is compiled as itself, not as part of whoever calls it.
 EXPORT = 'extern "C" __attribute__((noinline, visibility("default"))) '
@@ -61,8 +61,10 @@ _LINK: Mapping[str, tuple[str, ...]] = {
 }
 _SANITIZE = ("-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g1")
 _ERROR = re.compile(r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>[^\n]*)$", re.MULTILINE)
+_EMPTY = ("-x", "c++", os.devnull, "-x", "none")
 _FULL = "No space left on device"
 _TIMEOUT_S = 300.0
+_TRIAL_S = 60.0
 _MOST_LOG = 1 << 20  # bytes of what a compiler says; the rest is read and dropped
 
 # From the name of a unit and a line in it to the user's line, or "".
@@ -124,11 +126,13 @@ class Toolchain:
         """
         flags = [*self.compiler.command, *self.flags(sanitize=sanitize), *(f"-I{folder}" for folder in include)]
         with tempfile.TemporaryDirectory(prefix=".build-", dir=out.parent) as name:
-            job = _Job(Path(name), self._environ, self._keep, blame, timeout_s, time.monotonic() + timeout_s)
+            link = [] if sanitize else list(_LINK[self.compiler.family])
+            trial = (*self.compiler.command, *self.flags(sanitize=sanitize), "-shared", *_EMPTY, *link)
+            environ = {**self._environ, "PATH": search_path(self._environ)}
+            job = _Job(Path(name), environ, self._keep, blame, trial, timeout_s, time.monotonic() + timeout_s)
             sources = [job.folder / f"{unit.name}.cpp" for unit in units]
             for source, unit in zip(sources, units, strict=True):
                 source.write_text(unit.text, encoding="utf-8")
-            link = [] if sanitize else list(_LINK[self.compiler.family])
             if link_with:
                 link[:0] = [
                     "-Wl,--no-as-needed",
@@ -169,6 +173,7 @@ class _Job:
     environ: Mapping[str, str]
     keep: Path | None
     blame: Blame
+    trial: Sequence[str]  # compiles nothing: what it says is said of the machine, and of no kernel
     timeout_s: float
     end: float  # by time.monotonic
 
@@ -196,11 +201,18 @@ class _Job:
             _end(process)
         if is_late:
             limit = f"{self.timeout_s:g} s, the option compiler_timeout"
-            self.fail(command, f"the compiler had not finished after {limit}, and was stopped")
+            self._refuse(command, f"the compiler had not finished after {limit}, and was stopped")
         if process.returncode != 0:
             self._explain(command, process.returncode, log)
 
     def fail(self, command: Sequence[str], why: str) -> NoReturn:
+        """Raises CompilerBroken if the compiler does not compile an empty file either, else CompileFailed."""
+        self._check_folder()
+        if not self._compiles_nothing():
+            raise CompilerBroken(command[0], f"{why}; it does not compile an empty file either")
+        self._refuse(command, why)
+
+    def _refuse(self, command: Sequence[str], why: str) -> NoReturn:
         """Raises CompileFailed for what is the fault of no line."""
         kept = self._kept()
         raise CompileFailed(why, kept=str(kept), command=self._shown(command, kept))
@@ -228,9 +240,24 @@ class _Job:
             command=self._shown(command, kept),
         )
 
-    def _kept(self) -> Path:
+    def _compiles_nothing(self) -> bool:
+        """Whether the compiler makes a shared object of an empty file."""
+        made = self.folder / "trial"
+        process = _start([*self.trial, "-o", str(made)], self.environ)
+        try:
+            _said(process, time.monotonic() + _TRIAL_S)
+        finally:
+            _end(process)
+        is_made = process.returncode == 0 and made.exists()
+        made.unlink(missing_ok=True)
+        return is_made
+
+    def _check_folder(self) -> None:
         if not any(self.folder.glob("*.cpp")):  # a fault of whoever removed them
             raise FileNotFoundError(errno.ENOENT, "the folder of a compile has vanished", str(self.folder))
+
+    def _kept(self) -> Path:
+        self._check_folder()
         if self.keep is None:
             kept = Path(tempfile.mkdtemp(prefix="minductor-failed-"))
         else:
@@ -243,14 +270,17 @@ class _Job:
 
 def _start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """A compiler with a process group of its own, so that it can be ended with the processes that it starts."""
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=environ,
-        process_group=0,
-    )
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environ,
+            process_group=0,
+        )
+    except OSError as error:  # a file that is no program
+        raise CompilerBroken(command[0], f"it cannot be started: {error.strerror}") from error
 
 
 def _said(process: subprocess.Popen[bytes], end: float) -> str:

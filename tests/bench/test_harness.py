@@ -64,15 +64,15 @@ def test_a_measuring_process_that_dies_is_told(tmp_path: Path) -> None:
 
 def test_a_backend_that_kills_its_process_does_not_take_the_others_along(monkeypatch: pytest.MonkeyPatch) -> None:
     def fake(request: dict[str, Any], caches: Path) -> dict[str, Any]:
-        if "bad" in request["backends"]:
+        if "aot_eager" in request["backends"]:
             raise harness.MeasureError("exit code -11: it said nothing")
         samples = {name: {"cpu": [1.0], "wall": [1.0]} for name in request["backends"]}
         return {"case": request["case"], "samples": samples, "accuracy": {}, "failures": {}}
 
     monkeypatch.setattr(harness, "measure", fake)
-    settings = harness.parse(["--micro", "--only", "argmax", "--backends", "eager,bad"])
+    settings = harness.parse(["--micro", "--only", "argmax", "--backends", "eager,aot_eager"])
     found = harness.measure_running("micro/argmax", settings, Path("unused"))
-    assert list(found.samples) == ["eager"] and found.failures == {"bad": "exit code -11: it said nothing"}
+    assert list(found.samples) == ["eager"] and found.failures == {"aot_eager": "exit code -11: it said nothing"}
 
 
 def test_first_calls_preload_what_the_first_process_imported_and_cold_ones_share_no_cache(

@@ -51,6 +51,11 @@ EXAMPLES = (
     errors.PackageElsewhere("/model.md", "this machine has no avx2"),
     errors.WrongInput("input x", "it has 3 dimensions"),
     errors.MinductorWarning("careful"),
+    errors.BadArgument("options", ["fuse"], "a mapping"),
+    errors.BadCall("f(x)", "missing a required argument: 'x'"),
+    errors.UnknownStage("fuze", ("fuse",)),
+    errors.CompilerBroken("/usr/bin/false", "it wrote no file"),
+    errors.PackageMissing("/model.md"),
 )
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from minductor.core.errors import CompileFailed, CorruptEntry, LoadFailed
+from minductor.core.errors import CompileFailed, CompilerBroken, CorruptEntry, LoadFailed
 from minductor.driver import Compiled, Compiler
 from minductor.options import Options
 from minductor.runtime.probe import probe
@@ -25,20 +25,20 @@ from minductor.target import Env, by_name
 GIVEN = torch.arange(6.0)
 # Each lie: what a compiler does instead of compiling, as a script of Python that knows `out`, where it should write.
 LIES = {
-    "no-output": ("pass", CompileFailed, "wrote no file"),
+    "no-output": ("pass", CompilerBroken, "wrote no file"),
     "no-library": ("open(out, 'w').write('hello')", LoadFailed, "no shared object"),
     "empty": ("open(out, 'w').close()", LoadFailed, "no shared object"),
     "cut-short": ("real(); data = open(out, 'rb').read(); open(out, 'wb').write(data[:-99])", LoadFailed, "cut short"),
     "another-library": ("subprocess.run(['g++', '-shared', '-x', 'c', '/dev/null', '-o', out])", LoadFailed, "has no"),
     "a-folder": ("os.mkdir(out)", (LoadFailed, CompileFailed, OSError), ""),
-    "crash": ("os.kill(os.getpid(), 11)", CompileFailed, "SIGSEGV"),
-    "status": ("sys.exit(3)", CompileFailed, "status 3"),
+    "crash": ("os.kill(os.getpid(), 11)", CompilerBroken, "SIGSEGV"),
+    "status": ("sys.exit(3)", CompilerBroken, "status 3"),
     "endless-errors": ("while True: os.write(2, b'x' * 65536)", CompileFailed, "compiler_timeout"),
     "endless-output": ("while True: os.write(1, b'x' * 65536)", CompileFailed, "compiler_timeout"),
     "hang": ("time.sleep(600)", CompileFailed, "compiler_timeout"),
     "deaf": ("os.close(1); os.close(2); time.sleep(600)", CompileFailed, "compiler_timeout"),
     "child-hangs": ("subprocess.run(['sleep', '600'])", CompileFailed, "compiler_timeout"),
-    "reads": ("sys.stdin.read(); sys.exit(4)", CompileFailed, "status 4"),
+    "reads": ("sys.stdin.read(); sys.exit(4)", CompilerBroken, "status 4"),
 }
 SAMPLE = ("no-output", "no-library", "another-library", "crash", "child-hangs")
 

@@ -93,15 +93,23 @@ def test_a_launcher_before_the_compiler(tmp_path: Path) -> None:
     assert found.command[1:] == ("clang++", "-B", "/x") and found.family == "clang"
 
 
-def test_a_cxx_that_is_not_there_falls_back(tmp_path: Path) -> None:
-    path = fake_compiler(tmp_path / "g++")
-    assert find_compiler({"CXX": "/no/such", "PATH": str(tmp_path)}).path == path
+def test_a_cxx_that_is_not_there_is_not_replaced(tmp_path: Path) -> None:
+    """Another compiler than the one that was asked for makes other code."""
+    fake_compiler(tmp_path / "g++")
+    with pytest.raises(CompilerNotFound, match="no program '/no/such'") as caught:
+        find_compiler({"CXX": "/no/such", "PATH": str(tmp_path)})
+    assert caught.value.tried == ("CXX=/no/such",)
+
+
+def test_a_cxx_with_an_open_quote(tmp_path: Path) -> None:
+    with pytest.raises(CompilerNotFound, match="No closing quotation"):
+        find_compiler({"CXX": "g++ '", "PATH": str(tmp_path)})
 
 
 def test_no_compiler_names_the_tried_ones_and_how_to_install(tmp_path: Path) -> None:
     with pytest.raises(CompilerNotFound) as caught:
-        find_compiler({"CXX": "/no/such", "PATH": str(tmp_path)})
-    assert caught.value.tried == ("CXX=/no/such", *COMPILERS)
+        find_compiler({"PATH": str(tmp_path)})
+    assert caught.value.tried == COMPILERS
     assert "apt-get install g++" in str(caught.value)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from minductor.core.errors import CompileFailed, CompilerNotFound
+from minductor.core.errors import CompileFailed, CompilerBroken, CompilerNotFound
 from minductor.runtime.probe import Host, find_compiler, probe
 from minductor.runtime.toolchain import EXPORT, Toolchain, Unit
 from tests.interrupts import interruptible
@@ -110,7 +110,7 @@ def test_errors_are_english_wherever_the_user_lives(tmp_path: Path) -> None:
     )
     script.chmod(0o755)
     toolchain = Toolchain(HOST, {**os.environ, "LC_ALL": "de_DE.UTF-8", "CXX": str(script)}, keep=tmp_path / "kept")
-    with pytest.raises(CompileFailed, match="error: plain"):
+    with pytest.raises(CompilerBroken, match="error: plain; it does not compile an empty file either"):
         toolchain.compile([Unit("bad", "int y = x;")], tmp_path / "out.so")
 
 
@@ -134,7 +134,7 @@ def test_a_full_disk_is_no_fault_of_a_kernel(tmp_path: Path) -> None:
 
 def test_a_compiler_that_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "g++"
-    script.write_text("#!/bin/sh\nkill -9 $$\n")
+    script.write_text('#!/bin/sh\ncase "$*" in *one.cpp*) kill -9 $$;; esac\nexec g++ "$@"\n')
     script.chmod(0o755)
     toolchain = Toolchain(HOST, {**os.environ, "CXX": str(script)}, keep=tmp_path / "kept")
     with pytest.raises(CompileFailed, match="SIGKILL"):
@@ -144,7 +144,10 @@ def test_a_compiler_that_is_killed(tmp_path: Path) -> None:
 def test_a_failure_ends_the_other_compilers(tmp_path: Path) -> None:
     script = tmp_path / "g++"
     pids = tmp_path / "pids"
-    script.write_text(f'#!/bin/sh\necho $$ >> {pids}\ncase "$*" in *f0.cpp*) exit 1;; esac\nexec sleep 600\n')
+    script.write_text(
+        f"#!/bin/sh\necho $$ >> {pids}\n"
+        'case "$*" in *f0.cpp*) exit 1;; *f?.cpp*) exec sleep 600;; esac\nexec g++ "$@"\n'
+    )
     script.chmod(0o755)
     toolchain = Toolchain(dataclasses.replace(HOST, cores=2), {**os.environ, "CXX": str(script)}, keep=tmp_path / "k")
     with pytest.raises(CompileFailed, match="status 1"):
