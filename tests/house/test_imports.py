@@ -19,6 +19,7 @@ IMPORTS = {
         {
             *("minductor", "minductor.core", "minductor.core.errors"),
             *("minductor.runtime", "minductor.runtime.store", "minductor.runtime.cache_folder"),
+            "minductor.runtime.places",
         },
         {"torch", "sympy", "triton", "multiprocessing", "concurrent"},
     ),
