@@ -4,8 +4,8 @@ Takes the arguments of a call, and which of them candidates write and overwrite.
 compare what two candidates leave, and to put everything back. Refuses copies for which there is no room (NoRoom).
 
 Candidates run on the caller's own tensors, so that tensors which share memory still do. Copies are flat, from the first
-to the last byte, one for memory that several arguments share. They stay on the device where they are small, so that its
-peak hardly rises, and are kept by the host otherwise.
+to the last byte, one for memory that several arguments share. They stay on the device where its peak hardly rises for
+them, and are kept by the host otherwise.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any
 
 import torch
 
-CHUNK = 1 << 18  # bytes that are compared at a time: more than this and a few temporaries is never on the device
 SMALL = 1 << 20  # bytes of copies that stay on the device, whatever else is there
-SHARE = 10  # of the bytes of the arguments, one in so many may be copied on the device
+SHARE = 10  # of the bytes of the arguments, one in so many may be taken on the device
+LEAST_CHUNK, MOST_CHUNK = 1 << 18, 1 << 24  # bytes that are compared at a time
+COMPARED = 20  # times the bytes of a chunk that comparing it takes, at most: floats of 16 bits are widened
 FILLING = 0xA5  # every byte of what candidates only write, before they run: what none writes is found
 # of floats by their bytes, as a share of their size and of the mean of those around: products may be those of TF32
 TOLERANCES: Mapping[int, float] = MappingProxyType({8: 1e-8, 4: 1e-3, 1: 0.3})
@@ -48,6 +49,13 @@ def free_host_memory() -> int:
     except (OSError, ValueError):  # another system, or a group without a limit
         pass
     return min(found)
+
+
+def _spare(device: torch.device) -> int:
+    """How many bytes less are in use on a device than were at its peak: copies of so many do not raise it."""
+    if device.type != "cuda":
+        return 0
+    return torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
 
 
 def reach(tensor: torch.Tensor) -> tuple[int, int]:
@@ -93,7 +101,9 @@ class TrialMemory:
             others = (other for n, other in reaches.items() if n != number)
             is_read = number in overwritten or any(start < last and first < end for first, last in others)
             self._place(number, start, end, is_read=is_read)
-        self.is_far = self._copy(sum(end - start for start, end in reaches.values()), room)
+        given = sum(end - start for start, end in reaches.values())
+        self.chunk = min(max(LEAST_CHUNK, given // SHARE // COMPARED // 16 * 16), MOST_CHUNK)
+        self.is_far = self._copy(given, room)
         self.has_read = any(span.is_read for span in self.spans)
 
     def _place(self, number: int, start: int, end: int, *, is_read: bool) -> None:
@@ -114,23 +124,35 @@ class TrialMemory:
     def _copy(self, given: int, room: Callable[[], int]) -> bool:
         """Copies what is there and makes room for results; gives whether the host keeps both for a device."""
         wanted = 2 * sum(span.end - span.start for span in self.spans)
-        is_small = wanted <= max(SMALL, given // SHARE)
-        is_far = not is_small and any(span.device.type != "cpu" for span in self.spans)
-        if not is_small and wanted > (left := room()):
-            raise NoRoom(f"copies of what candidates write take {wanted} bytes, and the host has {left} left")
-        for device in {span.device for span in self.spans if span.device.type == "cuda"}:
-            torch.cuda.synchronize(device)  # other streams may still use the memory
+        devices = {span.device for span in self.spans}
+        for device in devices:
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)  # other streams may still use the memory
         try:
-            for span in self.spans:
-                size = span.end - span.start
-                place = span.device if is_small else torch.device("cpu")
-                flat = torch.empty(0, dtype=torch.uint8, device=span.device)
-                span.memory = flat.set_(span.storage, span.start, (size,), (1,))
-                span.before = torch.empty(size, dtype=torch.uint8, device=place).copy_(span.memory)
-                span.results = torch.empty(size, dtype=torch.uint8, device=place)
+            if wanted <= max(SMALL, given // SHARE, min(map(_spare, devices), default=0)):
+                try:
+                    self._take(is_near=True)
+                    return False
+                except torch.OutOfMemoryError:  # what is free there may lie in pieces
+                    pass
+            if wanted > (left := room()):
+                raise NoRoom(f"copies of what candidates write take {wanted} bytes, and the host has {left} left")
+            self._take(is_near=False)
+        except NoRoom:
+            raise
         except (RuntimeError, MemoryError) as error:
             raise NoRoom(f"copies of what candidates write could not be made: {error}") from error
-        return is_far
+        return any(device.type != "cpu" for device in devices)
+
+    def _take(self, *, is_near: bool) -> None:
+        """Makes the copies: where the memory is, or with the host."""
+        for span in self.spans:
+            size = span.end - span.start
+            place = span.device if is_near else torch.device("cpu")
+            flat = torch.empty(0, dtype=torch.uint8, device=span.device)
+            span.memory = flat.set_(span.storage, span.start, (size,), (1,))
+            span.before = torch.empty(size, dtype=torch.uint8, device=place).copy_(span.memory)
+            span.results = torch.empty(size, dtype=torch.uint8, device=place)
 
     def rewind(self) -> None:
         """Puts back what candidates read; what they only write stays as the last one left it."""
@@ -167,8 +189,8 @@ class TrialMemory:
             first, last = reach(tensor)
             length = min(last - first, span.end - span.start - offset)
             faults = 0
-            for start in range(0, length, CHUNK):
-                here = slice(offset + start, offset + min(start + CHUNK, length))
+            for start in range(0, length, self.chunk):
+                here = slice(offset + start, offset + min(start + self.chunk, length))
                 new, old = span.memory[here].clone(), span.results[here].to(span.device, copy=True)
                 wrong = _wrong(new, old, dtype)
                 faults += int(wrong.sum())

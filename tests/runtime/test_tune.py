@@ -15,7 +15,7 @@ from torch import Tensor
 
 from minductor.core.errors import ChoiceByClock
 from minductor.runtime.tune import Tuner
-from minductor.runtime.tune_memory import TrialMemory
+from minductor.runtime.tune_memory import NoRoom, TrialMemory
 
 
 @dataclass
@@ -280,6 +280,26 @@ def test_nothing_is_measured_without_room_for_copies() -> None:
     assert held[0] == 2 and lane.ran == ["extern", "extern"]
     assert tuner.refused["work"].endswith("and the host has 1048576 left")
     assert tuner.choose("small", "bits", "extern", lane.candidates(), (0,))(held[:100]) == "native"
+
+
+def test_copies_are_kept_by_the_host_where_the_device_has_no_piece_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    take = TrialMemory._take
+
+    def scarce(memory: TrialMemory, *, is_near: bool) -> None:
+        asked.append(is_near)
+        if is_near:
+            raise torch.OutOfMemoryError("in pieces")
+        take(memory, is_near=is_near)
+
+    monkeypatch.setattr(TrialMemory, "_take", scarce)
+    held = torch.zeros(100)
+    memory = TrialMemory((held,), (0,))
+    held += 1
+    memory.restore()
+    assert asked == [True, False] and held.sum() == 0
+    with pytest.raises(NoRoom, match="take 800 bytes, and the host has 799 left"):
+        TrialMemory((held,), (0,), room=lambda: 799)
 
 
 def test_nothing_is_measured_while_a_stream_is_captured() -> None:
