@@ -58,7 +58,7 @@ def hold(path: Path, limit_s: float) -> Iterator[None]:
 
 def _leave(note: Path) -> None:
     """Writes who holds the lock, for those who wait."""
-    command = shlex.join(sys.orig_argv)
+    command = " ".join(shlex.join(sys.orig_argv).split())
     with suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         with os.fdopen(os.open(note, flags, 0o600), "w") as file:
