@@ -57,7 +57,7 @@ _FLAGS = ("bool", "ScalarType", "Layout", "MemoryFormat")
 
 
 def call(line: Extern, dtypes: Mapping[str, DType]) -> tuple[str, str]:
-    """What the call is, as an expression that is true if it succeeded; and a declaration, or ""."""
+    """What the call is, as an expression that is 0 if it succeeded; and a declaration, or ""."""
     if not line.schema or not line.op.startswith("aten.") or line.dtypes:
         raise NotNative(line.op)
     schema = parse_schema(line.schema)
@@ -180,7 +180,7 @@ def _by_function(function: str, schema: Schema, given: list[tuple[Parameter, Arg
             raise NotNative(f"{line.op} with more results than its schema has")
         names = [*line.results, *[None] * (len(schema.returns) - len(line.results))]
         texts += [f"{name}.made()" if name else "md_Tensor().made()" for name in names]
-    return f"md_torch(md, {function}({', '.join(texts)}))"
+    return f"{function}({', '.join(texts)})"
 
 
 def _plain(parameter: Parameter, type: str, value: Argument) -> list[str]:
@@ -244,7 +244,7 @@ def _by_dispatcher(schema: Schema, given: list[tuple[Parameter, Argument]], line
     if returns != "l" and len(made) > len(returns):
         raise NotNative(f"{line.op} with more results than its schema has")
     stack = f"{{{', '.join(texts)}}}"
-    return f'md_operator(md, "{schema.name}", "{schema.overload}", {stack}, "{returns}", {{{", ".join(made)}}})'
+    return f'md_operator("{schema.name}", "{schema.overload}", {stack}, "{returns}", {{{", ".join(made)}}})'
 
 
 def _letter(type: str) -> str:

@@ -6,9 +6,9 @@ Takes the text of a schema; gives its name, parameters and results. Refuses (Val
 >>> sort.name, sort.overload, sort.returns
 ('aten::sort', 'stable', ('Tensor', 'Tensor'))
 >>> sort.parameters[1], sort.parameters[2].default
-(Parameter(name='stable', type='bool?', default='', is_keyword=True), '-1')
->>> parse_schema("aten::relu_(Tensor(a!) self) -> Tensor(a!)").parameters[0].type
-'Tensor'
+(Parameter(name='stable', type='bool?', default='', is_keyword=True, is_written=False), '-1')
+>>> parse_schema("aten::relu_(Tensor(a!) self) -> Tensor(a!)").parameters
+(Parameter(name='self', type='Tensor', default='', is_keyword=False, is_written=True),)
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ _ALIAS = re.compile(r"(?<=Tensor)\([^()]*\)")  # Tensor(a!), Tensor(a -> *)[]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`type` without its aliases: "int[2]", "Tensor?". `default` as it is written, "" for none."""
+    """`type` without its aliases: "int[2]", "Tensor?". `default` as it is written, "" for none.
+
+    `is_written`: the operator changes this tensor, or the tensors of this list.
+    """
 
     name: str
     type: str
     default: str
     is_keyword: bool
+    is_written: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +53,13 @@ def parse_schema(text: str) -> Schema:
         raise ValueError(f"not a schema: {text!r}")
     parameters: list[Parameter] = []
     is_keyword = False
-    for part in _split(_ALIAS.sub("", found["given"])):
+    for part in _split(found["given"]):
         if part == "*":
             is_keyword = True
             continue
         declared, _, default = part.partition("=")
-        type, _, name = declared.rpartition(" ")
-        parameters.append(Parameter(name, type, default, is_keyword))
+        type, _, name = _ALIAS.sub("", declared).rpartition(" ")
+        parameters.append(Parameter(name, type, default, is_keyword, is_written="!" in declared))
     made = _ALIAS.sub("", found["made"])
     results = _split(made[1:-1]) if made.startswith("(") else [made]
     returns = tuple(result.split(" ")[0] for result in results)

@@ -17,7 +17,7 @@ from minductor.codegen import cpp_calls
 from minductor.codegen.cpp_numbers import FIELDS, TYPES, letter, literal, magnitudes, source, truth
 from minductor.codegen.cpp_text import index_text
 from minductor.codegen.spell import CPP_STORAGE
-from minductor.codegen.wrapper_python import numbers_of, python_calls
+from minductor.codegen.wrapper_python import eager_call, numbers_of, python_calls
 from minductor.core.dtypes import DType
 from minductor.core.errors import NotNative
 from minductor.core.expr import Expr, Symbol
@@ -295,14 +295,21 @@ class _Function:
         elif any(isinstance(argument, Region) for argument in line.args):
             yield from self.control(line)
         else:
-            try:
-                text, declaration = cpp_calls.call(line, self.dtypes)
-            except NotNative:
-                text, declaration = self.by_python(line), ""
-            if declaration:
-                self.unit.declared[declaration] = None
-            yield f"MD_TRY({text});"
+            yield from self.operator(line)
         yield from self.event("extern", line.op)
+
+    def operator(self, line: Extern) -> Iterator[str]:
+        """A call of torch's operator; where it fails, eager's own call says how."""
+        try:
+            text, declaration = cpp_calls.call(line, self.dtypes)
+            eager = ", ".join((_quoted(eager_call(line, self.unit.env)), *_given_eager(line)))
+        except NotNative:
+            yield f"MD_TRY({self.by_python(line)});"
+            return
+        if declaration:
+            self.unit.declared[declaration] = None
+        yield f"MD_CALL({text},"
+        yield f"        {eager});"
 
     def item(self, line: Extern) -> Iterator[str]:
         """Reads a number out of a tensor; what nobody wants is not read."""
@@ -318,12 +325,11 @@ class _Function:
         self.unit.python.append(line)
         tensors, numbers = dict.fromkeys(touched(line)), numbers_of(line)
         given = [*(f"md_lend({name})" for name in tensors), *map(_value, numbers)]
-        kinds = "t" * len(tensors) + "".join(map(letter, numbers))
         names = [name for name in line.results if name is not None and not line.is_out]
         if any(self.is_number(name) for name in names):
             raise NotNative(f"a number by {line.op}")
         into = ", ".join(f"&{name}" for name in names)
-        return f'md_python(md, {line.handle}, {{{", ".join(given)}}}, "{kinds}", {{{into}}})'
+        return f'md_python(md, {line.handle}, {{{", ".join(given)}}}, "{_kinds(line)}", {{{into}}})'
 
     def control(self, line: Extern) -> Iterator[str]:
         """An operator that calls regions; each result is new memory, for which the lines behind check its layout."""
@@ -417,6 +423,19 @@ def _value(value: Argument) -> str:
             return f"md_number({literal(value)})"
         case _:
             raise NotNative(f"{value!r} for a region")
+
+
+def _kinds(line: Extern) -> str:
+    """A letter for each tensor and number that a call is given by Python."""
+    return "t" * len(dict.fromkeys(touched(line))) + "".join(map(letter, numbers_of(line)))
+
+
+def _given_eager(line: Extern) -> Iterator[str]:
+    """The same tensors and numbers behind their letters, as a function with any count of them takes them."""
+    yield f'"{_kinds(line)}"'
+    yield from (f"{name}.handle" for name in dict.fromkeys(touched(line)))
+    for number in numbers_of(line):
+        yield number.name if letter(number) == "d" else f"(int64_t){number.name}"
 
 
 def _default(line: Dispatch) -> int:

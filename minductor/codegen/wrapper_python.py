@@ -16,9 +16,10 @@ from types import MappingProxyType
 from typing import assert_never
 
 from minductor.codegen import wrapper_lifecycle
+from minductor.codegen.cpp_schema import parse_schema
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, Symbol
-from minductor.ir.lives import touched
+from minductor.ir.lives import tensors, touched
 from minductor.ir.nodes import Argument, Body, Index, Origin, Region, Token, View, symbols_in
 from minductor.ir.nodes import Constant as ConstantOp
 from minductor.ir.plan import (
@@ -76,6 +77,21 @@ def python_calls(calls: Sequence[Extern], env: Env) -> str:
         made = [name for name in line.results if name is not None and not line.is_out]
         functions.append(f"    return ({', '.join(made)}{',' if len(made) == 1 else ''})")
     return "\n".join([*emitter.heading(), *functions]) + "\n"
+
+
+def eager_call(line: Extern, env: Env) -> str:
+    """A call of torch's own operator as a lambda of `called_with(line)` that changes nothing: it writes into copies of
+    its tensors, and draws from a copy of the random generator."""
+    schema = parse_schema(line.schema)
+    given = dict(line.kwargs)
+    written = [name for name in line.results if name is not None] if line.is_out else []
+    for place, parameter in enumerate(schema.parameters):
+        if parameter.is_written:
+            written += tensors(line.args[place] if place < len(line.args) else given.get(parameter.name))
+        if parameter.type == "Generator?":
+            given[parameter.name] = Token("generator", "default_generator.clone_state()")
+    emitter = _Eager(env, frozenset(written))
+    return f"lambda {', '.join(called_with(line))}: {emitter.call(replace(line, kwargs=tuple(given.items())))}"
 
 
 def called_with(line: Extern) -> tuple[str, ...]:
@@ -287,19 +303,25 @@ class _Emitter:
         yield from _comment(line.handle, line.origins)
         yield f"{name}({given})"
 
-    def extern(self, line: Extern) -> Iterator[str]:
+    def given(self, line: Extern) -> Iterator[str]:
+        """What an operator is called with."""
         # an operator of torch takes any sequence, a higher-order one often a tuple only
         row = "({})" if line.op.startswith("higher_order.") else "[{}]"
-        given = [self.argument(a, row) for a in line.args]
-        given += [self.keyword(name, value, row) for name, value in line.kwargs]
+        yield from (self.argument(a, row) for a in line.args)
+        yield from (self.keyword(name, value, row) for name, value in line.kwargs)
         if line.is_out:
-            given += [f"out={name}" for name in line.results if name is not None]
+            yield from (f"out={self.argument(Token('tensor', name))}" for name in line.results if name is not None)
+
+    def call(self, line: Extern) -> str:
+        return f"{self.called(line)}({', '.join(self.given(line))})"
+
+    def extern(self, line: Extern) -> Iterator[str]:
         if line.dtypes:
             yield from _comment(line.handle, line.origins)
-            yield from self.checked(line, given)
+            yield from self.checked(line)
             yield from self.event("extern", line.op)
             return
-        call = f"{self.called(line)}({', '.join(given)})"
+        call = self.call(line)
         yield from _comment(line.handle, line.origins)
         if line.is_out or not line.results or all(name is None for name in line.results):
             yield call
@@ -309,12 +331,12 @@ class _Emitter:
             yield f"{', '.join(name or '_' for name in line.results)}{comma} = {call}"
         yield from self.event("extern", line.op)
 
-    def checked(self, line: Extern, given: Iterable[str]) -> Iterator[str]:
+    def checked(self, line: Extern) -> Iterator[str]:
         """A call that torch does not vouch for: its results are new tensors, or it is an error."""
         self.imports["checked"] = "minductor.runtime"
         check = "checked.own" if line.op.startswith("higher_order.") else "checked.custom"
         dtypes = ", ".join(self.dtype(found) if found else "None" for found in line.dtypes)
-        call = f"{check}({', '.join((repr(line.op), self.called(line), f'[{dtypes}]', *given))})"
+        call = f"{check}({', '.join((repr(line.op), self.called(line), f'[{dtypes}]', *self.given(line)))})"
         if all(name is None for name in line.results):
             yield call
         else:
@@ -405,6 +427,27 @@ class _Emitter:
                 raise ValueError(f"memory left a view in the plan: {value}")
             case _:
                 return repr(value)
+
+
+class _Eager(_Emitter):
+    """Spells calls that stand alone: operators and dtypes by their full names, and copies of the tensors `written`."""
+
+    def __init__(self, env: Env, written: frozenset[str]) -> None:
+        super().__init__(Plan("eager", (), (), ()), env)
+        self.written = written
+
+    def operator(self, op: str) -> str:
+        return SHORT.get(op, f"torch.ops.{op}")
+
+    def dtype(self, dtype: DType) -> str:
+        return f"torch.{dtype.torch_name}"
+
+    def argument(self, value: Argument, row: str = "[{}]") -> str:
+        match value:
+            case Token("tensor", name) if name in self.written:
+                return f"{name}.clone()"
+            case _:
+                return super().argument(value, row)
 
 
 # how a body on numbers is written; floor division and remainder are Python's own

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from minductor.codegen.wrapper_python import wrapper_python
+from minductor.codegen.wrapper_python import eager_call, wrapper_python
+from minductor.ir.nodes import Token
 from minductor.ir.parser import parse_program
 from minductor.ir.plan import Extern, Launch, Plan
 from minductor.options import Options
@@ -131,3 +132,21 @@ def test_a_region_is_a_function_and_what_a_call_still_reads_stays() -> None:
     (out,), _ = run(plan, {"neg_0": neg}, [5, x.clone()])
     torch.testing.assert_close(out, (-x).exp().relu())
     torch.testing.assert_close(run_program(parse_program(CALLS), [5, x.clone()])[0], out)
+
+
+def test_eager_s_call_of_an_operator_changes_nothing() -> None:
+    """It stands alone, writes into copies, and draws from a copy of the generator."""
+    args = (Token("tensor", "x"), (None, Token("tensor", "i")), Token("tensor", "v"), True)
+    schema = str(torch.ops.aten.index_put_.default._schema)
+    put = Extern("aten.index_put_.default", args, (), (None,), False, (), 1, schema=schema)
+    x, i, v = torch.zeros(2, 3), torch.tensor([1, 1]), torch.ones(2, 2)
+    text = eager_call(put, ENV)
+    assert text == "lambda x, i, v: torch.ops.aten.index_put_.default(x.clone(), [None, i], v, True)"
+    assert eval(text, {"torch": torch})(x, i, v).sum() == 4 and x.sum() == 0
+
+    schema = str(torch.ops.aten.bernoulli.out._schema)
+    draw = Extern("aten.bernoulli.out", (Token("tensor", "x"),), (), ("y",), True, (), 1, schema=schema)
+    text, y = eager_call(draw, ENV), torch.full((2, 3), 9.0)
+    before = torch.get_rng_state()
+    assert eval(text, {"torch": torch})(x, y).sum() == 0
+    assert y.sum() == 54 and torch.equal(torch.get_rng_state(), before)

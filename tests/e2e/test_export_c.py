@@ -126,6 +126,19 @@ def test_a_number_that_others_tell_is_checked(host: Path, tmp_path: Path) -> Non
     assert torch.equal(result(tmp_path / "model", x), x * 16)
 
 
+def test_an_operator_that_fails_says_so(host: Path, tmp_path: Path) -> None:
+    manifest = minductor.export(torch.linalg.svdvals, (torch.eye(3),), tmp_path / "model.zip")
+    assert main(["unpack", str(tmp_path / "model.zip"), str(tmp_path / "model")]) == 0
+    with pytest.raises(RuntimeError) as eagers:
+        torch.linalg.svdvals(torch.full((3, 3), torch.nan))
+    ran = call(host, tmp_path / "model", manifest.c_library, (torch.full((3, 3), torch.nan),), with_torch=True)
+    if torch.__version__ >= (2, 13):
+        assert (ran.returncode, ran.stderr) == (1, f"RuntimeError: {eagers.value}\n")
+    else:  # torch writes its message to stderr itself
+        assert ran.returncode == 1 and str(eagers.value) in ran.stderr
+        assert "svd" in ran.stderr.splitlines()[-1] and "failed; stderr has its message" in ran.stderr.splitlines()[-1]
+
+
 def test_unpack_writes_over_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.zip").write_bytes(b"no package")
     assert main(["unpack", str(tmp_path / "a.zip"), str(tmp_path / "a")]) == 1

@@ -86,6 +86,8 @@ struct md_Call {
   void* host = nullptr;
   bool (*python)(md_Call&, int64_t handle, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) = nullptr;
   void (*tell)(md_Call&, const char* what, const char* name) = nullptr;
+  // Calls a lambda of Python, for its exception.
+  void (*eager)(md_Call&, const char* lambda, const char* kinds, const md_Value* given) = nullptr;
 
   md_Call() = default;
   md_Call(const md_Call&) = delete;

@@ -47,6 +47,7 @@ struct md_Bound {
   PyObject* places;  // a dict: an ATen node -> the user's line
   PyObject* calls;   // a dict: extern_<handle> -> a function, for what only Python can call
   PyObject* events;  // a list
+  PyObject* eager;   // a function: calls a lambda, given as its text, with the other arguments
   PyObject* (*wrap)(const void* tensor);  // torch's: the object of a tensor
   const int* is_child;                    // whether this process was forked: it has no threads of OpenMP then
   PyObject* none;
@@ -99,23 +100,40 @@ static void md_argument(const md_Bound& bound, PyObject* object, char kind, md_V
   }
 }
 
+// A call of a function with these values behind `first`, if there is one; the GIL is held.
+static PyObject* md_call_object(const md_Bound& bound, PyObject* function, PyObject* first, const char* kinds, const md_Value* given) {
+  const long count = strlen(kinds), behind = first != nullptr;
+  PyObject* arguments = PyTuple_New(behind + count);
+  if (first != nullptr) PyTuple_SetItem(arguments, 0, first);
+  for (long n = 0; n < count; n++) PyTuple_SetItem(arguments, behind + n, md_object(bound, given[n], kinds[n]));
+  PyObject* results = PyObject_CallObject(function, arguments);
+  Py_DecRef(arguments);
+  return results;
+}
+
 // md_Call::python: Python is entered for one call. Its exception stays set, under the name "".
 static bool md_call_python(md_Call& md, int64_t handle, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) {
   const md_Bound& bound = *static_cast<const md_Bound*>(md.host);
   char name[32];
   snprintf(name, sizeof name, "extern_%lld", (long long)handle);
   const int state = PyGILState_Ensure();
-  const long count = strlen(kinds);
-  PyObject* arguments = PyTuple_New(count);
-  for (long n = 0; n < count; n++) PyTuple_SetItem(arguments, n, md_object(bound, given[n], kinds[n]));
-  PyObject* results = PyObject_CallObject(PyDict_GetItemString(bound.calls, name), arguments);
-  Py_DecRef(arguments);
+  PyObject* results = md_call_object(bound, PyDict_GetItemString(bound.calls, name), nullptr, kinds, given);
   if (results != nullptr) {
     for (size_t n = 0; n < n_made; n++) made[n] = md_share(md_inside(bound, PyTuple_GetItem(results, n)));
     Py_DecRef(results);
   }
   PyGILState_Release(state);
   return results != nullptr || md_fail(md, "", "%s", name);
+}
+
+// md_Call::eager: what the lambda raises stays set, under the name ""; if it raises nothing, the error stays as it is.
+static void md_eager_python(md_Call& md, const char* lambda, const char* kinds, const md_Value* given) {
+  const md_Bound& bound = *static_cast<const md_Bound*>(md.host);
+  const int state = PyGILState_Ensure();
+  PyObject* results = md_call_object(bound, bound.eager, Py_BuildValue("s", lambda), kinds, given);
+  if (results == nullptr) md_fail(md, "", "%s", lambda);
+  else Py_DecRef(results);
+  PyGILState_Release(state);
 }
 
 // md_Call::tell
@@ -169,6 +187,7 @@ static PyObject* md_enter(PyObject* self, PyObject* arguments) {
   md.host = const_cast<md_Bound*>(&bound);
   md.python = md_call_python;
   md.tell = md_tell_python;
+  md.eager = md_eager_python;
   void* python = PyEval_SaveThread();
   const bool is_done = md_compiled.run(md, given, made);
   PyEval_RestoreThread(python);

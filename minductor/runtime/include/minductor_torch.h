@@ -27,21 +27,47 @@ int32_t torch_get_num_threads(uint32_t*);
 __attribute__((weak)) const char* torch_exception_get_what_without_backtrace();
 }
 
-// The exception that Python has for an error of torch's, of which C is told the words only.
-static const char* md_kind_of(const char* what) {
-  if (strstr(what, "out of bounds for dim") || strstr(what, "Dimension out of range")) return "IndexError";
-  if (strstr(what, "\" not implemented for '")) return "NotImplementedError";
-  return strncmp(what, "linalg.", 7) == 0 && strstr(what, "could not be completed") ? "LinAlgError" : "RuntimeError";
-}
-
-// Whether a function of torch's did what it should.
-static inline bool md_torch(md_Call& md, int32_t status) {
-  if (__builtin_expect(status == 0, 1)) return true;
+// An error of torch's, in its words.
+__attribute__((cold, noinline)) static bool md_failed(md_Call& md) {
   const char* what = nullptr;
   if (torch_exception_get_what_without_backtrace) what = torch_exception_get_what_without_backtrace();
   if (what == nullptr) what = "a function of torch failed; stderr has its message";
-  return md_fail(md, md_kind_of(what), "%s", what);
+  if (what[0] == 0) what = "a function of torch failed without a message";
+  return md_fail(md, "RuntimeError", "%s", what);
 }
+
+// Whether a function of torch's did what it should.
+static inline bool md_torch(md_Call& md, int32_t status) { return __builtin_expect(status == 0, 1) || md_failed(md); }
+
+// The error of an operator that has failed. torch's C interface gives the words of an exception and not its class, and
+// neither of one that Python raised inside of the operator: a host that has Python calls the operator once more, by a
+// lambda of a handle, an int64_t or a double for each letter of `kinds`. Without Python it is a RuntimeError.
+__attribute__((cold, noinline)) static bool md_eager(md_Call& md, const char* lambda, const char* kinds, ...) {
+  md_failed(md);
+  if (md.eager == nullptr) {
+    if (!torch_exception_get_what_without_backtrace)
+      md_fail(md, "RuntimeError", "%s failed; stderr has its message", strchr(lambda, ':') + 2);
+    return false;
+  }
+  const size_t count = strlen(kinds);
+  md_Value given[count + 1];
+  va_list arguments;
+  va_start(arguments, kinds);
+  for (size_t n = 0; n < count; n++) {
+    if (kinds[n] == 't') given[n].tensor = va_arg(arguments, md_Handle);
+    else if (kinds[n] == 'd') given[n].real = va_arg(arguments, double);
+    else given[n].integer = va_arg(arguments, int64_t);
+  }
+  va_end(arguments);
+  md.eager(md, lambda, kinds, given);
+  return false;
+}
+
+// A call of an operator, whose status is not 0 if it failed; behind it, what `md_eager` takes.
+#define MD_CALL(status, ...)                                                  \
+  do {                                                                        \
+    if (__builtin_expect((status) != 0, 0)) return md_eager(md, __VA_ARGS__); \
+  } while (0)
 
 static inline void md_drop(md_Handle handle) { aoti_torch_delete_tensor_object(handle); }
 static inline void* md_data(md_Handle handle) {
@@ -79,8 +105,15 @@ static inline md_Handle md_share(md_Handle handle) {
   return shared;
 }
 
+__attribute__((cold, noinline)) static bool md_no_memory(md_Call& md, md_DType dtype, md_Sizes size, md_Sizes stride) {
+  int64_t elements = 1;
+  for (size_t dim = 0; dim < size.size(); dim++) elements += (size.begin()[dim] - 1) * stride.begin()[dim];
+  return md_eager(md, "lambda n: torch.empty(n, dtype=torch.uint8)", "i", elements * md_itemsize(dtype));
+}
+
 static inline bool md_empty(md_Call& md, md_Tensor& made, md_DType dtype, md_Sizes size, md_Sizes stride) {
-  return md_torch(md, aoti_torch_empty_strided(size.size(), size.begin(), stride.begin(), dtype, 0, 0, made.made()));
+  const int32_t status = aoti_torch_empty_strided(size.size(), size.begin(), stride.begin(), dtype, 0, 0, made.made());
+  return __builtin_expect(status == 0, 1) || md_no_memory(md, dtype, size, stride);
 }
 
 // A strided window on `of`; the offset counts from its own first element.
@@ -185,13 +218,14 @@ static void md_place(md_Entry entry, md_Tensor* into) {
   if (into != nullptr) *into = made.take();
 }
 
-// An operator by its name. `returns` has a letter for each result: 't' a tensor, 'l' a list of tensors, 'i' a number.
-static bool md_operator(md_Call& md, const char* name, const char* overload, std::initializer_list<md_Entry> given, const char* returns,
-                        std::initializer_list<md_Tensor*> made) {
+// An operator by its name; 0, or its status if it failed. `returns` has a letter for each result: 't' a tensor, 'l' a
+// list of tensors, 'i' a number.
+static int32_t md_operator(const char* name, const char* overload, std::initializer_list<md_Entry> given, const char* returns,
+                           std::initializer_list<md_Tensor*> made) {
   const size_t count = strlen(returns);
   md_Entry stack[(given.size() > count ? given.size() : count) + 1];
   memcpy(stack, given.begin(), given.size() * sizeof(md_Entry));
-  MD_TRY(md_torch(md, aoti_torch_call_dispatcher(name, overload, stack)));
+  if (int32_t status = aoti_torch_call_dispatcher(name, overload, stack)) return status;
   for (size_t n = 0; n < count; n++) {
     if (returns[n] == 't') md_place(stack[n], n < made.size() ? made.begin()[n] : nullptr);
     if (returns[n] != 'l') continue;
@@ -204,7 +238,7 @@ static bool md_operator(md_Call& md, const char* name, const char* overload, std
     }
     torch_delete_list((md_List)stack[n]);
   }
-  return true;
+  return 0;
 }
 
 // --- calls that only Python can make

@@ -20,7 +20,8 @@ static bool call(md_Call& md, md_Value* md_given, md_Value* md_made) {
   MD_TRY(md_empty(md, buf0, md_float32, {4, 8}, {8, 1}));
   md_event(md, "allocate", "buf0");
   // 1: addmm
-  MD_TRY(md_torch(md, aoti_torch_cpu_addmm_out(buf0.handle, arg0_1.handle, arg1_1.handle, arg2_1.handle, 1.0, 1.0)));
+  MD_CALL(aoti_torch_cpu_addmm_out(buf0.handle, arg0_1.handle, arg1_1.handle, arg2_1.handle, 1.0, 1.0),
+          "lambda arg0_1, arg1_1, arg2_1, buf0: torch.addmm(arg0_1, arg1_1, arg2_1, out=buf0.clone())", "tttt", arg0_1.handle, arg1_1.handle, arg2_1.handle, buf0.handle);
   md_event(md, "extern", "aten.addmm.out");
   md_event(md, "free", "arg0_1");
   md_event(md, "free", "arg1_1");
@@ -41,7 +42,8 @@ static bool call(md_Call& md, md_Value* md_given, md_Value* md_made) {
   md_event(md, "extern", "aten.histc.default");
   MD_TRY(md_sized(md, buf3, {100}));
   // 5: sort
-  MD_TRY(md_torch(md, aoti_torch_cpu_sort_stable(buf1.handle, md_Some<int32_t>(true), -1, false, buf4.made(), buf5.made())));
+  MD_CALL(aoti_torch_cpu_sort_stable(buf1.handle, md_Some<int32_t>(true), -1, false, buf4.made(), buf5.made()),
+          "lambda buf1: torch.ops.aten.sort.stable(buf1, stable=True)", "t", buf1.handle);
   md_event(md, "extern", "aten.sort.stable");
   MD_TRY(md_sized(md, buf4, {4, 8}));
   MD_TRY(md_sized(md, buf5, {4, 8}));
