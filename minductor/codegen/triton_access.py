@@ -132,6 +132,10 @@ class Box:
     def checked(self) -> tuple[int, ...]:
         return self.block.checked(self.blocks, self.extents)
 
+    def far(self) -> tuple[int, ...]:
+        """The dimensions that a block pointer counts from its own block on: its base goes there."""
+        return self.block.far(self.blocks, self.extents)
+
 
 # --- sums of offsets ----------------------------------------------------------------------------------------------
 
@@ -172,10 +176,14 @@ def pointed(box: Box) -> list[int]:
 def block_pointer(box: Box, starts: Starts, pointer: str, at_first: str = "") -> str:
     kept = pointed(box)
     dims, shape, at = box.block.dims, box.block.shape(box.blocks), starts.texts(box.block, at_first=at_first)
+    sizes = [index_text(dim.size) for dim in dims]
     sums = [pointer] if box.block.offset == 0 else [pointer, index_text(box.block.offset)]
-    sums += [_times(dims[n].stride, at[n]) for n in box.block.moving() if n not in kept and at[n] != "0"]
+    for n in box.block.moving():
+        if at[n] != "0" and (n in box.far() or n not in kept):
+            sums.append(_times(dims[n].stride, at[n]))
+            sizes[n], at[n] = f"{sizes[n]} - {at[n] if at[n].isidentifier() else f'({at[n]})'}", "0"
     return (
-        f"tl.make_block_ptr({' + '.join(sums)}, shape=[{_texts(dims[n].size for n in kept)}], "
+        f"tl.make_block_ptr({' + '.join(sums)}, shape=[{', '.join(sizes[n] for n in kept)}], "
         f"strides=[{_texts(dims[n].stride for n in kept)}], offsets=[{', '.join(starts.narrow(at[n]) for n in kept)}], "
         f"block_shape={[shape[n] for n in kept]}, order={_order([dims[n].stride for n in kept])})"
     )

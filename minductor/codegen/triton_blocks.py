@@ -95,6 +95,8 @@ class Blocks:
     def step(self, path: Path, axis: str) -> list[int]:
         """How far a pointer goes in each of its dimensions; [] if it has to be made anew."""
         box = self.boxes[path]
+        if any(box.block.dims[n].axis == axis for n in box.far()):
+            return []
         steps = self.starts.steps(box.block, axis)
         kept = pointed(box)
         if steps is None or any(step for n, step in enumerate(steps) if n not in kept):

@@ -20,10 +20,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from minductor.core.bounds import divides, known_factor
+from minductor.core.bounds import divides, interval, known_factor
 from minductor.core.expr import Expr, add, as_int, floordiv, integer, mod
 
 ONE, ZERO = integer(1), integer(0)
+COORDINATES = 1 << 31  # what a block pointer and a descriptor count along a dimension
 
 # How a kernel spells a block: sums of offsets with masks, a pointer to a block, or a descriptor of the whole tensor.
 BlockForm: TypeAlias = Literal["offsets", "pointer", "descriptor"]
@@ -94,6 +95,15 @@ class BlockAccess:
         for number, dim in enumerate(self.dims):
             is_whole = dim.start == ZERO and dim.size * dim.slice == extents[dim.axis]
             if self.is_leading(number) and not (is_whole and divides(blocks[dim.axis], extents[dim.axis])):
+                found.append(number)
+        return tuple(found)
+
+    def far(self, blocks: Mapping[str, int], extents: Mapping[str, Expr]) -> tuple[int, ...]:
+        """The dimensions whose coordinates are not proved to fit 32 bits."""
+        found: list[int] = []
+        for number, dim in enumerate(self.dims):
+            high = interval(extents[dim.axis])[1]
+            if high is None or high + blocks[dim.axis] >= COORDINATES:
                 found.append(number)
         return tuple(found)
 

@@ -38,37 +38,13 @@ class Choice:
         return f"choice {self.id} {self.affects} {self.default} of ({', '.join(map(str, self.options))})"
 
 
-@dataclass(frozen=True, slots=True)
-class BlockConstraint:
-    """What an access asks of the block of an axis: that it divides a length, or is a multiple of it."""
-
-    axis: str
-    length: int
-
-
-def is_allowed(config: Config, constraints: Sequence[BlockConstraint]) -> bool:
-    """Whether every block of a config fits the accesses.
-
-    >>> rule = BlockConstraint("i0", 48)
-    >>> [n for n in (8, 16, 32, 96) if is_allowed({"i0": n}, [rule])]
-    [8, 16, 96]
-    """
-    for rule in constraints:
-        size = config.get(rule.axis)
-        if isinstance(size, int) and rule.length % size != 0 and size % rule.length != 0:
-            return False
-    return True
-
-
 def defaults(choices: Sequence[Choice]) -> dict[str, Option]:
     """What is taken where nobody measures."""
     return {choice.id: choice.default for choice in choices}
 
 
-def neighbours(
-    choices: Sequence[Choice], constraints: Sequence[BlockConstraint] = (), *, is_deterministic: bool
-) -> Iterator[dict[str, Option]]:
-    """Each allowed config that differs from the defaults in one choice; none that differs in bits if it must not.
+def neighbours(choices: Sequence[Choice], *, is_deterministic: bool) -> Iterator[dict[str, Option]]:
+    """Each config that differs from the defaults in one choice; none that differs in bits if it must not.
 
     >>> warps, block = Choice("warps", "bits", (4, 8), 4), Choice("i0", "perf", (32, 64), 64)
     >>> [tuple(c.values()) for c in neighbours([warps, block], is_deterministic=True)]
@@ -81,6 +57,5 @@ def neighbours(
         if is_deterministic and choice.affects == "bits":
             continue
         for option in choice.options:
-            config = {**first, choice.id: option}
-            if option != choice.default and is_allowed(config, constraints):
-                yield config
+            if option != choice.default:
+                yield {**first, choice.id: option}

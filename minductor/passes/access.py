@@ -8,16 +8,16 @@ that form cannot say is spelled by offsets, with a note that says why. Refuses n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr, as_int, free_symbols
-from minductor.ir.access import ONE, ZERO, Access, BlockAccess, BlockForm
-from minductor.ir.nodes import CALL_KINDS, Atomic, Body, Kernel, Load, Masked, Note, Op, Program, Store, Variant
+from minductor.ir.access import ZERO, Access, BlockAccess, BlockForm
+from minductor.ir.nodes import CALL_KINDS, Atomic, Body, Kernel, Load, Note, Op, Program, Store, Variant
 from minductor.ir.schedule import Schedule, loops, positions
 from minductor.passes.block_forms import Tile, why_not_descriptor, why_not_pointer
-from minductor.passes.blocks import NO_WINDOWS, Window, analyze, windows_of
+from minductor.passes.blocks import Region, block_of, memory_ops
 from minductor.passes.strides import step_of
 from minductor.target import Env
 
@@ -42,7 +42,7 @@ def _classified(kernel: Kernel, dtypes: Mapping[str, DType], env: Env, notes: li
     if not env.target.is_gpu:
         return replace(kernel, variants=tuple(variants), access=tuple(_along_vectors(kernel, kernel.schedule)))
     tile = _TileAccesses(kernel, dtypes, env)
-    found = tuple(tile.found(kernel.body, _Region((), NO_WINDOWS)))
+    found = tuple(tile.access(*place) for place in memory_ops(kernel.body, tile.axes))
     notes += tile.notes
     return replace(kernel, variants=tuple(variants), access=found)
 
@@ -90,17 +90,6 @@ def _access(position: int, step: Expr | None) -> Access:
 # --- GPUs ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Region:
-    """Where an access stands: on the way into masked regions, and the windows outside of which it does not happen.
-
-    They are None where the regions' conditions say more than windows do.
-    """
-
-    path: tuple[int, ...]
-    windows: Mapping[str, Window] | None
-
-
 class _TileAccesses:
     """The accesses of one kernel."""
 
@@ -119,49 +108,21 @@ class _TileAccesses:
         self.tile = Tile(blocks, {name: axes[name].extent for name in blocks})
         self.notes: list[Note] = []
 
-    def found(self, body: Body, region: _Region) -> Iterator[Access]:
-        for position, op in enumerate(body.ops):
-            match op.attrs:
-                case Load() | Store() | Atomic():
-                    yield self.access(position, op, region)
-                case Masked(inner, _):
-                    windows = None
-                    if not region.path:  # a condition within a region may be a value of its surroundings
-                        windows = windows_of(body.ops, op.args[0], self.axes)
-                    yield from self.found(inner, _Region((*region.path, position), windows))
-                case _:
-                    pass
-
-    def access(self, position: int, op: Op, region: _Region) -> Access:
+    def access(self, position: int, op: Op, region: Region) -> Access:
         assert isinstance(op.attrs, Load | Store | Atomic)
         outer, *inside = (*region.path, position)
         index = op.attrs.index
         if not any(s.kind not in CALL_KINDS for s in free_symbols(index)):
             return Access(outer, "scalar", inside=tuple(inside))
-        block = analyze(index, self.axes, region.windows or NO_WINDOWS)
-        if isinstance(block, str) or not self.is_box(block, op, region):
+        block = block_of(op, self.axes, region)
+        if block is None or not block.is_exact(self.tile.blocks):
             return Access(outer, "gather", inside=tuple(inside))
         if not block.dims:
             return Access(outer, "scalar", inside=tuple(inside))
         form = self.form(op, block, region)
         return Access(outer, "block", inside=tuple(inside), block=block, form=form)
 
-    def is_box(self, block: BlockAccess, op: Op, region: _Region) -> bool:
-        """Whether a tile of it is a box; where digits are taken, no value of the tile's own shape can be a mask."""
-        if all(dim.slice == ONE for dim in block.dims):
-            return True
-        is_bounded = region.windows is not None and self.is_within(block, region.windows)
-        return block.is_exact(self.tile.blocks) and is_bounded and not isinstance(op.attrs, Atomic)
-
-    def is_within(self, block: BlockAccess, windows: Mapping[str, Window]) -> bool:
-        """Whether the bounds of its dimensions keep an access within the windows."""
-        return all(
-            (dim.start, dim.start + dim.size) == (windows[dim.axis].start, windows[dim.axis].stop)
-            for dim in block.dims
-            if dim.axis in windows
-        )
-
-    def form(self, op: Op, block: BlockAccess, region: _Region) -> BlockForm:
+    def form(self, op: Op, block: BlockAccess, region: Region) -> BlockForm:
         """How it is spelled."""
         assert isinstance(op.attrs, Load | Store | Atomic)
         storage = op.attrs.ref.storage
@@ -169,7 +130,7 @@ class _TileAccesses:
             return "offsets"
         if isinstance(op.attrs, Atomic):
             reason = "an atomic takes addresses"
-        elif region.windows is None or not self.is_within(block, region.windows):
+        elif not region.holds(block):
             reason = "what it depends on is no window of its axes"
         elif isinstance(op.attrs, Store) and len(block.moving()) < len(block.dims):
             reason = "several points store one element"

@@ -3,8 +3,9 @@
 Takes a BlockAccess, the blocks of the tile it stands in and the tensor's dtype. Gives a reason, "" if nothing is in the
 way. Refuses nothing.
 
-A block pointer counts coordinates in 32 bits, and has no mask but the bounds of its dimensions. A descriptor is what
-the hardware that copies tensors takes: up to five dimensions, elements of the last one next to each other, all other
+A block pointer has no mask but the bounds of its dimensions, and counts coordinates in 32 bits. Where those may not be
+enough it begins at the program's block and counts from there, which knows no bound below. A descriptor is what the
+hardware that copies tensors takes: up to five dimensions, elements of the last one next to each other, all other
 steps and the first element on multiples of 16 bytes, at least 16 bytes at a time.
 
 >>> from minductor.core.dtypes import F32
@@ -21,14 +22,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from minductor.core.bounds import at_least, divides, interval
+from minductor.core.bounds import at_least, divides
 from minductor.core.dtypes import DType
 from minductor.core.expr import Expr
-from minductor.ir.access import BlockAccess
+from minductor.ir.access import ZERO, BlockAccess
 
 ALIGNED = 16  # bytes
 DESCRIBED = 5  # dimensions
-COORDINATES = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +43,17 @@ def why_not_pointer(block: BlockAccess, tile: Tile) -> str:
     shape = block.shape(tile.blocks)
     if all(shape[number] == 1 for number in block.moving()):
         return "a program touches one element"
-    for dim in block.dims:
-        high = interval(tile.extents[dim.axis])[1]
-        if high is None or high + tile.blocks[dim.axis] >= COORDINATES:
-            return f"coordinates along {dim.axis} may not fit 32 bits"
+    for dim in (block.dims[number] for number in block.far(tile.blocks, tile.extents)):
+        if dim.start != ZERO:
+            return f"coordinates along {dim.axis} begin at {dim.start} and may not fit 32 bits"
     return ""
 
 
 def why_not_descriptor(block: BlockAccess, tile: Tile, dtype: DType) -> str:
     if reason := why_not_pointer(block, tile):
         return reason
+    if far := block.far(tile.blocks, tile.extents):
+        return f"coordinates along {block.dims[far[0]].axis} may not fit 32 bits"
     if dtype.kind == "bool":
         return "there are no descriptors of truth values"
     dims = block.moving()

@@ -23,13 +23,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from minductor.core.algebra import factors_of, parts, product_of
+from minductor.core.algebra import children, factors_of, parts, product_of
 from minductor.core.bounds import Extents, at_least, divides
 from minductor.core.division import divide
 from minductor.core.expr import Expr, FloorDiv, Mod, Symbol, add, expand, free_symbols, integer
 from minductor.core.rewrite import simplify
 from minductor.ir.access import ONE, ZERO, BlockAccess, BlockDim
-from minductor.ir.nodes import CALL_KINDS, Axis, Constant, Index, Op
+from minductor.ir.nodes import CALL_KINDS, Atomic, Axis, Body, Constant, Index, Load, Masked, Op, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +167,69 @@ def _chain(places: Sequence[Expr]) -> list[Expr] | str:
 
 
 # --- regions ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Where an access stands: on the way into masked regions, and the windows outside of which it does not happen.
+
+    They are None where the regions' conditions say more than windows do.
+    """
+
+    path: tuple[int, ...]
+    windows: Mapping[str, Window] | None
+
+    def holds(self, block: BlockAccess) -> bool:
+        """Whether the bounds of a block's dimensions keep an access within the windows."""
+        windows = self.windows
+        return windows is not None and all(
+            (dim.start, dim.start + dim.size) == (windows[dim.axis].start, windows[dim.axis].stop)
+            for dim in block.dims
+            if dim.axis in windows
+        )
+
+
+WHOLE = Region((), NO_WINDOWS)
+
+
+def memory_ops(body: Body, axes: Sequence[Axis], region: Region = WHOLE) -> Iterator[tuple[int, Op, Region]]:
+    """Each load, store and atomic with its position in its region's body."""
+    for position, op in enumerate(body.ops):
+        match op.attrs:
+            case Load() | Store() | Atomic():
+                yield position, op, region
+            case Masked(inner, _):
+                windows = None
+                if not region.path:  # a condition within a region may be a value of its surroundings
+                    windows = windows_of(body.ops, op.args[0], axes)
+                yield from memory_ops(inner, axes, Region((*region.path, position), windows))
+            case _:
+                pass
+
+
+def block_of(op: Op, axes: Sequence[Axis], region: Region) -> BlockAccess | None:
+    """The block that tiles of these axes touch, if these have the right sizes; None if it is none in any size.
+
+    Where digits are taken, no value of the tile's own shape can be a mask.
+    """
+    assert isinstance(op.attrs, Load | Store | Atomic)
+    block = analyze(op.attrs.index, axes, region.windows or NO_WINDOWS)
+    if isinstance(block, str):
+        return None
+    is_plain = all(dim.slice == ONE for dim in block.dims)
+    return block if is_plain or (region.holds(block) and not isinstance(op.attrs, Atomic)) else None
+
+
+def block_limits(body: Body, axes: Sequence[Axis]) -> Iterator[Mapping[str, int]]:
+    """Of each access whose block is a box for some sizes only: the largest sizes, by axis."""
+    for _, op, region in memory_ops(body, axes):
+        assert isinstance(op.attrs, Load | Store | Atomic)
+        if _divides(op.attrs.index) and (block := block_of(op, axes, region)) and (limits := block.limits()):
+            yield limits
+
+
+def _divides(expr: Expr) -> bool:
+    return isinstance(expr, FloorDiv | Mod) or any(map(_divides, children(expr)))
 
 
 def windows_of(ops: Sequence[Op], condition: int, axes: Sequence[Axis]) -> dict[str, Window] | None:

@@ -17,6 +17,7 @@ from minductor.core.expr import Expr
 from minductor.ir.choices import Affects, Choice
 from minductor.ir.nodes import Kernel, Reduce, Scan
 from minductor.ir.schedule import Loop, loops
+from minductor.passes.tiles import NO_LIMITS, Limits
 from minductor.target import Target
 
 DOT_WARPS = ((128 * 128, 8), (32 * 32, 4), (1, 1))  # by the values of a product's block: newer units are four warps'
@@ -24,8 +25,8 @@ LEAST = 16  # of a block that a matrix unit takes
 STAGES = (2, 3, 4)  # blocks that are on their way at the same time, in a loop of matrix products
 
 
-def launch_choices(kernel: Kernel, target: Target) -> tuple[Choice, ...]:
-    """The choices of one kernel; blocks are open where most depends on them."""
+def launch_choices(kernel: Kernel, target: Target, limits: Limits = NO_LIMITS) -> tuple[Choice, ...]:
+    """The choices of one kernel; blocks are open where most depends on them, up to what keeps accesses boxes."""
     assert kernel.schedule is not None
     first = {loop.axis: loop for loop in reversed(list(loops(kernel.schedule.steps)))}
     joins = [
@@ -39,14 +40,14 @@ def launch_choices(kernel: Kernel, target: Target) -> tuple[Choice, ...]:
         found.append(Choice("stages", "perf", STAGES, default))
     if kernel.schedule.dots:
         extents = {axis.name: axis.extent for axis in kernel.axes}
-        found += (_block(loop, extents[loop.axis]) for loop in first.values() if loop.kind != "tile" and loop.block > 1)
+        open_loops = [loop for loop in first.values() if loop.kind != "tile" and loop.block > 1]
+        found += (_block(loop, extents[loop.axis], limits.get(loop.axis, 2 * loop.block)) for loop in open_loops)
     return tuple(found)
 
 
-def _block(loop: Loop, extent: Expr) -> Choice:
-    options = tuple(
-        n for n in (loop.block // 2, loop.block, 2 * loop.block) if n >= LEAST and fits(n, loop.block, extent)
-    )
+def _block(loop: Loop, extent: Expr, most: int) -> Choice:
+    sizes = [n for n in (loop.block // 2, loop.block, 2 * loop.block) if LEAST <= n <= most]
+    options = tuple(n for n in sizes if fits(n, loop.block, extent))
     return Choice(loop.axis, "perf" if loop.kind == "grid" else "bits", options, loop.block)
 
 

@@ -68,7 +68,7 @@ def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
     """One kernel with its schedule."""
     kernel = merge_axes(kernel)
     if env.target.is_gpu:
-        made = tile_gpu(kernel, buffers, env.target)
+        made = tile_gpu(kernel, buffers, env)
         return with_library(made, kernel, buffers, env) if env.options.autotune else made
     chooser = _Chooser(kernel, buffers)
     if chooser.narrow is not None:

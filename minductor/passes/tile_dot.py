@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from minductor.ir.dots import Dots
 from minductor.ir.nodes import Body, Kernel, Round
-from minductor.passes.tiles import Tiles, power_of_two
+from minductor.passes.tiles import NO_LIMITS, Limits, Tiles, power_of_two
 from minductor.passes.touch import ASSUMED, Touches
 from minductor.target import Target
 
@@ -22,17 +22,18 @@ STAGES = 3  # blocks of both operands that are on their way at the same time
 ACCUMULATED = 128 * 128  # values that a program's registers hold beside the rest
 
 
-def dot_tiles(kernel: Kernel, touches: Touches, dots: Dots, target: Target) -> Tiles:
+def dot_tiles(kernel: Kernel, touches: Touches, dots: Dots, target: Target, limits: Limits = NO_LIMITS) -> Tiles:
     """The blocks of a kernel of products."""
     size = max(operand_bytes(kernel.body, p) for product in dots.products for p in (product.left, product.right))
-    inner = min(max(LEAST, INNER_BYTES // size), _block(touches, dots.inner))
+    inner = min(max(LEAST, INNER_BYTES // size), _block(touches, dots.inner, limits))
+    most = [_block(touches, name, limits) for name in (dots.row, dots.column)]
     joined = [*(n for n in touches.axes if n in touches.reduced and n != dots.inner), dots.inner]
     kept = touches.by_stride([n for n in touches.axes if n not in joined and n not in (dots.row, dots.column)])
     count = len(dots.products)
     others = touches.size(list(kept))
     best = (LEAST, LEAST)  # if no side fits
     for side in SIDES:
-        row, column = (min(b, _block(touches, n)) for b, n in zip(side, (dots.row, dots.column), strict=True))
+        row, column = map(min, side, most)
         if (row + column) * inner * size * STAGES * count > target.shared_memory or row * column * count > ACCUMULATED:
             continue
         best = (row, column)
@@ -55,9 +56,11 @@ def operand_bytes(body: Body, position: int) -> int:
     return op.dtype.itemsize
 
 
-def _block(touches: Touches, name: str) -> int:
+def _block(touches: Touches, name: str, limits: Limits) -> int:
+    """The largest block that an axis may have."""
     extent = touches.extents[name]
-    return max(LEAST, power_of_two(ASSUMED if extent is None else extent))
+    block = max(LEAST, power_of_two(ASSUMED if extent is None else extent))
+    return min(block, limits.get(name, block))
 
 
 def _blocks(touches: Touches, name: str, block: int) -> int:

@@ -9,6 +9,10 @@ is taken apart by division.
 
 Reduced axes whose rows are short stand whole in the tile ("persistent"); longer ones are walked block by block, and
 what is needed behind such a loop is computed again in the next. A softmax walks its rows twice (`online`).
+
+An axis that was merged of several lies in memory as blocks only if its own block divides them: 64 of x[:, :5, :64] lie
+together, and no 1024. Such a smaller block is taken where other axes fill the tile up, and where the options ask for
+pointers or descriptors of blocks.
 """
 
 from __future__ import annotations
@@ -19,22 +23,31 @@ from dataclasses import replace
 from minductor.ir.dots import Dots, find_dots
 from minductor.ir.nodes import Buffer, Kernel, Load, Op, Project, Reduce, Scan, Store, body_reads, body_writes
 from minductor.ir.schedule import Loop, Schedule, Step
+from minductor.passes.blocks import block_limits
 from minductor.passes.choices import launch_choices
 from minductor.passes.online import online
 from minductor.passes.tile_dot import dot_tiles
-from minductor.passes.tiles import Tiles, power_of_two
+from minductor.passes.tiles import NO_LIMITS, Limits, Tiles, power_of_two
 from minductor.passes.touch import Touches
-from minductor.target import Target
+from minductor.target import Env, Target
 
 OUTER_PERSISTENT = 64  # rows down which a program sums at once, if it is the columns that are contiguous
 CROSSING = 32  # side of a square tile, if accesses are contiguous along both
 AXES = 3  # of a tile, beside reduced ones
 
 
-def tile_gpu(kernel: Kernel, buffers: dict[str, Buffer], target: Target) -> Kernel:
+def tile_gpu(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
     """The kernel with its schedule."""
-    touches, dots = Touches(kernel, buffers), find_dots(kernel)
-    tiles = choose(touches, target) if dots is None else dot_tiles(kernel, touches, dots, target)
+    touches, dots, target = Touches(kernel, buffers), find_dots(kernel), env.target
+
+    def chosen(limits: Limits) -> Tiles:
+        return choose(touches, target, limits) if dots is None else dot_tiles(kernel, touches, dots, target, limits)
+
+    tiles, wanted = chosen(NO_LIMITS), list(block_limits(kernel.body, kernel.axes))
+    if smaller := _smaller(tiles, wanted, target.warp):
+        boxed = chosen(smaller)
+        if env.options.block_access != "offsets" or boxed.values == tiles.values:
+            tiles = boxed
     if tiles.looped and dots is None:
         kernel = online(kernel, tiles.looped)
     phases = _Phases(kernel, tiles, dots)
@@ -44,10 +57,29 @@ def tile_gpu(kernel: Kernel, buffers: dict[str, Buffer], target: Target) -> Kern
     for axis in reversed(tiles.grid):
         steps = (Loop(axis, "grid", steps, block=tiles.blocks[axis]),)
     made = replace(kernel, schedule=Schedule(steps, dots=() if dots is None else dots.reduces))
-    return replace(made, choices=launch_choices(made, target))
+    return replace(made, choices=launch_choices(made, target, _kept_limits(tiles, wanted)))
 
 
-def choose(touches: Touches, target: Target) -> Tiles:
+def _smaller(tiles: Tiles, wanted: Iterable[Limits], least: int) -> Limits:
+    """By axis the block with which more accesses are boxes than with the tiles, if that is `least` or larger."""
+    found: dict[str, int] = {}
+    for limits in wanted:
+        smaller = {axis: most for axis, most in limits.items() if tiles.blocks[axis] > most}
+        if all(most >= least and axis not in tiles.persistent for axis, most in smaller.items()):
+            found |= {axis: min(found.get(axis, most), most) for axis, most in smaller.items()}
+    return found
+
+
+def _kept_limits(tiles: Tiles, wanted: Iterable[Limits]) -> Limits:
+    """By axis the largest block with which all accesses that are boxes in the tiles still are."""
+    found: dict[str, int] = {}
+    for limits in wanted:
+        if all(tiles.blocks[axis] <= most for axis, most in limits.items()):
+            found |= {axis: min(found.get(axis, most), most) for axis, most in limits.items()}
+    return found
+
+
+def choose(touches: Touches, target: Target, limits: Limits = NO_LIMITS) -> Tiles:
     """The blocks of a kernel."""
     vector = touches.vector_axis()
     joined = touches.by_stride([n for n in touches.axes if n in touches.reduced or n in touches.scanned])
@@ -70,14 +102,16 @@ def choose(touches: Touches, target: Target) -> Tiles:
         joined = [*(n for n in joined if n != inner), inner]
         left = row
         for name in reversed(joined):  # what a short inner axis leaves room for is of the next ones
-            blocks[name] = min(left, blocks[name])
+            blocks[name] = min(left, blocks[name], limits.get(name, left))
             left //= blocks[name]
         row //= left
-    blocks.update(_kept(touches, kept, target, row, is_outer=is_outer))
+    blocks.update(_kept(touches, kept, target, row, limits, is_outer=is_outer))
     return Tiles(tuple(kept), tuple(joined if is_persistent else ()), tuple(() if is_persistent else joined), blocks)
 
 
-def _kept(touches: Touches, kept: Sequence[str], target: Target, row: int, *, is_outer: bool) -> dict[str, int]:
+def _kept(
+    touches: Touches, kept: Sequence[str], target: Target, row: int, limits: Limits, *, is_outer: bool
+) -> dict[str, int]:
     """Blocks of the axes that no reduce runs over, beside `row` values of those that one does."""
     contiguous = sorted((n for n in reversed(kept) if touches.contiguous(n)), key=touches.contiguous, reverse=True)
     rest = [n for n in reversed(kept) if n not in contiguous]
@@ -91,7 +125,7 @@ def _kept(touches: Touches, kept: Sequence[str], target: Target, row: int, *, is
     for name in order[:AXES]:
         extent = touches.extents[name]
         most = target.tile_values if extent is None else power_of_two(extent)
-        blocks[name] = min(most, side if name in contiguous[:2] else room, room)
+        blocks[name] = min(most, side if name in contiguous[:2] else room, room, limits.get(name, most))
         room //= blocks[name]
     return blocks
 

@@ -5,7 +5,15 @@ Takes and gives plain data. Refuses nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+from typing import TypeAlias
+
+# The largest block of an axis, where there is one.
+Limits: TypeAlias = Mapping[str, int]
+NO_LIMITS: Limits = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +24,11 @@ class Tiles:
     persistent: tuple[str, ...]  # reduced or scanned, each one block
     looped: tuple[str, ...]  # reduced or scanned, block by block
     blocks: dict[str, int]
+
+    @property
+    def values(self) -> int:
+        """How many of each op a program computes at once."""
+        return prod(self.blocks.values())
 
 
 def power_of_two(count: int) -> int:

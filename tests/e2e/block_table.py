@@ -35,7 +35,9 @@ class Row:
     pointers: int | None = None  # where not every block is one of several elements, counted in 32 bits
     elsewhere: tuple[int, int] | None = None  # block pointers and kernels
     because: str = ""
+    is_divided: bool = False  # by default: the blocks that are boxes are too small for the rest of the program
     dynamic: bool | None = None
+    options: tuple[tuple[str, object], ...] = ()
 
 
 def view(
@@ -238,7 +240,7 @@ OTHERS = (
     Row("odd view of 4 dims", add, two((3, 11, 13, 7), (2, 9, 13, 7)), 3, tiles=1),
     Row("odd view of 4 others", add, two((3, 11, 13, 7), (2, 11, 9, 7)), 3),
     Row("odd view of 5 dims", add, two((5, 5, 5, 5, 5), (3, 3, 5, 3, 5)), 3, tiles=3, elsewhere=(1, 1), because=OWN),
-    Row("pointwise of sizes of the call", torch.div, lambda: (apart(4, 4), apart(4, 4)), 3, dynamic=True, pointers=0),
+    Row("pointwise of sizes of the call", torch.div, lambda: (apart(4, 4), apart(4, 4)), 3, dynamic=True),
     Row(
         "product of sizes of the call",
         lambda x: x.prod(),
@@ -249,6 +251,43 @@ OTHERS = (
         pointers=1,
         elsewhere=(1, 1),
         because="a row whose length only the call knows may be a long one: its parts are joined by a second kernel",
+    ),
+    Row(
+        "rows of sizes of the call",
+        lambda x, y: torch.softmax(x.t() + y, -1),
+        lambda: (torch.randn(70, 33), torch.randn(33, 70)),
+        3,
+        dynamic=True,
+    ),
+    Row(
+        "part of rows of sizes of the call",
+        lambda x: x[:, :1024].reshape(-1) + 1,
+        lambda: (torch.randn(3, 2048),),
+        2,
+        dynamic=True,
+        descriptors=0,
+    ),
+    Row(
+        "pad of sizes of the call",
+        lambda x: F.pad(x, (4, 4, 3, 0)) + 1,
+        lambda: (torch.randn(8, 32),),
+        2,
+        dynamic=True,
+        pointers=1,
+    ),
+    Row(
+        "part of 3 dims in a row",
+        lambda x: x[:, :5, :64].reshape(-1) + 1,
+        lambda: (torch.randn(3, 8, 67),),
+        1,
+        pointers=2,
+        is_divided=True,
+    ),
+    Row(
+        "part of 3 dims in rows",
+        lambda x, y: x[:, :3, :5, :64].reshape(20, -1) + y,
+        lambda: (torch.randn(20, 4, 8, 67), torch.randn(960)),
+        3,
     ),
     Row("pad", lambda x: F.pad(x, (4, 4, 3, 0)) + 1, lambda: (torch.randn(8, 32),), 2),
     Row("cat", lambda x, y: torch.cat([x, y], 1).sin(), lambda: (torch.randn(8, 32), torch.randn(8, 16)), 4, kernels=2),

@@ -16,19 +16,24 @@ from minductor.driver import Compiled, Compiler, Role, Stage
 from minductor.ir.nodes import Kernel, Program
 from minductor.ir.schedule import loops
 from minductor.passes.access import access
+from minductor.passes.bundle import bundle
+from minductor.passes.tile import tile
 from minductor.target import Env
 from tests.e2e.block_table import ROWS, Row
 
 FORMS = ("offsets", "pointer", "descriptor")
 IDS = [row.name for row in ROWS]
 # run in every suite; the others by `make test-all`
-SHORT = ("view of odd rows", "view turned", "broadcast of both", "sum of (15, 15)", "complex reshape", "flip", "pad")
+SHORT = (
+    *("view of odd rows", "view turned", "broadcast of both", "sum of (15, 15)", "complex reshape", "flip", "pad"),
+    *("part of 3 dims in a row", "part of 3 dims in rows", "rows of sizes of the call"),
+)
 # an element's own coordinate, divided
 DIVIDED = re.compile(r"tl\.(?:load|store)\(.*\bi\d+ (?://|%)")
 
 
 class Facts(Compiler):
-    """A compiler for a machine that is elsewhere, which remembers programs before their accesses are known."""
+    """A compiler for a machine that is elsewhere, which remembers programs before they have tiles."""
 
     def __init__(self) -> None:
         self.made: list[Compiled] = []
@@ -36,21 +41,26 @@ class Facts(Compiler):
         super().__init__(observer=self.made.append, is_dry=True)
 
     def run_stage(self, stage: Stage, value: Any, role: Role, env: Env) -> Any:
-        if stage.name == "access":
+        if stage.name == "tile":
             self.programs.append((value, env))
         return super().run_stage(stage, value, role, env)
 
     def count(self, form: str) -> int:
         """How many accesses are spelled in a form if the options ask for it."""
         found = 0
-        for program, env in self.programs:
-            made = access(program, replace(env, options=replace(env.options, block_access=form)))
-            found += sum(a.form == form for kernel in kernels(made) for a in kernel.access)
+        for program in self.tiled(form):
+            found += sum(a.form == form for kernel in kernels(program) for a in kernel.access)
         return found
+
+    def tiled(self, form: str) -> Iterator[Program]:
+        """The programs with tiles and accesses as if the options asked for a form."""
+        for program, env in self.programs:
+            asked = replace(env, options=replace(env.options, block_access=form))
+            yield access(bundle(tile(program, asked), asked), asked)
 
     def reduced(self) -> int:
         """The axes that programs reduce blocks of."""
-        schedules = [kernel.schedule for program, _ in self.programs for kernel in kernels(program)]
+        schedules = [kernel.schedule for program in self.tiled("offsets") for kernel in kernels(program)]
         inner = [
             [lp for lp in loops(s.steps) if lp.kind != "grid" and lp.block > 1] for s in schedules if s is not None
         ]
@@ -65,7 +75,8 @@ def facts(row: Row, store: Path) -> Facts:
     made = Facts()
     torch._dynamo.reset()
     torch.manual_seed(0)
-    backend = lambda gm, given: made(gm, given, options={"target": "sm_90", "cache_dir": str(store)})  # noqa: E731
+    options = {"target": "sm_90", "cache_dir": str(store), **dict(row.options)}
+    backend = lambda gm, given: made(gm, given, options=options)  # noqa: E731
     with torch.no_grad():
         torch.compile(row.program, backend=backend, dynamic=row.dynamic)(*row.inputs())
     return made
@@ -85,12 +96,27 @@ def hold(row: Row, made: Facts) -> None:
     if row.descriptors is not None:
         assert descriptors == row.descriptors
     assert descriptors <= pointers
-    assert not DIVIDED.search(compiled.sources["kernels.py"])
+    assert bool(DIVIDED.search(compiled.sources["kernels.py"])) == row.is_divided
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
 def test_counts(row: Row, tmp_path: Path) -> None:
     hold(row, facts(row, tmp_path))
+
+
+def test_the_blocks_of_a_product_and_those_that_may_be_tried_are_boxes(tmp_path: Path) -> None:
+    """96 of 128 rows of each of several matrices: 32 of the 96 lie in one of them, and no 64."""
+    row = Row(
+        "a product of a part of its rows",
+        lambda x, w: x[:, :96].reshape(-1, 256) @ w,
+        lambda: (torch.randn(64, 128, 256), torch.randn(256, 512)),
+        3,
+        options=(("matmul", "native"),),
+    )
+    (kernel,) = [kernel for program in facts(row, tmp_path).tiled("pointer") for kernel in kernels(program)]
+    assert [a.form for a in kernel.access] == ["pointer"] * 3
+    options = {choice.id: choice.options for choice in kernel.choices}
+    assert (options["i0"], options["i1"]) == ((16, 32), (64, 128, 256))
 
 
 def test_few_rows_differ_from_what_is_expected_elsewhere() -> None:
@@ -126,7 +152,13 @@ def interpreter() -> Iterator[Compiler]:
     "row", [pytest.param(r, id=r.name, marks=() if r.name in SHORT else pytest.mark.long) for r in ROWS]
 )
 def test_values(row: Row, form: str, interpreter: Compiler, tmp_path: Path) -> None:
-    options = {"target": "interpret", "block_access": form, "cache_dir": str(tmp_path), "verify": True}
+    options = {
+        "target": "interpret",
+        "block_access": form,
+        "cache_dir": str(tmp_path),
+        "verify": True,
+        **dict(row.options),
+    }
     torch._dynamo.reset()
     torch.manual_seed(0)
     given = row.inputs()
@@ -150,7 +182,7 @@ SPILLING = (("sum of a product by rows", "descriptor"),)
 def test_compiles(row: Row, form: str, tmp_path: Path) -> None:
     """To machine code that has no spills, and that copies by the hardware where there are descriptors."""
     torch._dynamo.reset()
-    options = {"block_access": form, "cache_dir": str(tmp_path)}
+    options = {"block_access": form, "cache_dir": str(tmp_path), **dict(row.options)}
     made = minductor.compile_only(row.program, *row.inputs(), target="sm_90", options=options)
     assert (row.name, form) in SPILLING or all(kernel.spills == 0 for kernel in made.kernels)
     (graph,) = made.graphs

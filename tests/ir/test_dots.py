@@ -9,7 +9,7 @@ import pytest
 from minductor.core.dtypes import F32
 from minductor.core.expr import integer, symbol
 from minductor.ir.build import Builder, combine
-from minductor.ir.choices import BlockConstraint, Choice, is_allowed, neighbours
+from minductor.ir.choices import Choice, neighbours
 from minductor.ir.dots import find_dots, sides_of
 from minductor.ir.nodes import Axis, Buffer, Input, Kernel, Origin, Program, Ref
 from minductor.ir.parser import parse_program
@@ -99,13 +99,6 @@ def test_only_sums_of_products_are_products() -> None:
 def test_a_default_is_an_option() -> None:
     with pytest.raises(ValueError, match="none of"):
         Choice("warps", "perf", (2, 4), 3)
-
-
-def test_blocks_divide_what_accesses_ask_for_or_are_divided() -> None:
-    rules = [BlockConstraint("i0", 24), BlockConstraint("i1", 64)]
-    choices = [Choice("i0", "perf", (8, 16, 48), 8), Choice("i1", "perf", (128, 96), 128)]
-    assert [(c["i0"], c["i1"]) for c in neighbours(choices, rules, is_deterministic=False)] == [(48, 128)]
-    assert is_allowed({"warps": 3}, rules)
 
 
 def test_what_affects_bits_stays_where_bits_must() -> None:

@@ -15,6 +15,7 @@ from minductor.ir.access import Access
 from minductor.ir.nodes import Kernel, Load, Program, Ref, op_at
 from minductor.ir.parser import parse_program
 from minductor.ir.printer import print_program
+from minductor.ir.schedule import loops
 from minductor.options import Options
 from minductor.passes.access import access
 from minductor.passes.tile import tile
@@ -182,9 +183,57 @@ def test_what_is_no_descriptor_says_why(
     assert parse_program(print_program(program)) == program
 
 
-def test_sizes_of_the_call_are_not_counted_in_32_bits() -> None:
+def part_of_a_box(rows: int, sizes: tuple[int, int, int]) -> Sketch:
+    """Rows of all elements of 3 x 5 x 64 or so that lie in a larger tensor, one behind the other, and a row."""
+    outer, middle, inner = sizes
+    s = Sketch((rows, outer * middle * inner))
+    i, j = s.i
+    at = 90000 * i + 9000 * (j // (middle * inner)) + 900 * ((j // inner) % middle) + j % inner
+    s.write(s.b.op("add", s.read("a", randn(1), F32, at), s.read("b", randn(1), F32, j)), F32)
+    return s
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes", "form", "kind", "block"),
+    [
+        (1, (3, 5, 64), "offsets", "gather", 1024),  # a program would have few values
+        (1, (3, 5, 64), "pointer", "block", 64),
+        (1, (3, 5, 64), "descriptor", "block", 64),
+        (64, (3, 5, 64), "offsets", "block", 64),  # 16 rows fill it up
+        (1, (3, 5, 48), "pointer", "gather", 1024),  # 16 values are fewer than a warp has threads
+        (1, (4, 8, 64), "pointer", "block", 1024),
+        (1, (3, 8, 64), "pointer", "block", 1024),
+    ],
+)
+def test_the_block_of_a_merged_axis_divides_what_lies_together(
+    rows: int, sizes: tuple[int, int, int], form: str, kind: str, block: int
+) -> None:
+    program, found = gpu(part_of_a_box(rows, sizes), form)
+    (kernel,) = program.nodes
+    assert isinstance(kernel, Kernel) and kernel.schedule is not None
+    (inner,) = [lp.block for lp in loops(kernel.schedule.steps) if lp.axis == kernel.axes[-1].name]
+    assert (found["a"].kind, inner) == (kind, block)
+
+
+def test_sizes_of_the_call_are_counted_from_the_block_on() -> None:
+    """In a block pointer; a descriptor is one for all programs, and counts in 32 bits."""
     s = Sketch((S0, 64))
     s.write(s.read("a", randn(64, 64), F32, 64 * s.i[0] + s.i[1]), F32)
-    program, found = gpu(s, "pointer")
+    _, found = gpu(s, "pointer")
+    assert {a.form for a in found.values()} == {"pointer"}
+    program, found = gpu(s, "descriptor")
     assert {a.form for a in found.values()} == {"offsets"}
     assert any("may not fit 32 bits" in str(note) for note in program.notes)
+
+
+def test_what_begins_behind_the_start_of_an_axis_of_the_call_is_no_pointer() -> None:
+    """A pointer that counts from its own block on knows no bound below."""
+    s = Sketch((S0,))
+    (i,) = s.i
+    inside = s.b.region()
+    inner = inside.build((inside.load(Ref("a", 0), i - 3, F32),))
+    s.read("a", randn(64), F32, 0)
+    s.write(s.b.masked(s.b.op("ge", s.b.index(i), s.b.constant(3, I64)), (), inner, 0.0, F32), F32)
+    program, found = gpu(s, "pointer")
+    assert found["a"].form == "offsets" and found["a"].kind == "block"
+    assert any("begin at 3 and may not fit 32 bits" in str(note) for note in program.notes), program.notes
