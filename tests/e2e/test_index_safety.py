@@ -31,7 +31,7 @@ USES: dict[str, Callable[[Tensor, Tensor, Tensor], Any]] = {
     "index of two": lambda x, i, v: x[i, i.abs() % 3],
     "index_put": lambda x, i, v: x.index_put((i,), v),
     "index_put accumulate": lambda x, i, v: x.index_put((i,), v, accumulate=True),
-    "gather": lambda x, i, v: x.gather(0, rows(i)),
+    "gather": lambda x, i, v: x.gather(0, rows(i).contiguous()),
     "scatter": lambda x, i, v: x.scatter(0, rows(i), v),
     "scatter value": lambda x, i, v: x.scatter(0, rows(i), 1.0),
     "scatter_add": lambda x, i, v: x.scatter_add(0, rows(i), v),
@@ -39,12 +39,18 @@ USES: dict[str, Callable[[Tensor, Tensor, Tensor], Any]] = {
     "index_select": lambda x, i, v: x.index_select(0, i),
     "index_add": lambda x, i, v: x.index_add(0, i, v),
     "index_add of one dimension": lambda x, i, v: x[:, 0].index_add(0, i, v[:, 0]),
+    "index_add alpha": lambda x, i, v: x.index_add(0, i, v, alpha=2),
+    "index_select of dimension 1": lambda x, i, v: x.t().contiguous().index_select(1, i),
     "index_copy": lambda x, i, v: x.index_copy(0, i, v),
     "index_fill": lambda x, i, v: x.index_fill(0, i, 1.0),
     "index_reduce": lambda x, i, v: x.index_reduce(0, i, v, "amax"),
     "take": lambda x, i, v: x.take(i * 4),
     "put": lambda x, i, v: x.put(i * 4, v[:, 0]),
+    "put accumulate": lambda x, i, v: x.put(i * 4, v[:, 0], accumulate=True),
+    "take_along_dim": lambda x, i, v: x.take_along_dim(rows(i).contiguous(), 0),
     "embedding": lambda x, i, v: F.embedding(i, x),
+    "embedding_bag": lambda x, i, v: F.embedding_bag(i[None], x),
+    "max_unpool1d": lambda x, i, v: F.max_unpool1d(v[None], rows(i)[None], 2),
     "nll_loss": lambda x, i, v: F.nll_loss(v, i),
     "cross_entropy": lambda x, i, v: F.cross_entropy(v, i),
     "padded": lambda x, i, v: F.pad(x[i], (1, 1, 1, 1)),
@@ -55,19 +61,21 @@ def error_of(call: Callable[..., Any], *args: Any) -> type[Exception] | None:
     try:
         call(*args)
     except Exception as error:
-        return IndexError if isinstance(error, IndexError) else type(error)
+        return next((kind for kind in (IndexError, RuntimeError) if isinstance(error, kind)), type(error))
     return None
 
 
 @pytest.mark.filterwarnings("ignore:index_reduce")
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
 @pytest.mark.parametrize("name", USES)
-def test_eager_s_kind_of_error(name: str) -> None:
-    """For each index, in range or not; and the next call is right again."""
+def test_eager_s_kind_of_error(name: str, dtype: torch.dtype) -> None:
+    """For each index, in range or not, also of a dtype that eager refuses; and the next call is right again."""
     torch._dynamo.reset()
     compiled = torch.compile(USES[name], backend=minductor.minductor)
     x, v = torch.randn(ROWS, COLUMNS), torch.randn(4, COLUMNS)
-    for number in (ROWS, 1 << 40, -1 << 62, -ROWS - 1, -1, 2):
-        index = torch.tensor([0, 1, number, 2])
+    numbers = (ROWS, 1 << 40, -1 << 62, -ROWS - 1, -1, 2)
+    for number in numbers if dtype == torch.int64 else (ROWS, 1 << 29, -1 << 30, -ROWS - 1, -1, 2):
+        index = torch.tensor([0, 1, number, 2], dtype=dtype)
         expected = error_of(USES[name], x, index, v)
         assert error_of(compiled, x, index, v) is expected, number
         if expected is None:

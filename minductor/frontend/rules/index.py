@@ -65,10 +65,11 @@ def index_select(ctx: Lowering, x: View, dim: int, index: View) -> Value:
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     x, index, along = lifted(x), lifted(index), wrap_dim(dim, len(x.size))
+    error: ErrorKind = "RuntimeError" if along == 1 else "IndexError"  # eager has a function of its own for dimension 1
 
     def fn(loop: Loop) -> Term:
         which = loop.coords[along] if loop.coords else integer(0)
-        at = place(loop, index, (which,), x.size[along], along, wrap=False)
+        at = place(loop, index, (which,), x.size[along], along, wrap=False, error=error)
         return loop.load(x, moved(loop, along, at))
 
     return ctx.map(fn)
@@ -152,7 +153,7 @@ def nll_loss_forward(ctx: Lowering, x: View, target: View, weight: View | None, 
 
     A target that is to be ignored reads class 0 and counts for nothing.
     """
-    if any(is_zero(n) for n in x.size):
+    if any(is_zero(n) for n in x.size) or target.dtype not in (I64, U8):
         return NotImplemented
     metas = ctx.metas
     compute = compute_dtype(x.dtype)

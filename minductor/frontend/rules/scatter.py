@@ -410,22 +410,26 @@ def _are_slices(into: Into, dim: int, index: View, source: View) -> bool:
 
 def index_add(into: Into, dim: int, index: View, source: View, *, alpha: float = 1) -> Value:
     d = wrap_dim(dim, len(into.x.size))
-    if into.x.dtype == BOOL or not _are_slices(into, d, index, source):
+    if into.x.dtype == BOOL or len(source.size) != len(into.x.size) or not _are_slices(into, d, index, source):
         return NotImplemented
-    error: ErrorKind = "IndexError" if len(into.x.size) < 2 else "RuntimeError"
+    # eager adds whole slices by scatter_add, which has another kind of error
+    is_scatter_add = len(into.x.size) > 1 and alpha == 1 and index.dtype == I64
+    error: ErrorKind = "RuntimeError" if is_scatter_add else "IndexError"
     value = each(source, into.x)
     what = value if alpha == 1 else lambda loop: value(loop) * alpha
     return accumulate_into(into, source.size, slices(into, dim, index, error=error), what, "add")
 
 
 def index_copy(into: Into, dim: int, index: View, source: View) -> Value:
+    if index.dtype != I64:
+        return NotImplemented
     where = slices(into, dim, index, error="IndexError")
     return write(into.ctx, into.target(), source.size, where, each(source, into.x))
 
 
 def index_fill(into: Into, dim: int, index: View, value: Operand) -> Value:
     x = into.x
-    if isinstance(value, View) and value.size:
+    if (isinstance(value, View) and value.size) or index.dtype != I64:
         return NotImplemented
     d = wrap_dim(dim, len(x.size))
     extents = [count(index.size) if k == d else n for k, n in enumerate(lifted(x).size)]
@@ -442,6 +446,8 @@ def index_reduce(into: Into, dim: int, index: View, source: View, reduce: str, *
 
 def put(into: Into, index: View, source: View, accumulate: bool = False) -> Value:
     """An element by its number in row-major order, whatever the layout."""
+    if index.dtype != I64:
+        return NotImplemented
     x = into.x
     if accumulate and x.dtype == BOOL:
         return NotImplemented
