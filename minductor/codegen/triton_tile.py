@@ -454,7 +454,8 @@ class TilePrinter:
             given = self.mask(op.axes, under)
             mask = f", mask={given}" if given else ""
             self.add(f"{name}_exists = ({name} >= 0) & ({name} < {size})")
-            self.add(f'tl.device_assert({name}_exists, "index out of range"{mask})')
+            says = f"{attrs.error}: {attrs.message.format(value='', size=size)}"  # the interpreter raises that
+            self.add(f"tl.device_assert({name}_exists, {says!r}{mask})")
             self.add(f"{name} = tl.where({name}_exists, {name}, 0)")
         return name
 

@@ -2,20 +2,22 @@
 
 Takes the text of a module of kernels and a pool whose workers interpret. Gives, for each symbol, a function that a
 wrapper calls as it would a compiled kernel. Refuses a launch of more programs than the target takes
-(InterpretRefused).
+(InterpretRefused). An index out of range and an assertion that fails raise what eager raises.
 """
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from minductor.core.errors import InterpretRefused
+from minductor.ir.nodes import ErrorKind
 from minductor.runtime.pool import Pool
-from minductor.runtime.triton_jobs import Memory, interpret_kernel, launches
+from minductor.runtime.triton_jobs import AssertFailed, Memory, interpret_kernel, launches
 
 # what a worker's environment says: Triton reads it when it is imported
 SETTINGS: Mapping[str, str | None] = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
@@ -60,7 +62,21 @@ class Interpreter:
             for tensor in (torch.view_as_real(t) if t.is_complex() else t for t in tensors)
         ]
         before = [ctypes.string_at(at, storage.nbytes()) for at, storage in storages.items()]
-        after = self.pool.submit(interpret_kernel, self.text, symbol, programs, before, views, sizes).result()
+        job = self.pool.submit(interpret_kernel, self.text, symbol, programs, before, views, sizes)
+        try:
+            after = job.result()
+        except AssertFailed as failed:
+            raise error_of(str(failed)) from None
         for at, old, new in zip(order, before, after, strict=True):
             if old != new:
                 ctypes.memmove(at, new, len(new))
+
+
+def error_of(text: str) -> Exception:
+    """What a kernel's assertion means: the text of an index begins with the error's kind.
+
+    >>> error_of("IndexError: index is out of bounds"), error_of("Expected: positive")
+    (IndexError('index is out of bounds'), RuntimeError('Expected: positive'))
+    """
+    kind, _, message = text.partition(": ")
+    return getattr(builtins, kind)(message) if kind in get_args(ErrorKind) else RuntimeError(text)

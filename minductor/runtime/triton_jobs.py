@@ -186,10 +186,14 @@ def _amd_facts(assembly: str) -> tuple[int | None, int | None]:
     return int(registers[1]) if registers else None, 4 * int(spills[1]) if spills else None
 
 
+class AssertFailed(Exception):
+    """A kernel's assertion was false in the interpreter; the argument is its text."""
+
+
 def interpret_kernel(
     text: str, symbol: str, programs: int, storages: Sequence[bytes], tensors: Sequence[Memory], sizes: Sequence[Any]
 ) -> list[bytes]:
-    """What the storages hold after one launch, in Triton's interpreter."""
+    """What the storages hold after one launch, in Triton's interpreter. Raises AssertFailed."""
     import torch
 
     torch.set_num_threads(1)
@@ -205,7 +209,13 @@ def interpret_kernel(
         given.append(torch.empty(1, dtype=dtype) if is_empty else torch.frombuffer(data, dtype=dtype, offset=start))
     used = [_aligned(tensor) if "tl.make_tensor_descriptor(" in text else tensor for tensor in given]
     before = [copy if copy is tensor else copy.clone() for tensor, copy in zip(given, used, strict=True)]
-    getattr(module, symbol)[(programs,)](*used, *sizes, **blocks)
+    try:
+        getattr(module, symbol)[(programs,)](*used, *sizes, **blocks)
+    except Exception as error:  # Triton's, around the one that a kernel raised
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, AssertFailed):
+            cause = cause.__cause__
+        raise cause or error from None
     for tensor, copy, old in zip(given, used, before, strict=True):
         if copy is not tensor:  # what was written goes back, and nothing else: others may have written to it
             here, new, was = (t.view(torch.uint8) for t in (tensor, copy, old))
@@ -243,6 +253,7 @@ def _complete_interpreter() -> None:
     module.ScanOps.generic_scan = _scanned_as_tree
     kind: Any = type(builder)
     kind.binary_op = _comparing(kind.binary_op)
+    kind.create_assert = _asserting(kind.create_assert)
     kind.create_atomic_rmw = _adding(kind.create_atomic_rmw)
     kind.get_all_ones_value = _unsigned(kind.get_all_ones_value)
 
@@ -260,6 +271,18 @@ def _dot(create: Any) -> Any:
         return TensorHandle(bits.view(torch.float32).numpy(), tl.float32)
 
     return lambda a, b, *rest: create(widened(a), widened(b), *rest)
+
+
+def _asserting(create: Any) -> Any:
+    """Assertions whose failure is told from those of the interpreter itself."""
+
+    def call(self: Any, condition: Any, message: str) -> Any:
+        try:
+            return create(self, condition, message)
+        except AssertionError:
+            raise AssertFailed(message) from None
+
+    return call
 
 
 def _adding(create: Any) -> Any:

@@ -118,12 +118,36 @@ def test_sizes_of_the_call(compiler: Compiler) -> None:
         torch.testing.assert_close(double(x), (x * 2).sum(1), rtol=2e-5, atol=2e-5)
 
 
-def test_an_index_out_of_range_is_an_error(compiler: Compiler) -> None:
-    take = torch.compile(lambda x, i: x[i] * 2, backend=lambda gm, i: compiler(gm, i, options={"target": "interpret"}))
+WRONG_INDEX = "index is out of bounds for dimension 0 with size 6 in aten."
+# What eager refuses: a function, arguments that it takes, others that it does not, and what is said of them.
+REFUSED: dict[str, tuple[Callable[..., torch.Tensor], Any, Any, str]] = {
+    "index": (lambda x, i: x[i] * 2, [5, -6], [6, 0], f"{WRONG_INDEX}index.Tensor"),
+    "gather": (lambda x, i: x.gather(0, i) * 2, [5, 0], [0, -1], f"{WRONG_INDEX}gather.default"),
+    "scatter_add": (lambda x, i: x.scatter_add(0, i, x + 1), [5, 0], [7, 0], f"{WRONG_INDEX}scatter_add.default"),
+    "target": (lambda x, i: F.cross_entropy(x.expand(2, 6), i), [5, 0], [5, 6], "Target is out of bounds. Dimension 1"),
+    "division": (lambda x, i: 7 // i + x[0], [5, 1], [5, 0], "ZeroDivisionError"),
+    "assertion": (
+        lambda x, i: (torch._assert_async((i > 0).all(), "{Sizes}: positive"), i + 1)[1],
+        [1],
+        [0],
+        "{Sizes}: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_error_is_of_eagers_kind(compiler: Compiler, name: str) -> None:
+    fn, good, bad, says = REFUSED[name]
+    compiled = torch.compile(fn, backend=lambda gm, i: compiler(gm, i, options={"target": "interpret"}))
     x = torch.arange(6.0)
-    torch.testing.assert_close(take(x, torch.tensor([5, -6])), torch.tensor([10.0, 0.0]))
-    with pytest.raises(Exception, match="index out of range"):
-        take(x, torch.tensor([6, 0]))
+    torch.testing.assert_close(compiled(x, torch.tensor(good)), fn(x, torch.tensor(good)))
+    kinds: list[type] = []
+    for call in (fn, compiled):
+        with pytest.raises(Exception) as caught:
+            call(x, torch.tensor(bad))
+        kinds.append(caught.type)
+    assert kinds[0] is kinds[1] in (IndexError, RuntimeError)
+    assert str(caught.value).startswith(says)
 
 
 def test_a_large_launch_is_refused(compiler: Compiler) -> None:

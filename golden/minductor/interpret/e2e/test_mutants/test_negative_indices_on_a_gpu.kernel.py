@@ -10,7 +10,7 @@ def fused_index_mul_0(in0, in1, out2, XBLOCK: tl.constexpr):
     x0 = tl.load(in0 + i0, i0_mask)
     v0 = tl.where(x0 < 0, x0 + 10, x0)
     v0_exists = (v0 >= 0) & (v0 < 10)
-    tl.device_assert(v0_exists, "index out of range", mask=i0_mask)
+    tl.device_assert(v0_exists, 'IndexError: index is out of bounds for dimension 0 with size 10 in aten.index.Tensor', mask=i0_mask)
     v0 = tl.where(v0_exists, v0, 0)
     x1 = tl.load(in1 + v0, i0_mask)
     x2 = x1 * 2.0

@@ -16,7 +16,7 @@ def index_put_1(in0, in1, io2, XBLOCK: tl.constexpr):
     x0 = tl.load(in0 + i0, i0_mask)
     v0 = tl.where(x0 < 0, x0 + 4, x0)
     v0_exists = (v0 >= 0) & (v0 < 4)
-    tl.device_assert(v0_exists, "index out of range", mask=i0_mask)
+    tl.device_assert(v0_exists, 'IndexError: index is out of bounds for dimension 0 with size 4 in aten.index_put.default', mask=i0_mask)
     v0 = tl.where(v0_exists, v0, 0)
     x1 = tl.load(in1 + i0, i0_mask).to(tl.float32)
     tl.atomic_add(io2 + v0, x1, mask=i0_mask, sem='relaxed')

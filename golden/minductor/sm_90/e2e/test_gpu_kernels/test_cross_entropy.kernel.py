@@ -36,7 +36,7 @@ def fused_sub_nll_loss_forward_1(in0, in1, in2, in3, out4, out5, R0_BLOCK: tl.co
     x2 = tl.where(x1, x0, 0)
     v0 = x2
     v0_exists = (v0 >= 0) & (v0 < 1000)
-    tl.device_assert(v0_exists, "index out of range")
+    tl.device_assert(v0_exists, 'IndexError: Target is out of bounds. Dimension 1 has size 1000 in aten.nll_loss_forward.default')
     v0 = tl.where(v0_exists, v0, 0)
     x3 = tl.load(in1 + 1000 * i0 + v0)
     x4 = tl.load(in2 + i0)

@@ -12,7 +12,7 @@ def fused_embedding_add_0(in0, in1, out2, YBLOCK: tl.constexpr, XBLOCK: tl.const
     x0 = tl.load(in0 + i0)
     v0 = x0
     v0_exists = (v0 >= 0) & (v0 < 512)
-    tl.device_assert(v0_exists, "index out of range")
+    tl.device_assert(v0_exists, 'IndexError: index is out of bounds for dimension 0 with size 512 in aten.embedding.default')
     v0 = tl.where(v0_exists, v0, 0)
     x1 = tl.load(in1 + i1 + 1024 * v0)
     x2 = x1 + 1.0

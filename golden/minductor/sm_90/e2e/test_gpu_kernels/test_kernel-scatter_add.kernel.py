@@ -18,7 +18,7 @@ def index_add_1(in0, in1, io2, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
     x0 = tl.load(in0 + i0)
     v0 = x0
     v0_exists = (v0 >= 0) & (v0 < 512)
-    tl.device_assert(v0_exists, "index out of range")
+    tl.device_assert(v0_exists, 'RuntimeError: index is out of bounds for dimension 0 with size 512 in aten.index_add.default')
     v0 = tl.where(v0_exists, v0, 0)
     x1 = tl.load(in1 + 1024 * i0 + i1)
     tl.atomic_add(io2 + i1 + 1024 * v0, x1, sem='relaxed')
