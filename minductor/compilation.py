@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from minductor.core.errors import BadArgument, ImaginedDevice
-from minductor.doors import check_call, check_program
+from minductor.core.errors import BadArgument, ImaginedDevice, NothingCompiled
+from minductor.doors import check_call, check_program, name_of
+from minductor.isolation import fresh, isolated
 from minductor.options import mapping_of
 from minductor.target import by_name
 
@@ -91,18 +92,20 @@ def compile_only(
         raise BadArgument("options of compile_only", options, takes)
     seen: list[Compiled] = []
     backend = partial(Compiler(observer=seen.append, is_dry=True), options=chosen)
-    compiled = torch.compile(fn, backend=backend)
+    compiled = torch.compile(fresh(fn), backend=backend)
     if grad and not torch.cuda.is_available() and any(t.is_cuda for t in _tensors(fn, (args, kwargs))):
         raise ImaginedDevice("a gradient")
-    with contextlib.nullcontext() if grad else torch.no_grad():
+    with isolated(), contextlib.nullcontext() if grad else torch.no_grad():
         try:
             result = compiled(*args, **kwargs)
         except RuntimeError as error:
             if "not linked with support for cuda" not in str(error):
                 raise
             raise ImaginedDevice("an operation") from error
-    if grad:
-        _backward(fn, result, (args, kwargs))
+        if grad:
+            _backward(fn, result, (args, kwargs))
+    if not seen:
+        raise NothingCompiled(name_of(fn))
     with Pool(pool_size(os.cpu_count() or 1, os.environ)) as pool:
         jobs: dict[str, Future[KernelFacts]] = {}
         facts = [_facts(graph, found.kind, found.arch, pool, jobs) for graph in seen]

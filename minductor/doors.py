@@ -46,8 +46,12 @@ def check_call(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        name = getattr(program, "__qualname__", "") or type(program).__name__
-        raise BadCall(f"{name}{signature}", str(error)) from None
+        raise BadCall(f"{name_of(program)}{signature}", str(error)) from None
+
+
+def name_of(program: Callable[..., Any]) -> str:
+    """What an error calls a program."""
+    return getattr(program, "__qualname__", "") or type(program).__name__
 
 
 def check_exported(door: str, program: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> None:

@@ -33,6 +33,7 @@ from minductor.core.errors import (
 )
 from minductor.doors import check_call, check_program
 from minductor.driver import Call, Compiled, Compiler, Role, Stage
+from minductor.isolation import fresh, isolated
 from minductor.options import mapping_of
 from minductor.target import Env
 from minductor.trace import Record, Trace, new_notes, partition_lines
@@ -231,18 +232,16 @@ def explain(
     check_call(fn, args, {})
     with tempfile.TemporaryDirectory(prefix="minductor-explain-") as folder:
         explainer = Explainer(Store(Path(folder)))
-        torch._dynamo.reset()  # what was compiled before would not be compiled again
         failure: Exception | None = None
         given: Any = mapping_of(options)
         try:
-            _backward(torch.compile(fn, backend=explainer, options=given)(*args))
+            with isolated():  # what was compiled before would not be compiled again
+                _backward(torch.compile(fresh(fn), backend=explainer, options=given)(*args))
         except Exception as error:
             inner = getattr(error, "inner_exception", None)  # Dynamo wraps what a backend raises
             failure = inner if isinstance(inner, Exception) else error
             if not explainer.roads:
                 raise failure from None
-        finally:
-            torch._dynamo.reset()
         if check:
             for road in explainer.roads:
                 road.verdicts = list(_verdicts(road))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional as F
 
 import minductor
-from minductor.core.errors import ImaginedDevice, UnknownTarget, WrapperReplaced
+from minductor.core.errors import ImaginedDevice, NothingCompiled, UnknownTarget, WrapperReplaced
+from minductor.driver import Compiled, Compiler
 from minductor.runtime.pool import Pool
 
 
@@ -166,3 +170,59 @@ def test_tensors_of_a_gpu_that_is_not_here() -> None:
     assert made.kernels[0].spills == 0
     assert "torch.cuda.device(0)" in made.graphs[0].sources["wrapper.py"]
     assert isinstance(result, FakeTensor) and result.device.type == "cuda"
+
+
+def limited(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    torch._dynamo.graph_break()
+    return y * x.shape[0]
+
+
+class Limited(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.cos() * x.shape[0]
+
+
+MODULE = Limited()
+RECOMPILED: tuple[tuple[Any, int], ...] = ((limited, 2), (MODULE, 1), (MODULE.forward, 1), (partial(limited), 2))
+
+
+@pytest.mark.parametrize(("program", "graphs"), RECOMPILED, ids=("function", "module", "method", "partial"))
+def test_calls_before_neither_end_nor_shape_it(program: Any, graphs: int) -> None:
+    """Beyond Dynamo's limit of 8 compiles a call gave nothing, and from the second size on a symbol."""
+    torch._dynamo.reset()
+    for size in range(3, 14):
+        made = minductor.compile_only(program, torch.ones(size, 7), target="interpret")
+        assert len(made.graphs) == graphs
+        assert all(f"({size}, 7)" in graph.sources["wrapper.py"] for graph in made.graphs)
+
+
+def test_a_function_at_the_limit_of_its_own_compiles_is_compiled() -> None:
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
+        compiled = torch.compile(limited, backend="eager")
+        for size in range(3, 14):
+            compiled(torch.ones(size, 7))
+    assert len(minductor.compile_only(limited, torch.ones(2, 7), target="interpret").graphs) == 2
+    assert len(minductor.explain(limited, torch.ones(2, 7)).roads) == 2
+
+
+def test_a_compiled_program_stays_compiled_and_static() -> None:
+    """The state of the user's own torch.compile is as if there had been no call."""
+    torch._dynamo.reset()
+    seen: list[Compiled] = []
+    compiled = torch.compile(limited, backend=Compiler(observer=seen.append))
+    compiled(torch.ones(4, 7))
+    assert len(seen) == 2
+    for size in (5, 6):
+        assert len(minductor.compile_only(limited, torch.ones(size, 7), target="interpret").graphs) == 2
+        assert len(minductor.explain(limited, torch.ones(size, 7)).roads) == 2
+    compiled(torch.ones(4, 7))
+    assert len(seen) == 2, "it was compiled already"
+    compiled(torch.ones(8, 7))
+    assert [made.sources["wrapper.py"].count("(8, 7)") for made in seen[2:]] == [0, 0], "two sizes that it was given"
+
+
+def test_nothing_compiled_is_an_error() -> None:
+    with pytest.raises(NothingCompiled, match=r"nothing of .*<lambda> was compiled"):
+        minductor.compile_only(lambda: 3)

@@ -517,6 +517,19 @@ class ChoiceByClock(MinductorError):
         )
 
 
+class NothingCompiled(MinductorError):
+    """A program of which Dynamo handed no graph to minductor, or none that it compiles."""
+
+    code: ClassVar[str] = "MD065"
+
+    def __init__(self, program: str) -> None:
+        super().__init__(
+            f"nothing of {program} was compiled",
+            why="it holds no tensor operation that Dynamo traces, or a warning above says why its graphs run in eager",
+            hint="TORCH_LOGS=graph_breaks,recompiles shows what Dynamo does with it",
+        )
+
+
 class ImaginedDevice(MinductorError):
     """What torch cannot trace with tensors of a GPU that exist as metadata only."""
 

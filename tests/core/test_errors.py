@@ -56,6 +56,7 @@ EXAMPLES = (
     errors.UnknownStage("fuze", ("fuse",)),
     errors.CompilerBroken("/usr/bin/false", "it wrote no file"),
     errors.PackageMissing("/model.md"),
+    errors.NothingCompiled("f"),
 )
 
 

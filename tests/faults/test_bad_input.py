@@ -140,6 +140,7 @@ PYTHON = (
         lambda: minductor.compile_only(f, X, options={"target": "sm_80"}),
         *(errors.BadArgument, "options of compile_only", "target='sm_80'"),
     ),
+    Row("compile_only", lambda: minductor.compile_only(lambda: 3), errors.NothingCompiled, "nothing", "TORCH_LOGS"),
     Row("explain", lambda: minductor.explain(5), *PROGRAM),
     Row("explain", lambda: minductor.explain(f), *FEW),
     Row("explain", lambda: minductor.explain(f, X, X), *MANY),
