@@ -63,7 +63,7 @@ def isolated() -> Iterator[None]:
 
     was_compiled: dict[int, tuple[CodeType, bool]] = {}  # by identity: equal code may be of two functions
 
-    def compiles(code: CodeType, made: CodeType) -> None:
+    def compiles(code: CodeType, new_code: CodeType) -> None:
         was_compiled.setdefault(id(code), (code, bool(_debug_get_cache_entry_list(code))))
 
     with ExitStack() as stack:
