@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 import minductor
+from minductor.frontend.rules import scatter
 from minductor.options import Options
 from minductor.target import Env, by_name
 from pytest_plugin.compiled import Compile
@@ -118,6 +120,21 @@ def test_every_write(dtype: torch.dtype) -> None:
     got, eager = run(fn, *args, dynamic=dtype in (torch.float32, torch.int64)), fn(*args)
     truth = fn(*(a.double() if a.is_floating_point() else a for a in args))
     for name, a, b, c in zip(names, got, eager, truth, strict=True):
+        assert close(a, b, c.double()), name
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:index_reduce", "ignore:The reduce argument")
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_every_write_as_into_a_large_tensor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dynamic: bool) -> None:
+    """16-bit sums in a buffer that has the shape of the values, which small tensors are not worth."""
+    monkeypatch.setattr(scatter, "SPARSE_ELEMENTS", 0)
+    monkeypatch.setattr(scatter, "SPARSE_RATIO", 0)
+    names, args = supported(torch.bfloat16), arguments(torch.bfloat16)
+    fn = together(names)
+    got = run(fn, *args, dynamic=dynamic, options={"cache_dir": str(tmp_path), "verify": True})
+    truth = fn(*(a.double() if a.is_floating_point() else a for a in args))
+    for name, a, b, c in zip(names, got, fn(*args), truth, strict=True):
         assert close(a, b, c.double()), name
 
 

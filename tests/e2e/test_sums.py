@@ -105,6 +105,19 @@ def test_sums_into_few_rows_of_a_large_tensor(compiled: Compile, device: str, dt
 
 
 @everywhere
+def test_sums_into_a_large_tensor_of_as_many_values_as_the_call_has(compiled: Compile, device: str) -> None:
+    grad, ids = rows(device, TERMS, COLUMNS, dtype=torch.bfloat16), numbers(device, ROWS, TERMS)
+
+    def fn(grad: Tensor, ids: Tensor) -> Tensor:
+        return aten.embedding_dense_backward(grad, ids, 1 << 14, -1, False)
+
+    run = compiled(fn, grad, ids, dynamic=True, policy=ROUNDED_ONCE)
+    run.again(grad[:100], ids[:100])
+    (wrapper,) = run.wrappers
+    assert "empty_strided((16384, " in wrapper and not re.search(r"empty_strided\(\(16384, .*f32\)", wrapper)
+
+
+@everywhere
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_gradients_of_rows_that_are_read_often(compiled: Compile, device: str, dtype: torch.dtype) -> None:
     def fn(given: list[Tensor], image: Tensor, i: Tensor) -> list[Tensor]:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
+from minductor.core.bounds import at_least
 from minductor.core.dtypes import BOOL, F32, I32, I64, U8, DType, compute_dtype
-from minductor.core.expr import Expr, as_expr, as_int, integer
+from minductor.core.expr import Expr, as_expr, integer
 from minductor.frontend.loop import Loop
 from minductor.frontend.lower import Lowering, is_zero_sized
 from minductor.frontend.required import agree, fits
@@ -43,6 +44,7 @@ from minductor.frontend.values import (
     wrap_dim,
 )
 from minductor.ir.build import combine
+from minductor.ir.lifetime import typical
 from minductor.ir.nodes import ErrorKind, View
 
 # A tensor of so many elements, and so many times as many as there are values to add, is not copied to float32.
@@ -115,9 +117,11 @@ def accumulate_into(into: Into, extents: Sequence[Expr], where: Where, what: Wha
 
 
 def is_sparse(x: View, extents: Sequence[Expr]) -> bool:
-    """Whether so few values go to a tensor that a float32 copy of the tensor would cost more than all else."""
-    elements, points = as_int(count(x.size)), as_int(count(extents))
-    return elements is not None and points is not None and elements >= max(SPARSE_ELEMENTS, SPARSE_RATIO * points)
+    """Whether so few values go to a tensor that a float32 copy of the tensor would cost more than all else.
+
+    It is a judgement of cost, so a size that only the call knows counts as a typical one.
+    """
+    return typical(count(x.size)) >= max(SPARSE_ELEMENTS, SPARSE_RATIO * typical(count(extents)))
 
 
 def accumulate_sparsely(into: Into, extents: Sequence[Expr], where: Where, what: What, kind: str) -> View:
@@ -130,7 +134,8 @@ def accumulate_sparsely(into: Into, extents: Sequence[Expr], where: Where, what:
     free = _free_axes(extents, where)
     keys = [integer(1) if c in free else n for c, n in zip(Loop(extents).coords, extents, strict=True)]
     dims = [d for d, at in enumerate(_coords(where(Loop(extents)))) if at not in free]
-    chosen = ctx.buffer(I32, [lifted(x).size[d] for d in dims])
+    number_dtype = I32 if at_least((1 << 31) - count(keys), 0) else I64
+    chosen = ctx.buffer(number_dtype, [lifted(x).size[d] for d in dims])
 
     def key(loop: Loop) -> Coords:
         at = _coords(where(loop))
@@ -142,7 +147,7 @@ def accumulate_sparsely(into: Into, extents: Sequence[Expr], where: Where, what:
         return [c if c in free else n for c, n in zip(loop.coords, at, strict=True)]
 
     loop = Loop(keys)
-    number = loop.index(flat_number(loop), I64).cast(I32)
+    number = loop.index(flat_number(loop), I64).cast(number_dtype)
     loop.b.atomic(chosen.ref, element(chosen, key(loop)), number.at, "set")
     ctx.add_kernel(loop)
     loop = Loop(extents)
