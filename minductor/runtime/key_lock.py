@@ -32,7 +32,7 @@ def hold(path: Path, limit_s: float) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     lock = FileLock(path, mode=0o600, poll_interval=0.01)
-    note = path.with_name(f"{path.name}.holder")
+    note = note_of(path)
     try:
         try:
             lock.acquire(timeout=min(SAY_AFTER_S, limit_s))
@@ -54,6 +54,11 @@ def hold(path: Path, limit_s: float) -> Iterator[None]:
                 with suppress(OSError):
                     left.unlink(missing_ok=True)
         lock.release()
+
+
+def note_of(path: Path) -> Path:
+    """Where the holder of a lock says who it is."""
+    return path.with_name(f"{path.name}.holder")
 
 
 def _leave(note: Path) -> None:

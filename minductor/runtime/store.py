@@ -367,9 +367,10 @@ class Store:
 
         self._before_writing()
         path = self.root / "locks" / self._place(key, DEFAULT_VARIANT).parent.name
-        with suppress(OSError):
-            if not stat.S_ISREG(os.lstat(path).st_mode):
-                cache_folder.set_aside(self.root, path, "it is no lock file")
+        for each in (path, key_lock.note_of(path)):
+            with suppress(OSError):
+                if not stat.S_ISREG(os.lstat(each).st_mode):
+                    cache_folder.set_aside(self.root, each, "it is no lock file")
         with key_lock.hold(path, self._lock_timeout_s if timeout_s is None else timeout_s):
             yield
 
