@@ -328,6 +328,7 @@ class _Inliner:
     def _spliced(self, kernel: Kernel) -> Body:
         extents = extents_of(kernel.axes)
         builder = Builder([axis.symbol for axis in kernel.axes], extents)
+        asked: dict[Symbol, str] = {}  # checked indices -> the producer of what is loaded there
 
         def load(b: Builder, wanted: Load, dtype: DType) -> int | None:
             producer = self.inlined.get(wanted.ref)
@@ -339,11 +340,17 @@ class _Inliner:
             if mapping is None:
                 self.failed[producer.store.ref.storage] = "an element of it does not name one point"
                 return None
+            asked.update({s: producer.store.ref.storage for s in free_symbols(wanted.index) if s.kind == "value"})
             places = b.splice(producer.kernel.body, mapping, load, effects=_none)
             return places[producer.value]
 
         builder.splice(kernel.body, {}, load)
-        return prune_body(builder.build())
+        whole = builder.build()
+        body = prune_body(whole)
+        for index in _may_fail(whole) - _may_fail(body):  # as of a constant: one element is like another
+            if index in asked:
+                self.failed[asked[index]] = "an index into it would not be checked any more"
+        return body
 
     def _points(self, producer: _Producer, index: Expr, extents: Mapping[Symbol, Expr]) -> Mapping[Symbol, Expr] | None:
         if not producer.kernel.body.ops[producer.value].axes:
@@ -415,6 +422,11 @@ def _demand(kernel: Kernel, index: Expr, elements: int, blocks: Mapping[str, int
     inner = max((n for n, axis in enumerate(kernel.axes) if axis.name in names), default=-1)
     outside = (axis for axis in kernel.axes[: inner + 1] if axis.name not in names)
     return float(prod(blocks.get(axis.name) or estimate((axis.extent,)) for axis in outside))
+
+
+def _may_fail(body: Body) -> set[Symbol]:
+    """The checked indices that may be out of range."""
+    return {op.attrs.symbol for op in body.ops if isinstance(op.attrs, Check) and op.attrs.error is not None}
 
 
 def _none(_: Op) -> bool:
