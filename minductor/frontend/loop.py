@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minductor.core.dtypes import DType, compute_dtype
+from minductor.core.dtypes import I64, DType, compute_dtype
 from minductor.core.expr import Expr, Symbol, as_int, integer, symbol
 from minductor.frontend.values import Operand, Term, broadcast, element, is_one, number_dtype
 from minductor.ir.build import Builder, combine
-from minductor.ir.nodes import Axis, View
+from minductor.ir.nodes import Axis, Body, Check, View
 
 
 class Loop:
@@ -80,6 +80,16 @@ class Loop:
         if not names:
             return begun(values[0]) if how == "sum" else values[0]
         return self.term(self.b.reduce([v.at for v in values], names, combine(how, values[0].dtype)))
+
+    def body(self) -> Body:
+        """All ops, with an effect that needs each index which no load needs, as an index into an expanded tensor."""
+        ops = self.b.build().ops
+        checks = [p for p, op in enumerate(ops) if isinstance(op.attrs, Check) and op.attrs.error is not None]
+        if checks:
+            used = {position for op in ops for position in op.args}
+            for position in (p for p in checks if p not in used):
+                self.b.assertion(self.b.op("ge", position, self.b.constant(0, I64)), "the index exists")
+        return self.b.build()
 
 
 def begun(value: Term) -> Term:

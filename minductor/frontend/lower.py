@@ -471,7 +471,7 @@ class Lowering:
 
     def add_kernel(self, loop: Loop) -> None:
         """Ends a kernel that has its effects."""
-        body = loop.b.build()
+        body = loop.body()
         if any(isinstance(op.attrs, ir.Check | ir.Assert) for op in body.ops):
             body = replace(body, ops=tuple([_with_origin(op, self.origin) for op in body.ops]))
         self.nodes.append(Kernel(f"k{self._kernels}", tuple(loop.axes), body, (self.origin,)))

@@ -366,3 +366,32 @@ def test_a_dimension_of_one_has_one_index(name: str) -> None:
 def test_a_place_of_one_needs_no_index(compiled: Compile) -> None:
     """The load is dead, and so is then what made the index, though the index is proved to be 0 by nobody else."""
     compiled(lambda x: x.any(0).gather(0, torch.zeros_like(x[0], dtype=torch.int64)), torch.ones(1, 1))
+
+
+# name -> function of indices, one of which is out of range: what is read there is known before
+CONSTANT: dict[str, Callable[[Tensor], Tensor]] = {
+    "ones": lambda i: torch.ones(3)[i],
+    "full and more": lambda i: torch.full((3,), 2.0)[i] + i,
+    "expanded": lambda i: i[:1].expand(3)[i],
+    "gather": lambda i: torch.zeros(3).gather(0, i),
+    "index_select": lambda i: torch.ones(3, 2).index_select(0, i),
+    "embedding": lambda i: F.embedding(i, torch.ones(3, 2)),
+    "take": lambda i: torch.ones(3).take(i),
+    "nll_loss": lambda i: F.nll_loss(torch.zeros(2, 3), i),
+    "one branch": lambda i: torch.where(i > 100, torch.ones(3)[i], 0.0),
+    "padded": lambda i: F.pad(torch.ones(3)[i], (1, 1)),
+    "summed": lambda i: torch.ones(3)[i].sum(),
+    "several": lambda i: torch.ones(3)[i] + torch.zeros(3).sin()[i],
+    "negative": lambda i: torch.ones(3)[i - 10],
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+def test_an_index_into_a_constant_tensor_is_checked(name: str) -> None:
+    """The load folds to a constant, and the check must not go with it."""
+    torch._dynamo.reset()
+    compiled = torch.compile(CONSTANT[name], backend="minductor")
+    bad, good = torch.tensor([1, 7]), torch.tensor([1, 2]) + (8 if name == "negative" else 0)
+    assert error_of(compiled, bad) is error_of(CONSTANT[name], bad)
+    torch.testing.assert_close(compiled(good), CONSTANT[name](good))
+    assert checks_made(CONSTANT[name], good) >= 1
