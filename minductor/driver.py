@@ -506,7 +506,7 @@ class Compiler:
         """What can be captured, with the user's lines, which no stage knows; a CPU has nothing to say."""
         if not env.target.is_gpu:
             return
-        counts = {"partitions": len(facts.partitions), "captured": sum(row[2] for row in facts.partitions)}
+        counts = {"partitions": len(facts.partitions), "capturable": sum(row[2] for row in facts.partitions)}
         notes = list(partition_lines(facts, gm))
         self.trace(env).stage(facts.role, "partitions", 0.0, counts, notes, None, lambda: "\n".join(notes))
 

@@ -236,18 +236,16 @@ def new_notes(before: Any, after: Any, where: str = "") -> Iterator[str]:
 
 
 def partition_lines(facts: Report, gm: Any) -> Iterator[str]:
-    """A line for each partition, then one for each call that stands between captured ones: what, why, and where."""
+    """A line for each partition, then one for each node that cannot be captured: what, why, and where."""
     from minductor.frontend.capture import sources
 
-    whole = "".join(f": {reason}" for node, op, _, reason in facts.barriers if not node + op)
-    for number, (device, calls, is_captured) in enumerate(facts.partitions):
+    for number, (device, calls, is_capturable) in enumerate(facts.partitions):
         what = f"{calls} call{'s' * (calls != 1)}{f' on {device}' if device else ''}"
-        yield f"partition {number}: {what}, {'captured' if is_captured else 'not captured'}{whole}"
+        yield f"partition {number}: {what}, {'can' if is_capturable else 'cannot'} be captured"
     written = sources(gm)
     for node, op, origin, reason in facts.barriers:
         at = f" ({place})" if (place := written.of(origin)) else ""
-        if node or op:
-            yield f"not captured: {': '.join(part for part in (node, op, reason) if part)}{at}"
+        yield f"cannot be captured: {': '.join(part for part in (node, op, reason) if part)}{at}"
 
 
 def counts(value: Any) -> dict[str, int]:

@@ -239,7 +239,7 @@ class _Emitter:
     def partition(self, number: int) -> Iterator[str]:
         """A comment; what stands against capturing it is below."""
         part = self.plan.partitions[number]
-        yield f"# partition {number}: {'captured' if part.is_captured else 'not captured'}"
+        yield f"# partition {number}: {'can' if part.is_capturable else 'cannot'} be captured"
         yield from (f"#   {barrier.origin or barrier.node}: {barrier.reason}" for barrier in part.barriers)
 
     def allocate(self, line: Allocate) -> Iterator[str]:

@@ -265,7 +265,7 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """So many nodes in a row, with so many calls among them; they are captured as one if nothing stands against it."""
+    """So many nodes in a row, with so many calls among them; without barriers they can be captured as one."""
 
     device: str
     nodes: int
@@ -273,7 +273,7 @@ class Partition:
     barriers: tuple[Barrier, ...] = ()
 
     @property
-    def is_captured(self) -> bool:
+    def is_capturable(self) -> bool:
         return not self.barriers
 
 

@@ -52,7 +52,7 @@ class Report:
     joined: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     # device, calls, and whether a graph of the device may capture them
     partitions: tuple[tuple[str, int, bool], ...] = ()
-    # node, operator, the ATen node that it comes from, why it is not captured
+    # node, operator, the ATen node that it comes from, why it cannot be captured
     barriers: tuple[tuple[str, str, str, str], ...] = field(default=(), repr=False)
     # kernel, what is left open, whether it affects bits or time, its default, its options
     choices: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = field(default=(), repr=False)
@@ -102,7 +102,7 @@ def report(program: Program, plan: Plan) -> Report:
             for w, p, lines in parts
             for name, symbol, op, touched in _places(p, lines, names)
         ),
-        partitions=tuple((part.device, part.calls, part.is_captured) for part in plan.partitions),
+        partitions=tuple((part.device, part.calls, part.is_capturable) for part in plan.partitions),
         barriers=tuple((b.node, b.op, b.origin, b.reason) for part in plan.partitions for b in part.barriers),
         joined=tuple((_in(w, n.name), _in(w, n.into)) for w, n in notes if isinstance(n, Joined)),
         calls=tuple(call for line in plan.lines for call in _called(line, names)),

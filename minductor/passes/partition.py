@@ -4,7 +4,7 @@ Takes an ordered Program. `partition` gives it in an order with fewer cuts, if s
 `partitions` cuts it. Refuses to cut regions: what a call of graphs runs belongs to that call.
 
 A node that cannot be captured has a reason; a run of those that can lies on one device. A target without such graphs
-has one partition, which is not captured.
+has no partitions. Nothing captures a partition yet.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ WAITING = frozenset(("aten.nonzero.default", "aten.masked_select.default", "aten
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What keeps neighbours in one partition: both are captured, on one device, or neither is."""
+    """What keeps neighbours in one partition: both can be captured, on one device, or neither can."""
 
-    is_captured: bool
+    is_capturable: bool
     device: str
 
 
@@ -72,9 +72,9 @@ def partition(program: Program, env: Env) -> Program:
 
 
 def partitions(program: Program, target: Target) -> tuple[Partition, ...]:
-    """The partitions in order; together they hold each node once."""
+    """The partitions in order; together they hold each node once. None for a target without graphs."""
     if target.kind not in GRAPHS:
-        return (_whole(program, f"{target.kind} has no graphs that could be captured"),) if program.nodes else ()
+        return ()
     devices = _devices(program)
     kinds = _kinds(program, devices)
     reasons = _reasons(program, devices)
@@ -90,19 +90,19 @@ def partitions(program: Program, target: Target) -> tuple[Partition, ...]:
     return tuple(found)
 
 
-def _whole(program: Program, why: str) -> Partition:
-    devices = {buffer.device for buffer in program.buffers}
-    device = devices.pop() if len(devices) == 1 else ""
-    return Partition(device, len(program.nodes), _calls(program.nodes), (Barrier("", "", "", why),))
-
-
 def _calls(nodes: Iterable[Node]) -> int:
     return sum(isinstance(node, Kernel | Extern) for node in nodes)
 
 
 def _barrier(node: Node, why: str) -> Barrier:
     origin = node.origins[0] if node.origins else None
-    name = node.name if isinstance(node, Kernel | Extern) else ""
+    match node:
+        case Kernel(name=name) | Extern(name=name):
+            pass
+        case SymbolDef(symbol=symbol):
+            name = symbol.name
+        case Require():
+            name = "assert"
     op = node.op if isinstance(node, Extern) else origin.op if origin else ""
     return Barrier(name, op, origin.node if origin else "", why)
 
@@ -189,7 +189,7 @@ def _kinds(program: Program, devices: Mapping[str, str]) -> list[_Kind | None]:
 
 def _filled(kinds: _Kinds) -> list[_Kind]:
     """Each number with the node before it, or the first behind it; what is on no device with its neighbours."""
-    known = next((kind for kind in kinds if kind is not None), _Kind(is_captured=False, device=""))
+    known = next((kind for kind in kinds if kind is not None), _Kind(is_capturable=False, device=""))
     found: list[_Kind] = []
     for kind in kinds:
         known = kind or known
@@ -198,13 +198,13 @@ def _filled(kinds: _Kinds) -> list[_Kind]:
 
 
 def _placed(kinds: list[_Kind]) -> list[_Kind]:
-    """What only the host and the CPU run needs no device, and so makes no cut among others that are not captured."""
+    """What only the host and the CPU run needs no device, and so makes no cut among others that cannot be captured."""
     found = list(kinds)
     for order in (range(1, len(found)), range(len(found) - 2, -1, -1)):
         step = -1 if order.step > 0 else 1
         for n in order:
             beside = found[n + step]
-            if not found[n].is_captured and not beside.is_captured and not found[n].device:
+            if not found[n].is_capturable and not beside.is_capturable and not found[n].device:
                 found[n] = beside
     return found
 
@@ -242,8 +242,8 @@ def marks(parts: Sequence[Partition]) -> dict[int, tuple[Line, ...]]:
 
 
 def _distance(present: _Kind | None, ready: Mapping[_Kind | None, list[int]], kind: _Kind) -> tuple[bool, int]:
-    """How far a kind is from the present one: the next best are those that are not captured either."""
-    return present is not None and kind.is_captured != present.is_captured, ready[kind][0]
+    """How far a kind is from the present one: the next best are those that cannot be captured either."""
+    return present is not None and kind.is_capturable != present.is_capturable, ready[kind][0]
 
 
 def _grouped(kinds: _Kinds, program: Program) -> list[int]:

@@ -19,7 +19,7 @@ from minductor.core.errors import VerifyError
 from minductor.core.expr import integer, symbol
 from minductor.driver import Compiled, Compiler
 from minductor.ir.build import Builder
-from minductor.ir.nodes import Extern, Kernel, Origin, Program, Region, SymbolDef, View, makes
+from minductor.ir.nodes import Extern, Kernel, Origin, Program, Region, Require, SymbolDef, View, makes
 from minductor.ir.parser import parse_program
 from minductor.ir.plan import DeviceScope, Launch, PartitionStart, Plan, Reuse, ScopeEnd
 from minductor.ir.plan_text import print_plan
@@ -73,7 +73,7 @@ class Devices(Sketch):
 
 
 def shape(program: Program, env: Env = GPU) -> list[tuple[str, int, bool]]:
-    return [(p.device, p.calls, p.is_captured) for p in partitions(program, env.target)]
+    return [(p.device, p.calls, p.is_capturable) for p in partitions(program, env.target)]
 
 
 def reasons(program: Program) -> list[str]:
@@ -128,13 +128,16 @@ def test_each_partition_of_several_devices_has_its_own_scope() -> None:
     assert scopes(planned(program)) == ["part", "on cuda:0", "end", "part", "on cuda:1", "end"]
 
 
-def test_a_cpu_has_one_partition_and_an_unchanged_plan() -> None:
+def test_a_cpu_has_no_partitions_and_an_unchanged_plan() -> None:
     s = Sketch()
     program = s.done(s.op("exp", s.input(8, 8)))
-    assert shape(program, CPU) == [("cpu", 1, False)]
+    assert shape(program, CPU) == []
     assert partition(program, CPU) is program
-    assert scopes(memory(access(tile(program, CPU), CPU), CPU)) == []
-    assert shape(replace(program, nodes=()), CPU) == []
+    tiled = access(tile(program, CPU), CPU)
+    plan = memory(tiled, CPU)
+    assert scopes(plan) == []
+    facts = report(tiled, plan)
+    assert (facts.partitions, facts.barriers) == ((), ())
 
 
 def test_the_wrapper_is_python_that_enters_a_device_once() -> None:
@@ -142,12 +145,12 @@ def test_the_wrapper_is_python_that_enters_a_device_once() -> None:
     compile(text, "wrapper", "exec")
     assert text.count("with ") == 1
     assert [line.strip() for line in text.splitlines() if "# partition" in line or "#   " in line] == [
-        "# partition 0: captured",
-        "# partition 1: not captured",
+        "# partition 0: can be captured",
+        "# partition 1: cannot be captured",
         "#   x1: it copies between devices",
         "#   k2: it runs on the CPU",
         "#   x3: it copies between devices",
-        "# partition 2: captured",
+        "# partition 2: can be captured",
     ]
 
 
@@ -214,6 +217,24 @@ def test_numbers_that_data_decide_reach_all_who_use_them() -> None:
     made = replace(program, nodes=(first, call, twice, grown))
     assert reasons(made)[1:] == ["the host computes with numbers that data decide", "its sizes are decided by data"]
     assert shape(made) == [("cuda:0", 1, True), ("cuda:0", 2, False)]
+
+
+def test_a_number_that_data_decide_says_why_by_its_name() -> None:
+    """It comes from no node of its own; the partition that can be captured has no part in it."""
+    program = called(results=(symbol("u0", "size", 0, None),))
+    (found,) = makes(program.nodes[1])
+    b = Builder()
+    twice = SymbolDef(symbol("u1", "size", 0, None), b.build([b.index(found * 2)]))
+    holds = Require(b.build([b.op("gt", b.index(found), b.index(integer(0)))]), "it is positive")
+    parts = partitions(replace(program, nodes=(*program.nodes[:2], twice, holds)), GPU.target)
+    barriers = tuple((row.node, row.op, row.origin, row.reason) for part in parts for row in part.barriers)
+    facts = SimpleNamespace(partitions=[(p.device, p.calls, p.is_capturable) for p in parts], barriers=barriers)
+    lines = list(partition_lines(facts, SimpleNamespace(graph=SimpleNamespace(nodes=[]))))
+    assert lines[0] == "partition 0: 1 call on cuda:0, can be captured"
+    assert lines[-2:] == [
+        "cannot be captured: u1: the host computes with numbers that data decide",
+        "cannot be captured: assert: the host computes with numbers that data decide",
+    ]
 
 
 def test_numbers_that_the_callers_sizes_tell_cut_nothing() -> None:
@@ -322,15 +343,17 @@ def test_the_report_and_the_log_say_what_why_and_where() -> None:
     program = there_and_back()
     facts = report(access(tile(program, CPU), CPU), planned(program))
     assert [row[2] for row in facts.partitions] == [True, False, True]
-    node = SimpleNamespace(name="x1", meta={"stack_trace": '  File "model.py", line 7, in forward\n    y = x.cpu()'})
+    node = SimpleNamespace(
+        name="x1", op="call_function", meta={"stack_trace": '  File "model.py", line 7, in forward\n    y = x.cpu()'}
+    )
     lines = list(partition_lines(facts, SimpleNamespace(graph=SimpleNamespace(nodes=[node]))))
     assert lines == [
-        "partition 0: 1 call on cuda:0, captured",
-        "partition 1: 3 calls on cuda:0, not captured",
-        "partition 2: 1 call on cuda:0, captured",
-        "not captured: x1: aten.neg.out: it copies between devices (model.py:7)",
-        "not captured: k2: aten.op: it runs on the CPU",
-        "not captured: x3: aten.neg.out: it copies between devices",
+        "partition 0: 1 call on cuda:0, can be captured",
+        "partition 1: 3 calls on cuda:0, cannot be captured",
+        "partition 2: 1 call on cuda:0, can be captured",
+        "cannot be captured: x1: aten.neg.out: it copies between devices (model.py:7)",
+        "cannot be captured: k2: aten.op: it runs on the CPU",
+        "cannot be captured: x3: aten.neg.out: it copies between devices",
     ]
 
 
@@ -355,17 +378,17 @@ def test_a_compile_for_a_gpu_logs_its_partitions_and_explains_them(tmp_path: Pat
     )
     logged = [line.partition("partitions ")[2] for line in out.getvalue().splitlines() if " partitions " in line]
     told = [
-        "partition 0: 2 calls on cuda:0, captured",
-        "partition 1: 1 call on cuda:0, not captured",
-        "partition 2: 1 call on cuda:0, captured",
-        "not captured: x1: minductor_tests_partition.outside.default: its author says that it cannot be captured "
+        "partition 0: 2 calls on cuda:0, can be captured",
+        "partition 1: 1 call on cuda:0, cannot be captured",
+        "partition 2: 1 call on cuda:0, can be captured",
+        "cannot be captured: x1: minductor_tests_partition.outside.default: its author says that it cannot be captured "
         f"({Path(__file__).resolve()}:{fn.__code__.co_firstlineno + 1})",
     ]
-    assert logged == ["0.0 ms partitions=3 captured=2", *(f"note: {line}" for line in told)]
+    assert logged == ["0.0 ms partitions=3 capturable=2", *(f"note: {line}" for line in told)]
     assert [row[2] for row in seen[0].report.partitions] == [True, False, True]
     assert seen[0].sources["wrapper.py"].count("with ") == 1
-    shown = str(minductor.explain(fn, torch.ones(3, 3)))
-    assert "partition 0: 4 calls on cpu, not captured: cpu has no graphs that could be captured\n" in shown
+    shown = str(minductor.explain(fn, torch.ones(3, 3)))  # on the CPU, which has no graphs
+    assert "be captured" not in shown and "partition 0" not in shown
 
 
 # --- rules of plans -----------------------------------------------------------------------------------------------
