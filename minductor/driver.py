@@ -246,6 +246,7 @@ class Compiler:
         except FallbackRefused as refused:
             refused.where = sources(gm).of(refused.node)
             raise
+        self.trace(env).beside(role, lambda folder: _written(folder, found, graph, gm, env))
         self._tell(found, role, key, events, was_hit=was_hit, seconds=time.perf_counter() - start)
         return call
 
@@ -268,7 +269,7 @@ class Compiler:
         graph, env, is_dry = self._placed(capture(gm, "inference"), env)
 
         def load(found: Entry) -> Any:
-            kernels = None if is_dry else self._kernels(found, env, self._tuner(env))
+            kernels = None if is_dry else self.kernels(found, env)
             launcher = fx.launcher(found.contents, kernels, env.target)
             return fx.graph_module(found.text(WRAPPER_FX), launcher, graph.bound(), gm, where=sources(gm).of)
 
@@ -313,6 +314,10 @@ class Compiler:
             hooked = resolve(hook) if hook else None
             return fx.launch(found.text(WRAPPER_FX), launcher, objects, traced, hooked, told, where)
         return launch(found.text(WRAPPER), kernels, name, objects, events, tuner.choose, where)
+
+    def kernels(self, found: Entry, env: Env) -> Bind | None:
+        """The kernels of an artefact by their symbols; None if it has none."""
+        return self._kernels(found, env, self._tuner(env))
 
     def _kernels(self, found: Entry, env: Env, tuner: Tuner) -> Bind | None:
         """The kernels of an artefact by their symbols; None if it has none."""
@@ -657,6 +662,13 @@ def _through(function: Callable[[Any, Env], Any], stage: Stage, value: Any, env:
         if any(new is not old for new, old in zip(made, regions, strict=True)):
             value = replace(value, regions=made)
     return function(value, env)
+
+
+def _written(folder: Path, found: Entry, graph: Graph, gm: Any, env: Env) -> None:
+    """Puts into a folder what runs the graph."""
+    from minductor.rerun import write
+
+    write(folder, found, graph, gm, env.target)
 
 
 def _variant(guards: Sequence[str]) -> str:

@@ -131,8 +131,12 @@ class Runs:
             seen.clear()
             self.numbers[graph] = self.numbers.get(graph, 1) + 1
         seen.append(stage)
+        return self.latest(graph), len(seen)
+
+    def latest(self, graph: str) -> str:
+        """The name of a graph's latest run."""
         number = self.numbers.get(graph, 1)
-        return (f"{graph}-{number}" if number > 1 else graph), len(seen)
+        return f"{graph}-{number}" if number > 1 else graph
 
 
 @dataclass(slots=True)
@@ -154,6 +158,16 @@ class Folder:
                     (folder / _slug(name)).write_text(source, encoding="utf-8")
                 with (folder / "lines.txt").open("w" if position == 1 else "a", encoding="utf-8") as out:
                     out.writelines(f"{line}\n" for line in record.lines(NOTES))
+            except OSError as error:
+                raise _unwritable(f"dir:{self.path}", error) from error
+
+    def beside(self, graph: str, write: Callable[[Path], None]) -> None:
+        """Has `write` put files into the folder of a graph's latest run."""
+        with self.lock:
+            folder = self.path / self.runs.latest(_slug(graph))
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                write(folder)
             except OSError as error:
                 raise _unwritable(f"dir:{self.path}", error) from error
 
@@ -222,6 +236,12 @@ class Trace:
         record = Record(graph_name, stage_name, seconds, counts, notes, sources or {}, text)
         for sink in self.sinks:
             sink.record(record)
+
+    def beside(self, graph_name: str, write: Callable[[Path], None]) -> None:
+        """Has `write` put what runs a compiled graph into the folder of its stages, where there is one."""
+        for sink in self.sinks:
+            if isinstance(sink, Folder):
+                sink.beside(graph_name, write)
 
 
 # --- what is shown of a stage's value
