@@ -1,9 +1,9 @@
 """A compiled graph in a folder of files, of which one runs: what `trace="dir:PATH"` leaves of each graph.
 
-Takes an artefact, its graph and a folder: `write` puts the wrapper there as a Python file with its kernels beside it.
-That file asks `names` for what the wrapper's text takes for granted, and hands its `call` to `run`, which calls it with
-example arguments: random tensors of the sizes that were traced, the same at each run. Refuses (SystemExit, in one line)
-to run what needs a GPU that is not there, or an object of the process that compiled.
+Takes an artefact, its graph and a folder. Gives files there: the wrapper as a Python file, its kernels beside it, and a
+description of its arguments. That file asks `names` for what the wrapper's text takes for granted, and hands its `call`
+to `run`, which calls it with random tensors of the sizes that were traced, the same at each run. Refuses (SystemExit, in
+one line) to run what needs a GPU that is not there, or an object of the process that compiled.
 """
 
 from __future__ import annotations
