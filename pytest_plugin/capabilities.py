@@ -30,7 +30,8 @@ found = {}
 if torch.cuda.is_available():
     given = torch.cuda.get_device_properties(0)
     arch = 10 * given.major + given.minor
-    found = {"arch": arch, "bytes": given.total_memory, "processors": given.multi_processor_count,
+    name = getattr(given, "gcnArchName", "").partition(":")[0] if torch.version.hip else f"sm_{arch}"
+    found = {"target": name, "arch": arch, "bytes": given.total_memory, "processors": given.multi_processor_count,
              "count": torch.cuda.device_count()}
 print(json.dumps(found))
 """
@@ -43,7 +44,7 @@ class Machine:
     """What was asked so far: the reason for the absence of each capability, "" for none."""
 
     known: dict[str, str] = field(default_factory=dict[str, str])
-    _gpu: dict[str, int] | None = None
+    _gpu: dict[str, Any] | None = None
 
     def misuse(self, name: object) -> str:
         return "" if name in NEEDS else f"needs has no {name}; it has {', '.join(NEEDS)}"
@@ -57,8 +58,10 @@ class Machine:
             self.known[name] = without or NEEDS[name](self)
         return self.known[name]
 
-    def gpu(self) -> Mapping[str, int]:
-        """The first GPU: its architecture, memory and processors, and how many there are; empty if torch sees none."""
+    def gpu(self) -> Mapping[str, Any]:
+        """The first GPU: its named target and architecture, memory and processors, and how many there are; empty if
+        torch sees none.
+        """
         if self._gpu is None:
             done = subprocess.run([sys.executable, "-c", QUESTION], capture_output=True, text=True, check=False)
             try:
@@ -66,6 +69,11 @@ class Machine:
             except (IndexError, ValueError):
                 self._gpu = {}
         return self._gpu or {}
+
+    def take(self, known: Mapping[str, str], gpu: Mapping[str, Any]) -> None:
+        """What another process asked."""
+        self.known.update(known)
+        self._gpu = dict(gpu) if gpu else None
 
 
 def _gpu(machine: Machine) -> str:

@@ -9,6 +9,7 @@ Integers and bools are exact. NaN, infinities and the sign of zero must be the t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -175,10 +176,15 @@ def _message(what: str, wrong: Tensor, values: Sequence[Tensor], errors: tuple[T
     index = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), wrong.shape))
     count = int(wrong.sum())
     lines = [f"{what}: {count} of {wrong.numel()} elements are wrong, the worst at {list(index)}"]
+    if errors is not None and bool((nans := wrong & (values[0].isnan() != values[1].isnan())).any()):
+        first, ours = [int(i) for i in nans.nonzero()[0]], int((nans & values[0].isnan()).sum())
+        theirs = int(nans.sum()) - ours
+        lines.append(f"  NaN       at {ours} places of compiled only and {theirs} of eager only, the first {first}")
     for name, value in zip(("compiled", "eager", "float64"), values, strict=False):
         lines.append(f"  {name:<9} {value[index].item()!r}")
     if errors is not None:
         error, own, allowed = (part[index].item() for part in errors)
-        lines.append(f"  error     {error:.3g}, eager's here {own:.3g}, eager's worst {errors[1].max().item():.3g}")
+        apart = f"{error:.3g}" if all(map(math.isfinite, (v[index].item() for v in values))) else "no number"
+        lines.append(f"  error     {apart}, eager's here {own:.3g}, eager's worst {errors[1].max().item():.3g}")
         lines.append(f"  allowed   {allowed:.3g}")
     return "\n".join(lines)

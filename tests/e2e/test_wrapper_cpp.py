@@ -270,6 +270,7 @@ def test_one_compile_writes_its_wrapper_once(monkeypatch: pytest.MonkeyPatch, tm
     assert len(written) == 1
 
 
+@pytest.mark.devices("cpu")
 @pytest.mark.golden(view="wrapper")
 def test_reads_like_the_plan(compiled: Compile) -> None:
     def fn(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, rows: torch.Tensor) -> Any:

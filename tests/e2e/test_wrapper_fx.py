@@ -179,6 +179,7 @@ def test_a_loop_stays_torchs_and_a_warm_start_builds_the_graph_from_its_text(tmp
         assert count(graph)["torch.ops.higher_order.while_loop"] == 1 and len(graph.graphs) == 2
 
 
+@pytest.mark.devices("cpu")
 @pytest.mark.golden(view="wrapper")
 def test_reads_like_the_plan(compiled: Compile) -> None:
     def fn(x: torch.Tensor, weight: torch.Tensor) -> Any:

@@ -159,3 +159,18 @@ def test_the_table_is_no_laxer_than_torchs_defaults(name: str) -> None:
     assert info.smallest_normal == 2.0 ** PRECISIONS[name].min_exponent
     rtol, _ = default_tolerances(dtype)
     assert (ULPS * info.eps <= rtol) == (name not in LAXER)
+
+
+def test_places_of_nan_are_counted() -> None:
+    eager = torch.tensor([[1.0, NAN, 3.0], [4.0, 5.0, NAN]])
+    found = torch.tensor([[1.0, NAN, NAN], [NAN, 5.0, 6.0]])
+    with pytest.raises(Difference) as caught:
+        closer(found, eager, eager.double())
+    assert str(caught.value).splitlines()[:2] == [
+        "result: 3 of 6 elements are wrong, the worst at [0, 2]",
+        "  NaN       at 2 places of compiled only and 1 of eager only, the first [0, 2]",
+    ]
+    assert "  error     no number, eager's here 0" in str(caught.value)
+    with pytest.raises(Difference) as caught:
+        closer(torch.tensor([INF]), torch.tensor([1.0]), torch.tensor([1.0]).double())
+    assert "NaN" not in str(caught.value) and "  error     no number" in str(caught.value)

@@ -254,3 +254,44 @@ def test_each_worker_sees_one_gpu_before_anything_is_imported(
     result = run("-n2")
     result.assert_outcomes(passed=4, skipped=1)
     result.stdout.fnmatch_lines(["lacks    1 test skipped: two_gpus: each worker sees one GPU"])
+
+
+def test_goldens_of_a_gpu_are_those_of_its_architecture(
+    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if this machine had an H100: workers take what the controller asked."""
+    found = {"target": "sm_90", "arch": 90, "bytes": 1, "processors": 132, "count": 1}
+    monkeypatch.setattr(Machine, "absence", lambda machine, name: machine.known.setdefault(name, ""))
+    monkeypatch.setattr(Machine, "gpu", lambda machine: found)
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.devices("cpu", "cuda")
+        def test_on(device, golden):
+            assert device.target == {"cpu": "cpu", "cuda": "sm_90"}[device.id]
+            golden.text("words", device.id)
+        """
+    )
+    run("--golden=accept").assert_outcomes(passed=2)
+    assert sorted(path.parent.parent.name for path in pytester.path.rglob("*.words.txt")) == ["cpu", "sm_90"]
+    run("--golden=check", "-n0").assert_outcomes(passed=2)
+
+
+def test_workers_know_the_gpu_of_the_controller() -> None:
+    machine = Machine()
+    machine.take({"gpu": ""}, {"target": "sm_90", "arch": 90})
+    assert machine.gpu()["target"] == "sm_90" and machine.absence("gpu") == ""
+
+
+@pytest.mark.devices("cuda")
+def test_a_gpu_is_given_the_text_of_its_named_target(compiled: Compile, minductor_device: Device) -> None:
+    import minductor
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(F.gelu(x), -1) + x.sum(0)
+
+    x = torch.randn(200, 300)
+    run = compiled(fn, x.to(minductor_device))
+    (graph,) = minductor.compile_only(fn, x, target=minductor_device.target).graphs
+    assert all(kernel in graph.sources["kernels.py"] for kernel in run.kernels) and len(run.kernels) > 1

@@ -36,6 +36,13 @@ def one_op(name: str) -> Rule:
     return elementwise(lambda x, *more: x.op(name, *more))
 
 
+def relu(ctx: Lowering, x: Operand) -> Value:
+    """The larger of x and 0. Eager gives -0.0 as it is on a CPU, and as 0.0 on a GPU."""
+    if ctx.device.partition(":")[0] != "cuda":
+        return one_op("relu")(ctx, x)
+    return elementwise(lambda x: x.op("le", 0).where(0, x))(ctx, x)
+
+
 def stepped(fn: Callable[..., Term]) -> Rule:
     """As `elementwise`, of a function that jumps: a jump may lie between what a kernel keeps in float32 of a 16-bit
     value and what memory holds of it."""
@@ -370,7 +377,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.sgn.default": stepped(lambda x: x if x.dtype == BOOL else x.op("sign")),
         "aten.special_erf.default": one_op("erf"),
         "aten.square.default": one_op("square"),
-        "aten.relu.default": one_op("relu"),
+        "aten.relu.default": relu,
         "aten.bitwise_not.default": bitwise("bitwise_not", "logical_not"),
         **{
             f"aten.bitwise_{name}.{kind}": bitwise(f"bitwise_{name}", f"logical_{name}")

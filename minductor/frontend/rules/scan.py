@@ -52,7 +52,11 @@ def _carried(
         return ctx.uninitialised(out)
     loop = Loop(out.size)
     values = given(loop, loop.coords)
-    if out.size:  # a number is its own scan
+    # a number is its own scan, and on a GPU so is one element: eager begins with it there, and with 0 on a CPU
+    is_own = not out.size or (
+        ctx.device.partition(":")[0] == "cuda" and as_int(out.size[wrap_dim(dim, len(out.size))]) == 1
+    )
+    if not is_own:
         values = _joined(loop, values, loop.coords[wrap_dim(dim, len(out.size))], how, reverse=reverse)
     return ctx.store(loop, out, loop.coords, values[number])
 
