@@ -157,10 +157,11 @@ class Store:
         """
         root = cls.place(path, environ)
         try:
-            if (found := cache_folder.find(root)) is not None and not os.access(found, os.W_OK | os.X_OK):
+            found = cache_folder.find(root)
+            if found is not None and not os.access(found, os.W_OK | os.X_OK):
                 return cls._reading(found, StoreUnwritable(str(found), "no permission to write"))
-            store = cls(root)
-            if not os.access(store.root, os.W_OK | os.X_OK):
+            store = cls(found or root)
+            if found is None and not os.access(store.root, os.W_OK | os.X_OK):
                 raise PermissionError(f"no permission to write in {store.root}")
         except OSError as error:
             return cls.instead_of(root, error)
@@ -197,7 +198,7 @@ class Store:
         self.root = cache_folder.claim(self.root)
         for name in FOLDERS:
             folder = self.root / name
-            if not folder.is_symlink():
+            if not folder.is_dir():
                 cache_folder.own_folder(self.root, folder)
             cache_folder.check_trust(folder)
 

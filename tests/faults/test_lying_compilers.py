@@ -14,9 +14,10 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from minductor.core.errors import CompileFailed, CompilerBroken, CorruptEntry, LoadFailed
+from minductor.core.errors import CompileFailed, CompilerBroken, CorruptEntry, LoadFailed, WaitsForAnother
 from minductor.driver import Compiled, Compiler
 from minductor.options import Options
+from minductor.runtime import key_lock
 from minductor.runtime.probe import probe
 from minductor.runtime.store import Store
 from minductor.runtime.toolchain import EXPORT, Toolchain, Unit
@@ -130,6 +131,17 @@ def test_the_limit_is_that_of_all_runs_of_a_build(tmp_path: Path) -> None:
     started = runs(tmp_path / "g++")
     assert ended(started) and len(started) <= probe().cores
     assert not list(tmp_path.glob(".build-*"))
+
+
+def test_another_compile_of_the_graph_is_waited_for_as_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And then this process compiles for itself, while the other one still holds the lock."""
+    monkeypatch.setattr(key_lock, "SAY_AFTER_S", 0.1)
+    store, cxx, seen = Store(tmp_path / "store"), shutil.which("g++") or "", list[Compiled]()
+    compiled(store, cxx, seen=seen)
+    store.clear()
+    with store.lock(seen[0].key), pytest.warns(WaitsForAnother, match="after 1 s"):
+        compiled(store, cxx, seen=seen, compiler_timeout=1)
+    assert not seen[1].was_hit and store.count() == 1
 
 
 def test_the_limit_is_no_part_of_the_key(tmp_path: Path) -> None:
