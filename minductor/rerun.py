@@ -2,8 +2,8 @@
 
 Takes an artefact, its graph and a folder. Gives files there: the wrapper as a Python file, its kernels beside it, and a
 description of its arguments. That file asks `names` for what the wrapper's text takes for granted, and hands its `call`
-to `run`, which calls it with random tensors of the sizes that were traced, the same at each run. Refuses (SystemExit, in
-one line) to run what needs a GPU that is not there, or an object of the process that compiled.
+to `run`, which calls it with random tensors of the sizes that were traced, the same at each run. Refuses to run what
+needs a GPU that is not there, or an object of the process that compiled (SystemExit, in one line).
 """
 
 from __future__ import annotations
