@@ -219,7 +219,8 @@ def mean_and_squares(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[
     Two passes: a difference of sums cancels where the mean is large against the spread. The second one also adds up the
     distances, which would be nothing but for the rounding of the mean: so the result is exact where all values are one,
     however large. The third result is the mean without that: the nearer one where the spread is large, but not what the
-    squares are distances from. All are in the compute dtype of `dtype`; float64 needs no correction beside narrower x.
+    squares are distances from; of float64 it is the first. All are in the compute dtype of `dtype`; float64 needs no
+    correction beside narrower x.
     """
     reduced, compute = wrap_dims(dims, len(x.size)), compute_dtype(dtype)
     size = count(x.size[d] for d in reduced)
@@ -235,7 +236,10 @@ def mean_and_squares(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[
 
         mean, squares = _in_parts(ctx, x, reduced, single, compute, "welford", cut, (_first, _second))
         return mean, squares, mean, size
-    rounded = row_sum(ctx, x.size, reduced, compute, value, lambda s: s / s.size(size))
+    if x.dtype == F64:
+        rounded = _mean_about_the_first(ctx, x, reduced, size)
+    else:
+        rounded = row_sum(ctx, x.size, reduced, compute, value, lambda s: s / s.size(size))
 
     def distance(loop: Loop, at: Sequence[Expr]) -> Term:
         return value(loop, at) - loop.load(rounded, at)
@@ -252,8 +256,36 @@ def mean_and_squares(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[
         loop = Loop(out.size)
         return ctx.store(loop, out, loop.coords, fn(*(loop.load(v) for v in (rounded, squares, rest))))
 
-    mean = each(lambda m, _, r: m + r / r.size(size))
-    return mean, each(lambda _, s, r: (s - r / r.size(size) * r).op("maximum", 0.0)), rounded, size
+    def corrected(s: Term, r: Term) -> Term:
+        return (s - r / r.size(size) * r).op("maximum", 0.0)
+
+    if x.dtype != F64:
+        mean = each(lambda m, _, r: m + r / r.size(size))
+        return mean, each(lambda _, s, r: corrected(s, r)), rounded, size
+    # where the squares overflow, so may the corrections, and infinity less infinity is NaN
+    mean = each(lambda m, s, r: s.equals(math.inf).where(m, m + r / r.size(size)))
+    return mean, each(lambda _, s, r: s.equals(math.inf).where(s, corrected(s, r))), mean, size
+
+
+SCALE = 2.0**-64  # a sum of up to so many terms, scaled by it, does not overflow; what it rounds away is corrected
+
+
+def _mean_about_the_first(ctx: Lowering, x: View, reduced: Sequence[int], size: Expr) -> View:
+    """A mean that overflows nowhere, and that is exact where all values are one.
+
+    No wider dtype is there to sum float64 in: distances from the first value of a row are summed, all scaled.
+    """
+
+    def first(loop: Loop, at: Sequence[Expr]) -> Term:
+        return loop.load(x, [integer(0) if d in reduced else c for d, c in enumerate(at)], F64) * SCALE
+
+    def term(loop: Loop, at: Sequence[Expr]) -> Term:
+        return loop.load(x, at, F64) * SCALE - first(loop, at)
+
+    total = row_sum(ctx, x.size, reduced, F64, term, lambda s: s / s.size(size))
+    out = ctx.buffer(F64, total.size)
+    loop = Loop(out.size)
+    return ctx.store(loop, out, loop.coords, (loop.load(total) + first(loop, loop.coords)) * (1 / SCALE))
 
 
 def _first(found: Term) -> Term:

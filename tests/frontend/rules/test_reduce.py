@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import minductor
 from minductor.core.dtypes import F32
 from minductor.ir.nodes import Kernel, Reduce
 from minductor.runtime.reference import run_program
@@ -134,3 +135,29 @@ def test_distances_of_pairs(order: float) -> None:
 def test_distances_that_stay_calls() -> None:
     assert lowered(torch.cdist, randn(30, 4), randn(5, 4)).externs
     assert lowered(torch.cdist, randn(3, 0), randn(5, 0)).externs
+
+
+LARGE = {
+    "var": lambda x: x.var(-1),
+    "std": lambda x: x.std(-1),
+    "var_mean": lambda x: torch.var_mean(x, -1)[0],
+    "layer_norm": lambda x: torch.nn.functional.layer_norm(x, (x.shape[-1],)),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("size", [1.7e308, 1e200])
+def test_a_variance_overflows_to_infinity_and_not_to_nan(name: str, size: float) -> None:
+    """Of large values that differ, and 0 of those that are one value, though their sum overflows."""
+    different = torch.tensor([[0.9, 0.5, 0.25, 0.75, 0.1], [-0.8, -0.2, -0.9, -0.5, -0.3]], dtype=torch.float64) * size
+    equal = torch.full((2, 5), size, dtype=torch.float64)
+    compiled = torch.compile(LARGE[name], backend=minductor.minductor)
+    for x in (different, equal):
+        torch.testing.assert_close(compiled(x), LARGE[name](x), rtol=1e-6, atol=0)
+
+
+def test_a_mean_near_the_ends_of_float64() -> None:
+    compiled = torch.compile(lambda x: torch.var_mean(x, -1)[1], backend=minductor.minductor)
+    for size in (1.7e308, 1.0, 1e-310):
+        x = torch.tensor([0.5, 1.0, 0.75, 0.9], dtype=torch.float64) * size
+        torch.testing.assert_close(compiled(x), torch.tensor(0.7875, dtype=torch.float64) * size, rtol=1e-12, atol=0)
