@@ -11,18 +11,20 @@ import builtins
 import linecache
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 from minductor.ir.source import Source, Unit
-from minductor.options import Options
 from minductor.runtime import native
 from minductor.runtime.load import ENTRY_PRELUDE, entry, threads
 from minductor.runtime.toolchain import Toolchain
 from minductor.runtime.toolchain import Unit as CompileUnit
 from minductor.runtime.tune import Choose, by_default
 from minductor.runtime.tune_memory import reach
+
+if TYPE_CHECKING:  # a package that is loaded needs no options
+    from minductor.options import Options
 
 Call = Callable[[list[Any]], Sequence[Any]]
 
