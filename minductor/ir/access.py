@@ -47,6 +47,32 @@ class BlockDim:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockConstraint:
+    """What a box of memory asks of the block of an axis: that it divides a length, or is a multiple of it.
+
+    >>> rule = BlockConstraint("i", integer(48))
+    >>> [block for block in (8, 16, 32, 96) if rule.allows(block)], rule.largest()
+    ([8, 16, 96], 16)
+    """
+
+    axis: str
+    length: Expr
+
+    def allows(self, block: int) -> bool:
+        """Whether blocks of so many elements are boxes."""
+        length = as_int(self.length)
+        return divides(block, self.length) or (length is not None and length > 0 and block % length == 0)
+
+    def largest(self) -> int | None:
+        """The largest power of two that is allowed with all smaller ones; None where each power of two is."""
+        length = as_int(self.length)
+        if length is not None and not length & (length - 1):
+            return None
+        factor = known_factor(self.length)
+        return factor & -factor
+
+
+@dataclass(frozen=True, slots=True)
 class BlockAccess:
     """The element at `offset`, and from there on dimensions: axes from the outermost of the tile to the innermost, and
     the digits of an axis from its leading one. An axis of the tile that has none is broadcast over."""
@@ -107,26 +133,26 @@ class BlockAccess:
                 found.append(number)
         return tuple(found)
 
-    def limits(self) -> dict[str, int]:
-        """For an axis the largest block, a power of two, of which each block is a box here; without it any is.
+    def constraints(self) -> tuple[BlockConstraint, ...]:
+        """What its digits ask of the axes' blocks, so that each block is a box."""
+        return tuple(BlockConstraint(dim.axis, dim.slice) for dim in self.dims if dim.slice != ONE)
 
-        A block B is a box if for each slice n of the axis n % B == 0 or B % n == 0.
+    def limits(self) -> dict[str, int]:
+        """For an axis the largest power of two that is a block of boxes here; an axis that is left out takes any.
 
         >>> slices = [integer(20), integer(4), ONE]
         >>> BlockAccess(ZERO, tuple(BlockDim("i", integer(9), ONE, n) for n in slices)).limits()
         {'i': 4}
         """
         found: dict[str, int] = {}
-        for dim in self.dims:
-            count = as_int(dim.slice)
-            if count is None or count & (count - 1):
-                factor = known_factor(dim.slice)
-                found[dim.axis] = min(found.get(dim.axis, factor & -factor), factor & -factor)
+        for rule in self.constraints():
+            if (most := rule.largest()) is not None:
+                found[rule.axis] = min(found.get(rule.axis, most), most)
         return found
 
     def is_exact(self, blocks: Mapping[str, int]) -> bool:
         """Whether tiles of these blocks are boxes."""
-        return all(blocks[axis] <= most for axis, most in self.limits().items())
+        return all(rule.allows(blocks[rule.axis]) for rule in self.constraints())
 
 
 @dataclass(frozen=True, slots=True)
