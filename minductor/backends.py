@@ -21,7 +21,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import uuid
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -32,6 +31,7 @@ from typing import Any, Protocol
 
 from minductor.backend_options import objection, rules_of, values_of
 from minductor.core.errors import BackendError, BrokenBackend, suggestion
+from minductor.core.warn import warn
 from minductor.options import OptionRule, Options, check_extra
 from minductor.target import TARGETS, Env, Target, by_name
 
@@ -301,7 +301,7 @@ def _discover() -> None:
                     raise TypeError(f"{point.value} is a {type(backend).__name__} and no minductor.backends.Backend")
                 register_backend(backend)
             except Exception as error:
-                warnings.warn(BrokenBackend(package, point.name, error), stacklevel=2)
+                warn(BrokenBackend(package, point.name, error))
 
 
 def _objection(backend: Any) -> str:

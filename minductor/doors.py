@@ -16,7 +16,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from minductor.core.errors import BadArgument, BadCall
+from minductor.core.errors import BadArgument, BadCall, NoAheadOfTime
 
 PROGRAM = "a function or a torch.nn.Module"
 
@@ -98,3 +98,11 @@ def check_graph(given: Any) -> None:
 
     if not isinstance(given, torch.nn.Module):
         raise BadArgument("the graph of a backend", given, "a torch.fx.GraphModule, as torch.compile gives it")
+
+
+def check_not_ahead() -> None:
+    """Raises inside torch's aot_compile: AOTAutograd then takes nothing but TorchInductor's OutputCode."""
+    from torch._functorch import config
+
+    if getattr(config, "force_autograd_cache", False):
+        raise NoAheadOfTime

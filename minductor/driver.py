@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -42,12 +41,13 @@ from minductor.core.errors import (
     UnsupportedInput,
     WrapperReplaced,
 )
-from minductor.doors import check_compiler, check_graph
+from minductor.core.warn import warn
+from minductor.doors import check_compiler, check_graph, check_not_ahead
 from minductor.options import Options
-from minductor.placement import placed, without_memory
+from minductor.placement import awaits_hooks, placed, without_memory
 from minductor.stores import Stores
 from minductor.target import Env
-from minductor.trace import Trace, counts, new_notes, partition_lines, shown
+from minductor.trace import Trace, counts, debug_folder, new_notes, partition_lines, shown
 
 if TYPE_CHECKING:
     from minductor.frontend.capture import Graph
@@ -165,6 +165,7 @@ class Compiler:
         from minductor.frontend.shared import counted_places, kept_apart, kept_in_place, refuses_overlap
 
         check_graph(gm)
+        check_not_ahead()
         again = partial(self.__call__, mode=mode, options=options)
         if has_tree(gm):
             return flatten_results(gm, inputs, again)
@@ -208,7 +209,7 @@ class Compiler:
         chosen = Options.parse(mode, options, self.environ)
         check_backend_options(chosen)
         if chosen.block_access == "pointer" and not _has_block_pointers():
-            warnings.warn("this Triton has no block pointers: kernels spell them by offsets", stacklevel=2)
+            warn("this Triton has no block pointers: kernels spell them by offsets")
             chosen = replace(chosen, block_access="offsets")
         if torch.backends.cuda.matmul.allow_tf32 and "matmul_precision" not in (options or {}):
             chosen = replace(chosen, matmul_precision="tf32")
@@ -254,6 +255,8 @@ class Compiler:
         """A backward graph's call. A program that Dynamo traces may begin both, compile and call: it traces neither."""
         import torch
 
+        if awaits_hooks(gm):
+            return _boxed(gm)
         call: Any = torch._dynamo.disable(self.compile_graph(gm, example_inputs, role="backward", env=env))
         call._boxed_call = True  # a wrapper has of a callable object only what lies in its __dict__
         return call
@@ -281,7 +284,7 @@ class Compiler:
         graph, env, is_dry = placed(graph, env, is_dry=self.is_dry)
         env, notes = env.supported()
         for note in notes:
-            warnings.warn(note, stacklevel=2)
+            warn(note)
         return graph, env, is_dry
 
     def _launch(
@@ -571,7 +574,9 @@ class Compiler:
         if self._trace is not None:
             return self._trace
         with self._lock:
-            return self._traces.setdefault(env.options.trace, Trace.parse(env.options.trace))
+            if env.options.trace not in self._traces:
+                self._traces[env.options.trace] = Trace.parse(env.options.trace, debug=debug_folder(self.environ))
+            return self._traces[env.options.trace]
 
     # --- what minductor does not take
 
@@ -583,7 +588,7 @@ class Compiler:
     def _warn(env: Env, reason: UnsupportedInput) -> None:
         if env.options.fallback == "error":
             raise FallbackRefused("this graph", reason.what, where=reason.where) from reason
-        warnings.warn(RanInEager(reason.what, where=reason.where), stacklevel=3)
+        warn(RanInEager(reason.what, where=reason.where))
 
     def reset(self) -> None:
         """Forget opened stores; what is on disk stays."""
@@ -614,7 +619,7 @@ def _wrapper(plan: Plan, env: Env, backend: Backend) -> tuple[str, str]:
     except NotNative as reason:
         if not has_python:
             raise
-        warnings.warn(WrapperReplaced(reason.what), stacklevel=2)
+        warn(WrapperReplaced(reason.what))
         return resolve(backend.wrappers["python"])(plan, env), "py"
 
 

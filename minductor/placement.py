@@ -81,3 +81,15 @@ def without_memory(given: Any, *, may_be_fake: bool) -> str:
     if given.layout not in (torch.strided, torch.jagged):
         return f"a tensor of layout {given.layout}"
     return "a tensor of zeros that lie nowhere" if given._is_zerotensor() else ""
+
+
+def awaits_hooks(gm: Any) -> bool:
+    """Whether a backward calls hooks of the program: only compiled autograd does, and it traces a graph of its own.
+
+    That graph holds the hooks' operations, and is compiled; the one at hand is never run, and AOTAutograd asks for it
+    only where sizes are dynamic.
+    """
+    from torch.fx.experimental._backward_state import BackwardState
+
+    inputs = gm.graph.find_nodes(op="placeholder")
+    return any(isinstance(node.meta.get("val"), BackwardState) for node in inputs)

@@ -95,6 +95,24 @@ class Logger:
 
 
 @dataclass(slots=True)
+class Artifacts:
+    """The logs of torch that TORCH_LOGS=output_code and TORCH_LOGS=kernel_code switch on: generated texts."""
+
+    def record(self, record: Record) -> None:
+        if not record.sources:
+            return
+        from torch._logging._internal import getArtifactLogger
+
+        # a logger below `torch`, which has the handlers of TORCH_LOGS
+        for artifact in ("output_code", "kernel_code"):
+            logger = getArtifactLogger("torch.minductor", artifact)
+            if logger.isEnabledFor(logging.DEBUG):
+                for name, source in sorted(record.sources.items()):
+                    if artifact == "output_code" or not name.startswith("wrapper"):
+                        logger.debug("minductor %s %s\n%s", record.graph, name, source)
+
+
+@dataclass(slots=True)
 class Structured:
     """torch's structured trace, from which tlparse makes a report; it has a handler under TORCH_TRACE only."""
 
@@ -206,9 +224,12 @@ class Trace:
     sinks: tuple[Sink, ...] = ()
 
     @classmethod
-    def parse(cls, text: str, *, out: TextIO | None = None) -> Self:
-        """A level, `dir:PATH` or `html:PATH`, or nothing; torch's logs are served besides, where they are on."""
-        logs = (Logger(), Structured())
+    def parse(cls, text: str, *, out: TextIO | None = None, debug: Path | None = None) -> Self:
+        """A level, `dir:PATH` or `html:PATH`, or nothing; torch's logs are served besides, where they are on.
+
+        `debug`: a folder that gets what `dir:` would write, too.
+        """
+        logs = (Logger(), Artifacts(), Structured(), *((Folder(debug),) if debug else ()))
         kind, colon, path = text.partition(":")
         match kind:
             case "" | "0" if not colon:
@@ -242,6 +263,15 @@ class Trace:
         for sink in self.sinks:
             if isinstance(sink, Folder):
                 sink.beside(graph_name, write)
+
+
+def debug_folder(environ: Mapping[str, str]) -> Path | None:
+    """Where TORCH_COMPILE_DEBUG=1 asks for the stages and texts: in torch's debug directory of this process."""
+    if environ.get("TORCH_COMPILE_DEBUG") != "1":
+        return None
+    from torch._dynamo.utils import get_debug_dir
+
+    return Path(get_debug_dir()) / "minductor"
 
 
 # --- what is shown of a stage's value

@@ -11,8 +11,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 
 from minductor.core.errors import BadOptionValue
+from minductor.driver import Compiler
+from minductor.runtime.store import Store
 from minductor.trace import Trace
 
 COUNTS = {"kernels": 1, "bytes": 4096}
@@ -182,3 +185,44 @@ def test_torch_logs_and_torch_trace(tmp_path: Path) -> None:
     (log,) = tmp_path.iterdir()
     for part in ('"minductor_forward_fuse"', "value of fuse", '"minductor_forward_k0"', "source of k0"):
         assert part in log.read_text()
+
+
+class Heard(logging.Handler):
+    """What reached a logger."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+@pytest.mark.parametrize(
+    ("artifact", "files"), [("output_code", ["kernels.cpp", "wrapper.py"]), ("kernel_code", ["kernels.cpp"])]
+)
+def test_the_logs_of_torch_for_generated_code_have_ours(tmp_path: Path, artifact: str, files: list[str]) -> None:
+    heard = Heard()
+    logger = logging.getLogger(f"torch.minductor.__{artifact}")
+    logger.addHandler(heard)
+    try:
+        for is_on in (False, True, True):  # the last one is a hit of the store
+            torch._logging.set_logs(**{artifact: is_on})
+            torch._dynamo.reset()
+            torch.compile(torch.sin, backend=Compiler(store=Store(tmp_path / f"{is_on}")))(torch.ones(3))
+    finally:
+        logger.removeHandler(heard)
+        torch._logging.set_logs()
+    assert [text.splitlines()[0] for text in heard.texts] == [f"minductor inference {name}" for name in files] * 2
+    assert all("sin_0" in text for text in heard.texts)
+
+
+def test_the_debug_directory_of_torch_has_stages_and_texts(tmp_path: Path) -> None:
+    environ = {**os.environ, "TORCH_COMPILE_DEBUG": "1"}
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(debug_dir_root=str(tmp_path / "torch_compile_debug")):
+        compiler = Compiler(store=Store(tmp_path / "store"), environ=environ)
+        torch.compile(torch.sin, backend=compiler)(torch.ones(3))
+    (folder,) = (tmp_path / "torch_compile_debug").glob("run_*/minductor/inference")
+    names = {file.name.partition("_")[2] or file.name for file in folder.iterdir()}
+    assert names >= {"lower.txt", "fuse.txt", "memory.txt", "wrapper.py", "kernels.cpp", "lines.txt"}

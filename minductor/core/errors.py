@@ -605,6 +605,19 @@ class PackageMissing(PackageRefused, FileNotFoundError):
         super().__init__(path, "there is no such file", hint="minductor.export writes one")
 
 
+class NoAheadOfTime(MinductorError):
+    """A compile for torch's own ahead-of-time entry, torch.compile(...).aot_compile(...)."""
+
+    code: ClassVar[str] = "MD086"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "minductor does not compile for aot_compile",
+            why="what torch saves there has to be an object of TorchInductor's",
+            hint="minductor.export(fn, args, path) writes a package, and minductor.load(path) loads it in any process",
+        )
+
+
 class PackageElsewhere(MinductorError):
     """A sound package that this machine, or this torch, cannot run."""
 

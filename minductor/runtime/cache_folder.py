@@ -31,12 +31,12 @@ import shutil
 import stat
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from minductor.core.errors import CacheMended, StoreRefused
+from minductor.core.warn import warn
 
 MARKER = "minductor-cache-1"
 # The store's folder inside a folder that holds something else.
@@ -180,7 +180,7 @@ def set_aside(root: Path, path: Path, why: str) -> None:
         os.rename(path, folder / new_name())
     except FileNotFoundError:  # another process was quicker
         return
-    warnings.warn(CacheMended(str(path), why, str(folder)), stacklevel=2)
+    warn(CacheMended(str(path), why, str(folder)))
 
 
 def sweep(root: Path, *, most: int | None = None, seconds: float = float("inf")) -> None:

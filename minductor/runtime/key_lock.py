@@ -11,12 +11,12 @@ import json
 import os
 import shlex
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from minductor.core.errors import WaitsForAnother
+from minductor.core.warn import warn
 from minductor.runtime.cache_folder import has_ended, new_name, read_file
 
 SAY_AFTER_S = 5.0
@@ -39,7 +39,7 @@ def hold(path: Path, limit_s: float) -> Iterator[None]:
         except Timeout:
             if limit_s <= SAY_AFTER_S:
                 raise
-            warnings.warn(WaitsForAnother(_who(note), f"{limit_s:g}"), stacklevel=4)
+            warn(WaitsForAnother(_who(note), f"{limit_s:g}"))
             lock.acquire(timeout=limit_s - SAY_AFTER_S)
     except Timeout:
         yield

@@ -26,7 +26,6 @@ import os
 import shutil
 import stat
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -35,6 +34,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from minductor.core.errors import CacheUnmarked, CorruptEntry, NoCache, StoreUnwritable
+from minductor.core.warn import warn
 from minductor.runtime import cache_folder
 from minductor.runtime.cache_folder import (
     BESIDE,
@@ -166,7 +166,7 @@ class Store:
         except OSError as error:
             return cls.instead_of(root, error)
         if store.root != root and (root / "entries").is_dir():
-            warnings.warn(CacheUnmarked(str(root), str(store.root)), stacklevel=3)
+            warn(CacheUnmarked(str(root), str(store.root)))
         return store
 
     @staticmethod
@@ -179,7 +179,7 @@ class Store:
     def instead_of(cls, root: Path, error: OSError) -> Store:
         """A private store in the place of one that cannot be written, with a warning; it reads what that one has."""
         said = StoreUnwritable(str(root), str(error))
-        warnings.warn(said, stacklevel=3)
+        warn(said)
         store = cls._reading(cache_folder.find(root), said)
         store._not_kept = None
         return store
@@ -287,7 +287,7 @@ class Store:
         self._drop(entry.path)
 
     def _discard(self, place: Path, why: str) -> None:
-        warnings.warn(CorruptEntry(str(place), why), stacklevel=4)
+        warn(CorruptEntry(str(place), why))
         self.stats.damaged += 1
         self._drop(place)
 
@@ -379,7 +379,7 @@ class Store:
         """The first write of a process says that nothing is kept, or removes what ended processes left."""
         said, self._not_kept = self._not_kept, None
         if said is not None:
-            warnings.warn(said, stacklevel=4)
+            warn(said)
         if not cache_folder.is_store(self.root):  # somebody removed the whole folder
             self._prepare()
         if not self._is_swept:

@@ -57,6 +57,7 @@ EXAMPLES = (
     errors.CompilerBroken("/usr/bin/false", "it wrote no file"),
     errors.PackageMissing("/model.md"),
     errors.NothingCompiled("f"),
+    errors.NoAheadOfTime(),
 )
 
 

@@ -13,7 +13,7 @@ from torch._dynamo.utils import counters
 from torch.testing._internal.two_tensor import TwoTensor
 
 from minductor.core.errors import RanInEager
-from minductor.driver import Compiler
+from minductor.driver import Compiled, Compiler
 
 
 @pytest.fixture(autouse=True)
@@ -130,3 +130,22 @@ def test_tensor_subclass() -> None:
 
     expected, found = fn(x), torch.compile(fn, backend=Compiler())(x)
     torch.testing.assert_close((found.a, found.b), (expected.a, expected.b))
+
+
+def test_hooks_under_compiled_autograd_are_compiled() -> None:
+    """With dynamic sizes AOTAutograd asks for a backward that nobody runs; that one was said to run in eager."""
+
+    def fn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x * w
+        y.register_hook(lambda g: g * 2)
+        return y.sin()
+
+    x, w = torch.randn(4), torch.randn(4, requires_grad=True)
+    (expected,) = torch.autograd.grad(fn(x, w).sum(), w)
+    seen: list[Compiled] = []
+    compiler = Compiler(observer=seen.append)
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend=compiler)), warnings.catch_warnings():
+        warnings.simplefilter("error", RanInEager)
+        torch.compile(fn, backend=compiler, dynamic=True, options={"fallback": "error"})(x, w).sum().backward()
+    torch.testing.assert_close(w.grad, expected)
+    assert [made.role for made in seen] == ["forward", "inference"]

@@ -122,7 +122,16 @@ TORCH_COMPILE = (
     ),
 )
 
+
+def ahead(x: torch.Tensor, **given: Any) -> Any:
+    torch._dynamo.reset()
+    return torch.compile(f, backend="minductor", fullgraph=True, **given).aot_compile(((x,), {}))
+
+
 PYTHON = (
+    Row("aot_compile", lambda: ahead(X), errors.NoAheadOfTime, "aot_compile", "minductor.export(fn, args, path)"),
+    Row("aot_compile", lambda: ahead(LINEAR.weight), errors.NoAheadOfTime, "aot_compile", "minductor.load"),
+    Row("aot_compile", lambda: ahead(X, dynamic=True), errors.NoAheadOfTime, "aot_compile", "minductor.export"),
     Row("compile_only", lambda: minductor.compile_only(5), *PROGRAM),
     Row("compile_only", lambda: minductor.compile_only(torch.nn.Linear, 3, 3), errors.BadArgument, "a class", "Module"),
     Row("compile_only", lambda: minductor.compile_only(f), *FEW),

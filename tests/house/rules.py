@@ -300,6 +300,14 @@ def finished(path: str, text: str) -> Iterator[Violation]:
             yield Violation(line.strip(), f"line {number}: {line.strip()}")
 
 
+def users_lines(path: str, text: str) -> Iterator[Violation]:
+    """A warning points at the user's line, which `minductor.core.warn` finds and no number of frames tells."""
+    for node in ast.walk(ast.parse(text)):
+        is_call = isinstance(node, ast.Call) and ast.unparse(node.func) in ("warnings.warn", "warnings.warn_explicit")
+        if is_call and path != "minductor/core/warn.py":
+            yield Violation("warnings", f"line {node.lineno}: minductor.core.warn points at the user's line")
+
+
 RULES: dict[str, Callable[[str, str], Iterator[Violation]]] = {
     "floors": floors,
     "peer": peer,
@@ -315,4 +323,5 @@ RULES: dict[str, Callable[[str, str], Iterator[Violation]]] = {
     "docstring": docstring,
     "no_flags": no_flags,
     "finished": finished,
+    "users_lines": users_lines,
 }

@@ -17,7 +17,7 @@ IMPORTS = {
     ),
     "minductor.runtime.store": (
         {
-            *("minductor", "minductor.core", "minductor.core.errors"),
+            *("minductor", "minductor.core", "minductor.core.errors", "minductor.core.warn"),
             *("minductor.runtime", "minductor.runtime.store", "minductor.runtime.cache_folder"),
             "minductor.runtime.places",
         },

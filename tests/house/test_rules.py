@@ -69,6 +69,7 @@ BROKEN = {
         ("minductor/core/x.py", "def f(x, flag: bool): ..."),
         ("minductor/core/x.py", "def f(x, flag=True): ..."),
     ],
+    "users_lines": [("minductor/runtime/x.py", "warnings.warn('careful', stacklevel=2)")],
     "finished": [
         ("minductor/core/x.py", "# TO" + "DO later"),
         ("minductor/core/x.py", "def f():\n    raise NotImplementedError"),
