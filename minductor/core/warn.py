@@ -13,6 +13,7 @@ standard library's had raised it. Refuses nothing; where no such line runs, as i
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
 from types import FrameType
@@ -26,7 +27,7 @@ NOWHERE = "<minductor>"
 def warn(said: MinductorWarning | str) -> None:
     """Issues a warning; a text becomes a MinductorWarning."""
     message = MinductorWarning(said) if isinstance(said, str) else said
-    frame = _users_frame(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+    frame = _users_frame(inspect.currentframe())
     if frame is None:
         warnings.warn_explicit(message, type(message), NOWHERE, 0)
         return
