@@ -194,7 +194,7 @@ def test_unknown_option_surfaces_through_torch() -> None:
 
 def test_unknown_target_is_refused(watched: Watched) -> None:
     with pytest.raises(UnknownTarget, match="did you mean 'cpu'"):
-        watched.compiler(None, [], options={"target": "cpuu"})
+        watched.compiler(torch.nn.Identity(), [], options={"target": "cpuu"})
 
 
 def test_torch_refuses_mode_with_options_and_we_take_both() -> None:
