@@ -164,6 +164,7 @@ class Compiler:
         from minductor.frontend.results import flatten_results, has_tree
         from minductor.frontend.shared import counted_places, kept_apart, kept_in_place, refuses_overlap
 
+        env = self.env(mode, options)
         check_graph(gm)
         check_not_ahead()
         again = partial(self.__call__, mode=mode, options=options)
@@ -171,7 +172,6 @@ class Compiler:
             return flatten_results(gm, inputs, again)
         if any(isinstance(given, list | tuple | dict) for given in inputs):  # compiled autograd hands lists over
             return flatten_graph_inputs(gm, inputs, again)
-        env = self.env(mode, options)
         untraced: Callable[..., Any] = torch._dynamo.disable
         eager = _boxed(gm) if isinstance(gm, GmWrapper) else gm.forward  # whose arguments come as one list
         if unshown := next(filter(None, (without_memory(x, may_be_fake=self.is_dry) for x in inputs)), ""):
