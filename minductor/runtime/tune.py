@@ -32,8 +32,8 @@ GAIN = 0.97  # a candidate has to take less than this share of the default's tim
 class Choose(Protocol):
     """What a wrapper asks: `affects` and the default's name, the candidates, and numbers of their arguments.
 
-    `overwritten`: those whose contents candidates read or add to, and then write. `written`: all that they write.
-    `sizes`: the sizes among them.
+    `overwritten`: those whose contents candidates read or add to, and then write. `written`: all that they write,
+    None where nobody knows: then the contents of every tensor are compared. `sizes`: the sizes among them.
     """
 
     def __call__(
@@ -43,7 +43,7 @@ class Choose(Protocol):
         default: str,
         candidates: Mapping[str, Run],
         overwritten: Sequence[int],
-        written: Sequence[int] = (),
+        written: Sequence[int] | None = None,
         sizes: Sequence[int] = (),
     ) -> Run: ...
 
@@ -54,7 +54,7 @@ def by_default(
     default: str,
     candidates: Mapping[str, Run],
     overwritten: Sequence[int],
-    written: Sequence[int] = (),
+    written: Sequence[int] | None = None,
     sizes: Sequence[int] = (),
 ) -> Run:
     """Nobody measures."""
@@ -111,7 +111,7 @@ class Tuner:
         default: str,
         candidates: Mapping[str, Run],
         overwritten: Sequence[int],
-        written: Sequence[int] = (),
+        written: Sequence[int] | None = None,
         sizes: Sequence[int] = (),
     ) -> Run:
         """The winner; where none is known yet, a function whose first call finds it."""
@@ -128,7 +128,7 @@ class Tuner:
         names: Sequence[str],
         make: Callable[[str], Run],
         overwritten: Sequence[int] = (),
-        written: Sequence[int] = (),
+        written: Sequence[int] | None = None,
         sizes: Sequence[int] = (),
     ) -> Run:
         """The same for candidates that have to be made first: of those that cannot be, none wins.

@@ -23,13 +23,14 @@ SHARE = 10  # of the bytes of the arguments, one in so many may be taken on the 
 LEAST_CHUNK, MOST_CHUNK = 1 << 18, 1 << 24  # bytes that are compared at a time
 COMPARED = 20  # times the bytes of a chunk that comparing it takes, at most: floats of 16 bits are widened
 FILLING = 0xA5  # every byte of what candidates only write, before they run: what none writes is found
-# of floats by their bytes, as a share of their size and of the mean of those around: products may be those of TF32
+# of floats by their bytes, as a share of their size and of what is usual around: products may be those of TF32
 TOLERANCES: Mapping[int, float] = MappingProxyType({8: 1e-8, 4: 1e-3, 1: 0.3})
 HALVES: Mapping[torch.dtype, float] = MappingProxyType({torch.float16: 1e-2, torch.bfloat16: 5e-2})
 WHOLE: Mapping[int, torch.dtype] = MappingProxyType({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64})
 REAL: Mapping[torch.dtype, torch.dtype] = MappingProxyType(
     {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 )
+USUAL = 10  # times a size that nine in ten exceed: of values around zero their mean is less
 ROUNDED = 0.01  # of integers that were made from floats: the share that may differ where bits may
 
 
@@ -75,6 +76,7 @@ class _Span:
     end: int
     device: torch.device
     is_read: bool
+    is_kept: bool  # what it held is put back
     memory: torch.Tensor
     before: torch.Tensor
     results: torch.Tensor
@@ -87,12 +89,16 @@ class TrialMemory:
         self,
         args: Sequence[Any],
         overwritten: Sequence[int],
-        written: Sequence[int] = (),
+        written: Sequence[int] | None = (),
         room: Callable[[], int] = free_host_memory,
     ) -> None:
-        """`overwritten` and `written` are numbers of arguments; every overwritten one counts as written."""
+        """`overwritten` and `written` are numbers of arguments; every overwritten one counts as written.
+
+        Where `written` is None, all tensors are compared, and the overwritten ones are put back.
+        """
         tensors = {number: arg for number, arg in enumerate(args) if isinstance(arg, torch.Tensor) and arg.numel()}
-        self.tensors = {number: tensors[number] for number in sorted({*overwritten, *written}) if number in tensors}
+        compared = tensors if written is None else {*overwritten, *written}
+        self.tensors = {number: tensors[number] for number in sorted(compared) if number in tensors}
         self.spans: list[_Span] = []
         self.places: dict[int, tuple[_Span, int]] = {}  # of each argument that is written: where it begins
         reaches = {number: reach(tensor) for number, tensor in tensors.items()}
@@ -100,13 +106,14 @@ class TrialMemory:
             start, end = reaches[number]
             others = (other for n, other in reaches.items() if n != number)
             is_read = number in overwritten or any(start < last and first < end for first, last in others)
-            self._place(number, start, end, is_read=is_read)
+            is_kept = written is not None or number in overwritten
+            self._place(number, start, end, is_read=is_read, is_kept=is_kept)
         given = sum(end - start for start, end in reaches.values())
         self.chunk = min(max(LEAST_CHUNK, given // SHARE // COMPARED // 16 * 16), MOST_CHUNK)
         self.is_far = self._copy(given, room)
-        self.has_read = any(span.is_read for span in self.spans)
+        self.has_read = any(span.is_read and span.is_kept for span in self.spans)
 
-    def _place(self, number: int, start: int, end: int, *, is_read: bool) -> None:
+    def _place(self, number: int, start: int, end: int, *, is_read: bool, is_kept: bool) -> None:
         """Gives an argument a span of its own, or the last one if that reaches into its bytes."""
         tensor = self.tensors[number]
         storage = tensor.untyped_storage()
@@ -115,15 +122,16 @@ class TrialMemory:
         if last is not None and last.storage.data_ptr() == storage.data_ptr() and first < last.end:
             last.end = max(last.end, behind)
             last.is_read = last.is_read or is_read
+            last.is_kept = last.is_kept or is_kept
         else:
             nothing = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-            last = _Span(storage, first, behind, tensor.device, is_read, nothing, nothing, nothing)
+            last = _Span(storage, first, behind, tensor.device, is_read, is_kept, nothing, nothing, nothing)
             self.spans.append(last)
         self.places[number] = (last, first - last.start)
 
     def _copy(self, given: int, room: Callable[[], int]) -> bool:
         """Copies what is there and makes room for results; gives whether the host keeps both for a device."""
-        wanted = 2 * sum(span.end - span.start for span in self.spans)
+        wanted = sum((1 + span.is_kept) * (span.end - span.start) for span in self.spans)
         devices = {span.device for span in self.spans}
         for device in devices:
             if device.type == "cuda":
@@ -151,20 +159,21 @@ class TrialMemory:
             place = span.device if is_near else torch.device("cpu")
             flat = torch.empty(0, dtype=torch.uint8, device=span.device)
             span.memory = flat.set_(span.storage, span.start, (size,), (1,))
-            span.before = torch.empty(size, dtype=torch.uint8, device=place).copy_(span.memory)
+            if span.is_kept:
+                span.before = torch.empty(size, dtype=torch.uint8, device=place).copy_(span.memory)
             span.results = torch.empty(size, dtype=torch.uint8, device=place)
 
     def rewind(self) -> None:
         """Puts back what candidates read; what they only write stays as the last one left it."""
         for span in self.spans:
-            if span.is_read:
+            if span.is_read and span.is_kept:
                 span.memory.copy_(span.before)
 
     def begin(self) -> None:
         """The state in which each candidate begins whose results are compared."""
         self.rewind()
         for span in self.spans:
-            if not span.is_read:
+            if span.is_kept and not span.is_read:
                 span.memory.fill_(FILLING)
 
     def keep(self) -> None:
@@ -175,7 +184,8 @@ class TrialMemory:
     def restore(self) -> None:
         """Puts back all that was there, byte by byte."""
         for span in self.spans:
-            span.memory.copy_(span.before)
+            if span.is_kept:
+                span.memory.copy_(span.before)
 
     def difference(self, affects: str) -> str:
         """What tells the results that are there now from those that were kept; "" if they are as good.
@@ -221,6 +231,15 @@ def _wrong(new: torch.Tensor, old: torch.Tensor, dtype: torch.dtype) -> torch.Te
         a, b = a.float(), b.float()
     tolerance = HALVES.get(dtype) or TOLERANCES[dtype.itemsize]
     is_finite = b.isfinite()
-    mean = torch.where(is_finite, b, 0).abs().mean(dtype=torch.float64).to(b.dtype)
-    near = (a - b).abs() <= tolerance * (mean + b.abs())
+    near = (a - b).abs() <= tolerance * _usual_size(b[is_finite].abs()) + tolerance * b.abs()
     return ~torch.where(is_finite & a.isfinite(), near, (a == b) | (a.isnan() & b.isnan()))
+
+
+def _usual_size(sizes: torch.Tensor) -> torch.Tensor:
+    """The mean of absolute values; where a few are far larger than others, as in a mask, a size of the others."""
+    others = sizes[sizes > 0]
+    if not others.numel():
+        return sizes.new_zeros(())
+    small = others.kthvalue(1 + others.numel() // 10).values
+    mean = sizes.mean(dtype=torch.float64).to(sizes.dtype)
+    return torch.minimum(mean, USUAL * small.clamp(max=torch.finfo(sizes.dtype).max / USUAL))

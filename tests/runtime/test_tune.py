@@ -205,6 +205,29 @@ def test_integers_differ_only_where_bits_may() -> None:
     }
 
 
+def test_results_are_compared_where_nobody_says_what_candidates_write() -> None:
+    x, out = torch.arange(9.0), torch.zeros(9)
+    bad = {"good": good, "bad": lambda x, out: out.fill_(math.nan) is out and "bad"}
+    tuner = Tuner(fast("bad", "good"))
+    tuner.choose("work", "perf", "good", bad, ())(x, out)
+    assert tuner.winners == {"work": "good"} and torch.equal(out, x * 2)
+    same = {"good": good, "same": lambda x, out: good(x, out) and "same"}
+    tuner = Tuner(fast("same", "good"))
+    tuner.choose("work", "perf", "good", same, ())(x, out)
+    assert tuner.winners == {"work": "same"}
+
+
+@pytest.mark.parametrize("least", [-1e4, -1e9, torch.finfo(torch.float32).min])
+@pytest.mark.parametrize("share", [0.001, 0.5], ids=["one in a thousand", "every second"])
+def test_values_of_a_mask_hide_no_difference(least: float, share: float) -> None:
+    is_masked = torch.arange(1000) % round(1 / share) == 0
+    x, out = torch.randn(1000).masked_fill(is_masked, least / 2), torch.zeros(1000)
+    small, masked = x.masked_fill(is_masked, 0), x.masked_fill(~is_masked, 0)
+    assert tuned(lambda x, out: out.copy_(2 * masked + 3 * small), x, out).winners == {"work": "good"}
+    assert tuned(lambda x, out: out.copy_(2 * small), x, out).winners == {"work": "good"}
+    assert tuned(lambda x, out: out.copy_(2 * x + 1e-5), x, out).winners == {"work": "bad"}
+
+
 def test_each_run_begins_with_what_was_there() -> None:
     """A kernel that moves the places it reads would leave its table in the second of several runs."""
     places, table, out = torch.tensor([0, 1]), torch.tensor([5.0, 6.0, 7.0]), torch.zeros(2)
