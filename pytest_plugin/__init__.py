@@ -4,7 +4,7 @@ Takes nothing, gives the names that tests import; the fixtures come with the plu
 """
 
 from pytest_plugin.limits import at_least, at_most
-from pytest_plugin.skipping import skip_on
 from pytest_plugin.xfail import Xfail as xfail
+from pytest_plugin.xfail import skip_on
 
 __all__ = ["at_least", "at_most", "skip_on", "xfail"]

@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from pytest_plugin.xfail import devices_and_reason
+
 KINDS = ("cpu", "interpret", "cuda", "compile")
 DEFAULT = ("cpu", "cuda")
 # What PYTORCH_TESTING_DEVICE_* may name: torch's own device types.
@@ -188,30 +190,28 @@ def marker_misuse(args: Sequence[object], keywords: Mapping[str, object], known:
 
 
 def skip_misuse(args: Sequence[object], keywords: Mapping[str, object], known: Known) -> str:
-    """What is wrong with a marker `skip_on(*ids, reason="why")`, or nothing.
+    """What is wrong with a marker `skip_on(*ids, reason="why")` or `skip_on(*ids, "why")`, or nothing.
 
     >>> skip_misuse(("cuda",), {"reason": "needs float64 in hardware"}, {})
     ''
-    >>> skip_misuse(("cuda",), {}, {})
-    "skip_on takes the reason: skip_on('cuda', reason='why')"
+    >>> skip_misuse(("cuda", "cpu"), {}, {})
+    "skip_on takes the reason: skip_on('cuda', 'cpu', reason='why')"
     """
     for name in keywords:
         if name != "reason":
             return f"skip_on has no {name}; it has reason"
     if not args:
         return "skip_on names no device"
+    ids, reason = devices_and_reason(args, keywords)
     try:
-        for id in args:
+        for id in ids:
             _check_id(str(id), known)
     except Misuse as misuse:
         return f"skip_on: {misuse}"
-    reason = keywords.get("reason")
-    shown = ", ".join(repr(id) for id in args)
-    return (
-        ""
-        if isinstance(reason, str) and reason.strip()
-        else f"skip_on takes the reason: skip_on({shown}, reason='why')"
-    )
+    is_reason = isinstance(reason, str) and reason.strip()
+    if is_reason and ("reason" in keywords or not _is_id(str(reason), known)):
+        return ""
+    return f"skip_on takes the reason: skip_on({', '.join(map(repr, args))}, reason='why')"
 
 
 def arch_number(target: str) -> int | None:
@@ -256,10 +256,14 @@ def _filter(variable: str, text: str | None, known: Known) -> Filter:
     return names
 
 
-def _check_id(id: str, known: Known) -> None:
+def _is_id(id: str, known: Known) -> bool:
     kind, colon, target = id.partition(":")
     is_ours = kind in KINDS and (kind == "compile") == bool(target) and not (colon and kind != "compile")
-    if not is_ours and id not in known:
+    return is_ours or id in known
+
+
+def _check_id(id: str, known: Known) -> None:
+    if not _is_id(id, known):
         brought = "".join(f"{other}, " for other in _brought(known))
         raise Misuse(f"{id!r} is no device; the devices are {brought}cpu, interpret, cuda and compile:<target>")
 

@@ -19,6 +19,7 @@ import pytest
 from pytest_plugin import fixtures, short_names
 from pytest_plugin.stash import EVIDENCE, STATE, TRIAL, WATCH, WORKER_KEY, golden_dir, is_worker, state_of
 from pytest_plugin.vocabulary import ADAPTERS, LEVELS, MARKERS, MODES, STORES, UNUSED, amount
+from pytest_plugin.xfail import devices_and_reason
 
 if TYPE_CHECKING:
     from pytest_plugin.session import State
@@ -325,8 +326,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         from pytest_plugin.session import device_of
 
         device = device_of(item)
-        if device is not None and device.id in marker.args:
-            pytest.skip(f"not on {device.id}: {marker.kwargs['reason']}")
+        ids, reason = devices_and_reason(marker.args, marker.kwargs)
+        if device is not None and device.id in ids:
+            pytest.skip(f"not on {device.id}: {reason}")
     for marker in item.iter_markers("needs"):
         from pytest_plugin.session import device_of
 

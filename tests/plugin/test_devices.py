@@ -218,6 +218,10 @@ SKIPPED = """
     def test_marked(device):
         assert 0
 
+    @pytest.mark.skip_on("cpu", "no float32")
+    def test_marked_with_two_words(device):
+        assert 0
+
     @skip_on("cpu", "slow there")
     def test_decorated(compiled):
         assert 0
@@ -257,9 +261,9 @@ SKIPPED = """
 def test_a_test_is_skipped_on_a_device_with_the_reason(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(SKIPPED)
     result = run("-rs", "-v")
-    result.assert_outcomes(passed=3, skipped=5)
+    result.assert_outcomes(passed=3, skipped=6)
     result.stdout.fnmatch_lines(["*::TestMethods?cpu?::test_skipped SKIPPED*"])
-    for why in ("no float64", "slow there", "not yet", "this one"):
+    for why in ("no float64", "no float32", "slow there", "not yet", "this one"):
         result.stdout.fnmatch_lines([f"SKIPPED *: not on cpu: {why}"])
 
 
@@ -268,6 +272,8 @@ def test_a_test_is_skipped_on_a_device_with_the_reason(pytester: pytest.Pytester
     [
         ("@pytest.mark.skip_on('gpu', reason='x')\ndef test_x(device): pass", "*skip_on: 'gpu' is no device; the *"),
         ("@pytest.mark.skip_on('cpu')\ndef test_x(device): pass", "*skip_on takes the reason: skip_on('cpu', reason=*"),
+        ("@pytest.mark.skip_on('cpu', 'cuda')\ndef test_x(device): pass", "*skip_on takes the reason: *"),
+        ("@pytest.mark.skip_on('gpu', 'why')\ndef test_x(device): pass", "*skip_on: 'gpu' is no device; *"),
         ("@skip_on('cpu', ' ')\ndef test_x(device): pass", "*skip_on takes the reason*"),
         ("@pytest.mark.skip_on(reason='x')\ndef test_x(device): pass", "*skip_on names no device"),
         ("@pytest.mark.skip_on('cpu', why='x')\ndef test_x(device): pass", "*skip_on has no why; it has reason"),
