@@ -72,6 +72,7 @@ class Builder:
         self._masks: list[int] = []
         self._seen: dict[tuple[str, tuple[int, ...], Attrs, DType | None], int] = {}
         self._checks: dict[Symbol, int] = {}
+        self._node = ""  # the ATen node of the ops that are appended
 
     def __len__(self) -> int:
         return len(self._ops)
@@ -235,17 +236,21 @@ class Builder:
         load: LoadHook | None = None,
         parameters: Sequence[int] | None = None,
         effects: Callable[[Op], bool] | None = None,
+        node: str = "",
     ) -> list[int]:
         """Appends another body with its axis symbols replaced; gives the new position of each of its ops.
 
         A reduce follows its axes: one that is mapped to an expression becomes a reduce over the axes in it, so the
         mapping must be a bijection of domains. A scan's axis is mapped to an axis, or to one counted from its end: then
         the scan turns round. `load` may answer a load by a position; `parameters` replace parameter ops; `effects` says
-        which stores to keep (default: all); a dropped one gets the position of its value.
+        which stores to keep (default: all); a dropped one gets the position of its value. An op that names no ATen node
+        is given `node`.
         """
+        outer = self._node  # a load hook splices too
         moved: dict[Symbol, Expr] = dict(mapping)
         where: list[int] = []
         for op in body.ops:
+            self._node = op.node or node
             args = tuple(where[a] for a in op.args)
             if op.is_effect and effects is not None and not effects(op):
                 where.append(args[0])
@@ -253,6 +258,7 @@ class Builder:
                 where.append(self.again(op, args))
             else:
                 where.append(self._move(op, args, moved, load, parameters))
+        self._node = outer
         return where
 
     def unroll(self, body: Body, axis: Symbol, count: int) -> None:
@@ -263,6 +269,7 @@ class Builder:
         moved: list[dict[Symbol, Expr]] = [{axis: integer(n)} for n in range(count)]
         where: list[list[int]] = [[] for _ in range(count)]
         for op in body.ops:
+            self._node = op.node
             args = [tuple(places[a] for a in op.args) for places in where]
             if isinstance(op.attrs, Reduce) and axis.name in op.attrs.axes:
                 values = self._joined(args, op.attrs.combine)
@@ -279,7 +286,7 @@ class Builder:
         """Groups of carried values as one, from the first to the last."""
         values, *others = groups
         for group in others:
-            places = self.splice(how.body, {}, parameters=(*values, *group))
+            places = self.splice(how.body, {}, parameters=(*values, *group), node=self._node)
             values = tuple(places[result] for result in how.body.results)
         return values
 
@@ -317,7 +324,7 @@ class Builder:
             case Masked(inner, other):
                 assert op.dtype is not None
                 region = self.region()
-                places = region.splice(inner, moved, load)
+                places = region.splice(inner, moved, load, node=self._node)
                 captured = args[1 : 1 + parameter_count(inner)]
                 return self.masked(args[0], captured, region.build([places[r] for r in inner.results]), other, op.dtype)
             case Parameter() | Constant() | Round() | Project() | Assert() | None:
@@ -355,7 +362,7 @@ class Builder:
         names = self._names.get(mask)
         if names is None:
             names = self._names[mask] = tuple(a.name for a in self.axes if self._bits[a.name] & mask)
-        self._ops.append(Op(name, args, attrs, dtype, names))
+        self._ops.append(Op(name, args, attrs, dtype, names, self._node))
         self._masks.append(mask)
         return len(self._ops) - 1
 

@@ -305,6 +305,7 @@ class Op:
     attrs: Attrs
     dtype: DType | None
     axes: tuple[str, ...]
+    node: str = field(default="", compare=False)  # the ATen node, in a kernel made of several; never printed
 
     @property
     def is_effect(self) -> bool:
@@ -352,6 +353,11 @@ class Kernel:
     after: tuple[Ref, ...] = ()
     choices: tuple[Choice, ...] = ()
     variants: tuple[Variant, ...] = ()
+
+    @property
+    def only_node(self) -> str:
+        """The ATen node that the whole kernel came from; "" if it came from none or several."""
+        return self.origins[0].node if len(self.origins) == 1 else ""
 
 
 @dataclass(frozen=True, slots=True)

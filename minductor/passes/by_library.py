@@ -4,12 +4,13 @@ Takes a Kernel without a schedule, its products and the program's buffers. Gives
 which are no matrices in memory, the calls, and a kernel for what follows. Refuses (None) products over several batch or
 inner axes, and kernels that may fail, which would then fail twice.
 
-Where nothing follows but a bias, or nothing at all, the call writes the result itself.
+Where nothing follows but a bias, or nothing at all, the call writes the result itself. Each of the variant's nodes
+names those ATen nodes that it computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -22,10 +23,13 @@ from minductor.ir.nodes import (
     Axis,
     Body,
     Buffer,
+    Constant,
     Extern,
+    Index,
     Kernel,
     Load,
     Op,
+    Origin,
     Reduce,
     Ref,
     Round,
@@ -39,6 +43,7 @@ from minductor.passes.prune import prune_body
 
 ADDED: Mapping[str, str] = MappingProxyType({"aten.mm.out": "aten.addmm.out", "aten.bmm.out": "aten.baddbmm.out"})
 REASON = "one of two ways to compute a product"
+SHARED = (Load, Store, Constant, Index, Round)  # ops that compute nothing
 
 
 def by_library(kernel: Kernel, dots: Dots, buffers: Mapping[str, Buffer]) -> Variant | None:
@@ -53,10 +58,13 @@ def by_library(kernel: Kernel, dots: Dots, buffers: Mapping[str, Buffer]) -> Var
     rest = work.rest()
     direct = work.direct(made[0], rest) if len(made) == 1 else None
     if direct is not None:
-        made, rest = [direct], None
+        work.ops[direct.name] += tuple(all_ops(rest.body))
         work.buffers = [b for b in work.buffers if b.name != work.results[dots.products[0].reduce].storage]
-    nodes = (*work.operands, *made, *(() if rest is None else (rest,)))
-    return Variant("extern", tuple(work.buffers), nodes)
+    nodes = (*work.operands, *((*made, rest) if direct is None else (direct,)))
+    pieces = [tuple(all_ops(node.body)) if isinstance(node, Kernel) else work.ops[node.name] for node in nodes]
+    shares = _shares(kernel.origins, pieces)
+    named = tuple(replace(node, origins=share) for node, share in zip(nodes, shares, strict=True))
+    return Variant("extern", tuple(work.buffers), named)
 
 
 @dataclass(slots=True)
@@ -65,6 +73,7 @@ class _Matrix:
 
     view: View
     dtype: DType
+    read: tuple[Op, ...]  # by the library: of what is computed first, that kernel has the ops
 
 
 class _Split:
@@ -78,6 +87,7 @@ class _Split:
         self.buffers: list[Buffer] = []
         self.operands: list[Kernel] = []
         self.results: dict[int, Ref] = {}
+        self.ops: dict[str, tuple[Op, ...]] = {}  # by the name of a call, those that it stands for
         self.device = next(table[op.attrs.ref.storage].device for op in kernel.body.ops if isinstance(op.attrs, Store))
 
     def batch(self, product: Product) -> tuple[str, ...]:
@@ -100,6 +110,8 @@ class _Split:
         self.results[product.reduce] = out.ref
         op = "aten.bmm.out" if batch else "aten.mm.out"
         name = f"{self.kernel.name}_call{product.reduce}"
+        ops = self.kernel.body.ops
+        self.ops[name] = (ops[product.reduce], ops[ops[product.reduce].args[0]], *left.read, *right.read)
         return Extern(name, op, (left.view, right.view), (), (out,), self.kernel.origins, REASON, "out")
 
     def buffer(self, dtype: DType, axes: Sequence[str]) -> View:
@@ -126,7 +138,7 @@ class _Split:
         if isinstance(source.attrs, Load) and self.table[source.attrs.ref.storage].dtype == dtype:
             view = self.window(source.attrs, dtype, axes)
             if view is not None:
-                return _Matrix(view, dtype)
+                return _Matrix(view, dtype, (source, op))
         return self.computed(position, dtype, axes)
 
     def window(self, load: Load, dtype: DType, axes: Sequence[str]) -> View | None:
@@ -157,7 +169,8 @@ class _Split:
         self.operands.append(Kernel(name, chosen, builder.build(), self.kernel.origins))
         stride = dict(zip(own, out.stride, strict=True))
         sizes = tuple(self.axes[name].extent for name in axes)
-        return _Matrix(View(out.ref, dtype, sizes, tuple(stride.get(n, integer(0)) for n in axes), out.offset), dtype)
+        view = View(out.ref, dtype, sizes, tuple(stride.get(n, integer(0)) for n in axes), out.offset)
+        return _Matrix(view, dtype, ())
 
     def rest(self) -> Kernel:
         """What follows the products, which it reads from memory."""
@@ -202,6 +215,32 @@ class _Split:
         if rest.body.ops[-2].name != "add" or window is None or window.size != view.size:
             return None
         return replace(call, op=ADDED[call.op], args=(window, *call.args), results=(whole,))
+
+
+def _shares(origins: tuple[Origin, ...], pieces: Sequence[Sequence[Op]]) -> Iterator[tuple[Origin, ...]]:
+    """The origins of each piece of a kernel, which is given as the ops that it computes.
+
+    An origin belongs to the pieces that compute an op of it. Equal loads, constants and roundings are shared by origins
+    and name only the first of them: they tell where an origin belongs that computes nothing else, such as a copy. An
+    origin without any op belongs to the piece of the next origin, which may have used it. In a kernel that was read
+    from text no op tells its origin, so that each piece has all of them.
+    """
+    named = [{op.node for op in ops if not isinstance(op.attrs, SHARED)} for ops in pieces]
+    told = set[str]().union(*named)
+    for ops, nodes in zip(pieces, named, strict=True):
+        every = {op.node for op in ops}
+        nodes.update(every - told)
+        if nodes <= {""}:  # a copy of what others load as well
+            nodes.update(every)
+    told = set[str]().union(*named)
+    following = named[-1]
+    for origin in reversed(origins):
+        if origin.node in told:
+            following = next(nodes for nodes in named if origin.node in nodes)
+        else:
+            following.add(origin.node)
+    for nodes in named:
+        yield tuple(origin for origin in origins if origin.node in nodes) or origins
 
 
 def _slice(body: Body, position: int) -> Body:

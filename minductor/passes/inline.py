@@ -341,10 +341,10 @@ class _Inliner:
                 self.failed[producer.store.ref.storage] = "an element of it does not name one point"
                 return None
             asked.update({s: producer.store.ref.storage for s in free_symbols(wanted.index) if s.kind == "value"})
-            places = b.splice(producer.kernel.body, mapping, load, effects=_none)
+            places = b.splice(producer.kernel.body, mapping, load, effects=_none, node=producer.kernel.only_node)
             return places[producer.value]
 
-        builder.splice(kernel.body, {}, load)
+        builder.splice(kernel.body, {}, load, node=kernel.only_node)
         whole = builder.build()
         body = prune_body(whole)
         for index in _may_fail(whole) - _may_fail(body):  # as of a constant: one element is like another

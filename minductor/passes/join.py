@@ -279,7 +279,7 @@ def _join_aligned(
     first, second = kernels
     extents = extents_of(axes)
     builder = Builder([axis.symbol for axis in axes], extents)
-    places = builder.splice(first.body, maps[0], effects=lambda op: not _stores(op, droppable))
+    places = builder.splice(first.body, maps[0], effects=lambda op: not _stores(op, droppable), node=first.only_node)
     stored = _stored(kernels, builder, places, maps[0], droppable, limits)
     trouble: list[str] = []
 
@@ -300,7 +300,7 @@ def _join_aligned(
         trouble.append(f"{wanted.ref} is read at another element than the one stored at the same point")
         return None
 
-    builder.splice(second.body, maps[1], load)
+    builder.splice(second.body, maps[1], load, node=second.only_node)
     if trouble:
         return No(trouble[0])
     body = prune_body(builder.build())

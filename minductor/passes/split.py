@@ -214,9 +214,9 @@ def _part(consumer: Kernel, seam: _Seam, version: int) -> Kernel:
         point = solve(part.store.index, part.kernel.axes, wanted.index, extents)
         if point is None:  # _slices has read the same layout
             raise ValueError(f"{wanted.ref}[{wanted.index}] is no element of its slice")
-        return b.splice(part.kernel.body, point, effects=_none)[value]
+        return b.splice(part.kernel.body, point, effects=_none, node=part.kernel.only_node)[value]
 
-    places = builder.splice(consumer.body, mapping, load, effects=_none)
+    places = builder.splice(consumer.body, mapping, load, effects=_none, node=consumer.only_node)
     made = next(places[op.args[0]] for op in consumer.body.ops if op.attrs is seam.store)
     builder.store(Ref(seam.store.ref.storage, version), substitute(seam.store.index, mapping), made)
     origins = tuple(dict.fromkeys((*part.kernel.origins, *consumer.origins)))

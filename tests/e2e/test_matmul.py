@@ -281,3 +281,72 @@ def test_rows_of_other_launches_keep_bits_where_they_are_to_stay() -> None:
     labels = [set(re.findall(r'"mm_0 (\S+)"', text)) for text in (free, kept)]
     assert labels[0] > labels[1] and {label for label in labels[0] - labels[1]} == {"R0_BLOCK=16", "R0_BLOCK=64"}
     assert text_of(lambda a, b: a.sum(1), *given, autotune=True, deterministic=True).count("(lambda") == 1
+
+
+def _named_inside(text: str, variant: str) -> list[tuple[str, list[str]]]:
+    """The calls of a wrapper's variant: what is called, and the nodes that the comment above names."""
+    (lines,) = re.findall(rf"^def \w+_{variant}\(.*\):\n((?:    .*\n)+)", text, re.MULTILINE)
+    found = re.findall(r"    # \d+: (.*)\n    ([\w.]+)\(", lines)
+    return [(called, nodes.split(", ")) for nodes, called in found]
+
+
+NAMED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], list[tuple[str, list[str]]]]] = {
+    "an epilogue": (
+        lambda a, b: F.gelu(a @ b) + 1,
+        ((256, 256), (256, 256)),
+        [("torch.mm", ["mm"]), ("fused_gelu_add_0", ["gelu", "add"])],
+    ),
+    "a computed operand": (
+        lambda a, b: torch.tanh(F.gelu(a + 2) @ b),
+        ((256, 256), (256, 32)),
+        [("fused_add_gelu_0", ["add", "gelu"]), ("torch.mm", ["mm"]), ("tanh_1", ["tanh"])],
+    ),
+    "an operand of the sum that was computed before the product": (
+        lambda a, b, c: a @ b + torch.exp(c),
+        ((256, 256), (256, 256), (256, 256)),
+        [("torch.mm", ["mm"]), ("fused_exp_add_0", ["exp", "add"])],
+    ),
+    "the same in two operands and after": (
+        lambda a, b: torch.relu(torch.relu(a) @ torch.relu(b)),
+        ((256, 32), (32, 256)),
+        [("relu_0", ["relu"]), ("relu_1", ["relu_1"]), ("torch.mm", ["mm"]), ("relu_2", ["relu_2"])],
+    ),
+    "a product that adds": (
+        lambda a, w, b: F.relu(F.linear(a, w, b)),
+        ((256, 256), (512, 256), (512,)),
+        [("torch.mm", ["addmm"]), ("fused_addmm_relu_0", ["addmm", "relu"])],
+    ),
+    "copies": (
+        lambda a, b: (a.flip(0).clone() @ b).clone() * 2,
+        ((256, 256), (256, 256)),
+        [("flip_0", ["flip"]), ("torch.mm", ["clone", "mm"]), ("fused_clone_mul_1", ["clone_1", "mul"])],
+    ),
+    "a product that is a result too": (
+        lambda a, b: (product := a @ b, F.gelu(product)),
+        ((256, 256), (256, 256)),
+        [("torch.mm", ["mm"]), ("gelu_0", ["gelu"])],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_calls_of_a_variant_name_the_nodes_that_they_compute(name: str) -> None:
+    fn, sizes, named = NAMED[name]
+    given = tensors(sizes, BF16)
+    text = text_of(fn, *given, file="wrapper.py", matmul="auto", autotune=True)
+    assert _named_inside(text, "extern") == named
+    ((_, every),) = _named_inside(text, "native")
+    assert {*every} == {node for _, nodes in named for node in nodes}
+
+
+def test_two_products_of_one_operand_are_told_apart() -> None:
+    given = tensors(((256, 256),) * 3, BF16)
+    text = text_of(lambda a, b, c: a @ b - a @ c, *given, file="wrapper.py", matmul="auto", autotune=True)
+    found = re.findall(r"# \d+: (.*)\n    (torch\.mm\(\w+, \w+|sub_0\()", text)
+    assert {*found} == {("mm", "torch.mm(arg0_1, arg1_1"), ("mm_1", "torch.mm(arg0_1, arg2_1"), ("sub", "sub_0(")}
+
+
+def test_a_call_that_writes_the_result_names_what_it_adds() -> None:
+    given = tensors(((256, 256),) * 3, F32)
+    text = text_of(lambda a, b, c: a @ b + c, *given, file="wrapper.py", matmul="auto", autotune=True)
+    assert _named_inside(text, "extern") == [("torch.addmm", ["mm", "add"])]
