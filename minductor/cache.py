@@ -50,7 +50,7 @@ def _act(action: str, folder: Path | None) -> int:
     root = Store.place(folder, os.environ)
     if action == "adopt":
         store = adopt(root)
-    elif folder is None and not root.exists():
+    elif folder is None and _is_unused(root):
         print(f"0 entries, {readable(0)}: nothing has been compiled into {root} yet")
         return 0
     else:
@@ -62,10 +62,18 @@ def _act(action: str, folder: Path | None) -> int:
         case "clear":
             count, size = store.count(), store.size()
             Store(store.root).clear()
-            print(f"removed {_count(count)}, {readable(size - store.size())}, from {store.root}")
+            left = store.count()
+            print(f"removed {_count(max(0, count - left))}, {readable(max(0, size - store.size()))}, from {store.root}")
+            if left and not os.access(store.root / "entries", os.W_OK | os.X_OK):
+                raise PermissionError(f"{_count(left)} of {store.root} cannot be removed: no permission to write there")
         case _:
             print(_summary(store))
     return 0
+
+
+def _is_unused(root: Path) -> bool:
+    """Whether the folder is absent or empty, as it is before the first compile."""
+    return not root.exists() or (root.is_dir() and next(root.iterdir(), None) is None)
 
 
 def _summary(store: Store) -> str:

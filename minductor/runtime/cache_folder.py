@@ -46,6 +46,7 @@ QUARANTINE = "quarantine"
 KEY = re.compile(r"[0-9a-f]{64}")
 WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 
+_SHELF = re.compile(r"[0-9a-f]{2}")
 _LOCK = re.compile(r"[0-9a-f]{64}(\.holder)?")
 _OWNED = re.compile(r"(?P<pid>[0-9]{1,10})-(?:(?P<place>[0-9a-f]{12})-)?[0-9a-f]{16}")
 _PRIVATE = "minductor-store-"  # a store that stands in for one that cannot be written, among the temporary files
@@ -128,6 +129,12 @@ def places(root: Path) -> Iterator[Path]:
         for key in folders(shelf):
             if KEY.fullmatch(key.name) and key.name.startswith(shelf.name) and len(shelf.name) == 2:
                 yield from tuple(_named(key, WORD))
+
+
+def has_other_entries(root: Path) -> bool:
+    """Whether the folder `entries` is somebody else's: no entry of a store lies in it, and something else does."""
+    shelves = all(_SHELF.fullmatch(item.name) for item in _scan(root / "entries"))
+    return not shelves and next(places(root), None) is None
 
 
 def temporaries(root: Path) -> Iterator[Path]:

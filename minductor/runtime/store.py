@@ -467,9 +467,12 @@ def adopt(root: Path) -> Store:
 
     What was compiled meanwhile beside it moves into it.
     """
+    hint = "name the folder that an older minductor used"
     if not (root / "entries").is_dir():
-        raise NoCache(str(root), "it has no folder `entries`", hint="name the folder that an older minductor used")
+        raise NoCache(str(root), "it has no folder `entries`", hint=hint)
     cache_folder.check_trust(root)
+    if not cache_folder.is_store(root) and cache_folder.has_other_entries(root):
+        raise NoCache(str(root), "what lies in its folder `entries` is no entry of a cache", hint=hint)
     cache_folder.mark(root)
     store = Store(root)
     if cache_folder.is_store(root / BESIDE):
@@ -487,7 +490,8 @@ def _found(root: Path) -> Path:
         return found
     hint = "name another folder; the first compile makes the one that MINDUCTOR_CACHE_DIR names"
     if not root.is_dir():
-        raise NoCache(str(root), "there is no such folder", hint=hint)
+        why = "it is not a folder" if os.path.lexists(root) else "there is no such folder"
+        raise NoCache(str(root), why, hint=hint)
     if (root / "entries").is_dir():
         hint = f"if an older minductor made it, `minductor cache --dir {root} adopt` takes it over"
     raise NoCache(str(root), f"it has no file {cache_folder.MARKER}", hint=hint)

@@ -84,6 +84,32 @@ def test_the_users_cache_before_the_first_compile_is_empty_and_is_not_made(
         assert main(["cache", action]) == 0
         assert capsys.readouterr().out.startswith("0 entries")
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "cache").mkdir()  # an empty folder is as unused as none
+    for action in ("size", "list", "clear"):
+        assert main(["cache", action]) == 0
+        assert capsys.readouterr().out.startswith("0 entries")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_clearing_what_cannot_be_written_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said that it had removed what stayed."""
+    store = Store(tmp_path / "cache")
+    store.put(KEY, FILES)
+    may, rename = os.access, os.rename
+
+    def refused(source: str | Path, place: str | Path) -> None:
+        if Path(source).is_relative_to(store.root):
+            raise PermissionError(f"read-only: {source}")
+        rename(source, place)
+
+    monkeypatch.setattr(os, "rename", refused)
+    monkeypatch.setattr(os, "access", lambda path, mode: may(path, mode) and not Path(path).is_relative_to(store.root))
+    assert main(["cache", "--dir", str(store.root), "clear"]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("removed 0 entries, 0 B") and "1 entry of " in err and "cannot be removed" in err
+    assert store.count() == 1
 
 
 @pytest.mark.parametrize("action", ["size", "list"])
@@ -163,6 +189,19 @@ def test_only_what_looks_like_a_store_is_adopted(tmp_path: Path) -> None:
     with pytest.raises(NoCache, match="no folder `entries`"):
         adopt(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+def test_entries_of_somebody_else_are_not_adopted(foreign: Path, old: Path) -> None:
+    before = picture(foreign)
+    with pytest.raises(NoCache, match="no entry of a cache"):
+        adopt(foreign)
+    assert picture(foreign) == before
+    # beside entries of a store they are left alone, and a store may be empty
+    (old / "entries" / "notes.txt").write_text("mine")
+    assert adopt(old).count() == 1
+    (foreign.parent / "emptied" / "entries" / "ab").mkdir(parents=True, mode=0o700)
+    (foreign.parent / "emptied").chmod(0o700)
+    assert adopt(foreign.parent / "emptied").count() == 0
 
 
 @pytest.mark.parametrize("made", [Path.mkdir, Path.touch], ids=["folder", "damaged"])
