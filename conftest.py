@@ -3,6 +3,7 @@ run's own, so that no test meets what another run compiled."""
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -23,3 +24,14 @@ def pytest_configure(config: pytest.Config) -> None:
     patch.setenv("MINDUCTOR_CACHE_DIR", folder)
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     config.add_cleanup(patch.undo)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Eager's operators run on one thread: of several values for one place, several threads keep any."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

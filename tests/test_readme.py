@@ -50,7 +50,7 @@ def test_first_examples_run(
     torch._dynamo.reset()
     try:
         names: dict[str, object] = {}
-        for block in BLOCKS[:6]:
+        for block in BLOCKS[:7]:
             exec(block, names)
     finally:
         minductor.minductor.reset()
@@ -62,7 +62,7 @@ def test_first_examples_run(
 def test_plugin_example_passes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)  # where nothing is written, as the example has to
     monkeypatch.setenv("RUN_GPU", "0")
-    pytester.makepyfile(test_example=BLOCKS[6])
+    pytester.makepyfile(test_example=BLOCKS[7])
     pytester.runpytest_subprocess("--golden=accept", "-q").assert_outcomes(passed=2)
     assert len([path for path in (pytester.path / "golden").rglob("*") if path.is_file()]) == 2
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from heapq import heapify, heappop, heappush
 from operator import getitem
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import fx
@@ -47,13 +47,19 @@ def control_deps(deps: torch.Tensor | Sequence[torch.Tensor], fn: Callable[..., 
     """
     row: Any = (deps,) if isinstance(deps, torch.Tensor) else deps
     if not isinstance(row, tuple | list) or not all(isinstance(dep, torch.Tensor) for dep in row):
-        raise BadArgument("deps of control_deps", deps, "a tensor, or a tuple or list of tensors")
+        _refuse("deps of control_deps", deps, "a tensor, or a tuple or list of tensors")
     if not callable(fn):
-        raise BadArgument("fn of control_deps", fn, "a function of the arguments behind it")
+        _refuse("fn of control_deps", fn, "a function of the arguments behind it")
     row = tuple(row)
     if torch.compiler.is_dynamo_compiling():
         return traced()(lambda: fn(*args, **kwargs), deps=row)
     return operator()(row, partial(fn, **kwargs), *args)
+
+
+@torch.compiler.disable
+def _refuse(name: str, given: object, wanted: str) -> NoReturn:
+    """Raises BadArgument. Dynamo does not trace this: until torch 2.12 it fails at an exception class of ours."""
+    raise BadArgument(name, given, wanted)
 
 
 @lru_cache(1)

@@ -67,6 +67,7 @@ OF_SIZE_0: Mapping[str, Call] = MappingProxyType(
     }
 )
 NOT_EXPORTED = ("inv", "cholesky", "solve")  # their check is an effect, of which torch.export makes a token
+NOT_COMPILED = NOT_EXPORTED if torch.__version__ < (2, 12) else ()  # until 2.12 AOTAutograd drops that check
 SAMPLE = ("svdvals", "multinomial", "median", "embedding")
 
 
@@ -101,7 +102,7 @@ def arguments(names: Sequence[str], wrong: str = "") -> tuple[Tensor, ...]:
 @pytest.mark.parametrize("way", ["compile", "package"])
 def test_an_operator_among_others_raises_eagers_error(tmp_path: Path, way: str) -> None:
     """At the first call of a graph, later, and on several threads at once."""
-    names = [name for name in CALLS if way == "compile" or name not in NOT_EXPORTED]
+    names = [name for name in CALLS if name not in (NOT_COMPILED if way == "compile" else NOT_EXPORTED)]
     eager, seen = joined(names), list[Compiled]()
     if way == "compile":
         run = in_cpp(eager, seen)

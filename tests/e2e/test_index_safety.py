@@ -65,6 +65,7 @@ def error_of(call: Callable[..., Any], *args: Any) -> type[Exception] | None:
     return None
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
 @pytest.mark.parametrize("name", USES)

@@ -36,8 +36,8 @@ def numbers(device: object, below: int, *size: int) -> Tensor:
 def float32_buffers(run: Run) -> list[list[int]]:
     """The sizes of those that are allocated."""
     (wrapper,) = run.wrappers
-    found = re.findall(r"empty_strided\(\(([^()]*)\), \([^()]*\), f32", wrapper)
-    assert "empty_strided((" in wrapper
+    found = re.findall(r"empty_strided(?:_cuda)?\(\(([^()]*)\), \([^()]*\), f32", wrapper)
+    assert "empty_strided((" in wrapper or "empty_strided_cuda((" in wrapper
     return [[int(n) for n in size.split(",") if n] for size in found]
 
 
@@ -114,7 +114,8 @@ def test_sums_into_a_large_tensor_of_as_many_values_as_the_call_has(compiled: Co
     run = compiled(fn, grad, ids, dynamic=True, policy=ROUNDED_ONCE)
     run.again(grad[:100], ids[:100])
     (wrapper,) = run.wrappers
-    assert "empty_strided((16384, " in wrapper and not re.search(r"empty_strided\(\(16384, .*f32\)", wrapper)
+    assert re.search(r"empty_strided(_cuda)?\(\(16384, ", wrapper)
+    assert not re.search(r"empty_strided(_cuda)?\(\(16384, .*f32\)", wrapper)
 
 
 @everywhere

@@ -125,7 +125,9 @@ TORCH_COMPILE = (
 
 def ahead(x: torch.Tensor, **given: Any) -> Any:
     torch._dynamo.reset()
-    return torch.compile(f, backend="minductor", fullgraph=True, **given).aot_compile(((x,), {}))
+    switch = {"enable_aot_compile": True} if hasattr(torch._dynamo.config, "enable_aot_compile") else {}
+    with torch._dynamo.config.patch(switch):  # until torch 2.12 it has to be asked for
+        return torch.compile(f, backend="minductor", fullgraph=True, **given).aot_compile(((x,), {}))
 
 
 PYTHON = (

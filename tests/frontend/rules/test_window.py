@@ -136,6 +136,7 @@ def test_only_the_border_is_masked() -> None:
     assert masks(lambda x: F.max_pool2d(x, 3, 2, 1)) == 0
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_elements_go_back_to_where_their_maximum_was() -> None:
     def there_and_back(x: torch.Tensor) -> torch.Tensor:
         return F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2, output_size=x.shape[-2:])
