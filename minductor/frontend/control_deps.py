@@ -56,7 +56,7 @@ def control_deps(deps: torch.Tensor | Sequence[torch.Tensor], fn: Callable[..., 
     return operator()(row, partial(fn, **kwargs), *args)
 
 
-@torch.compiler.disable
+@torch.compiler.disable()
 def _refuse(name: str, given: object, wanted: str) -> NoReturn:
     """Raises BadArgument. Dynamo does not trace this: until torch 2.12 it fails at an exception class of ours."""
     raise BadArgument(name, given, wanted)

@@ -20,7 +20,7 @@ def test_import_loads_neither_torch_nor_a_compiler() -> None:
     assert "pytest_plugin" in loaded
     # every pytest run pays for these; the rest is loaded by the first test that asks
     own = {name.partition(".")[2] for name in names if name.startswith("pytest_plugin.")}
-    assert own == {"fixtures", "limits", "plugin", "short_names", "skipping", "stash", "vocabulary", "xfail"}
+    assert own == {"fixtures", "limits", "plugin", "short_names", "stash", "vocabulary", "xfail"}
     assert not loaded & {"torch", "minductor", "sympy", "triton", "numpy", "hypothesis", "xdist", "filelock"}
 
 
