@@ -197,6 +197,18 @@ def sweep(root: Path, *, most: int | None = None, seconds: float = float("inf"))
     the next sweep.
     """
     end = time.monotonic() + seconds
+    sweep_store(root, most=most, seconds=seconds)
+    for pattern, age in ((_OF_PRIVATE, 30 * _DAY_S), (_OF_FAILED, 7 * _DAY_S)):
+        for left in itertools.islice(_named(Path(tempfile.gettempdir()), pattern), most):
+            if time.monotonic() > end:
+                return
+            if _is_left(left, age) and _is_our_folder(left):
+                delete(left)
+
+
+def sweep_store(root: Path, *, most: int | None, seconds: float) -> None:
+    """Removes what ended processes left in a store, within the same bounds."""
+    end = time.monotonic() + seconds
     for left in itertools.islice(temporaries(root), most):
         if time.monotonic() > end:
             return
@@ -204,12 +216,6 @@ def sweep(root: Path, *, most: int | None = None, seconds: float = float("inf"))
             _remove_free_lock(left)
         elif _is_left(left, _DAY_S):
             delete(left)
-    for pattern, age in ((_OF_PRIVATE, 30 * _DAY_S), (_OF_FAILED, 7 * _DAY_S)):
-        for left in itertools.islice(_named(Path(tempfile.gettempdir()), pattern), most):
-            if time.monotonic() > end:
-                return
-            if _is_left(left, age) and _is_our_folder(left):
-                delete(left)
 
 
 def private_folder() -> Path:

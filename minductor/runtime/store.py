@@ -58,7 +58,7 @@ DEFAULT_VARIANT = "main"
 TALLY = "tally"
 # Each attempt but the last meets what another process does to the same entry at this moment.
 _ATTEMPTS = 8
-# The first write of a process removes so many left-overs at most.
+# The start of a process, and its first write, remove so many left-overs at most.
 _SWEEP_MOST, _SWEEP_S = 256, 0.1
 
 
@@ -147,6 +147,7 @@ class Store:
             self.root = _found(root)
         else:
             self._prepare()
+            cache_folder.sweep_store(self.root, most=_SWEEP_MOST, seconds=_SWEEP_S)  # a warm process writes nothing
 
     @classmethod
     def open(cls, path: Path | None, environ: Mapping[str, str]) -> Store:
@@ -376,7 +377,7 @@ class Store:
             yield
 
     def _before_writing(self) -> None:
-        """The first write of a process says that nothing is kept, or removes what ended processes left."""
+        """The first write of a process says that nothing is kept, or removes old sources of failed compiles too."""
         said, self._not_kept = self._not_kept, None
         if said is not None:
             warn(said)

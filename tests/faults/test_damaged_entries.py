@@ -189,9 +189,7 @@ def test_a_tally_that_cannot_be_right_is_counted_anew(tmp_path: Path, text: str)
     assert len(store.entries()) == 2
 
 
-def test_the_first_write_of_a_process_removes_what_ended_processes_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_removes_what_ended_processes_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_folder.tempfile, "gettempdir", lambda: str(tmp_path))
     here = cache_folder.new_name().removeprefix(str(os.getpid()))
     root = Store(tmp_path / "store").root
@@ -203,11 +201,13 @@ def test_the_first_write_of_a_process_removes_what_ended_processes_left(
     fresh = tmp_path / "minductor-failed-ijklmnop"
     fresh.mkdir()
     (root / "locks" / KEY).touch()
+    read = Store(root, reads_only=True)
+    assert read.temporary_size() == (2, 100) and read.size() == 100
+    assert read.get(KEY) is None and read.temporary_size()[0] == 2, "reading removes nothing"
     store = Store(root)
-    assert store.temporary_size() == (2, 100) and store.size() == 100
-    assert store.get(KEY) is None and store.temporary_size()[0] == 2, "reading removes nothing"
+    assert store.temporary_size() == (0, 0), "a process that compiles nothing new removes it too"
+    assert failed.exists()
     store.put(KEY, FILES)
-    assert store.temporary_size() == (0, 0)
     assert sorted(path.name for path in tmp_path.iterdir()) == [fresh.name, "minductor-x", "store"]
 
 
@@ -222,6 +222,9 @@ def test_a_start_looks_at_so_many_left_overs_and_no_more(tmp_path: Path) -> None
     assert store.temporary_size()[0] == 20
     store.sweep()
     assert store.temporary_size()[0] == 0
+    for number in range(300):
+        (store.root / "temporary" / f"{2**22 + 7 + number}{here}").mkdir()
+    assert 300 - 256 <= Store(store.root).temporary_size()[0] < 300
 
 
 # --- a store that is only read
