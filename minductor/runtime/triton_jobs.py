@@ -231,7 +231,7 @@ def _aligned(tensor: Any) -> Any:
 def _complete_interpreter() -> None:
     """Gives Triton's interpreter what it lacks: functions of libdevice, assertions that raise, the dtype of a
     comparison, the inverse of an unsigned integer, blocks that are joined as a tree, and floats of 16 and 8 bits that
-    are rounded and not cut off.
+    are rounded and not cut off; and numbers of a launch as they are declared.
     """
     from triton.language.extra import libdevice
 
@@ -249,6 +249,7 @@ def _complete_interpreter() -> None:
     module: Any = interpreter
     module._convert_float = _rounding(module._convert_float)
     module._patch_lang_tensor = _counting(module._patch_lang_tensor)
+    module._implicit_cvt = _declared(module._implicit_cvt)
     module.ReduceOps.generic_reduce = _joined_as_tree
     module.ScanOps.generic_scan = _scanned_as_tree
     kind: Any = type(builder)
@@ -362,6 +363,25 @@ def _combined(along: Any, given: Any, sides: Any) -> list[Any]:
     tensors = [along.to_tensor(data, arg.dtype) for side in sides for data, arg in zip(side, given, strict=True)]
     made = along.combine_fn.fn(*tensors)
     return [tensor.handle.data for tensor in (made if isinstance(made, tuple) else (made,))]
+
+
+def _declared(convert: Any) -> Any:
+    """Numbers of a launch as its table declares them, with 64 bits: the interpreter takes 32 for most whole numbers,
+    which wrap around there, and leaves floats to Python.
+    """
+    import torch
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    def call(arg: Any) -> Any:
+        if isinstance(arg, bool) or not isinstance(arg, int | float):
+            return convert(arg)
+        is_float = isinstance(arg, float)
+        values = torch.tensor([arg], dtype=torch.float64 if is_float else torch.int64).numpy()
+        element = tl.float64 if is_float else tl.int64
+        return tl.tensor(TensorHandle(values, element), element)
+
+    return call
 
 
 def _counting(patch: Any) -> Any:

@@ -118,6 +118,16 @@ def test_sizes_of_the_call(compiler: Compiler) -> None:
         torch.testing.assert_close(double(x), (x * 2).sum(1), rtol=2e-5, atol=2e-5)
 
 
+def test_numbers_of_the_call_have_64_bits(compiler: Compiler) -> None:
+    backend = lambda gm, i: compiler(gm, i, options={"target": "interpret"})  # noqa: E731
+    x, n = torch.arange(40), 10**9
+    tripled = torch.compile(lambda x, n: x + n * 3, backend=backend, dynamic=True)
+    assert torch.equal(tripled(x, n), x + n * 3)
+    image = torch.randn(2, 3, 9)
+    resized = torch.compile(lambda x: F.interpolate(x, size=[13], mode="linear"), backend=backend, dynamic=True)
+    torch.testing.assert_close(resized(image), F.interpolate(image, size=[13], mode="linear"))
+
+
 WRONG_INDEX = "index is out of bounds for dimension 0 with size 6 in aten."
 # What eager refuses: a function, arguments that it takes, others that it does not, and what is said of them.
 REFUSED: dict[str, tuple[Callable[..., torch.Tensor], Any, Any, str]] = {
