@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from minductor.codegen.cpp_checks import failure
+from minductor.codegen import cpp_checks
 from minductor.codegen.cpp_math import prelude
 from minductor.codegen.cpp_nest import NestPrinter
 from minductor.codegen.cpp_stored import stored_as
@@ -83,6 +83,7 @@ def kernel_text(
     stored = [op.attrs.ref.storage for op in kernel.body.ops if isinstance(op.attrs, Store)]
     values = Values(out, storages, {id(op): n + 1 for n, op in enumerate(checked)}, told, len({*stored}) < len(stored))
     values.stored_as = stored_as(kernel.body, dtypes)
+    values.repeatable = cpp_checks.repeatable(kernel) if checked else {}
     for line in comment(kernel.origins if origins is None else origins):
         out.add(line)
     out.open(f"{linkage} int64_t {symbol}({', '.join(parameters)})")
@@ -93,7 +94,7 @@ def kernel_text(
     NestPrinter(kernel, values).print()
     order = {origin.node: n for n, origin in enumerate(kernel.origins if origins is None else origins)}
     for number, op in sorted(enumerate(checked, 1), key=lambda row: order.get(node_of(row[1]), 0)):
-        out.add(f"if (bad{number} != 0) return {failure(op, number)};")
+        cpp_checks.report(kernel, op, number, values)
     out.add("return 0;")
     out.close()
     return "\n".join(out.lines) + "\n"

@@ -1,10 +1,11 @@
-"""What checks and asserts leave behind in C++: `badk` is a value that failed number k, or 0, which no check refuses.
+"""What checks and asserts leave behind in C++: `badk` is 0 until something fails number k.
 
 Takes ops, the statuses by id of an op, and the names of such variables. Gives clauses and lines of C++.
 Refuses nothing.
 
-The number has no sign: 0 is below all others, so that the largest of what a loop's iterations or lanes found is one
-that failed, whichever. A value and its check stay together, and the loop stays a vector loop.
+A check whose index can be computed once more keeps that it failed; the first value that did is looked for behind the
+loops. Any other check keeps a value that failed, of which the largest is one, whichever. The variables have no sign: 0
+is below all others. A value and its check stay together, and the loop stays a vector loop.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from minductor.codegen.cpp_text import Lines, index_text
-from minductor.ir.nodes import Check, Masked, Op
+from minductor.codegen.cpp_values import Values
+from minductor.core.dtypes import I64
+from minductor.core.expr import Expr, free_symbols, integer
+from minductor.ir.nodes import Check, Constant, Index, Kernel, Load, Masked, Op, writes
 from minductor.ir.signature import may_fail
 
 
@@ -25,11 +29,60 @@ def statuses(op: Op, errors: Mapping[int, int]) -> Iterator[int]:
         yield errors[id(op)]
 
 
-def failure(op: Op, number: int) -> str:
-    """The status of a check or assert that failed, with what its error tells."""
-    if isinstance(op.attrs, Check):
-        return f"md_failed({number}, bad{number}, {index_text(op.attrs.size)})"
-    return f"md_failed({number}, 0, 0)"
+def repeatable(kernel: Kernel) -> dict[int, list[int]]:
+    """For each check whose index can be computed again after the loops, by id, the positions of the ops that do so."""
+    written = {ref.storage for ref in writes(kernel)}
+    checks: dict[str, int] = {}  # a check's symbol -> its position
+    found: dict[int, set[int]] = {}
+    for position, op in enumerate(kernel.body.ops):
+        read: Expr = integer(0)
+        match op.attrs:
+            case Load(ref, index) if ref.storage not in written:
+                read = index
+            case Index(expr):
+                read = expr
+            case Check():
+                checks[op.attrs.symbol.name] = position
+            case Constant() | None:
+                pass
+            case _:
+                continue
+        if op.dtype is None or op.dtype.kind not in ("int", "uint", "bool"):
+            continue  # floats may be rounded in another way there
+        needed = [*op.args, *(checks[s.name] for s in free_symbols(read) if s.name in checks)]
+        if all(a in found for a in needed):
+            found[position] = {position}.union(*(found[a] for a in needed))
+    return {id(kernel.body.ops[p]): sorted(found[p] - {p}) for p in checks.values() if p in found}
+
+
+def report(kernel: Kernel, op: Op, number: int, values: Values) -> None:
+    """Returns the status of a check or assert if it failed, with what its error tells."""
+    out, bad = values.out, f"bad{number}"
+    if not isinstance(op.attrs, Check):
+        out.add(f"if ({bad} != 0) return md_failed({number}, 0, 0);")
+        return
+    size = index_text(op.attrs.size)
+    if id(op) not in values.repeatable:
+        out.add(f"if ({bad} != 0) return md_failed({number}, {bad}, {size});")
+        return
+    out.open(f"if ({bad} != 0)")
+    axes = [axis for axis in kernel.axes if axis.name in op.axes]
+    for axis in axes:
+        out.open(f"for (int64_t {axis.name} = 0; {axis.name} < {index_text(axis.extent)}; ++{axis.name})")
+    names: dict[int, str] = {}
+    ops = kernel.body.ops
+    for position in values.repeatable[id(op)]:
+        each = ops[position]
+        kinds = [d for a in each.args if (d := ops[a].dtype) is not None]
+        names[position] = values.emit(each, [names[a] for a in each.args], kinds, values.label)
+    value = names[op.args[0]]
+    at = values.define(values.label(), I64, values.wrapped(op.attrs, value))
+    test = f"({values.outside(op.attrs, at)}){values.is_asked(op)}"
+    out.add(f"if ({test}) return md_failed({number}, (uint64_t){value}, {size});")
+    for _ in axes:
+        out.close()
+    out.add(f"return md_failed({number}, 0, {size});")
+    out.close()
 
 
 def clause(bad: Sequence[str]) -> str:

@@ -53,7 +53,7 @@ class Values:
 
     out: Lines
     storages: Mapping[str, tuple[str, DType]]
-    # id of a check or assert -> its status k; `badk` is a value that failed it, or 0, which is in range everywhere
+    # id of a check or assert -> its status k; `badk` is 0 until it fails (cpp_checks.py)
     errors: Mapping[int, int] = field(default_factory=dict[int, int])
     told: Mapping[int, Sequence[str]] = field(default_factory=dict[int, Sequence[str]])  # and what has to hold for it
     # Whether two stores of the kernel meet in one storage. g++ 12 then makes a vector of what both store, and of two
@@ -62,6 +62,8 @@ class Values:
     extents: Mapping[Symbol, Expr] = field(default_factory=dict[Symbol, Expr])  # of the axes
     piece: tuple[Symbol, Expr, Expr] | None = None  # the part of an axis that the loop which is open runs over
     stored_as: Mapping[int, How] = field(default_factory=dict[int, How])  # by id of an op
+    # id of a check whose index can be computed again after the loops -> the positions of the ops that do so
+    repeatable: Mapping[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
     bits: dict[str, str] = field(default_factory=dict[str, str])  # of loads, by label
     count: int = 0
     masks: int = 0  # that are open
@@ -209,18 +211,29 @@ class Values:
 
     def check(self, op: Op, attrs: Check, value: str, label: str) -> str:
         """An index outside its bounds is kept for the error and becomes 0, so that no load leaves the tensor."""
-        size = index_text(attrs.size)
         if attrs.error is None:
-            text = f"{value} < 0 ? {value} + {size} : {value}" if attrs.wrap else value
-            return self.define(attrs.symbol.name, I64, f"md_index({text})")
-        raw = f"({value} < 0 ? {value} + {size} : {value})" if attrs.wrap else value
-        self.define(label, I64, raw)
-        wrong = self.define(f"{label}_wrong", BOOL, f"({label} < 0) | ({label} >= {size})")
-        is_asked = "".join(f" & ({test})" for test in self.told.get(id(op), ()))
+            return self.define(attrs.symbol.name, I64, f"md_index({self.wrapped(attrs, value)})")
+        start = self.wrapped(attrs, value)
+        self.define(label, I64, f"({start})" if attrs.wrap else start)
+        wrong = self.define(f"{label}_wrong", BOOL, self.outside(attrs, label))
+        is_asked = self.is_asked(op)
         bad = f"bad{self.errors[id(op)]}"
-        self.out.add(f"{bad} = {wrong}{is_asked} ? (uint64_t){value} : {bad};")
+        kept = "1" if id(op) in self.repeatable else f"(uint64_t){value}"
+        self.out.add(f"{bad} = {wrong}{is_asked} ? {kept} : {bad};")
         self.out.add(f"const int64_t {attrs.symbol.name} = md_index({wrong} ? 0 : {label});")
         return attrs.symbol.name
+
+    def wrapped(self, attrs: Check, value: str) -> str:
+        """An index counted from the start."""
+        return f"{value} < 0 ? {value} + {index_text(attrs.size)} : {value}" if attrs.wrap else value
+
+    def outside(self, attrs: Check, label: str) -> str:
+        """Whether an index that is counted from the start is none."""
+        return f"({label} < 0) | ({label} >= {index_text(attrs.size)})"
+
+    def is_asked(self, op: Op) -> str:
+        """The tests of whether any point asks for a check, to be added to what it finds."""
+        return "".join(f" & ({test})" for test in self.told.get(id(op), ()))
 
     # --- regions
 

@@ -26,8 +26,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("scan-backwards", NEST, "NestPrinter.is_reversed", "scan.reverse and", "not scan.reverse and"),
     Mutant("accumulator-kept", NEST, "NestPrinter.add_block", 'block.at("j")', 'total.at("j")'),
     Mutant("parts-not-joined", NEST, "NestPrinter.join_parts", "step = 1; step <", "step = {count}; step <"),
-    Mutant("index-not-wrapped", VALUES, "Values.check", "{value} + {size} : {value})", "{value} : {value})"),
-    Mutant("bound-off-by-one", VALUES, "Values.check", "({label} >= {size})", "({label} > {size})"),
+    Mutant("index-not-wrapped", VALUES, "Values.wrapped", "+ {index_text(attrs.size)} : {value}", ": {value}"),
+    Mutant("bound-off-by-one", VALUES, "Values.outside", "({label} >= {", "({label} > {"),
     Mutant("sum-as-assignment", VALUES, "Values.atomic", 'if kind == "set":', "if kind:"),
     Mutant(
         "sums-in-16-bits",

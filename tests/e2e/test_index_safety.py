@@ -398,3 +398,29 @@ def test_an_index_into_a_constant_tensor_is_checked(name: str) -> None:
     assert error_of(compiled, bad) is error_of(CONSTANT[name], bad)
     torch.testing.assert_close(compiled(good), CONSTANT[name](good))
     assert checks_made(CONSTANT[name], good) >= 1
+
+
+FIRST: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "index": lambda x, i: x[i],
+    "of a dimension of the call's size": lambda x, i: x[:, None].expand(-1, i.shape[0]).gather(0, i[None]),
+    "a sum": lambda x, i: x[i].sum(),
+    "computed": lambda x, i: x[i + i.new_zeros(())] * 2,
+    "behind another": lambda x, i: x[torch.arange(90)[i % 90]] + x[i],
+    "embedding": lambda x, i: F.embedding(i, x[:, None]),
+    "scatter_add": lambda x, i: x.scatter_add(0, i, i.to(x.dtype)),
+    "nll_loss": lambda x, i: F.nll_loss(x.expand(i.shape[0], -1), i, ignore_index=1),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_first_of_several_values_is_told(name: str) -> None:
+    """As eager does on one thread, however many lanes and threads look for it here."""
+    torch._dynamo.reset()
+    compiled = torch.compile(FIRST[name], backend="minductor", dynamic=True)
+    for count in (4, 30, 70_000):
+        index = torch.arange(count) % 90
+        assert torch.isfinite(compiled(torch.ones(90), index)).all()
+        for values in ((93, 91, 92), (91, -700, 92), (-300, 99, -301)):
+            index[torch.tensor([1, count // 2, count - 1])] = torch.tensor(values)
+            with pytest.raises((IndexError, RuntimeError), match=rf"^(index|Target) {values[0]} is out of bounds"):
+                compiled(torch.ones(90), index)
