@@ -45,12 +45,15 @@ def main(argv: list[str]) -> int:
 
 
 def _act(action: str, folder: Path | None) -> int:
+    from minductor.runtime.cache_folder import check_trust
     from minductor.runtime.store import Store, adopt
 
     root = Store.place(folder, os.environ)
     if action == "adopt":
         store = adopt(root)
     elif folder is None and _is_unused(root):
+        if root.exists():
+            check_trust(root)
         print(f"0 entries, {readable(0)}: nothing has been compiled into {root} yet")
         return 0
     else:

@@ -290,12 +290,20 @@ def state() -> Mapping[str, object]:
         "modules": sys.modules.keys() & {"syntax", "bytes", "imports", "leaves"},  # what cannot be imported
         "grad": torch.is_grad_enabled(),
         "dtype": torch.get_default_dtype(),
-        "threads": (torch.get_num_threads(), threading.active_count()),
+        "threads": torch.get_num_threads(),
         "random": torch.get_rng_state().tolist(),
         "backends": kinds(),
+        "alive": frozenset(threading.enumerate()),
         "hook": sys.excepthook,
         "processes": processes(),
     }
+
+
+def changed(before: Mapping[str, object]) -> set[str]:
+    """The names of what is not as it was. A thread of an earlier test may have ended meanwhile; none may be new."""
+    alive: Any = before["alive"]
+    after = {**state(), "alive": alive | frozenset(threading.enumerate())}
+    return {name for name in before if before[name] != after[name]}
 
 
 @pytest.fixture
@@ -336,8 +344,7 @@ def test_a_function_refuses_it_in_one_line(row: Row, place: Path) -> None:
     assert row.hint in error.hint
     assert len(str(error).splitlines()) == 1 + sum(map(bool, (error.where, error.why, error.hint)))
     assert left(place) == []
-    after = state()
-    assert {name for name in before if before[name] != after[name]} == set()
+    assert changed(before) == set()
 
 
 # --- command lines ------------------------------------------------------------------------------------------------
@@ -432,8 +439,7 @@ def test_a_command_refuses_it_in_few_lines(
     spoken = [line for line in said.splitlines() if not line.startswith(("usage: ", " "))]
     assert len(spoken) == 1, said
     assert left(place) == files
-    after = state()
-    assert {name for name in before if before[name] != after[name]} == set()
+    assert changed(before) == set()
 
 
 def test_an_unset_path_is_the_systems(place: Path) -> None:
