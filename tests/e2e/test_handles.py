@@ -32,7 +32,8 @@ def printed(fn: Any, wrapper: str) -> list[tuple[int, str]]:
     seen: list[Compiled] = []
     torch._dynamo.reset()
     backend = partial(Compiler(observer=seen.append), options={"wrapper": wrapper})
-    x, y = torch.randn(8, 8), torch.randn(8, 8)
+    random = torch.Generator().manual_seed(0)
+    x, y = (torch.rand(8, 8, generator=random) / 8 for _ in range(2))  # exp makes much of the last digits of large ones
     torch.testing.assert_close(torch.compile(fn, backend=backend)(x, y), fn(x, y))
     (text,) = (text for name, text in seen[0].sources.items() if name.startswith("wrapper"))
     if wrapper == "fx":
