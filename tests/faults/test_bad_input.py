@@ -280,6 +280,17 @@ def processes() -> set[str]:
     return found
 
 
+def our_threads() -> frozenset[threading.Thread]:
+    """The threads that run code of minductor or of a pool of processes; torch starts some at a first compile."""
+    modules = (
+        (thread, getattr(getattr(thread, "_target", None), "__module__", None)) for thread in threading.enumerate()
+    )
+    named = ((thread, str(module or type(thread).__module__)) for thread, module in modules)
+    return frozenset(
+        thread for thread, module in named if module.startswith(("minductor", "concurrent", "multiprocessing"))
+    )
+
+
 def state() -> Mapping[str, object]:
     """What a refusal could have changed in this process."""
     return {
@@ -293,7 +304,7 @@ def state() -> Mapping[str, object]:
         "threads": torch.get_num_threads(),
         "random": torch.get_rng_state().tolist(),
         "backends": kinds(),
-        "alive": frozenset(threading.enumerate()),
+        "alive": our_threads(),
         "hook": sys.excepthook,
         "processes": processes(),
     }
@@ -302,7 +313,7 @@ def state() -> Mapping[str, object]:
 def changed(before: Mapping[str, object]) -> set[str]:
     """The names of what is not as it was. A thread of an earlier test may have ended meanwhile; none may be new."""
     alive: Any = before["alive"]
-    after = {**state(), "alive": alive | frozenset(threading.enumerate())}
+    after = {**state(), "alive": alive | our_threads()}
     return {name for name in before if before[name] != after[name]}
 
 
