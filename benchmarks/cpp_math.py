@@ -1,4 +1,4 @@
-"""What the functions of minductor/codegen/cpp_math.h cost beside torch's eager ones, on one thread and in cache.
+"""What the functions of minductor/codegen/cpp/cpp_math.h cost beside torch's eager ones, on one thread and in cache.
 
 Takes this machine. Gives a table in Markdown: nanoseconds an element for each, and whether g++ vectorised the loop.
 Refuses to compare anything but the arithmetic: 16,384 elements, which stay in the second-level cache.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from minductor.codegen import cpp_math
+from minductor.codegen.cpp import cpp_math
 
 COUNT, ROUNDS, REPEATS = 16384, 25, 10
 FLAGS = (

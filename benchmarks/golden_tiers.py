@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 import subprocess
 
-from pytest_plugin.disagreement import Disagreement
-from pytest_plugin.edits import clustered
-from pytest_plugin.golden import form
-from pytest_plugin.golden_file import Golden, parse
+from pytest_plugin.goldens.disagreement import Disagreement
+from pytest_plugin.goldens.edits import clustered
+from pytest_plugin.goldens.golden import form
+from pytest_plugin.goldens.golden_file import Golden, parse
 
 LEVELS = ("exact", "canonical", "skeleton", "facts")
 

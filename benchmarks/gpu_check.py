@@ -247,7 +247,7 @@ def warm(device: str) -> str:
     """A second process finds the binaries in the store, and imports no compiler."""
     text = (
         "import sys, time, torch, minductor\n"
-        "import minductor.runtime.gpu as gpu\n"
+        "import minductor.runtime.launch.gpu as gpu\n"
         "gpu.Gpu.build = None\n"
         f"x = torch.arange(1000., device={device!r})\n"
         "f = torch.compile(lambda x: torch.sin(x) * 2 + 1, backend=minductor.minductor)\n"

@@ -20,7 +20,7 @@ import torch
 
 from minductor.bench import cases
 from minductor.driver import Compiled, Compiler
-from minductor.runtime.triton_jobs import KernelFacts, compile_kernel, launches
+from minductor.runtime.build.triton_jobs import KernelFacts, compile_kernel, launches
 from minductor.target import Target, by_name
 
 

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_plugin import oracle
-from pytest_plugin.programs import Program
-from pytest_plugin.verdict import verdict
+from pytest_plugin.oracle import oracle
+from pytest_plugin.random_programs.programs import Program
+from pytest_plugin.random_programs.verdict import verdict
 from tests.e2e.hunt import Name
 
 Change = Callable[[Tensor], Tensor]

@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
-from minductor.runtime.cuda import Driver, Launch, bind, launcher_text, steps
-from minductor.runtime.load import ENTRY_PRELUDE, entry, load_library, threads
-from minductor.runtime.probe import probe
-from minductor.runtime.toolchain import EXPORT, Toolchain, Unit
+from minductor.runtime.build.probe import probe
+from minductor.runtime.build.toolchain import EXPORT, Toolchain, Unit
+from minductor.runtime.launch.cuda import Driver, Launch, bind, launcher_text, steps
+from minductor.runtime.launch.load import ENTRY_PRELUDE, entry, load_library, threads
 
 CALLED = f"""
 {EXPORT} long kernel(const float* a, const float* b, float* out, long n, long threads) {{ return 0; }}

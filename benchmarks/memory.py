@@ -13,7 +13,7 @@ from pathlib import Path
 
 from minductor.bench import cases
 from minductor.bench.allocations import GraphMemory, allocations
-from minductor.runtime.store import Store
+from minductor.runtime.store.store import Store
 
 
 def row(case: str, graph: GraphMemory) -> str:

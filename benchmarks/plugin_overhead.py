@@ -18,7 +18,7 @@ from unittest import mock
 
 import pytest
 
-from pytest_plugin import oracle
+from pytest_plugin.oracle import oracle
 
 SUITE = """
 import pytest, torch

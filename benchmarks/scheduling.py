@@ -23,8 +23,8 @@ from torch._subclasses import FakeTensorMode
 
 from minductor.backends import resolve
 from minductor.driver import PIPELINE
-from minductor.frontend.capture import Graph, capture
-from minductor.ir.nodes import Kernel
+from minductor.frontend.capture.capture import Graph, capture
+from minductor.ir.program.nodes import Kernel
 from minductor.options import Options
 from minductor.target import Env, by_name
 

@@ -26,8 +26,8 @@ from wrapper_floor import floor_text
 
 from minductor.bench import cases, models
 from minductor.driver import Compiler
-from minductor.runtime.store import Store
-from pytest_plugin.fuzz import program
+from minductor.runtime.store.store import Store
+from pytest_plugin.random_programs.fuzz import program
 
 WRAPPERS = ("python", "fx", "cpp")
 OPERATORS = """

@@ -17,17 +17,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from minductor.as_graph import to_fx
+    from minductor.api.compile_only import compile_only
+    from minductor.api.explain import explain
+    from minductor.api.export import export
+    from minductor.api.to_fx import to_fx
     from minductor.backends import register_backend
-    from minductor.compilation import compile_only
     from minductor.core.errors import MinductorError, MinductorWarning
     from minductor.driver import Compiler
-    from minductor.explanation import explain
-    from minductor.frontend.control_deps import add_control_deps, control_deps
-    from minductor.ir.report import Report
+    from minductor.frontend.torch_graph.control_deps import add_control_deps, control_deps
+    from minductor.ir.report.report import Report
     from minductor.options import Options
-    from minductor.packages import export
-    from minductor.runtime.package import load
+    from minductor.runtime.package.package import load
 
 __version__ = "0.1.0"
 
@@ -54,15 +54,15 @@ PUBLIC: Mapping[str, str] = MappingProxyType(
         "MinductorError": "minductor.core.errors",
         "MinductorWarning": "minductor.core.errors",
         "Options": "minductor.options",
-        "Report": "minductor.ir.report",
-        "add_control_deps": "minductor.frontend.control_deps",
-        "compile_only": "minductor.compilation",
-        "control_deps": "minductor.frontend.control_deps",
-        "explain": "minductor.explanation",
-        "export": "minductor.packages",
-        "load": "minductor.runtime.package",
+        "Report": "minductor.ir.report.report",
+        "add_control_deps": "minductor.frontend.torch_graph.control_deps",
+        "compile_only": "minductor.api.compile_only",
+        "control_deps": "minductor.frontend.torch_graph.control_deps",
+        "explain": "minductor.api.explain",
+        "export": "minductor.api.export",
+        "load": "minductor.runtime.package.package",
         "register_backend": "minductor.backends",
-        "to_fx": "minductor.as_graph",
+        "to_fx": "minductor.api.to_fx",
     }
 )
 

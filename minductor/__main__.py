@@ -30,11 +30,17 @@ class Command(NamedTuple):
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "demo": Command("minductor.bench.demo:main", "train a small transformer in eager and through minductor"),
-        "explain": Command("minductor.explanation:main", "show every stage of one function's compile"),
+        "explain": Command("minductor.api.explain:main", "show every stage of one function's compile"),
         "bench": Command("minductor.bench.harness:main", "eager, TorchInductor and minductor side by side"),
-        "cache": Command("minductor.cache:main", "the size of the cache, what is in it, and how to empty it"),
-        "unpack": Command("minductor.unpack:main", "the parts of an exported package as files, for a host in C"),
-        "doctor": Command("minductor.doctor:main", "what this machine has, what it misses, and what to do about it"),
+        "cache": Command(
+            "minductor.commands.cache_command:main", "the size of the cache, what is in it, and how to empty it"
+        ),
+        "unpack": Command(
+            "minductor.commands.unpack:main", "the parts of an exported package as files, for a host in C"
+        ),
+        "doctor": Command(
+            "minductor.commands.doctor:main", "what this machine has, what it misses, and what to do about it"
+        ),
     }
 )
 

@@ -8,7 +8,7 @@ Packages are looked for when a kind, target, device or option is asked for that 
 CPU imports none of them. `docs/backends.md` tells how to write one.
 
 >>> find_backend("cpu").wrappers["python"]
-'minductor.codegen.wrapper_python:wrapper_python'
+'minductor.codegen.wrapper.wrapper_python:wrapper_python'
 >>> find_backend("cpv")
 Traceback (most recent call last):
 ...
@@ -60,8 +60,8 @@ Part = str | Callable[..., Any]
 
 WRAPPERS: Mapping[str, Part] = MappingProxyType(
     {
-        "python": "minductor.codegen.wrapper_python:wrapper_python",
-        "fx": "minductor.codegen.wrapper_fx:wrapper_fx",
+        "python": "minductor.codegen.wrapper.wrapper_python:wrapper_python",
+        "fx": "minductor.codegen.wrapper.wrapper_fx:wrapper_fx",
     }
 )
 
@@ -100,7 +100,7 @@ class Backend:
     kind: str
     targets: tuple[Target, ...] = ()  # its machines; the first of a device's is taken where the user names none
     probe: Part | None = None  # () -> a text: the tools and the machine that its files depend on; or BackendError
-    kernels: Part  # (plan, env) -> the kernels' texts (minductor.ir.source.Unit)
+    kernels: Part  # (plan, env) -> the kernels' texts (minductor.ir.artefact.source.Unit)
     build: Part | None = None  # (units, folder, env) -> the files to keep, as bytes by name; see `cpp_flags`
     load: Part | None = None  # (artefact, env) -> a library
     launch: Part | None = None  # (library, symbol) -> a function of tensors, sizes and a number of threads -> status
@@ -118,12 +118,14 @@ BUILT_IN: Mapping[str, Backend] = MappingProxyType(
     {
         "cpu": Backend(
             kind="cpu",
-            kernels="minductor.codegen.cpp:cpp",
-            wrappers=MappingProxyType({**WRAPPERS, "cpp": "minductor.codegen.wrapper_cpp:wrapper_cpp"}),
+            kernels="minductor.codegen.cpp.cpp_kernels:cpp",
+            wrappers=MappingProxyType({**WRAPPERS, "cpp": "minductor.codegen.wrapper.wrapper_cpp:wrapper_cpp"}),
             capabilities=("bf16", "float64"),
         ),
         **{
-            kind: Backend(kind=kind, kernels="minductor.codegen.triton:triton", capabilities=("bf16", "float64"))
+            kind: Backend(
+                kind=kind, kernels="minductor.codegen.triton.triton_kernels:triton", capabilities=("bf16", "float64")
+            )
             for kind in ("interpret", "cuda", "hip")
         },
     }
@@ -260,7 +262,7 @@ def cpp_flags() -> tuple[str, ...]:
     """
     import torch
 
-    from minductor.runtime import native
+    from minductor.runtime.launch import native
 
     libraries = Path(torch.__file__).parent / "lib"
     return (f"-I{native.INCLUDE}", *(str(libraries / name) for name in native.LINKED))

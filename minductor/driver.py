@@ -1,8 +1,7 @@
 """READ ME FIRST: the road from torch.compile to the launched kernel, in the order in which it is walked.
 
 Takes what Dynamo hands to a backend (a graph module, example inputs, mode and options); gives a compiled callable.
-Refuses unknown options and modes; a graph that minductor cannot take runs in eager, with one warning.
-
+Refuses unknown options and modes. A graph that minductor cannot take runs in eager, with one warning.
 The road: `Compiler.__call__` hands the graph to AOTAutograd, which traces, decomposes and partitions it and calls
 `compile_graph` for each part. That captures the ATen graph, asks the store by key, and on a miss walks PIPELINE.
 Nothing but this file knows that the stages exist in an order.
@@ -20,6 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+from minductor.api.argument_checks import check_compiler, check_graph, check_not_ahead
 from minductor.backends import (
     SOURCES,
     Backend,
@@ -42,24 +42,23 @@ from minductor.core.errors import (
     WrapperReplaced,
 )
 from minductor.core.warn import warn
-from minductor.doors import check_compiler, check_graph, check_not_ahead
 from minductor.options import Options
 from minductor.placement import awaits_hooks, placed, without_memory
 from minductor.stores import Stores
 from minductor.target import Env
-from minductor.trace import Trace, counts, debug_folder, new_notes, partition_lines, shown
+from minductor.tracing.trace import Trace, counts, debug_folder, new_notes, partition_lines, shown
 
 if TYPE_CHECKING:
-    from minductor.frontend.capture import Graph
-    from minductor.ir.plan import Plan
-    from minductor.ir.report import Report
-    from minductor.ir.source import Source
-    from minductor.runtime.gpu import Gpu
-    from minductor.runtime.launch import Bind
-    from minductor.runtime.pool import Pool
-    from minductor.runtime.store import Entry, Store
-    from minductor.runtime.toolchain import Toolchain
-    from minductor.runtime.tune import Tuner
+    from minductor.frontend.capture.capture import Graph
+    from minductor.ir.artefact.source import Source
+    from minductor.ir.plan.plan import Plan
+    from minductor.ir.report.report import Report
+    from minductor.runtime.build.pool import Pool
+    from minductor.runtime.build.toolchain import Toolchain
+    from minductor.runtime.launch.gpu import Gpu
+    from minductor.runtime.launch.launch import Bind
+    from minductor.runtime.store.store import Entry, Store
+    from minductor.runtime.tune.tune import Tuner
 
 WINNER = "winner.txt"
 # The files of a graph without kernels.
@@ -80,16 +79,16 @@ class Stage(NamedTuple):
 
 
 PIPELINE = (
-    Stage("lower", "minductor.frontend.lower:lower", "graph", "program"),
-    Stage("inline", "minductor.passes.inline:inline", "program", "program"),
-    Stage("fuse", "minductor.passes.fuse:fuse", "program", "program"),
-    Stage("loop_order", "minductor.passes.loop_order:loop_order", "program", "program"),
-    Stage("order", "minductor.passes.order:order", "program", "program"),
-    Stage("tile", "minductor.passes.tile:tile", "program", "program"),
-    Stage("bundle", "minductor.passes.bundle:bundle", "program", "program"),
-    Stage("access", "minductor.passes.access:access", "program", "program"),
-    Stage("partition", "minductor.passes.partition:partition", "program", "program"),
-    Stage("memory", "minductor.passes.memory:memory", "program", "plan"),
+    Stage("lower", "minductor.frontend.lower.lower:lower", "graph", "program"),
+    Stage("inline", "minductor.passes.inline.inline:inline", "program", "program"),
+    Stage("fuse", "minductor.passes.fuse.fuse:fuse", "program", "program"),
+    Stage("loop_order", "minductor.passes.loop_order.loop_order:loop_order", "program", "program"),
+    Stage("order", "minductor.passes.order.order:order", "program", "program"),
+    Stage("tile", "minductor.passes.tile.tile:tile", "program", "program"),
+    Stage("bundle", "minductor.passes.bundle.bundle:bundle", "program", "program"),
+    Stage("access", "minductor.passes.access.access:access", "program", "program"),
+    Stage("partition", "minductor.passes.partition.partition:partition", "program", "program"),
+    Stage("memory", "minductor.passes.memory.memory:memory", "program", "plan"),
 )
 
 
@@ -158,11 +157,11 @@ class Compiler:
         from torch._dynamo.utils import GmWrapper, flatten_graph_inputs
         from torch._functorch.aot_autograd import aot_module_simplified
 
-        from minductor.frontend.as_eager import call_as_eager
-        from minductor.frontend.decompose import decompositions
-        from minductor.frontend.partition import partition
-        from minductor.frontend.results import flatten_results, has_tree
-        from minductor.frontend.shared import counted_places, kept_apart, kept_in_place, refuses_overlap
+        from minductor.frontend.quirks.as_eager import call_as_eager
+        from minductor.frontend.torch_graph import shared_inputs
+        from minductor.frontend.torch_graph.decompose import decompositions
+        from minductor.frontend.torch_graph.min_cut import partition
+        from minductor.frontend.torch_graph.result_trees import flatten_results, has_tree
 
         env = self.env(mode, options)
         check_graph(gm)
@@ -178,7 +177,7 @@ class Compiler:
             self._warn(env, UnsupportedInput("an input of this graph", unshown))
             return untraced(eager)
         call_as_eager(gm)
-        places = counted_places(gm, inputs)
+        places = shared_inputs.counted_places(gm, inputs)
         try:
             compiled = aot_module_simplified(
                 gm,
@@ -190,12 +189,13 @@ class Compiler:
                 decompositions=decompositions(),
                 keep_inference_input_mutations=True,
             )
-            compiled = kept_in_place(kept_apart(compiled, eager, inputs), eager, places, inputs)
+            apart = shared_inputs.kept_apart(compiled, eager, inputs)
+            compiled = shared_inputs.kept_in_place(apart, eager, places, inputs)
         except UnsupportedInput as reason:  # of the ATen graph itself, which eager must not run either
             self._warn(env, reason)
             compiled = eager
         except RuntimeError as error:
-            if not refuses_overlap(error):
+            if not shared_inputs.refuses_overlap(error):
                 raise
             kind = "memory that is written, where several of its elements are one"
             self._warn(env, UnsupportedInput("an input of this graph", kind))
@@ -219,8 +219,8 @@ class Compiler:
 
     def compile_graph(self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Env) -> Call:
         """One ATen graph to its boxed call: capture, key, store; on a miss, the pipeline under the key's lock."""
-        from minductor.frontend.capture import capture, sources
-        from minductor.frontend.shared import misplaced
+        from minductor.frontend.capture.capture import capture, sources
+        from minductor.frontend.torch_graph.shared_inputs import misplaced
 
         start = time.perf_counter()
         if name := misplaced(gm, is_backward=role == "backward"):
@@ -265,9 +265,9 @@ class Compiler:
         """One ATen graph as a torch.fx.GraphModule, which checks nothing; dry, its kernels are not bound. And what was
         captured, for which machine, and the guards that hold for what was compiled.
         """
-        from minductor.frontend.capture import capture, sources
-        from minductor.runtime import fx
-        from minductor.runtime.launch import WRAPPER_FX
+        from minductor.frontend.capture.capture import capture, sources
+        from minductor.runtime.launch import fx
+        from minductor.runtime.launch.launch import WRAPPER_FX
 
         graph, env, is_dry = self._placed(capture(gm, "inference"), env)
 
@@ -297,19 +297,19 @@ class Compiler:
         events: list[tuple[str, str]],
     ) -> Call:
         """An artefact's call. `objects`: what of this process the graph names; `traced`: the ATen graph."""
-        from minductor.frontend.capture import sources
-        from minductor.runtime.launch import LIBRARY, WRAPPER, WRAPPER_CPP, WRAPPER_FX, launch
+        from minductor.frontend.capture.capture import sources
+        from minductor.runtime.launch.launch import LIBRARY, WRAPPER, WRAPPER_CPP, WRAPPER_FX, launch
 
         where = sources(traced).of
         if WRAPPER_CPP in found.contents:
-            from minductor.runtime import native
-            from minductor.runtime.load import load_library
+            from minductor.runtime.launch import native
+            from minductor.runtime.launch.load import load_library
 
             return native.launch(load_library(found.file(LIBRARY)), name, objects, events, where)
         tuner = self._tuner(env)
         kernels = self._kernels(found, env, tuner)
         if WRAPPER_FX in found.contents:
-            from minductor.runtime import fx
+            from minductor.runtime.launch import fx
 
             hook = find_backend(env.target.kind).fx
             launcher = fx.launcher(found.contents, kernels, env.target)
@@ -324,33 +324,33 @@ class Compiler:
 
     def _kernels(self, found: Entry, env: Env, tuner: Tuner) -> Bind | None:
         """The kernels of an artefact by their symbols; None if it has none."""
-        from minductor.runtime.launch import KERNELS, LIBRARY
+        from minductor.runtime.launch.launch import KERNELS, LIBRARY
 
         backend = find_backend(env.target.kind)
         if backend.load and backend.launch:
             has_kernels = not found.contents.keys() <= OF_EVERY_GRAPH
             return partial(resolve(backend.launch), resolve(backend.load)(found, env)) if has_kernels else None
         if LIBRARY in found.contents:
-            from minductor.runtime.load import load_library
+            from minductor.runtime.launch.load import load_library
 
             return load_library(found.file(LIBRARY)).bind
         if KERNELS not in found.contents:
             return None
         if env.target.kind != "interpret":
             return self.gpu.kernels(found, env.target.arch, self._store_of(env), tuner).bind
-        from minductor.runtime.interpret import Interpreter
+        from minductor.runtime.launch.interpret import Interpreter
 
         return Interpreter(found.text(KERNELS), self.interpreter, env.target.max_programs).bind
 
     def _tuner(self, env: Env) -> Tuner:
         """What measures choices, and keeps in the store what won: a warm start measures nothing."""
-        from minductor.runtime.tune import Tuner, device_clock, device_name, wall_clock
+        from minductor.runtime.tune.tune import Tuner, device_clock, device_name, wall_clock
 
         is_cuda = env.target.kind == "cuda"
         clock = self.tuning_clock or (device_clock if is_cuda else wall_clock)
         if not env.options.autotune:
             return Tuner(clock)
-        from minductor.runtime.store import digest
+        from minductor.runtime.store.store import digest
 
         store = self._store_of(env)
         place = (env.target.name, device_name() if is_cuda else "", env.options.fingerprint(), self._sources)
@@ -367,15 +367,15 @@ class Compiler:
     @cached_property
     def gpu(self) -> Gpu:
         """What compiles and launches kernels on GPUs; it starts nothing before it is asked."""
-        from minductor.runtime.gpu import Gpu
+        from minductor.runtime.launch.gpu import Gpu
 
         return Gpu(lambda: self.toolchain, self.environ)
 
     @cached_property
     def interpreter(self) -> Pool:
         """One process that interprets GPU kernels, started at the first launch."""
-        from minductor.runtime.interpret import SETTINGS
-        from minductor.runtime.pool import Pool
+        from minductor.runtime.build.pool import Pool
+        from minductor.runtime.launch.interpret import SETTINGS
 
         return Pool(1, environ=self.environ, settings=SETTINGS)
 
@@ -384,7 +384,7 @@ class Compiler:
     ) -> None:
         if self.observer is ignore:
             return
-        from minductor.ir.report import Report
+        from minductor.ir.report.report import Report
 
         facts = Report.from_json(json.loads(entry.text("report.json")))
         self.observer(Compiled(role, key, facts, _texts(entry), was_hit, seconds, events))
@@ -398,8 +398,8 @@ class Compiler:
         """
         import torch
 
-        from minductor.runtime.probe import version
-        from minductor.runtime.store import digest
+        from minductor.runtime.build.probe import version
+        from minductor.runtime.store.store import digest
 
         if outside := fingerprint(find_backend(env.target.kind)):
             made_by = outside
@@ -414,7 +414,7 @@ class Compiler:
     @cached_property
     def _sources(self) -> str:
         """A digest of minductor's own files: another version makes other texts."""
-        from minductor.runtime.store import digest
+        from minductor.runtime.store.store import digest
 
         here = Path(__file__).parent
         files = sorted(p for p in here.rglob("*") if p.suffix in (".py", ".h") and "bench" not in p.parts)
@@ -422,8 +422,8 @@ class Compiler:
 
     @cached_property
     def toolchain(self) -> Toolchain:
-        from minductor.runtime.probe import probe
-        from minductor.runtime.toolchain import Toolchain
+        from minductor.runtime.build.probe import probe
+        from minductor.runtime.build.toolchain import Toolchain
 
         return Toolchain(probe(), self.environ)
 
@@ -467,7 +467,7 @@ class Compiler:
         """The entry of this key whose guards hold for this graph's sizes; without symbols there are none."""
         if not graph.symbols:
             return store.get(key)
-        from minductor.frontend.symbolic import guards_hold
+        from minductor.frontend.capture.symbolic_sizes import guards_hold
 
         for entry in store.variants(key):
             if guards_hold(json.loads(entry.text("guards.json")), graph):
@@ -475,7 +475,7 @@ class Compiler:
         return None
 
     def _build(self, store: Store, key: str, graph: Graph, env: Env, gm: Any, *, is_dry: bool) -> Entry:
-        from minductor.runtime.launch import build, with_wrapper
+        from minductor.runtime.launch.launch import build, with_wrapper
 
         is_launched = env.target.kind == "cuda" and not is_dry
         if is_launched:
@@ -522,10 +522,10 @@ class Compiler:
 
     def compile_program(self, graph: Graph, env: Env, backend: Backend) -> tuple[Source, Plan, Report]:
         """The texts, the plan and the facts of a captured graph. No effect but the trace."""
-        from minductor.frontend.schemas import with_schemas
-        from minductor.ir.plan import with_operators
-        from minductor.ir.report import report
-        from minductor.ir.source import Source
+        from minductor.frontend.capture.schemas import with_schemas
+        from minductor.ir.artefact.source import Source
+        from minductor.ir.plan.plan import with_operators
+        from minductor.ir.report.report import report
 
         value: Any = graph
         program: Any = None
@@ -561,8 +561,8 @@ class Compiler:
 
     @staticmethod
     def _verify(stage: Stage, result: Any) -> None:
-        from minductor.ir.verify import verify
-        from minductor.ir.verify_plan import verify_plan
+        from minductor.ir.plan.verify_plan import verify_plan
+        from minductor.ir.program.verify_program import verify
 
         if stage.gives == "plan":
             verify_plan(result)
@@ -625,15 +625,15 @@ def _wrapper(plan: Plan, env: Env, backend: Backend) -> tuple[str, str]:
 
 def _called_by_python(plan: Plan) -> Iterator[str]:
     """What a C++ wrapper has Python call: only there is any of it between kernels."""
-    from minductor.codegen.wrapper_cpp import needs_python
+    from minductor.codegen.wrapper.wrapper_cpp import needs_python
 
     yield from (f"{op} is called by Python" for op in needs_python(plan))
 
 
 def _unaligned(plan: Plan, graph: Graph) -> set[str]:
     """The kernels that are given an input which starts within 16 bytes, where vectors of a GPU cannot."""
-    from minductor.frontend.capture import TensorMeta
-    from minductor.ir.plan import KernelDef, Launch
+    from minductor.frontend.capture.capture import TensorMeta
+    from minductor.ir.plan.plan import KernelLine, LaunchLine
 
     metas = {given.name: given.meta for given in graph.inputs}
     inside = {
@@ -641,13 +641,13 @@ def _unaligned(plan: Plan, graph: Graph) -> set[str]:
         for name, meta in metas.items()
         if isinstance(meta, TensorMeta) and isinstance(meta.offset, int) and meta.offset * meta.dtype.itemsize % 16
     }
-    symbols = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelDef)}
-    launches = (line for line in plan.lines if isinstance(line, Launch))
+    symbols = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelLine)}
+    launches = (line for line in plan.lines if isinstance(line, LaunchLine))
     return {symbols[line.kernel] for line in launches if not inside.isdisjoint(line.tensors)}
 
 
 def _has_block_pointers() -> bool:
-    from minductor.runtime import probe
+    from minductor.runtime.build import probe
 
     return probe.has_block_pointers(probe.probe().triton)
 
@@ -671,30 +671,30 @@ def _through(function: Callable[[Any, Env], Any], stage: Stage, value: Any, env:
 
 def _written(folder: Path, found: Entry, graph: Graph, gm: Any, env: Env) -> None:
     """Puts into a folder what runs the graph."""
-    from minductor.rerun import write
+    from minductor.tracing.runnable_folder import write
 
     write(folder, found, graph, gm, env.target)
 
 
 def _variant(guards: Sequence[str]) -> str:
-    from minductor.runtime.store import digest
+    from minductor.runtime.store.store import digest
 
     return digest(*guards)[:16]
 
 
 def _user_lines(plan: Plan, gm: Any, symbol: str) -> str:
     """Where the user wrote what became a kernel: asked for only when it does not compile."""
-    from minductor.frontend.capture import sources
-    from minductor.ir.plan import KernelDef
+    from minductor.frontend.capture.capture import sources
+    from minductor.ir.plan.plan import KernelLine
 
     written = sources(gm)
-    defined = next((d for d in plan.lines if isinstance(d, KernelDef) and d.symbol == symbol), None)
+    defined = next((d for d in plan.lines if isinstance(d, KernelLine) and d.symbol == symbol), None)
     places = (written.of(origin.node) for origin in defined.origins) if defined else ()
     return ", ".join(dict.fromkeys(place for place in places if place))
 
 
 def _texts(entry: Entry) -> dict[str, str]:
     """The wrapper and the kernels of an artefact, by file."""
-    from minductor.runtime.launch import WRAPPER_FX
+    from minductor.runtime.launch.launch import WRAPPER_FX
 
     return {name: entry.text(name) for name in entry.contents if name.endswith(SOURCES) or name == WRAPPER_FX}

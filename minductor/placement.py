@@ -15,7 +15,7 @@ from minductor.core.errors import BadOptionValue, TargetElsewhere, UnsupportedIn
 from minductor.target import Env
 
 if TYPE_CHECKING:
-    from minductor.frontend.capture import Graph
+    from minductor.frontend.capture.capture import Graph
 
 
 def placed(graph: Graph, env: Env, *, is_dry: bool) -> tuple[Graph, Env, bool]:
@@ -25,7 +25,7 @@ def placed(graph: Graph, env: Env, *, is_dry: bool) -> tuple[Graph, Env, bool]:
     """
     import torch
 
-    from minductor.frontend.devices import gpu_of
+    from minductor.frontend.graph_passes.move_scalars import gpu_of
 
     named, device = env.options.target, gpu_of(graph)
     if env.target.kind not in BUILT_IN or device.partition(":")[0] not in ("", "cuda"):
@@ -35,7 +35,7 @@ def placed(graph: Graph, env: Env, *, is_dry: bool) -> tuple[Graph, Env, bool]:
     if device and not torch.cuda.is_available():
         return graph, env if is_launched else replace(env, target=find_target("sm_90")), True
     if is_dry and is_launched and not device:
-        from minductor.frontend.retarget import retarget
+        from minductor.frontend.graph_passes.retarget import retarget
 
         return retarget(graph, "cuda:0"), env, True
     if is_dry or not (device or is_launched):
@@ -44,7 +44,7 @@ def placed(graph: Graph, env: Env, *, is_dry: bool) -> tuple[Graph, Env, bool]:
         raise TargetElsewhere(named)
     if named and not is_launched:  # its kernels would take the GPU's addresses for the CPU's
         raise BadOptionValue("target", named, f"one that works on {device}")
-    from minductor.runtime.cuda import target_of
+    from minductor.runtime.launch.cuda import target_of
 
     here = target_of(device)
     if here is None:

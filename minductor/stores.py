@@ -13,7 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from minductor.runtime.store import Store
+    from minductor.runtime.store.store import Store
 
 R = TypeVar("R")
 
@@ -34,7 +34,7 @@ class Stores:
         """The store of a folder; of the user's, if `folder` is empty."""
         if self._given is not None:
             return self._given
-        from minductor.runtime.store import Store
+        from minductor.runtime.store.store import Store
 
         with self._lock:
             if folder not in self._opened:

@@ -18,10 +18,10 @@ from pytest_plugin.stash import TRIAL, state_of
 # a run whose tests ask for none of this loads none of it
 if TYPE_CHECKING:
     from pytest_plugin.adapters import Adapter, FreshStore
-    from pytest_plugin.compiled import Compile
-    from pytest_plugin.devices import Device
-    from pytest_plugin.golden import Goldens
-    from pytest_plugin.memory import GraphMemory
+    from pytest_plugin.devices.devices import Device
+    from pytest_plugin.goldens.golden import Goldens
+    from pytest_plugin.oracle.compiled import Compile
+    from pytest_plugin.oracle.memory import GraphMemory
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def compiled(
     """Compile a function in a fresh store, run it, and compare everything it does with eager and with float64."""
     import torch
 
-    from pytest_plugin.compiled import Compile
+    from pytest_plugin.oracle.compiled import Compile
     from pytest_plugin.session import evidence_of
 
     state = state_of(request.config)
@@ -86,7 +86,7 @@ def compiled(
 @pytest.fixture
 def closer(pytestconfig: pytest.Config) -> Callable[..., float]:
     """Compare a result with eager and with the float64 truth: closer(actual, eager, exact64)."""
-    from pytest_plugin.closer import closer
+    from pytest_plugin.oracle.closer import closer
 
     return partial(closer, policy=state_of(pytestconfig).policy)
 
@@ -94,7 +94,7 @@ def closer(pytestconfig: pytest.Config) -> Callable[..., float]:
 @pytest.fixture
 def memory() -> Callable[..., GraphMemory]:
     """The life of each storage of a run: memory(run) tells what is allocated, when it is gone, and shows it as bars."""
-    from pytest_plugin.memory import of
+    from pytest_plugin.oracle.memory import of
 
     return of
 

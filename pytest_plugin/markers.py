@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_plugin import counts, memory
 from pytest_plugin.adapters import compilers
-from pytest_plugin.devices import marker_misuse, skip_misuse
+from pytest_plugin.devices.devices import marker_misuse, skip_misuse
+from pytest_plugin.oracle import counts, memory
 from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, LEVELS, VIEWS
 from pytest_plugin.xfail import Xfail
 

@@ -156,11 +156,11 @@ def _watch_goldens(config: pytest.Config) -> None:
     """Notes what uses the golden files, if there are any."""
     folder = golden_dir(config) / str(config.getoption("minductor_compiler") or next(iter(ADAPTERS)))
     if folder.is_dir():
-        from pytest_plugin.unused import Watch, goldens_below
+        from pytest_plugin.goldens.unused import Watch, goldens_below
 
         if goldens := goldens_below(folder):
             config.stash[WATCH] = Watch(config, goldens)
-            config.pluginmanager.register(config.stash[WATCH], "pytest_plugin.unused")
+            config.pluginmanager.register(config.stash[WATCH], "pytest_plugin.goldens.unused")
 
 
 def _fixture_names(plugin: object) -> list[str]:
@@ -180,7 +180,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     revision = str(config.getoption("minductor_golden_base"))
     if not revision or is_worker(config):
         return
-    from pytest_plugin.revision import CannotBuild, build
+    from pytest_plugin.goldens.revision import CannotBuild, build
 
     folder = tempfile.TemporaryDirectory(prefix="golden-base-")
     config.add_cleanup(folder.cleanup)
@@ -226,7 +226,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)  # so that ids open with the device
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "minductor_device" in metafunc.fixturenames:
-        from pytest_plugin.selection import parameters
+        from pytest_plugin.devices.selection import parameters
 
         marker = metafunc.definition.get_closest_marker("devices")
         metafunc.parametrize("minductor_device", list(parameters(marker, state_of(metafunc.config))), indirect=True)
@@ -240,7 +240,7 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: objec
         return made
     if not issubclass(obj, sys.modules["unittest"].TestCase):
         return made
-    from pytest_plugin.selection import asks_for_devices, classes, runs_on, torch_device_of
+    from pytest_plugin.devices.selection import asks_for_devices, classes, runs_on, torch_device_of
 
     state = state_of(collector.config)
     if memory := torch_device_of(obj):
@@ -252,7 +252,7 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: objec
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Before anything is deselected."""
     if item.get_closest_marker("compilers") is not None or item.config.getini("expected_failures"):
-        from pytest_plugin.selection import mark
+        from pytest_plugin.devices.selection import mark
 
         mark(item, state_of(item.config))
 
@@ -261,7 +261,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not any(map(_is_ours, items)) and STATE not in config.stash:
         return
-    from pytest_plugin import selection
+    from pytest_plugin.devices import selection
 
     state = state_of(config)
     asks = any(map(_asks_for_device, items)) or state.has_torch_classes
@@ -301,7 +301,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     minutes = config.getoption("minductor_fuzz")
     if minutes is None or is_worker(config):
         return None
-    from pytest_plugin.fuzz import BAD, Campaign, table
+    from pytest_plugin.random_programs.fuzz import BAD, Campaign, table
 
     cache: Any = getattr(config, "cache", None)
     if cache is None:
@@ -342,7 +342,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """After the body has passed: what the test declared, and that something ran at all."""
     trial = None
     if TRIAL in item.stash:
-        from pytest_plugin.trials import forgiving, kind_of
+        from pytest_plugin.faults.trials import forgiving, kind_of
 
         trial = forgiving(item)
         try:
@@ -396,12 +396,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         item, "fixturenames", ()
     )
     if FINGERPRINT in os.environ:
-        from pytest_plugin.trials import observed
+        from pytest_plugin.faults.trials import observed
 
         observed(item, nextitem)
         return True
     if is_asked or any(item.get_closest_marker(name) for name in TRIAL_MARKERS):
-        from pytest_plugin.trials import protocol
+        from pytest_plugin.faults.trials import protocol
 
         protocol(item, nextitem)
         return True
@@ -413,7 +413,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     report.sections = [kept for name, text in report.sections if (kept := (name, without_trace(text)))[1]]
     if call.when == "call" and call.excinfo is not None and hasattr(report, "wasxfail"):
-        from pytest_plugin.expected import contradiction
+        from pytest_plugin.devices.expected import contradiction
 
         if wrong := contradiction(item, str(call.excinfo.value)):
             del report.wasxfail
@@ -487,7 +487,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 def _killed(state: State) -> Iterator[str]:
     if state.kills:
-        from pytest_plugin.trials import Kill, matrix
+        from pytest_plugin.faults.trials import Kill, matrix
 
         rows = {test: [Kill.of(plain) for plain in kills] for test, kills in sorted(state.kills.items())}
         yield from matrix(rows, verbose=state.rules.limit is None)
@@ -539,7 +539,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         f"unused   {row}: a failure is expected, and it does not run there" for row in state.unused_rows()
     ]
     if watch is not None or state.totals.disagreements:
-        from pytest_plugin.golden_run import finish
+        from pytest_plugin.goldens.golden_run import finish
 
         finish(session, watch)
     # the controller collects nothing itself, so it learns of a usage error from its workers

@@ -16,14 +16,24 @@ from typing import Any
 import pytest
 
 from pytest_plugin.adapters import Adapter, compilers, find_adapter
-from pytest_plugin.capabilities import Machine
-from pytest_plugin.closer import DEFAULT, Policy, policy_of
-from pytest_plugin.devices import KINDS, Choice, Device, Misuse, Wishes, arch_number, choose, of_marker, torch_type
-from pytest_plugin.evidence import Evidence, Totals
-from pytest_plugin.expected import Expected, rows
-from pytest_plugin.golden import Goldens, Rules
-from pytest_plugin.repro import write
-from pytest_plugin.revision import STAGES
+from pytest_plugin.devices.capabilities import Machine
+from pytest_plugin.devices.devices import (
+    KINDS,
+    Choice,
+    Device,
+    Misuse,
+    Wishes,
+    arch_number,
+    choose,
+    of_marker,
+    torch_type,
+)
+from pytest_plugin.devices.expected import Expected, rows
+from pytest_plugin.goldens.golden import Goldens, Rules
+from pytest_plugin.goldens.revision import STAGES
+from pytest_plugin.oracle.closer import DEFAULT, Policy, policy_of
+from pytest_plugin.oracle.evidence import Evidence, Totals
+from pytest_plugin.oracle.repro import write
 from pytest_plugin.stash import EVIDENCE, TRIAL, WORKER_KEY, golden_dir, state_of
 from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, LEVELS, MODES, STORES, UNUSED
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_plugin.devices import Device
-    from pytest_plugin.golden import Goldens
+    from pytest_plugin.devices.devices import Device
+    from pytest_plugin.goldens.golden import Goldens
 
 
 @pytest.fixture

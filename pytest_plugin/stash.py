@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_plugin.evidence import Evidence
+    from pytest_plugin.faults.trials import Trial
+    from pytest_plugin.goldens.unused import Watch
+    from pytest_plugin.oracle.evidence import Evidence
     from pytest_plugin.session import State
-    from pytest_plugin.trials import Trial
-    from pytest_plugin.unused import Watch
 
 STATE: pytest.StashKey[State] = pytest.StashKey()
 EVIDENCE: pytest.StashKey[Evidence] = pytest.StashKey()

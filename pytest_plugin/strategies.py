@@ -5,7 +5,7 @@ of families (ValueError). A line that eager does not take is drawn again, and le
 
     from hypothesis import given
     from pytest_plugin.strategies import programs
-    from pytest_plugin.verdict import assert_like_eager
+    from pytest_plugin.random_programs.verdict import assert_like_eager
 
     @given(programs())
     def test_my_compiler(program):
@@ -28,8 +28,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 
-from pytest_plugin.grammar import FAMILIES, Family
-from pytest_plugin.programs import Input, Node, Program
+from pytest_plugin.random_programs.grammar import FAMILIES, Family
+from pytest_plugin.random_programs.programs import Input, Node, Program
 
 T = TypeVar("T")
 
@@ -80,7 +80,9 @@ def programs(
     """
     unknown = set(without) - {family.name for family in FAMILIES}
     if unknown:
-        raise ValueError(f"there is no family {', '.join(sorted(unknown))}; see pytest_plugin/grammar.py")
+        raise ValueError(
+            f"there is no family {', '.join(sorted(unknown))}; see pytest_plugin/random_programs/grammar.py"
+        )
     families = tuple(family for family in FAMILIES if family.name not in without)
     return _programs(Kind(*length, dtypes, differentiable, scalable, large, families))
 
@@ -276,7 +278,7 @@ class _Drawing:
 
 def _with_gradients(program: Program) -> Program:
     """Without the last writes, if those change what the backward pass still needs."""
-    from pytest_plugin import oracle
+    from pytest_plugin.oracle import oracle
 
     def is_refused(trial: Program) -> bool:
         subject = oracle.Program(trial.fn(), tuple(trial.arguments()), {})

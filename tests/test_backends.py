@@ -32,13 +32,13 @@ from minductor.backends import (
     target_of_device,
     unregister_backend,
 )
-from minductor.codegen.wrapper_cpp import wrapper_cpp
+from minductor.codegen.wrapper.wrapper_cpp import wrapper_cpp
 from minductor.core.errors import BackendError, BadOptionValue, BrokenBackend, UnknownOption, UnknownTarget
 from minductor.driver import Compiled, Compiler
-from minductor.ir.plan import Plan
-from minductor.ir.source import Unit
+from minductor.ir.artefact.source import Unit
+from minductor.ir.plan.plan import Plan
 from minductor.options import OptionRule, Options
-from minductor.runtime.store import Store
+from minductor.runtime.store.store import Store
 from minductor.target import TARGETS, Env, Target
 
 
@@ -254,7 +254,7 @@ def test_a_wrapper_in_cpp_of_a_backend_on_the_cpus_memory(tmp_path: Path) -> Non
         TOY,
         kind="twin",
         targets=(replace(TARGETS["cpu"], name="twin_1", kind="twin"),),
-        kernels="minductor.codegen.cpp:cpp",
+        kernels="minductor.codegen.cpp.cpp_kernels:cpp",
         build=twin_build,
         wrappers={"cpp": twin_wrapper},
     )

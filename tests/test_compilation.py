@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import minductor
 from minductor.core.errors import ImaginedDevice, NothingCompiled, UnknownTarget, WrapperReplaced
 from minductor.driver import Compiled, Compiler
-from minductor.runtime.pool import Pool
+from minductor.runtime.build.pool import Pool
 
 
 def test_gives_the_facts_of_each_kernel() -> None:

@@ -33,12 +33,12 @@ from minductor.core.errors import (
     UnsupportedInput,
 )
 from minductor.driver import PIPELINE, Compiled, Compiler
-from minductor.frontend.capture import Graph, GraphInput, NodeRef, TensorMeta
+from minductor.frontend.capture.capture import Graph, GraphInput, NodeRef, TensorMeta
 from minductor.options import Options
-from minductor.runtime import cuda
-from minductor.runtime.store import Store
+from minductor.runtime.launch import cuda
+from minductor.runtime.store.store import Store
 from minductor.target import Env, Target, by_name, of_capability
-from minductor.trace import Record, Trace
+from minductor.tracing.trace import Record, Trace
 from tests.house.rules import ROOT
 
 ENV = Env(Options(), by_name("cpu"))
@@ -121,7 +121,7 @@ def test_second_compiler_finds_it_and_reports_the_same(watched: Watched) -> None
 @pytest.mark.parametrize("change", ["shape", "dtype", "stride", "operator", "options"])
 def test_key_tells_apart(watched: Watched, change: str) -> None:
     def key(fn: Callable[..., Any], *args: torch.Tensor, env: Env = ENV) -> str:
-        from minductor.frontend.capture import capture
+        from minductor.frontend.capture.capture import capture
 
         return watched.compiler.key(capture(make_fx(fn, tracing_mode="fake")(*args), "inference"), env)
 
@@ -241,7 +241,7 @@ def test_graph_that_lowering_does_not_take_runs_in_eager_too(watched: Watched, m
     def refuse(graph: Any, env: Env) -> Any:
         raise UnsupportedInput("gelu", "an operator of no name")
 
-    monkeypatch.setattr(importlib.import_module("minductor.frontend.lower"), "lower", refuse)
+    monkeypatch.setattr(importlib.import_module("minductor.frontend.lower.lower"), "lower", refuse)
     with pytest.warns(RanInEager, match=f"at: {__file__}:.*\n  why: .*an operator of no name"):
         result = torch.compile(norm, backend=watched.compiler)(*inputs())
     torch.testing.assert_close(result, norm(*inputs()))
@@ -268,7 +268,7 @@ def test_fault_in_a_stage_is_named(watched: Watched, monkeypatch: pytest.MonkeyP
     def broken(program: Any, env: Env) -> Any:
         raise KeyError("lost")
 
-    monkeypatch.setattr(importlib.import_module("minductor.passes.tile"), "tile", broken)
+    monkeypatch.setattr(importlib.import_module("minductor.passes.tile.tile"), "tile", broken)
     with pytest.raises(Exception, match="stage 'tile' failed: KeyError: 'lost'"):
         watched.run()
     assert watched.store.entries() == ()
@@ -277,7 +277,7 @@ def test_fault_in_a_stage_is_named(watched: Watched, monkeypatch: pytest.MonkeyP
 def test_kernel_that_does_not_compile_names_its_line_and_the_users(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cpp = importlib.import_module("minductor.codegen.cpp")
+    cpp = importlib.import_module("minductor.codegen.cpp.cpp_kernels")
     right = cpp.kernel_text
     monkeypatch.setattr(cpp, "kernel_text", lambda *given: right(*given).replace("return 0;", "return 0 +;"))
     with pytest.raises(BackendCompilerFailed) as caught:
@@ -359,10 +359,12 @@ def test_two_processes_compile_one_graph_once(processes: Any) -> None:
 def test_warm_process_loads_neither_passes_nor_codegen_nor_a_compiler(processes: Any) -> None:
     both, warm, runs = processes
     assert warm["right"] and warm["hit"] and runs[1] == runs[0]
-    banned = ("minductor.frontend.lower", "minductor.frontend.rules", "minductor.passes", "minductor.codegen")
+    banned = ("minductor.frontend.lower.", "minductor.frontend.rules", "minductor.passes", "minductor.codegen")
     assert not [name for name in warm["modules"] if name.startswith(banned)]
     cold = {name for process in both if not process["hit"] for name in process["modules"]}
-    assert "minductor.frontend.lower" in cold and "minductor.passes.tile" in cold, "the names are the real ones"
+    assert "minductor.frontend.lower.lower" in cold and "minductor.passes.tile.tile" in cold, (
+        "the names are the real ones"
+    )
 
 
 def test_forked_child_runs_kernels(processes: Any) -> None:
@@ -412,7 +414,7 @@ def test_a_graph_is_for_the_device_of_its_tensors(monkeypatch: pytest.MonkeyPatc
 def test_a_triton_without_block_pointers_spells_them_by_offsets(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("minductor.runtime.probe.has_block_pointers", lambda version: False)
+    monkeypatch.setattr("minductor.runtime.build.probe.has_block_pointers", lambda version: False)
     seen: list[Compiled] = []
     compiler = Compiler(observer=seen.append, is_dry=True)
     options = {"target": "sm_90", "block_access": "pointer", "cache_dir": str(tmp_path)}

@@ -13,10 +13,10 @@ from torch.nn import functional as F
 
 import minductor
 from minductor.__main__ import main
+from minductor.api.explain import Explanation, Verdict
 from minductor.core.errors import UnknownKernel, UnknownOption
 from minductor.driver import PIPELINE
-from minductor.explanation import Explanation, Verdict
-from minductor.ir.nodes import Constant, Kernel, Program
+from minductor.ir.program.nodes import Constant, Kernel, Program
 from tests.house.rules import ROOT
 
 STAGES = ["graph", *(stage.name for stage in PIPELINE), "codegen", "compile"]
@@ -113,7 +113,7 @@ def test_stages_up_to_a_failure_are_shown(monkeypatch: pytest.MonkeyPatch) -> No
     def broken(program: Any, env: Any) -> Any:
         raise ValueError("no such order")
 
-    monkeypatch.setattr(importlib.import_module("minductor.passes.order"), "order", broken)
+    monkeypatch.setattr(importlib.import_module("minductor.passes.order.order"), "order", broken)
     explanation = minductor.explain(scaled, torch.randn(4, 8))
     text = str(explanation)
     assert "-- fuse --" in text and "-- tile --" not in text
@@ -204,7 +204,7 @@ def test_a_target_that_is_elsewhere(file: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_example_of_the_documentation() -> None:
-    from minductor.explanation import load_function
+    from minductor.api.explain import load_function
 
     fn, inputs = load_function(f"{ROOT / 'docs' / 'layer_norm.py'}::layer_norm")
     assert fn(*inputs).shape == inputs[0].shape

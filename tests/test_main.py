@@ -7,8 +7,8 @@ import pytest
 
 from minductor.__main__ import COMMANDS, main, usage
 from minductor.backends import resolve
-from minductor.cache import readable
-from minductor.runtime.store import Store, digest
+from minductor.commands.cache_command import readable
+from minductor.runtime.store.store import Store, digest
 
 
 @pytest.fixture

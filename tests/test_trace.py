@@ -15,8 +15,8 @@ import torch
 
 from minductor.core.errors import BadOptionValue
 from minductor.driver import Compiler
-from minductor.runtime.store import Store
-from minductor.trace import Trace
+from minductor.runtime.store.store import Store
+from minductor.tracing.trace import Trace
 
 COUNTS = {"kernels": 1, "bytes": 4096}
 
@@ -166,7 +166,7 @@ def test_logger(level: int, records: int, caplog: pytest.LogCaptureFixture) -> N
 
 TORCH_LOGGING = """
 import torch
-from minductor.trace import Trace
+from minductor.tracing.trace import Trace
 Trace.parse("").stage("forward", "fuse", 0.001, {"kernels": 1}, [], {"k0": "source of k0"}, lambda: "value of fuse")
 """
 

@@ -26,7 +26,7 @@ from minductor.bench import cases
 from minductor.driver import Compiled, Compiler, Role
 
 if TYPE_CHECKING:
-    from minductor.runtime.store import Store
+    from minductor.runtime.store.store import Store
 
 MARK = "minductor graph "
 
@@ -82,7 +82,7 @@ def allocations(
 
 def _compiler(watched: Watched, store: Store | None) -> Compiler:
     """A Compiler whose graphs run below a mark in the profile."""
-    from minductor.frontend.capture import capture
+    from minductor.frontend.capture.capture import capture
 
     class Marking(Compiler):
         def compile_graph(self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Any) -> Any:

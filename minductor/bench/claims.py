@@ -13,9 +13,9 @@ paired ratios of CPU time: other programs on the machine move the wall clock mor
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from minductor.bench.bench_results import Accuracy, FirstCall, Results, Running
 from minductor.bench.bootstrap import Estimate, geometric_mean, median, paired, ratio
 from minductor.bench.cases import FLAGSHIP, GPT_TRAINING
-from minductor.bench.results import Accuracy, FirstCall, Results, Running
 
 OURS = "minductor"
 PEER = "inductor"

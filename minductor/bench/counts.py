@@ -4,7 +4,7 @@ Takes: a command line. Gives: a table with a verdict for each case, JSON where a
 Refuses: unknown cases, with the near names.
 
 One rule for both. Bytes: for each launch of a generated kernel the distinct bytes of every buffer that it reads, and
-of every buffer that it writes (`ir/cost.py`); calls of operators stand apart, and join the verdict only where the two
+of every buffer that it writes (`counted_cost.py`). Calls of operators stand apart and join the verdict only where both
 compilers do not call the same. Peak: the most bytes that are allocated at once during one call (forward and backward
 if the case has one) beyond what was there before, from torch's own allocation events, after a first call that is not
 counted.
@@ -28,13 +28,13 @@ from typing import Any
 import torch
 
 from minductor.bench import cases, peer
+from minductor.bench.bench_results import Counts, Launch
+from minductor.bench.bench_tables import align
 from minductor.bench.claims import OURS, PEER
-from minductor.bench.report import align
-from minductor.bench.results import Counts, Launch
 from minductor.core.errors import UnknownTarget
 from minductor.driver import Compiler
-from minductor.ir.cost import kernel_cost, storage_bytes
-from minductor.ir.nodes import Buffer, Extern, Kernel, Program, Ref, reads, writes
+from minductor.ir.program.nodes import Buffer, Extern, Kernel, Program, Ref, reads, writes
+from minductor.ir.report.counted_cost import kernel_cost, storage_bytes
 from minductor.target import TARGETS, Target, by_name
 
 CPU = TARGETS["cpu"]

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from minductor.bench import cases, claims, counts, micro, plot, report, results
+from minductor.bench import bench_results, bench_tables, cases, claims, counts, micro, plot
 
 BACKENDS = (claims.EAGER, claims.PEER, claims.OURS)
 FIRST_CALL_CASES = (cases.FLAGSHIP, cases.GPT_TRAINING)
@@ -128,11 +128,11 @@ def measure(request: dict[str, Any], caches: Path) -> dict[str, Any]:
         return json.loads(target.read_text(encoding="utf-8"))
 
 
-def measure_running(case: str, settings: Settings, caches: Path) -> results.Running:
+def measure_running(case: str, settings: Settings, caches: Path) -> bench_results.Running:
     """One running case; if the process dies, each backend gets one of its own, to find which one did it."""
     request = {"do": "running", "case": case, "rounds": settings.rounds, "size": settings.size}
     try:
-        return results.running_of(measure({**request, "backends": list(settings.backends)}, caches))
+        return bench_results.running_of(measure({**request, "backends": list(settings.backends)}, caches))
     except MeasureError:
         failures = {}
         alive = []
@@ -142,13 +142,13 @@ def measure_running(case: str, settings: Settings, caches: Path) -> results.Runn
                 alive.append(backend)
             except MeasureError as error:
                 failures[backend] = str(error)
-        found = results.running_of(measure({**request, "backends": alive}, caches)) if failures else None
+        found = bench_results.running_of(measure({**request, "backends": alive}, caches)) if failures else None
         if found is None:
             raise
         return dataclasses.replace(found, failures={**found.failures, **failures})
 
 
-def measure_first_call(case: str, settings: Settings, scratch: Path) -> list[results.FirstCall]:
+def measure_first_call(case: str, settings: Settings, scratch: Path) -> list[bench_results.FirstCall]:
     """Cold and warm first calls of every compiling backend, interleaved.
 
     The first process of a backend fills its warm cache and tells which modules a first call imports; the timed ones
@@ -179,11 +179,13 @@ def measure_first_call(case: str, settings: Settings, scratch: Path) -> list[res
                 else:
                     seconds.setdefault((kind, backend), []).append(found)
     return [
-        results.FirstCall(
+        bench_results.FirstCall(
             case,
             kind,
             {
-                backend: results.Samples(tuple(each["cpu"] for each in runs), tuple(each["wall"] for each in runs))
+                backend: bench_results.Samples(
+                    tuple(each["cpu"] for each in runs), tuple(each["wall"] for each in runs)
+                )
                 for (found_kind, backend), runs in seconds.items()
                 if found_kind == kind and backend not in failures
             },
@@ -200,9 +202,9 @@ def measure_or_failure(request: dict[str, Any], caches: Path) -> dict[str, Any]:
         return {"failure": str(error)}
 
 
-def run(settings: Settings) -> results.Results:
+def run(settings: Settings) -> bench_results.Results:
     """Measure everything that the settings ask for; the results so far are saved after each case."""
-    found = results.Results(machine(), settings.backends, settings.rounds, (), (), dict(micro.REMOVED))
+    found = bench_results.Results(machine(), settings.backends, settings.rounds, (), (), dict(micro.REMOVED))
     with tempfile.TemporaryDirectory(prefix="minductor_bench_") as folder:
         total = len(settings.first_calls) + len(settings.running)
         for count, case in enumerate((*settings.first_calls, *settings.running), 1):
@@ -218,10 +220,10 @@ def run(settings: Settings) -> results.Results:
     return found
 
 
-def save(found: results.Results, path: Path | None) -> None:
+def save(found: bench_results.Results, path: Path | None) -> None:
     if path is not None:
         judged = tuple(dataclasses.asdict(claim) for claim in claims.check(found))
-        path.write_text(results.dump(found, judged), encoding="utf-8")
+        path.write_text(bench_results.dump(found, judged), encoding="utf-8")
 
 
 def main(argv: list[str]) -> int:
@@ -235,7 +237,7 @@ def main(argv: list[str]) -> int:
         print(f"minductor bench: a measuring process died: {error}", file=sys.stderr)
         return 2
     judged = claims.check(found)
-    print(report.render(found, judged))
+    print(bench_tables.render(found, judged))
     if settings.plot is not None and found.running:
         plot.draw(found, settings.plot)
     return int(any(claim.verdict == "FAIL" for claim in judged))

@@ -1,7 +1,7 @@
 """What TorchInductor makes of a graph, seen from outside: its kernels, and the bytes that each of them moves.
 
 Takes nothing: `recording()` is a context in which whatever TorchInductor compiles is written down. Gives one `Counts`
-a graph, by the rule of `ir/cost.py`. Refuses to compile C++: within the context a kernel does nothing when it is
+a graph, by the rule of `counted_cost.py`. Refuses to compile C++: within the context a kernel does nothing when it is
 called, but for zeros where it would write integers, which operators may index with. The wrapper around it still
 allocates, frees and calls operators as it always does, so that memory can be measured; values mean nothing.
 
@@ -20,8 +20,8 @@ from unittest.mock import patch
 
 import torch
 
-from minductor.bench.results import Counts, Launch
-from minductor.ir.cost import Region, region, touched
+from minductor.bench.bench_results import Counts, Launch
+from minductor.ir.report.counted_cost import Region, region, touched
 from minductor.target import Target
 
 HOME = "torch" + "._inductor"
@@ -142,12 +142,12 @@ def elements(name: str, graph: Any) -> int:
 
 
 def number(size: Any) -> int:
-    """A size; one that is not known counts as 1, as in `ir/cost.py`."""
+    """A size; one that is not known counts as 1, as in `ir/report/counted_cost.py`."""
     return int(size) if isinstance(size, int) or size.is_Integer else 1
 
 
 def region_of(dep: Any, graph: Any) -> Region:
-    """Where a dependency is, in the form of `ir/cost.py`."""
+    """Where a dependency is, in the form of `ir/report/counted_cost.py`."""
     lengths = {symbol: number(size) for symbol, size in zip(dep.var_names, dep.size, strict=True)}
     index = dep.index.expand()
     if any(symbol not in lengths and not symbol.name.startswith(("s", "u")) for symbol in index.free_symbols):

@@ -8,9 +8,9 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+from minductor.bench.bench_results import Results, Running
+from minductor.bench.bench_tables import faster
 from minductor.bench.claims import EAGER
-from minductor.bench.report import faster
-from minductor.bench.results import Results, Running
 
 
 def missing() -> str | None:

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-from pytest_plugin.devices import Device
-from pytest_plugin.facts import Graph
+from pytest_plugin.devices.devices import Device
+from pytest_plugin.oracle.facts import Graph
 from pytest_plugin.vocabulary import ADAPTERS, ENTRY_POINTS
 
 PARTS = ("name", "devices", "memory_options", "version", "session", "fresh_store")

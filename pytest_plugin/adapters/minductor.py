@@ -19,8 +19,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from pytest_plugin.devices import Device
-from pytest_plugin.facts import Assembly, Facts, Graph, Kernel, Storage
+from pytest_plugin.devices.devices import Device
+from pytest_plugin.oracle.facts import Assembly, Facts, Graph, Kernel, Storage
 from pytest_plugin.vocabulary import COUNTS
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from minductor.backends import Backend
     from minductor.driver import Compiled
-    from minductor.runtime.pool import Pool
-    from minductor.runtime.triton_jobs import KernelFacts
+    from minductor.runtime.build.pool import Pool
+    from minductor.runtime.build.triton_jobs import KernelFacts
     from minductor.target import Target
-    from minductor.trace import Record
-    from pytest_plugin.mutants import Mutant
+    from minductor.tracing.trace import Record
+    from pytest_plugin.faults.mutants import Mutant
 
 Clock = Callable[[Callable[[], object]], float]
 
@@ -106,8 +106,8 @@ class Session:
 
     def __init__(self, folder: Path, device: Device, workers: Workers, tuning_clock: Clock | None) -> None:
         from minductor.driver import Compiler
-        from minductor.runtime.store import Store
-        from minductor.trace import Trace
+        from minductor.runtime.store.store import Store
+        from minductor.tracing.trace import Trace
 
         self._stages = Stages()
         self._target = _target(device)
@@ -140,7 +140,7 @@ class Session:
     def _jobs(self, compiled: Compiled) -> Mapping[str, Future[KernelFacts]]:
         if not self._is_elsewhere or self._target is None:
             return {}
-        from minductor.runtime.triton_jobs import compile_kernel, launches
+        from minductor.runtime.build.triton_jobs import compile_kernel, launches
 
         text, target = compiled.sources.get("kernels.py", ""), self._target
         submit = self._workers.builders.submit
@@ -236,14 +236,14 @@ class SizeContext:
 
     def size(self, name: str, low: int = 1, high: int | None = None) -> Any:
         """A size that is known at the call, within its range."""
-        from minductor.core.expr import symbol
+        from minductor.core.expressions.expr import symbol
 
         return self.symbols.setdefault(name, symbol(name, "size", low, high))
 
     def axis(self, name: str, extent: Any) -> Any:
         """The axis of a kernel; the extent is a number or an expression."""
-        from minductor.core.expr import as_expr, as_int, symbol
-        from minductor.ir.nodes import Axis
+        from minductor.core.expressions.expr import as_expr, as_int, symbol
+        from minductor.ir.program.nodes import Axis
 
         last = as_int(extent)
         made = self.symbols.setdefault(name, symbol(name, "axis", 0, None if last is None else last - 1))
@@ -252,7 +252,7 @@ class SizeContext:
 
     def expr(self, text: str) -> Any:
         """An expression, as it is printed."""
-        from minductor.core.text import parse_expr
+        from minductor.core.expressions.expr_text import parse_expr
 
         return parse_expr(text, self.symbols)
 
@@ -299,8 +299,8 @@ class Minductor:
 
     @cached_property
     def workers(self) -> Workers:
-        from minductor.runtime.interpret import SETTINGS
-        from minductor.runtime.pool import Pool, pool_size
+        from minductor.runtime.build.pool import Pool, pool_size
+        from minductor.runtime.launch.interpret import SETTINGS
 
         cores = pool_size(os.cpu_count() or 1, os.environ)
         return Workers(Pool(1, settings=SETTINGS), Pool(cores))
@@ -336,8 +336,8 @@ class Minductor:
     @contextmanager
     def fresh_store(self, folder: Path) -> Generator[FreshStore]:
         import minductor
-        from minductor.runtime.cache_folder import find
-        from minductor.runtime.store import Store
+        from minductor.runtime.store.cache_folder import find
+        from minductor.runtime.store.store import Store
 
         users = Store.place(None, os.environ)
         fresh = FreshStore(folder, find(users) or users)

@@ -5,15 +5,15 @@ Takes nothing; gives Mutants. Each is one slip of a hand, and none makes a progr
 
 from __future__ import annotations
 
-from pytest_plugin.mutants import Mutant
+from pytest_plugin.faults.mutants import Mutant
 
-NEST = "minductor.codegen.cpp_nest"
-VALUES = "minductor.codegen.cpp_values"
-TILE = "minductor.codegen.triton_tile"
-WRAPPER = "minductor.codegen.wrapper_python"
-REUSE = "minductor.passes.reuse"
-MEMORY = "minductor.passes.memory"
-JOIN = "minductor.passes.join"
+NEST = "minductor.codegen.cpp.cpp_nest"
+VALUES = "minductor.codegen.cpp.cpp_values"
+TILE = "minductor.codegen.triton.triton_tile"
+WRAPPER = "minductor.codegen.wrapper.wrapper_python"
+REUSE = "minductor.passes.memory.reuse"
+MEMORY = "minductor.passes.memory.memory"
+JOIN = "minductor.passes.rewriting.join_kernels"
 
 MUTANTS: tuple[Mutant, ...] = (
     # --- kernels
@@ -36,7 +36,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "dtype.itemsize > 2",
         "dtype.itemsize > 1",
     ),
-    Mutant("constant-cut-short", "minductor.codegen.cpp_text", "_shortest", "== value:", "== value or digits == 3:"),
+    Mutant(
+        "constant-cut-short", "minductor.codegen.cpp.cpp_text", "_shortest", "== value:", "== value or digits == 3:"
+    ),
     Mutant("operands-turned", VALUES, "Values.expression", "dtypes[-1], *args)", "dtypes[-1], *reversed(args))"),
     # --- kernels of GPUs
     Mutant("gpu-lanes-not-masked", TILE, "TilePrinter.full", "if wanted else wide", "if False else wide"),
@@ -66,30 +68,30 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- choices by measure
     Mutant(
         "target-not-put-back",
-        "minductor.runtime.tune_memory",
+        "minductor.runtime.tune.tune_memory",
         "TrialMemory.restore",
         "copy_(span.before)",
         "copy_(span.memory)",
     ),
-    Mutant("wrong-candidate-wins", "minductor.runtime.tune", "Tuner._fastest", "if reason:", "if False:"),
+    Mutant("wrong-candidate-wins", "minductor.runtime.tune.tune", "Tuner._fastest", "if reason:", "if False:"),
     # --- scheduling
-    Mutant("fusion-off", "minductor.passes.fuse", "fuse", "if env.options.fuse", "if not env.options.fuse"),
+    Mutant("fusion-off", "minductor.passes.fuse.fuse", "fuse", "if env.options.fuse", "if not env.options.fuse"),
     Mutant("over-fusion", JOIN, "_overwriting", "if load.index != write.index:", "if False:"),
     Mutant(
         "war-edge-dropped",
-        "minductor.ir.depend",
+        "minductor.analysis.dependencies",
         "dependencies",
         '"war", old, readers.get(old, ())',
         '"war", old, ()',
     ),
     Mutant(
         "mutation-dropped",
-        "minductor.passes.prune",
+        "minductor.passes.rewriting.prune",
         "live_nodes",
         'if buffer.kind != "local"',
         'if buffer.kind == "constant"',
     ),
-    Mutant("block-access-lost", "minductor.passes.access", "_access", "if count == 1:", "if count == 0:"),
+    Mutant("block-access-lost", "minductor.passes.access.access", "_access", "if count == 1:", "if count == 0:"),
     # --- the store
     Mutant("stale-key", "minductor.driver", "Compiler.key", "graph.text()", "graph.text()[:0]"),
 )

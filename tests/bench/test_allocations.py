@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from minductor.bench import allocations
 from minductor.bench.allocations import Event
 from minductor.bench.cases import Program
-from minductor.ir.report import Report
-from minductor.runtime.store import Store
+from minductor.ir.report.report import Report
+from minductor.runtime.store.store import Store
 
 
 def chain(x: Tensor, w: Tensor) -> Tensor:

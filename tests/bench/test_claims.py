@@ -3,8 +3,8 @@
 import pytest
 
 from minductor.bench import cases, claims
+from minductor.bench.bench_results import Accuracy, FirstCall, Results, Running, Samples
 from minductor.bench.bootstrap import Estimate
-from minductor.bench.results import Accuracy, FirstCall, Results, Running, Samples
 
 CLOSE = Accuracy(result=0, error=3.0, eager=1.0, bound=4.0)
 

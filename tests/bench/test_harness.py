@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from minductor.bench import cases, harness, micro, results
+from minductor.bench import bench_results, cases, harness, micro
 
 
 def test_everything_is_run_unless_parts_are_named() -> None:
@@ -51,7 +51,7 @@ def test_a_small_run_prints_a_table_and_writes_json(tmp_path: Path, capsys: pyte
     argv = ["--micro", "--only", "micro/mean_all", "--rounds", "2", "--backends", "eager", "--json", str(path)]
     assert harness.main(argv) == 0
     assert "micro/mean_all" in capsys.readouterr().out
-    found = results.load(path.read_text(encoding="utf-8"))
+    found = bench_results.load(path.read_text(encoding="utf-8"))
     assert [case.case for case in found.running] == ["micro/mean_all"]
     assert found.removed == micro.REMOVED and found.machine["torch"]
     assert not any("/" in value for value in found.machine.values())
@@ -91,7 +91,7 @@ def test_first_calls_preload_what_the_first_process_imported_and_cold_ones_share
     cold, warm, whole = harness.measure_first_call(cases.FLAGSHIP, settings, Path("scratch"))
     assert (cold.cache, warm.cache, whole.cache) == ("cold", "warm", "warm+imports")
     assert list(cold.samples) == ["minductor", "aot_eager"] and cold.failures == {"inductor": "no compiler"}
-    assert warm.samples["minductor"] == results.Samples((1.0, 1.0), (2.0, 2.0))
+    assert warm.samples["minductor"] == bench_results.Samples((1.0, 1.0), (2.0, 2.0))
     assert seen[:3] == [(name, (), "warm") for name in ("inductor", "minductor", "aot_eager")]
     assert [modules for _, modules, _ in seen[3:6]] == [("some.module",), ("some.module",), ()]
     folders = [folder for _, _, folder in seen[3:] if folder != "warm"]

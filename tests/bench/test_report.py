@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from minductor.bench import claims, plot, report, results
-from minductor.bench.results import Results, Running, Samples
+from minductor.bench import bench_results, bench_tables, claims, plot
+from minductor.bench.bench_results import Results, Running, Samples
 
 # A real run of two backends on a few cases.
 EXAMPLE = Path(__file__).with_name("example.json").read_text(encoding="utf-8")
@@ -27,21 +27,21 @@ def with_ours(found: Results) -> Results:
 
 
 def test_json_round_trip() -> None:
-    found = results.load(EXAMPLE)
-    assert results.load(results.dump(found)) == found
+    found = bench_results.load(EXAMPLE)
+    assert bench_results.load(bench_results.dump(found)) == found
     assert len(found.running) >= 3 and found.first_calls
     assert all(len(samples.cpu) == found.rounds for case in found.running for samples in case.samples.values())
 
 
 def test_another_schema_is_refused() -> None:
-    other = {**json.loads(EXAMPLE), "schema": results.SCHEMA + 1}
-    with pytest.raises(ValueError, match=f"schema {results.SCHEMA + 1}.*reads {results.SCHEMA}"):
-        results.load(json.dumps(other))
+    other = {**json.loads(EXAMPLE), "schema": bench_results.SCHEMA + 1}
+    with pytest.raises(ValueError, match=f"schema {bench_results.SCHEMA + 1}.*reads {bench_results.SCHEMA}"):
+        bench_results.load(json.dumps(other))
 
 
 def test_running_table_has_a_row_a_case_and_a_column_a_backend() -> None:
-    found = with_ours(results.load(EXAMPLE))
-    header, *rows = report.running_table(found, claims.check(found)).splitlines()
+    found = with_ours(bench_results.load(EXAMPLE))
+    header, *rows = bench_tables.running_table(found, claims.check(found)).splitlines()
     assert [row.split()[0] for row in rows] == [case.case for case in found.running]
     for name in ("eager ms", "inductor ms", "minductor ms", "eager/minductor cpu", "inductor/minductor cpu"):
         assert name in header
@@ -51,9 +51,9 @@ def test_running_table_has_a_row_a_case_and_a_column_a_backend() -> None:
 
 
 def test_render_shows_every_claim_and_the_geometric_mean() -> None:
-    found = with_ours(results.load(EXAMPLE))
+    found = with_ours(bench_results.load(EXAMPLE))
     judged = claims.check(found)
-    text = report.render(found, judged)
+    text = bench_tables.render(found, judged)
     assert all(claim.text in text for claim in judged)
     assert "Geometric mean over the micro cases, inductor/minductor CPU time: 2.00 [2.00, 2.00]" in text
     assert f"of {len(judged)} hold" in text and "claims use CPU time" in text
@@ -61,7 +61,7 @@ def test_render_shows_every_claim_and_the_geometric_mean() -> None:
 
 
 def test_failures_and_removals_are_printed() -> None:
-    found = with_ours(results.load(EXAMPLE))
+    found = with_ours(bench_results.load(EXAMPLE))
     first = found.running[0]
     broken = dataclasses.replace(
         first,
@@ -70,22 +70,22 @@ def test_failures_and_removals_are_printed() -> None:
     )
     found = dataclasses.replace(found, running=(broken, *found.running[1:]), removed={"old": "it timed the launch"})
     judged = claims.check(found)
-    text = report.render(found, judged)
+    text = bench_tables.render(found, judged)
     assert f"{first.case}: minductor: RuntimeError: no rule" in text
     assert "old: it timed the launch" in text
-    row = next(line for line in report.running_table(found, judged).splitlines() if line.startswith(first.case))
+    row = next(line for line in bench_tables.running_table(found, judged).splitlines() if line.startswith(first.case))
     assert "error" in row and row.endswith("FAIL")
 
 
 def test_a_run_without_ours_still_prints() -> None:
-    found = results.load(EXAMPLE)
+    found = bench_results.load(EXAMPLE)
     assert claims.check(found) == ()
-    assert "eager/inductor cpu" in report.render(found, ())
+    assert "eager/inductor cpu" in bench_tables.render(found, ())
 
 
 def test_plot_is_a_png(tmp_path: Path) -> None:
     assert plot.missing() is None  # matplotlib comes with the test extra
-    plot.draw(with_ours(results.load(EXAMPLE)), tmp_path / "plot.png")
+    plot.draw(with_ours(bench_results.load(EXAMPLE)), tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 

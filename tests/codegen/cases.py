@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from minductor.core.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType
-from minductor.core.expr import Expr, Symbol, as_expr, integer, maximum, minimum, symbol
-from minductor.ir.build import Builder, combine, softmax_terms, softmax_total
-from minductor.ir.nodes import Axis, Buffer, Combine, Input, Kernel, Origin, Program, Ref, View
-from minductor.ir.ops import COMBINES
+from minductor.core.expressions.expr import Expr, Symbol, as_expr, integer, maximum, minimum, symbol
+from minductor.ir.program.build import Builder, combine, softmax_terms, softmax_total
+from minductor.ir.program.nodes import Axis, Buffer, Combine, Input, Kernel, Origin, Program, Ref, View
+from minductor.ir.program.ops import COMBINES
 
 S0 = symbol("s0", "size", 1)
 S1 = symbol("s1", "size", 1)

@@ -1,4 +1,4 @@
-"""Minimax fits behind minductor/codegen/cpp_math.h and cpp_double.h.
+"""Minimax fits behind minductor/codegen/cpp/cpp_math.h and cpp_double.h.
 
 Takes a table of functions with interval, weight and degree. Gives each polynomial's coefficients, rounded to the
 type that evaluates them, and writes them into the headers' `#define MD_C_...` lines (`--write`) or prints the lines
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from mpmath import mp, mpf
 
-CODEGEN = Path(__file__).parents[2] / "minductor" / "codegen"
+CODEGEN = Path(__file__).parents[2] / "minductor" / "codegen" / "cpp"
 HEADERS = (CODEGEN / "cpp_math.h", CODEGEN / "cpp_double.h")
 GRID = 240  # points on which the error is looked at
 Real = Callable[[mpf], mpf]

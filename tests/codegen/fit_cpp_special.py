@@ -1,4 +1,4 @@
-"""The tables of minductor/codegen/cpp_special.h: Chebyshev interpolation, or a power series as it stands.
+"""The tables of minductor/codegen/cpp/cpp_special.h: Chebyshev interpolation, or a power series as it stands.
 
 Takes a function on [-1, 1] and a degree, or the terms of a series. Gives coefficients of powers, as doubles, and
 writes them into the header's `#define MD_C_...` lines (`--write`) or prints the lines that differ.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mpmath import mp, mpf
 
-HEADER = Path(__file__).parents[2] / "minductor" / "codegen" / "cpp_special.h"
+HEADER = Path(__file__).parents[2] / "minductor" / "codegen" / "cpp" / "cpp_special.h"
 DIGITS = 60
 Real = Callable[[mpf], mpf]
 

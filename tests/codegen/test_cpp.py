@@ -19,21 +19,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from minductor.codegen.cpp import cpp, kernel_text, unit_text
+from minductor.codegen.cpp.cpp_kernels import cpp, kernel_text, unit_text
 from minductor.core.dtypes import F32, I64
 from minductor.core.errors import VerifyError
-from minductor.core.expr import integer
-from minductor.ir.build import combine
-from minductor.ir.nodes import Kernel, Masked, Program
-from minductor.ir.plan import KernelDef, Plan
-from minductor.ir.schedule import Schedule, loops, parse_schedule
-from minductor.ir.signature import signature
-from minductor.ir.verify import verify
+from minductor.core.expressions.expr import integer
+from minductor.ir.plan.plan import KernelLine, Plan
+from minductor.ir.program.build import combine
+from minductor.ir.program.nodes import Kernel, Masked, Program
+from minductor.ir.program.schedule import Schedule, loops, parse_schedule
+from minductor.ir.program.signature import signature
+from minductor.ir.program.verify_program import verify
 from minductor.options import Options
-from minductor.passes.tile import tile
-from minductor.runtime.probe import probe
-from minductor.runtime.reference import run_program, torch_dtype
-from minductor.runtime.toolchain import Toolchain, Unit
+from minductor.passes.tile.tile import tile
+from minductor.runtime.build.probe import probe
+from minductor.runtime.build.toolchain import Toolchain, Unit
+from minductor.runtime.reference.reference import run_program, torch_dtype
 from minductor.target import Env, by_name
 from tests.codegen.cases import BUILDERS, S0, S1, SIZES, Case, Sketch, case, randn
 
@@ -230,7 +230,7 @@ def plan_of(count: int) -> Plan:
     sketch.write(sketch.b.op("neg", sketch.read("a", randn(64), F32, sketch.i[0])), F32)
     kernel = kernel_of(tile(sketch.program(), CPU))
     signatures = (("a", "f32"), ("out0", "f32"))
-    lines = tuple(KernelDef(f"k{n}", f"neg_{n}", signatures, "", kernel.origins) for n in range(count))
+    lines = tuple(KernelLine(f"k{n}", f"neg_{n}", signatures, "", kernel.origins) for n in range(count))
     return Plan("plan", (), lines, tuple((f"k{n}", kernel) for n in range(count)))
 
 

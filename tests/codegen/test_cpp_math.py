@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import torch
 
-from minductor.codegen import cpp_math
-from minductor.runtime.reference import SPELLING
+from minductor.codegen.cpp import cpp_math
+from minductor.runtime.reference.reference import SPELLING
 from tests.codegen import fit_cpp_math
 
 FLAGS = (

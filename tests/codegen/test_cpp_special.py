@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from minductor.codegen import cpp_math
+from minductor.codegen.cpp import cpp_math
 from tests.codegen import fit_cpp_special
 
 FLAGS = "-std=c++17 -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=off -fopenmp -shared -fPIC"

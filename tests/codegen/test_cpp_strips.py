@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from minductor.codegen.cpp_math import prelude
+from minductor.codegen.cpp.cpp_math import prelude
 
 ENTRY = """
 extern "C" void widen(const uint16_t* in, int count, float* out) { md_f16_load(in, count, out); }

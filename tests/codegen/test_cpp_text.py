@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minductor.codegen.cpp_text import index_text, literal
+from minductor.codegen.cpp.cpp_text import index_text, literal
 from minductor.core.dtypes import BOOL, F32, F64, I32, I64
-from minductor.core.expr import Expr, evaluate, floordiv, integer, maximum, minimum, mod, symbol
+from minductor.core.expressions.expr import Expr, evaluate, floordiv, integer, maximum, minimum, mod, symbol
 
 I0 = symbol("i0", "axis", 0, 40)
 I1 = symbol("i1", "axis", 0, 6)

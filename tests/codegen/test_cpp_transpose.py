@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from minductor.codegen.cpp_math import prelude
+from minductor.codegen.cpp.cpp_math import prelude
 
 ENTRY = """
 extern "C" void move(const float* in, int64_t stride, int64_t rows, int64_t columns, float* out, int64_t out_stride) {

@@ -1,15 +1,15 @@
 """The spelling table has a row for every operator, and each spelling is an expression of its arguments.
 
-Takes the vocabulary of ir/ops.py; refuses an operator without a row, a row without an operator, and an unused argument.
+Takes the vocabulary of ops.py; refuses an operator without a row, a row without an operator, and an unused argument.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from minductor.codegen.spell import SPELLINGS, spell_cpp, spell_cpp_cast, spell_triton
+from minductor.codegen.operator_spelling import SPELLINGS, spell_cpp, spell_cpp_cast, spell_triton
 from minductor.core.dtypes import BOOL, F32, F64, I8, I64, U8, DType
-from minductor.ir.ops import POINTWISE
+from minductor.ir.program.ops import POINTWISE
 from minductor.target import TRITON_LACKS
 
 ELSEWHERE = {"cast", "bitcast", "round_to"}  # they need two dtypes

@@ -2,13 +2,13 @@
 
 import pytest
 
-from minductor.codegen.wrapper_cpp import needs_torch, wrapper_cpp
+from minductor.codegen.wrapper.wrapper_cpp import needs_torch, wrapper_cpp
 from minductor.core.errors import NotNative
-from minductor.frontend.schemas import with_schemas
-from minductor.ir.parser import parse_program
-from minductor.ir.plan import Plan
+from minductor.frontend.capture.schemas import with_schemas
+from minductor.ir.plan.plan import Plan
+from minductor.ir.program.parser import parse_program
 from minductor.options import Options
-from minductor.passes.memory import memory
+from minductor.passes.memory.memory import memory
 from minductor.target import Env, by_name
 from tests.ir.programs import CALLS, SOFTMAX
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from minductor.codegen.fx_numbers import Nodes
-from minductor.codegen.wrapper_fx import wrapper_fx
-from minductor.core.expr import Expr, evaluate, floordiv, integer, maximum, minimum, mod, symbol
-from minductor.ir.fx_graph import LAUNCH, FxGraph, FxNode, Result, parse_graph
-from minductor.ir.nodes import Body, Kernel
-from minductor.ir.parser import parse_program
-from minductor.ir.plan import Allocate, Extern, Launch, Plan, Reuse, View
+from minductor.codegen.wrapper.fx_numbers import Nodes
+from minductor.codegen.wrapper.wrapper_fx import wrapper_fx
+from minductor.core.expressions.expr import Expr, evaluate, floordiv, integer, maximum, minimum, mod, symbol
+from minductor.ir.artefact.fx_graph import LAUNCH, FxGraph, FxNode, Result, parse_graph
+from minductor.ir.plan.plan import AllocateLine, ExternLine, LaunchLine, Plan, ReuseLine, ViewLine
+from minductor.ir.program.nodes import Body, Kernel
+from minductor.ir.program.parser import parse_program
 from minductor.options import Options
-from minductor.passes.memory import memory
+from minductor.passes.memory.memory import memory
 from minductor.target import Env, by_name
 from tests.ir.programs import ALL, CALLS, CHAIN, NUMBERS, SOFTMAX
 
@@ -53,7 +53,9 @@ def leaves(value: object) -> list[Result]:
 
 def test_each_call_has_its_handle_and_origins() -> None:
     plan = memory(parse_program(CHAIN), ENV)
-    wanted = [(c.handle, tuple(o.node for o in c.origins)) for c in plan.lines if isinstance(c, Launch | Extern)]
+    wanted = [
+        (c.handle, tuple(o.node for o in c.origins)) for c in plan.lines if isinstance(c, LaunchLine | ExternLine)
+    ]
     found = [(node.handle, node.origins) for node in graph_of(CHAIN).nodes if node.handle is not None]
     assert found == wanted
 
@@ -68,8 +70,8 @@ def test_a_launch_names_what_it_writes() -> None:
 def window(offset: int, of: str) -> FxGraph:
     """A window on an input, or on a buffer."""
     plan = memory(parse_program(SOFTMAX), ENV)
-    (made,) = [line for line in plan.lines if isinstance(line, Allocate)]
-    view = View("view", of, made.dtype, made.size[:1], made.stride[:1], integer(offset))
+    (made,) = [line for line in plan.lines if isinstance(line, AllocateLine)]
+    view = ViewLine("view", of, made.dtype, made.size[:1], made.stride[:1], integer(offset))
     return parse_graph(wrapper_fx(replace(plan, lines=(*plan.lines[:-1], view, plan.lines[-1])), ENV))
 
 
@@ -89,13 +91,13 @@ def test_a_window_counts_from_the_tensors_own_start(offset: int, of: str, target
 
 def test_memory_that_is_taken_over_is_a_window_only_if_the_layout_is_another() -> None:
     plan = memory(parse_program(SOFTMAX), ENV)
-    (made,) = [line for line in plan.lines if isinstance(line, Allocate)]
+    (made,) = [line for line in plan.lines if isinstance(line, AllocateLine)]
 
-    def taken(plan: Plan, reuse: Reuse) -> list[str]:
+    def taken(plan: Plan, reuse: ReuseLine) -> list[str]:
         whole = parse_graph(wrapper_fx(replace(plan, lines=(*plan.lines[:-1], reuse, plan.lines[-1])), ENV))
         return [node.target for node in calls(whole)][2:]
 
-    same = Reuse("next", "buf0", made.dtype, made.size, made.stride)
+    same = ReuseLine("next", "buf0", made.dtype, made.size, made.stride)
     assert taken(plan, same) == []
     assert taken(plan, replace(same, size=made.size[::-1], stride=made.stride[::-1])) == ["torch.as_strided"]
 
@@ -104,8 +106,8 @@ def test_a_region_that_torch_does_not_know_is_called_in_python_with_its_sizes() 
     graph = graph_of(CALLS)
     assert [node.op for node in graph.nodes[:3]] == ["placeholder", "placeholder", "get_attr"]
     targets = [node.target for node in calls(graph)]
-    assert targets[:2] == ["functools.partial", "minductor.runtime.control.invoke_subgraph"]
-    assert "minductor.runtime.checked.apart" in targets
+    assert targets[:2] == ["functools.partial", "minductor.runtime.launch.control_flow.invoke_subgraph"]
+    assert "minductor.runtime.launch.checked_calls.apart" in targets
     (inner,) = graph.graphs
     assert [node.name for node in inner.nodes if node.op == "placeholder"] == ["s0", "arg0"]
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from minductor.codegen.wrapper_python import eager_call, wrapper_python
-from minductor.ir.nodes import Token
-from minductor.ir.parser import parse_program
-from minductor.ir.plan import Extern, Launch, Plan
+from minductor.codegen.wrapper.wrapper_python import eager_call, wrapper_python
+from minductor.ir.plan.plan import ExternLine, LaunchLine, Plan
+from minductor.ir.program.nodes import Token
+from minductor.ir.program.parser import parse_program
 from minductor.options import Options
-from minductor.passes.memory import memory
-from minductor.runtime.launch import launch
-from minductor.runtime.reference import run_program
+from minductor.passes.memory.memory import memory
+from minductor.runtime.launch.launch import launch
+from minductor.runtime.reference.reference import run_program
 from minductor.target import Env, by_name
 from tests.ir.programs import CALLS, CHAIN, REGIONS, SOFTMAX
 
@@ -94,7 +94,7 @@ def test_each_call_stands_below_a_comment_with_its_handle(text: str) -> None:
     module = wrapper_python(plan, ENV)
     ast.parse(module)
     lines = [line.strip() for line in module.splitlines()]
-    calls = [line for line in plan.lines if isinstance(line, Launch | Extern)]
+    calls = [line for line in plan.lines if isinstance(line, LaunchLine | ExternLine)]
     places = [lines.index(f"# {c.handle}: {', '.join(o.node for o in c.origins)}") for c in calls]
     assert [c.handle for c in calls] == list(range(1, len(calls) + 1))
     assert places == sorted(places)
@@ -138,14 +138,14 @@ def test_eager_s_call_of_an_operator_changes_nothing() -> None:
     """It stands alone, writes into copies, and draws from a copy of the generator."""
     args = (Token("tensor", "x"), (None, Token("tensor", "i")), Token("tensor", "v"), True)
     schema = str(torch.ops.aten.index_put_.default._schema)
-    put = Extern("aten.index_put_.default", args, (), (None,), False, (), 1, schema=schema)
+    put = ExternLine("aten.index_put_.default", args, (), (None,), False, (), 1, schema=schema)
     x, i, v = torch.zeros(2, 3), torch.tensor([1, 1]), torch.ones(2, 2)
     text = eager_call(put, ENV)
     assert text == "lambda x, i, v: torch.ops.aten.index_put_.default(x.clone(), [None, i], v, True)"
     assert eval(text, {"torch": torch})(x, i, v).sum() == 4 and x.sum() == 0
 
     schema = str(torch.ops.aten.bernoulli.out._schema)
-    draw = Extern("aten.bernoulli.out", (Token("tensor", "x"),), (), ("y",), True, (), 1, schema=schema)
+    draw = ExternLine("aten.bernoulli.out", (Token("tensor", "x"),), (), ("y",), True, (), 1, schema=schema)
     text, y = eager_call(draw, ENV), torch.full((2, 3), 9.0)
     before = torch.get_rng_state()
     assert eval(text, {"torch": torch})(x, y).sum() == 0

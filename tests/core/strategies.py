@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from minductor.core.expr import Expr, evaluate, identity, integer, maximum, minimum, symbol
+from minductor.core.expressions.expr import Expr, evaluate, identity, integer, maximum, minimum, symbol
 
 I0, J0, K0 = symbol("i", "axis"), symbol("j", "axis"), symbol("k", "axis")
 C = symbol("c", "axis", 0, 7)

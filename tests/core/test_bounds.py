@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minductor.core.bounds import at_least, divides, fits_int32, interval, known, known_factor
-from minductor.core.expr import (
+from minductor.core.expressions.bounds import at_least, divides, fits_int32, interval, known, known_factor
+from minductor.core.expressions.expr import (
     Expr,
     Rel,
     Symbol,

@@ -12,7 +12,7 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minductor.core.expr import (
+from minductor.core.expressions.expr import (
     FALSE,
     TRUE,
     Compare,
@@ -48,8 +48,8 @@ from minductor.core.expr import (
     substitute,
     symbol,
 )
-from minductor.core.interning import TABLE
-from minductor.core.rewrite import simplify
+from minductor.core.expressions.interning import TABLE
+from minductor.core.expressions.rewrite import simplify
 from tests.core.strategies import (
     EXTENTS,
     I0,

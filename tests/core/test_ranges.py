@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minductor.core import ranges
-from minductor.core.ranges import Range
+from minductor.core.expressions import intervals
+from minductor.core.expressions.intervals import Range
 
 OPS: dict[str, tuple[Callable[[Range, Range], Range], Callable[[int, int], int]]] = {
-    "mul": (ranges.mul, operator.mul),
-    "floordiv": (ranges.floordiv, operator.floordiv),
-    "mod": (ranges.mod, operator.mod),
-    "minimum": (ranges.minimum, min),
-    "maximum": (ranges.maximum, max),
+    "mul": (intervals.mul, operator.mul),
+    "floordiv": (intervals.floordiv, operator.floordiv),
+    "mod": (intervals.mod, operator.mod),
+    "minimum": (intervals.minimum, min),
+    "maximum": (intervals.maximum, max),
 }
 
 
@@ -47,5 +47,5 @@ def test_encloses_every_value(name: str, a: tuple[int, int], b: tuple[int, int],
 
 
 def test_scale_and_meet() -> None:
-    assert ranges.scale((1, None), -2) == (None, -2) and ranges.scale((None, None), 0) == (0, 0)
-    assert ranges.meet((0, None), (None, 5)) == (0, 5) and ranges.meet((0, 9), (3, 5)) == (3, 5)
+    assert intervals.scale((1, None), -2) == (None, -2) and intervals.scale((None, None), 0) == (0, 0)
+    assert intervals.meet((0, None), (None, 5)) == (0, 5) and intervals.meet((0, 9), (3, 5)) == (3, 5)

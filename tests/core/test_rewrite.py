@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minductor.core.expr import Expr, Symbol, as_expr, evaluate, integer, maximum, minimum, symbol
-from minductor.core.rewrite import delinearize, simplify
+from minductor.core.expressions.expr import Expr, Symbol, as_expr, evaluate, integer, maximum, minimum, symbol
+from minductor.core.expressions.rewrite import delinearize, simplify
 from tests.core.strategies import EXTENTS, POINTS, RECIPES, Recipe, cooked, value
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minductor.core.expr import all_of, any_of, compare, lt, negate
-from minductor.core.text import Tokens, parse_expr, parse_rel, read_expr
+from minductor.core.expressions.expr import all_of, any_of, compare, lt, negate
+from minductor.core.expressions.expr_text import Tokens, parse_expr, parse_rel, read_expr
 from tests.core.strategies import RECIPES, SYMBOLS, C, Recipe, V, cooked
 
 

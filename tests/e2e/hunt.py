@@ -18,7 +18,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pytest_plugin.programs import Program
+from pytest_plugin.random_programs.programs import Program
 from pytest_plugin.strategies import numbered, programs
 from tests.workers import Tasks, append, records, run, share
 
@@ -91,7 +91,7 @@ def work(args: argparse.Namespace) -> None:
 
 
 def judged(text: str, args: argparse.Namespace) -> dict[str, object]:
-    from pytest_plugin.verdict import smallest, verdict
+    from pytest_plugin.random_programs.verdict import smallest, verdict
 
     start = cpu_seconds()
     program = Name.parse(text).program()

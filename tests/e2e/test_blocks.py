@@ -13,11 +13,11 @@ import torch
 
 import minductor
 from minductor.driver import Compiled, Compiler, Role, Stage
-from minductor.ir.nodes import Kernel, Program
-from minductor.ir.schedule import loops
-from minductor.passes.access import access
-from minductor.passes.bundle import bundle
-from minductor.passes.tile import tile
+from minductor.ir.program.nodes import Kernel, Program
+from minductor.ir.program.schedule import loops
+from minductor.passes.access.access import access
+from minductor.passes.bundle.bundle import bundle
+from minductor.passes.tile.tile import tile
 from minductor.target import Env
 from tests.e2e.block_table import ROWS, Row
 

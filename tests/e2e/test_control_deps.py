@@ -14,7 +14,7 @@ import minductor
 from minductor import Compiler, add_control_deps, control_deps
 from minductor.core.errors import UnsupportedInput
 from minductor.driver import Compiled
-from minductor.frontend.control_deps import NAME, operator
+from minductor.frontend.torch_graph.control_deps import NAME, operator
 
 OPTIONS = {"options": {"verify": True}}
 

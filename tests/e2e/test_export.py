@@ -16,9 +16,9 @@ from torch.export import Dim
 
 import minductor
 from minductor.core.errors import NotExportable, PackageElsewhere, PackageRefused, WrongInput
-from minductor.ir.plan_json import parse_plan
-from minductor.ir.verify_plan import verify_plan
-from minductor.runtime.archive import open_archive, write_archive
+from minductor.ir.plan.plan_json import parse_plan
+from minductor.ir.plan.verify_plan import verify_plan
+from minductor.runtime.package.archive import open_archive, write_archive
 from tests.house.rules import ROOT
 
 
@@ -200,7 +200,7 @@ def test_500_corruptions_are_errors(layer: Made, tmp_path: Path) -> None:
 # What the process that loads may not have: what traces, what compiles, and what computes sizes for it.
 BANNED = (
     *("torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor", "sympy", "triton"),
-    *(f"minductor.{name}" for name in ("driver", "frontend", "passes", "codegen", "packages", "backends", "options")),
+    *(f"minductor.{name}" for name in ("driver", "frontend", "passes", "codegen", "api", "backends", "options")),
 )
 
 
@@ -214,7 +214,7 @@ print(json.dumps(sorted(sys.modules)))
     ran = subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=True, capture_output=True, text=True)
     modules = json.loads(ran.stdout)
     assert [name for name in modules if name.startswith(BANNED)] == []
-    assert "minductor.runtime.package" in modules
+    assert "minductor.runtime.package.package" in modules
 
 
 def test_programs_come_as_functions_and_as_exported_programs(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from torch.export import Dim
 import minductor
 from minductor.__main__ import main
 from minductor.bench import models
-from minductor.runtime.archive import write_archive
-from minductor.runtime.native import INCLUDE
+from minductor.runtime.launch.native import INCLUDE
+from minductor.runtime.package.archive import write_archive
 from tests.house.rules import ROOT
 
 DTYPES = {torch.uint8: 0, torch.int64: 4, torch.float32: 6, torch.float64: 7, torch.bool: 11}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_plugin.compiled import Compile
+from pytest_plugin.oracle.compiled import Compile
 from tests.e2e.fusion_table import ROWS, Row, gelu_three_times
 
 

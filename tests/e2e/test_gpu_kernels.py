@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pytest_plugin.compiled import Compile
+from pytest_plugin.oracle.compiled import Compile
 
 Case = tuple[Callable[..., Any], tuple[Tensor, ...]]
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from minductor.bench import micro, models
 from pytest_plugin import at_least
-from pytest_plugin.compiled import Compile
-from pytest_plugin.devices import Device
+from pytest_plugin.devices.devices import Device
+from pytest_plugin.oracle.compiled import Compile
 from tests.e2e.test_models import Step
 
 QUICK = ("layer_norm_gelu", "softmax_causal", "cross_entropy_backward")

@@ -70,7 +70,7 @@ def choose(x: torch.Tensor, sign: torch.Tensor) -> Any:
 def test_cond(dynamic: bool, grad: bool) -> None:
     x, up = torch.randn(5, 6, requires_grad=grad), torch.ones(3)
     seen = same(choose, x, up, dynamic=dynamic, again=((x, -up),))
-    assert "control.cond, [f32" in seen[0].sources["wrapper.py"]
+    assert "control_flow.cond, [f32" in seen[0].sources["wrapper.py"]
     assert "def true_graph_0(" in seen[0].sources["wrapper.py"]
     assert seen[0].report.kernels >= 4 and seen[0].report.externs == 1
 
@@ -128,7 +128,7 @@ def test_while_loop(dynamic: bool) -> None:
 
     x = torch.randn(4, 5)
     seen = same(fn, x, torch.tensor(3), dynamic=dynamic, again=((x, torch.tensor(0)),))
-    assert "control.while_loop, " in seen[0].sources["wrapper.py"]
+    assert "control_flow.while_loop, " in seen[0].sources["wrapper.py"]
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -164,7 +164,7 @@ def test_one_region_is_called_several_times(dynamic: bool, grad: bool) -> None:
 
     seen = same(fn, torch.randn(5, 8, requires_grad=grad), torch.randn(8, 8, requires_grad=grad), dynamic=dynamic)
     wrapper = seen[0].sources["wrapper.py"]
-    assert wrapper.count("control.invoke_subgraph, ") == 3
+    assert wrapper.count("control_flow.invoke_subgraph, ") == 3
     regions = 2 if dynamic and torch.__version__ < (2, 12) else 1  # 2.11 traces it anew once its sizes are symbols
     assert wrapper.count("\ndef ") == regions + 1  # and `call`
 

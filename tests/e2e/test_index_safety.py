@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 import minductor
 from minductor.driver import Compiled
-from pytest_plugin.compiled import Compile
+from pytest_plugin.oracle.compiled import Compile
 
 ROWS, COLUMNS = 5, 3
 

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 import minductor
 from minductor.driver import Compiled, Compiler
-from minductor.runtime import tune
-from pytest_plugin.compiled import Compile
+from minductor.runtime.tune import tune
+from pytest_plugin.oracle.compiled import Compile
 
 Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]
 BF16, F16, F32, F64 = torch.bfloat16, torch.float16, torch.float32, torch.float64

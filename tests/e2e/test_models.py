@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from minductor.bench import models
 from pytest_plugin import at_least
-from pytest_plugin.compiled import Compile
+from pytest_plugin.oracle.compiled import Compile
 
 
 class Step(nn.Module):

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from minductor.ir.signature import role_of
-from minductor.runtime import tune
-from minductor.runtime.interpret import Interpreter
-from minductor.runtime.store import Store
+from minductor.ir.program.signature import role_of
+from minductor.runtime.launch.interpret import Interpreter
+from minductor.runtime.store.store import Store
+from minductor.runtime.tune import tune
 from pytest_plugin import at_most
 from pytest_plugin.adapters import FreshStore
-from pytest_plugin.closer import Policy
-from pytest_plugin.compiled import Compile
+from pytest_plugin.oracle.closer import Policy
+from pytest_plugin.oracle.compiled import Compile
 from tests.runtime.effects import Effect, check
 
 pytestmark = pytest.mark.long

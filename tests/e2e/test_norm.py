@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pytest_plugin.compiled import Compile
+from pytest_plugin.oracle.compiled import Compile
 
 
 def gelu_norm(x: Tensor) -> Tensor:

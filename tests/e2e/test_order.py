@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from pytest_plugin import at_most
-from pytest_plugin.compiled import Compile
+from pytest_plugin.oracle.compiled import Compile
 
 
 def two_branches(x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, w4: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pytest_plugin import at_most
-from pytest_plugin.compiled import Compile
-from pytest_plugin.golden import Goldens
+from pytest_plugin.goldens.golden import Goldens
+from pytest_plugin.oracle.compiled import Compile
 
 
 def gelu_tail(x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from minductor.driver import Compiled, Compiler
-from minductor.runtime.reference import SPELLING
+from minductor.runtime.reference.reference import SPELLING
 
 N = 200_000
 

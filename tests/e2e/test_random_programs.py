@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytest_plugin.programs import Input, Node, Program
-from pytest_plugin.verdict import verdict
+from pytest_plugin.random_programs.programs import Input, Node, Program
+from pytest_plugin.random_programs.verdict import verdict
 from tests.e2e.hunt import KINDS, Name, compile_function, load, main, names, table
 from tests.workers import append, share
 

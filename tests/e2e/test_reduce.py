@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from minductor.driver import Compiler
 from pytest_plugin import at_least
-from pytest_plugin.compiled import Compile
+from pytest_plugin.oracle.compiled import Compile
 
 DIMS = ((-1,), (0,), (0, 1, 2), (0, 2), (1,))
 

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 import minductor
 from minductor.driver import Compiler
-from minductor.runtime.store import Store
+from minductor.runtime.store.store import Store
 from tests.house.rules import ROOT
 
 

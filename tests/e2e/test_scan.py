@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pytest_plugin.compiled import Compile
+from pytest_plugin.oracle.compiled import Compile
 
 SCANS: dict[str, Callable[[Tensor, int], Any]] = {
     "cumsum": lambda x, dim: x.cumsum(dim),

@@ -16,7 +16,7 @@ import minductor
 from minductor.frontend.rules import scatter
 from minductor.options import Options
 from minductor.target import Env, by_name
-from pytest_plugin.compiled import Compile
+from pytest_plugin.oracle.compiled import Compile
 
 # sizes are symbols for float32 and int64
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8)

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pytest_plugin.closer import Policy
-from pytest_plugin.compiled import Compile
-from pytest_plugin.facts import Run
+from pytest_plugin.oracle.closer import Policy
+from pytest_plugin.oracle.compiled import Compile
+from pytest_plugin.oracle.facts import Run
 
 ROUNDED_ONCE = Policy(k=0, ulps=4)
 HALVES = (torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.long))

@@ -14,13 +14,13 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
-from minductor.codegen.wrapper_cpp import wrapper_cpp
+from minductor.codegen.wrapper.wrapper_cpp import wrapper_cpp
 from minductor.core.errors import WrapperReplaced
 from minductor.driver import Compiled, Compiler
-from minductor.ir.plan import Plan
-from minductor.runtime.store import Store
+from minductor.ir.plan.plan import Plan
+from minductor.runtime.store.store import Store
 from minductor.target import Env
-from pytest_plugin.compiled import Compile
+from pytest_plugin.oracle.compiled import Compile
 
 Make = Callable[[int], list[torch.Tensor]]
 
@@ -261,7 +261,7 @@ def test_one_compile_writes_its_wrapper_once(monkeypatch: pytest.MonkeyPatch, tm
         written.append(plan.name)
         return wrapper_cpp(plan, env)
 
-    monkeypatch.setattr("minductor.codegen.wrapper_cpp.wrapper_cpp", counted)
+    monkeypatch.setattr("minductor.codegen.wrapper.wrapper_cpp.wrapper_cpp", counted)
     x = torch.arange(6.0)
     compiler = partial(Compiler(store=Store(tmp_path)), options={"wrapper": "cpp"})
     for _ in range(2):  # the second compile finds the first one's

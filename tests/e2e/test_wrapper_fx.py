@@ -12,9 +12,9 @@ import torch
 from torch._higher_order_ops.while_loop import while_loop
 
 from minductor.driver import Compiled, Compiler
-from minductor.ir.fx_graph import LAUNCH, FxGraph, parse_graph
-from minductor.runtime.store import Store
-from pytest_plugin.compiled import Compile
+from minductor.ir.artefact.fx_graph import LAUNCH, FxGraph, parse_graph
+from minductor.runtime.store.store import Store
+from pytest_plugin.oracle.compiled import Compile
 
 
 @pytest.fixture(autouse=True)

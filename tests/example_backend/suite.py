@@ -17,8 +17,8 @@ import minductor
 from minductor.backends import BUILT_IN, Backend, Pass, kinds, register_backend, unregister_backend
 from minductor.core.errors import BadOptionValue, TargetElsewhere, UnknownOption, UnknownTarget
 from minductor.driver import Compiled, Compiler
-from minductor.ir.nodes import Note, Program
-from minductor.runtime.store import Store
+from minductor.ir.program.nodes import Note, Program
+from minductor.runtime.store.store import Store
 from minductor.target import Env
 
 

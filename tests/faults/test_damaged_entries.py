@@ -17,8 +17,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from minductor.core.errors import CacheMended, CorruptEntry, StoreUnwritable
 from minductor.driver import Compiled, Compiler
 from minductor.options import Options
-from minductor.runtime import cache_folder
-from minductor.runtime.store import MANIFEST, Store, digest
+from minductor.runtime.store import cache_folder
+from minductor.runtime.store.store import MANIFEST, Store, digest
 from minductor.target import Env, by_name
 
 KEY = digest("key")

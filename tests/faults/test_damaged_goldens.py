@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import pytest
 
-from pytest_plugin.golden_file import Damaged, content_of, parse
+from pytest_plugin.goldens.golden_file import Damaged, content_of, parse
 from tests.plugin.conftest import Run
 
 ROOT = Path(__file__).parents[2]

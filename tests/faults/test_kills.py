@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from minductor.core.errors import WaitsForAnother
-from minductor.runtime import cache_folder, key_lock
-from minductor.runtime.store import Store, digest
+from minductor.runtime.store import cache_folder, key_lock
+from minductor.runtime.store.store import Store, digest
 
 ROOT = Path(__file__).parents[2]
 KEY = digest("key")
@@ -28,7 +28,7 @@ FILES = {"a": b"1" * 100, "b": b"2" * 100}
 STEPS = """
 import os, sys, time, warnings
 from pathlib import Path
-from minductor.runtime.store import Store, digest
+from minductor.runtime.store.store import Store, digest
 root, work, left = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 def stepped(event, args):
     global left
@@ -146,7 +146,7 @@ from pathlib import Path
 from torch.fx.experimental.proxy_tensor import make_fx
 from minductor.driver import Compiler
 from minductor.options import Options
-from minductor.runtime.store import Store
+from minductor.runtime.store.store import Store
 from minductor.target import Env, by_name
 given = torch.arange(6.0)
 compiler = Compiler(store=Store(Path(sys.argv[1])))
@@ -183,7 +183,7 @@ def test_a_process_killed_while_the_compiler_runs(tmp_path: Path, ended: signal.
 HOLDS = """
 import sys, time
 from pathlib import Path
-from minductor.runtime.store import Store, digest
+from minductor.runtime.store.store import Store, digest
 with Store(Path(sys.argv[1])).lock(digest("key")):
     print("held", flush=True)
     time.sleep(600)
@@ -250,9 +250,9 @@ def test_what_processes_of_elsewhere_write_is_spared(tmp_path: Path) -> None:
 BESIDE = """
 import os, sys
 from pathlib import Path
-from minductor.runtime.probe import probe
-from minductor.runtime.store import Store, digest
-from minductor.runtime.toolchain import Toolchain, Unit
+from minductor.runtime.build.probe import probe
+from minductor.runtime.store.store import Store, digest
+from minductor.runtime.build.toolchain import Toolchain, Unit
 store, toolchain = Store(Path(sys.argv[1])), Toolchain(probe(), os.environ)
 def compiled(folder):
     toolchain.compile([Unit("one", text), Unit("two", text)], folder / "out.so")

@@ -17,10 +17,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from minductor.core.errors import CompileFailed, CompilerBroken, CorruptEntry, LoadFailed, WaitsForAnother
 from minductor.driver import Compiled, Compiler
 from minductor.options import Options
-from minductor.runtime import key_lock
-from minductor.runtime.probe import probe
-from minductor.runtime.store import Store
-from minductor.runtime.toolchain import EXPORT, Toolchain, Unit
+from minductor.runtime.build.probe import probe
+from minductor.runtime.build.toolchain import EXPORT, Toolchain, Unit
+from minductor.runtime.store import key_lock
+from minductor.runtime.store.store import Store
 from minductor.target import Env, by_name
 
 GIVEN = torch.arange(6.0)

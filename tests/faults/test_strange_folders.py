@@ -12,9 +12,9 @@ import pytest
 
 from minductor.__main__ import main
 from minductor.core.errors import CacheMended, CacheUnmarked, MinductorWarning, NoCache, StoreRefused, StoreUnwritable
-from minductor.runtime import cache_folder
-from minductor.runtime.cache_folder import BESIDE, FOLDERS, MARKER
-from minductor.runtime.store import Store, adopt, digest
+from minductor.runtime.store import cache_folder
+from minductor.runtime.store.cache_folder import BESIDE, FOLDERS, MARKER
+from minductor.runtime.store.store import Store, adopt, digest
 
 KEY, OTHER = digest("key"), digest("other")
 FILES = {"kernels.so": bytes(range(256)), "report.json": b'{"role": "forward", "kernel_names": ["add_0"]}'}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from minductor.ir.nodes import View
+from minductor.ir.program.nodes import View
 from tests.frontend.tracing import integers, lowered, randn
 
 README = Path(__file__).parents[2] / "README.md"

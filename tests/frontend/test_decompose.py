@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from minductor.core.expr import as_int
+from minductor.core.expressions.expr import as_int
 from minductor.driver import Compiler
-from minductor.frontend.decompose import ROWS, SCATTERS, decompositions
-from minductor.frontend.layouts import NAMED
+from minductor.frontend.quirks.eager_strides import NAMED
 from minductor.frontend.rules.table import RULES
-from minductor.ir.nodes import View
+from minductor.frontend.torch_graph.decompose import ROWS, SCATTERS, decompositions
+from minductor.ir.program.nodes import View
 from tests.frontend.test_layouts import window
 from tests.frontend.tracing import compiled, grads, lowered, randn
 

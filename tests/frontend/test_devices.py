@@ -9,12 +9,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import minductor
 from minductor.core.dtypes import F32
-from minductor.frontend.capture import Graph, GraphInput, Node, NodeRef, TensorMeta
-from minductor.frontend.devices import devices_of, gpu_of, move_scalars
-from minductor.frontend.lower import lower
-from minductor.ir.nodes import Token
+from minductor.frontend.capture.capture import Graph, GraphInput, Node, NodeRef, TensorMeta
+from minductor.frontend.graph_passes.move_scalars import devices_of, gpu_of, move_scalars
+from minductor.frontend.lower.lower import lower
+from minductor.ir.program.nodes import Token
 from minductor.options import Options
-from minductor.runtime.reference import run_program
+from minductor.runtime.reference.reference import run_program
 from minductor.target import Env, by_name
 
 

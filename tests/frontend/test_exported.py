@@ -9,9 +9,9 @@ from torch.export import Dim
 from minductor.backends import find_backend
 from minductor.core.errors import NotExportable
 from minductor.driver import Compiler
-from minductor.frontend.capture import capture
-from minductor.frontend.exported import Exported, exported
-from minductor.ir.plan import Plan, SizeOf, SymbolDef
+from minductor.frontend.capture.capture import capture
+from minductor.frontend.exported.exported_program import Exported, exported
+from minductor.ir.plan.plan import Plan, SizeOf, SymbolLine
 from minductor.options import Options
 from minductor.target import Env, by_name
 
@@ -79,7 +79,7 @@ def test_a_multiple_of_a_size_tells_it() -> None:
     half = Dim("half", min=2, max=64)
     shapes = {"x": {0: 2 * half}, "more": {"y": {0: 2 * half}}, "scale": None}
     plan = plan_of(export_layer(dynamic_shapes=shapes))
-    (told,) = [line for line in plan.lines if isinstance(line, SymbolDef)]
+    (told,) = [line for line in plan.lines if isinstance(line, SymbolLine)]
     assert told.source == SizeOf("x", 0, 2, 0) and (told.symbol.lo, told.symbol.hi) == (2, 64)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from minductor.frontend.layouts import layout, strides, transformed, viewed
+from minductor.frontend.quirks.eager_strides import layout, strides, transformed, viewed
 
 aten = torch.ops.aten
 

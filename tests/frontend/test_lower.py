@@ -8,10 +8,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from minductor.core.errors import FallbackRefused
-from minductor.frontend import schemas
-from minductor.frontend.capture import capture
-from minductor.frontend.lower import lower
-from minductor.ir.nodes import Extern, Note, Ref, View, reads, writes
+from minductor.frontend.capture import schemas
+from minductor.frontend.capture.capture import capture
+from minductor.frontend.lower.lower import lower
+from minductor.ir.program.nodes import Extern, Note, Ref, View, reads, writes
 from minductor.options import Options
 from minductor.target import Env, by_name
 from tests.frontend.tracing import CPU, compiled, grads, integers, loads, lowered, randn

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from minductor.core.expr import as_int
+from minductor.core.expressions.expr import as_int
 from tests.frontend.tracing import Lowered, compiled, grads, randn
 
 

@@ -9,8 +9,8 @@ import sys
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from minductor.frontend.compared import round_compared
-from minductor.frontend.partition import drop_detached, merge_equal_nodes
+from minductor.frontend.torch_graph.equality_gradients import round_compared
+from minductor.frontend.torch_graph.min_cut import drop_detached, merge_equal_nodes
 from tests.frontend.tracing import compiled, grads, lowered, randn
 
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from minductor.core.dtypes import F32
-from minductor.core.expr import Expr, as_int, integer
-from minductor.frontend.loop import Loop
-from minductor.frontend.parts import Cut, cut
-from minductor.frontend.values import Term, row_major
-from minductor.ir.nodes import Ref, View
+from minductor.core.expressions.expr import Expr, as_int, integer
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.long_reductions import Cut, cut
+from minductor.frontend.lowering_context.values import Term, row_major
+from minductor.ir.program.nodes import Ref, View
 from minductor.options import Options
 from minductor.target import Env, by_name
 from tests.frontend.tracing import compiled, lowered

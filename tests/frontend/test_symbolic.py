@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, ModularIndexing, PowByNatural
 
 from minductor.core.errors import UnsupportedInput
-from minductor.core.expr import Symbol, eq, evaluate, evaluate_rel, le, lt, negate, symbol
-from minductor.frontend.symbolic import SizeReader, guards_hold, relation_to_sympy, to_sympy
+from minductor.core.expressions.expr import Symbol, eq, evaluate, evaluate_rel, le, lt, negate, symbol
+from minductor.frontend.capture.symbolic_sizes import SizeReader, guards_hold, relation_to_sympy, to_sympy
 from tests.frontend.tracing import compiled, randn
 
 S, T = sympy.Symbol("a", integer=True, positive=True), sympy.Symbol("b", integer=True, positive=True)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minductor.core.dtypes import TORCH_NAMES
-from minductor.core.expr import as_int, integer
-from minductor.frontend.values import element, is_row_major, promoted, row_major, view_like, wrap_dims
-from minductor.ir.nodes import Ref, View
+from minductor.core.expressions.expr import as_int, integer
+from minductor.frontend.lowering_context.values import element, is_row_major, promoted, row_major, view_like, wrap_dims
+from minductor.ir.program.nodes import Ref, View
 
 DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool", "complex64"]
 NUMBERS = st.one_of(st.booleans(), st.integers(-5, 5), st.floats(-5, 5))

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch._functorch.aot_autograd import aot_function, aot_module_simplified
 
-from minductor.frontend.capture import Graph, capture
-from minductor.frontend.decompose import decompositions
-from minductor.frontend.lower import lower
-from minductor.frontend.partition import partition
-from minductor.ir.nodes import Extern, Kernel, Program
-from minductor.ir.verify import verify
+from minductor.frontend.capture.capture import Graph, capture
+from minductor.frontend.lower.lower import lower
+from minductor.frontend.torch_graph.decompose import decompositions
+from minductor.frontend.torch_graph.min_cut import partition
+from minductor.ir.program.nodes import Extern, Kernel, Program
+from minductor.ir.program.verify_program import verify
 from minductor.options import Options
-from minductor.runtime.reference import run_program
+from minductor.runtime.reference.reference import run_program
 from minductor.target import Env, by_name
 
 CPU = Env(Options(), by_name("cpu"))
@@ -174,6 +174,6 @@ def integers(low: int, high: int, *size: int, seed: int = 0) -> torch.Tensor:
 
 def loads(program: Program) -> list[str]:
     """The versions that kernels load, for tests on dependencies."""
-    from minductor.ir.printer import print_program
+    from minductor.ir.program.printer import print_program
 
     return re.findall(r"load (\S+)\[", print_program(program))

@@ -13,7 +13,7 @@ PROGRAM = """
 import json, sys, torch
 from pathlib import Path
 from minductor.driver import Compiler
-from minductor.runtime.store import Store
+from minductor.runtime.store.store import Store
 torch.manual_seed(0)
 net = torch.nn.Sequential(
     torch.nn.Embedding(16, 8), torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.LayerNorm(8), torch.nn.Softmax(-1)

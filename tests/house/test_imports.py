@@ -15,11 +15,12 @@ IMPORTS = {
         {"minductor", "minductor.core", "minductor.core.errors", "minductor.options"},
         {"torch", "sympy", "filelock", "multiprocessing"},
     ),
-    "minductor.runtime.store": (
+    "minductor.runtime.store.store": (
         {
             *("minductor", "minductor.core", "minductor.core.errors", "minductor.core.warn"),
-            *("minductor.runtime", "minductor.runtime.store", "minductor.runtime.cache_folder"),
-            "minductor.runtime.places",
+            *("minductor.runtime", "minductor.runtime.store", "minductor.runtime.store.store"),
+            "minductor.runtime.store.cache_folder",
+            "minductor.runtime.user_paths",
         },
         {"torch", "sympy", "triton", "multiprocessing", "concurrent"},
     ),

@@ -35,8 +35,8 @@ def test_both_versions_agree() -> None:
 
 def test_typed_and_header_files_are_packaged() -> None:
     data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
-    headers = ["codegen/*.h", "runtime/*.h", "runtime/include/*.h"]
-    assert data == {"minductor": ["py.typed", *headers], "pytest_plugin": ["*.html"]}
+    headers = ["codegen/cpp/*.h", "runtime/launch/*.h", "runtime/launch/include/*.h"]
+    assert data == {"minductor": ["py.typed", *headers], "pytest_plugin": ["goldens/*.html"]}
     packaged = {
         path.suffix
         for package in ("minductor", "pytest_plugin")

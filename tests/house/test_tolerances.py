@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing._comparison import default_tolerances
 
-from pytest_plugin.tolerances import FLOAT64_OWN_ULPS, PRECISIONS, ULPS, K
+from pytest_plugin.oracle.tolerances import FLOAT64_OWN_ULPS, PRECISIONS, ULPS, K
 
 
 @pytest.mark.parametrize("name", PRECISIONS)

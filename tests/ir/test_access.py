@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from minductor.core.errors import VerifyError
-from minductor.ir.parser import parse_program
-from minductor.ir.printer import print_program
-from minductor.ir.verify import verify
+from minductor.ir.program.parser import parse_program
+from minductor.ir.program.printer import print_program
+from minductor.ir.program.verify_program import verify
 
 TEXT = """program inference
   symbol s0 [2, inf]

@@ -3,9 +3,9 @@
 import pytest
 
 from minductor.core.dtypes import BF16, F32, I64
-from minductor.core.expr import integer, symbol
-from minductor.ir.build import Builder, combine, is_named
-from minductor.ir.nodes import Check, Load, Masked, Ref, Round, Scan, Store
+from minductor.core.expressions.expr import integer, symbol
+from minductor.ir.program.build import Builder, combine, is_named
+from minductor.ir.program.nodes import Check, Load, Masked, Ref, Round, Scan, Store
 
 A, J, K = (symbol(name, "axis", 0, 7) for name in ("i0", "i1", "i2"))
 X, Y = Ref("arg0", 0), Ref("arg1", 0)

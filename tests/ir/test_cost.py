@@ -1,8 +1,8 @@
 """Bytes by one rule: each distinct element once."""
 
-from minductor.ir.cost import kernel_cost, region, touched
-from minductor.ir.nodes import Kernel
-from minductor.ir.parser import parse_program
+from minductor.ir.program.nodes import Kernel
+from minductor.ir.program.parser import parse_program
+from minductor.ir.report.counted_cost import kernel_cost, region, touched
 
 
 def test_equal_regions_count_once_and_never_more_than_the_buffer() -> None:

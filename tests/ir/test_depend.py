@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import torch
 
-from minductor.core.expr import symbol
-from minductor.ir.depend import Edge, dependencies, neighbours
-from minductor.ir.nodes import Extern, Node, Program, Ref, reads, writes
-from minductor.runtime.reference import run_program
+from minductor.analysis.dependencies import Edge, dependencies, neighbours
+from minductor.core.expressions.expr import symbol
+from minductor.ir.program.nodes import Extern, Node, Program, Ref, reads, writes
+from minductor.runtime.reference.reference import run_program
 from tests.passes.sketch import Sketch, transpose
 
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from minductor.core.dtypes import F32
-from minductor.core.expr import integer, symbol
-from minductor.ir.build import Builder, combine
-from minductor.ir.choices import Choice, neighbours
-from minductor.ir.dots import find_dots, sides_of
-from minductor.ir.nodes import Axis, Buffer, Input, Kernel, Origin, Program, Ref
-from minductor.ir.parser import parse_program
-from minductor.ir.printer import print_program
-from minductor.ir.schedule import Loop, Schedule
-from minductor.ir.verify import VerifyError, verify
+from minductor.core.expressions.expr import integer, symbol
+from minductor.ir.program.build import Builder, combine
+from minductor.ir.program.choices import Choice, neighbours
+from minductor.ir.program.dots import find_dots, sides_of
+from minductor.ir.program.nodes import Axis, Buffer, Input, Kernel, Origin, Program, Ref
+from minductor.ir.program.parser import parse_program
+from minductor.ir.program.printer import print_program
+from minductor.ir.program.schedule import Loop, Schedule
+from minductor.ir.program.verify_program import VerifyError, verify
 
 N = 32
 ROW, COLUMN, INNER = (symbol(name, "axis", 0, N - 1) for name in ("i0", "i1", "i2"))

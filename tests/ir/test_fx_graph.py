@@ -5,8 +5,8 @@ import math
 import pytest
 
 from minductor.core.dtypes import BF16
-from minductor.ir.fx_graph import FxGraph, FxKernel, FxNode, Result, Value, parse_graph, print_graph
-from minductor.ir.nodes import Token
+from minductor.ir.artefact.fx_graph import FxGraph, FxKernel, FxNode, Result, Value, parse_graph, print_graph
+from minductor.ir.program.nodes import Token
 
 VALUES: tuple[Value, ...] = (
     Result("x"),

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from minductor.core.dtypes import F32
-from minductor.core.expr import as_int, integer, symbol
-from minductor.ir.lifetime import TYPICAL, Usage, storage_bytes, typical
-from minductor.ir.nodes import Buffer, Input
+from minductor.core.expressions.expr import as_int, integer, symbol
+from minductor.ir.plan.storage import TYPICAL, Usage, storage_bytes, typical
+from minductor.ir.program.nodes import Buffer, Input
 from tests.passes.sketch import Sketch
 
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minductor.core.dtypes import BOOL, F32, I64, by_name
-from minductor.core.expr import integer, symbol
-from minductor.ir.build import Builder, combine
-from minductor.ir.nodes import Axis, Constant, Joined, Kernel, Note, Origin, Ref, Token, WhyNot
-from minductor.ir.parser import parse_kernel, parse_program
-from minductor.ir.printer import print_argument, print_kernel, print_program
+from minductor.core.expressions.expr import integer, symbol
+from minductor.ir.program.build import Builder, combine
+from minductor.ir.program.nodes import Axis, Constant, Joined, Kernel, Note, Origin, Ref, Token, WhyNot
+from minductor.ir.program.parser import parse_kernel, parse_program
+from minductor.ir.program.printer import print_argument, print_kernel, print_program
 from tests.ir.programs import ALL, SOFTMAX
 
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from minductor.core.dtypes import BF16
 from minductor.core.errors import UnreadablePlan
-from minductor.core.expr import integer, lt, symbol
-from minductor.ir.choices import Choice
-from minductor.ir.nodes import Body, Constant, Op, Origin, Region, Token
-from minductor.ir.parser import parse_program
-from minductor.ir.plan import Assert, Dispatch, Extern, Launch, Plan, SizeOf, SymbolDef
-from minductor.ir.plan_json import KINDS, Json, parse_plan, plan_json
-from minductor.ir.verify_plan import verify_plan
+from minductor.core.expressions.expr import integer, lt, symbol
+from minductor.ir.plan.plan import AssertLine, DispatchLine, ExternLine, LaunchLine, Plan, SizeOf, SymbolLine
+from minductor.ir.plan.plan_json import KINDS, Json, parse_plan, plan_json
+from minductor.ir.plan.verify_plan import verify_plan
+from minductor.ir.program.choices import Choice
+from minductor.ir.program.nodes import Body, Constant, Op, Origin, Region, Token
+from minductor.ir.program.parser import parse_program
 from minductor.options import Options
-from minductor.passes.memory import memory
+from minductor.passes.memory.memory import memory
 from minductor.target import Env, by_name
 from tests.ir.programs import ALL
 
@@ -35,7 +35,7 @@ def read_again(plan: Plan) -> Plan:
 
 def with_arguments(*arguments: Any) -> Plan:
     return Plan(
-        "plan", (), (Extern("aten.op", arguments, (("k", arguments),), ("r", None), False, (), 1, (None,)),), ()
+        "plan", (), (ExternLine("aten.op", arguments, (("k", arguments),), ("r", None), False, (), 1, (None,)),), ()
     )
 
 
@@ -66,13 +66,13 @@ def test_any_argument_comes_back(argument: Any) -> None:
 
 
 def test_lines_that_programs_seldom_have_come_back() -> None:
-    launch = Launch("k0", ("a",), (S0,), (Origin("add", "aten.add.Tensor"),), 1)
+    launch = LaunchLine("k0", ("a",), (S0,), (Origin("add", "aten.add.Tensor"),), 1)
     body = Body((Op("constant", (), Constant(float("nan")), BF16, ()),), (0,))
     lines = (
-        SymbolDef(S0, SizeOf("a", 1, 2, 3)),
-        SymbolDef(F0, body),
-        Assert(lt(S0, 8), "too long"),
-        Dispatch(Choice("how", "bits", ("own", 4), 4), ((launch,), ()), ("a",), (S0,), (), launch, "d", (), 2),
+        SymbolLine(S0, SizeOf("a", 1, 2, 3)),
+        SymbolLine(F0, body),
+        AssertLine(lt(S0, 8), "too long"),
+        DispatchLine(Choice("how", "bits", ("own", 4), 4), ((launch,), ()), ("a",), (S0,), (), launch, "d", (), 2),
     )
     plan = Plan("plan", (), lines, ())
     assert read_again(plan) == plan
@@ -98,14 +98,14 @@ def altered(change: dict[str, Json]) -> str:
         ("[]", "no schema"),
         ("{}", "no schema"),
         ("[" * 100_000, "RecursionError"),
-        (altered({"schema": 2}), "its schema is 2, and this minductor reads 1"),
+        (altered({"schema": 1}), "its schema is 1, and this minductor reads 2"),
         (altered({"symbols": {"s0": ["size", 2]}}), "s0 is no symbol"),
         (altered({"symbols": {"s0": ["colour", 2, 3]}}), "s0 is no symbol"),
         (altered({"symbols": {}}), "s0"),
-        (altered({"plan": {"is": "Free", "names": []}}), "no schema, symbols and plan"),
+        (altered({"plan": {"is": "FreeLine", "names": []}}), "no schema, symbols and plan"),
         (altered({"plan": {"is": "Plan", "name": "x"}}), "the fields of Plan are"),
-        (plan_json(plan_of("chain")).replace('"is": "Launch"', '"is": "Lunch"'), "Lunch"),
-        (plan_json(plan_of("chain")).replace('"handle": 1', '"handle": true'), "handle of Launch cannot be True"),
+        (plan_json(plan_of("chain")).replace('"is": "LaunchLine"', '"is": "Lunch"'), "Lunch"),
+        (plan_json(plan_of("chain")).replace('"handle": 1', '"handle": true'), "handle of LaunchLine cannot be True"),
         (plan_json(plan_of("chain")).replace('{"dtype": "f32"}', '{"dtype": "f33"}'), "f33"),
         (plan_json(plan_of("chain")).replace('{"dtype": "f32"}', '{"type": "f32"}'), "nothing in a plan is written"),
         (plan_json(plan_of("chain")).replace('"expr": "s0"', '"expr": "s0 +"'), "expected an index"),

@@ -7,16 +7,16 @@ import json
 import pytest
 
 from minductor.core.errors import UnknownKernel
-from minductor.ir.nodes import Program
-from minductor.ir.refusal import NEAR, Place, Refusals
-from minductor.ir.report import Report, report
-from minductor.passes.access import access
-from minductor.passes.bundle import bundle
-from minductor.passes.fuse import fuse
-from minductor.passes.inline import inline
-from minductor.passes.memory import memory
-from minductor.passes.order import order
-from minductor.passes.tile import tile
+from minductor.ir.program.nodes import Program
+from minductor.ir.report.refusals import NEAR, Place, Refusals
+from minductor.ir.report.report import Report, report
+from minductor.passes.access.access import access
+from minductor.passes.bundle.bundle import bundle
+from minductor.passes.fuse.fuse import fuse
+from minductor.passes.inline.inline import inline
+from minductor.passes.memory.memory import memory
+from minductor.passes.order.order import order
+from minductor.passes.tile.tile import tile
 from tests.passes.sketch import CPU, Sketch
 
 FACTS = Refusals(

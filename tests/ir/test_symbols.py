@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from minductor.analysis.dependencies import dependencies
 from minductor.core.dtypes import F32, I64
-from minductor.core.expr import lt, symbol
-from minductor.ir import access, nodes, plan, schedule
-from minductor.ir.depend import dependencies
-from minductor.ir.nodes import (
+from minductor.core.expressions.expr import lt, symbol
+from minductor.ir.plan import plan
+from minductor.ir.program import memory_access, nodes, schedule
+from minductor.ir.program.nodes import (
     Axis,
     Body,
     Combine,
@@ -31,16 +32,16 @@ from minductor.ir.nodes import (
     symbols_in,
     told_by,
 )
-from minductor.ir.parser import parse_program
-from minductor.ir.signature import signature
-from minductor.passes.prune import live_nodes
+from minductor.ir.program.parser import parse_program
+from minductor.ir.program.signature import signature
+from minductor.passes.rewriting.prune import live_nodes
 from tests.ir.programs import NUMBERS
 
 PLANTED = symbol("u7", "size", 0, None)
 
 
 def classes() -> Iterator[type]:
-    for module in (nodes, plan, schedule, access):
+    for module in (nodes, plan, schedule, memory_access):
         own = (c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)
         yield from (c for c in own if is_dataclass(c))
 

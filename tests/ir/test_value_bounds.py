@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from minductor.core.dtypes import I64
-from minductor.core.expr import integer, symbol
-from minductor.ir.build import Builder
-from minductor.ir.nodes import Check
-from minductor.ir.value_bounds import bounds
+from minductor.core.expressions.expr import integer, symbol
+from minductor.ir.program.build import Builder
+from minductor.ir.program.nodes import Check
+from minductor.ir.program.value_bounds import bounds
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import pytest
 
 from minductor.core.errors import VerifyError
-from minductor.ir.parser import parse_program
-from minductor.ir.verify import RULES, verify
+from minductor.ir.program.parser import parse_program
+from minductor.ir.program.verify_program import RULES, verify
 from tests.ir.programs import ALL, CALLS, CHAIN, NUMBERS, REGIONS, SOFTMAX
 
 ORDER = "a version is made once, before its readers, and read before the next"

@@ -7,12 +7,24 @@ import pytest
 
 from minductor.core.dtypes import F32
 from minductor.core.errors import VerifyError
-from minductor.core.expr import symbol
-from minductor.ir.parser import parse_program
-from minductor.ir.plan import Dispatch, Extern, Free, KernelDef, Launch, Line, Plan, Return, Reuse, View, handles
-from minductor.ir.verify_plan import verify_plan
+from minductor.core.expressions.expr import symbol
+from minductor.ir.plan.plan import (
+    DispatchLine,
+    ExternLine,
+    FreeLine,
+    KernelLine,
+    LaunchLine,
+    Line,
+    Plan,
+    ReturnLine,
+    ReuseLine,
+    ViewLine,
+    handles,
+)
+from minductor.ir.plan.verify_plan import verify_plan
+from minductor.ir.program.parser import parse_program
 from minductor.options import Options
-from minductor.passes.memory import memory
+from minductor.passes.memory.memory import memory
 from minductor.target import Env, by_name
 from tests.ir.programs import ALL, CALLS, CHAIN
 
@@ -46,28 +58,28 @@ def twice(kind: type) -> Change:
 
 
 FAULTS: dict[str, tuple[Change, str]] = {
-    "used before it is made": (before(Launch, Free(("buf1",))), "uses buf1, which is not alive"),
-    "freed twice": (before(Return, Free(("buf0",))), "uses buf0, which is not alive"),
-    "freed twice at once": (before(Extern, Free(("buf0", "buf0"))), "frees a name twice"),
-    "used after it is freed": (before(Extern, Free(("buf0",))), "uses buf0, which is not alive"),
+    "used before it is made": (before(LaunchLine, FreeLine(("buf1",))), "uses buf1, which is not alive"),
+    "freed twice": (before(ReturnLine, FreeLine(("buf0",))), "uses buf0, which is not alive"),
+    "freed twice at once": (before(ExternLine, FreeLine(("buf0", "buf0"))), "frees a name twice"),
+    "used after it is freed": (before(ExternLine, FreeLine(("buf0",))), "uses buf0, which is not alive"),
     "used after it is taken over": (
-        before(Extern, Reuse("buf9", "buf0", F32, (), ())),
+        before(ExternLine, ReuseLine("buf9", "buf0", F32, (), ())),
         "uses buf0, which is not alive",
     ),
-    "written after it is freed": (before(Extern, Free(("buf1",))), "uses buf1, which is not alive"),
-    "made twice": (twice(View), "makes arg1_view1, which is alive"),
-    "a number before it is known": (edit(Launch, sizes=(symbol("s9", "size"),)), "uses s9, which is not alive"),
-    "another count of tensors": (edit(Launch, tensors=("arg0",)), "with 1 tensors and 1 sizes"),
-    "another count of sizes": (edit(Launch, sizes=()), "with 3 tensors and 0 sizes"),
-    "an unknown kernel": (edit(Launch, kernel="k9"), "launches k9, which is not defined"),
-    "a kernel defined twice": (twice(KernelDef), "two kernels have one name"),
-    "other kinds of numbers": (edit(KernelDef, numbers=("real",)), "k0 is defined with what its kernel does not have"),
-    "other errors": (edit(KernelDef, errors=(("E", "m"),)), "k0 is defined with what its kernel does not have"),
-    "other tensors are written": (edit(KernelDef, written=()), "k0 is defined with what its kernel does not have"),
-    "no return": (without(Return), "0 lines return"),
-    "two returns": (twice(Return), "2 lines return"),
-    "a call's handle given again": (edit(Extern, handle=1), "call 1 stands behind call 1"),
-    "lines behind the return": (lambda lines: lines.append(Free(("c0",))), "1 kinds of lines"),
+    "written after it is freed": (before(ExternLine, FreeLine(("buf1",))), "uses buf1, which is not alive"),
+    "made twice": (twice(ViewLine), "makes arg1_view1, which is alive"),
+    "a number before it is known": (edit(LaunchLine, sizes=(symbol("s9", "size"),)), "uses s9, which is not alive"),
+    "another count of tensors": (edit(LaunchLine, tensors=("arg0",)), "with 1 tensors and 1 sizes"),
+    "another count of sizes": (edit(LaunchLine, sizes=()), "with 3 tensors and 0 sizes"),
+    "an unknown kernel": (edit(LaunchLine, kernel="k9"), "launches k9, which is not defined"),
+    "a kernel defined twice": (twice(KernelLine), "two kernels have one name"),
+    "other kinds of numbers": (edit(KernelLine, numbers=("real",)), "k0 is defined with what its kernel does not have"),
+    "other errors": (edit(KernelLine, errors=(("E", "m"),)), "k0 is defined with what its kernel does not have"),
+    "other tensors are written": (edit(KernelLine, written=()), "k0 is defined with what its kernel does not have"),
+    "no return": (without(ReturnLine), "0 lines return"),
+    "two returns": (twice(ReturnLine), "2 lines return"),
+    "a call's handle given again": (edit(ExternLine, handle=1), "call 1 stands behind call 1"),
+    "lines behind the return": (lambda lines: lines.append(FreeLine(("c0",))), "1 kinds of lines"),
 }
 
 
@@ -93,7 +105,7 @@ def test_a_fault_is_found(fault: str) -> None:
 
 def test_what_is_left_at_the_return_was_returned() -> None:
     plan = plan_of(CHAIN)
-    lines = [replace(line, values=()) if isinstance(line, Return) else line for line in plan.lines]
+    lines = [replace(line, values=()) if isinstance(line, ReturnLine) else line for line in plan.lines]
     storages = [replace(storage, is_returned=False) for storage in plan.storages]
     with pytest.raises(VerifyError, match="is neither freed nor returned"):
         verify_plan(replace(plan, lines=tuple(lines), storages=tuple(storages)))
@@ -104,7 +116,7 @@ def test_a_region_s_calls_have_handles_of_their_own() -> None:
     assert plan.regions
     assert list(handles(plan)) == list(range(1, len(list(handles(plan))) + 1))
     region = plan.regions[0]
-    lines = [replace(line, handle=1) if isinstance(line, Launch | Extern) else line for line in region.lines]
+    lines = [replace(line, handle=1) if isinstance(line, LaunchLine | ExternLine) else line for line in region.lines]
     with pytest.raises(VerifyError, match="call 1 stands behind call"):
         verify_plan(replace(plan, regions=(replace(region, lines=tuple(lines)), *plan.regions[1:])))
 
@@ -139,7 +151,7 @@ ALTERNATIVES = """program inference
 def test_a_choice_puts_back_what_its_candidates_overwrite() -> None:
     """What is read and written, and what is added to: by kernels, and by calls of the library."""
     plan = plan_of(ALTERNATIVES)
-    choices = [line for line in plan.lines if isinstance(line, Dispatch)]
+    choices = [line for line in plan.lines if isinstance(line, DispatchLine)]
     assert [line.overwritten for line in choices] == [("arg0",), ("arg0",)]
     verify_plan(plan)
     for choice, option in zip(choices, ("extern", "other"), strict=True):

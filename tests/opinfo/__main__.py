@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from minductor.runtime.probe import probe
-from minductor.runtime.toolchain import Toolchain
+from minductor.runtime.build.probe import probe
+from minductor.runtime.build.toolchain import Toolchain
 from minductor.target import TARGETS
 from tests.opinfo.table import LEGEND, faster, is_within, needs_another, table
 from tests.workers import Tasks, append, records, run, share

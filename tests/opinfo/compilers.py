@@ -22,11 +22,11 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from minductor.driver import Compiled, Compiler
-from minductor.frontend.decompose import decompositions
+from minductor.frontend.torch_graph.decompose import decompositions
 from minductor.options import Options
-from minductor.runtime.interpret import SETTINGS
-from minductor.runtime.pool import Pool
-from minductor.runtime.triton_jobs import compile_kernel, launches
+from minductor.runtime.build.pool import Pool
+from minductor.runtime.build.triton_jobs import compile_kernel, launches
+from minductor.runtime.launch.interpret import SETTINGS
 from minductor.target import TARGETS, Env, Target, by_name
 
 Compile = Callable[..., Callable[..., Any]]  # (fn, dynamic=...)

@@ -24,8 +24,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
 from minductor.core.errors import RanInEager
-from pytest_plugin.exact_sums import exact_sums
-from pytest_plugin.oracle import exactly
+from pytest_plugin.oracle.exact_sums import exact_sums
+from pytest_plugin.oracle.oracle import exactly
 from tests.opinfo import compilers
 from tests.opinfo.expected import Row, find, load
 from tests.opinfo.judge import difference, strides

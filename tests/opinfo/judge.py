@@ -1,7 +1,7 @@
 """Compares one result of a compiled function with eager's and with the float64 truth.
 
 Takes the three as tensors or numbers. Gives None, or a line that says what differs; refuses nothing. How far a
-value may be from the truth is the plugin's own rule (pytest_plugin/closer.py).
+value may be from the truth is the plugin's own rule (pytest_plugin/oracle/closer.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pytest_plugin.closer import Difference, Policy, closer
+from pytest_plugin.oracle.closer import Difference, Policy, closer
 
 CLOSER = Policy(layout=False)  # strides are compared here, of what has elements
 EXACT = Policy(k=0.0, ulps=0.0, layout=False)  # without a truth

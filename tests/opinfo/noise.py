@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_plugin.tolerances import PRECISIONS
+from pytest_plugin.oracle.tolerances import PRECISIONS
 
 RUNS = 24
 FACTOR = 4.0  # of what the noise does, since rounding may also go the same way each time

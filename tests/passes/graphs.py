@@ -11,8 +11,8 @@ import torch
 from hypothesis import strategies as st
 
 from minductor.core.dtypes import F32
-from minductor.ir.nodes import Program, View
-from minductor.runtime.reference import run_program
+from minductor.ir.program.nodes import Program, View
+from minductor.runtime.reference.reference import run_program
 from tests.passes.sketch import (
     Sketch,
     arguments,

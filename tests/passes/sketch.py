@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from minductor.core.dtypes import F32, I64
-from minductor.core.expr import Expr, Symbol, as_expr, integer, symbol
-from minductor.ir.build import Builder, combine
-from minductor.ir.nodes import Axis, Buffer, Extern, Input, Kernel, Node, Origin, Program, Ref, View
+from minductor.core.expressions.expr import Expr, Symbol, as_expr, integer, symbol
+from minductor.ir.program.build import Builder, combine
+from minductor.ir.program.nodes import Axis, Buffer, Extern, Input, Kernel, Node, Origin, Program, Ref, View
 from minductor.options import Options
 from minductor.target import Env, by_name
 

@@ -10,15 +10,15 @@ from collections.abc import Callable
 import pytest
 
 from minductor.core.dtypes import F32, I64
-from minductor.core.expr import Expr, integer
-from minductor.ir.access import Access
-from minductor.ir.nodes import Kernel, Load, Program, Ref, op_at
-from minductor.ir.parser import parse_program
-from minductor.ir.printer import print_program
-from minductor.ir.schedule import loops
+from minductor.core.expressions.expr import Expr, integer
+from minductor.ir.program.memory_access import Access
+from minductor.ir.program.nodes import Kernel, Load, Program, Ref, op_at
+from minductor.ir.program.parser import parse_program
+from minductor.ir.program.printer import print_program
+from minductor.ir.program.schedule import loops
 from minductor.options import Options
-from minductor.passes.access import access
-from minductor.passes.tile import tile
+from minductor.passes.access.access import access
+from minductor.passes.tile.tile import tile
 from minductor.target import Env, by_name
 from tests.codegen.cases import S0, S1, Sketch, case, integers, randn
 

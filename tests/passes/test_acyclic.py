@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minductor.passes import acyclic
-from minductor.passes.acyclic import Acyclic
+from minductor.analysis import acyclic
+from minductor.analysis.acyclic import Acyclic
 
 Edges = list[tuple[int, int]]
 

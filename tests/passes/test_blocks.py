@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minductor.core.expr import Expr, Symbol, as_expr, evaluate, identity, integer, symbol
-from minductor.ir.access import BlockAccess, BlockDim
-from minductor.ir.nodes import Axis
-from minductor.passes.blocks import analyze, terms_of
+from minductor.analysis.blocks import analyze, terms_of
+from minductor.core.expressions.expr import Expr, Symbol, as_expr, evaluate, identity, integer, symbol
+from minductor.ir.program.memory_access import BlockAccess, BlockDim
+from minductor.ir.program.nodes import Axis
 
 X, Y = symbol("x", "axis"), symbol("y", "axis")
 S0, S1 = symbol("s0", "size", 1), symbol("s1", "size", 1)

@@ -13,17 +13,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minductor.analysis.both_ways import ACCUMULATOR_BYTES, BothWays, both_ways, most_parts, objection
 from minductor.core.dtypes import F32
-from minductor.core.expr import Expr, as_expr, integer, symbol
-from minductor.ir.build import Builder, combine
-from minductor.ir.nodes import Axis, Body, Buffer, Kernel, Program, Ref
-from minductor.ir.schedule import loops
-from minductor.ir.verify import verify
-from minductor.passes.both_ways import ACCUMULATOR_BYTES, BothWays, both_ways, most_parts, objection
-from minductor.passes.fuse import fuse
-from minductor.passes.inline import inline
-from minductor.passes.tile import tile, tile_kernel
-from minductor.runtime.reference import run_program
+from minductor.core.expressions.expr import Expr, as_expr, integer, symbol
+from minductor.ir.program.build import Builder, combine
+from minductor.ir.program.nodes import Axis, Body, Buffer, Kernel, Program, Ref
+from minductor.ir.program.schedule import loops
+from minductor.ir.program.verify_program import verify
+from minductor.passes.fuse.fuse import fuse
+from minductor.passes.inline.inline import inline
+from minductor.passes.tile.tile import tile, tile_kernel
+from minductor.runtime.reference.reference import run_program
 from tests.passes.sketch import CPU, Sketch
 from tests.passes.test_tile import problems
 

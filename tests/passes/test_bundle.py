@@ -7,22 +7,22 @@ import re
 import pytest
 from hypothesis import given, settings
 
-from minductor.codegen.cpp import kernel_text
-from minductor.codegen.triton import kernel_functions
-from minductor.codegen.triton_launch import programs as programs_of
+from minductor.codegen.cpp.cpp_kernels import kernel_text
+from minductor.codegen.triton.triton_kernels import kernel_functions
+from minductor.codegen.triton.triton_launch import programs as programs_of
 from minductor.core.dtypes import F32
 from minductor.core.errors import VerifyError
-from minductor.core.expr import symbol
-from minductor.ir.build import combine
-from minductor.ir.nodes import Kernel, Program, View
-from minductor.ir.parser import parse_program
-from minductor.ir.parts import parts
-from minductor.ir.printer import print_program
-from minductor.ir.signature import canonical, signature
-from minductor.ir.verify import verify
+from minductor.core.expressions.expr import symbol
+from minductor.ir.program.build import combine
+from minductor.ir.program.bundled import parts
+from minductor.ir.program.nodes import Kernel, Program, View
+from minductor.ir.program.parser import parse_program
+from minductor.ir.program.printer import print_program
+from minductor.ir.program.signature import canonical, signature
+from minductor.ir.program.verify_program import verify
 from minductor.options import Options
-from minductor.passes.bundle import bundle
-from minductor.passes.tile import tile
+from minductor.passes.bundle.bundle import bundle
+from minductor.passes.tile.tile import tile
 from minductor.target import Env, by_name
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch, element

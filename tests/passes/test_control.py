@@ -9,19 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minductor.core.errors import VerifyError
-from minductor.ir.nodes import Extern, Kernel, Node, Program, WhyNot, awaited, writes
-from minductor.ir.parser import parse_program
-from minductor.ir.plan import Extern as Call
-from minductor.ir.plan import Free, Launch, Reuse
-from minductor.ir.printer import print_program
-from minductor.ir.verify import verify
-from minductor.passes.bundle import bundle
-from minductor.passes.fuse import fuse
-from minductor.passes.inline import inline
-from minductor.passes.loop_order import loop_order
-from minductor.passes.memory import memory
-from minductor.passes.order import order
-from minductor.passes.tile import tile
+from minductor.ir.plan.plan import ExternLine, FreeLine, LaunchLine, ReuseLine
+from minductor.ir.program.nodes import Extern, Kernel, Node, Program, WhyNot, awaited, writes
+from minductor.ir.program.parser import parse_program
+from minductor.ir.program.printer import print_program
+from minductor.ir.program.verify_program import verify
+from minductor.passes.bundle.bundle import bundle
+from minductor.passes.fuse.fuse import fuse
+from minductor.passes.inline.inline import inline
+from minductor.passes.loop_order.loop_order import loop_order
+from minductor.passes.memory.memory import memory
+from minductor.passes.order.order import order
+from minductor.passes.tile.tile import tile
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch
 
@@ -127,8 +126,10 @@ def test_waiting_keeps_no_memory() -> None:
     assert [type(line) for line in plan.lines] == [type(line) for line in plain.lines]
     calls = 0
     for line in plan.lines:
-        calls += isinstance(line, Call | Launch)
-        if (isinstance(line, Free) and "buf1" in line.names) or (isinstance(line, Reuse) and line.old == "buf1"):
+        calls += isinstance(line, ExternLine | LaunchLine)
+        if (isinstance(line, FreeLine) and "buf1" in line.names) or (
+            isinstance(line, ReuseLine) and line.old == "buf1"
+        ):
             break
     assert calls == 2
 

@@ -10,10 +10,10 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minductor.core.expr import Expr, evaluate, integer, linear, maximum, minimum, symbol
-from minductor.core.rewrite import simplify_between
-from minductor.ir.nodes import Axis
-from minductor.passes.cut import MOST, points
+from minductor.core.expressions.expr import Expr, evaluate, integer, linear, maximum, minimum, symbol
+from minductor.core.expressions.rewrite import simplify_between
+from minductor.ir.program.nodes import Axis
+from minductor.passes.tile.cut import MOST, points
 
 AXIS, OTHER = symbol("i", "axis"), symbol("j", "axis", 0, 3)
 SIZE = symbol("s", "size", 1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from minductor.core.expr import Expr, integer, symbol
-from minductor.ir.nodes import Axis
-from minductor.passes.domain import extents_of, has_division, is_bijection, solve
+from minductor.analysis.domain import extents_of, has_division, is_bijection, solve
+from minductor.core.expressions.expr import Expr, integer, symbol
+from minductor.ir.program.nodes import Axis
 
 A, B, N = symbol("i0", "axis", 0, 3), symbol("i1", "axis", 0, 7), symbol("j0", "axis", 0, 31)
 P, Q = symbol("p0", "axis", 0, 3), symbol("p1", "axis", 0, 7)

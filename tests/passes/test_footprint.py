@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from minductor.ir.nodes import Kernel, Program, View, WhyNot
+from minductor.cost.footprint import alive, read_again, spilled
+from minductor.ir.program.nodes import Kernel, Program, View, WhyNot
 from minductor.options import Options
-from minductor.passes.footprint import alive, read_again, spilled
-from minductor.passes.fuse import fuse
-from minductor.passes.inline import inline
+from minductor.passes.fuse.fuse import fuse
+from minductor.passes.inline.inline import inline
 from minductor.target import Env, Target, by_name
 from tests.passes.sketch import Sketch
 

@@ -8,14 +8,14 @@ from functools import reduce
 import pytest
 
 from minductor.core.dtypes import BOOL, F32
-from minductor.ir.build import Builder, combine
-from minductor.ir.nodes import Kernel, Program, Ref, View, WhyNot, body_reads, body_writes
-from minductor.ir.parser import parse_program
-from minductor.ir.printer import print_program
-from minductor.ir.verify import verify
+from minductor.ir.program.build import Builder, combine
+from minductor.ir.program.nodes import Kernel, Program, Ref, View, WhyNot, body_reads, body_writes
+from minductor.ir.program.parser import parse_program
+from minductor.ir.program.printer import print_program
+from minductor.ir.program.verify_program import verify
 from minductor.options import Options
-from minductor.passes.fuse import fuse
-from minductor.passes.inline import inline
+from minductor.passes.fuse.fuse import fuse
+from minductor.passes.inline.inline import inline
 from minductor.target import Env
 from tests.passes.graphs import assert_same
 from tests.passes.sketch import CPU, Sketch, flatten, flip, narrow, transpose, unflatten
@@ -294,7 +294,7 @@ def test_slices_join_even_without_common_data() -> None:
 
 def test_parts_in_a_row_are_not_compared_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    monkeypatch.setattr("minductor.passes.join._overlap", lambda *args: asked.append(args))
+    monkeypatch.setattr("minductor.passes.rewriting.join_kernels._overlap", lambda *args: asked.append(args))
     s = Sketch()
     made = fused(s.done(s.cat(1, *(s.input(4, 4) for _ in range(20)))))
     assert len(kernels(made)) == 1

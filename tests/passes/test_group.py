@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from minductor.core.dtypes import F32, I64
-from minductor.core.expr import integer
-from minductor.ir.build import combine
-from minductor.ir.nodes import Body, Kernel, Program
-from minductor.ir.schedule import Loop, Schedule, loops, parse_schedule
+from minductor.core.expressions.expr import integer
+from minductor.ir.program.build import combine
+from minductor.ir.program.nodes import Body, Kernel, Program
+from minductor.ir.program.schedule import Loop, Schedule, loops, parse_schedule
 from minductor.options import Options
-from minductor.passes.group import group
-from minductor.passes.tile import tile
-from minductor.passes.unblock import unblock
+from minductor.passes.tile.group import group
+from minductor.passes.tile.tile import tile
+from minductor.passes.tile.unblock import unblock
 from minductor.target import Env, by_name
 from tests.codegen.cases import Sketch, case, integers, randn
 

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 
 from minductor.core.dtypes import F32
-from minductor.core.expr import as_int, integer, symbol
-from minductor.ir.nodes import Kernel, Program, View, WhyNot, body_reads, body_writes
-from minductor.ir.printer import print_program
-from minductor.ir.verify import verify
+from minductor.core.expressions.expr import as_int, integer, symbol
+from minductor.ir.program.nodes import Kernel, Program, View, WhyNot, body_reads, body_writes
+from minductor.ir.program.printer import print_program
+from minductor.ir.program.verify_program import verify
 from minductor.options import Options
-from minductor.passes.fuse import fuse
-from minductor.passes.inline import inline
-from minductor.passes.loop_order import Walk, loop_order, split
+from minductor.passes.fuse.fuse import fuse
+from minductor.passes.inline.inline import inline
+from minductor.passes.loop_order.loop_order import Walk, loop_order, split
 from minductor.target import Env
-from pytest_plugin.golden import Goldens
+from pytest_plugin.goldens.golden import Goldens
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch, exprs, flatten, narrow, row_major
 

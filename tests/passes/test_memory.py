@@ -2,13 +2,23 @@
 
 import pytest
 
-from minductor.ir.lifetime import peak
-from minductor.ir.nodes import Program, Token
-from minductor.ir.parser import parse_program
-from minductor.ir.plan import Allocate, Extern, Free, KernelDef, Launch, Plan, Return, Reuse, View
-from minductor.ir.verify_plan import verify_plan
+from minductor.ir.plan.plan import (
+    AllocateLine,
+    ExternLine,
+    FreeLine,
+    KernelLine,
+    LaunchLine,
+    Plan,
+    ReturnLine,
+    ReuseLine,
+    ViewLine,
+)
+from minductor.ir.plan.storage import peak
+from minductor.ir.plan.verify_plan import verify_plan
+from minductor.ir.program.nodes import Program, Token
+from minductor.ir.program.parser import parse_program
 from minductor.options import Options
-from minductor.passes.memory import memory
+from minductor.passes.memory.memory import memory
 from minductor.target import Env, by_name
 from tests.ir.programs import ALL, CHAIN, SOFTMAX
 
@@ -49,8 +59,8 @@ def test_plans_verify(name: str) -> None:
 def test_a_dead_storage_is_taken_over() -> None:
     plan = plan_of(chain(5))
     verify_plan(plan)
-    assert lines(plan, Allocate) == ["buf0", "buf1"]
-    assert [(r.name, r.old) for r in plan.lines if isinstance(r, Reuse)] == [
+    assert lines(plan, AllocateLine) == ["buf0", "buf1"]
+    assert [(r.name, r.old) for r in plan.lines if isinstance(r, ReuseLine)] == [
         ("buf2", "buf0"),
         ("buf3", "buf1"),
         ("buf4", "buf2"),
@@ -62,7 +72,7 @@ def test_a_dead_storage_is_taken_over() -> None:
 def test_an_output_is_never_taken_over() -> None:
     text = chain(3).replace("return (", "return (buf0@0 f32[64, 1024] stride [1024, 1] offset 0, ")
     plan = plan_of(text)
-    assert all(line.old != "buf0" for line in plan.lines if isinstance(line, Reuse))
+    assert all(line.old != "buf0" for line in plan.lines if isinstance(line, ReuseLine))
 
 
 def test_what_a_call_made_and_nobody_read_is_not_reused() -> None:
@@ -80,16 +90,16 @@ def test_what_a_call_made_and_nobody_read_is_not_reused() -> None:
         "    %3 = store buf2@0[i0] %2 {i0}\n"
         f"  return (buf2@0 {view}, buf0@0 {view})\n"
     )
-    assert lines(plan, Allocate) == ["buf2"]
-    assert not lines(plan, Reuse)
+    assert lines(plan, AllocateLine) == ["buf2"]
+    assert not lines(plan, ReuseLine)
 
 
 def test_inputs_are_freed_at_their_last_use_and_only_donated_ones_reused() -> None:
     plan = plan_of(chain(2))
-    assert next(line for line in plan.lines if isinstance(line, Free)) == Free(("arg0",))
+    assert next(line for line in plan.lines if isinstance(line, FreeLine)) == FreeLine(("arg0",))
     donated = plan_of(chain(2).replace("cpu\n  buffer", "cpu donated\n  buffer", 1))
-    assert next((r.name, r.old) for r in donated.lines if isinstance(r, Reuse)) == ("buf0", "arg0")
-    assert lines(donated, Allocate) == ["buf1"]
+    assert next((r.name, r.old) for r in donated.lines if isinstance(r, ReuseLine)) == ("buf0", "arg0")
+    assert lines(donated, AllocateLine) == ["buf1"]
 
 
 ELEMENTWISE = """program inference
@@ -106,13 +116,13 @@ ELEMENTWISE = """program inference
 def takes_over(text: str) -> bool:
     plan = plan_of(text)
     verify_plan(plan)
-    return not lines(plan, Allocate)
+    return not lines(plan, AllocateLine)
 
 
 def test_an_elementwise_kernel_writes_over_its_dying_operand() -> None:
     plan = plan_of(ELEMENTWISE)
     assert takes_over(ELEMENTWISE)
-    launch = next(line for line in plan.lines if isinstance(line, Launch))
+    launch = next(line for line in plan.lines if isinstance(line, LaunchLine))
     assert launch.tensors == ("arg0",)
     assert not takes_over(ELEMENTWISE.replace(" donated", ""))
 
@@ -155,15 +165,15 @@ def test_equal_kernels_share_one_definition() -> None:
         .replace("  kernel k0", "  buffer buf1: f32[8, 8] stride [8, 1] cpu\n  kernel k0", 1)
     )
     plan = plan_of(text)
-    defined = [line for line in plan.lines if isinstance(line, KernelDef)]
+    defined = [line for line in plan.lines if isinstance(line, KernelLine)]
     assert [(d.symbol, [o.node for o in d.origins]) for d in defined] == [("exp_0", ["exp", "exp_1"])]
-    assert [line.kernel for line in plan.lines if isinstance(line, Launch)] == ["k0", "k0"]
+    assert [line.kernel for line in plan.lines if isinstance(line, LaunchLine)] == ["k0", "k0"]
 
 
 def test_views_are_lines_and_the_whole_buffer_is_itself() -> None:
     plan = plan_of(CHAIN)
-    assert lines(plan, View) == ["arg1_view1"]
-    call = next(line for line in plan.lines if isinstance(line, Extern))
+    assert lines(plan, ViewLine) == ["arg1_view1"]
+    call = next(line for line in plan.lines if isinstance(line, ExternLine))
     assert str(call.args).count("arg1_view1") == 1
     assert "Token(kind='tensor', name='buf0')" in str(call.args)
 
@@ -172,32 +182,32 @@ def test_equal_outputs_are_one_object_unless_the_program_says_otherwise() -> Non
     whole = "buf0@0 f32[4, 8] stride [8, 1] offset 0"
     window = "buf0@0 f32[4, 7] stride [8, 1] offset 1"
     text = SOFTMAX.replace(f"({whole})", f"({', '.join([whole, window, whole, window, whole, whole])}) own (2, 4)")
-    (returned,) = (line for line in plan_of(text).lines if isinstance(line, Return))
+    (returned,) = (line for line in plan_of(text).lines if isinstance(line, ReturnLine))
     names = [value.name for value in returned.values if isinstance(value, Token)]
     assert names == ["buf0", "buf0_view1", "buf0_view2", "buf0_view1", "buf0_view2", "buf0"]
 
 
 def test_the_program_of_a_faulty_plan_is_refused() -> None:
     plan = plan_of(SOFTMAX)
-    without = tuple(line for line in plan.lines if not isinstance(line, Allocate))
+    without = tuple(line for line in plan.lines if not isinstance(line, AllocateLine))
     from minductor.core.errors import VerifyError
 
     with pytest.raises(VerifyError, match="buf0"):
         verify_plan(Plan(plan.name, plan.inputs, without, plan.kernels))
     with pytest.raises(VerifyError, match="buf0"):
-        verify_plan(Plan(plan.name, plan.inputs, (*plan.lines[:-1], Free(("buf0",)), plan.lines[-1]), plan.kernels))
+        verify_plan(Plan(plan.name, plan.inputs, (*plan.lines[:-1], FreeLine(("buf0",)), plan.lines[-1]), plan.kernels))
 
 
 def test_mutated_inputs_stay_with_their_owner() -> None:
     plan = plan_of(CHAIN)
     program: Program = parse_program(CHAIN)
     assert program.inputs[1].name == "arg0"
-    launches = [line for line in plan.lines if isinstance(line, Launch)]
+    launches = [line for line in plan.lines if isinstance(line, LaunchLine)]
     assert "arg0" in launches[-1].tensors
-    returned = next(line for line in plan.lines if isinstance(line, Return))
+    returned = next(line for line in plan.lines if isinstance(line, ReturnLine))
     assert len(returned.values) == 3
 
 
 def test_a_kernel_is_not_called_as_a_tensor_is() -> None:
     plan = plan_of(ELEMENTWISE.replace("arg0", "exp_0"))
-    assert [line.symbol for line in plan.lines if isinstance(line, KernelDef)] == ["exp_0_1"]
+    assert [line.symbol for line in plan.lines if isinstance(line, KernelLine)] == ["exp_0_1"]

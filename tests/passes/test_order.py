@@ -8,14 +8,21 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minductor.analysis.dependencies import dependencies, neighbours
 from minductor.core.dtypes import F32
-from minductor.core.expr import Symbol, integer
-from minductor.ir.build import combine
-from minductor.ir.depend import dependencies, neighbours
-from minductor.ir.lifetime import Usage
-from minductor.ir.nodes import Kernel, Program, View
-from minductor.ir.verify import verify
-from minductor.passes.order import breadth_first, depth_first, least_memory_first, least_peak_first, order, widest_first
+from minductor.core.expressions.expr import Symbol, integer
+from minductor.ir.plan.storage import Usage
+from minductor.ir.program.build import combine
+from minductor.ir.program.nodes import Kernel, Program, View
+from minductor.ir.program.verify_program import verify
+from minductor.passes.order.order import (
+    breadth_first,
+    depth_first,
+    least_memory_first,
+    least_peak_first,
+    order,
+    widest_first,
+)
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch, element
 

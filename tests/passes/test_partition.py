@@ -14,30 +14,30 @@ from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import minductor
-from minductor.codegen.wrapper_python import wrapper_python
+from minductor.codegen.wrapper.wrapper_python import wrapper_python
 from minductor.core.errors import VerifyError
-from minductor.core.expr import integer, symbol
+from minductor.core.expressions.expr import integer, symbol
 from minductor.driver import Compiled, Compiler
-from minductor.ir.build import Builder
-from minductor.ir.nodes import Extern, Kernel, Origin, Program, Region, Require, SymbolDef, View, makes
-from minductor.ir.parser import parse_program
-from minductor.ir.plan import DeviceScope, Launch, PartitionStart, Plan, Reuse, ScopeEnd
-from minductor.ir.plan_text import print_plan
-from minductor.ir.printer import print_program
-from minductor.ir.report import report
-from minductor.ir.verify import verify
-from minductor.ir.verify_plan import verify_plan
+from minductor.ir.plan.plan import DeviceScopeLine, LaunchLine, PartitionLine, Plan, ReuseLine, ScopeEndLine
+from minductor.ir.plan.plan_text import print_plan
+from minductor.ir.plan.verify_plan import verify_plan
+from minductor.ir.program.build import Builder
+from minductor.ir.program.nodes import Extern, Kernel, Origin, Program, Region, Require, SymbolDef, View, makes
+from minductor.ir.program.parser import parse_program
+from minductor.ir.program.printer import print_program
+from minductor.ir.program.verify_program import verify
+from minductor.ir.report.report import report
 from minductor.options import Options
-from minductor.passes.access import access
-from minductor.passes.bundle import bundle
-from minductor.passes.fuse import fuse
-from minductor.passes.inline import inline
-from minductor.passes.memory import memory
-from minductor.passes.partition import partition, partitions
-from minductor.passes.tile import tile
-from minductor.runtime.store import Store
+from minductor.passes.access.access import access
+from minductor.passes.bundle.bundle import bundle
+from minductor.passes.fuse.fuse import fuse
+from minductor.passes.inline.inline import inline
+from minductor.passes.memory.memory import memory
+from minductor.passes.partition.partition import partition, partitions
+from minductor.passes.tile.tile import tile
+from minductor.runtime.store.store import Store
 from minductor.target import Env, by_name
-from minductor.trace import Trace, partition_lines
+from minductor.tracing.trace import Trace, partition_lines
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch
 
@@ -88,9 +88,13 @@ def planned(program: Program) -> Plan:
 
 def scopes(plan: Plan) -> list[str]:
     """Partitions, and the scopes around or within them."""
-    kept = (line for line in plan.lines if isinstance(line, PartitionStart | DeviceScope | ScopeEnd))
+    kept = (line for line in plan.lines if isinstance(line, PartitionLine | DeviceScopeLine | ScopeEndLine))
     return [
-        f"on {line.device}" if isinstance(line, DeviceScope) else "end" if isinstance(line, ScopeEnd) else "part"
+        f"on {line.device}"
+        if isinstance(line, DeviceScopeLine)
+        else "end"
+        if isinstance(line, ScopeEndLine)
+        else "part"
         for line in kept
     ]
 
@@ -246,8 +250,8 @@ def test_numbers_that_the_callers_sizes_tell_cut_nothing() -> None:
 
 
 def test_an_operator_that_its_author_keeps_out_is_known_from_its_tag() -> None:
-    from minductor.frontend.capture import capture
-    from minductor.frontend.lower import lower
+    from minductor.frontend.capture.capture import capture
+    from minductor.frontend.lower.lower import lower
 
     @torch.library.custom_op("minductor_tests_partition::alone", mutates_args=(), tags=[torch.Tag.cudagraph_unsafe])
     def alone(x: torch.Tensor) -> torch.Tensor:
@@ -331,7 +335,7 @@ def test_kernels_of_two_devices_stay_apart() -> None:
 def test_memory_of_one_device_is_not_reused_on_another() -> None:
     program = there_and_back()
     devices = {buffer.name: buffer.device for buffer in program.buffers}
-    pairs = [(line.name, line.old) for line in planned(program).lines if isinstance(line, Reuse)]
+    pairs = [(line.name, line.old) for line in planned(program).lines if isinstance(line, ReuseLine)]
     assert pairs
     assert all(devices[new] == devices[old] for new, old in pairs)
 
@@ -398,21 +402,21 @@ def test_a_compile_for_a_gpu_logs_its_partitions_and_explains_them(tmp_path: Pat
 def test_a_scope_that_is_crooked_is_refused(spoil: str) -> None:
     plan = planned(there_and_back())
     lines = list(plan.lines)
-    at = lines.index(DeviceScope("cuda:0"))
+    at = lines.index(DeviceScopeLine("cuda:0"))
     match spoil:
         case "no end":
-            lines.remove(ScopeEnd())
+            lines.remove(ScopeEndLine())
         case "twice":
-            lines.insert(at + 1, DeviceScope("cuda:1"))
+            lines.insert(at + 1, DeviceScopeLine("cuda:1"))
         case "within":
-            lines.insert(lines.index(PartitionStart(0)) + 1, lines.pop(at))
+            lines.insert(lines.index(PartitionLine(0)) + 1, lines.pop(at))
         case "numbers":
-            lines.remove(PartitionStart(1))
+            lines.remove(PartitionLine(1))
         case "another":
-            launch = next(line for line in lines if isinstance(line, Launch) and line.device == "cuda:0")
+            launch = next(line for line in lines if isinstance(line, LaunchLine) and line.device == "cuda:0")
             lines[lines.index(launch)] = replace(launch, device="cuda:1")
         case _:
-            lines.insert(at, ScopeEnd())
+            lines.insert(at, ScopeEndLine())
     with pytest.raises(VerifyError, match="a device is current for whole partitions"):
         verify_plan(replace(plan, lines=tuple(lines)))
 

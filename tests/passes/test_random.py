@@ -8,13 +8,13 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minductor.ir.depend import dependencies, neighbours
-from minductor.ir.nodes import Kernel, Program
-from minductor.ir.printer import print_program
-from minductor.ir.verify import verify
-from minductor.passes.fuse import fuse
-from minductor.passes.inline import inline
-from minductor.passes.order import order
+from minductor.analysis.dependencies import dependencies, neighbours
+from minductor.ir.program.nodes import Kernel, Program
+from minductor.ir.program.printer import print_program
+from minductor.ir.program.verify_program import verify
+from minductor.passes.fuse.fuse import fuse
+from minductor.passes.inline.inline import inline
+from minductor.passes.order.order import order
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU
 

@@ -12,22 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from minductor.codegen.wrapper_python import wrapper_python
-from minductor.core.expr import as_int
-from minductor.ir.lifetime import Usage, peak
-from minductor.ir.nodes import Input, Kernel, Program, Ref
-from minductor.ir.plan import Allocate, KernelDef, Plan, Reuse
-from minductor.ir.signature import rename_storages, signature
-from minductor.ir.verify_plan import verify_plan
+from minductor.codegen.wrapper.wrapper_python import wrapper_python
+from minductor.core.expressions.expr import as_int
+from minductor.ir.plan.plan import AllocateLine, KernelLine, Plan, ReuseLine
+from minductor.ir.plan.storage import Usage, peak
+from minductor.ir.plan.verify_plan import verify_plan
+from minductor.ir.program.nodes import Input, Kernel, Program, Ref
+from minductor.ir.program.signature import rename_storages, signature
 from minductor.options import Options
-from minductor.passes import reuse
-from minductor.passes.fuse import fuse
-from minductor.passes.inline import inline
-from minductor.passes.memory import memory
-from minductor.passes.order import order
-from minductor.passes.tile import tile
-from minductor.runtime.launch import launch
-from minductor.runtime.reference import run_program
+from minductor.passes.fuse.fuse import fuse
+from minductor.passes.inline.inline import inline
+from minductor.passes.memory import reuse
+from minductor.passes.memory.memory import memory
+from minductor.passes.order.order import order
+from minductor.passes.tile.tile import tile
+from minductor.runtime.launch.launch import launch
+from minductor.runtime.reference.reference import run_program
 from minductor.target import Env
 from tests.passes.graphs import programs
 from tests.passes.sketch import CPU, Sketch, arguments
@@ -56,7 +56,7 @@ def interpreted(kernel: Kernel) -> Callable[..., int]:
 
 
 def run(plan: Plan, settings: Env, inputs: list[Tensor]) -> list[Tensor]:
-    symbols = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelDef)}
+    symbols = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelLine)}
     kernels = {symbols[name]: interpreted(kernel) for name, kernel in plan.kernels}
     text = wrapper_python(plan, settings).replace("kernels(", "KERNELS.get(")
     return list(launch(text, None, "test", {"KERNELS": kernels}, [])(inputs))
@@ -120,8 +120,8 @@ def waiting(large: bool) -> Program:
 def test_a_dead_storage_is_kept_only_where_that_costs_no_peak() -> None:
     plain = env(reuse=True, inplace=True)
     few, much = memory(waiting(large=False), plain), memory(waiting(large=True), plain)
-    assert len(names(few, Reuse)) == 1
-    assert names(much, Reuse) == []
+    assert len(names(few, ReuseLine)) == 1
+    assert names(much, ReuseLine) == []
     assert peak(much.storages) == Usage(waiting(large=True)).peak(range(len(waiting(large=True).nodes)))
 
 
@@ -135,5 +135,5 @@ def test_kept_at_any_price_it_would_raise_the_peak(monkeypatch: pytest.MonkeyPat
 
 def test_switched_off_nothing_is_shared() -> None:
     plan = memory(waiting(large=False), env(reuse=False, inplace=False))
-    assert names(plan, Reuse) == []
-    assert len(names(plan, Allocate)) == len([b for b in waiting(large=False).buffers if b.kind == "local"])
+    assert names(plan, ReuseLine) == []
+    assert len(names(plan, AllocateLine)) == len([b for b in waiting(large=False).buffers if b.kind == "local"])

@@ -10,9 +10,11 @@ from unittest.mock import patch
 
 import pytest
 
-from minductor.ir.nodes import Program
-from minductor.passes import acyclic, fuse, order
-from minductor.passes.inline import inline
+from minductor.analysis import acyclic
+from minductor.ir.program.nodes import Program
+from minductor.passes.fuse import fuse
+from minductor.passes.inline.inline import inline
+from minductor.passes.order import order
 from tests.passes.sketch import CPU, Sketch
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from minductor.ir.nodes import Kernel, Program, Ref, body_reads
-from minductor.ir.verify import verify
-from minductor.passes.fuse import fuse
-from minductor.passes.inline import inline
-from minductor.passes.split import split
+from minductor.ir.program.nodes import Kernel, Program, Ref, body_reads
+from minductor.ir.program.verify_program import verify
+from minductor.passes.fuse.fuse import fuse
+from minductor.passes.inline.inline import inline
+from minductor.passes.inline.split_concat import split
 from tests.passes.graphs import assert_same
 from tests.passes.sketch import CPU, Sketch, narrow, transpose
 

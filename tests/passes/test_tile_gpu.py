@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from minductor.ir.nodes import Kernel, Reduce, Store
-from minductor.ir.parser import parse_program
-from minductor.ir.printer import print_program
-from minductor.ir.schedule import loops, positions
+from minductor.ir.program.nodes import Kernel, Reduce, Store
+from minductor.ir.program.parser import parse_program
+from minductor.ir.program.printer import print_program
+from minductor.ir.program.schedule import loops, positions
 from minductor.options import Options
-from minductor.passes.fuse import fuse
-from minductor.passes.inline import inline
-from minductor.passes.tile import tile
+from minductor.passes.fuse.fuse import fuse
+from minductor.passes.inline.inline import inline
+from minductor.passes.tile.tile import tile
 from minductor.target import Env, by_name
 from tests.passes.sketch import Sketch, transpose
 

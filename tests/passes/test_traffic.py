@@ -1,7 +1,7 @@
 """What accesses cost in which order."""
 
-from minductor.ir.nodes import Kernel, Program
-from minductor.passes.traffic import traffic
+from minductor.cost.traffic import traffic
+from minductor.ir.program.nodes import Kernel, Program
 from tests.passes.sketch import Sketch, narrow, transpose
 
 

@@ -13,7 +13,7 @@ def loaded() -> None:
     """A run inside this process forgets the modules that it loads; torch must not be loaded twice."""
     import torch
 
-    for module in ("adapters.eager", "compiled", "plugin"):
+    for module in ("adapters.eager", "oracle.compiled", "plugin"):
         importlib.import_module(f"pytest_plugin.{module}")
     torch.compile(lambda x: x.sin() + 1, backend="eager", fullgraph=True)(torch.ones(2))
     torch.compiler.reset()
@@ -27,7 +27,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, loaded: None
     """
     for name in ("CI", "RUN_CPU", "RUN_GPU", "PYTORCH_TESTING_DEVICE_ONLY_FOR", "PYTORCH_TESTING_DEVICE_EXCEPT_FOR"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("pytest_plugin.capabilities.GPU_FILES", ())
+    monkeypatch.setattr("pytest_plugin.devices.capabilities.GPU_FILES", ())
     pytester.makeini("[pytest]\naddopts = --compiler=eager -p no:randomly\n")
 
     def run(*args: str, **environ: str) -> pytest.RunResult:

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from pytest_plugin.canonical import canonical
-from pytest_plugin.difference import difference
+from pytest_plugin.goldens.canonical import canonical
+from pytest_plugin.goldens.difference import difference
 
 CPP = """\
 // aten.sin: sin

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_plugin.closer import Difference, Policy, closer
-from pytest_plugin.tolerances import PRECISIONS, ULPS
+from pytest_plugin.oracle.closer import Difference, Policy, closer
+from pytest_plugin.oracle.tolerances import PRECISIONS, ULPS
 
 INF, NAN = math.inf, math.nan
 

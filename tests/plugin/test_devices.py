@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_plugin.devices import Choice, Device, Misuse, Wishes, choose, torch_type
+from pytest_plugin.devices.devices import Choice, Device, Misuse, Wishes, choose, torch_type
 from tests.plugin.conftest import Run
 
 ABSENT, PRESENT = "no GPU here", ""

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_plugin import review
-from pytest_plugin.canonical import canonical
-from pytest_plugin.capabilities import BROWSERS
-from pytest_plugin.disagreement import Disagreement
-from pytest_plugin.edits import accepted, changes_of, clustered
-from pytest_plugin.golden_file import Golden, Header, parse
-from pytest_plugin.page import page, side_by_side
+from pytest_plugin.devices.capabilities import BROWSERS
+from pytest_plugin.goldens import review
+from pytest_plugin.goldens.canonical import canonical
+from pytest_plugin.goldens.disagreement import Disagreement
+from pytest_plugin.goldens.edits import accepted, changes_of, clustered
+from pytest_plugin.goldens.golden_file import Golden, Header, parse
+from pytest_plugin.goldens.page import page, side_by_side
 
 KERNEL = """\
 void k(const float* in0, float* out1) {{
@@ -189,7 +189,7 @@ def test_the_page_opens_in_a_browser(tmp_path: Path) -> None:
     assert "accept edits with a" in every and every.count('class="example">in out1[i0] = x0 * 2.0f;') == 1
     filtered = shown("#filter=check&accept=2")
     assert len(re.findall("<div>\\d+: 1 time in 1 golden<", filtered)) == 1 and "<div>1:" not in filtered
-    command = re.search('<code id="command">python -m pytest_plugin.review (.*?)</code>', filtered)
+    command = re.search('<code id="command">python -m pytest_plugin.goldens.review (.*?)</code>', filtered)
     assert command is not None
     assert review.main([*shlex.split(command[1]), "--root", str(tmp_path)]) == 0
     assert (tmp_path / CHECKED.own).read_text() == CHECKED.new_content

@@ -9,9 +9,9 @@ from fractions import Fraction
 import pytest
 import torch
 
-from pytest_plugin.exact_sums import exact_sums
-from pytest_plugin.programs import Input, Node, Program
-from pytest_plugin.verdict import verdict
+from pytest_plugin.oracle.exact_sums import exact_sums
+from pytest_plugin.random_programs.programs import Input, Node, Program
+from pytest_plugin.random_programs.verdict import verdict
 
 # what is left of the large ones is 3
 LEFT = torch.tensor([1e16, 1.0, -1e16, 1.0, 1e17, 1.0, -1e17], dtype=torch.float64)

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from pytest_plugin.adapters.eager import Eager, Session
-from pytest_plugin.devices import Device
-from pytest_plugin.fuzz import Campaign, program, table
+from pytest_plugin.devices.devices import Device
+from pytest_plugin.random_programs.fuzz import Campaign, program, table
 from tests.plugin.conftest import Run
 
 

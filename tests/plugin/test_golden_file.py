@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_plugin.golden_file import COMMENT, Golden, Header, Place, file_name, parse, read, write
+from pytest_plugin.goldens.golden_file import COMMENT, Golden, Header, Place, file_name, parse, read, write
 from pytest_plugin.vocabulary import LEVELS
 
 WORD = st.text(st.characters(codec="utf-8", categories=("L", "N")), min_size=1, max_size=8)

@@ -183,7 +183,7 @@ def test_a_folder_without_permission_is_told(suite: pytest.Pytester, run: Run, m
     def refuse(path: Path, text: str) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("pytest_plugin.golden_file.write_text", refuse)
+    monkeypatch.setattr("pytest_plugin.goldens.golden_file.write_text", refuse)
     result = run("--golden=accept", WORD="new")
     result.assert_outcomes(failed=3)
     result.stdout.fnmatch_lines([f"*golden not written  test_other   {FILES[0]}: Permission denied"])

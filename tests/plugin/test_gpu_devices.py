@@ -12,12 +12,12 @@ from torch.nn import functional as F
 
 from pytest_plugin import at_most
 from pytest_plugin.adapters.minductor import triton_kernels_of
-from pytest_plugin.capabilities import NEEDS, Machine
-from pytest_plugin.closer import Difference
-from pytest_plugin.compiled import Compile
-from pytest_plugin.devices import Device
-from pytest_plugin.facts import Facts, Graph, NoNumbers
-from pytest_plugin.facts import Run as ARun
+from pytest_plugin.devices.capabilities import NEEDS, Machine
+from pytest_plugin.devices.devices import Device
+from pytest_plugin.oracle.closer import Difference
+from pytest_plugin.oracle.compiled import Compile
+from pytest_plugin.oracle.facts import Facts, Graph, NoNumbers
+from pytest_plugin.oracle.facts import Run as ARun
 from pytest_plugin.vocabulary import CAPABILITIES
 from tests.plugin.conftest import Run
 
@@ -220,7 +220,7 @@ def test_capabilities() -> None:
 
 @pytest.mark.parametrize("kernels", [0, 1])
 def test_a_device_for_which_nothing_was_compiled_proves_nothing(kernels: int) -> None:
-    from pytest_plugin.evidence import Evidence
+    from pytest_plugin.oracle.evidence import Evidence
 
     graph = Graph("inference", (), facts=Facts(kernels=kernels))
     run = ARun(None, len, lambda: [graph])

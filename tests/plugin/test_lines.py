@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_plugin.lines import opcodes, unified
-from pytest_plugin.patch import hunks
+from pytest_plugin.goldens.lines import opcodes, unified
+from pytest_plugin.goldens.patch import hunks
 
 LINES = st.lists(st.sampled_from("abcdefgh"), max_size=12)
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pytest_plugin.compiled import allocator_peak
-from pytest_plugin.disagreement import Disagreement
-from pytest_plugin.facts import Facts, Graph, Storage
-from pytest_plugin.facts import Run as ARun
-from pytest_plugin.failure import told
-from pytest_plugin.memory import lives
+from pytest_plugin.goldens.disagreement import Disagreement
+from pytest_plugin.goldens.failure import told
+from pytest_plugin.oracle.compiled import allocator_peak
+from pytest_plugin.oracle.facts import Facts, Graph, Storage
+from pytest_plugin.oracle.facts import Run as ARun
+from pytest_plugin.oracle.memory import lives
 from tests.plugin.conftest import Run
 
 HEAD = "import pytest, torch\nfrom pytest_plugin import at_least, at_most\n\nX = torch.ones(64, 64)\n\n"
@@ -48,11 +48,11 @@ def test_declared_facts(pytester: pytest.Pytester, run: Run, marker: str, says: 
 
 FAULT = """
 from dataclasses import replace
-from minductor.codegen import wrapper_python
-from minductor.ir.plan import Free
+from minductor.codegen.wrapper import wrapper_python
+from minductor.ir.plan.plan import FreeLine
 
 def without_frees(plan, env, right=wrapper_python.wrapper_python):
-    lines = tuple(line for line in plan.lines if not isinstance(line, Free) or {names})
+    lines = tuple(line for line in plan.lines if not isinstance(line, FreeLine) or {names})
     return right(replace(plan, lines=lines), env)
 
 @pytest.mark.memory({marker})

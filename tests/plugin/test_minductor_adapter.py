@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from minductor.runtime.store import Store
+from minductor.runtime.store.store import Store
 from pytest_plugin.adapters import FreshStore
 from pytest_plugin.adapters.minductor import Minductor
-from pytest_plugin.compiled import Compile
-from pytest_plugin.views import stage_view
+from pytest_plugin.goldens.views import stage_view
+from pytest_plugin.oracle.compiled import Compile
 from tests.plugin.conftest import Run
 
 
@@ -102,7 +102,7 @@ def test_a_test_that_uses_the_users_store_fails(pytester: pytest.Pytester, run: 
     pytester.makepyfile(
         """
         import os, pathlib, pytest
-        from minductor.runtime.store import Store
+        from minductor.runtime.store.store import Store
 
         @pytest.fixture
         def users(tmp_path, monkeypatch):

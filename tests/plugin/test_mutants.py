@@ -8,8 +8,8 @@ import pytest
 
 from pytest_plugin.adapters.minductor import Minductor
 from pytest_plugin.adapters.minductor_mutants import MUTANTS
-from pytest_plugin.mutants import Mutant, Stale, find, mutated, recompiled
-from pytest_plugin.trials import Kill, matrix
+from pytest_plugin.faults.mutants import Mutant, Stale, find, mutated, recompiled
+from pytest_plugin.faults.trials import Kill, matrix
 from tests.plugin.conftest import Run
 
 RAW = Mutant("raw", "html", "escape", '"&", "&amp;"', '"&", "&"')
@@ -69,7 +69,7 @@ CODE = """
         return f"{number}"
 """
 CONFTEST = """
-    from pytest_plugin.mutants import Mutant
+    from pytest_plugin.faults.mutants import Mutant
 
     TABLE = (
         Mutant("off-by-one", "theirs", "compute", "number + 1", "number + 2"),
@@ -222,7 +222,7 @@ ORDER = """
         return ["a", "b", "c", "d", "e", "f"]
 """
 SET = """
-    from pytest_plugin.mutants import Mutant
+    from pytest_plugin.faults.mutants import Mutant
 
     def pytest_configure(config):
         from pytest_plugin.stash import state_of
@@ -280,5 +280,5 @@ def test_what_differs_between_runs_threads_and_hash_seeds_is_told(pytester: pyte
 
 
 def test_the_engine_needs_no_torch() -> None:
-    code = "import sys, pytest_plugin.mutants; assert 'torch' not in sys.modules"
+    code = "import sys, pytest_plugin.faults.mutants; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_plugin.noise import RUNS, Leaves, Noise, explains, noisy_runs
-from pytest_plugin.programs import Input, Node, Program
-from pytest_plugin.verdict import verdict
+from pytest_plugin.random_programs.noise import RUNS, Leaves, Noise, explains, noisy_runs
+from pytest_plugin.random_programs.programs import Input, Node, Program
+from pytest_plugin.random_programs.verdict import verdict
 
 EQUAL = "tensor((1,), torch.float32, 'a').expand(50)"
 

@@ -5,7 +5,7 @@ import runpy
 import pytest
 import torch
 
-from pytest_plugin.repro import Call, CannotRepeat, write
+from pytest_plugin.oracle.repro import Call, CannotRepeat, write
 from tests.plugin.conftest import Run
 
 SUITE = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_plugin.skeleton import skeleton
+from pytest_plugin.goldens.skeleton import skeleton
 
 CPP = """\
 extern "C" int64_t sum_0(const float* __restrict in0, float* __restrict out1, int64_t threads) {

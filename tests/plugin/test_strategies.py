@@ -15,11 +15,11 @@ import torch
 from hypothesis import given, settings
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_plugin.closer import Difference
-from pytest_plugin.grammar import FAMILIES
-from pytest_plugin.programs import Input, Node, Program, shrunk
+from pytest_plugin.oracle.closer import Difference
+from pytest_plugin.random_programs.grammar import FAMILIES
+from pytest_plugin.random_programs.programs import Input, Node, Program, shrunk
+from pytest_plugin.random_programs.verdict import assert_like_eager, smallest, verdict
 from pytest_plugin.strategies import numbered, programs
-from pytest_plugin.verdict import assert_like_eager, smallest, verdict
 
 ROOT = Path(__file__).parents[2]
 
@@ -311,5 +311,7 @@ def test_a_user_sees_a_script() -> None:
 
 
 def test_the_strategy_is_imported_without_torch() -> None:
-    code = "import sys, pytest_plugin.strategies, pytest_plugin.verdict; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, pytest_plugin.strategies, pytest_plugin.random_programs.verdict; sys.exit('torch' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -14,22 +14,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minductor.codegen.triton import launch_text
-from minductor.codegen.triton_launch import others
+from minductor.codegen.triton.triton_kernels import launch_text
+from minductor.codegen.triton.triton_launch import others
 from minductor.core.dtypes import F32, I64
 from minductor.core.dtypes import by_name as dtype_of
-from minductor.core.expr import integer
-from minductor.ir.nodes import Buffer, Program, Ref
-from minductor.ir.plan import KernelDef, Launch
+from minductor.core.expressions.expr import integer
+from minductor.ir.plan.plan import KernelLine, LaunchLine
+from minductor.ir.program.nodes import Buffer, Program, Ref
 from minductor.options import Options
-from minductor.passes.access import access
-from minductor.passes.memory import memory
-from minductor.passes.tile import tile
-from minductor.runtime.gpu import TABLE, Kernels, Row
-from minductor.runtime.launch import KERNELS
-from minductor.runtime.reference import run_program
-from minductor.runtime.triton_jobs import other_launches
-from minductor.runtime.tune import Tuner
+from minductor.passes.access.access import access
+from minductor.passes.memory.memory import memory
+from minductor.passes.tile.tile import tile
+from minductor.runtime.build.triton_jobs import other_launches
+from minductor.runtime.launch.gpu import TABLE, Kernels, Row
+from minductor.runtime.launch.launch import KERNELS
+from minductor.runtime.reference.reference import run_program
+from minductor.runtime.tune.tune import Tuner
 from minductor.target import Env, by_name
 from tests.codegen.cases import Sketch
 
@@ -127,8 +127,8 @@ class Pretended:
 def pretended(program: Program) -> Pretended:
     """The table of launches is that of the kernel's text in Triton, which has not all of these effects."""
     plan = memory(access(tile(program, ENV), ENV), ENV)
-    (launch,) = (line for line in plan.lines if isinstance(line, Launch))
-    (about,) = (line for line in plan.lines if isinstance(line, KernelDef))
+    (launch,) = (line for line in plan.lines if isinstance(line, LaunchLine))
+    (about,) = (line for line in plan.lines if isinstance(line, KernelLine))
     kernel, dtypes = plan.kernels[0][1], {name: dtype_of(dtype) for name, dtype in about.signature}
     rows = {"k": kernel, **{f"k {label}": other for label, other in others(kernel, ENV)}}
     table = [f"{row!r}: {launch_text(other, dtypes)}," for row, other in rows.items()]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from minductor.core.errors import PackageRefused
-from minductor.runtime.archive import ALIGNMENT, open_archive, write_archive
+from minductor.runtime.package.archive import ALIGNMENT, open_archive, write_archive
 
 ENTRIES = {"manifest.json": b"{}", "empty.bin": b"", "constants.bin": bytes(range(256)) * 5}
 

@@ -21,18 +21,18 @@ import torch
 
 from minductor.core.errors import CompileFailed, LoadFailed
 from minductor.driver import Compiler
-from minductor.frontend.capture import Graph
-from minductor.frontend.retarget import retarget
-from minductor.runtime import launch
-from minductor.runtime.cuda import Driver, evaluate, launcher_text, steps
-from minductor.runtime.gpu import DESCRIPTOR, TABLE, Gpu, Kernels, Row, row
-from minductor.runtime.launch import KERNELS
-from minductor.runtime.load import Library, load_library
-from minductor.runtime.pool import Pool
-from minductor.runtime.probe import find_compiler, probe
-from minductor.runtime.store import Store
-from minductor.runtime.toolchain import Toolchain, Unit
-from minductor.runtime.triton_jobs import KernelFacts, compile_kernel, load_triton
+from minductor.frontend.capture.capture import Graph
+from minductor.frontend.graph_passes.retarget import retarget
+from minductor.runtime.build.pool import Pool
+from minductor.runtime.build.probe import find_compiler, probe
+from minductor.runtime.build.toolchain import Toolchain, Unit
+from minductor.runtime.build.triton_jobs import KernelFacts, compile_kernel, load_triton
+from minductor.runtime.launch import launch
+from minductor.runtime.launch.cuda import Driver, evaluate, launcher_text, steps
+from minductor.runtime.launch.gpu import DESCRIPTOR, TABLE, Gpu, Kernels, Row, row
+from minductor.runtime.launch.launch import KERNELS
+from minductor.runtime.launch.load import Library, load_library
+from minductor.runtime.store.store import Store
 from minductor.target import Env, by_name
 
 HERE = Path(__file__).parent

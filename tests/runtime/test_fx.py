@@ -14,15 +14,15 @@ import torch
 from torch import fx
 from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table, triton_kernel_wrapper_mutation
 
-from minductor.codegen.triton import triton
-from minductor.codegen.wrapper_fx import wrapper_fx
+from minductor.codegen.triton.triton_kernels import triton
+from minductor.codegen.wrapper.wrapper_fx import wrapper_fx
 from minductor.core.errors import BadOptionValue, TargetElsewhere, WrongInput
-from minductor.ir.parser import parse_program
+from minductor.ir.program.parser import parse_program
 from minductor.options import Options
-from minductor.passes.memory import memory
-from minductor.passes.tile import tile
-from minductor.runtime.fx import Native, check, check_range, graph_module, launch
-from minductor.runtime.fx_triton import Kernel, Triton
+from minductor.passes.memory.memory import memory
+from minductor.passes.tile.tile import tile
+from minductor.runtime.launch.fx import Native, check, check_range, graph_module, launch
+from minductor.runtime.launch.fx_triton import Kernel, Triton
 from minductor.target import Env, by_name
 from tests.ir.programs import CALLS, CHAIN, REGIONS, SOFTMAX
 

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from minductor.codegen import wrapper_python
+from minductor.codegen.wrapper import wrapper_python
 from minductor.core.errors import MemoryFault
 from minductor.driver import Compiler
-from minductor.ir.plan import Allocate, Extern, Free, Line, Plan, Reuse, View
-from minductor.runtime.store import Store
+from minductor.ir.plan.plan import AllocateLine, ExternLine, FreeLine, Line, Plan, ReuseLine, ViewLine
+from minductor.runtime.store.store import Store
 
 X = torch.randn(16, 16, generator=torch.Generator().manual_seed(0))
 
@@ -105,33 +105,33 @@ def program(x: Tensor) -> Tensor:
 
 def early_free(lines: list[Line]) -> None:
     """The first product is freed before its last reader."""
-    name = first(lines, Allocate).name
-    freed = next(n for n, line in enumerate(lines) if isinstance(line, Free) and name in line.names)
-    lines[freed] = Free(tuple(other for other in lines[freed].names if other != name))
+    name = first(lines, AllocateLine).name
+    freed = next(n for n, line in enumerate(lines) if isinstance(line, FreeLine) and name in line.names)
+    lines[freed] = FreeLine(tuple(other for other in lines[freed].names if other != name))
     if not lines[freed].names:
         del lines[freed]
-    calls = [n for n, line in enumerate(lines) if isinstance(line, Extern)]
-    lines.insert(calls[1] + 1, Free((name,)))
+    calls = [n for n, line in enumerate(lines) if isinstance(line, ExternLine)]
+    lines.insert(calls[1] + 1, FreeLine((name,)))
 
 
 def missed_free(lines: list[Line]) -> None:
-    name = first(lines, Allocate).name
-    freed = next(n for n, line in enumerate(lines) if isinstance(line, Free) and name in line.names)
-    lines[freed] = Free(tuple(other for other in lines[freed].names if other != name))
+    name = first(lines, AllocateLine).name
+    freed = next(n for n, line in enumerate(lines) if isinstance(line, FreeLine) and name in line.names)
+    lines[freed] = FreeLine(tuple(other for other in lines[freed].names if other != name))
     if not lines[freed].names:
         del lines[freed]
 
 
 def wrong_alias(lines: list[Line]) -> None:
-    views = [n for n, line in enumerate(lines) if isinstance(line, View)]
+    views = [n for n, line in enumerate(lines) if isinstance(line, ViewLine)]
     lines[views[0]] = replace(lines[views[0]], of=lines[views[1]].of)
 
 
 def reuse_hazard(lines: list[Line]) -> None:
     """The second product is written where the first one lies, which is still needed."""
-    old, new = [n for n, line in enumerate(lines) if isinstance(line, Allocate)][:2]
+    old, new = [n for n, line in enumerate(lines) if isinstance(line, AllocateLine)][:2]
     a, b = lines[old], lines[new]
-    lines[new] = Reuse(b.name, a.name, b.dtype, b.size, b.stride)
+    lines[new] = ReuseLine(b.name, a.name, b.dtype, b.size, b.stride)
 
 
 def first(lines: list[Line], kind: type) -> Any:

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from minductor.core.errors import LoadFailed
-from minductor.runtime.load import ENTRY_PRELUDE, MAX_ARGUMENTS, Library, entry, load_library, threads
-from minductor.runtime.probe import probe
-from minductor.runtime.toolchain import EXPORT, Toolchain, Unit
+from minductor.runtime.build.probe import probe
+from minductor.runtime.build.toolchain import EXPORT, Toolchain, Unit
+from minductor.runtime.launch.load import ENTRY_PRELUDE, MAX_ARGUMENTS, Library, entry, load_library, threads
 
 ROOT = Path(__file__).parents[2]
 MANY = MAX_ARGUMENTS - 1
@@ -229,7 +229,7 @@ def test_a_forked_child_runs_kernels_on_one_thread(path: Path) -> None:
     code = """
 import os, sys, torch
 from pathlib import Path
-from minductor.runtime.load import load_library, threads
+from minductor.runtime.launch.load import load_library, threads
 torch.set_num_threads(2)
 count, team = threads(), load_library(Path(sys.argv[1])).bind("team")
 assert team(count.count()) == 2

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from minductor.codegen.cpp_calls import FUNCTIONS, call, declarations
-from minductor.codegen.cpp_schema import parse_schema
+from minductor.codegen.wrapper.cpp_calls import FUNCTIONS, call, declarations
+from minductor.codegen.wrapper.cpp_schema import parse_schema
 from minductor.core.dtypes import F32
 from minductor.core.errors import LoadFailed
-from minductor.frontend.schemas import overload
-from minductor.ir.nodes import Argument, Token
-from minductor.ir.plan import Extern
-from minductor.runtime import native
-from minductor.runtime.probe import find_compiler
+from minductor.frontend.capture.schemas import overload
+from minductor.ir.plan.plan import ExternLine
+from minductor.ir.program.nodes import Argument, Token
+from minductor.runtime.build.probe import find_compiler
+from minductor.runtime.launch import native
 
 TORCHS = ("inductor/aoti_torch/c/shim.h", "stable/c/shim.h", "inductor/aoti_torch/generated/c_shim_cpu.h")
 
@@ -55,7 +55,7 @@ def example_call(op: str) -> str:
     given = [p for p in schema.parameters if not (is_out and p.is_keyword and p.type == "Tensor")]
     named = tuple((p.name, example(p.type)) for p in given if p.is_keyword)
     args = tuple(example(p.type) for p in given if not p.is_keyword)
-    line = Extern(op, args, named, ("t",) * len(schema.returns), is_out, (), 1, schema=text)
+    line = ExternLine(op, args, named, ("t",) * len(schema.returns), is_out, (), 1, schema=text)
     return call(line, {"t": F32})[0]
 
 

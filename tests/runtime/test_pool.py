@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from minductor.runtime.pool import Pool, WorkerDied, pool_size
+from minductor.runtime.build.pool import Pool, WorkerDied, pool_size
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,7 +42,7 @@ def pool() -> Iterator[Pool]:
 
 
 def run(code: str) -> subprocess.Popen[str]:
-    text = "import os, sys, time\nfrom minductor.runtime.pool import Pool\n" + code
+    text = "import os, sys, time\nfrom minductor.runtime.build.pool import Pool\n" + code
     return subprocess.Popen(
         [sys.executable, "-c", text],
         stdout=subprocess.PIPE,
@@ -251,7 +251,7 @@ def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
     """What `multiprocessing` would run again in each worker."""
     script = tmp_path / "script.py"
     script.write_text(
-        "import math\nfrom minductor.runtime.pool import Pool\nprint('once')\n"
+        "import math\nfrom minductor.runtime.build.pool import Pool\nprint('once')\n"
         "print(Pool(2).submit(math.gcd, 4, 6).result())\n"
     )
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}

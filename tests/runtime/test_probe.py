@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from minductor.core.errors import CompilerNotFound
-from minductor.runtime.probe import COMPILERS, Host, features, find_compiler, probe
+from minductor.runtime.build.probe import COMPILERS, Host, features, find_compiler, probe
 
 ROOT = Path(__file__).parents[2]
 
@@ -126,7 +126,7 @@ def test_looking_imports_neither_torch_nor_triton_and_runs_nothing() -> None:
 import subprocess, sys
 def refuse(*args, **kwargs): raise AssertionError(args)
 subprocess.Popen = refuse
-from minductor.runtime.probe import probe
+from minductor.runtime.build.probe import probe
 probe().fingerprint()
 print(sorted({"torch", "triton"} & set(sys.modules)))
 """

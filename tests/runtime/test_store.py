@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minductor.core.errors import CorruptEntry, StoreRefused, StoreUnwritable
-from minductor.runtime import store as store_module
-from minductor.runtime.cache_folder import MARKER
-from minductor.runtime.store import MANIFEST, Store, digest
+from minductor.runtime.store import store as store_module
+from minductor.runtime.store.cache_folder import MARKER
+from minductor.runtime.store.store import MANIFEST, Store, digest
 
 ROOT = Path(__file__).parents[2]
 KEY = digest("key")
@@ -30,7 +30,7 @@ FILES = {"kernels.so": bytes(range(256)) * 4, "plan.json": b'{"lines": []}', "em
 
 def python(code: str, *args: object, wait: bool = True) -> subprocess.Popen[str]:
     """Another process that runs `code` with the store imported."""
-    text = "import os, sys, time\nfrom pathlib import Path\nfrom minductor.runtime.store import *\n" + code
+    text = "import os, sys, time\nfrom pathlib import Path\nfrom minductor.runtime.store.store import *\n" + code
     process = subprocess.Popen(
         [sys.executable, "-c", text, *map(str, args)],
         stdout=subprocess.PIPE,
@@ -438,7 +438,7 @@ def test_readers_and_evictions_at_once_see_all_or_nothing(tmp_path: Path) -> Non
 
 # Stops for ever inside the n-th step of put: after each file, before and after the rename.
 KILLED = """
-import minductor.runtime.store as module
+import minductor.runtime.store.store as module
 steps = int(sys.argv[2])
 def pause(real):
     def step(*args):
@@ -557,7 +557,7 @@ def test_importing_starts_nothing_and_loads_little() -> None:
     code = """
 import threading
 assert threading.active_count() == 1
-loaded = {"multiprocessing", "concurrent", "subprocess", "pickle", "torch", "filelock", "minductor.runtime.pool"}
+loaded = {"multiprocessing", "concurrent", "subprocess", "pickle", "torch", "filelock", "minductor.runtime.build.pool"}
 print(sorted(loaded & set(sys.modules)), len(os.listdir("/proc/self/task")))
 """
     process = python(code, wait=False)

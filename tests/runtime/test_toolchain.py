@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from minductor.core.errors import CompileFailed, CompilerBroken, CompilerNotFound
-from minductor.runtime.probe import Host, find_compiler, probe
-from minductor.runtime.toolchain import EXPORT, Toolchain, Unit
+from minductor.runtime.build.probe import Host, find_compiler, probe
+from minductor.runtime.build.toolchain import EXPORT, Toolchain, Unit
 from tests.interrupts import interruptible
 
 HOST = probe()

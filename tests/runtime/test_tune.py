@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from minductor.core.errors import ChoiceByClock
-from minductor.runtime.tune import Tuner
-from minductor.runtime.tune_memory import NoRoom, TrialMemory
+from minductor.runtime.tune.tune import Tuner
+from minductor.runtime.tune.tune_memory import NoRoom, TrialMemory
 
 
 @dataclass

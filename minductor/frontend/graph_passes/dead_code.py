@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from minductor.frontend import schemas
-from minductor.frontend.capture import COLLECTIVE, HIGHER_ORDER, Arg, Graph, Node, NodeRef
-from minductor.ir.nodes import Token
+from minductor.frontend.capture import schemas
+from minductor.frontend.capture.capture import COLLECTIVE, HIGHER_ORDER, Arg, Graph, Node, NodeRef
+from minductor.ir.program.nodes import Token
 
 # higher-order operators that do more than give results
 EFFECTS = frozenset(("with_effects", "print", "call_torchbind", "run_and_save_rng_state", "minductor_control_deps"))

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from minductor.core.names import unique
-from minductor.frontend.capture import HIGHER_ORDER, Arg, Graph, Live, Node, NodeRef, Region
+from minductor.frontend.capture.capture import HIGHER_ORDER, Arg, Graph, Live, Node, NodeRef, Region
 from minductor.frontend.graph_passes.dead_code import used
-from minductor.ir.nodes import Token
+from minductor.ir.program.nodes import Token
 
 ORDERED = f"{HIGHER_ORDER}minductor_control_deps"
 

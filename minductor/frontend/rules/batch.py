@@ -12,14 +12,14 @@ from functools import partial
 from types import MappingProxyType
 
 from minductor.core.dtypes import DType, accumulate_dtype, compute_dtype
-from minductor.core.expr import Expr, as_expr, integer
-from minductor.frontend.capture import TensorMeta
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering
+from minductor.core.expressions.expr import Expr, as_expr, integer
+from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.values import Operand, Term, Value, count, is_zero
 from minductor.frontend.rules.norm import Coords, Rows, inverse_deviation, metas_by_mask, scaled
 from minductor.frontend.rules.reduce import mean_and_squares, reshaped
-from minductor.frontend.values import Operand, Term, Value, count, is_zero
-from minductor.ir.nodes import View
+from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 

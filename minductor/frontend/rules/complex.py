@@ -16,16 +16,16 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from minductor.core.dtypes import BOOL, DType, complex_parts
-from minductor.core.expr import floordiv, integer
-from minductor.frontend.capture import TensorMeta
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering, is_zero_sized
-from minductor.frontend.pairs import is_complex_memory, parts, side_by_side, whole
+from minductor.core.expressions.expr import floordiv, integer
+from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.lower.lower import Lowering, is_zero_sized
+from minductor.frontend.lowering_context.complex_pairs import is_complex_memory, parts, side_by_side, whole
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.values import Operand, Pair, Term, Value, count, promoted, wrap_dims
 from minductor.frontend.rules import views
 from minductor.frontend.rules.reduce import Dims
 from minductor.frontend.rules.table import RULES as REAL
-from minductor.frontend.values import Operand, Pair, Term, Value, count, promoted, wrap_dims
-from minductor.ir.nodes import View
+from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 Result = TypeVar("Result", "Number", Term)

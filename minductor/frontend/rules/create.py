@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, F64, I64, compute_dtype
-from minductor.core.expr import Expr, as_expr
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering
-from minductor.frontend.values import Operand, Term, Value
-from minductor.ir.nodes import View
+from minductor.core.expressions.expr import Expr, as_expr
+from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.values import Operand, Term, Value
+from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from minductor.core.dtypes import DType
-from minductor.frontend.lower import Lowering
+from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.lowering_context.values import Value
 from minductor.frontend.rules import create, pointwise, reduce
-from minductor.frontend.values import Value
-from minductor.ir.nodes import View
+from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 

@@ -13,14 +13,14 @@ from itertools import product
 from types import MappingProxyType
 
 from minductor.core.dtypes import I64, compute_dtype
-from minductor.core.expr import Expr, integer
-from minductor.frontend.capture import TensorMeta
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering
+from minductor.core.expressions.expr import Expr, integer
+from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.values import Term, Value, is_zero
 from minductor.frontend.rules.index import Coords
 from minductor.frontend.rules.scatter import accumulate_in_zeros
-from minductor.frontend.values import Term, Value, is_zero
-from minductor.ir.nodes import View
+from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64, U8, compute_dtype
-from minductor.core.expr import Expr, integer
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering
-from minductor.frontend.values import Operand, Term, Value, broadcast, count, is_zero, wrap_dim
-from minductor.ir.nodes import ErrorKind, View
+from minductor.core.expressions.expr import Expr, integer
+from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.values import Operand, Term, Value, broadcast, count, is_zero, wrap_dim
+from minductor.ir.program.nodes import ErrorKind, View
 
 Rule = Callable[..., Value]
 Coords = Sequence[Expr]

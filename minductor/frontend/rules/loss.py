@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from minductor.core.dtypes import F64
-from minductor.core.expr import Expr, as_int
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering
-from minductor.frontend.values import Term, Value, count, is_zero
-from minductor.ir.nodes import View
+from minductor.core.expressions.expr import Expr, as_int
+from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.values import Term, Value, count, is_zero
+from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 # (gradient, x - target, the share, further numbers) -> the gradient of x

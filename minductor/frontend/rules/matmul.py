@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from minductor.core.dtypes import BF16, F16, F32, F64, TF32
-from minductor.core.expr import Expr, as_int
-from minductor.frontend.capture import TensorMeta
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering
-from minductor.frontend.values import Term, Value, is_one, is_zero, sizes
-from minductor.ir.dots import LEAST
-from minductor.ir.nodes import Note, View
+from minductor.core.expressions.expr import Expr, as_int
+from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.values import Term, Value, is_one, is_zero, sizes
+from minductor.ir.program.dots import LEAST
+from minductor.ir.program.nodes import Note, View
 
 Rule = Callable[..., Value]
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from minductor.core.dtypes import DType, compute_dtype
-from minductor.core.expr import Expr
-from minductor.frontend.capture import TensorMeta
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering
+from minductor.core.expressions.expr import Expr
+from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.values import Term, Value, count, is_zero
 from minductor.frontend.rules.reduce import mean_and_squares, reshaped, row_sum
-from minductor.frontend.values import Term, Value, count, is_zero
-from minductor.ir.nodes import View
+from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 Coords = Sequence[Expr]

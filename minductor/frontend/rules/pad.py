@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from minductor.core.expr import Expr, as_expr, as_int, integer, maximum, minimum
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering
+from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maximum, minimum
+from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.values import Operand, Term, Value
 from minductor.frontend.rules.window import Span, gathered, loaded, within
-from minductor.frontend.values import Operand, Term, Value
-from minductor.ir.nodes import View
+from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 

@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, F32, F64, I64, DType, compute_dtype
-from minductor.core.expr import Expr, as_expr, as_int, integer
-from minductor.frontend.capture import TensorMeta
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering
-from minductor.frontend.values import Operand, Term, Value, row_major, sizes
-from minductor.ir.nodes import View
+from minductor.core.expressions.expr import Expr, as_expr, as_int, integer
+from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.values import Operand, Term, Value, row_major, sizes
+from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 Draw = Callable[[Loop], Term]  # 64 random bits of an element

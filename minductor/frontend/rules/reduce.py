@@ -12,15 +12,15 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from minductor.core.dtypes import BF16, BOOL, F32, F64, I64, DType, compute_dtype
-from minductor.core.expr import Expr, as_int, integer
-from minductor.frontend import parts
-from minductor.frontend.capture import TensorMeta
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering
+from minductor.core.expressions.expr import Expr, as_int, integer
+from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.lowering_context import long_reductions
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.values import Term, Value, count, is_zero, sizes, wrap_dims
 from minductor.frontend.rules.pointwise import held, truth
-from minductor.frontend.values import Term, Value, count, is_zero, sizes, wrap_dims
-from minductor.ir.build import softmax_terms, softmax_total
-from minductor.ir.nodes import View
+from minductor.ir.program.build import softmax_terms, softmax_total
+from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 Dims = Sequence[int] | int | None
@@ -228,7 +228,7 @@ def mean_and_squares(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[
     def value(loop: Loop, at: Sequence[Expr]) -> Term:
         return loop.load(x, at, compute)
 
-    if (cut := parts.cut(x.size, reduced, value, ctx.env.target)) is not None:
+    if (cut := long_reductions.cut(x.size, reduced, value, ctx.env.target)) is not None:
 
         def single(loop: Loop, at: Sequence[Expr]) -> Sequence[Term]:
             term = value(loop, at)
@@ -303,11 +303,11 @@ def _in_parts(
     terms: Callable[[Loop, Sequence[Expr]], Sequence[Term]],
     dtype: DType,
     how: str,
-    cut: parts.Cut,
+    cut: long_reductions.Cut,
     results: Sequence[Callable[[Term], Term]],
 ) -> list[View]:
     """What several passes find, in one: a second one would have to wait for all parts of the first."""
-    domain = parts.partial(ctx, x.size, reduced, terms, how, cut)
+    domain = long_reductions.partial(ctx, x.size, reduced, terms, how, cut)
     kept = [d for d in range(len(x.size)) if d not in reduced]
     found: list[View] = []
     for finish in results:
@@ -402,7 +402,7 @@ def softmax_statistics(ctx: Lowering, x: View, dim: int, dtype: DType) -> tuple[
     def value(loop: Loop, at: Sequence[Expr]) -> Term:
         return loop.load(x, at, compute)
 
-    if (cut := parts.cut(x.size, reduced, value, ctx.env.target)) is not None:
+    if (cut := long_reductions.cut(x.size, reduced, value, ctx.env.target)) is not None:
 
         def terms(loop: Loop, at: Sequence[Expr]) -> Sequence[Term]:
             return [Term(loop.b, n) for n in softmax_terms(loop.b, value(loop, at).at)]

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64
-from minductor.core.expr import Expr, Symbol, as_expr
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering
-from minductor.frontend.required import is_place
+from minductor.core.expressions.expr import Expr, Symbol, as_expr
+from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.required import is_place
+from minductor.frontend.lowering_context.values import Operand, Value, count, is_one, wrap_dim
 from minductor.frontend.rules.pointwise import truth
-from minductor.frontend.values import Operand, Value, count, is_one, wrap_dim
-from minductor.ir.build import Builder
-from minductor.ir.nodes import Body, Require, View
+from minductor.ir.program.build import Builder
+from minductor.ir.program.nodes import Body, Require, View
 
 Rule = Callable[..., Value]
 

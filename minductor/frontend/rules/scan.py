@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64, U8, DType, accumulate_dtype, compute_dtype
-from minductor.core.expr import Expr, Symbol, as_expr, as_int, integer, maximum
-from minductor.frontend.capture import TensorMeta
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering, is_zero_sized
-from minductor.frontend.values import Term, Value, wrap_dim
-from minductor.ir.build import combine
-from minductor.ir.nodes import Combine, View
+from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, integer, maximum
+from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.lower.lower import Lowering, is_zero_sized
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.values import Term, Value, wrap_dim
+from minductor.ir.program.build import combine
+from minductor.ir.program.nodes import Combine, View
 
 LONG = 1 << 16  # elements of a row: cut in blocks that are scanned in parallel, if there are
 FEW = 16  # rows or fewer

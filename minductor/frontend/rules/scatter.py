@@ -3,7 +3,7 @@ gradient.
 
 Takes the tensor that is written, index tensors and values. Gives a copy of the tensor and a kernel that writes into it,
 or that kernel alone where the tensor is dead or the operator works in place. Every index is checked. Points of a kernel
-run in the order of its axes where they may meet (passes/scatter.py), so that the last of several writes wins and sums
+run in the order of its axes where they may meet (ordered_axes.py), so that the last of several writes wins and sums
 have one order. Sums and products of 16-bit floats that may meet are carried in a float32 buffer and rounded once.
 Refuses (to an extern call) masks whose values do not broadcast, and sums of bools.
 """
@@ -15,23 +15,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
-from minductor.core.bounds import at_least
 from minductor.core.dtypes import BOOL, F32, I32, I64, U8, DType, compute_dtype
-from minductor.core.expr import Expr, as_expr, integer
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering, is_zero_sized
-from minductor.frontend.required import agree, fits
-from minductor.frontend.rules.index import (
-    Coords,
-    chosen_place,
-    first_indexed,
-    indexed,
-    lifted,
-    moved,
-    place,
-    split_number,
-)
-from minductor.frontend.values import (
+from minductor.core.expressions.bounds import at_least
+from minductor.core.expressions.expr import Expr, as_expr, integer
+from minductor.frontend.lower.lower import Lowering, is_zero_sized
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.required import agree, fits
+from minductor.frontend.lowering_context.values import (
     Operand,
     Term,
     Value,
@@ -43,9 +33,19 @@ from minductor.frontend.values import (
     sizes,
     wrap_dim,
 )
-from minductor.ir.build import combine
-from minductor.ir.lifetime import typical
-from minductor.ir.nodes import ErrorKind, View
+from minductor.frontend.rules.index import (
+    Coords,
+    chosen_place,
+    first_indexed,
+    indexed,
+    lifted,
+    moved,
+    place,
+    split_number,
+)
+from minductor.ir.plan.storage import typical
+from minductor.ir.program.build import combine
+from minductor.ir.program.nodes import ErrorKind, View
 
 # A tensor of so many elements, and so many times as many as there are values to add, is not copied to float32.
 SPARSE_ELEMENTS, SPARSE_RATIO = 1 << 16, 4

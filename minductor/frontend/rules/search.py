@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64
-from minductor.core.expr import Expr, as_int, integer
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering
-from minductor.frontend.values import Operand, Term, Value, promoted
-from minductor.ir.nodes import View
+from minductor.core.expressions.expr import Expr, as_int, integer
+from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.values import Operand, Term, Value, promoted
+from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 LONGEST = 1 << 20  # a step is a handful of operations, and a kernel has a few hundred

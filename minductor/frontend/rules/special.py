@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from minductor.core.dtypes import F32, F64, I32, I64, DType, compute_dtype
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering
+from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.values import Operand, Term, Value, number_dtype
 from minductor.frontend.rules.pointwise import elementwise, one_op
-from minductor.frontend.values import Operand, Term, Value, number_dtype
-from minductor.ir.nodes import View
+from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from minductor.frontend.lowering_context.values import Value
 from minductor.frontend.rules import (
     batch,
+    concat,
     create,
     foreach,
     grid_sample,
     index,
-    join,
     loss,
     matmul,
     norm,
@@ -31,7 +32,6 @@ from minductor.frontend.rules import (
     window,
     window_write,
 )
-from minductor.frontend.values import Value
 
 FAMILIES = (
     views,
@@ -50,7 +50,7 @@ FAMILIES = (
     norm,
     batch,
     create,
-    join,
+    concat,
     index,
     scatter,
     foreach,

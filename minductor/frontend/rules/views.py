@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from minductor.core.bounds import at_least
 from minductor.core.dtypes import I64
 from minductor.core.errors import UnsupportedInput
-from minductor.core.expr import as_expr, integer
-from minductor.frontend.capture import Arg, NodeRef, TensorMeta
+from minductor.core.expressions.bounds import at_least
+from minductor.core.expressions.expr import as_expr, integer
+from minductor.frontend.capture.capture import Arg, NodeRef, TensorMeta
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES
-from minductor.frontend.lower import Lowering, is_zero_sized
-from minductor.frontend.required import require
+from minductor.frontend.lower.lower import Lowering, is_zero_sized
+from minductor.frontend.lowering_context.required import require
+from minductor.frontend.lowering_context.values import Value, count, span
 from minductor.frontend.rules import scalars
 from minductor.frontend.rules.window_write import is_outside, is_within
-from minductor.frontend.values import Value, count, span
-from minductor.ir.build import Builder
-from minductor.ir.nodes import View
+from minductor.ir.program.build import Builder
+from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 

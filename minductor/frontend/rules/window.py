@@ -17,15 +17,15 @@ from functools import partial
 from itertools import product
 from types import MappingProxyType
 
-from minductor.core.bounds import at_least
 from minductor.core.dtypes import I64, DType
-from minductor.core.expr import Expr, as_expr, as_int, integer, maximum, minimum
-from minductor.frontend.capture import TensorMeta
-from minductor.frontend.loop import Loop, begun
-from minductor.frontend.lower import Lowering, is_zero_sized
-from minductor.frontend.rules.join import guarded
-from minductor.frontend.values import Term, Value, count, is_one, is_zero
-from minductor.ir.nodes import View
+from minductor.core.expressions.bounds import at_least
+from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maximum, minimum
+from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.lower.lower import Lowering, is_zero_sized
+from minductor.frontend.lowering_context.kernel_builder import Loop, begun
+from minductor.frontend.lowering_context.values import Term, Value, count, is_one, is_zero
+from minductor.frontend.rules.concat import guarded
+from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 Coords = Sequence[Expr]

@@ -12,17 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from minductor.core.algebra import maximum, minimum
-from minductor.core.bounds import at_least, interval
 from minductor.core.dtypes import compute_dtype
 from minductor.core.errors import UnsupportedInput
-from minductor.core.expr import Expr, as_expr, integer
-from minductor.core.rewrite import delinearize
-from minductor.frontend.loop import Loop
-from minductor.frontend.lower import Lowering, is_zero_sized
-from minductor.frontend.required import agree, is_place
-from minductor.frontend.rules.join import is_at, slice_start, window_of
-from minductor.frontend.values import (
+from minductor.core.expressions.algebra import maximum, minimum
+from minductor.core.expressions.bounds import at_least, interval
+from minductor.core.expressions.expr import Expr, as_expr, integer
+from minductor.core.expressions.rewrite import delinearize
+from minductor.frontend.lower.lower import Lowering, is_zero_sized
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.required import agree, is_place
+from minductor.frontend.lowering_context.values import (
     Operand,
     Term,
     Value,
@@ -34,7 +33,8 @@ from minductor.frontend.values import (
     wrap_dim,
     wrap_index,
 )
-from minductor.ir.nodes import View
+from minductor.frontend.rules.concat import is_at, slice_start, window_of
+from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 

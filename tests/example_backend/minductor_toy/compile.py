@@ -13,7 +13,7 @@ from typing import Any
 
 from minductor.backends import Artefact, Env
 from minductor.core.errors import BackendError
-from minductor.ir.source import Unit
+from minductor.ir.artefact.source import Unit
 
 LIBRARY = "toy.so"
 # Signed integers wrap around, and a product and a sum stay two roundings: as in eager.

@@ -1,7 +1,7 @@
 """The kernels of a graph in C99: the loops that minductor chose, one statement for each operation.
 
 Takes a Plan; gives one unit. A kernel is a list of operations, in which an argument is the position of an earlier one,
-and a schedule: a tree of loops with positions at its leaves (`minductor/ir/nodes.py` and `schedule.py` tell the
+and a schedule: a tree of loops with positions at its leaves (`minductor/ir/program/nodes.py` and `schedule.py` tell the
 grammar). The toy has one thread and no vectors, so every kind of loop is a `for`.
 """
 
@@ -13,14 +13,27 @@ from dataclasses import dataclass
 
 from minductor.backends import Env
 from minductor.core.dtypes import DType, by_name
-from minductor.core.expr import Const, Expr, FloorDiv, Identity, Max, Min, Mod, Product, Sum, Symbol, as_int
-from minductor.ir.build import parameter_count
-from minductor.ir.nodes import Body, Constant, Index, Kernel, Load, Masked, Op, Parameter, Project, Reduce, Round, Store
-from minductor.ir.parts import parts
-from minductor.ir.plan import KernelDef, Plan
-from minductor.ir.schedule import Loop, Step, positions
-from minductor.ir.signature import signature
-from minductor.ir.source import Unit
+from minductor.core.expressions.expr import Const, Expr, FloorDiv, Identity, Max, Min, Mod, Product, Sum, Symbol, as_int
+from minductor.ir.artefact.source import Unit
+from minductor.ir.plan.plan import KernelLine, Plan
+from minductor.ir.program.build import parameter_count
+from minductor.ir.program.bundled import parts
+from minductor.ir.program.nodes import (
+    Body,
+    Constant,
+    Index,
+    Kernel,
+    Load,
+    Masked,
+    Op,
+    Parameter,
+    Project,
+    Reduce,
+    Round,
+    Store,
+)
+from minductor.ir.program.schedule import Loop, Step, positions
+from minductor.ir.program.signature import signature
 from minductor_toy.spelling import ELEMENTS, PRELUDE, TYPES, narrowed, spelled, widened
 
 # A sum of floats is kept in double: one long chain of additions would be less exact than eager's.
@@ -30,12 +43,12 @@ TOTALS: Mapping[str, str] = {**TYPES, "f32": "double"}
 def kernels(plan: Plan, env: Env) -> tuple[Unit, ...]:
     """Every kernel of the plan once, in one unit."""
     bodies = dict(plan.kernels)
-    defined = [line for line in plan.lines if isinstance(line, KernelDef)]
+    defined = [line for line in plan.lines if isinstance(line, KernelLine)]
     text = "".join(f"\n{line}" for each in defined for line in _function(bodies[each.id], each))
     return (Unit("toy", PRELUDE + text + "\n", tuple(each.symbol for each in defined), "c"),) if defined else ()
 
 
-def _function(kernel: Kernel, defined: KernelDef) -> Iterator[str]:
+def _function(kernel: Kernel, defined: KernelLine) -> Iterator[str]:
     """A pointer for each storage, then the sizes, then the number of threads that torch would use."""
     given = signature(kernel)
     dtypes = {name: by_name(dtype) for name, dtype in defined.signature}
@@ -267,7 +280,7 @@ def literal(value: complex, dtype: DType) -> str:
 def index(expr: Expr) -> str:
     """An index expression in C.
 
-    >>> from minductor.core.expr import symbol
+    >>> from minductor.core.expressions.expr import symbol
     >>> i = symbol("i0", "axis", 0, 63)
     >>> index(64 * i + i // 8 + 1)
     '64 * i0 + toy_div(i0, 8) + 1'

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minductor.core.dtypes import DTYPES, DType
-from minductor.ir.ops import POINTWISE
+from minductor.ir.program.ops import POINTWISE
 
 # In a spelling {0} to {2} are the arguments, {f} the suffix of float's functions in math.h.
 ALWAYS: Mapping[str, str] = {

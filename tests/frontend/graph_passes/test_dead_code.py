@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from minductor.frontend.capture import capture
+from minductor.frontend.capture.capture import capture
 from minductor.frontend.graph_passes.dead_code import dead_code
 from tests.frontend.tracing import randn
 

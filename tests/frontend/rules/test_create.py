@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from minductor.runtime.reference import run_program
+from minductor.runtime.reference.reference import run_program
 from tests.frontend.tracing import lowered, randn
 
 

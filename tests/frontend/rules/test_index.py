@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from minductor.ir.nodes import Check
+from minductor.ir.program.nodes import Check
 from tests.frontend.tracing import Lowered, grads, integers, lowered, randn
 
 TABLE, IDS = randn(10, 6), integers(0, 10, 3, 4)

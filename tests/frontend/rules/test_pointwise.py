@@ -11,12 +11,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from minductor.driver import Compiler
-from minductor.frontend.capture import capture
-from minductor.frontend.lower import lower
-from minductor.ir.nodes import Assert
-from minductor.ir.printer import print_program
+from minductor.frontend.capture.capture import capture
+from minductor.frontend.lower.lower import lower
+from minductor.ir.program.nodes import Assert
+from minductor.ir.program.printer import print_program
 from minductor.options import Options
-from minductor.runtime.reference import run_program
+from minductor.runtime.reference.reference import run_program
 from minductor.target import Env, by_name
 from tests.frontend.tracing import CPU, grads, integers, lowered, randn
 

@@ -7,8 +7,8 @@ import torch
 
 import minductor
 from minductor.core.dtypes import F32
-from minductor.ir.nodes import Kernel, Reduce
-from minductor.runtime.reference import run_program
+from minductor.ir.program.nodes import Kernel, Reduce
+from minductor.runtime.reference.reference import run_program
 from tests.frontend.tracing import grads, integers, lowered, randn
 
 X = randn(3, 4, 5)

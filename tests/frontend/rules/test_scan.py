@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minductor.core.dtypes import F32, F64
-from minductor.ir.nodes import Scan
+from minductor.ir.program.nodes import Scan
 from tests.frontend.tracing import compiled, grads, integers, lowered, randn
 
 X = randn(3, 4, 5)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from minductor.frontend import schemas
-from minductor.frontend.decompose import ROWS
+from minductor.frontend.capture import schemas
 from minductor.frontend.rules import matmul, random
 from minductor.frontend.rules.table import FAMILIES, RULES
+from minductor.frontend.torch_graph.decompose import ROWS
 
 # A torch may be without these: one is new in 2.12, the other is there once torch's own compiler has been imported.
 NOT_ALWAYS_THERE = {"aten._foreach_clone.default", "prims.fma.default"}

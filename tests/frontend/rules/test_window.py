@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from minductor.ir.nodes import Masked
+from minductor.ir.program.nodes import Masked
 from tests.frontend.tracing import compiled, grads, integers, lowered, randn
 
 IMAGE, LINE, SOLID = randn(2, 3, 9, 7), randn(2, 3, 11), randn(2, 2, 5, 6, 7)

@@ -10,8 +10,8 @@ import torch
 from torch.testing import assert_close
 
 from minductor.core.errors import RanInEager
-from minductor.core.expr import as_int
-from minductor.ir.nodes import Program
+from minductor.core.expressions.expr import as_int
+from minductor.ir.program.nodes import Program
 from tests.frontend.tracing import compiled, lowered, randn
 
 
@@ -22,7 +22,7 @@ def locals_of(program: Program) -> list[list[int | None]]:
 
 
 def _touched(node: Any) -> set[str]:
-    from minductor.ir.nodes import reads, writes
+    from minductor.ir.program.nodes import reads, writes
 
     return {ref.storage for ref in (*reads(node), *writes(node))}
 

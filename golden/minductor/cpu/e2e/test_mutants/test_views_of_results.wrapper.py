@@ -3,7 +3,7 @@
 import math
 
 import torch
-from minductor.runtime.launch import empty_strided, fail, laid_out, reinterpret
+from minductor.runtime.launch.launch import empty_strided, fail, laid_out, reinterpret
 
 f32 = torch.float32
 mul_0 = kernels('mul_0')

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from minductor.runtime.launch import empty_strided, fail, laid_out, reinterpret
+from minductor.runtime.launch.launch import empty_strided, fail, laid_out, reinterpret
 
 f32 = torch.float32
 fused_mul_flip_add_copy_mul_0 = kernels('fused_mul_flip_add_copy_mul_0')

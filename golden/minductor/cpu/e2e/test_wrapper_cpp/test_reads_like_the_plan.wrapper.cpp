@@ -64,7 +64,7 @@ MD_PYTHON(R"python(
 import math
 
 import torch
-from minductor.runtime.launch import empty_strided, fail, laid_out, reinterpret
+from minductor.runtime.launch.launch import empty_strided, fail, laid_out, reinterpret
 
 aten_histc = torch.ops.aten.histc.default
 

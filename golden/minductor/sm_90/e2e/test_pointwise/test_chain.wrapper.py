@@ -3,9 +3,9 @@
 import math
 
 import torch
-from minductor.runtime.launch import empty_strided, fail, laid_out, reinterpret
-from minductor.runtime.launch import empty_strided_cuda
-from minductor.runtime.launch import raw_stream
+from minductor.runtime.launch.launch import empty_strided, fail, laid_out, reinterpret
+from minductor.runtime.launch.launch import empty_strided_cuda
+from minductor.runtime.launch.launch import raw_stream
 
 f32 = torch.float32
 fused_mul_add_gelu_sub_0 = kernels('fused_mul_add_gelu_sub_0')

@@ -1,0 +1,290 @@
+"""Reads off an index which block of memory a tile of its axes touches: as strided dimensions, without // and %.
+
+Takes an index, the axes of a tile and, within a masked region, the windows in which it runs. Gives a BlockAccess, or
+says in words why there is none. Refuses nothing.
+
+An axis' part of the index is a sum of terms c * ((x // k) % m). The places where such a term begins or ends, 1, k and
+k*m, have to divide each other in order, and all of them the axis: then they are the places of a mixed radix number, and
+every term says how far each of its digits moves.
+
+>>> from minductor.core.expressions.expr import integer, symbol
+>>> i, s = symbol("i", "axis", 0, 2047), symbol("s", "size", 1)
+>>> (axis,) = axes = (Axis(i, integer(2048)),)
+>>> block = analyze(16 * (i // 128) + i % 16 + s * ((i // 16) % 8) + 5, axes)
+>>> [(str(dim.size), str(dim.stride), str(dim.slice)) for dim in block.dims], str(block.offset)
+([('16', '16', '128'), ('8', 's', '16'), ('16', '1', '1')], '5')
+>>> analyze(i // 12 + i % 12, axes)
+'i of 2048 elements is not cut in whole parts of 12'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from minductor.core.expressions.algebra import children, factors_of, parts, product_of
+from minductor.core.expressions.bounds import Extents, at_least, divides
+from minductor.core.expressions.division import divide
+from minductor.core.expressions.expr import Expr, FloorDiv, Mod, Symbol, add, expand, free_symbols, integer
+from minductor.core.expressions.rewrite import simplify
+from minductor.ir.program.memory_access import ONE, ZERO, BlockAccess, BlockDim
+from minductor.ir.program.nodes import CALL_KINDS, Atomic, Axis, Body, Constant, Index, Load, Masked, Op, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The part of an axis in which a region runs."""
+
+    start: Expr
+    stop: Expr
+
+
+NO_WINDOWS: Mapping[str, Window] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """factor * ((x // step) % radix), without the remainder if the radix is None."""
+
+    factor: Expr
+    step: Expr = ONE
+    radix: Expr | None = None
+
+
+def analyze(index: Expr, axes: Sequence[Axis], windows: Mapping[str, Window] = NO_WINDOWS) -> BlockAccess | str:
+    """The block that tiles of these axes touch, its dimensions in the order of the axes; or why it is none."""
+    found = terms_of(index, {axis.symbol: axis.extent for axis in axes})
+    if isinstance(found, str):
+        return found
+    offset, terms = found
+    dims: list[BlockDim] = []
+    for axis in axes:
+        digits = digits_of(axis, terms.get(axis.name, ()))
+        if isinstance(digits, str):
+            return digits
+        if (window := windows.get(axis.name)) and len(digits) == 1 and digits[0].stride != ZERO:
+            size = window.stop - window.start
+            digits = (BlockDim(axis.name, size, digits[0].stride, ONE, window.start),)
+            offset = offset + digits[0].stride * window.start
+        dims += digits if any(dim.stride != ZERO for dim in digits) else ()
+    return BlockAccess(simplify(expand(offset)), tuple(dims))
+
+
+def terms_of(index: Expr, extents: Extents) -> tuple[Expr, dict[str, list[Term]]] | str:
+    """What no axis moves, and the terms of each axis.
+
+    >>> from minductor.core.expressions.algebra import identity
+    >>> from minductor.core.expressions.expr import symbol
+    >>> x, y = symbol("x", "axis"), symbol("y", "axis")
+    >>> terms_of(identity(x + 2 * y) + 5, {}) == (5, {"x": [Term(ONE)], "y": [Term(integer(2))]})
+    True
+    """
+    plain = expand(simplify(expand(index, identity=True), extents))
+    const, items = parts(plain)
+    offset: list[Expr | int] = [const]
+    found: dict[str, list[Term]] = {}
+    for item, count in items:
+        moving = [s for s in free_symbols(item) if s.kind not in CALL_KINDS]
+        if not moving:
+            offset.append(item * count)
+            continue
+        if any(s.kind != "axis" for s in moving):
+            return "data decide the index"
+        factors = factors_of(item)
+        atoms = [factor for factor in factors if any(s in free_symbols(factor) for s in moving)]
+        term = (
+            _term(atoms[0], product_of([f for f in factors if f is not atoms[0]]) * count) if len(atoms) == 1 else None
+        )
+        if term is None:
+            return f"{item} is no digit of one axis"
+        found.setdefault(moving[0].name, []).append(term)
+    return add(*offset), found
+
+
+def _term(atom: Expr, factor: Expr) -> Term | None:
+    """A digit of an axis, times a factor that no axis is in."""
+    match atom:
+        case Symbol():
+            return Term(factor)
+        case FloorDiv(Symbol(kind="axis"), den) if not _moves(den):
+            return Term(factor, den)
+        case Mod(Symbol(kind="axis"), den) if not _moves(den):
+            return Term(factor, ONE, den)
+        case Mod(FloorDiv(Symbol(kind="axis"), step), den) if not _moves(den) and not _moves(step):
+            return Term(factor, step, den)
+        case _:
+            return None
+
+
+def _moves(expr: Expr) -> bool:
+    return any(s.kind not in CALL_KINDS for s in free_symbols(expr))
+
+
+def digits_of(axis: Axis, terms: Sequence[Term]) -> tuple[BlockDim, ...] | str:
+    """The dimensions that terms take an axis apart in, the leading one first; neighbours that are one are merged.
+
+    >>> from minductor.core.expressions.expr import symbol
+    >>> i = Axis(symbol("i", "axis", 0, 23), integer(24))
+    >>> (one,) = digits_of(i, [Term(integer(8), integer(4)), Term(integer(2), ONE, integer(4))])
+    >>> str(one.size), str(one.stride)
+    ('24', '2')
+    """
+    ends = {n: term.step if term.radix is None else term.step * term.radix for n, term in enumerate(terms)}
+    wanted = dict.fromkeys([ONE, *(term.step for term in terms), *ends.values()])
+    places = _chain([place for place in wanted if place == ONE or place != axis.extent])
+    if isinstance(places, str):
+        return f"{axis.name} has {places}"
+    if not divides(places[-1], axis.extent):
+        return f"{axis.name} of {axis.extent} elements is not cut in whole parts of {places[-1]}"
+    order = {place: number for number, place in enumerate(places)}
+    strides: list[Expr] = [ZERO for _ in places]
+    for number, term in enumerate(terms):
+        stop = len(places) if term.radix is None else order.get(ends[number], len(places))
+        for at in range(order.get(term.step, stop), stop):
+            strides[at] = strides[at] + term.factor * divide(places[at], term.step)[0]
+    digits: list[BlockDim] = []
+    for place, after, stride in zip(places, [*places[1:], axis.extent], map(expand, strides), strict=True):
+        size = divide(expand(after), place)[0]
+        if digits and expand(digits[0].stride * digits[0].size) == stride:
+            last = digits[0]
+            digits[0] = BlockDim(axis.name, expand(last.size * size), last.stride, last.slice)
+        else:
+            digits.insert(0, BlockDim(axis.name, size, stride, place))
+    return tuple(digits)
+
+
+def _chain(places: Sequence[Expr]) -> list[Expr] | str:
+    """The places so that each divides the next."""
+    left, found = list(places), list[Expr]()
+    while left:
+        least = next((p for p in left if all(p is q or divides(p, q) for q in left)), None)
+        if least is None:
+            return f"places {', '.join(map(str, left))} of which none divides the others"
+        left.remove(least)
+        found.append(least)
+    return found
+
+
+# --- regions ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Where an access stands: on the way into masked regions, and the windows outside of which it does not happen.
+
+    They are None where the regions' conditions say more than windows do.
+    """
+
+    path: tuple[int, ...]
+    windows: Mapping[str, Window] | None
+
+    def holds(self, block: BlockAccess) -> bool:
+        """Whether the bounds of a block's dimensions keep an access within the windows."""
+        windows = self.windows
+        return windows is not None and all(
+            (dim.start, dim.start + dim.size) == (windows[dim.axis].start, windows[dim.axis].stop)
+            for dim in block.dims
+            if dim.axis in windows
+        )
+
+
+WHOLE = Region((), NO_WINDOWS)
+
+
+def memory_ops(body: Body, axes: Sequence[Axis], region: Region = WHOLE) -> Iterator[tuple[int, Op, Region]]:
+    """Each load, store and atomic with its position in its region's body."""
+    for position, op in enumerate(body.ops):
+        match op.attrs:
+            case Load() | Store() | Atomic():
+                yield position, op, region
+            case Masked(inner, _):
+                windows = None
+                if not region.path:  # a condition within a region may be a value of its surroundings
+                    windows = windows_of(body.ops, op.args[0], axes)
+                yield from memory_ops(inner, axes, Region((*region.path, position), windows))
+            case _:
+                pass
+
+
+def block_of(op: Op, axes: Sequence[Axis], region: Region) -> BlockAccess | None:
+    """The block that tiles of these axes touch, if these have the right sizes; None if it is none in any size.
+
+    Where digits are taken, no value of the tile's own shape can be a mask.
+    """
+    assert isinstance(op.attrs, Load | Store | Atomic)
+    block = analyze(op.attrs.index, axes, region.windows or NO_WINDOWS)
+    if isinstance(block, str):
+        return None
+    is_plain = all(dim.slice == ONE for dim in block.dims)
+    return block if is_plain or (region.holds(block) and not isinstance(op.attrs, Atomic)) else None
+
+
+def block_limits(body: Body, axes: Sequence[Axis]) -> Iterator[Mapping[str, int]]:
+    """Of each access whose block is a box for some sizes only: the largest sizes, by axis."""
+    for _, op, region in memory_ops(body, axes):
+        assert isinstance(op.attrs, Load | Store | Atomic)
+        if _divides(op.attrs.index) and (block := block_of(op, axes, region)) and (limits := block.limits()):
+            yield limits
+
+
+def _divides(expr: Expr) -> bool:
+    return isinstance(expr, FloorDiv | Mod) or any(map(_divides, children(expr)))
+
+
+def windows_of(ops: Sequence[Op], condition: int, axes: Sequence[Axis]) -> dict[str, Window] | None:
+    """The windows of axes in which a condition holds; None where it says anything else."""
+    low: dict[str, list[Expr]] = {}
+    high: dict[str, list[Expr]] = {}
+    by_symbol = {axis.symbol: axis for axis in axes}
+    for difference in _bounds(ops, condition):  # each at least 0
+        moving = [s for s in free_symbols(difference or ZERO) if s.kind not in CALL_KINDS] if difference else []
+        if difference is None or len(moving) != 1 or moving[0] not in by_symbol:
+            return None
+        (axis,) = moving
+        rest = difference - axis
+        if axis not in free_symbols(rest):
+            low.setdefault(axis.name, []).append(-rest)
+            continue
+        rest = difference + axis
+        if axis in free_symbols(rest):
+            return None
+        high.setdefault(axis.name, []).append(rest + 1)
+    found: dict[str, Window] = {}
+    for axis in axes:
+        start = _most([ZERO, *low.get(axis.name, [])])
+        stop = _most([-axis.extent, *(-e for e in high.get(axis.name, []))])
+        if start is None or stop is None:
+            return None
+        if (start, -stop) != (ZERO, axis.extent):
+            found[axis.name] = Window(start, -stop)
+    return found
+
+
+def _most(values: Sequence[Expr]) -> Expr | None:
+    """The one that is proved to be no less than the others."""
+    return next((a for a in values if all(at_least(a - b, 0) for b in values)), None)
+
+
+def _bounds(ops: Sequence[Op], position: int) -> Iterator[Expr | None]:
+    """What is at least 0 where a condition holds; None for what is no comparison of indices."""
+    op = ops[position]
+    if op.name == "logical_and":
+        for arg in op.args:
+            yield from _bounds(ops, arg)
+        return
+    if op.name not in ("lt", "le", "gt", "ge"):
+        yield None
+        return
+    above, below = [_number(ops[arg]) for arg in (op.args if op.name in ("gt", "ge") else op.args[::-1])]
+    yield None if above is None or below is None else above - below - (op.name in ("lt", "gt"))
+
+
+def _number(op: Op) -> Expr | None:
+    match op.attrs:
+        case Index(expr):
+            return expr
+        case Constant(value) if isinstance(value, int) and not isinstance(value, bool):
+            return integer(value)
+        case _:
+            return None

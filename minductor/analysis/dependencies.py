@@ -1,0 +1,155 @@
+"""Which node must run before which: dependencies as data, derived from the program whenever somebody asks.
+
+Takes a program. Gives edges between positions of its nodes: read-after-write, write-after-write, write-after-read, each
+with the accesses that a justification has to compare; symbol definitions, the order of effects, and the order that was
+asked for. Refuses nothing: an edge is never deleted; a pass that fuses shows that its code keeps it.
+
+>>> from minductor.ir.program.parser import parse_program
+>>> for edge in dependencies(parse_program('''program inference
+...   input arg0: f32[8] stride [1] cpu
+...   buffer buf0: f32[8] stride [1] cpu
+...   kernel k0 (i0: 8) from exp = aten.exp.default
+...     %0 = load arg0@0[i0] : f32 {i0}
+...     %1 = exp %0 : f32 {i0}
+...     %2 = store buf0@0[i0] %1 {i0}
+...   kernel k1 (i0: 8) from flip = aten.flip.default
+...     %0 = load buf0@0[7 - i0] : f32 {i0}
+...     %1 = store arg0@1[i0] %0 {i0}
+...   return (arg0@1 f32[8] stride [1] offset 0)
+... ''')):
+...     print(edge)
+raw 0 -> 1 buf0@0[i0] before [-i0 + 7]
+war 0 -> 1 arg0@0[i0] before [i0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+from minductor.core.expressions.expr import Expr, Symbol
+from minductor.ir.program.nodes import (
+    Extern,
+    Kernel,
+    Node,
+    Program,
+    Ref,
+    Require,
+    awaited,
+    body_reads,
+    body_writes,
+    makes,
+    mentioned,
+    reads,
+    writes,
+)
+
+# where a kernel touches a version; None for other nodes, which may touch all of it
+Indices: TypeAlias = "tuple[Expr, ...] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """`source` runs before `target`.
+
+    Between kernels, an edge of memory has the indices at which they touch it: `first` those of the source, `second`
+    those of the target. `ref` is the version that both touch, and the new one of two writes.
+    """
+
+    kind: Literal["raw", "waw", "war", "symbol", "effect", "control"]
+    source: int
+    target: int
+    ref: Ref | None = None
+    first: tuple[Expr, ...] = ()
+    second: tuple[Expr, ...] = ()
+
+    def __str__(self) -> str:
+        def places(indices: tuple[Expr, ...]) -> str:
+            return f"[{'; '.join(map(str, indices))}]" if indices else ""
+
+        about = "" if self.ref is None else f" {self.ref}{places(self.first)} before {places(self.second)}"
+        return f"{self.kind} {self.source} -> {self.target}{about}"
+
+
+def dependencies(program: Program) -> tuple[Edge, ...]:
+    """Every edge, each once, by target and then source."""
+    found: list[Edge] = []
+    writer: dict[Ref, tuple[int, Indices]] = {}
+    readers: dict[Ref, list[tuple[int, Indices]]] = {}
+    for position, node in enumerate(program.nodes):
+        read, written = _accesses(node)
+        writer.update((ref, (position, at)) for ref, at in written.items())
+        for ref, at in read.items():
+            readers.setdefault(ref, []).append((position, at))
+        found += [Edge("control", writer[ref][0], position, ref) for ref in awaited(node)]
+    for ref, users in readers.items():
+        if ref in writer:
+            found += _edges("raw", ref, [writer[ref]], users)
+    for ref, new in writer.items():
+        old = Ref(ref.storage, ref.version - 1)
+        if old in writer:
+            found += _edges("waw", ref, [writer[old]], [new])
+        found += _edges("war", old, readers.get(old, ()), [new])
+    found += _symbol_edges(program)
+    effects = [n for n, node in enumerate(program.nodes) if isinstance(node, Extern) and node.effect]
+    found += [Edge("effect", a, b) for a, b in pairwise(effects)]
+    return tuple(sorted(found, key=lambda edge: (edge.target, edge.source)))
+
+
+def _accesses(node: Node) -> tuple[dict[Ref, Indices], dict[Ref, Indices]]:
+    """The versions that a node reads and makes, with the indices if it is a kernel."""
+    if not isinstance(node, Kernel):
+        return dict.fromkeys(reads(node)), dict.fromkeys(writes(node))
+    read: dict[Ref, dict[Expr, None]] = {}
+    written: dict[Ref, dict[Expr, None]] = {}
+    for load in body_reads(node.body):
+        read.setdefault(load.ref, {})[load.index] = None
+    for write in body_writes(node.body):
+        written.setdefault(write.ref, {})[write.index] = None
+    return {ref: tuple(at) for ref, at in read.items()}, {ref: tuple(at) for ref, at in written.items()}
+
+
+def _edges(
+    kind: Literal["raw", "waw", "war"],
+    ref: Ref,
+    olds: Sequence[tuple[int, Indices]],
+    news: Sequence[tuple[int, Indices]],
+) -> Iterator[Edge]:
+    """From each older access of a version to each younger one by another node."""
+    for source, first in olds:
+        for target, second in news:
+            if source == target:
+                continue
+            if first is None or second is None:
+                yield Edge(kind, source, target, ref)
+            else:
+                yield Edge(kind, source, target, ref, first, second)
+
+
+def _symbol_edges(program: Program) -> Iterator[Edge]:
+    """From what defines a size to what mentions it, and from what requires a fact of it to who relies on that."""
+    nodes, table = program.nodes, program.buffer_table()
+    maker = {made: position for position, node in enumerate(nodes) for made in makes(node)}
+    if not maker and not any(isinstance(node, Require) for node in nodes):  # the walk is slow
+        return
+    required: dict[Symbol, list[int]] = {}
+    for position, node in enumerate(nodes):
+        used = mentioned(node, table)
+        sources = [maker[s] for s in used if s in maker]
+        sources += [source for s in used for source in required.get(s, ())]
+        yield from (Edge("symbol", source, position) for source in dict.fromkeys(sources) if source != position)
+        if isinstance(node, Require):
+            for s in used:
+                required.setdefault(s, []).append(position)
+
+
+def neighbours(count: int, edges: Iterable[Edge]) -> tuple[list[set[int]], list[set[int]]]:
+    """Direct predecessors and successors of each position."""
+    before: list[set[int]] = [set() for _ in range(count)]
+    after: list[set[int]] = [set() for _ in range(count)]
+    for edge in edges:
+        before[edge.target].add(edge.source)
+        after[edge.source].add(edge.target)
+    return before, after

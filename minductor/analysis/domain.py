@@ -1,0 +1,108 @@
+"""The points of a kernel: how many there are, and which one of them touches a given element.
+
+Takes axes and index expressions. Gives solutions of `store index == load index` for the axes, and estimates of sizes.
+Refuses (None) layouts in which an element does not name one point.
+
+>>> from minductor.core.expressions.expr import integer, symbol
+>>> i, j, n = symbol("i0", "axis", 0, 3), symbol("i1", "axis", 0, 7), symbol("j0", "axis", 0, 31)
+>>> axes = (Axis(i, integer(4)), Axis(j, integer(8)))
+>>> {str(axis): str(value) for axis, value in (solve(8 * i + j, axes, as_expr(n), {}) or {}).items()}
+{'i0': 'j0//8', 'i1': 'j0 % 8'}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+
+from minductor.core.expressions.algebra import children
+from minductor.core.expressions.bounds import at_least
+from minductor.core.expressions.expr import Expr, FloorDiv, Mod, Symbol, as_expr, as_int, free_symbols, linear
+from minductor.core.expressions.rewrite import delinearize, simplify
+from minductor.ir.plan.storage import TYPICAL
+from minductor.ir.program.nodes import Atomic, Axis, Buffer, Kernel, Reduce, Scan, Store
+
+Solution = dict[Symbol, Expr]
+
+
+def solve(index: Expr, axes: Sequence[Axis], target: Expr, extents: Mapping[Symbol, Expr]) -> Solution | None:
+    """The axes that `index` mentions, as expressions, such that index == target wherever target is an element of it."""
+    split = linear(index, [axis.symbol for axis in axes])
+    if split is None:
+        return None
+    coefficients, rest = split
+    named = [axis for axis in axes if as_int(coefficients[axis.symbol]) != 0]
+    if any(symbol.kind in ("axis", "value") for symbol in free_symbols(rest)):
+        return None
+    strides = [coefficients[axis.symbol] for axis in named]
+    found = delinearize(target - rest, [axis.extent for axis in named], strides, extents)
+    return None if found is None else {axis.symbol: at for axis, at in zip(named, found, strict=True)}
+
+
+def extents_of(axes: Iterable[Axis]) -> dict[Symbol, Expr]:
+    return {axis.symbol: axis.extent for axis in axes}
+
+
+def has_division(expr: Expr) -> bool:
+    """Whether // or % occur in an expression."""
+    return isinstance(expr, FloorDiv | Mod) or any(has_division(part) for part in children(expr))
+
+
+def is_bijection(solution: Mapping[Symbol, Expr], source: Mapping[Symbol, Expr], target: Mapping[Symbol, Expr]) -> bool:
+    """Whether the points of the target axes that occur in the solution and the source's points match one to one.
+
+    The source point is written as one number; it counts the target points exactly once if it is a mixed radix
+    number in the target axes. Each coordinate must also be proved to stay in its axis: `solve` holds only where the
+    target is an element of the layout.
+    """
+    if all(isinstance(at, Symbol) and at in target for at in solution.values()):
+        same = all(source[axis] == target[at] for axis, at in solution.items() if isinstance(at, Symbol))
+        return same and len(set(solution.values())) == len(solution)
+    if not all(at_least(at, 0, target) and at_least(source[axis] - 1 - at, 0, target) for axis, at in solution.items()):
+        return False
+    number: Expr = as_expr(0)
+    for axis, at in solution.items():
+        number = number * source[axis] + at
+    split = linear(simplify(number, target), target)
+    if split is None or as_int(split[1]) != 0:
+        return False
+    radices = {axis: c for axis, c in split[0].items() if as_int(c) != 0}
+    expected: Expr = as_expr(1)
+    while radices:
+        axis = next((axis for axis, c in radices.items() if c == expected), None)
+        if axis is None:
+            return False
+        expected = expected * target[axis]
+        del radices[axis]
+    return expected == product(source[axis] for axis in solution)
+
+
+def product(sizes: Iterable[Expr]) -> Expr:
+    return prod(sizes, start=as_expr(1))
+
+
+def estimate(sizes: Iterable[Expr]) -> int:
+    """About how many elements: unknown sizes count as TYPICAL."""
+    total = 1
+    for size in sizes:
+        known = as_int(size)
+        total *= TYPICAL ** max(1, len(free_symbols(size))) if known is None else known
+    return total
+
+
+def buffer_bytes(buffer: Buffer) -> int:
+    return estimate(buffer.size) * buffer.dtype.itemsize
+
+
+def points(kernel: Kernel) -> int:
+    """About how many points a kernel has."""
+    return estimate(axis.extent for axis in kernel.axes)
+
+
+def pure_store(kernel: Kernel) -> Store | None:
+    """The one store of a kernel that has no other effect and no reduction."""
+    effects = [op for op in kernel.body.ops if op.is_effect]
+    if len(effects) != 1 or any(isinstance(op.attrs, Reduce | Scan | Atomic) for op in kernel.body.ops):
+        return None
+    store = effects[0].attrs
+    return store if isinstance(store, Store) else None

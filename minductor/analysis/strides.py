@@ -1,0 +1,41 @@
+"""How far an index moves when one axis does.
+
+Takes an index expression and an axis; gives the difference of two neighbours, which holds the axis itself where the
+step is not constant. Refuses nothing. Of a load or store it says None where a checked value moves with the axis.
+
+>>> from minductor.core.expressions.expr import symbol
+>>> i, j = symbol("i", "axis", 0, 7), symbol("j", "axis", 0, 63)
+>>> str(step_along(64 * i + j, i)), str(step_along(j // 8, i)), str(step_along(j // 8, j))
+('64', '0', '-(j//8) + (j + 1)//8')
+"""
+
+from __future__ import annotations
+
+from minductor.core.expressions.algebra import parts
+from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, integer, substitute
+from minductor.ir.program.nodes import Atomic, Load, Op, Store
+
+
+def step_along(index: Expr, axis: Symbol) -> Expr:
+    """The step in elements."""
+    if axis not in free_symbols(index):
+        return integer(0)
+    holding = [(term, factor) for term, factor in parts(index)[1] if axis in free_symbols(term)]
+    if len(holding) == 1 and holding[0][0] == axis:
+        return integer(holding[0][1])
+    return substitute(index, {axis: axis + 1}) - index
+
+
+def step_of(op: Op, axis: Symbol) -> Expr | None:
+    """The step of a load, store or atomic."""
+    assert isinstance(op.attrs, Load | Store | Atomic)
+    index = op.attrs.index
+    if axis.name in op.axes and axis not in free_symbols(index) and any(s.kind == "value" for s in free_symbols(index)):
+        return None
+    return step_along(index, axis)
+
+
+def constant_step(op: Op, axis: Symbol) -> int | None:
+    """The step where it is a number, else None."""
+    found = step_of(op, axis)
+    return None if found is None else as_int(found)

@@ -1,0 +1,1 @@
+"""The public functions: compile_only, explain, to_fx, export."""

@@ -1,0 +1,154 @@
+"""Compiles a function for a machine that need not be here, and tells what became of it.
+
+Takes a function or module, example arguments (on the CPU, or without memory) and the name of a GPU target. Gives the
+graphs with their reports, their texts, and of each kernel the assembly and its facts. Refuses a gradient where nothing
+needs one (BadArgument), names that are no target, and what torch cannot trace on a device that it does not reach.
+
+The function runs in eager on its arguments: their values decide its path as in any call, and no result is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from minductor.api.argument_checks import check_call, check_program, name_of
+from minductor.api.isolation import fresh, isolated
+from minductor.core.errors import BadArgument, ImaginedDevice, NothingCompiled
+from minductor.options import mapping_of
+from minductor.target import by_name
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    import torch
+
+    from minductor.driver import Compiled
+    from minductor.ir.report.report import Report
+    from minductor.runtime.build.pool import Pool
+    from minductor.runtime.build.triton_jobs import KernelFacts
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGraph:
+    """One graph: "inference", or "forward" and "backward". `sources` by file name; `kernels` in the text's order."""
+
+    role: str
+    report: Report
+    sources: Mapping[str, str]
+    kernels: tuple[KernelFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """What `compile_only` found, graph by graph."""
+
+    target: str
+    graphs: tuple[CompiledGraph, ...]
+
+    @property
+    def kernels(self) -> tuple[KernelFacts, ...]:
+        return tuple(kernel for graph in self.graphs for kernel in graph.kernels)
+
+    @property
+    def source(self) -> str:
+        """The kernels' text of all graphs."""
+        return "\n".join(graph.sources.get("kernels.py", "") for graph in self.graphs)
+
+
+def compile_only(
+    fn: Callable[..., Any],
+    *args: Any,
+    target: str = "sm_90",
+    grad: bool = False,
+    options: Mapping[str, object] | None = None,
+    **kwargs: Any,
+) -> Compilation:
+    """Compiles `fn(*args, **kwargs)` for a GPU target; with `grad` the backward too, for gradients of ones.
+
+    >>> import torch, minductor
+    >>> made = minductor.compile_only(torch.nn.functional.gelu, torch.ones(8, 16), target="sm_90")  # doctest: +SKIP
+    >>> made.kernels[0].spills  # doctest: +SKIP
+    0
+    """
+    import torch
+
+    from minductor.driver import Compiler
+    from minductor.runtime.build.pool import Pool, pool_size
+
+    check_program("compile_only", fn)
+    check_call(fn, args, kwargs)
+    found = by_name(target)
+    if not found.is_gpu:
+        why = f"{target} is no GPU: torch.compile runs what it compiles for it"
+        raise BadArgument("the target of compile_only", target, "the name of a GPU, as 'sm_90'", why=why)
+    chosen = {**mapping_of(options), "target": target}
+    if (options or chosen).get("target", target) != target:
+        takes = f"the target as an argument: compile_only(fn, *args, target={(options or {})['target']!r})"
+        raise BadArgument("options of compile_only", options, takes)
+    seen: list[Compiled] = []
+    backend = partial(Compiler(observer=seen.append, is_dry=True), options=chosen)
+    compiled = torch.compile(fresh(fn), backend=backend)
+    if grad and not torch.cuda.is_available() and any(t.is_cuda for t in _tensors(fn, (args, kwargs))):
+        raise ImaginedDevice("a gradient")
+    with isolated(), contextlib.nullcontext() if grad else torch.no_grad():
+        try:
+            result = compiled(*args, **kwargs)
+        except RuntimeError as error:
+            if "not linked with support for cuda" not in str(error):
+                raise
+            raise ImaginedDevice("an operation") from error
+        if grad:
+            _backward(fn, result, (args, kwargs))
+    if not seen:
+        raise NothingCompiled(name_of(fn))
+    with Pool(pool_size(os.cpu_count() or 1, os.environ)) as pool:
+        jobs: dict[str, Future[KernelFacts]] = {}
+        facts = [_facts(graph, found.kind, found.arch, pool, jobs) for graph in seen]
+        return Compilation(
+            target,
+            tuple(CompiledGraph(g.role, g.report, g.sources, wait()) for g, wait in zip(seen, facts, strict=True)),
+        )
+
+
+def _tensors(fn: object, given: object) -> Iterator[torch.Tensor]:
+    """What a call takes: its arguments, and the parameters of a module."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    yield from (t for t in tree_leaves(given) if isinstance(t, torch.Tensor))
+    if isinstance(fn, torch.nn.Module):
+        yield from fn.parameters()
+
+
+def _facts(
+    graph: Compiled, kind: str, arch: str, pool: Pool, jobs: dict[str, Future[KernelFacts]]
+) -> Callable[[], tuple[KernelFacts, ...]]:
+    """Starts to compile each kernel that is none of the `jobs` yet; the call waits for them."""
+    from minductor.runtime.build.triton_jobs import compile_kernel, launches, own_text
+
+    text = graph.sources.get("kernels.py", "")
+    if not arch:  # the interpreter compiles nothing
+        return tuple
+    wanted = {symbol: own_text(text, symbol) for symbol in launches(text)}
+    for symbol, own in wanted.items():
+        if own not in jobs:
+            jobs[own] = pool.submit(compile_kernel, text, symbol, kind, arch)
+    return lambda: tuple(replace(jobs[own].result(), symbol=symbol) for symbol, own in wanted.items())
+
+
+def _backward(fn: Callable[..., Any], result: object, given: object) -> None:
+    """Runs the backward without leaving a gradient on any tensor."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    outputs = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad]
+    wanted = [t for t in _tensors(fn, given) if t.requires_grad]
+    if not outputs or not wanted:
+        why = "no result depends on a tensor that requires a gradient"
+        raise BadArgument("grad of compile_only", True, "True where an argument or parameter requires one", why=why)
+    torch.autograd.grad(outputs, wanted, [torch.ones_like(t) for t in outputs], allow_unused=True)

@@ -1,0 +1,288 @@
+"""Writes a program into a package: one file that `minductor.load` runs without this compiler.
+
+Takes a function, a module or a torch.export.ExportedProgram, example arguments and a path. Gives the Manifest of the
+file. Refuses what has no meaning outside of this process, and devices other than the CPU (NotExportable).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from minductor.api.argument_checks import check_exported
+from minductor.core.errors import NotExportable, WrapperReplaced
+from minductor.options import mapping_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from minductor.core.expressions.expr import Symbol
+    from minductor.driver import Compiler
+    from minductor.frontend.capture.capture import Graph
+    from minductor.frontend.exported.exported_program import Exported
+    from minductor.frontend.exported.exported_program import Leaf as Argument
+    from minductor.ir.artefact.manifest import Layout, Leaf, Manifest, SymbolRange, Weight
+    from minductor.ir.artefact.source import Source
+    from minductor.ir.plan.plan import Plan
+    from minductor.ir.report.report import Report
+    from minductor.target import Env
+
+Bytes = bytes | memoryview
+
+# features of processors that compiled text may use; the others are of systems and of assembly
+_USED = re.compile(r"(mmx|sse|ssse|avx|fma|f16c|bmi|abm|popcnt|movbe|amx|gfni|asimd|sve|fp|neon).*")
+
+
+def export(
+    program: torch.export.ExportedProgram | Callable[..., Any],
+    args: Sequence[Any],
+    path: str | os.PathLike[str],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    options: Mapping[str, object] | None = None,
+) -> Manifest:
+    """Compiles a program for inference on this machine's processor, and writes the package.
+
+    A function or module is exported by `torch.export` first, with `args`, `kwargs` and `dynamic_shapes`; an exported
+    program knows its own. Parameters and buffers go into the package as they are now.
+    """
+    from minductor.backends import find_target
+    from minductor.frontend.capture.capture import capture
+    from minductor.frontend.exported.exported_program import exported, traced, without_eager
+    from minductor.runtime.package import package
+    from minductor.runtime.package.archive import check_place, write_archive
+    from minductor.runtime.user_paths import user_path
+
+    check_exported("export", program, args, kwargs, dynamic_shapes)
+    place = user_path("the path of a package", path)
+    check_place(place)
+    named: Any = mapping_of(options).get("target") or "cpu"
+    target = find_target(named)
+    if target.kind != "cpu":
+        hint = "leave the target out; minductor.compile_only compiles for a GPU"
+        raise NotExportable(f"a program for {target.name}", "packages run on the CPU", hint=hint)
+    found = exported(traced(program, args, kwargs, dynamic_shapes))
+    with without_eager():
+        graph = capture(found.gm, "inference")
+        _check(graph)
+        compiled = _compiled(graph, options)
+    weights, constants = _weights(graph, found)
+    manifest = _manifest(found, graph, compiled, weights)
+    entries: dict[str, Sequence[Bytes]] = {name: [data] for name, data in _files(compiled, manifest).items()}
+    entries[package.CONSTANTS] = constants
+    manifest = replace(manifest, digests={name: _digest(pieces) for name, pieces in entries.items()})
+    write_archive(place, {package.MANIFEST: [manifest.text().encode()], **entries})
+    return manifest
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """What became of the graph."""
+
+    compiler: Compiler
+    env: Env
+    source: Source
+    plan: Plan
+    report: Report
+
+
+def _check(graph: Graph) -> None:
+    """Nothing of it may need this process, or a device of its own."""
+    from minductor.frontend.capture.capture import TensorMeta
+
+    regions = {region.name for region in graph.regions}
+    for name, value in graph.live.externals.items():
+        if name not in regions:
+            raise NotExportable(name, f"it is a {type(value).__name__} of this process")
+    for given in (*graph.inputs, *graph.constants):
+        if isinstance(given.meta, TensorMeta) and given.meta.device != "cpu":
+            raise NotExportable(given.name, f"it is on {given.meta.device}, and packages run on the CPU")
+
+
+def _compiled(graph: Graph, options: Mapping[str, object] | None) -> _Compiled:
+    """The wrapper is C++, if it can be and nobody asks for another; the manifest says whether it is."""
+    from minductor.backends import find_backend, find_target
+    from minductor.driver import Compiler
+    from minductor.options import Options
+    from minductor.target import Env
+
+    compiler = Compiler()
+    env = Env(Options.parse(None, {"wrapper": "cpp", **(options or {})}), find_target("cpu"))
+    with warnings.catch_warnings():
+        if "wrapper" not in (options or {}):
+            warnings.simplefilter("ignore", WrapperReplaced)
+        return _Compiled(compiler, env, *compiler.compile_program(graph, env, find_backend("cpu")))
+
+
+def _files(compiled: _Compiled, manifest: Manifest) -> dict[str, bytes]:
+    """The plan, the texts and the machine code by the names of their entries."""
+    from minductor.codegen.wrapper.package_cpp import package_cpp
+    from minductor.codegen.wrapper.wrapper_cpp import wrapper_cpp
+    from minductor.ir.plan.plan_json import plan_json
+    from minductor.runtime.build.toolchain import Unit
+    from minductor.runtime.launch import launch, native
+    from minductor.runtime.package.package import PLAIN, PLAN
+
+    source, toolchain = compiled.source, compiled.compiler.toolchain
+    files = {PLAN: plan_json(compiled.plan).encode()}
+    with tempfile.TemporaryDirectory(prefix="minductor-") as folder:
+        if manifest.c_library:
+            source = replace(source, wrapper=source.wrapper + package_cpp(manifest))
+        options = replace(compiled.env.options, sanitize=False)
+        files.update(launch.build(source, toolchain, Path(folder), options, user_lines=lambda symbol: ""))
+        if manifest.c_library == PLAIN:
+            text = wrapper_cpp(compiled.plan, compiled.env, "minductor_plain.h") + package_cpp(manifest)
+            units = [Unit(unit.name, unit.text) for unit in source.units]
+            include, limit = [str(native.INCLUDE)], options.compiler_timeout
+            toolchain.compile([*units, Unit("plain", text)], Path(folder) / PLAIN, include=include, timeout_s=limit)
+            files[PLAIN] = (Path(folder) / PLAIN).read_bytes()
+    return files
+
+
+def _c_library(compiled: _Compiled) -> str:
+    """What a host in C loads: nothing, if the call needs Python."""
+    from minductor.codegen.wrapper.wrapper_cpp import needs_torch
+    from minductor.runtime.launch.launch import LIBRARY, WRAPPER_CPP
+    from minductor.runtime.package.package import PLAIN
+
+    if compiled.source.wrapper_file != WRAPPER_CPP or "\nMD_PYTHON(" in compiled.source.wrapper:
+        return ""
+    return LIBRARY if needs_torch(compiled.plan) else PLAIN
+
+
+def _weights(graph: Graph, found: Exported) -> tuple[tuple[Weight, ...], list[Bytes]]:
+    """The tensors of the program, and their bytes one behind the other; equal memory once."""
+    import torch
+
+    from minductor.ir.artefact.manifest import Weight
+    from minductor.runtime.package.archive import ALIGNMENT
+
+    held = [(name, value, False) for name, value in graph.bound().items() if isinstance(value, torch.Tensor)]
+    pieces: list[Bytes] = []
+    places: dict[tuple[int, int], int] = {}
+    rows: list[Weight] = []
+    end = 0
+    for name, value, is_state in (*held, *((name, value, True) for name, value in found.state.items())):
+        data = _bytes(value)
+        place = (value.data_ptr(), len(data))
+        if place not in places:
+            places[place] = end
+            fill = bytes(-len(data) % ALIGNMENT)
+            pieces += [data, fill]
+            end += len(data) + len(fill)
+        rows.append(Weight(name, _layout(value), places[place], len(data), is_state))
+    return tuple(rows), pieces
+
+
+def _bytes(value: torch.Tensor) -> memoryview:
+    """A tensor's memory, from its first element to its last one."""
+    import torch
+
+    if not value.numel():
+        return memoryview(b"")
+    span = 1 + sum((n - 1) * step for n, step in zip(value.shape, value.stride(), strict=True))
+    flat: Any = value.as_strided((span,), (1,)).view(torch.uint8).numpy()
+    return memoryview(flat)
+
+
+def _layout(value: torch.Tensor) -> Layout:
+    from minductor.frontend.capture.capture import dtype_of
+    from minductor.ir.artefact.manifest import Layout
+
+    return Layout(dtype_of(value.dtype).name, tuple(map(str, value.shape)), tuple(map(str, value.stride())))
+
+
+def _manifest(found: Exported, graph: Graph, compiled: _Compiled, weights: tuple[Weight, ...]) -> Manifest:
+    """All but the digests of what is not made yet."""
+    import torch
+
+    from minductor import __version__
+    from minductor.codegen.wrapper.wrapper_cpp import needs_torch
+    from minductor.ir.artefact.manifest import Manifest
+    from minductor.runtime.build.probe import probe
+    from minductor.runtime.launch import native
+    from minductor.runtime.package.package import machine
+
+    returned = {name.name for storage in compiled.plan.storages if storage.is_returned for name in storage.names}
+    leaves = tuple(_leaf(argument, graph, is_returned=argument.name in returned) for argument in found.inputs)
+    return Manifest(
+        minductor=__version__,
+        interface=native.interface(),
+        torch=torch.__version__,
+        machine=machine(),
+        features=tuple(feature for feature in probe().features if _USED.fullmatch(feature)),
+        parameters=found.parameters,
+        positional=found.in_spec.child(0).num_children,
+        in_spec=_tree(found.in_spec, "the structure of its arguments"),
+        out_spec=_tree(found.out_spec, "the structure of its results"),
+        leaves=leaves,
+        symbols=tuple(_symbols(leaves, graph, found)),
+        weights=weights,
+        needs_torch=needs_torch(compiled.plan),
+        c_library=_c_library(compiled),
+        choices=tuple((f"{kernel} {choice}", taken) for kernel, choice, _, taken, _ in compiled.report.choices),
+        digests={},
+    )
+
+
+def _tree(spec: Any, what: str) -> Any:
+    from minductor.runtime.package.trees import tree_json
+
+    try:
+        return tree_json(spec)
+    except ValueError as error:
+        raise NotExportable(what, str(error), hint="Use tuples, lists and dicts.") from error
+
+
+def _digest(pieces: Sequence[Bytes]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _leaf(argument: Argument, graph: Graph, *, is_returned: bool) -> Leaf:
+    from minductor.frontend.capture.capture import TensorMeta
+    from minductor.ir.artefact.manifest import Layout, Leaf
+
+    if argument.input is None:
+        if argument.value is not None and type(argument.value) not in (bool, int, float, str):
+            raise NotExportable(argument.name, f"it is a {type(argument.value).__name__}")
+        return Leaf(argument.name, "value", None, argument.value, is_fixed=False)
+    meta = graph.inputs[argument.input].meta
+    if not isinstance(meta, TensorMeta):
+        return Leaf(argument.name, "number", None, str(meta), is_fixed=False)
+    layout = Layout(meta.dtype.name, tuple(map(str, meta.size)), tuple(map(str, meta.stride)), meta.device)
+    is_changed = argument.is_changed
+    is_fixed = is_changed or is_returned or argument.is_windowed
+    return Leaf(argument.name, "tensor", layout, None, is_fixed, is_changed, argument.begin)
+
+
+def _symbols(leaves: Sequence[Leaf], graph: Graph, found: Exported) -> Iterator[SymbolRange]:
+    """Which argument tells each number: one that is it, or else a size that it is part of."""
+    from minductor.core.expressions.expr import Symbol
+    from minductor.frontend.capture.capture import TensorMeta
+    from minductor.ir.artefact.manifest import SymbolRange
+    from minductor.ir.program.nodes import symbols_in, told_by_sizes
+
+    told: dict[Symbol, SymbolRange] = {}
+    metas = [(n, graph.inputs[leaf.input].meta) for n, leaf in enumerate(found.inputs) if leaf.input is not None]
+    for number, meta in metas:
+        if isinstance(meta, Symbol):
+            told.setdefault(meta, SymbolRange(meta.name, meta.lo, meta.hi, number, None, 1, 0))
+    sizes = told_by_sizes((number, meta.size) for number, meta in metas if isinstance(meta, TensorMeta))
+    for s, where in sizes.items():
+        told.setdefault(s, SymbolRange(s.name, s.lo, s.hi, *where))
+    for number, meta in metas:
+        for s in symbols_in(meta):
+            if s not in told:
+                raise NotExportable(leaves[number].name, f"no argument tells {s}, on which its layout depends")
+    yield from told.values()

@@ -1,0 +1,183 @@
+"""A program as a torch.fx graph of compiled kernels, ahead of time.
+
+Takes a function, a module or a torch.export.ExportedProgram, and example arguments. Gives a GraphModule that is called
+as the program is, for inference; or what the backend's hook makes of it. Refuses what is no single graph (whatever
+torch.export refuses; NotExportable).
+
+The GraphModule holds weights as buffers of its own names, shares their memory with the program, and changes the ones
+that the program changes. Its first nodes hold each input against what the kernels were compiled for (WrongInput).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from minductor.api.argument_checks import check_exported
+from minductor.options import mapping_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch import fx
+
+    from minductor.codegen.wrapper.fx_numbers import Nodes
+    from minductor.core.expressions.expr import Symbol
+    from minductor.frontend.capture.capture import GraphInput
+    from minductor.frontend.exported.exported_program import Exported, Leaf
+    from minductor.ir.artefact.fx_graph import FxNode
+
+
+def to_fx(
+    program: torch.export.ExportedProgram | Callable[..., Any],
+    *args: Any,
+    dynamic_shapes: Any = None,
+    options: Mapping[str, object] | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Compiles a program into a torch.fx.GraphModule; with a GPU target that is not here, into one to be read.
+
+    A function or module is exported by `torch.export` first; an exported program knows its arguments.
+
+    >>> import torch, minductor
+    >>> module = minductor.to_fx(lambda x: x.exp() + 1, torch.zeros(3))  # doctest: +SKIP
+    >>> [node.name for node in module.graph.nodes]  # doctest: +SKIP
+    ['x', 'check', 'buf1', 'fused_exp_add_0', 'output']
+    """
+    import torch
+
+    from minductor.backends import find_backend, find_target, resolve
+    from minductor.driver import Compiler
+    from minductor.frontend.exported.exported_program import exported, traced, without_eager
+
+    check_exported("to_fx", program, args, kwargs, dynamic_shapes)
+    found = exported(traced(program, args, kwargs, dynamic_shapes))
+    chosen = {**mapping_of(options), "wrapper": "fx"}
+    target = find_target(chosen.get("target") or "cpu")
+    # a program of CPU tensors gives the same graph on a machine with a GPU as on one without
+    is_elsewhere = not (torch.cuda.is_available() and any(map(_is_on_gpu, found.gm.graph.nodes)))
+    compiler = Compiler(is_dry=target.kind in ("cuda", "hip") and is_elsewhere)
+    with without_eager():
+        module, graph, env, guards = compiler.graph_module(found.gm, compiler.env(None, chosen))
+    _called_as(module, found)
+    inputs = graph.inputs[: len(graph.inputs) - len(found.state)]
+    _insert(module, _checks(found.inputs, inputs, graph.symbols, guards))
+    module.recompile()
+    hook = find_backend(env.target.kind).fx
+    return resolve(hook)(module) if hook else module
+
+
+def _is_on_gpu(node: fx.Node) -> bool:
+    """Whether the node's traced value is a tensor of a CUDA device."""
+    return getattr(node.meta.get("val"), "is_cuda", False)
+
+
+def _called_as(module: fx.GraphModule, found: Exported) -> None:
+    """Gives the module the program's own arguments and results, and its state as buffers."""
+    from torch.fx.graph import _custom_builtins, _PyTreeCodeGen, _PyTreeInfo
+
+    graph = module.graph
+    inputs = list(graph.find_nodes(op="placeholder"))
+    count = len(inputs) - len(found.state)
+    for node, tensor in zip(inputs[count:], found.state.values(), strict=True):
+        module.register_buffer(node.name, tensor)
+        with graph.inserting_before(node):
+            held = graph.get_attr(node.name)
+        held.meta.update(node.meta)
+        node.replace_all_uses_with(held)
+        graph.erase_node(node)
+    before = next(iter(graph.nodes))
+    for leaf in found.inputs:  # each leaf of a call is a placeholder, also those whose value was traced in
+        if leaf.input is not None:
+            before = inputs[leaf.input].next
+        else:
+            with graph.inserting_before(before):
+                graph.placeholder(leaf.name)
+    comments: Any = graph._codegen._body_transformer
+    # an argument called `torch` would hide what the code calls so
+    names = [f"{name}_" if name in _custom_builtins else name for name in found.parameters]
+    graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(names, found.in_spec, found.out_spec)))
+    graph.on_generate_code(lambda _: comments)
+
+
+def _insert(module: fx.GraphModule, checks: Iterable[FxNode]) -> None:
+    """Puts nodes behind the inputs, which no pass takes for dead."""
+    from torch.fx.node import has_side_effect
+
+    from minductor.runtime.launch import fx as calls
+
+    for name in ("check", "check_apart", "check_range", "check_value"):
+        has_side_effect(getattr(calls, name))
+    graph = module.graph
+    found = {str(node.target): node for node in graph.nodes if node.op == "placeholder"}
+    with graph.inserting_before(next(node for node in graph.nodes if node.op not in ("placeholder", "get_attr"))):
+        for node in checks:
+            found[node.name] = calls.add_node(graph, node, found)
+
+
+def _checks(
+    leaves: Sequence[Leaf], inputs: Sequence[GraphInput], symbols: Iterable[Symbol], guards: Iterable[str]
+) -> Sequence[FxNode]:
+    """Holds what was traced in against what is given, the inputs against those that the kernels were compiled for, and
+    the numbers of a call to their ranges."""
+    from minductor.codegen.wrapper.fx_numbers import Nodes
+    from minductor.core.expressions.expr import as_expr
+    from minductor.core.expressions.expr_text import parse_rel
+    from minductor.frontend.capture.capture import TensorMeta
+    from minductor.ir.artefact.fx_graph import Result
+    from minductor.ir.program.nodes import Token
+
+    nodes = Nodes()
+    constants = [leaf for leaf in leaves if leaf.input is None]
+    for name in (*(leaf.name for leaf in constants), *(given.name for given in inputs)):  # no check has their names
+        nodes.values[name] = nodes.add(name, "placeholder", name)
+    _define(nodes, inputs)
+    for leaf in constants:
+        about = (leaf.name, Result(leaf.name), leaf.value)
+        nodes.add(f"check_{leaf.name}", "call_function", "minductor.runtime.launch.fx.check_value", about)
+    begins = {leaf.input: [leaf.begin] for leaf in leaves if leaf.begin is not None}
+    for number, given in enumerate(inputs):
+        if isinstance(given.meta, TensorMeta):
+            sizes, strides = (nodes.numbers(map(as_expr, row)) for row in (given.meta.size, given.meta.stride))
+            about = (
+                given.name,
+                Result(given.name),
+                sizes,
+                strides,
+                given.meta.dtype,
+                Token("device", given.meta.device),
+                *begins.get(number, ()),
+            )
+            nodes.add("check", "call_function", "minductor.runtime.launch.fx.check", about)
+        elif (wanted := nodes.number(as_expr(given.meta))) != Result(given.name):  # it follows from other inputs
+            about = (given.name, Result(given.name), wanted)
+            nodes.add("check", "call_function", "minductor.runtime.launch.fx.check_value", about)
+    tensors = [given.name for given in inputs if isinstance(given.meta, TensorMeta)]
+    for leaf in leaves:
+        if leaf.is_changed and leaf.input is not None and len(tensors) > 1:
+            name = inputs[leaf.input].name
+            others = tuple([Result(other) for other in tensors if other != name])
+            nodes.add("check", "call_function", "minductor.runtime.launch.fx.check_apart", (name, Result(name), others))
+    known = {symbol.name: symbol for symbol in symbols}
+    for symbol in known.values():
+        if symbol.name in nodes.values:
+            about = (symbol.name, nodes.values[symbol.name], symbol.lo, symbol.hi)
+            nodes.add("check", "call_function", "minductor.runtime.launch.fx.check_range", about)
+    for guard in guards:
+        about = (nodes.relation(parse_rel(guard, known)), f"the sizes do not fit what was compiled: {guard}")
+        nodes.add("check", "call_function", "torch.ops.aten._assert_scalar.default", about)
+    return [node for node in nodes.made if node.op != "placeholder"]
+
+
+def _define(nodes: Nodes, inputs: Sequence[GraphInput]) -> None:
+    """The symbols of a call: inputs themselves, or sizes of them."""
+    from minductor.core.expressions.expr import Symbol
+    from minductor.frontend.capture.capture import TensorMeta
+    from minductor.ir.artefact.fx_graph import Result
+    from minductor.ir.program.nodes import told_by_sizes
+
+    metas = [(given.name, given.meta) for given in inputs]
+    nodes.values.update({meta.name: Result(name) for name, meta in metas if isinstance(meta, Symbol)})
+    sizes = told_by_sizes((name, meta.size) for name, meta in metas if isinstance(meta, TensorMeta))
+    for symbol, (name, *where) in sizes.items():
+        if symbol.name not in nodes.values:
+            nodes.values[symbol.name] = nodes.size(symbol.name, nodes.values[name], *where)

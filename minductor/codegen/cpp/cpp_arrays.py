@@ -1,0 +1,87 @@
+"""The arrays on the stack of a C++ kernel: what they are called, and where in them the current point of the loops lies.
+
+Takes axes, where an open block of each begins, and how many elements it has; gives the text of an element. Refuses
+nothing.
+
+>>> row = Array("x0_row", (Dim("i0", "i0_start", 8), Dim("i1", "", 64)))
+>>> row.element(), row.count()
+('x0_row[(i0 - i0_start) * 64 + i1]', 512)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minductor.core.dtypes import DType
+from minductor.ir.program.nodes import Combine
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """An open block of an axis: where it begins, its size (0: known only at the call), whether the last has it too."""
+
+    start: str
+    size: int
+    is_whole: bool = False
+
+    @property
+    def end(self) -> str:
+        return self.start.replace("_start", "_end")
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """One dimension of an array on the stack: an axis, from where it counts, and how many elements."""
+
+    axis: str
+    start: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Values of a loop that later loops read: one for each point of its dimensions."""
+
+    name: str
+    dims: tuple[Dim, ...]
+
+    def element(self) -> str:
+        """The element at the current point of the loops."""
+        if not self.dims:
+            return self.name
+        text = ""
+        for dim in self.dims:
+            point = f"{dim.axis} - {dim.start}" if dim.start else dim.axis
+            text = f"({text}) * {dim.count} + {point}" if text else point
+        return f"{self.name}[{text}]"
+
+    def count(self) -> int:
+        total = 1
+        for dim in self.dims:
+            total *= dim.count
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """The accumulators of one reduce or scan: an array for each carried value, by lane or by dimensions."""
+
+    position: int
+    how: Combine
+    names: tuple[str, ...]  # of the results
+    arrays: tuple[Array, ...]
+    dtypes: tuple[DType, ...]
+    lanes: int
+
+    def elements(self) -> list[str]:
+        return [f"{array.name}[l]" if self.lanes else array.element() for array in self.arrays]
+
+    def at(self, index: str) -> list[str]:
+        return [f"{array.name}[{index}]" for array in self.arrays]
+
+    @property
+    def size(self) -> int:
+        """Elements of each array; 0 for a single variable."""
+        if self.lanes:
+            return self.lanes
+        return self.arrays[0].count() if self.arrays[0].dims else 0

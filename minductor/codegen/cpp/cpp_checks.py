@@ -1,0 +1,118 @@
+"""What checks and asserts leave behind in C++: `badk` is 0 until something fails number k.
+
+Takes ops, the statuses by id of an op, and the names of such variables. Gives clauses and lines of C++.
+Refuses nothing.
+
+A check whose index can be computed once more keeps that it failed; the first value that did is looked for behind the
+loops. Any other check keeps a value that failed, of which the largest is one, whichever. The variables have no sign: 0
+is below all others. A value and its check stay together, and the loop stays a vector loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from minductor.codegen.cpp.cpp_text import Lines, index_text
+from minductor.codegen.cpp.cpp_values import Values
+from minductor.core.dtypes import I64
+from minductor.core.expressions.expr import Expr, free_symbols, integer
+from minductor.ir.program.nodes import Check, Constant, Index, Kernel, Load, Masked, Op, writes
+from minductor.ir.program.signature import may_fail
+
+
+def statuses(op: Op, errors: Mapping[int, int]) -> Iterator[int]:
+    """The statuses of an op, and of those in its region."""
+    if isinstance(op.attrs, Masked):
+        for inner in op.attrs.body.ops:
+            yield from statuses(inner, errors)
+    elif may_fail(op):
+        yield errors[id(op)]
+
+
+def repeatable(kernel: Kernel) -> dict[int, list[int]]:
+    """For each check whose index can be computed again after the loops, by id, the positions of the ops that do so."""
+    written = {ref.storage for ref in writes(kernel)}
+    checks: dict[str, int] = {}  # a check's symbol -> its position
+    found: dict[int, set[int]] = {}
+    for position, op in enumerate(kernel.body.ops):
+        read: Expr = integer(0)
+        match op.attrs:
+            case Load(ref, index) if ref.storage not in written:
+                read = index
+            case Index(expr):
+                read = expr
+            case Check():
+                checks[op.attrs.symbol.name] = position
+            case Constant() | None:
+                pass
+            case _:
+                continue
+        if op.dtype is None or op.dtype.kind not in ("int", "uint", "bool"):
+            continue  # floats may be rounded in another way there
+        needed = [*op.args, *(checks[s.name] for s in free_symbols(read) if s.name in checks)]
+        if all(a in found for a in needed):
+            found[position] = {position}.union(*(found[a] for a in needed))
+    return {id(kernel.body.ops[p]): sorted(found[p] - {p}) for p in checks.values() if p in found}
+
+
+def report(kernel: Kernel, op: Op, number: int, values: Values) -> None:
+    """Returns the status of a check or assert if it failed, with what its error tells."""
+    out, bad = values.out, f"bad{number}"
+    if not isinstance(op.attrs, Check):
+        out.add(f"if ({bad} != 0) return md_failed({number}, 0, 0);")
+        return
+    size = index_text(op.attrs.size)
+    if id(op) not in values.repeatable:
+        out.add(f"if ({bad} != 0) return md_failed({number}, {bad}, {size});")
+        return
+    out.open(f"if ({bad} != 0)")
+    axes = [axis for axis in kernel.axes if axis.name in op.axes]
+    for axis in axes:
+        out.open(f"for (int64_t {axis.name} = 0; {axis.name} < {index_text(axis.extent)}; ++{axis.name})")
+    names: dict[int, str] = {}
+    ops = kernel.body.ops
+    for position in values.repeatable[id(op)]:
+        each = ops[position]
+        kinds = [d for a in each.args if (d := ops[a].dtype) is not None]
+        names[position] = values.emit(each, [names[a] for a in each.args], kinds, values.label)
+    value = names[op.args[0]]
+    at = values.define(values.label(), I64, values.wrapped(op.attrs, value))
+    test = f"({values.outside(op.attrs, at)}){values.is_asked(op)}"
+    out.add(f"if ({test}) return md_failed({number}, (uint64_t){value}, {size});")
+    for _ in axes:
+        out.close()
+    out.add(f"return md_failed({number}, 0, {size});")
+    out.close()
+
+
+def clause(bad: Sequence[str]) -> str:
+    """What makes a loop's iterations independent although each may fail."""
+    return f" reduction(max : {', '.join(bad)})" if bad else ""
+
+
+def open_lanes(out: Lines, axis: str, bad: Sequence[str]) -> None:
+    """Begins the function of an element and its lane; what failed before is given by value, as vectors want it."""
+    out.open("do")  # a scope of its own
+    given = "".join(f", uint64_t {name}" for name in bad)
+    out.open(f"const auto {axis}_lane = [&](int64_t {axis}, int l{given}) MD_LAMBDA")
+
+
+def close_lanes(out: Lines, axis: str, first: str, last: str, lanes: int, bad: Sequence[str]) -> None:
+    """Ends the function, which gives what failed, and runs it as md_lanes does."""
+    kind, names, start = f"md_Bad<{len(bad)}>", ", ".join(bad), f"{axis}_from"
+    out.add(f"return {kind}{{{names}}};")
+    out.close("};")
+    out.add(f"int64_t {start} = {first};")
+    for condition, step, count in (
+        (f"{start} + {lanes} <= {last}", f"{start} += {lanes}", str(lanes)),
+        (f"{start} < {last}", f"{start} = {last}", f"(int)({last} - {start})"),
+    ):
+        out.open(f"for (; {condition}; {step})")
+        out.pragma(f"omp simd{clause(bad)}")
+        out.open(f"for (int l = 0; l < {count}; ++l)")
+        out.add(f"const {kind} found = {axis}_lane({start} + l, l, {names});")
+        for number, name in enumerate(bad):
+            out.add(f"{name} = found.value[{number}];")
+        out.close()
+        out.close()
+    out.close("} while (false);")

@@ -1,0 +1,176 @@
+"""The kernels of a Plan as C++: one function each, packed in few translation units.
+
+Takes a Plan (or one Kernel) with schedules; gives units of text, each complete with the functions of cpp_math.h that it
+uses. Refuses a kernel without a schedule. The text depends on shapes and dtypes only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from minductor.codegen.cpp import cpp_checks
+from minductor.codegen.cpp.cpp_math import prelude
+from minductor.codegen.cpp.cpp_nest import NestPrinter
+from minductor.codegen.cpp.cpp_stored import stored_as
+from minductor.codegen.cpp.cpp_text import Lines, index_text
+from minductor.codegen.cpp.cpp_values import Values
+from minductor.codegen.operator_spelling import CPP_STORAGE
+from minductor.core.dtypes import DType, by_name
+from minductor.core.expressions.bounds import at_least
+from minductor.core.expressions.expr import Symbol
+from minductor.ir.artefact.source import Unit
+from minductor.ir.plan.plan import KernelLine, Plan
+from minductor.ir.program.bundled import parts
+from minductor.ir.program.nodes import Check, Kernel, Origin, Reduce, Ref, Store, reads, writes
+from minductor.ir.program.signature import all_ops, may_fail, node_of, pointer_names, rename_storages, signature
+from minductor.target import Env
+
+UNIT_KERNELS = 32  # at most so many in one translation unit
+OURS = re.compile(r"\bmd_\w+(?=[(<])")  # functions of the headers beside this file
+
+
+def cpp(plan: Plan, env: Env) -> tuple[Unit, ...]:
+    """Every kernel of the plan once; more than a unit holds are spread evenly."""
+    del env  # the text depends on shapes and dtypes, which the plan has
+    bodies = dict(plan.kernels)
+    texts: list[tuple[str, str]] = []
+    for line in plan.lines:
+        if isinstance(line, KernelLine):
+            dtypes = {name: by_name(dtype) for name, dtype in line.signature}
+            texts.append((line.symbol, kernel_text(bodies[line.id], line.symbol, dtypes, line.origins)))
+    count = -(-len(texts) // UNIT_KERNELS)
+    units: list[Unit] = []
+    for n in range(count):
+        group = texts[n * len(texts) // count : (n + 1) * len(texts) // count]
+        name = "kernels" if count == 1 else f"kernels_{n}"
+        units.append(Unit(name, unit_text(text for _, text in group), tuple(symbol for symbol, _ in group)))
+    return tuple(units)
+
+
+def unit_text(kernels: Iterable[str]) -> str:
+    """A complete translation unit."""
+    joined = "\n".join(kernels)
+    return f"{prelude(OURS.findall(joined))}\n{joined}"
+
+
+def kernel_text(
+    kernel: Kernel,
+    symbol: str,
+    dtypes: Mapping[str, DType],
+    origins: tuple[Origin, ...] | None = None,
+    linkage: str = 'extern "C"',
+) -> str:
+    """One function, below a comment that names the ATen nodes it computes; `dtypes` by storage.
+
+    It returns 0, or the number of a check or assert that failed (signature.py, `errors`), the program's first, and
+    leaves the value that failed it in `md_failure`.
+    """
+    out = Lines()
+    if kernel.schedule is not None and kernel.schedule.parts:
+        return parts_text(kernel, symbol, dtypes, origins)
+    given = signature(kernel)
+    storages: dict[str, tuple[str, DType]] = {}
+    parameters: list[str] = []
+    for name, storage in zip(pointer_names(given), given.storages, strict=True):
+        storages[storage] = (name, dtypes[storage])
+        const = "" if storage in given.written else "const "
+        parameters.append(f"{const}{CPP_STORAGE[dtypes[storage].name]}* __restrict {name}")
+    parameters += _numbers(given.sizes)
+    checked = [op for op in all_ops(kernel.body) if may_fail(op)]
+    wanted = where_wanted(kernel)
+    told = {id(op): [t for a, t in wanted[id(op)].items() if a not in op.axes] for op in checked if id(op) in wanted}
+    stored = [op.attrs.ref.storage for op in kernel.body.ops if isinstance(op.attrs, Store)]
+    values = Values(out, storages, {id(op): n + 1 for n, op in enumerate(checked)}, told, len({*stored}) < len(stored))
+    values.stored_as = stored_as(kernel.body, dtypes)
+    values.repeatable = cpp_checks.repeatable(kernel) if checked else {}
+    for line in comment(kernel.origins if origins is None else origins):
+        out.add(line)
+    out.open(f"{linkage} int64_t {symbol}({', '.join(parameters)})")
+    if checked:
+        out.add(f"uint64_t {', '.join(f'bad{n + 1} = 0' for n in range(len(checked)))};")
+        for line in unreadable(kernel, values.errors, wanted):
+            out.add(line)
+    NestPrinter(kernel, values).print()
+    order = {origin.node: n for n, origin in enumerate(kernel.origins if origins is None else origins)}
+    for number, op in sorted(enumerate(checked, 1), key=lambda row: order.get(node_of(row[1]), 0)):
+        cpp_checks.report(kernel, op, number, values)
+    out.add("return 0;")
+    out.close()
+    return "\n".join(out.lines) + "\n"
+
+
+def parts_text(
+    kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], origins: tuple[Origin, ...] | None = None
+) -> str:
+    """A function for each different part, and one that calls them for the tensors of each part."""
+    names: dict[str, str] = {}  # text -> function
+    calls: list[str] = []
+    written: list[str] = []
+    for part in parts(kernel):
+        needs = signature(part)
+        plain = rename_storages(part, {ref: Ref(f"p{n}", ref.version) for n, ref in _refs(part)})
+        of = {f"p{n}": dtypes[name] for n, name in enumerate(needs.storages)}
+        text = kernel_text(plain, f"{symbol}_part", of, (), "static")
+        if text not in names:
+            names[text] = f"{symbol}_part{len(names)}"
+            written.append(text.replace(f" {symbol}_part(", f" {names[text]}("))
+        calls.append(f"{names[text]}({', '.join((*needs.storages, *(s.name for s in needs.sizes), 'threads'))});")
+    given = signature(kernel)
+    parameters = [f"{'' if s in given.written else 'const '}{CPP_STORAGE[dtypes[s].name]}* {s}" for s in given.storages]
+    parameters += _numbers(given.sizes)
+    out = Lines()
+    for line in comment(kernel.origins if origins is None else origins):
+        out.add(line)
+    out.open(f'extern "C" int64_t {symbol}({", ".join(parameters)})')
+    for call in calls:
+        out.add(call)
+    out.add("return 0;")
+    out.close()
+    return "".join(written) + "\n".join(out.lines) + "\n"
+
+
+def _numbers(sizes: Iterable[Symbol]) -> list[str]:
+    """The parameters behind the pointers."""
+    return [*(f"{'double' if size.kind == 'real' else 'int64_t'} {size.name}" for size in sizes), "int64_t threads"]
+
+
+def _refs(part: Kernel) -> Iterator[tuple[int, Ref]]:
+    """Each version that a kernel touches, with the number of its storage among the parameters."""
+    number = {name: n for n, name in enumerate(signature(part).storages)}
+    for ref in dict.fromkeys((*reads(part), *writes(part))):
+        yield number[ref.storage], ref
+
+
+def where_wanted(kernel: Kernel) -> dict[int, dict[str, str]]:
+    """Of each op, by id, the tests by axis that some point asks for it; loops that surely run need none."""
+    extents = {axis.name: axis.extent for axis in kernel.axes}
+    tests = {name: f"{index_text(n)} > 0" for name, n in extents.items() if not at_least(n, 1)}
+    wanted: dict[int, set[str]] = {}
+    for position, op in reversed(list(enumerate(kernel.body.ops))):
+        over = {*op.axes, *(op.attrs.axes if isinstance(op.attrs, Reduce) else ())} | wanted.get(position, set())
+        wanted[position] = over
+        for a in op.args:
+            wanted[a] = wanted[a] & over if a in wanted else over
+    return {id(op): {a: t for a, t in tests.items() if a in wanted[p]} for p, op in enumerate(kernel.body.ops)}
+
+
+def unreadable(kernel: Kernel, errors: Mapping[int, int], wanted: Mapping[int, Mapping[str, str]]) -> Iterator[str]:
+    """Returns early where a dimension that is indexed has no elements: no place is left that could be read instead.
+
+    Nothing has read the index there, so that the error tells none.
+    """
+    for op in kernel.body.ops:
+        if isinstance(op.attrs, Check) and op.attrs.error is not None and not at_least(op.attrs.size, 1):
+            tests = [f"{index_text(op.attrs.size)} < 1", *wanted[id(op)].values()]
+            yield f"if ({' && '.join(tests)}) return md_failed({errors[id(op)]}, 0, {index_text(op.attrs.size)});"
+
+
+def comment(origins: tuple[Origin, ...]) -> list[str]:
+    """The ATen nodes of a kernel, by operator."""
+    by_op: dict[str, list[str]] = {}
+    for origin in origins:
+        nodes = by_op.setdefault(origin.op, [])
+        if origin.node not in nodes:
+            nodes.append(origin.node)
+    return [f"// {op}: {', '.join(nodes)}" for op, nodes in by_op.items()]

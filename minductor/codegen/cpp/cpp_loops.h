@@ -1,0 +1,114 @@
+// What generated kernels use beside mathematics: loops with lanes, and index arithmetic that rounds down; a part of
+// cpp_math.h, in the same form.
+//
+// A reduce along a vector loop has W accumulators, one a lane: element e of the loop goes to lane e % W, on every CPU,
+// so the count fixes the bits. The compiler turns the arrays into vector registers, since W is a constant.
+
+//@ md_lanes :
+// body(i, l) for i in [begin, end), where l is the lane of i
+template <int W, class F> MD_INLINE void md_lanes(int64_t begin, int64_t end, F body) {
+  int64_t i = begin;
+  for (; i + W <= end; i += W) {
+#pragma omp simd
+    for (int l = 0; l < W; ++l) body(i + l, l);
+  }
+  const int rest = (int)(end - i);
+#pragma omp simd
+  for (int l = 0; l < rest; ++l) body(i + l, l);
+}
+
+//@ md_strips :
+// body(i, count) for strips of W elements in [begin, end), and for what is left over
+template <int W, class F> MD_INLINE void md_strips(int64_t begin, int64_t end, F body) {
+  int64_t i = begin;
+  for (; i + W <= end; i += W) body(i, W);
+  if (i < end) body(i, (int)(end - i));
+}
+
+//@ md_join_lanes :
+// joins lane b into lane a, halves first, until lane 0 holds all of W
+template <int W, class F> MD_INLINE void md_join_lanes(F join) {
+  if constexpr (W > 1) {
+#pragma omp simd
+    for (int l = 0; l < W / 2; ++l) join(l, l + W / 2);
+    md_join_lanes<W / 2>(join);
+  }
+}
+
+//@ md_count :
+// how many rows a group has
+template <int N> struct md_count {
+  constexpr operator int() const { return N; }
+};
+
+//@ md_groups : md_count
+// body(i, rows) for groups of N rows in [begin, end), and for each row that is left over
+template <int N, class F> MD_INLINE void md_groups(int64_t begin, int64_t end, F body) {
+  int64_t i = begin;
+  for (; i + N <= end; i += N) body(i, md_count<N>());
+  for (; i < end; ++i) body(i, md_count<1>());
+}
+
+//@ md_rows : md_count
+// term(r) for each row of a group
+template <int N, class F> MD_INLINE void md_rows(md_count<N>, F term) {
+  if constexpr (N > 1) md_rows(md_count<N - 1>(), term);
+  term(N - 1);
+}
+
+//@ md_join_rows : md_count
+// joins row b into row a, halves first, until row 0 holds all of a group
+template <int N, int L = 0, class F> MD_INLINE void md_join_rows(md_count<N> rows, F join) {
+  constexpr int half = (N + 1) / 2;
+  if constexpr (L + half < N) {
+    join(L, L + half);
+    md_join_rows<N, L + 1>(rows, join);
+  } else if constexpr (N > 1) {
+    md_join_rows<half>(md_count<half>(), join);
+  }
+}
+
+//@ md_index :
+// An index that data decides. g++ 12 gathers 4-byte elements at an index known to be a comparison's 0 or 1 as if it
+// were 0 or -1; behind the barrier it is any number.
+MD_INLINE int64_t md_index(int64_t x) {
+#ifdef __has_builtin
+#if __has_builtin(__builtin_assoc_barrier)
+  return __builtin_assoc_barrier(x);
+#endif
+#endif
+  return x;
+}
+
+//@ md_Bad :
+// what a loop's checks have found: a value for each, or 0
+template <int N> struct md_Bad {
+  uint64_t value[N];
+};
+
+//@ md_failed :
+// The status of a kernel that fails. Its caller finds the value that is no index (0 where it is not known) and the size
+// of the dimension in `md_failure`, of its thread: runtime/launch/load.py and minductor_call.h declare the same.
+#ifndef MD_FAILURE
+#define MD_FAILURE
+struct md_Failure {
+  long long status, value, size;
+};
+extern "C" {
+__attribute__((weak, visibility("hidden"))) __thread md_Failure md_failure = {0, 0, 0};
+}
+#endif
+MD_INLINE int64_t md_failed(int64_t status, uint64_t value, int64_t size) {
+  md_failure = {status, (int64_t)value, size};
+  return status;
+}
+
+//@ lines
+MD_INLINE int64_t md_index_min(int64_t a, int64_t b) { return a < b ? a : b; }
+MD_INLINE int64_t md_index_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+//@ md_index_div :
+MD_INLINE int64_t md_index_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+
+//@ md_index_mod : md_index_div
+MD_INLINE int64_t md_index_mod(int64_t a, int64_t b) { return a - b * md_index_div(a, b); }

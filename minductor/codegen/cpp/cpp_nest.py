@@ -1,0 +1,680 @@
+"""A scheduled kernel's loops as C++: prints the tree of loops and decides nothing.
+
+Takes a Kernel with a Schedule; gives the statements of its function. Refuses a kernel without one (ValueError).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from minductor.codegen.cpp import cpp_checks
+from minductor.codegen.cpp.cpp_arrays import Array, Block, Carry, Dim
+from minductor.codegen.cpp.cpp_strips import FEW, STRIP, Strip, strips
+from minductor.codegen.cpp.cpp_text import index_text, literal
+from minductor.codegen.cpp.cpp_values import Values, array_type, cpp_type
+from minductor.core.dtypes import BF16, F32
+from minductor.core.expressions.expr import Expr, as_int, free_symbols, integer, linear, maximum, substitute, symbol
+from minductor.ir.program.nodes import Check, Kernel, Load, Masked, Op, Project, Reduce, Scan, Store
+from minductor.ir.program.schedule import Loop, Step, loops, positions
+
+
+class NestPrinter:
+    """Prints the steps of one kernel into `out`."""
+
+    def __init__(self, kernel: Kernel, values: Values) -> None:
+        if kernel.schedule is None:
+            raise ValueError(f"kernel {kernel.name} has no schedule")
+        self.ops = kernel.body.ops
+        self.schedule = kernel.schedule
+        self.rows = set(kernel.schedule.rows)
+        self.extents = {axis.name: axis.extent for axis in kernel.axes}
+        self.values = values
+        values.extents = {axis.symbol: axis.extent for axis in kernel.axes}
+        self.out = values.out
+        self.checked = {
+            p: found for p, op in enumerate(self.ops) if (found := list(cpp_checks.statuses(op, values.errors)))
+        }
+        self.work = _work(kernel)
+        self.labels: dict[int, str] = {}
+        self.names: dict[int, str] = {}
+        self.arrays: dict[int, tuple[Array, ...]] = {}  # of accumulators
+        self.kept: dict[int, Array] = {}  # of rows
+        self.carries: dict[int, Carry] = {}
+        self.terms: dict[int, str] = {}  # of the tree that is open, by reduce
+        self.blocks: dict[str, Block] = {}  # by axis, the innermost that is open
+        self.unmasked: frozenset[int] = frozenset()  # masked ops whose conditions hold in the loop that is open
+        self.strips: dict[int, str] = {}  # the arrays of the float16 loads and stores of the loop that is open
+        self.opened: dict[str, bool] = {}  # axis -> whether single elements of it are open, not only a block
+
+    def print(self) -> None:
+        split = {loop.axis: loop for loop in loops(self.schedule.steps) if loop.parts}
+        for axis, loop in split.items():  # once, though several phases may run over the same parts
+            # a step of 0 would be divided by where data decide that there are no elements
+            whole = index_text(maximum(self.extents[axis], 1) + loop.parts * 64 - 1)
+            self.out.add(f"const int64_t {block_step(loop)} = ({whole}) / {loop.parts * 64} * 64;")
+        self.steps(self.schedule.steps)
+
+    def steps(self, steps: Sequence[Step]) -> None:
+        self.declare_rows(steps)
+        for step in steps:
+            if isinstance(step, Loop):
+                self.loop(step)
+            else:
+                self.op(step)
+
+    # --- values
+
+    def op(self, position: int) -> None:
+        op = self.ops[position]
+        match op.attrs:
+            case Reduce() if position in self.terms:
+                self.out.add(f"{self.terms[position]}[r] = {self.value(op.args[0])};")
+                return
+            case Reduce():
+                self.accumulate(self.carries[position])
+                return
+            case Scan():
+                carry = self.carries[position]
+                self.accumulate(carry)
+                kinds = zip(carry.elements(), carry.dtypes, strict=True)
+                names = [self.values.define(self.values.label(), dtype, text) for text, dtype in kinds]
+                self.names[position] = names[0]
+                self.arrays[position] = tuple(Array(name, ()) for name in names)
+                self.keep(position)
+                return
+            case Project(number):
+                self.names[position] = self.arrays[op.args[0]][number].element()
+                self.keep(position)
+                return
+            case Load() if position in self.strips:
+                self.names[position] = self.values.define(self.label(position), F32, f"{self.strips[position]}[l]")
+                self.keep(position)
+                return
+            case Store() if position in self.strips:
+                self.out.add(f"{self.strips[position]}[l] = {self.value(op.args[0])};")
+                return
+            case Masked(body, _) if position in self.unmasked:
+                captured = [self.value(a) for a in op.args[1:]]
+                self.names[position] = self.values.unmasked(op, body, captured)
+                self.keep(position)
+                return
+            case _:
+                pass
+        dtypes = [d for a in op.args if (d := self.ops[a].dtype) is not None]
+        args = [self.value(a) for a in op.args]
+        self.names[position] = self.values.emit(op, args, dtypes, lambda: self.label(position))
+        self.keep(position)
+
+    def keep(self, position: int) -> None:
+        if position in self.kept:
+            self.out.add(f"{self.kept[position].element()} = {self.names[position]};")
+
+    def label(self, position: int) -> str:
+        if position not in self.labels:
+            op = self.ops[position]
+            stem = op.attrs.combine.name if isinstance(op.attrs, Reduce | Scan) else "x"
+            self.labels[position] = self.values.label(stem)
+        return self.labels[position]
+
+    def value(self, position: int) -> str:
+        """The text that names a value here; one that an array keeps is read from it."""
+        if position not in self.names:
+            array = self.kept[position] if position in self.kept else self.arrays[position][0]
+            text = array.element()
+            dtype, attrs = self.ops[position].dtype, self.ops[position].attrs
+            assert dtype is not None
+            if isinstance(attrs, Check):
+                text = self.values.define(attrs.symbol.name, dtype, text)  # index expressions know it by its symbol
+            elif array.dims:
+                text = self.values.define(self.label(position) + "_kept", dtype, text)
+            self.names[position] = text
+        return self.names[position]
+
+    def declare_rows(self, steps: Sequence[Step]) -> None:
+        for position in sorted(self.rows - self.kept.keys()):
+            where = [n for n, step in enumerate(steps) if position in _inside(step)]
+            users = [p for p, op in enumerate(self.ops) if position in op.args]
+            used = [n for n, step in enumerate(steps) if not _inside(step).isdisjoint(users)]
+            if where and any(n > where[0] and n not in where for n in used):  # which does not make it for itself
+                op = self.ops[position]
+                assert op.dtype is not None
+                array = Array(f"{self.label(position)}_row", self.dims(op))
+                count = f"[{array.count()}]" if array.dims else ""
+                self.out.add(f"{array_type(op.dtype)} {array.name}{count};")
+                self.kept[position] = array
+
+    def dims(self, op: Op, reduced: Iterable[str] = ()) -> tuple[Dim, ...]:
+        """What of a value's axes is not yet open here, or open as a block only."""
+        found: list[Dim] = []
+        # the axis of the vector loop last: neighbours in the loop are neighbours in the array
+        vector = {loop.axis for loop in loops(self.schedule.steps) if loop.kind == "vector"}
+        for axis in sorted(op.axes, key=lambda a: a in vector):
+            if self.opened.get(axis) or axis in reduced:
+                continue
+            start = self.blocks[axis].start if axis in self.blocks else ""
+            count = (self.blocks[axis].size or None) if start else as_int(self.extents[axis])
+            if count is None:
+                raise ValueError(f"an array over {axis} has no bounded size")
+            found.append(Dim(axis, start, max(1, count)))
+        return tuple(found)
+
+    # --- loops
+
+    def loop(self, loop: Loop) -> None:
+        if calls := self.transposed(loop):
+            for call in calls:
+                self.out.add(call)
+            return
+        if loop.kind == "parallel" and loop.carries:
+            self.parts_loop(loop)
+            return
+        if loop.kind == "tree":
+            self.tree(loop)
+            return
+        if (row := self.in_blocks(loop)) is not None:
+            self.by_length(loop, *row)
+            return
+        self.reducing(loop)
+
+    def reducing(self, loop: Loop) -> None:
+        """The loop between what begins before it and ends behind it."""
+        around = {p: self.carries[p] for p in loop.carries if p in self.carries}
+        carries = [self.declare(p, loop) for p in loop.carries]
+        if loop.unmasked:
+            self.run_unmasked(loop)
+        else:
+            self.run_pieces(loop)
+        for carry in carries:
+            if carry.position in around:
+                self.add_block(around[carry.position], carry)
+            else:
+                self.finish(carry)
+
+    def in_blocks(self, loop: Loop) -> tuple[Loop, int] | None:
+        """The loop along a row that stands in blocks, and their size, if only the call knows whether one holds all."""
+        inner, size = loop, 0
+        while inner.kind == "serial" and inner.block and len(inner.body) == 1 and isinstance(inner.body[0], Loop):
+            size, inner = inner.block, inner.body[0]
+        is_known = loop.axis in self.blocks or as_int(self.extents[loop.axis]) is not None
+        is_row = loop.carries and inner.lanes and inner.axis == loop.axis
+        return (inner, size) if size and is_row and not is_known else None
+
+    def by_length(self, loop: Loop, row: Loop, block: int) -> None:
+        """A short row without blocks, whose sums would be joined to nothing but zeros; a long one as it is."""
+        done = [p for p in loop.carries if p not in self.carries]  # a loop around it goes on with the others
+        kinds = [d for p in done for a in self.ops[p].args if (d := self.ops[a].dtype) is not None]
+        names = [n for p in done for n in self.result_names(p, len(self.ops[p].args))]
+        for name, dtype in zip(names, kinds, strict=True):
+            self.out.add(f"{cpp_type(dtype)} {name}_whole;")
+        is_short = f"if ({index_text(self.extents[loop.axis])} <= {block})"
+        for test, each in ((is_short, replace(row, carries=loop.carries)), ("else", loop)):
+            self.out.open(test)
+            self.reducing(each)
+            for name in names:
+                self.out.add(f"{name}_whole = {name};")
+            self.out.close()
+        for name, dtype in zip(names, kinds, strict=True):
+            self.values.define(name, dtype, f"{name}_whole")
+
+    def run_unmasked(self, loop: Loop) -> None:
+        """The loop without the masks that a test before it makes needless, and the loop with them."""
+        tests = dict.fromkeys(self.value(self.ops[p].args[0]) for p in loop.unmasked)
+        self.out.open(f"if ({' & '.join(tests)})")
+        self.unmasked = frozenset(loop.unmasked)
+        self.run_pieces(loop)
+        self.unmasked = frozenset()
+        self.out.close()
+        self.out.open("else")
+        self.run_pieces(loop)
+        self.out.close()
+
+    def run_pieces(self, loop: Loop) -> None:
+        """The loop from cut to cut."""
+        if not loop.cuts:
+            self.run(loop)
+            return
+        axis = self.values.axis(loop.axis)
+        for start, stop in pairwise((integer(0), *loop.cuts, self.extents[loop.axis])):
+            self.values.piece = (axis, start, stop)
+            self.run(loop)
+        self.values.piece = None
+
+    def add_block(self, total: Carry, block: Carry) -> None:
+        """Joins the accumulators of an inner loop into those around it, lane by lane."""
+        if total.size:
+            self.out.pragma("omp simd")
+            self.out.open(f"for (int j = 0; j < {total.size}; ++j)")
+            self.join(total, total.at("j"), block.at("j"))
+            self.out.close()
+        else:
+            self.join(total, [a.name for a in total.arrays], [a.name for a in block.arrays])
+        self.carries[total.position] = total
+
+    def transposed(self, loop: Loop) -> list[str]:
+        """Two loops that only copy elements into rows, across their order, as calls of md_transpose; else nothing."""
+        inner = loop.body[0] if len(loop.body) == 1 else None
+        if not isinstance(inner, Loop) or {loop.kind, inner.kind} != {"serial"} or loop.is_blocked or inner.is_blocked:
+            return []
+        calls = [self.transpose(loop.axis, inner.axis, p) if isinstance(p, int) else "" for p in inner.body]
+        return calls if all(calls) else []
+
+    def transpose(self, outer: str, inner: str, position: int) -> str:
+        """The call that copies a value, whose elements lie in order along `inner`, into a row in order of `outer`."""
+        op, row = self.ops[position], self.kept.get(position)
+        if not isinstance(op.attrs, Load) or op.args or row is None or [d.axis for d in row.dims] != [inner, outer]:
+            return ""
+        storage, dtype = self.values.storages[op.attrs.ref.storage]
+        axes = {s.name: s for s in free_symbols(op.attrs.index)}
+        split = linear(op.attrs.index, [axes[a] for a in (outer, inner) if a in axes])
+        is_whole = split is not None and len(split[0]) == 2 and split[0][axes[inner]] == 1
+        is_wide = dtype == BF16 or (dtype == op.dtype and dtype.itemsize == 4)
+        if split is None or not is_whole or not is_wide:
+            return ""
+        begin = {axes[a]: symbol(start, "axis") if (start := self.range(a)[0]) != "0" else 0 for a in (outer, inner)}
+        first = index_text(substitute(op.attrs.index, begin))
+        lengths = ", ".join(f"{end} - {start}" for start, end in (self.range(outer), self.range(inner)))
+        source = f"{storage} + {first}, {index_text(split[0][axes[outer]])}"
+        width = row.dims[1].count
+        starts = [(dim, self.range(dim.axis)[0], step) for dim, step in zip(row.dims, (f" * {width}", ""), strict=True)]
+        places = [start + step for dim, start, step in starts if not dim.start and start != "0"]  # of a whole row
+        return f"md_transpose({source}, {lengths}, {' + '.join((row.name, *places))}, {width});"
+
+    def run(self, loop: Loop) -> None:
+        """The loop itself, its header and its body."""
+        if found := self.converted(loop):
+            self.run_strips(loop, found)
+            return
+        saved = self.scope()
+        chain = _collapsed(loop)
+        pragma = len(self.out.lines)
+        if loop.kind == "parallel":
+            self.out.pragma(self.parallel_pragma(loop, len(chain)))
+        lanes = loop.kind == "vector" and loop.lanes > 0
+        groups = _is_grouped(loop)
+        if lanes:
+            self.open_lanes(loop)
+        elif groups:
+            self.open_groups(loop)
+        else:
+            if loop.kind == "vector":
+                self.out.pragma("omp simd" + cpp_checks.clause(self.bad(loop)))
+            for each in chain:
+                self.open(each)
+            for each in chain:
+                self.open_block(each)
+            if loop.kind == "scalar":
+                self.out.add("MD_SCALAR;")
+        self.steps(chain[-1].body)
+        if lanes:
+            if bad := self.bad(loop):
+                cpp_checks.close_lanes(self.out, loop.axis, *self.range(loop.axis), loop.lanes, bad)
+            else:
+                self.out.close("});")
+        elif groups:
+            self.out.close("});")
+        else:
+            for _ in chain:
+                self.out.close()
+        if loop.kind == "parallel":
+            self.privatise(pragma, saved[0])
+        self.names, self.opened, self.blocks, self.arrays, self.kept = saved
+
+    def converted(self, loop: Loop) -> list[Strip]:
+        """The float16 elements that a loop converts a strip at a time."""
+        count = as_int(self.extents[loop.axis])
+        scans = [p for p in loop.body if isinstance(p, int) and isinstance(self.ops[p].attrs, Scan)]
+        is_scan = loop.kind == "serial" and not loop.is_blocked and bool(scans) and not self.is_reversed(loop)
+        if not (loop.kind == "vector" or is_scan) or self.bad(loop) or (count is not None and count < FEW):
+            return []
+        found = strips(loop, self.ops, self.values.storages, self.values.axis(loop.axis), self.values.placed)
+        how = self.values.stored_as
+        copied = {
+            p for p, op in enumerate(self.ops) if how.get(id(op)) == "bits" and self.kept.keys().isdisjoint(op.args)
+        }
+        return [strip for strip in found if strip.position not in copied]
+
+    def run_strips(self, loop: Loop, found: Sequence[Strip]) -> None:
+        """A loop in strips: a loop over the elements of each, between the conversions of its float16."""
+        saved = self.scope()
+        trees = [step for step in loop.body if isinstance(step, Loop) and step.kind == "tree"]
+        start, size = f"{loop.axis}_strip", FEW if trees else loop.lanes or STRIP
+        first, last = self.range(loop.axis)
+        self.out.open(f"md_strips<{size}>({first}, {last}, [&](int64_t {start}, int count) MD_LAMBDA")
+        of_rows = [(tree, [strip for strip in found if strip.is_row and strip.position in tree.body]) for tree in trees]
+        parts = [(None, [strip for strip in found if not strip.is_row]), *of_rows]
+        for tree, each in parts:
+            for strip in each:
+                self.out.add(f"float {strip.name}{'[rows]' if tree else ''}[{size}];")
+            self.convert([strip.before for strip in each if strip.before], tree)
+        if loop.kind == "vector":
+            self.out.pragma("omp simd")
+        self.out.open("for (int l = 0; l < count; ++l)")
+        self.out.add(f"const int64_t {loop.axis} = {start} + l;")
+        self.opened[loop.axis] = True
+        self.strips = {strip.position: strip.array for strip in found}
+        self.steps(loop.body)
+        self.strips = {}
+        self.out.close()
+        for tree, each in parts:
+            self.convert([strip.after for strip in each if strip.after], tree)
+        self.out.close("});")
+        self.names, self.opened, self.blocks, self.arrays, self.kept = saved
+
+    def convert(self, calls: Sequence[str], tree: Loop | None) -> None:
+        """The calls of strips: of those of each row, if they stand in a tree."""
+        if tree and calls:
+            self.open_rows(tree)
+        for call in calls:
+            self.out.add(call)
+        if tree and calls:
+            self.out.close("});")
+
+    def privatise(self, pragma: int, names: Mapping[int, str]) -> None:
+        """Copies scalars into each thread: a load through a reference, sunk into a select, stops the vectoriser.
+
+        Pointers too, where strips and bytes are stored: for all the compiler knows, such a store changes the reference.
+        """
+        text = "\n".join(self.out.lines[pragma + 1 :])
+        used = set(re.findall(r"\b[a-z]\w*\b", text))
+        pointers = [name for name, _ in self.values.storages.values()] if "md_strips<" in text else []
+        scalars = [name for name in dict.fromkeys((*names.values(), *pointers)) if name in used - {"true", "false"}]
+        if scalars:
+            self.out.lines[pragma] += f" firstprivate({', '.join(scalars)})"
+
+    def bad(self, loop: Loop) -> list[str]:
+        """The variables of the checks and asserts in a loop."""
+        inside = (p for p in sorted(set(positions((loop,)))) if p in self.checked)
+        return [f"bad{number}" for p in inside for number in self.checked[p]]
+
+    def scope(
+        self,
+    ) -> tuple[dict[int, str], dict[str, bool], dict[str, Block], dict[int, tuple[Array, ...]], dict[int, Array]]:
+        """What is known here, to return to when the loop closes."""
+        return dict(self.names), dict(self.opened), dict(self.blocks), dict(self.arrays), dict(self.kept)
+
+    def parallel_pragma(self, loop: Loop, depth: int) -> str:
+        text = f"omp parallel for{f' collapse({depth})' if depth > 1 else ''} num_threads({self.work})"
+        return text + cpp_checks.clause(self.bad(loop))
+
+    def range(self, axis: str) -> tuple[str, str]:
+        if self.values.piece is not None and self.values.piece[0].name == axis:
+            first, last = (index_text(end) for end in self.values.piece[1:])
+            if axis in self.blocks:
+                block = self.blocks[axis]
+                return f"md_index_max({first}, {block.start})", f"md_index_min({last}, {block.end})"
+            return first, last
+        if axis in self.blocks:
+            return self.blocks[axis].start, self.blocks[axis].end
+        return "0", index_text(self.extents[axis])
+
+    def open_lanes(self, loop: Loop) -> None:
+        first, last = self.range(loop.axis)
+        self.opened[loop.axis] = True
+        if bad := self.bad(loop):
+            cpp_checks.open_lanes(self.out, loop.axis, bad)
+        else:
+            self.out.open(f"md_lanes<{loop.lanes}>({first}, {last}, [&](int64_t {loop.axis}, int l) MD_LAMBDA")
+
+    def open_groups(self, loop: Loop) -> None:
+        first, last = self.range(loop.axis)
+        start = f"{loop.axis}_group"
+        self.blocks[loop.axis] = Block(start, loop.block)
+        self.opened[loop.axis] = False
+        self.out.open(f"md_groups<{loop.block}>({first}, {last}, [&](int64_t {start}, auto rows) MD_LAMBDA")
+
+    def tree(self, loop: Loop) -> None:
+        """The terms of a group of rows, joined in registers, and then to the accumulators."""
+        saved = self.scope()
+        totals = [self.carries[p] for p in loop.carries]
+        self.terms = {carry.position: f"{self.label(carry.position)}_terms" for carry in totals}
+        for carry in totals:
+            self.out.add(f"{array_type(carry.dtypes[0])} {self.terms[carry.position]}[rows];")
+        self.open_rows(loop)
+        self.opened[loop.axis] = True
+        self.steps(loop.body)
+        self.out.close("});")
+        self.names, self.opened, self.blocks, self.arrays, self.kept = saved
+        terms, self.terms = self.terms, {}
+        self.out.open("md_join_rows(rows, [&](int a, int b) MD_LAMBDA")
+        for carry in totals:
+            name = terms[carry.position]
+            self.join(carry, [f"{name}[a]"], [f"{name}[b]"])
+        self.out.close("});")
+        for carry in totals:
+            self.join(carry, carry.elements(), [f"{terms[carry.position]}[0]"])
+
+    def open_rows(self, tree: Loop) -> None:
+        """What is done for each row of a group."""
+        self.out.open("md_rows(rows, [&](int r) MD_LAMBDA")
+        self.out.add(f"const int64_t {tree.axis} = {self.blocks[tree.axis].start} + r;")
+
+    def open(self, loop: Loop) -> None:
+        axis = loop.axis
+        first, last = self.range(axis)
+        is_reversed = self.is_reversed(loop)
+        if loop.kind == "parallel" and loop.carries:  # the first part is there even if there are no elements
+            last = index_text(maximum(self.extents[axis], 1))
+        if loop.is_blocked:
+            start, step = self.start(axis), block_step(loop)
+            if is_reversed:
+                final = (
+                    f"{first} + ({last} - {first} - 1) / {step} * {step}"
+                    if first != "0"
+                    else f"({last} - 1) / {step} * {step}"
+                )
+                self.out.open(f"for (int64_t {start} = {final}; {start} >= {first}; {start} -= {step})")
+            else:
+                self.out.open(f"for (int64_t {start} = {first}; {start} < {last}; {start} += {step})")
+        elif is_reversed:
+            self.out.open(f"for (int64_t {axis} = {last} - 1; {axis} >= {first}; --{axis})")
+        else:
+            self.out.open(f"for (int64_t {axis} = {first}; {axis} < {last}; ++{axis})")
+
+    def is_reversed(self, loop: Loop) -> bool:
+        """Whether a scan inside runs from the axis' end."""
+        found = [a for p in positions((loop,)) if isinstance(a := self.ops[p].attrs, Scan)]
+        return any(scan.reverse and scan.axis == loop.axis for scan in found)
+
+    def open_block(self, loop: Loop) -> None:
+        axis = loop.axis
+        self.opened[axis] = not loop.is_blocked
+        if not loop.is_blocked:
+            return
+        _, last = self.range(axis)
+        block = Block(self.start(axis), loop.block, self.is_multiple(axis, loop.block))
+        whole = f"{block.start} + {block_step(loop)}"
+        if block.is_whole:
+            self.out.add(f"const int64_t {block.end} = {whole};")
+        else:
+            self.out.add(f"const int64_t {block.end} = md_index_min({whole}, {last});")
+        self.blocks[axis] = block
+
+    def is_multiple(self, axis: str, size: int) -> bool:
+        """Whether what is open of an axis has blocks of this size only."""
+        if axis in self.blocks:
+            around = self.blocks[axis].size if self.blocks[axis].is_whole else 0
+        else:
+            around = as_int(self.extents[axis]) or 0
+        return bool(around and size) and around % size == 0
+
+    def start(self, axis: str) -> str:
+        """The name of where the next block of an axis begins."""
+        around = self.blocks[axis].start if axis in self.blocks else axis
+        return around.removesuffix("_start") + ("_inner_start" if axis in self.blocks else "_start")
+
+    # --- accumulators
+
+    def declare(self, position: int, loop: Loop) -> Carry:
+        op = self.ops[position]
+        assert isinstance(op.attrs, Reduce | Scan)
+        reduced = op.attrs.axes if isinstance(op.attrs, Reduce) else (op.attrs.axis,)
+        lanes = max(
+            (inner.lanes for inner in loops((loop,)) if position in inner.body and inner.axis in reduced), default=0
+        )
+        dtypes = tuple(d for a in op.args if (d := self.ops[a].dtype) is not None)
+        if isinstance(op.attrs, Scan):  # each loop that walks along it has accumulators of its own
+            self.labels.pop(position, None)
+        names = self.result_names(position, len(dtypes))
+        if position in self.carries:
+            names = tuple(f"{name}_block" for name in self.carries[position].names)
+        dims = () if lanes else self.dims(op, reduced)
+        arrays = tuple(Array(f"{name}_lanes" if lanes else name, dims) for name in names)
+        carry = Carry(position, op.attrs.combine, names, arrays, dtypes, lanes)
+        self.initialise(carry)
+        self.carries[position] = carry
+        return carry
+
+    def result_names(self, position: int, count: int) -> tuple[str, ...]:
+        label = self.label(position)
+        return (label,) if count == 1 else tuple(f"{label}_{n}" for n in range(count))
+
+    def initialise(self, carry: Carry) -> None:
+        for array, dtype, identity in zip(carry.arrays, carry.dtypes, carry.how.identity, strict=True):
+            first = literal(identity, dtype)
+            if carry.size == 0:
+                self.out.add(f"{cpp_type(dtype)} {array.name} = {first};")
+            else:
+                self.out.add(f"{array_type(dtype)} {array.name}[{carry.size}];")
+                self.out.add(f"for (int l = 0; l < {carry.size}; ++l) {array.name}[l] = {first};")
+
+    def accumulate(self, carry: Carry) -> None:
+        args = [self.value(a) for a in self.ops[carry.position].args]
+        self.join(carry, carry.elements(), args)
+
+    def join(self, carry: Carry, left: Sequence[str], right: Sequence[str]) -> None:
+        results = self.values.joined(carry.how.body, left, right)
+        if any(text in left and text != target for target, text in zip(left, results, strict=True)):  # they swap
+            results = [
+                self.values.define(self.values.label(), d, t) for d, t in zip(carry.dtypes, results, strict=True)
+            ]
+        for target, text in zip(left, results, strict=True):
+            self.out.add(f"{target} = {text};")
+
+    def finish(self, carry: Carry) -> None:
+        """Joins the lanes; from here on the value of a reduce may be used. That of a scan was one inside the loop."""
+        arrays = carry.arrays
+        self.carries.pop(carry.position, None)
+        if isinstance(self.ops[carry.position].attrs, Scan):
+            return
+        if carry.lanes:
+            if carry.lanes > 1:
+                self.out.open(f"md_join_lanes<{carry.lanes}>([&](int a, int b) MD_LAMBDA")
+                self.join(carry, carry.at("a"), carry.at("b"))
+                self.out.close("});")
+            for name, array, dtype in zip(carry.names, arrays, carry.dtypes, strict=True):
+                self.values.define(name, dtype, f"{array.name}[0]")
+            arrays = tuple(Array(name, ()) for name in carry.names)
+        self.arrays[carry.position] = arrays
+        if not arrays[0].dims:
+            self.names[carry.position] = arrays[0].name
+            self.keep(carry.position)
+
+    def parts_loop(self, loop: Loop) -> None:
+        """A reduce in parts: each has accumulators of its own, and they are joined when all are done."""
+        axis = loop.axis
+        extent = self.extents[axis]
+        block = block_step(loop)
+        count = loop.parts or -(-_static(extent) // loop.block)
+        shapes = {p: self.carry_size(p) for p in loop.carries}
+        for position in loop.carries:
+            self.declare_parts(position, count * max(1, shapes[position]))
+        saved = self.scope()
+        pragma = len(self.out.lines)
+        self.out.pragma(self.parallel_pragma(loop, 1))
+        self.open(loop)
+        self.open_block(loop)
+        part = f"{axis}_start / {block}"
+        local = [self.declare(p, loop) for p in loop.carries]
+        self.steps(loop.body)
+        for carry in local:
+            self.finish(carry)
+            self.keep_part(carry, part)
+        self.out.close()
+        self.privatise(pragma, saved[0])
+        self.names, self.opened, self.blocks, self.arrays, self.kept = saved
+        for carry in local:
+            self.join_parts(carry, f"({index_text(extent)} + {block} - 1) / {block}" if loop.parts else str(count))
+
+    def carry_size(self, position: int) -> int:
+        op = self.ops[position]
+        assert isinstance(op.attrs, Reduce)
+        return Array("", self.dims(op, op.attrs.axes)).count()
+
+    def declare_parts(self, position: int, size: int) -> None:
+        op = self.ops[position]
+        dtypes = [d for a in op.args if (d := self.ops[a].dtype) is not None]
+        for name, dtype in zip(self.result_names(position, len(dtypes)), dtypes, strict=True):
+            self.out.add(f"{array_type(dtype)} {name}_parts[{size}];")
+
+    def keep_part(self, carry: Carry, part: str) -> None:
+        for name, array in zip(carry.names, carry.arrays, strict=True):
+            if array.dims:
+                count = array.count()
+                self.out.add(f"for (int j = 0; j < {count}; ++j) {name}_parts[{part} * {count} + j] = {name}[j];")
+            else:
+                self.out.add(f"{name}_parts[{part}] = {name};")
+
+    def join_parts(self, carry: Carry, count: str) -> None:
+        """Joins neighbours, then pairs of them, and so on, into the first part: a tree that the count alone fixes."""
+        arrays = tuple(Array(f"{name}_parts", old.dims) for name, old in zip(carry.names, carry.arrays, strict=True))
+        self.out.open(f"for (int64_t step = 1; step < {count}; step *= 2)")
+        self.out.open(f"for (int64_t part = 0; part + step < {count}; part += 2 * step)")
+        if arrays[0].dims:
+            size = arrays[0].count()
+            self.out.pragma("omp simd")
+            self.out.open(f"for (int j = 0; j < {size}; ++j)")
+            left, right = f"part * {size} + j", f"(part + step) * {size} + j"
+        else:
+            left, right = "part", "part + step"
+        total = replace(carry, arrays=arrays, lanes=0)
+        self.join(total, total.at(left), total.at(right))
+        if arrays[0].dims:
+            self.out.close()
+        self.out.close()
+        self.out.close()
+        self.finish(total if arrays[0].dims else replace(total, lanes=1))
+
+
+def _is_grouped(loop: Loop) -> bool:
+    """Whether the terms of each block are joined as a tree."""
+    inner = [step for step in loop.body if isinstance(step, Loop)]
+    return any(isinstance(s, Loop) and s.kind == "tree" and s.axis == loop.axis for i in inner for s in i.body)
+
+
+def block_step(loop: Loop) -> str:
+    """How far a blocked loop moves."""
+    return str(loop.block) if loop.block else f"{loop.axis}_block"
+
+
+def _inside(step: Step) -> set[int]:
+    return set(positions((step,)))
+
+
+def _collapsed(loop: Loop) -> list[Loop]:
+    """The loop and those perfectly nested in it that OpenMP runs as one."""
+    chain = [loop]
+    while loop.kind == "parallel" and len(chain[-1].body) == 1:
+        inner = chain[-1].body[0]
+        if not isinstance(inner, Loop) or inner.kind != "parallel" or inner.carries:
+            break
+        chain.append(inner)
+    return chain
+
+
+def _static(extent: Expr) -> int:
+    count = as_int(extent)
+    assert count is not None
+    return count
+
+
+def _work(kernel: Kernel) -> str:
+    """The number of threads: one for little work, where that is known only at the call."""
+    total: Expr | None = None
+    for axis in kernel.axes:
+        total = axis.extent if total is None else total * axis.extent
+    if total is None or as_int(total) is not None:
+        return "threads"
+    return f"{index_text(total)} > 16384 ? threads : 1"

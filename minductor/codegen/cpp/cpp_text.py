@@ -1,0 +1,156 @@
+"""The small parts of C++ text: literals, index expressions, lines with indentation.
+
+Takes numbers, index expressions and lines; gives text. Refuses nothing.
+
+>>> from minductor.core.dtypes import F32
+>>> from minductor.core.expressions.expr import symbol
+>>> literal(0.1, F32), literal(float("-inf"), F32)
+('0.1f', '-MD_INF')
+>>> i = symbol("i0", "axis", 0, 63)
+>>> index_text(64 * i + i // 8 + 1)
+'64 * i0 + i0 / 8 + 1'
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from minductor.core.dtypes import DType
+from minductor.core.expressions.algebra import Const, FloorDiv, Identity, Max, Min, Mod, Product, Sum, Symbol
+from minductor.core.expressions.expr import Expr
+from minductor.ir.program.nodes import Literal_
+
+
+class Lines:
+    """Text under construction."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.indent = ""
+
+    def add(self, text: str) -> None:
+        self.lines.append(self.indent + text)
+
+    def open(self, text: str) -> None:
+        self.add(text + " {")
+        self.indent += "  "
+
+    def close(self, text: str = "}") -> None:
+        self.indent = self.indent[:-2]
+        self.add(text)
+
+    def pragma(self, text: str) -> None:
+        self.lines.append("#pragma " + text)
+
+
+def literal(value: Literal_, dtype: DType) -> str:
+    """A constant of a compute dtype."""
+    match dtype.kind:
+        case "bool":
+            return "true" if value else "false"
+        case "float":
+            assert not isinstance(value, complex)
+            return _float(float(value), dtype)
+        case _:
+            assert not isinstance(value, complex)
+            number = int(value)
+            if dtype.itemsize == 8 and abs(number) >= 1 << 31:
+                return "(-9223372036854775807 - 1)" if number == -(1 << 63) else str(number)
+            return str(number)
+
+
+def _float(value: float, dtype: DType) -> str:
+    if math.isnan(value):
+        return "MD_NAN"
+    is_single = dtype.name == "f32"
+    if is_single:
+        value = _single(value)
+    if math.isinf(value):
+        return "MD_INF" if value > 0 else "-MD_INF"
+    return f"{_shortest(value)}f" if is_single else repr(value)
+
+
+def _single(value: float) -> float:
+    try:
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def _shortest(value: float) -> str:
+    """The fewest digits that name this float32."""
+    for digits in range(1, 10):
+        text = f"{value:.{digits}g}"
+        if _single(float(text)) == value:
+            return text if any(c in text for c in ".e") else text + ".0"
+    return repr(value)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexWords:
+    """How a language writes quotients of natural numbers, and extremes."""
+
+    quotient: str
+    minimum: str
+    maximum: str
+
+
+CPP = IndexWords("/", "md_index_min", "md_index_max")
+
+
+def index_text(expr: Expr, words: IndexWords = CPP) -> str:
+    """An index expression over axes, sizes and checked values, in int64_t."""
+    return _index(expr, words, 0)
+
+
+def _index(expr: Expr, words: IndexWords, level: int) -> str:
+    """At level 1 the text can be a factor, at level 2 it is an atom."""
+
+    def inner(part: Expr, level: int) -> str:
+        return _index(part, words, level)
+
+    match expr:
+        case Const(value):
+            return f"({value})" if value < 0 and level else str(value)
+        case Symbol(name):
+            return name
+        case Identity(arg):
+            return inner(arg, level)
+        case Sum(const, terms):
+            text, needs = _sum(const, terms, inner), 0
+        case Product(factors):
+            text, needs = " * ".join(inner(factor, 2) for factor in factors), 1
+        case FloorDiv(num, den) | Mod(num, den):
+            is_div = isinstance(expr, FloorDiv)
+            if not (_is_natural(num) and _is_natural(den)):
+                return f"md_index_{'div' if is_div else 'mod'}({inner(num, 0)}, {inner(den, 0)})"
+            text = f"{inner(num, 2)} {words.quotient if is_div else '%'} {inner(den, 2)}"
+            needs = 1 if level < 2 else 0
+        case Min(args) | Max(args):
+            name = words.minimum if isinstance(expr, Min) else words.maximum
+            return functools.reduce(lambda text, arg: f"{name}({text}, {arg})", (inner(arg, 0) for arg in args))
+        case _:
+            raise TypeError(f"not an index expression: {expr}")
+    return text if level <= needs else f"({text})"
+
+
+def _is_natural(expr: Expr) -> bool:
+    # a checked value is a natural number, whatever its symbol's range says of its size
+    low = expr.range[0]
+    return low is not None and low >= 0
+
+
+def _sum(const: int, terms: tuple[tuple[Expr, int], ...], inner: Callable[[Expr, int], str]) -> str:
+    """Terms with their coefficients, each written by `inner` at its level."""
+    text = ""
+    for term, coefficient in terms:
+        sign = (" - " if coefficient < 0 else " + ") if text else ("-" if coefficient < 0 else "")
+        scale = abs(coefficient)
+        text += sign + (inner(term, 1) if scale == 1 else f"{scale} * {inner(term, 2)}")
+    if const or not text:
+        text += f" - {-const}" if const < 0 else f" + {const}"
+    return text

@@ -1,0 +1,278 @@
+"""The ops of a loop body as C++ statements.
+
+Takes ops and the texts of their arguments; gives one line or a few for each, in SSA form. Refuses dtypes that C++
+kernels do not compute in (ValueError).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from minductor.codegen.cpp.cpp_stored import How
+from minductor.codegen.cpp.cpp_text import Lines, index_text, literal
+from minductor.codegen.operator_spelling import CPP_STORAGE, CPP_TYPES, spell_cpp, spell_cpp_cast
+from minductor.core.dtypes import BOOL, F32, I64, DType
+from minductor.core.expressions.expr import Expr, Symbol
+from minductor.core.expressions.rewrite import simplify_between
+from minductor.ir.program.build import parameter_count
+from minductor.ir.program.nodes import (
+    Assert,
+    Atomic,
+    Body,
+    Check,
+    Constant,
+    Index,
+    Literal_,
+    Load,
+    Masked,
+    Op,
+    Parameter,
+    Round,
+    Store,
+)
+
+ATOMIC_OPS: Mapping[str, str] = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}
+
+
+def cpp_type(dtype: DType) -> str:
+    """What a value of this dtype is declared as."""
+    if dtype.name not in CPP_TYPES:
+        raise ValueError(f"C++ kernels do not compute in {dtype.name}")
+    return CPP_TYPES[dtype.name]
+
+
+def array_type(dtype: DType) -> str:
+    """What an array of such values is declared as: truths are bytes, as in memory, so that its loops vectorise."""
+    return "uint8_t" if dtype == BOOL else cpp_type(dtype)
+
+
+@dataclass(slots=True)
+class Values:
+    """Where statements go, and the storages that they may name: parameter and dtype by storage."""
+
+    out: Lines
+    storages: Mapping[str, tuple[str, DType]]
+    # id of a check or assert -> its status k; `badk` is 0 until it fails (cpp_checks.py)
+    errors: Mapping[int, int] = field(default_factory=dict[int, int])
+    told: Mapping[int, Sequence[str]] = field(default_factory=dict[int, Sequence[str]])  # and what has to hold for it
+    # Whether two stores of the kernel meet in one storage. g++ 12 then makes a vector of what both store, and of two
+    # loads under one mask that lie side by side, `x[2i]` and `x[2i + 1]`, it takes each for the other.
+    is_paired: bool = False
+    extents: Mapping[Symbol, Expr] = field(default_factory=dict[Symbol, Expr])  # of the axes
+    piece: tuple[Symbol, Expr, Expr] | None = None  # the part of an axis that the loop which is open runs over
+    stored_as: Mapping[int, How] = field(default_factory=dict[int, How])  # by id of an op
+    # id of a check whose index can be computed again after the loops -> the positions of the ops that do so
+    repeatable: Mapping[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
+    bits: dict[str, str] = field(default_factory=dict[str, str])  # of loads, by label
+    count: int = 0
+    masks: int = 0  # that are open
+    masked_storages: set[str] = field(default_factory=set[str])  # what has been read under a mask
+
+    def label(self, stem: str = "x") -> str:
+        """The next name; one number for all stems, in order of appearance."""
+        self.count += 1
+        return f"{stem}{self.count - 1}"
+
+    def define(self, label: str, dtype: DType, text: str) -> str:
+        self.out.add(f"const {cpp_type(dtype)} {label} = {text};")
+        return label
+
+    def emit(self, op: Op, args: Sequence[str], dtypes: Sequence[DType], label: Callable[[], str]) -> str:
+        """Computes one op; gives the text that names its value ("" for an effect)."""
+        match op.attrs:
+            case Constant(value):
+                assert op.dtype is not None
+                return literal(value, op.dtype)
+            case Load(ref, index) if self.stored_as.get(id(op)) == "bits":
+                return self.define_bits(self.load(ref.storage, index), label())
+            case Masked(Body(ops=(Op(attrs=Load(ref, index)),))) if self.stored_as.get(id(op)) == "bits":
+                return self.masked_bits(ref.storage, index, args[0], label())
+            case Round() if self.stored_as.get(id(op)) == "same":
+                return args[0]
+            case Store(ref, index):
+                self.out.add(f"{self.element(ref.storage, index)} = {self.stored(op, ref.storage, args[0])};")
+                return ""
+            case Atomic(ref, index, kind):
+                self.atomic(ref.storage, index, kind, args[0])
+                return ""
+            case Check():
+                return self.check(op, op.attrs, args[0], label())
+            case Assert():
+                bad = f"bad{self.errors[id(op)]}"
+                self.out.add(f"{bad} = {args[0]} ? {bad} : 1;")
+                return ""
+            case Masked(body, other):
+                assert op.dtype is not None
+                return self.masked(body, other, op.dtype, args, label())
+            case _:
+                assert op.dtype is not None
+                return self.define(label(), op.dtype, self.expression(op, args, dtypes))
+
+    def expression(self, op: Op, args: Sequence[str], dtypes: Sequence[DType]) -> str:
+        match op.attrs:
+            case Load(ref, index):
+                return self.widen(ref.storage, self.load(ref.storage, index))
+            case Index(expr):
+                return self.index(expr)
+            case Round(dtype):
+                return f"md_{dtype.name}_round_f32({args[0]})"
+            case _:
+                pass
+        assert op.dtype is not None
+        if op.name == "cast":
+            return spell_cpp_cast(args[0], dtypes[0], op.dtype)
+        if op.name == "bitcast":
+            return f"__builtin_bit_cast({cpp_type(op.dtype)}, {args[0]})"
+        return spell_cpp(op.name, dtypes[-1], *args)
+
+    # --- memory
+
+    def element(self, storage: str, index: Expr) -> str:
+        return f"{self.storages[storage][0]}[{self.index(index)}]"
+
+    def axis(self, name: str) -> Symbol:
+        """The symbol of an axis."""
+        (found,) = [axis for axis in self.extents if axis.name == name]
+        return found
+
+    def placed(self, index: Expr) -> Expr:
+        """What an index expression is in the piece of a loop that is open."""
+        return index if self.piece is None else simplify_between(index, *self.piece, self.extents)
+
+    def index(self, expr: Expr) -> str:
+        return index_text(self.placed(expr))
+
+    def load(self, storage: str, index: Expr) -> str:
+        """The element that is read; an index behind md_index is no neighbour of another to g++."""
+        if not self.masks or not self.is_paired:
+            return self.element(storage, index)
+        if storage not in self.masked_storages:
+            self.masked_storages.add(storage)
+            return self.element(storage, index)
+        return f"{self.storages[storage][0]}[md_index({self.index(index)})]"
+
+    def define_bits(self, text: str, label: str) -> str:
+        """A float16 value whose bits are stored as well, so that it is not converted to them once more."""
+        self.out.add(f"const {CPP_STORAGE['f16']} {label}_bits = {text};")
+        return self.widen_bits(label)
+
+    def masked_bits(self, storage: str, index: Expr, condition: str, label: str) -> str:
+        """Like `masked`, of such a value that is 0 where the condition does not hold."""
+        self.out.add(f"{CPP_STORAGE['f16']} {label}_bits = 0;")
+        self.out.open(f"if ({condition})")
+        self.masks += 1
+        self.out.add(f"{label}_bits = {self.load(storage, index)};")
+        self.masks -= 1
+        self.out.close()
+        return self.widen_bits(label)
+
+    def widen_bits(self, label: str) -> str:
+        """The value itself, of which nothing is left where only stores ask for it."""
+        self.bits[label] = f"{label}_bits"
+        return self.define(label, F32, f"md_f16_to_f32({label}_bits)")
+
+    def stored(self, op: Op, storage: str, value: str) -> str:
+        """What a store writes."""
+        match self.stored_as.get(id(op)):
+            case "held":
+                return f"md_f32_held_bf16({value})"
+            case "bits" if value in self.bits:  # and not kept in an array
+                return self.bits[value]
+            case _:
+                return self.narrow(storage, value)
+
+    def widen(self, storage: str, text: str) -> str:
+        match self.storages[storage][1].name:
+            case "bf16" | "f16" as name:
+                return f"md_{name}_to_f32({text})"
+            case "bool":
+                return f"{text} != 0"
+            case _:
+                return text
+
+    def narrow(self, storage: str, text: str) -> str:
+        match self.storages[storage][1].name:
+            case "bf16" | "f16" as name:
+                return f"md_f32_to_{name}({text})"
+            case _:
+                return text
+
+    def atomic(self, storage: str, index: Expr, kind: str, value: str) -> None:
+        """Points that may meet run on one thread, so that sums have one order."""
+        element = self.element(storage, index)
+        if kind == "set":
+            self.out.add(f"{element} = {self.narrow(storage, value)};")
+            return
+        dtype = self.storages[storage][1]
+        compute = F32 if dtype.name in ("bf16", "f16") else dtype
+        joined = spell_cpp(ATOMIC_OPS[kind], compute, self.widen(storage, element), value)
+        self.out.add(f"{element} = {self.narrow(storage, joined)};")
+
+    def check(self, op: Op, attrs: Check, value: str, label: str) -> str:
+        """An index outside its bounds is kept for the error and becomes 0, so that no load leaves the tensor."""
+        if attrs.error is None:
+            return self.define(attrs.symbol.name, I64, f"md_index({self.wrapped(attrs, value)})")
+        start = self.wrapped(attrs, value)
+        self.define(label, I64, f"({start})" if attrs.wrap else start)
+        wrong = self.define(f"{label}_wrong", BOOL, self.outside(attrs, label))
+        is_asked = self.is_asked(op)
+        bad = f"bad{self.errors[id(op)]}"
+        kept = "1" if id(op) in self.repeatable else f"(uint64_t){value}"
+        self.out.add(f"{bad} = {wrong}{is_asked} ? {kept} : {bad};")
+        self.out.add(f"const int64_t {attrs.symbol.name} = md_index({wrong} ? 0 : {label});")
+        return attrs.symbol.name
+
+    def wrapped(self, attrs: Check, value: str) -> str:
+        """An index counted from the start."""
+        return f"{value} < 0 ? {value} + {index_text(attrs.size)} : {value}" if attrs.wrap else value
+
+    def outside(self, attrs: Check, label: str) -> str:
+        """Whether an index that is counted from the start is none."""
+        return f"({label} < 0) | ({label} >= {index_text(attrs.size)})"
+
+    def is_asked(self, op: Op) -> str:
+        """The tests of whether any point asks for a check, to be added to what it finds."""
+        return "".join(f" & ({test})" for test in self.told.get(id(op), ()))
+
+    # --- regions
+
+    def masked(self, body: Body, other: Literal_, dtype: DType, args: Sequence[str], label: str) -> str:
+        taken = parameter_count(body)
+        self.out.add(f"{cpp_type(dtype)} {label} = {literal(other, dtype)};")
+        self.out.open(f"if ({args[0]})")
+        self.masks += 1
+        (result,) = self.region(body, args[1 : 1 + taken])
+        self.masks -= 1
+        self.out.add(f"{label} = {result};")
+        self.out.close()
+        return label
+
+    def unmasked(self, op: Op, body: Body, captured: Sequence[str]) -> str:
+        """A masked value where its condition holds."""
+        match body.ops[0].attrs:
+            case Load(ref, index) if self.stored_as.get(id(op)) == "bits":
+                return self.define_bits(self.load(ref.storage, index), self.label())
+            case _:
+                return self.region(body, captured)[0]
+
+    def region(self, body: Body, parameters: Sequence[str]) -> list[str]:
+        """The statements of a region; gives the texts of its results."""
+        names: list[str] = []
+        for op in body.ops:
+            if isinstance(op.attrs, Parameter):
+                names.append(parameters[op.attrs.number])
+                continue
+            kinds = [d for a in op.args if (d := body.ops[a].dtype) is not None]
+            names.append(self.emit(op, [names[a] for a in op.args], kinds, self.label))
+        return [names[r] for r in body.results]
+
+    def joined(self, body: Body, left: Sequence[str], right: Sequence[str]) -> list[str]:
+        """The results of a combine's body for two groups of carried values, as expressions."""
+        parameters = [*left, *right]
+        op = body.ops[-1]
+        given = [parameters[p.attrs.number] for p in (body.ops[a] for a in op.args) if isinstance(p.attrs, Parameter)]
+        if body.results == (len(body.ops) - 1,) and op.args and len(given) == len(op.args):
+            kinds = [d for a in op.args if (d := body.ops[a].dtype) is not None]
+            return [self.expression(op, given, kinds)]
+        return self.region(body, parameters)

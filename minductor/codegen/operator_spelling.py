@@ -1,0 +1,277 @@
+"""How each pointwise operator is written in each language.
+
+Takes an operator of ir/program/ops.py, the dtype it works on and the texts of its arguments; gives an expression.
+Refuses operators without a row (ValueError): a test holds the table against ops.py. A kernel with an operator that
+Triton has no spelling of is not written (Unwritable).
+
+In a C++ spelling `{0}` to `{2}` are the arguments, `{t}` the dtype's name, `{T}` its C++ type, `{f}` the suffix
+of gcc's float builtins, `{bits}` the width.
+
+>>> from minductor.core.dtypes import F32, I64
+>>> spell_cpp("add", F32, "x0", "x1"), spell_cpp("exp", F32, "x0")
+('x0 + x1', 'md_exp_f32(x0)')
+>>> spell_cpp("add", I64, "x0", "x1")
+'md_add_i64(x0, x1)'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from minductor.core.dtypes import DType
+
+CPP_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "f32": "float",
+        "f64": "double",
+        "bool": "bool",
+        **{f"i{n}": f"int{n}_t" for n in (8, 16, 32, 64)},
+        **{f"u{n}": f"uint{n}_t" for n in (8, 16, 32, 64)},
+    }
+)
+# what an element of a buffer is declared as; a loop over `bool` elements does not vectorise
+CPP_STORAGE: Mapping[str, str] = MappingProxyType(
+    {**CPP_TYPES, "bool": "uint8_t", "bf16": "uint16_t", "f16": "uint16_t"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """One operator; `_int`, `_bool` and `_f64` where those are written differently. "": Triton has none."""
+
+    triton: str
+    cpp: str
+    cpp_int: str = ""
+    cpp_bool: str = ""
+    triton_int: str = ""
+    triton_bool: str = ""
+    triton_f64: str = ""
+
+
+def _wrapping(name: str, sign: str, cpp_bool: str = "") -> Spelling:
+    """Integers wrap around, as eager's do; C++'s own may not overflow."""
+    text = f"{{0}} {sign} {{1}}"
+    return Spelling(text, text, f"md_{name}_{{t}}({{0}}, {{1}})", cpp_bool, triton_bool=cpp_bool)
+
+
+def _infix(sign: str) -> Spelling:
+    return Spelling(f"{{0}} {sign} {{1}}", f"{{0}} {sign} {{1}}")
+
+
+def _bitwise(sign: str) -> Spelling:
+    return Spelling(f"{{0}} {sign} {{1}}", f"({{T}})({{0}} {sign} {{1}})")
+
+
+def _logical(sign: str) -> Spelling:
+    text = f"({{0}} != 0) {sign} ({{1}} != 0)"
+    plain = f"{{0}} {sign} {{1}}"
+    return Spelling(text, text, cpp_bool=plain, triton_bool=plain)
+
+
+def _called(name: str, triton: str = "") -> Spelling:
+    """A function of cpp_math.h."""
+    return Spelling(triton or f"libdevice.{name}({{0}})", f"md_{name}_{{t}}({{0}})")
+
+
+def _host(name: str) -> Spelling:
+    """A function of cpp_math.h that Triton does not have."""
+    return Spelling("", f"md_{name}_{{t}}({{0}})")
+
+
+def _host2(name: str) -> Spelling:
+    return Spelling("", f"md_{name}_{{t}}({{0}}, {{1}})")
+
+
+def _called2(name: str) -> Spelling:
+    return Spelling(f"libdevice.{name}({{0}}, {{1}})", f"md_{name}_{{t}}({{0}}, {{1}})")
+
+
+def _same(name: str) -> Spelling:
+    return Spelling(f"libdevice.{name}({{0}})", f"__builtin_{name}{{f}}({{0}})", "{0}", triton_int="{0}")
+
+
+SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
+    {
+        # name          Triton, C++, C++ for integers, C++ for booleans
+        "neg": Spelling("-{0}", "-({0})", "md_neg_{t}({0})"),
+        "abs": Spelling("tl.abs({0})", "__builtin_fabs{f}({0})", "md_abs_{t}({0})", "{0}", triton_bool="{0}"),
+        "sign": Spelling(
+            "md_sign({0})", "md_sign_{t}({0})", cpp_bool="{0}", triton_bool="{0}", triton_int="md_sign_int({0})"
+        ),
+        "floor": _same("floor"),
+        "ceil": _same("ceil"),
+        "trunc": _same("trunc"),
+        "round": Spelling("libdevice.rint({0})", "__builtin_rint{f}({0})", "{0}", triton_int="{0}"),
+        "square": Spelling("{0} * {0}", "{0} * {0}", "md_mul_{t}({0}, {0})"),
+        "relu": Spelling("tl.where({0} < 0, 0, {0})", "md_relu_{t}({0})", "md_maximum_{t}({0}, ({T})0)"),
+        "bitwise_not": Spelling("~{0}", "({T})~{0}", cpp_bool="!{0}", triton_bool="~{0}"),
+        "logical_not": Spelling("{0} == 0", "{0} == 0", cpp_bool="!{0}", triton_bool="~{0}"),
+        "isnan": Spelling("{0} != {0}", "{0} != {0}", "false", "false", "{0} != {0}", "{0} != {0}"),
+        "isinf": Spelling(
+            'tl.abs({0}) == float("inf")',
+            "__builtin_fabs{f}({0}) == MD_INF",
+            "false",
+            "false",
+            "{0} != {0}",
+            "{0} != {0}",
+        ),
+        "signbit": Spelling("libdevice.signbit({0}) != 0", "md_bits({0}) >> ({bits} - 1) != 0", "{0} < 0", "false"),
+        # Triton's own `/`, sqrt and exp of float32 are approximations: 6 / 3 may be less than 2, and exp(20) is off by
+        # tens of units in the last place
+        "sqrt": Spelling("tl.sqrt_rn({0})", "__builtin_sqrt{f}({0})", triton_f64="tl.sqrt({0})"),
+        "rsqrt": Spelling("libdevice.rsqrt({0})", "1 / __builtin_sqrt{f}({0})"),
+        "reciprocal": Spelling("tl.div_rn(1.0, {0})", "1 / {0}", triton_f64="1 / {0}"),
+        "exp": _called("exp"),
+        "exp2": _called("exp2", "tl.exp2({0})"),
+        "expm1": _called("expm1"),
+        "log": _called("log", "tl.log({0})"),
+        "log2": _called("log2", "tl.log2({0})"),
+        "log10": _called("log10"),
+        "log1p": _called("log1p"),
+        # `/` is 2 units off at most, eager's exp and sum as much; rounding it exactly takes 20 instructions of a value
+        "sigmoid": Spelling(
+            "1.0 / (1.0 + libdevice.exp(-{0}))",
+            "md_sigmoid_{t}({0})",
+            triton_f64="1 / (1 + libdevice.exp(-{0}))",
+        ),
+        "tanh": _called("tanh"),
+        "sin": _called("sin", "tl.sin({0})"),
+        "cos": _called("cos", "tl.cos({0})"),
+        "tan": _called("tan"),
+        "erf": _called("erf", "tl.erf({0})"),
+        "erfc": _called("erfc"),
+        "erfinv": _called("erfinv"),
+        "asin": _called("asin"),
+        "acos": _called("acos"),
+        "atan": _called("atan"),
+        "sinh": _called("sinh"),
+        "cosh": _called("cosh"),
+        "asinh": _called("asinh"),
+        "acosh": _called("acosh"),
+        "atanh": _called("atanh"),
+        "lgamma": _called("lgamma"),
+        "digamma": _host("digamma"),
+        "i0": _called("i0", "libdevice.cyl_bessel_i0({0})"),
+        "i0e": _host("i0e"),
+        "i1": _called("i1", "libdevice.cyl_bessel_i1({0})"),
+        "i1e": _host("i1e"),
+        "k0": _host("k0"),
+        "k0e": _host("k0e"),
+        "k1": _host("k1"),
+        "k1e": _host("k1e"),
+        "erfcx": _called("erfcx"),
+        "ndtri": _called("ndtri", "libdevice.normcdfinv({0})"),
+        "add": _wrapping("add", "+"),
+        "sub": _wrapping("sub", "-"),
+        "mul": _wrapping("mul", "*", "{0} & {1}"),
+        "maximum": Spelling(
+            "tl.maximum({0}, {1}, tl.PropagateNan.ALL)",
+            "md_maximum_{t}({0}, {1})",
+            cpp_bool="{0} | {1}",
+        ),
+        "minimum": Spelling(
+            "tl.minimum({0}, {1}, tl.PropagateNan.ALL)",
+            "md_minimum_{t}({0}, {1})",
+            cpp_bool="{0} & {1}",
+        ),
+        "fmax": Spelling("md_fmax({0}, {1})", "md_fmax_{t}({0}, {1})", "md_maximum_{t}({0}, {1})"),
+        "fmin": Spelling("md_fmin({0}, {1})", "md_fmin_{t}({0}, {1})", "md_minimum_{t}({0}, {1})"),
+        "bitwise_and": _bitwise("&"),
+        "bitwise_or": _bitwise("|"),
+        "bitwise_xor": _bitwise("^"),
+        "copysign": Spelling("libdevice.copysign({0}, {1})", "__builtin_copysign{f}({0}, {1})"),
+        "lshift": Spelling("md_lshift({0}, {1}, {bits})", "md_shl_{t}({0}, {1})"),
+        "rshift": Spelling("md_rshift({0}, {1}, {bits})", "md_shr_{t}({0}, {1})"),
+        "div": Spelling(
+            "tl.div_rn({0}, {1})",
+            "{0} / {1}",
+            "md_truncdiv_{t}({0}, {1})",
+            triton_int="{0} // {1}",
+            triton_f64="{0} / {1}",
+        ),
+        "truncdiv": Spelling(
+            "libdevice.trunc(tl.div_rn({0}, {1}))",
+            "__builtin_trunc{f}({0} / {1})",
+            "md_truncdiv_{t}({0}, {1})",
+            triton_int="{0} // {1}",
+            triton_f64="libdevice.trunc({0} / {1})",
+        ),
+        "floordiv": Spelling(
+            "md_floordiv_float({0}, {1})", "md_floordiv_{t}({0}, {1})", triton_int="md_floordiv_int({0}, {1})"
+        ),
+        "mod": Spelling("md_mod_float({0}, {1})", "md_remainder_{t}({0}, {1})", triton_int="md_mod_int({0}, {1})"),
+        "fmod": Spelling("libdevice.fmod({0}, {1})", "md_fmod_{t}({0}, {1})", triton_int="{0} % {1}"),
+        "pow": Spelling("libdevice.pow({0}, {1})", "md_pow_{t}({0}, {1})", triton_int="md_pow_int({0}, {1})"),
+        "atan2": _called2("atan2"),
+        "hypot": _called2("hypot"),
+        "nextafter": _called2("nextafter"),
+        "zeta": _host2("zeta"),
+        "chebyshev_t": _host2("chebyshev_t"),
+        "chebyshev_u": _host2("chebyshev_u"),
+        "chebyshev_v": _host2("chebyshev_v"),
+        "chebyshev_w": _host2("chebyshev_w"),
+        "hermite_h": _host2("hermite_h"),
+        "hermite_he": _host2("hermite_he"),
+        "laguerre_l": _host2("laguerre_l"),
+        "legendre_p": _host2("legendre_p"),
+        "eq": _infix("=="),
+        "ne": _infix("!="),
+        "lt": _infix("<"),
+        "le": _infix("<="),
+        "gt": _infix(">"),
+        "ge": _infix(">="),
+        "logical_and": _logical("&"),
+        "logical_or": _logical("|"),
+        "logical_xor": _logical("!="),
+        "where": Spelling("tl.where({0}, {1}, {2})", "{0} ? {1} : {2}"),
+        "fma": Spelling("tl.fma({0}, {1}, {2})", "md_fma({0}, {1}, {2})"),
+        "philox": Spelling("md_philox({0}, {1}, {2})", "md_philox_{t}({0}, {1}, {2})"),
+    }
+)
+
+
+def spell_cpp(name: str, dtype: DType, *args: str) -> str:
+    """The C++ expression; `dtype` is that of the last argument."""
+    row = SPELLINGS.get(name)
+    if row is None:
+        raise ValueError(f"no spelling for the operator {name!r}")
+    match dtype.kind:
+        case "int" | "uint":
+            text = row.cpp_int or row.cpp
+        case "bool":
+            text = row.cpp_bool or row.cpp
+        case _:
+            text = row.cpp
+    return text.format(
+        *args,
+        t=dtype.name,
+        T=CPP_TYPES[dtype.name],
+        f="f" if dtype.name == "f32" else "",
+        bits=dtype.bits,
+    )
+
+
+def spell_triton(name: str, dtype: DType, *args: str) -> str:
+    """The Triton expression, or "" if there is none; `dtype` is that of the last argument."""
+    row = SPELLINGS.get(name)
+    if row is None:
+        raise ValueError(f"no spelling for the operator {name!r}")
+    match dtype.kind:
+        case "int" | "uint":
+            text = row.triton_int or row.triton
+        case "bool":
+            text = row.triton_bool or row.triton
+        case _:
+            text = (row.triton_f64 if dtype.name == "f64" else "") or row.triton
+    return text.format(*args, bits=dtype.bits)
+
+
+def spell_cpp_cast(value: str, old: DType, new: DType) -> str:
+    """A value as another dtype, converted as eager does."""
+    if new.kind == "bool":
+        return f"{value} != 0"
+    if old.kind == "float" and new.kind in ("int", "uint"):
+        return f"md_{old.name}_to_{new.name}({value})"
+    return f"({CPP_TYPES[new.name]}){value}"

@@ -1,0 +1,99 @@
+"""The kernels of a Plan as Triton: one function each, all in one module.
+
+Takes a Plan (or one Kernel) whose kernels have schedules of grid loops. Gives a unit of text, complete with the
+functions of our own that it uses. Refuses what Triton cannot write (Unwritable). The text depends on shapes and dtypes
+only; block sizes are parameters of a launch (triton_launch.py). Where choices are to be measured, the table of launches
+also has rows for other ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from minductor.codegen.cpp.cpp_kernels import comment
+from minductor.codegen.triton.triton_launch import blocks, others, parameters, programs, sides, warps_and_stages
+from minductor.codegen.triton.triton_math import prelude
+from minductor.codegen.triton.triton_tile import TilePrinter
+from minductor.core.dtypes import DType, by_name
+from minductor.ir.artefact.source import Unit
+from minductor.ir.plan.plan import KernelLine, Plan
+from minductor.ir.program.nodes import Kernel, Origin
+from minductor.ir.program.signature import signature
+from minductor.target import Env
+
+HEADER = """import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+"""
+
+
+def triton(plan: Plan, env: Env) -> tuple[Unit, ...]:
+    """Every kernel of the plan once, in one module."""
+    bodies = dict(plan.kernels)
+    functions: dict[str, str] = {}
+    symbols: list[str] = []
+    launches: list[str] = []
+    for line in plan.lines:
+        if isinstance(line, KernelLine):
+            dtypes = {name: by_name(dtype) for name, dtype in line.signature}
+            symbols.append(line.symbol)
+            functions.update(kernel_functions(bodies[line.id], line.symbol, dtypes, line.origins))
+            rows = {"": bodies[line.id], **(dict(others(bodies[line.id], env)) if env.options.autotune else {})}
+            launches += (
+                f'    "{f"{line.symbol} {label}".strip()}": {launch_text(kernel, dtypes)},'
+                for label, kernel in rows.items()
+            )
+    if not symbols:
+        return ()
+    table = "\n".join(["LAUNCHES = {", *launches, "}\n"])
+    return (Unit("kernels", unit_text([*functions.values(), table]), tuple(symbols), "py"),)
+
+
+def unit_text(parts: Iterable[str]) -> str:
+    """A complete module."""
+    joined = "\n\n".join(parts)
+    needed = prelude(joined)
+    return "\n\n".join(part for part in (HEADER, needed, joined) if part)
+
+
+def launch_text(kernel: Kernel, dtypes: Mapping[str, DType]) -> str:
+    """How a kernel is launched: its programs by its numbers, Triton's types of its parameters, its blocks and warps.
+
+    And its stages, if it has some.
+    """
+    numbers = ", ".join(size.name for size in signature(kernel).sizes)
+    kinds = {name: kind for name, kind in parameters(kernel, dtypes)}
+    last = ", ".join(map(str, warps_and_stages(kernel)))
+    text = f"(lambda {numbers}: {programs(kernel)}, {kinds}, {blocks(kernel)}, {last})"
+    return text.replace("lambda :", "lambda:")
+
+
+def kernel_functions(
+    kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], origins: tuple[Origin, ...] | None = None
+) -> dict[str, str]:
+    """One function below a comment that names the ATen nodes it computes, behind the functions that join its values.
+
+    Of several kernels those have one name if they are equal.
+    """
+    body, functions = _body(kernel, symbol, dtypes)
+    given = [f"{name}: tl.constexpr" if kind == "constexpr" else name for name, kind in parameters(kernel, dtypes)]
+    head = [f"# {line.removeprefix('// ')}" for line in comment(kernel.origins if origins is None else origins)]
+    text = [*head, "@triton.jit", f"def {symbol}({', '.join(given)}):", *(f"    {line}" for line in body)]
+    return {**functions, symbol: "\n".join(text) + "\n"}
+
+
+def _body(kernel: Kernel, symbol: str, dtypes: Mapping[str, DType]) -> tuple[list[str], dict[str, str]]:
+    """The lines, and the functions that they call; of several parts each has programs of its own."""
+    first, *more = (TilePrinter(side, symbol, dtypes) for side in sides(kernel))
+    if not more:
+        return first.lines(), first.functions
+    lines = ["number = tl.program_id(0)", f"end0 = {first.programs()}", "if number < end0:"]
+    lines += [f"    {line}" for line in first.lines("number")]
+    functions, count = dict(first.functions), first.count
+    for n, side in enumerate(more, 1):
+        side.count = count  # no name of one part is a name of another
+        lines.append(f"end{n} = end{n - 1} + {side.programs()}")
+        lines.append(f"if (number >= end{n - 1}) & (number < end{n}):")
+        lines += [f"    {line}" for line in side.lines(f"(number - end{n - 1})")]
+        functions, count = functions | side.functions, side.count
+    return lines, functions

@@ -1,0 +1,135 @@
+"""What a launch of a Triton kernel takes: its tile, its block sizes, its programs and its parameters.
+
+Takes a Kernel whose schedule has grid loops. Gives plain data for the kernel's printer, for whoever compiles its text
+and for whoever launches it. Refuses a kernel without a schedule (ValueError).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from minductor.codegen.triton.triton_values import triton_type
+from minductor.core.dtypes import DType
+from minductor.core.expressions.expr import as_int, floordiv
+from minductor.ir.program.choices import Choice, defaults, neighbours
+from minductor.ir.program.nodes import Kernel
+from minductor.ir.program.schedule import Loop, Step, loops, positions
+from minductor.ir.program.signature import pointer_names, signature
+from minductor.target import Env
+
+GRID, REDUCED = ("XBLOCK", "YBLOCK", "ZBLOCK"), ("R0_BLOCK", "R1_BLOCK", "R2_BLOCK", "R3_BLOCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """One axis of a tile: its block's parameter ("" for a grid axis of single elements) and size."""
+
+    axis: str
+    parameter: str
+    block: int
+    is_reduced: bool
+
+
+def tile_of(kernel: Kernel) -> tuple[Dim, ...]:
+    """Every axis of the schedule once, from the outermost to the innermost."""
+    if kernel.schedule is None:
+        raise ValueError(f"kernel {kernel.name} has no schedule")
+    found: dict[str, Loop] = {}
+    for loop in loops(kernel.schedule.steps):
+        found.setdefault(loop.axis, loop)
+    grid = [loop for loop in found.values() if loop.kind == "grid"]
+    inner = [loop for loop in found.values() if loop.kind != "grid"]
+    dims: list[Dim] = []
+    for group, names in ((grid, GRID), (inner, REDUCED)):
+        wide = [loop.axis for loop in reversed(group) if loop.block > 1]
+        for loop in group:
+            name = names[wide.index(loop.axis)] if loop.axis in wide else ""
+            dims.append(Dim(loop.axis, name, loop.block, loop.kind != "grid"))
+    return tuple(dims)
+
+
+def sides(kernel: Kernel) -> tuple[Kernel, ...]:
+    """What `bundle` put side by side: the kernel with the steps of one part each. All have the same blocks."""
+    schedule = kernel.schedule
+    if schedule is None or not schedule.parts:
+        return (kernel,)
+    made: list[Kernel] = []
+    for start, stop in pairwise((0, *schedule.parts, len(schedule.steps))):
+        steps = schedule.steps[start:stop]
+        own = set(positions(steps))
+        access = tuple(access for access in kernel.access if access.path[0] in own)
+        made.append(replace(kernel, schedule=replace(schedule, steps=steps, parts=()), access=access))
+    return tuple(made)
+
+
+def blocks(kernel: Kernel) -> dict[str, int]:
+    """The size of each block parameter."""
+    return {dim.parameter: dim.block for dim in tile_of(sides(kernel)[0]) if dim.parameter}
+
+
+def programs(kernel: Kernel) -> str:
+    """How many programs a launch has, as Python writes it."""
+    return " + ".join(_programs(side) for side in sides(kernel))
+
+
+def _programs(kernel: Kernel) -> str:
+    factors: list[str] = []
+    extents = {axis.name: axis.extent for axis in kernel.axes}
+    for dim in tile_of(kernel):
+        count = floordiv(extents[dim.axis] + (dim.block - 1), dim.block)
+        if not dim.is_reduced and as_int(count) != 1:
+            factors.append(str(count) if as_int(count) is not None else f"({count})")
+    return " * ".join(factors) or "1"
+
+
+def warps_and_stages(kernel: Kernel) -> tuple[int, ...]:
+    """Warps, and stages if the kernel has some, where nobody has measured."""
+    found = defaults(kernel.choices)
+    return tuple(number for name in ("warps", "stages") if isinstance(number := found.get(name), int))
+
+
+def others(kernel: Kernel, env: Env) -> Iterator[tuple[str, Kernel]]:
+    """What differs, and the kernel with it: launches of the same text that may be faster."""
+    launch = tuple(choice for choice in kernel.choices if choice.id in ("warps", "stages") or _is_open(kernel, choice))
+    for config in neighbours(launch, is_deterministic=env.options.deterministic):
+        changed = {name: option for name, option in config.items() if option != defaults(launch)[name]}
+        choices = tuple(replace(choice, default=config.get(choice.id, choice.default)) for choice in kernel.choices)
+        assert kernel.schedule is not None
+        blocks = {name: option for name, option in changed.items() if isinstance(option, int)}
+        schedule = replace(kernel.schedule, steps=_resized(kernel.schedule.steps, blocks))
+        names = {dim.axis: dim.parameter for dim in tile_of(kernel)} if blocks else {}
+        label = " ".join(f"{names.get(name, name)}={option}" for name, option in changed.items())
+        yield label, replace(kernel, schedule=schedule, choices=choices)
+
+
+def _is_open(kernel: Kernel, choice: Choice) -> bool:
+    """Whether a choice is of a block, and the text does not say its size."""
+    return choice.id in {axis.name for axis in kernel.axes} and all(access.is_plain for access in kernel.access)
+
+
+def _resized(steps: tuple[Step, ...], blocks: Mapping[str, int]) -> tuple[Step, ...]:
+    return tuple(
+        replace(step, block=blocks.get(step.axis, step.block), body=_resized(step.body, blocks))
+        if isinstance(step, Loop)
+        else step
+        for step in steps
+    )
+
+
+def parameters(kernel: Kernel, dtypes: Mapping[str, DType]) -> tuple[tuple[str, str], ...]:
+    """Name and Triton's type of each parameter of a launch, in order; blocks are "constexpr"."""
+    given = signature(kernel)
+    found: list[tuple[str, str]] = []
+    for name, storage in zip(pointer_names(given), given.storages, strict=True):
+        found.append((name, f"*{_pointee(dtypes[storage])}"))
+    for size in given.sizes:
+        found.append((size.name, "fp64" if size.kind == "real" else "i64"))
+    return (*found, *((name, "constexpr") for name in blocks(kernel)))
+
+
+def _pointee(dtype: DType) -> str:
+    name = triton_type(dtype).removeprefix("tl.")
+    short = {"int1": "i1", "bfloat16": "bf16", "float8e4nv": "fp8e4nv", "float8e5": "fp8e5"}
+    return short.get(name) or name.replace("uint", "u").replace("float", "fp").replace("int", "i")

@@ -1,0 +1,642 @@
+"""A scheduled kernel's tile as Triton statements: prints the tree of loops and decides nothing.
+
+Takes a Kernel whose schedule has grid loops; gives the lines of its function and the functions that join its values.
+Refuses what Triton cannot write (Unwritable).
+
+A program works on a tile: a block of each axis, in the order of the loops. A value has the dimensions of the tile that
+its op varies over, and 1 elsewhere, so it is broadcast where an op needs it and nowhere before. Lanes beyond an extent
+hold anything; they are never stored, and take the identity before values are joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from minductor.codegen.triton.triton_access import Starts
+from minductor.codegen.triton.triton_blocks import Blocks
+from minductor.codegen.triton.triton_dot import DOWN, Operand, Products
+from minductor.codegen.triton.triton_launch import Dim, tile_of
+from minductor.codegen.triton.triton_values import (
+    arguments,
+    expression,
+    index_text,
+    is_narrow,
+    literal,
+    narrowed,
+    triton_type,
+)
+from minductor.core.dtypes import F8E5M2, F64, DType
+from minductor.core.errors import Unwritable
+from minductor.core.expressions.bounds import at_least, divides, fits_int32
+from minductor.core.expressions.expr import Expr, Symbol, expand, free_symbols
+from minductor.ir.program.build import is_named, parameter_count
+from minductor.ir.program.nodes import (
+    Assert,
+    Atomic,
+    Body,
+    Check,
+    Combine,
+    Constant,
+    Index,
+    Kernel,
+    Load,
+    Masked,
+    Op,
+    Parameter,
+    Project,
+    Reduce,
+    Round,
+    Scan,
+    Store,
+)
+from minductor.ir.program.schedule import Loop, Step, loops, positions
+from minductor.ir.program.signature import all_ops, pointer_names, signature
+
+COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+ATOMICS: Mapping[str, str] = MappingProxyType({"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"})
+
+
+class TilePrinter:
+    """Prints one kernel."""
+
+    def __init__(self, kernel: Kernel, symbol: str, dtypes: Mapping[str, DType]) -> None:
+        self.products = Products.of(kernel)
+        self.kernel = kernel = kernel if self.products is None else self.products.kernel
+        self.symbol = symbol
+        self.ops = kernel.body.ops
+        self.extents = {axis.name: axis.extent for axis in kernel.axes}
+        self.symbols = {axis.name: axis.symbol for axis in kernel.axes}
+        self.tile = tile_of(kernel)
+        self.dims = [dim for dim in self.tile if dim.parameter]
+        if self.products is not None:
+            self.tile = self.products.tile
+            self.dims = self.products.beside(())
+        given = signature(kernel)
+        self.pointers = dict(zip(given.storages, pointer_names(given), strict=True))
+        self.dtypes = dtypes
+        self.wide = "" if self.is_narrow() else ".to(tl.int64)"  # what an axis' elements need
+        self.functions: dict[str, str] = {}  # of combines, by name
+        self.names: dict[int, tuple[str, ...]] = {}  # of the values of an op
+        self.raw: dict[int, str] = {}  # of loads in the dtype of memory, where a matrix unit takes them
+        self.varies: dict[str, tuple[str, ...]] = {}  # the axes of a checked index
+        self.spread: tuple[str, ...] = ()  # axes of the masks that hold in the region at hand
+        whole = {d.axis for d in self.tile if self.is_whole(d) or (d.parameter and self.count_of(d) == "1")}
+        inner = (d for d in self.tile if d.is_reduced and d.parameter)
+        looped = frozenset(d.axis for d in inner if not self.has_turns(d)) - whole
+        starts = Starts(self.tile, self.extents, frozenset(whole), looped, self.wide)
+        self.blocks = Blocks(kernel, self.tile, self.dims_of, starts, self.pointers, dtypes)
+        self.counted = self.blocks.counted()
+        self.out: list[str] = []
+        self.indent = ""
+        self.count = 0
+
+    def programs(self) -> str:
+        """How many programs share the work."""
+        counts = [self.count_of(dim) for dim in self.tile if not dim.is_reduced]
+        return " * ".join(_factor(count) for count in counts if count != "1") or "1"
+
+    def lines(self, program: str = "tl.program_id(0)") -> list[str]:
+        """The body of the function; `program` is the number of one of them."""
+        assert self.kernel.schedule is not None
+        self.out += self.blocks.heads()
+        self.grid(program)
+        steps = self.kernel.schedule.steps
+        while len(steps) == 1 and isinstance(steps[0], Loop) and steps[0].kind in ("grid", "tile"):
+            steps = steps[0].body
+        self.steps(steps)
+        return self.out
+
+    def add(self, text: str) -> None:
+        self.out.append(self.indent + text)
+
+    def label(self) -> str:
+        self.count += 1
+        return f"x{self.count - 1}"
+
+    # --- axes
+
+    def grid(self, program: str) -> None:
+        """Where this program's block of each axis lies, and which of its elements exist."""
+        grid = [dim for dim in self.tile if not dim.is_reduced]
+        left = f"{program}{self.wide}"
+        if len([dim for dim in grid if self.count_of(dim) != "1"]) > 1:
+            self.add(f"program = {left}")
+            left = "program"
+        for dim in reversed(grid):
+            count = self.count_of(dim)
+            is_first = dim is grid[0] or all(self.count_of(d) == "1" for d in grid[: grid.index(dim)])
+            place = "0" if count == "1" else left if is_first else f"{left} % {_factor(count)}"
+            self.add_axis(dim, place)
+            if count != "1" and not is_first:
+                self.add(f"program = program // {_factor(count)}")
+        for dim in self.tile:
+            if dim.is_reduced and self.is_whole(dim):
+                self.enter([dim.axis])
+                self.add_axis(dim, "0")
+
+    def is_whole(self, dim: Dim) -> bool:
+        assert self.kernel.schedule is not None
+        axis = dim.axis.removesuffix(DOWN)
+        return any(loop.axis == axis and loop.kind == "tile" for loop in loops(self.kernel.schedule.steps))
+
+    def count_of(self, dim: Dim) -> str:
+        """How many blocks an axis has."""
+        extent = self.extents[dim.axis]
+        if dim.parameter:
+            return "1" if at_least(dim.block - extent, 0) else f"tl.cdiv({index_text(extent)}, {dim.parameter})"
+        return index_text(extent)
+
+    def is_narrow(self) -> bool:
+        """Whether every index and extent fits 32 bits."""
+        indices = list(self.extents.values())
+        limits = {self.symbols[name]: extent for name, extent in self.extents.items()}
+        for op in all_ops(self.kernel.body):
+            match op.attrs:
+                case Load(_, index) | Store(_, index) | Atomic(_, index, _):
+                    indices.append(index)
+                case Index(expr) if not (isinstance(expr, Symbol) and expr.kind in ("real", "truth")):
+                    indices.append(expr)
+                case Check(symbol, size):
+                    limits[symbol] = size
+                case _:
+                    pass
+        return all(fits_int32(expr, limits) for expr in indices)
+
+    def lanes(self, dim: Dim) -> str:
+        """The elements of a block, counted from 0."""
+        return f"tl.arange(0, {dim.parameter}){self.subscript(dim)}{self.wide}"
+
+    def add_axis(self, dim: Dim, place: str) -> None:
+        """The axis' elements of this block, and a mask if some may not exist."""
+        if not dim.parameter:
+            self.add(f"{dim.axis} = {place}")
+            return
+        lanes = self.lanes(dim)
+        if dim.axis in self.counted:
+            self.add(f"{dim.axis}_block = {place}")
+            place = f"{dim.axis}_block"
+        self.add(f"{dim.axis} = {lanes}" if place == "0" else f"{dim.axis} = {place} * {dim.parameter} + {lanes}")
+        self.add_mask(dim)
+
+    def add_mask(self, dim: Dim) -> None:
+        if self.is_masked(dim.axis):
+            self.add(f"{dim.axis}_mask = {dim.axis} < {index_text(self.extents[dim.axis])}")
+
+    def subscript(self, dim: Dim) -> str:
+        if len(self.dims) == 1:
+            return ""
+        return f"[{', '.join(':' if d is dim else 'None' for d in self.dims)}]"
+
+    def is_masked(self, axis: str) -> bool:
+        """Whether a block may reach beyond the axis."""
+        dim = next(d for d in self.tile if d.axis == axis)
+        return bool(dim.parameter) and not divides(dim.block, self.extents[axis])
+
+    def mask(self, axes: Iterable[str], *more: str) -> str:
+        """What holds for the elements that exist along these axes; "" if all do."""
+        names = [f"{dim.axis}_mask" for dim in self.dims if dim.axis in axes and self.is_masked(dim.axis)]
+        return " & ".join([*names, *(text for text in more if text)])
+
+    def shape(self, axes: Iterable[str]) -> str:
+        wanted = set(axes)
+        return f"[{', '.join(d.parameter if d.axis in wanted else '1' for d in self.dims)}]"
+
+    # --- steps
+
+    def steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            if isinstance(step, Loop):
+                self.loop(step)
+            elif self.products is not None and step in self.products.dots.reduces:
+                self.names[step] = self.dot(step, self.products)
+            elif self.products is not None and self.products.is_absorbed(step, self.dtypes):
+                pass
+            elif self.is_left_to_stores(step):
+                self.names[step] = self.names[self.ops[step].args[0]]
+            else:
+                op = self.ops[step]
+                self.enter(op.axes if not isinstance(op.attrs, Reduce) else (*op.axes, *op.attrs.axes))
+                names = {a: self.name_of(a, step) for a in op.args if a in self.names}
+                self.names[step] = self.op(op, arguments(op, self.ops, names), step)
+
+    def is_compared(self, position: int) -> bool:
+        """Whether an op is an index that is only compared, which 32 bits are enough for in a narrow kernel."""
+        op = self.ops[position]
+        users = [user for user in self.ops if position in user.args]
+        return isinstance(op.attrs, Index) and bool(op.axes) and all(user.name in COMPARISONS for user in users)
+
+    def is_left_to_stores(self, position: int) -> bool:
+        """Whether an op is a rounding of what is then only stored, which rounds it."""
+        op = self.ops[position]
+        users = [user.attrs for user in self.ops if position in user.args]
+        if not isinstance(op.attrs, Round) or isinstance(self.ops[op.args[0]].attrs, Constant):
+            return False
+        dtype = op.attrs.dtype
+        return all(isinstance(user, Store) and self.dtypes[user.ref.storage] == dtype for user in users)
+
+    def enter(self, axes: Iterable[str]) -> None:
+        """What follows varies over these axes: beside a matrix product they say which dimensions it has."""
+        if self.products is not None:
+            self.dims = self.products.beside(tuple(axes))
+
+    def dims_of(self, position: int) -> list[Dim]:
+        """The dimensions of what an op touches, by the names of the kernel's own axes."""
+        if self.products is None:
+            return self.dims
+        dims = self.products.beside(self.ops[position].axes)
+        return [replace(dim, axis=dim.axis.removesuffix(DOWN)) for dim in dims]
+
+    def loop(self, loop: Loop) -> None:
+        """Block by block along a reduced axis, with accumulators for what it joins."""
+        inner, chain = loop, [loop]
+        while len(inner.body) == 1 and isinstance(inner.body[0], Loop):
+            inner = inner.body[0]
+            chain.append(inner)
+        for position in loop.carries:
+            self.declare(position)
+        for level in chain:
+            dim = next(d for d in self.tile if d.axis == level.axis)
+            extent, step = index_text(self.extents[dim.axis]), dim.parameter or "1"
+            start = f"{dim.axis}_start" if dim.parameter or self.wide else dim.axis
+            if level is inner and not self.is_turned(level):
+                for line in self.blocks.enter(dim.axis, set(positions(inner.body))):
+                    self.add(line)
+            self.add(f"for {start} in range(0, {extent}, {step}):")
+            self.indent += "    "
+            first = f"({extent} - 1) // {step} * {step} - {start}" if self.is_turned(level) else start
+            if dim.axis in self.counted:
+                number = f"({first}) // {step}" if self.is_turned(level) else f"{start} // {step}"
+                self.add(f"{dim.axis}_block = ({number}){self.wide}")
+            for form in self.forms(dim, inner.body) if dim.parameter else ():
+                self.enter([form.axis])
+                self.add(f"{form.axis} = {first} + {self.lanes(form)}")
+                self.add_mask(form)
+            if self.wide and not dim.parameter:
+                self.add(f"{dim.axis} = {start} + tl.full([], 0, tl.int64)")
+        self.steps(inner.body)
+        for line in self.blocks.leave(inner.axis, set(positions(inner.body))):
+            self.add(line)
+        self.indent = self.indent[: -4 * len(chain)]
+        for position in loop.carries:
+            if isinstance(self.ops[position].attrs, Reduce):
+                self.finish(position)
+
+    def name_of(self, value: int, user: int) -> str:
+        """A value's name where an op uses it: what varies along the inner axis alone may lie the other way there."""
+        name = self.names[value][0]
+        is_crossing = self.products is not None and self.products.is_crossing(user, value)
+        return f"tl.trans({name})" if is_crossing else name
+
+    # --- matrix products
+
+    def is_dot(self, position: int) -> bool:
+        return self.products is not None and position in self.products.dots.reduces
+
+    def operand_load(self, position: int, op: Op, attrs: Load) -> tuple[str, ...]:
+        """A load for the matrix unit, with zeros where nothing is; in float32 too, if others use it."""
+        assert self.products is not None
+        if (position,) in self.blocks:
+            text = self.blocks.load((position,), is_raw=True)
+        else:
+            text = self.load(attrs.ref.storage, attrs.index, op, "").removesuffix(".to(tl.float32)")
+            if self.is_masked(self.products.dots.inner):
+                text = f"{text[:-1]}, other=0.0)"
+        self.raw[position] = self.define(text)
+        if not self.products.is_widened(position, self.dtypes) or op.dtype == self.dtypes[attrs.ref.storage]:
+            return (self.raw[position],)
+        return (self.define(f"{self.raw[position]}.to(tl.float32)"),)
+
+    def dot(self, position: int, products: Products) -> tuple[str, ...]:
+        """A product of two blocks, added to what was so far if this stands in a loop."""
+        left, right, is_fast = products.operands(position, self.dtypes)
+        taken = [self.operand(operand, products) for operand in (left, right)]
+        dtype = self.ops[position].dtype
+        precision = "" if left.dtype.itemsize == 2 else f', input_precision="{"tf32" if is_fast else "ieee"}"'
+        wide = ", out_dtype=tl.float64" if dtype == F64 else ""
+        self.enter(self.ops[position].axes)
+        if position not in self.names:
+            return (self.define(f"tl.dot({', '.join(taken)}{precision}{wide})"),)
+        (total,) = self.names[position]
+        self.add(f"{total} = tl.dot({', '.join(taken)}, {total}{precision}{wide})")
+        return (total,)
+
+    def operand(self, operand: Operand, products: Products) -> str:
+        op = self.ops[operand.position]
+        if operand.is_loaded:
+            return self.raw[operand.position]
+        self.enter(op.axes)
+        name = self.names[operand.position][0]
+        inner = [axis for axis in (products.dots.inner, products.down) if axis in op.axes]
+        if mask := self.mask(inner):
+            name = self.define(f"tl.where({mask}, {name}, 0.0)")
+        return name if op.dtype == operand.dtype else f"{name}.to({triton_type(operand.dtype)})"
+
+    def forms(self, dim: Dim, steps: Iterable[Step]) -> list[Dim]:
+        """The dimensions along an axis that these steps need: the inner axis of products has one for each side."""
+        if self.products is None or dim.axis != self.products.dots.inner:
+            return [dim]
+        used = {axis for step in positions(steps) for axis in self.products.needs(step)}
+        return [d for d in self.tile if d.axis in used and d.axis in (dim.axis, self.products.down)]
+
+    def is_turned(self, loop: Loop) -> bool:
+        """Whether a loop goes from the last block to the first: for a scan from the end."""
+        scans = [attrs for p in loop.carries if isinstance(attrs := self.ops[p].attrs, Scan)]
+        return any(scan.reverse for scan in scans)
+
+    def has_turns(self, dim: Dim) -> bool:
+        assert self.kernel.schedule is not None
+        return any(loop.axis == dim.axis and self.is_turned(loop) for loop in loops(self.kernel.schedule.steps))
+
+    def op(self, op: Op, args: Sequence[str], position: int) -> tuple[str, ...]:
+        match op.attrs:
+            case Load() if self.products is not None and self.products.is_taken_raw(position, self.dtypes):
+                return self.operand_load(position, op, op.attrs)
+            case Reduce() if position in self.names:
+                self.accumulate(position, args)
+                return self.names[position]
+            case Reduce(axes, how):
+                return self.joined(op, args, axes, how)
+            case Scan():
+                return self.scan(op, op.attrs, args, position)
+            case Project(number):
+                return (self.names[op.args[0]][number],)
+            case Index(expr) if not self.wide and self.is_compared(position):
+                return (expr.name if isinstance(expr, Symbol) else self.define(index_text(expr)),)
+            case _:
+                return (self.emit(op, args, self.ops, "", (position,)),)
+
+    def emit(self, op: Op, args: Sequence[str], ops: Sequence[Op], under: str, path: tuple[int, ...]) -> str:
+        """One op of a body, in a region where `under` holds."""
+        match op.attrs:
+            case Constant():
+                return ""  # written where it is used
+            case Load() if path in self.blocks:
+                return self.define(self.blocks.load(path))
+            case Store() if path in self.blocks:
+                assert isinstance(op.attrs, Store)
+                self.add(self.blocks.store(path, self.stored(op.attrs.ref.storage, args[0])))
+                return ""
+            case Load(ref, index):
+                return self.define(self.load(ref.storage, index, op, under))
+            case Store(ref, index):
+                self.store(ref.storage, index, op, self.stored(ref.storage, args[0]))
+                return ""
+            case Atomic(ref, index, kind):
+                self.atomic(ref.storage, index, kind, op, args[0])
+                return ""
+            case Check():
+                return self.check(op, op.attrs, args[0], under)
+            case Assert(message):
+                given = self.mask(op.axes, under)
+                self.add(f"tl.device_assert({args[0]}, {message!r}{f', mask={given}' if given else ''})")
+                return ""
+            case Masked(body, other):
+                around, self.spread = self.spread, (*self.spread, *ops[op.args[0]].axes)
+                name = self.masked(body, literal(other, op.dtype) if op.dtype else "", args, under, path)
+                self.spread = around
+                return name
+            case _:
+                dtypes = [d for a in op.args if (d := ops[a].dtype) is not None]
+                return self.define(expression(op, args, dtypes))
+
+    def define(self, text: str) -> str:
+        name = self.label()
+        self.add(f"{name} = {text}")
+        return name
+
+    # --- memory
+
+    def place(self, storage: str, index: Expr, axes: Iterable[str]) -> str:
+        """The addresses; an index that lacks an axis of the mask is spread over it."""
+        index = expand(index, identity=True)
+        present = {axis for s in free_symbols(index) for axis in self.varies.get(s.name, (s.name,))}
+        missing = [a for a in axes if a not in present and any(d.axis == a for d in self.dims)]
+        text = index_text(index) + "".join(f" + 0 * {axis}" for axis in missing)
+        return self.pointers[storage] if text == "0" else f"{self.pointers[storage]} + {text}"
+
+    def load(self, storage: str, index: Expr, op: Op, under: str) -> str:
+        given = self.mask(op.axes, under)
+        at = self.place(storage, index, dict.fromkeys((*op.axes, *self.spread)) if given else ())
+        text = f"tl.load({at}{f', {given}' if given else ''})"
+        return f"{text}.to(tl.float32)" if is_narrow(self.dtypes[storage]) else text
+
+    def stored(self, storage: str, value: str) -> str:
+        """A value as memory takes it; `tl.store` converts it, unless that is not as eager does."""
+        dtype = self.dtypes[storage]
+        return narrowed(value, dtype) if dtype == F8E5M2 else value
+
+    def store(self, storage: str, index: Expr, op: Op, value: str) -> None:
+        given = self.mask(op.axes)
+        at = self.place(storage, index, op.axes)
+        self.add(f"tl.store({at}, {value}{f', {given}' if given else ''})")
+
+    def atomic(self, storage: str, index: Expr, kind: str, op: Op, value: str) -> None:
+        if kind == "set":
+            self.store(storage, index, op, value)
+            return
+        if kind not in ATOMICS or (kind != "add" and self.dtypes[storage].kind == "float"):
+            raise Unwritable(f"Triton has no atomic {kind} of {self.dtypes[storage]}")
+        given = self.mask(op.axes)
+        at = self.place(storage, index, op.axes)
+        self.add(f"{ATOMICS[kind]}({at}, {value}{f', mask={given}' if given else ''}, sem='relaxed')")
+
+    def check(self, op: Op, attrs: Check, value: str, under: str) -> str:
+        """An index outside its bounds ends the call where assertions are on, and becomes 0 where they are off."""
+        name, size = attrs.symbol.name, index_text(attrs.size)
+        self.varies[name] = op.axes
+        if attrs.wrap:
+            self.add(f"{name} = tl.where({value} < 0, {value} + {size}, {value})")
+        else:
+            self.add(f"{name} = {value}")
+        if attrs.error is not None:
+            given = self.mask(op.axes, under)
+            mask = f", mask={given}" if given else ""
+            self.add(f"{name}_exists = ({name} >= 0) & ({name} < {size})")
+            says = f"{attrs.error}: {attrs.message.format(value='', size=size)}"  # the interpreter raises that
+            self.add(f"tl.device_assert({name}_exists, {says!r}{mask})")
+            self.add(f"{name} = tl.where({name}_exists, {name}, 0)")
+        return name
+
+    def masked(self, body: Body, other: str, args: Sequence[str], under: str, path: tuple[int, ...]) -> str:
+        taken = parameter_count(body)
+        where = " & ".join(text for text in (under, args[0]) if text)
+        (result,) = self.region(body, args[1 : 1 + taken], where, path)
+        return self.define(f"tl.where({args[0]}, {result}, {other})")
+
+    def region(self, body: Body, given: Sequence[str], under: str, path: tuple[int, ...]) -> list[str]:
+        names: list[str] = []
+        for position, op in enumerate(body.ops):
+            if isinstance(op.attrs, Parameter):
+                names.append(given[op.attrs.number])
+            else:
+                names.append(self.emit(op, arguments(op, body.ops, names), body.ops, under, (*path, position)))
+        return [_result(body, r, names) for r in body.results]
+
+    # --- joining
+
+    def numbers(self, axes: Iterable[str]) -> list[int]:
+        wanted = set(axes)
+        return [n for n, dim in enumerate(self.dims) if dim.axis in wanted]
+
+    def full(self, op: Op, args: Sequence[str], axes: Sequence[str], how: Combine) -> list[str]:
+        """The values to join, over all elements of the tile, with the identity where none exists."""
+        over = [*op.axes, *axes]
+        wanted = self.mask(axes)
+        found: list[str] = []
+        for arg, name, identity in zip(op.args, args, how.identity, strict=True):
+            dtype = self.dtype_of(arg)
+            wide = f"tl.broadcast_to({name}, {self.shape(over)})"
+            if isinstance(given := self.ops[arg].attrs, Constant):
+                wide = f"tl.full({self.shape(over)}, {literal(given.value, dtype)}, {triton_type(dtype)})"
+            if set(self.ops[arg].axes) >= {d.axis for d in self.dims if d.axis in over}:
+                wide = name
+            found.append(f"tl.where({wanted}, {wide}, {literal(identity, dtype)})" if wanted else wide)
+        return found
+
+    def joined(self, op: Op, args: Sequence[str], axes: Sequence[str], how: Combine) -> tuple[str, ...]:
+        """A reduce over blocks that are whole axes."""
+        return self.fold(how, self.full(op, args, axes, how), axes, [self.dtype_of(a) for a in op.args])
+
+    def fold(
+        self, how: Combine, values: Sequence[str], axes: Iterable[str], dtypes: Sequence[DType]
+    ) -> tuple[str, ...]:
+        """Joins along dimensions of the tile, which are then 1; a scalar if none is left."""
+        numbers = self.numbers(axes)
+        keep = ", keep_dims=True" if len(numbers) < len(self.dims) else ""
+        if not numbers:
+            return tuple(self.define(value) for value in values)
+        if len(numbers) == len(self.dims) > 1:  # all of the tile: one dimension first
+            values = [f"tl.reshape({value}, [{' * '.join(d.parameter for d in self.dims)}])" for value in values]
+            numbers = [0]
+        names = tuple(self.label() for _ in values)
+        for n in numbers:
+            given = values[0] if len(values) == 1 else f"({', '.join(values)})"
+            if how.name == "sum" and len(values) == 1:
+                self.add(f"{names[0]} = tl.sum({given}, {n}{keep})")
+            else:
+                self.add(f"{', '.join(names)} = tl.reduce({given}, {n}, {self.function(how, dtypes)}{keep})")
+            values = names
+        return names
+
+    def dtype_of(self, position: int) -> DType:
+        dtype = self.ops[position].dtype
+        assert dtype is not None
+        return dtype
+
+    def declare(self, position: int) -> None:
+        """Accumulators around a loop: for a reduce of the whole tile, for a scan of what came before."""
+        op = self.ops[position]
+        assert isinstance(op.attrs, Reduce | Scan)
+        over = (
+            (*op.axes, *op.attrs.axes) if isinstance(op.attrs, Reduce) else [a for a in op.axes if a != op.attrs.axis]
+        )
+        if self.is_dot(position):
+            over = op.axes
+        self.enter(over)
+        names: list[str] = []
+        for arg, identity in zip(op.args, op.attrs.combine.identity, strict=True):
+            dtype = self.dtype_of(arg)
+            name = f"sum{position}" if len(op.args) == 1 else f"sum{position}_{len(names)}"
+            shape = self.shape(over) if isinstance(op.attrs, Reduce) or len(self.dims) > 1 else "[]"
+            self.add(f"{name} = tl.full({shape}, {literal(identity, dtype)}, {triton_type(dtype)})")
+            names.append(name)
+        self.names[position] = tuple(names)
+
+    def accumulate(self, position: int, args: Sequence[str]) -> None:
+        op = self.ops[position]
+        assert isinstance(op.attrs, Reduce)
+        names, how = self.names[position], op.attrs.combine
+        values = self.full(op, args, op.attrs.axes, how)
+        if how.name == "sum":
+            self.add(f"{names[0]} += {values[0]}")
+            return
+        call = f"{self.function(how, [self.dtype_of(a) for a in op.args])}({', '.join([*names, *values])})"
+        self.add(f"{', '.join(names)} = {call}")
+
+    def finish(self, position: int) -> None:
+        op = self.ops[position]
+        assert isinstance(op.attrs, Reduce)
+        if self.is_dot(position):
+            return
+        self.enter((*op.axes, *op.attrs.axes))
+        dtypes = [self.dtype_of(a) for a in op.args]
+        self.names[position] = self.fold(op.attrs.combine, self.names[position], op.attrs.axes, dtypes)
+
+    def scan(self, op: Op, attrs: Scan, args: Sequence[str], position: int) -> tuple[str, ...]:
+        """A prefix along an axis, joined to that of the blocks before if the axis has more than one."""
+        if not self.numbers([attrs.axis]):
+            return tuple(args)
+        dtypes = [self.dtype_of(a) for a in op.args]
+        (number,) = self.numbers([attrs.axis])
+        values = self.full(op, args, (attrs.axis,), attrs.combine)
+        names = tuple(self.label() for _ in values)
+        given = values[0] if len(values) == 1 else f"({', '.join(values)})"
+        function = self.function(attrs.combine, dtypes)
+        reverse = ", reverse=True" if attrs.reverse else ""
+        self.add(f"{', '.join(names)} = tl.associative_scan({given}, {number}, {function}{reverse})")
+        before = self.names.get(position)
+        if before is None:
+            return names
+        self.add(f"{', '.join(names)} = {function}({', '.join([*before, *names])})")
+        self.keep_end(before, names, attrs, op.axes)
+        self.names.pop(position)
+        return names
+
+    def keep_end(self, kept: Sequence[str], values: Sequence[str], scan: Scan, axes: Iterable[str]) -> None:
+        """The values of a block where a scan ends in it, for the next block; no sum, which would lose the sign of 0."""
+        (number,) = self.numbers([scan.axis])
+        dim = self.dims[number]
+        lane = f"tl.arange(0, {dim.parameter}){self.subscript(dim)}"
+        end = self.define(f"{lane} == {'0' if scan.reverse else f'{dim.parameter} - 1'}")
+        wide = f"tl.broadcast_to({end}, {self.shape(axes)})"
+        name = f"end_of_{len(kept)}"
+        self.functions[name] = _end_text(name, len(kept))
+        keep = ", keep_dims=True" if len(self.dims) > 1 else ""
+        given = ", ".join([wide, *values])
+        self.add(f"{', '.join([end, *kept])} = tl.reduce(({given}), {number}, {name}{keep})")
+
+    def function(self, how: Combine, dtypes: Sequence[DType]) -> str:
+        """The function that joins two groups of values."""
+        name = f"{how.name}_{'_'.join(d.name for d in dtypes)}"
+        name = name if is_named(how, dtypes[0]) else f"{self.symbol}_{name}"
+        if name not in self.functions:
+            self.functions[name] = _combine_text(name, how)
+        return name
+
+
+def _combine_text(name: str, how: Combine) -> str:
+    """A `triton.jit` function of 2k values that gives k."""
+    k = len(how.identity)
+    given = [*(f"a{n}" for n in range(k)), *(f"b{n}" for n in range(k))]
+    lines = ["@triton.jit", f"def {name}({', '.join(given)}):"]
+    names: list[str] = []
+    for position, op in enumerate(how.body.ops):
+        if isinstance(op.attrs, Parameter):
+            names.append(given[op.attrs.number])
+            continue
+        dtypes = [d for a in op.args if (d := how.body.ops[a].dtype) is not None]
+        names.append(f"x{position}")
+        if not isinstance(op.attrs, Constant):
+            lines.append(f"    x{position} = {expression(op, arguments(op, how.body.ops, names), dtypes)}")
+    lines.append(f"    return {', '.join(names[r] for r in how.body.results)}")
+    return "\n".join(lines) + "\n"
+
+
+def _end_text(name: str, count: int) -> str:
+    """A `triton.jit` function for a reduce: of values of which one is marked, that one."""
+    given = [*(f"a{n}" for n in range(count)), *(f"b{n}" for n in range(count))]
+    picked = ", ".join(f"tl.where(end_b, b{n}, a{n})" for n in range(count))
+    head = f"def {name}(end_a, {', '.join(given[:count])}, end_b, {', '.join(given[count:])}):"
+    return f"@triton.jit\n{head}\n    return end_a | end_b, {picked}\n"
+
+
+def _result(body: Body, position: int, names: Sequence[str]) -> str:
+    """A region's value: a constant is written where it goes."""
+    op = body.ops[position]
+    return literal(op.attrs.value, op.dtype) if isinstance(op.attrs, Constant) and op.dtype else names[position]
+
+
+def _factor(text: str) -> str:
+    return text if text.isidentifier() or text.isdecimal() or text.startswith("tl.cdiv(") else f"({text})"

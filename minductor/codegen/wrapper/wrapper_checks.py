@@ -1,0 +1,80 @@
+"""What a wrapper tells runtime/launch/memory_checks.py: for each line of the plan, the statements before and after it.
+
+Takes lines, and the planned storages. Gives Python statements, without indentation. Refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from minductor.core.expressions.expr import as_int
+from minductor.ir.plan.plan import (
+    AllocateLine,
+    DispatchLine,
+    ExternLine,
+    FreeLine,
+    LaunchLine,
+    LayoutLine,
+    Line,
+    Plan,
+    ReturnLine,
+    ReuseLine,
+    ViewLine,
+)
+from minductor.ir.plan.storage import Storage
+from minductor.ir.plan.storage_lives import tensors
+
+
+def table(name: str, storages: Iterable[Storage]) -> Iterator[str]:
+    """The planned lives, as a module-level name."""
+    yield f"{name} = memory_checks.planned("
+    for storage in storages:
+        owner = "shown" if storage.is_shown and storage.owner == "own" else storage.owner
+        names = ", ".join(repr((n.name, n.making, n.of, n.start, n.end)) for n in storage.names)
+        yield f"    ({owner!r}, {as_int(storage.bytes)}, {storage.is_returned}, {names}),"
+    yield ")"
+
+
+def begin(plan: Plan) -> str:
+    """Below the line that unpacks the arguments."""
+    return f"life.begins({_pairs(given.name for given in plan.inputs if given.symbol is None)})"
+
+
+def before(line: Line, symbols: Mapping[str, str]) -> Iterator[str]:
+    """`symbols`: the name of each kernel, by id."""
+    match line:
+        case LaunchLine(kernel=kernel, tensors=given):
+            yield f"life.call({symbols[kernel]!r}, {_pairs(given)})"
+        case DispatchLine(own=own, tensors=given):
+            yield f"life.call({symbols[own.kernel]!r}, {_pairs(given)})"
+        case ExternLine(op=op, args=args, kwargs=kwargs, results=results, is_out=is_out):
+            given = (*tensors(args), *(name for _, value in kwargs for name in tensors(value)))
+            into = tuple(name for name in results if name is not None) if is_out else ()
+            yield f"life.call({op!r}, {_pairs((*given, *into))})"
+        case ReturnLine(values):
+            yield f"life.returns({_pairs(tensors(values))})"
+        case _:
+            return
+
+
+def after(line: Line, made: Collection[str]) -> Iterator[str]:
+    """`made`: the names of all storages; what else an operator gives is a number."""
+    match line:
+        case AllocateLine(name=name):
+            yield f"life.allocate({name!r}, {name})"
+        case ReuseLine(name=name, old=old):
+            yield f"life.transfer({name!r}, {old!r}, {name})"
+        case ViewLine(name=name, of=of):
+            yield f"life.alias({name!r}, {of!r}, {name})"
+        case FreeLine(names):
+            yield f"life.free({', '.join(map(repr, names))})"
+        case ExternLine(results=results, is_out=False):
+            yield from (f"life.give({name!r}, {name})" for name in results if name in made)
+        case LayoutLine(name=name):
+            yield f"life.laid_out({name!r}, {name})"
+        case _:
+            return
+
+
+def _pairs(names: Iterable[str]) -> str:
+    return ", ".join(f"({name!r}, {name})" for name in dict.fromkeys(names))

@@ -1,0 +1,488 @@
+"""The wrapper in C++: one function for the call and one for each region, over `md_Tensor`.
+
+Takes a Plan; gives one translation unit. What its tensors are says the header that it includes: torch's
+(minductor_torch.h) or memory of its own (minductor_plain.h), for plans without a call of torch. Refuses (NotNative) a
+plan that needs more of Python than a call: an operator that is given regions and is neither `cond`, `while_loop` nor
+`invoke_subgraph`, a number that C++ computes otherwise, several devices, a watched memory.
+
+A call that torch's C interface does not carry is Python's: its text stands at the unit's end, as functions by handle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import assert_never
+
+from minductor.codegen.cpp.cpp_text import index_text
+from minductor.codegen.operator_spelling import CPP_STORAGE
+from minductor.codegen.wrapper import cpp_calls
+from minductor.codegen.wrapper.cpp_numbers import FIELDS, TYPES, letter, literal, magnitudes, source, truth
+from minductor.codegen.wrapper.wrapper_python import eager_call, numbers_of, python_calls
+from minductor.core.dtypes import DType
+from minductor.core.errors import NotNative
+from minductor.core.expressions.expr import Expr, Symbol
+from minductor.core.names import is_identifier
+from minductor.ir.plan.plan import (
+    AllocateLine,
+    AssertLine,
+    ConstantLine,
+    DeviceScopeLine,
+    DispatchLine,
+    ExternLine,
+    FreeLine,
+    KernelLine,
+    LaunchLine,
+    LayoutLine,
+    Line,
+    PartitionLine,
+    Plan,
+    ReturnLine,
+    ReuseLine,
+    ScopeEndLine,
+    SymbolLine,
+    ViewLine,
+)
+from minductor.ir.plan.storage_lives import tensors as tensors_of
+from minductor.ir.plan.storage_lives import touched
+from minductor.ir.program.nodes import Argument, Input, Origin, Region, Token, symbols_in
+from minductor.target import Env
+
+ITEM = "aten._local_scalar_dense.default"
+
+
+def wrapper_cpp(plan: Plan, env: Env, header: str = "minductor_torch.h") -> str:
+    """The unit's text."""
+    if env.target.kind != "cpu":
+        raise NotNative(f"a wrapper for {env.target.kind}")
+    if env.options.verify_memory:
+        raise NotNative("memory that is watched")
+    return "\n".join(_Emitter(plan, env).unit(header)) + "\n"
+
+
+def needs_torch(plan: Plan) -> tuple[str, ...]:
+    """The operators for which a plan needs torch, in their order, each once."""
+    found = [line.op for line in plan.lines if isinstance(line, ExternLine) and line.op != ITEM]
+    found += [op for region in plan.regions for op in needs_torch(region)]
+    return tuple(dict.fromkeys(op for op in found if not op.startswith("higher_order.")))
+
+
+def needs_python(plan: Plan) -> tuple[str, ...]:
+    """The operators that Python calls, in their order, each once: a host without it cannot run the plan."""
+    found: list[str] = []
+    for line in plan.lines:
+        if isinstance(line, ExternLine) and line.op != ITEM and not any(isinstance(a, Region) for a in line.args):
+            try:
+                cpp_calls.call(line, _dtypes(plan))
+            except NotNative:
+                found.append(line.op)
+    found += [op for region in plan.regions for op in needs_python(region)]
+    return tuple(dict.fromkeys(found))
+
+
+class _Emitter:
+    """The unit: declarations, errors, regions, the call, its graph."""
+
+    def __init__(self, plan: Plan, env: Env) -> None:
+        self.plan = plan
+        self.env = env
+        self.definitions = {line.id: line for line in plan.lines if isinstance(line, KernelLine)}
+        self.constants = {line.name: line.number for line in plan.lines if isinstance(line, ConstantLine)}
+        self.declared: dict[str, None] = {}  # functions of torch's, as they are declared
+        self.python: list[ExternLine] = []  # calls that are Python's
+        self.nodes: dict[str, None] = {}  # ATen nodes that errors belong to
+
+    def unit(self, header: str) -> Iterator[str]:
+        regions = [text for region in self.plan.regions for text in self.region(region)]
+        body = list(_Function(self, self.plan).text("call"))
+        yield f'#include "{header}"'
+        yield ""
+        yield from self.kernel_declarations()
+        yield from self.declared
+        yield from self.error_tables()
+        yield from regions
+        yield from body
+        yield ""
+        takes = "".join(map(_taken, self.plan.inputs))
+        gives = "".join(map(_given, _returned(self.plan)))
+        constants = f'"{" ".join(self.constants)}", {len(self.constants)}'
+        yield f'MD_GRAPH("{self.plan.name}", call, "{takes}", "{gives}", {constants})'
+        if self.nodes:
+            yield f'MD_NODES("{" ".join(self.nodes)}")'
+        if self.python:
+            yield ""
+            yield "// What only Python can call, by handle."
+            yield 'MD_PYTHON(R"python('
+            yield python_calls(self.python, self.env).rstrip("\n")
+            yield ')python")'
+
+    def region(self, plan: Plan) -> Iterator[str]:
+        """A region's function; those inside it stand before it."""
+        for inner in plan.regions:
+            yield from self.region(inner)
+        yield from _Function(self, plan).text(plan.name)
+        takes = "".join(map(_taken, plan.inputs))
+        gives = "".join(map(_given, _returned(plan)))
+        yield f'static const md_Region {plan.name}_region = {{{plan.name}, "{takes}", "{gives}"}};'
+
+    def kernel_declarations(self) -> Iterator[str]:
+        """The kernels as they are launched."""
+        for kernel in self.definitions.values():
+            types = [f"{CPP_STORAGE[dtype]}*" for _, dtype in kernel.signature]
+            types += ["double" if kind == "real" else "int64_t" for kind in kernel.numbers]
+            yield f'extern "C" int64_t {kernel.symbol}({", ".join((*types, "int64_t"))});'
+
+    def error_tables(self) -> Iterator[str]:
+        for kernel in self.definitions.values():
+            if kernel.errors:
+                yield ""
+                yield f"static const md_Error {kernel.symbol}_errors[] = {{"
+                yield from (f"    {{{_quoted(kind)}, {_quoted(_format(message))}}}," for kind, message in kernel.errors)
+                yield "};"
+
+
+class _Function:
+    """The lines of one function."""
+
+    def __init__(self, unit: _Emitter, plan: Plan) -> None:
+        self.unit = unit
+        self.plan = plan
+        self.layouts = {
+            line.name: (line.size, line.stride) for line in plan.lines if isinstance(line, AllocateLine | ReuseLine)
+        }
+        self.dtypes = _dtypes(plan)
+        self.numbers = {symbol.name: symbol for symbol in symbols_in(plan.lines)}
+        self.defined: set[str] = set()  # numbers that are declared already
+        laid = {line.name for line in plan.lines if isinstance(line, LayoutLine)}
+        tensors = [given for given in plan.inputs if given.symbol is None]
+        self.lent = {given.name for given in tensors if not given.is_donated and given.name not in laid}
+
+    def text(self, name: str) -> Iterator[str]:
+        body = [f"  {text}" for line in self.plan.lines for text in self.line(line)]
+        inputs = {given.name for given in self.plan.inputs if given.symbol is None}
+        for given in self.plan.inputs:  # the others are the compiler's to name
+            if not is_identifier(given.name) or given.name == "md":
+                raise NotNative(f"an input called {given.name!r}")
+        tensors = [name for name in self.tensors() if name not in inputs]
+        used = {name for line in self.plan.lines for name in touched(line)} | set(tensors_of(_returned(self.plan)))
+        yield ""
+        yield f"static bool {name}(md_Call& md, md_Value* md_given, md_Value* md_made) {{"
+        for number, given in enumerate(self.plan.inputs):
+            yield f"  {self.received(given, number)}"
+        for name, number in self.unit.constants.items():
+            if name in used - inputs:  # a region may be given one under the same name
+                yield f"  const md_Tensor& {name} = md.constants[{number}];"
+        if tensors:
+            yield f"  md_Tensor {', '.join(tensors)};"
+        yield from body
+        yield "  return true;"
+        yield "}"
+
+    def received(self, given: Input, number: int) -> str:
+        """An input under its name."""
+        kind = _taken(given)
+        match kind:
+            case "o":
+                return f"md_Tensor {given.name}(md_given[{number}].tensor);"
+            case "t" if given.name in self.lent:
+                return f"md_Lent {given.name}(md_given[{number}].tensor);"
+            case "t":
+                return f"md_Tensor {given.name}(md_share(md_given[{number}].tensor));"
+            case _ if isinstance(given.symbol, Symbol):
+                return f"const {TYPES[given.symbol.kind]} {given.name} = md_given[{number}].{FIELDS[kind]};"
+            case _:
+                return f"const int64_t {given.name} = {given.symbol};"
+
+    def tensors(self) -> dict[str, None]:
+        """The names of tensors that lines make, in their order."""
+        made: dict[str, None] = {}
+        for line in self.plan.lines:
+            group = line.variants[_default(line)] if isinstance(line, DispatchLine) else (line,)
+            for inner in group:
+                if isinstance(inner, AllocateLine | ReuseLine | ViewLine):
+                    made[inner.name] = None
+                elif isinstance(inner, ExternLine) and not inner.is_out:
+                    made.update(dict.fromkeys(n for n in inner.results if n is not None and not self.is_number(n)))
+        return made
+
+    def is_number(self, name: str) -> bool:
+        return name in self.numbers
+
+    def line(self, line: Line) -> Iterator[str]:
+        match line:
+            case LaunchLine():
+                yield from self.launch(line)
+            case DispatchLine():  # the choice was made before this was written
+                for inner in line.variants[_default(line)]:
+                    yield from self.line(inner)
+            case ExternLine():
+                yield from self.extern(line)
+            case AllocateLine(name, dtype, size, stride, device):
+                if device != "cpu":
+                    raise NotNative(f"memory of {device}")
+                yield f"MD_TRY(md_empty(md, {name}, md_{dtype.torch_name}, {_sizes(size)}, {_sizes(stride)}));"
+                yield from self.event("allocate", name)
+            case ReuseLine():
+                yield from self.reuse(line)
+            case ViewLine(name, of, _, size, stride, offset):
+                yield f"MD_TRY(md_view(md, {name}, {of}, {_sizes(size)}, {_sizes(stride)}, {index_text(offset)}));"
+            case FreeLine(names):
+                own = [name for name in names if name not in self.lent]
+                if own:
+                    yield " ".join(f"{name}.reset();" for name in own)
+                for name in names:
+                    yield from self.event("free", name)
+            case SymbolLine(symbol, what):
+                yield f"{self.number(symbol)} = {source(what)};"
+            case LayoutLine(name, size, stride):
+                if stride is None:
+                    yield f"MD_TRY(md_sized(md, {name}, {_sizes(size)}));"
+                else:
+                    yield f"MD_TRY(md_laid_out(md, {name}, {_sizes(size)}, {_sizes(stride)}));"
+            case AssertLine(condition, message, node):
+                given = f"{truth(condition)}, {_quoted(message)}, {self.checked(node)}"
+                yield f"MD_TRY(md_require(md, {given}));"
+            case ReturnLine(values):
+                yield from self.give(values)
+            case DeviceScopeLine() | ScopeEndLine():
+                raise NotNative("a device that is entered")
+            case KernelLine() | ConstantLine() | PartitionLine():
+                return
+            case _:
+                assert_never(line)
+
+    def number(self, symbol: Symbol) -> str:
+        """A number where it is assigned; the first time it is declared."""
+        self.numbers[symbol.name] = symbol
+        if symbol.name in self.defined:
+            return symbol.name
+        self.defined.add(symbol.name)
+        return f"{TYPES[symbol.kind]} {symbol.name}"
+
+    def checked(self, node: str) -> str:
+        """The name of an ATen node that an error belongs to."""
+        if node:
+            self.unit.nodes[node] = None
+        return _quoted(node)
+
+    def launch(self, line: LaunchLine) -> Iterator[str]:
+        kernel = self.unit.definitions[line.kernel]
+        pointers = (
+            f"{name}.data<{CPP_STORAGE[dtype]}>()"
+            for name, (_, dtype) in zip(line.tensors, kernel.signature, strict=True)
+        )
+        call = f"{kernel.symbol}({', '.join((*pointers, *map(index_text, line.sizes), 'md.threads'))})"
+        yield from _comment(line.handle, line.origins)
+        if kernel.errors:
+            nodes = ", ".join(map(self.checked, line.checked))
+            yield f"MD_TRY(md_status(md, {call}, {kernel.symbol}_errors, {{{nodes}}}));"
+        else:
+            yield f"{call};"
+        yield from self.event("launch", kernel.symbol)
+
+    def reuse(self, line: ReuseLine) -> Iterator[str]:
+        if self.layouts.get(line.old) == (line.size, line.stride):
+            yield f"{line.name} = {line.old}.take();"
+        else:
+            size, stride = _sizes(line.size), _sizes(line.stride)
+            yield f"MD_TRY(md_view(md, {line.name}, {line.old}, {size}, {stride}, 0));"
+            yield f"{line.old}.reset();"
+        yield from self.event("reuse", line.name)
+
+    def extern(self, line: ExternLine) -> Iterator[str]:
+        yield from _comment(line.handle, line.origins)
+        if line.op == ITEM:
+            yield from self.item(line)
+        elif any(isinstance(argument, Region) for argument in line.args):
+            yield from self.control(line)
+        else:
+            yield from self.operator(line)
+        yield from self.event("extern", line.op)
+
+    def operator(self, line: ExternLine) -> Iterator[str]:
+        """A call of torch's operator; where it fails, eager's own call says how."""
+        try:
+            text, declaration = cpp_calls.call(line, self.dtypes)
+            eager = ", ".join((_quoted(eager_call(line, self.unit.env)), *_given_eager(line)))
+        except NotNative:
+            yield f"MD_TRY({self.by_python(line)});"
+            return
+        if declaration:
+            self.unit.declared[declaration] = None
+        yield f"MD_CALL({text},"
+        yield f"        {eager});"
+
+    def item(self, line: ExternLine) -> Iterator[str]:
+        """Reads a number out of a tensor; what nobody wants is not read."""
+        (tensor,), (name,) = line.args, line.results
+        if name is not None and name in self.numbers and isinstance(tensor, Token):
+            symbol = self.numbers[name]
+            if (declared := self.number(symbol)) != name:
+                yield f"{declared};"
+            yield f"MD_TRY(md_read(md, {tensor.name}, {name}));"
+
+    def by_python(self, line: ExternLine) -> str:
+        """A call that Python makes: the tensors and numbers that it is given, and where its results go."""
+        self.unit.python.append(line)
+        tensors, numbers = dict.fromkeys(touched(line)), numbers_of(line)
+        given = [*(f"md_lend({name})" for name in tensors), *map(_value, numbers)]
+        names = [name for name in line.results if name is not None and not line.is_out]
+        if any(self.is_number(name) for name in names):
+            raise NotNative(f"a number by {line.op}")
+        into = ", ".join(f"&{name}" for name in names)
+        return f'md_python(md, {line.handle}, {{{", ".join(given)}}}, "{_kinds(line)}", {{{into}}})'
+
+    def control(self, line: ExternLine) -> Iterator[str]:
+        """An operator that calls regions; each result is new memory, for which the lines behind check its layout."""
+        if any(name is not None and self.is_number(name) for name in line.results):
+            raise NotNative(f"a number by {line.op}")
+        into = ", ".join(f"&{name}" if name else "nullptr" for name in line.results)
+        match line.op, line.args:
+            case "higher_order.cond", (asked, Region() as yes, Region() as no, *rest):
+                given = rest[0] if rest and isinstance(rest[0], tuple) else ()
+                yield f"if ({self.truth(asked)}) {{"
+                yield f"  MD_TRY(md_invoke(md, {_region(yes, given)}, {{{into}}}));"
+                yield "} else {"
+                yield f"  MD_TRY(md_invoke(md, {_region(no, given)}, {{{into}}}));"
+                yield "}"
+            case "higher_order.while_loop", (Region() as going, Region() as step, tuple(carried), tuple(extra)):
+                regions = f"{_region(going, ())}, {_region(step, ())}"
+                yield f"MD_TRY(md_while(md, {regions}, {_lent(carried)}, {_lent(extra)}, {{{into}}}));"
+            case "higher_order.invoke_subgraph", (Region() as called, _, *operands):
+                yield f"MD_TRY(md_invoke(md, {_region(called, operands)}, {{{into}}}));"
+            case _:
+                raise NotNative(line.op)
+
+    @staticmethod
+    def truth(asked: Argument) -> str:
+        """What decides between regions."""
+        match asked:
+            case Token("tensor", name):
+                return f"md_item<bool>({name})"
+            case bool():
+                return literal(asked)
+            case Expr():
+                return index_text(asked)
+            case _:
+                raise NotNative(f"a condition {asked!r}")
+
+    def give(self, values: Sequence[Argument]) -> Iterator[str]:
+        """Hands the results out; a name that is given once gives its own handle away."""
+        names = [value.name for value in values if isinstance(value, Token)]
+        for place, value in enumerate(values):
+            kind = _given(value)
+            match value:
+                case Token("tensor", name):
+                    is_own = names.count(name) == 1 and name not in self.lent and name not in self.unit.constants
+                    yield f"md_made[{place}].tensor = {f'{name}.give()' if is_own else f'md_share({name}.handle)'};"
+                case None:
+                    pass
+                case Expr():
+                    for most in magnitudes(value):
+                        yield f"MD_TRY(md_fits(md, {most}));"
+                    yield f"md_made[{place}].{FIELDS[kind]} = {index_text(value)};"
+                case bool() | int() | float():
+                    yield f"md_made[{place}].{FIELDS[kind]} = {literal(value)};"
+                case _:
+                    raise NotNative(f"a result {value!r}")
+
+    def event(self, kind: str, name: str) -> Iterator[str]:
+        if self.unit.env.options.events:
+            yield f'md_event(md, "{kind}", "{name}");'
+
+
+def _dtypes(plan: Plan) -> dict[str, DType]:
+    """The dtypes of tensors that are known."""
+    return {line.name: line.dtype for line in plan.lines if isinstance(line, AllocateLine | ReuseLine | ViewLine)}
+
+
+def _returned(plan: Plan) -> tuple[Argument, ...]:
+    return next(line.values for line in plan.lines if isinstance(line, ReturnLine))
+
+
+def _region(region: Region, operands: Iterable[Argument]) -> str:
+    """A region and what it is lent: its sizes, then the operands."""
+    return f"{region.name}_region, {_lent((*region.sizes, *operands))}"
+
+
+def _lent(values: Iterable[Argument]) -> str:
+    return f"{{{', '.join(map(_value, values))}}}"
+
+
+def _value(value: Argument) -> str:
+    """A value as a region or Python takes it."""
+    match value:
+        case Token("tensor", name):
+            return f"md_lend({name})"
+        case Symbol(name) if value.kind == "real":
+            return f"md_number({name})"
+        case Expr():
+            return f"md_number((int64_t)({index_text(value)}))"
+        case bool() | int():
+            return f"md_number((int64_t){literal(int(value))})"
+        case float():
+            return f"md_number({literal(value)})"
+        case _:
+            raise NotNative(f"{value!r} for a region")
+
+
+def _kinds(line: ExternLine) -> str:
+    """A letter for each tensor and number that a call is given by Python."""
+    return "t" * len(dict.fromkeys(touched(line))) + "".join(map(letter, numbers_of(line)))
+
+
+def _given_eager(line: ExternLine) -> Iterator[str]:
+    """The same tensors and numbers behind their letters, as a function with any count of them takes them."""
+    yield f'"{_kinds(line)}"'
+    yield from (f"{name}.handle" for name in dict.fromkeys(touched(line)))
+    for number in numbers_of(line):
+        yield number.name if letter(number) == "d" else f"(int64_t){number.name}"
+
+
+def _default(line: DispatchLine) -> int:
+    return line.choice.options.index(line.choice.default)
+
+
+def _taken(given: Input) -> str:
+    """The letter of an input; one that is known, or stands for an object that the program ignores, is not looked at."""
+    if given.symbol is None:
+        return "o" if given.is_donated else "t"
+    return letter(given.symbol) if isinstance(given.symbol, Symbol) else "n"
+
+
+def _given(value: Argument) -> str:
+    """The letter of an output."""
+    match value:
+        case Token("tensor", _):
+            return "t"
+        case None:
+            return "n"
+        case bool():
+            return "b"
+        case float():
+            return "d"
+        case Symbol():
+            return letter(value)
+        case int() | Expr():
+            return "i"
+        case _:
+            raise NotNative(f"a result {value!r}")
+
+
+def _sizes(sizes: Iterable[Expr]) -> str:
+    return f"{{{', '.join(map(index_text, sizes))}}}"
+
+
+def _quoted(text: str) -> str:
+    """A string of C; what is no plain character of ASCII by its octal number."""
+    shown = (chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
+    return f'"{"".join(shown)}"'
+
+
+def _format(message: str) -> str:
+    """A message of ir/program/signature.py as printf has it: a value is a text there, since it may not be known."""
+    return message.replace("%", "%%").format(value="%s", size="%lld")
+
+
+def _comment(handle: int, origins: tuple[Origin, ...]) -> Iterator[str]:
+    nodes = ", ".join(f"{origin.node}" for origin in origins)
+    yield f"// {handle}: {nodes}" if nodes else f"// {handle}"

@@ -1,0 +1,305 @@
+"""The wrapper as a torch.fx graph: the lines of a plan as nodes.
+
+Takes a Plan. Gives the JSON of an FxGraph (fx_graph.py), of which fx.py makes a GraphModule. Refuses to
+watch memory (BadOptionValue).
+
+A buffer is a node `torch.empty_strided`, a window `torch.as_strided`, a call the operator itself, and a number a chain
+of operators on placeholders and sizes. What dies needs no node: the code that torch prints for a graph drops each value
+after its last use. `cond` and `while_loop` stay torch's operators, with the sizes that their graphs need as operands.
+Of the variants of a kernel the graph has the default one. Devices have no scope here: a launch knows its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import assert_never
+
+from minductor.codegen.wrapper.fx_numbers import Nodes
+from minductor.core.errors import BadOptionValue
+from minductor.core.expressions.expr import Expr
+from minductor.ir.artefact.fx_graph import ASSERT, LAUNCH, FxGraph, FxKernel, Result, Value, print_graph
+from minductor.ir.plan.plan import (
+    AllocateLine,
+    AssertLine,
+    ConstantLine,
+    DeviceScopeLine,
+    DispatchLine,
+    ExternLine,
+    FreeLine,
+    KernelLine,
+    LaunchLine,
+    LayoutLine,
+    Line,
+    PartitionLine,
+    Plan,
+    ReturnLine,
+    ReuseLine,
+    ScopeEndLine,
+    SizeOf,
+    SymbolLine,
+    ViewLine,
+)
+from minductor.ir.plan.storage_lives import tensors
+from minductor.ir.program.nodes import Argument, Body, Region, Token, View
+from minductor.target import Env
+
+# torch's operators that graphs of FX know, and where the two graphs stand among their arguments
+TWO_GRAPHS: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {"higher_order.cond": (1, 2), "higher_order.while_loop": (0, 1)}
+)
+
+
+def wrapper_fx(plan: Plan, env: Env) -> str:
+    """The graph's text."""
+    if env.options.verify_memory:
+        raise BadOptionValue("verify_memory", env.options.verify_memory, "'' with a graph, whose memory torch frees")
+    definitions = [line for line in plan.lines if isinstance(line, KernelLine)]
+    graph = _Emitter(plan, {line.id: line.symbol for line in definitions}).graph(Signature())
+    kernels = tuple(FxKernel(line.symbol, line.written, line.errors) for line in definitions)
+    return print_graph(replace(graph, kernels=kernels))
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """How a graph is called. By torch's operators: with tensors first, then with the sizes of both graphs."""
+
+    sizes: int = 0  # how many of its first inputs are called last
+    before: int = 0  # sizes of the other graph, which it has no use for
+    behind: int = 0
+    is_value: bool = False  # it gives its one result, and no tuple
+
+
+def signatures(plan: Plan) -> Mapping[str, Signature]:
+    """Of the graphs, by name, whose calls are left to torch's own operator; other calls are spelled in Python.
+
+    The operators take tensors and integers, and do not answer for results that share memory.
+    """
+    calls = [line for line in plan.lines if isinstance(line, ExternLine)]
+    uses = [arg.name for line in calls for arg in line.args if isinstance(arg, Region)]
+    regions = {region.name: region for region in plan.regions}
+    found: dict[str, Signature] = {}
+    for line in calls:
+        if line.op not in TWO_GRAPHS or line.kwargs:
+            continue
+        called = [arg for arg in line.args if isinstance(arg, Region)]
+        operands = [item for arg in line.args if isinstance(arg, tuple) for item in arg]
+        is_tested = line.op == "higher_order.while_loop"
+        own = called[1:] if is_tested else called
+        if (
+            len(called) == 2
+            and all(isinstance(item, Token | int | Expr) for item in operands)
+            and all(_gives_own(regions[region.name]) for region in own)
+            and all(uses.count(region.name) == 1 for region in called)
+        ):
+            first, second = called
+            counts = len(first.sizes), len(second.sizes)
+            found[first.name] = Signature(counts[0], 0, counts[1], is_value=is_tested)
+            found[second.name] = Signature(counts[1], counts[0], 0)
+    return found
+
+
+def _gives_own(plan: Plan) -> bool:
+    """Whether each tensor that a graph gives has memory of its own, which nobody else knows."""
+    storage_of = {name.name: storage for storage in plan.storages for name in storage.names}
+    given = [name for line in plan.lines if isinstance(line, ReturnLine) for name in tensors(line.values)]
+    owned = {storage_of[name].name for name in given if name in storage_of and storage_of[name].owner == "own"}
+    return len(owned) == len(given)
+
+
+class _Emitter:
+    """The nodes of one plan. `symbols`: the name of each kernel, by its id."""
+
+    def __init__(self, plan: Plan, symbols: Mapping[str, str]) -> None:
+        self.plan = plan
+        self.symbols = symbols
+        self.nodes = Nodes()
+        self.signatures = signatures(plan)
+        self.layouts: dict[str, tuple[tuple[Expr, ...], tuple[Expr, ...]]] = {}  # where they are known
+        self.starts: set[Value] = set()  # tensors that begin where their storage does
+
+    def graph(self, signature: Signature) -> FxGraph:
+        """The graph, and those inside it."""
+        self.placeholders(signature)
+        for region in self.plan.regions:
+            self.attribute(region.name)
+        graphs = tuple(
+            _Emitter(region, self.symbols).graph(self.signatures.get(region.name, Signature()))
+            for region in self.plan.regions
+        )
+        for line in self.plan.lines:
+            self.line(line, is_value=signature.is_value)
+        return FxGraph(self.plan.name, tuple(self.nodes.made), graphs)
+
+    def placeholders(self, signature: Signature) -> None:
+        names = [given.name for given in self.plan.inputs]
+        sizes = names[: signature.sizes]
+        unused = [f"unused_{n}" for n in range(signature.before + signature.behind)]
+        order = (*unused[: signature.before], *sizes, *unused[signature.before :])
+        for name in (*names[signature.sizes :], *order):
+            self.nodes.values[name] = self.nodes.add(name, "placeholder", name)
+
+    def attribute(self, name: str) -> Value:
+        """A graph, a lifted tensor, or another object that is bound by its name."""
+        if name not in self.nodes.values:
+            self.nodes.values[name] = self.nodes.add(name, "get_attr", name)
+        return self.nodes.values[name]
+
+    def line(self, line: Line, *, is_value: bool = False) -> None:
+        nodes = self.nodes
+        match line:
+            case LaunchLine():
+                self.launch(line)
+            case DispatchLine(choice, variants):
+                for inner in variants[choice.options.index(choice.default)]:
+                    self.line(inner)
+            case ExternLine():
+                self.extern(line)
+            case AllocateLine():
+                self.allocate(line)
+            case ReuseLine():
+                self.reuse(line)
+            case ViewLine(name, of, _, size, stride, offset):
+                nodes.values[name] = self.window(name, of, size, stride, offset)
+            case SymbolLine(symbol, source):
+                nodes.values[symbol.name] = self.source(symbol.name, source)
+            case LayoutLine(name, size, stride):
+                given = (self.tensor(name), nodes.numbers(size), None if stride is None else nodes.numbers(stride))
+                nodes.values[name] = nodes.add(name, "call_function", "minductor.runtime.launch.launch.laid_out", given)
+                if stride is not None:
+                    self.layouts[name] = (size, stride)
+            case AssertLine(condition, message, node):
+                holds = nodes.scalar(condition) if isinstance(condition, Body) else nodes.relation(condition)
+                given = (holds, message)
+                nodes.add("require", "call_function", ASSERT, given, checked=(node,))
+            case ReturnLine(values):
+                found = tuple([self.argument(value) for value in values])
+                nodes.add("output", "output", "output", found if is_value else (found,))
+            case ConstantLine() | KernelLine() | FreeLine() | PartitionLine() | DeviceScopeLine() | ScopeEndLine():
+                pass
+            case _:
+                assert_never(line)
+
+    # --- lines
+
+    def launch(self, line: LaunchLine) -> None:
+        symbol = self.symbols[line.kernel]
+        given = (symbol, tuple([self.tensor(name) for name in line.tensors]), self.nodes.numbers(line.sizes))
+        self.nodes.add(symbol, "call_function", LAUNCH, given, line=line, checked=line.checked)
+
+    def allocate(self, line: AllocateLine) -> None:
+        layout = (self.nodes.numbers(line.size), self.nodes.numbers(line.stride))
+        kind = (("dtype", line.dtype), ("device", Token("device", line.device)))
+        made = self.nodes.add(line.name, "call_function", "torch.empty_strided", layout, kind)
+        self.nodes.values[line.name] = made
+        self.layouts[line.name] = (line.size, line.stride)
+        self.starts.add(made)
+
+    def reuse(self, line: ReuseLine) -> None:
+        old = self.tensor(line.old)
+        if self.layouts.get(line.old) != (line.size, line.stride):
+            layout = (self.nodes.numbers(line.size), self.nodes.numbers(line.stride))
+            made = self.nodes.add(line.name, "call_function", "torch.as_strided", (old, *layout))
+            if old in self.starts:
+                self.starts.add(made)
+            old = made
+        self.nodes.values[line.name] = old
+        self.layouts[line.name] = (line.size, line.stride)
+
+    def window(self, name: str, of: str, size: Iterable[Expr], stride: Iterable[Expr], offset: Expr) -> Result:
+        """Torch counts the offset from the storage's first element, a plan from the tensor's own."""
+        tensor, start = self.tensor(of), self.nodes.number(offset)
+        given = (tensor, self.nodes.numbers(size), self.nodes.numbers(stride))
+        if start != 0 and tensor not in self.starts:
+            own = self.nodes.compute("torch.ops.aten.sym_storage_offset.default", tensor)
+            start = self.nodes.compute("operator.add", own, start)
+        rest = () if start == 0 else (start,)
+        return self.nodes.add(name, "call_function", "torch.as_strided", (*given, *rest))
+
+    def unpack(self, names: Sequence[str | None], of: Value) -> None:
+        for number, name in enumerate(names):
+            if name is not None:
+                item = self.nodes.add(name, "call_function", "operator.getitem", (of, number))
+                self.nodes.values[name] = item
+
+    def source(self, name: str, source: str | SizeOf | Body) -> Value:
+        match source:
+            case SizeOf(tensor, dim, scale, shift):
+                return self.nodes.size(name, self.tensor(tensor), dim, scale, shift)
+            case str():
+                return self.nodes.values[source]
+            case Body():
+                return self.nodes.scalar(source)
+
+    # --- calls
+
+    def extern(self, line: ExternLine) -> None:
+        args, kwargs = self.given(line)
+        names = [name for name in line.results if name is not None]
+        is_row = len(line.results) > 1 or line.op.startswith("aten._foreach_")
+        is_checked = bool(line.dtypes) and not self.is_left(line)
+        is_named = len(names) == 1 and not (line.is_out or is_row or line.dtypes)
+        word = names[0] if is_named else line.op.split(".")[1].strip("_")
+        made = self.nodes.add(word, "call_function", self.called(line), args, kwargs, line)
+        if is_checked:
+            made = self.checked(line, made, args, kwargs)
+        if is_named:
+            self.nodes.values[names[0]] = made
+        elif not line.is_out:
+            self.unpack(line.results, made)
+
+    def is_left(self, line: ExternLine) -> bool:
+        """Whether a call of graphs is left to torch's operator."""
+        return any(isinstance(arg, Region) and arg.name in self.signatures for arg in line.args)
+
+    def called(self, line: ExternLine) -> str:
+        """The function: torch's operator, or our spelling of one that is given graphs."""
+        if self.is_left(line) or not any(isinstance(arg, Region) for arg in line.args):
+            return f"torch.ops.{line.op}"
+        return f"minductor.runtime.launch.control_flow.{line.op.removeprefix('higher_order.')}"
+
+    def given(self, line: ExternLine) -> tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]:
+        """Arguments; torch's operators are given the sizes of both graphs behind the tensors."""
+        args = [self.argument(arg) for arg in line.args]
+        if self.is_left(line):
+            sizes = [size for arg in line.args if isinstance(arg, Region) for size in self.nodes.numbers(arg.sizes)]
+            last = args.pop()
+            args.append((*last, *sizes) if isinstance(last, tuple) else last)
+        kwargs = [(name, self.argument(value)) for name, value in line.kwargs]
+        into = [("out", self.tensor(name)) for name in line.results if name is not None and line.is_out]
+        return tuple(args), (*kwargs, *into)
+
+    def checked(
+        self, line: ExternLine, made: Value, args: tuple[Value, ...], kwargs: tuple[tuple[str, Value], ...]
+    ) -> Result:
+        """The results of a call that torch does not vouch for, in a row: new tensors, or it is an error."""
+        given = (*args, *(value for _, value in kwargs))
+        if line.op.startswith("higher_order."):
+            about: tuple[Value, ...] = (made, len(line.dtypes), given)
+            return self.nodes.add("own", "call_function", "minductor.runtime.launch.checked_calls.apart", about)
+        about = (line.op, made, line.dtypes, given)
+        return self.nodes.add("vetted", "call_function", "minductor.runtime.launch.checked_calls.vetted", about)
+
+    # --- values
+
+    def tensor(self, name: str) -> Value:
+        return self.nodes.values[name] if name in self.nodes.values else self.attribute(name)
+
+    def argument(self, value: Argument) -> Value:
+        match value:
+            case Token("tensor" | "external", name):
+                return self.tensor(name)
+            case Region(name, sizes):
+                region = self.nodes.values[name]
+                if not sizes or name in self.signatures:
+                    return region
+                return self.nodes.compute("functools.partial", region, *self.nodes.numbers(sizes))
+            case Expr():
+                return self.nodes.number(value)
+            case tuple():
+                return tuple([self.argument(item) for item in value])
+            case View():
+                raise ValueError(f"memory left a view in the plan: {value}")
+            case _:
+                return value

@@ -1,0 +1,1 @@
+"""Index expressions: a closed algebra of integers and the relations over it."""

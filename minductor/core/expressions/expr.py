@@ -1,0 +1,451 @@
+"""Index expressions and relations: the public names, and what walks over them.
+
+Takes: integers, symbols (each with a kind and a range), and the operators ``+ - * // %``, ``minimum``, ``maximum``.
+Gives: immutable interned `Expr` and `Rel` values in canonical form (`==` is structural), substitution, evaluation,
+expansion and linear coefficients. `str` is stable and `text.parse_expr` reads it back.
+Refuses: the truth value of a relation (ask `bounds.known`); division by the constant zero.
+
+>>> x, y, s = symbol("x", "axis", 0, 7), symbol("y", "axis", 0, 63), symbol("s", "size", 1)
+>>> str(substitute(64 * x + y, {x: y // 8, y: s * (x + 1)}))
+'s*x + s + 64*(y//8)'
+>>> evaluate(s * x + y % 5, {"s": 10, "x": 3, "y": 7})
+32
+>>> coefficients, rest = linear(s * x + 4 * y + s, (x, y))
+>>> str(coefficients[x]), str(coefficients[y]), str(rest)
+('s', '4', 's')
+>>> str(lt(x, 8)), str(le(s, 128)), str(all_of(lt(x, y), le(s, 128)))
+('true', 's <= 128', '(s <= 128) and (x < y)')
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, overload
+
+from minductor.core.expressions.algebra import (
+    Const,
+    Expr,
+    FloorDiv,
+    Identity,
+    Kind,
+    Max,
+    Min,
+    Mod,
+    Product,
+    Sum,
+    Symbol,
+    add,
+    as_expr,
+    as_int,
+    children,
+    collect_into,
+    distribute,
+    factors_of,
+    from_terms,
+    identity,
+    integer,
+    maximum,
+    minimum,
+    mul,
+    parts,
+    symbol,
+)
+from minductor.core.expressions.division import floordiv, mod
+from minductor.core.expressions.interning import Node, node
+
+__all__ = [
+    "FALSE",
+    "TRUE",
+    "And",
+    "Compare",
+    "CompareOp",
+    "Const",
+    "Expr",
+    "FalseRel",
+    "FloorDiv",
+    "Identity",
+    "Kind",
+    "Max",
+    "Min",
+    "Mod",
+    "Not",
+    "Or",
+    "Product",
+    "Rel",
+    "Sum",
+    "Symbol",
+    "TrueRel",
+    "add",
+    "all_of",
+    "any_of",
+    "as_expr",
+    "as_int",
+    "children",
+    "eq",
+    "evaluate",
+    "evaluate_rel",
+    "expand",
+    "floordiv",
+    "free_symbols",
+    "ge",
+    "gt",
+    "identity",
+    "integer",
+    "le",
+    "linear",
+    "lt",
+    "maximum",
+    "minimum",
+    "mod",
+    "mul",
+    "ne",
+    "negate",
+    "parts",
+    "substitute",
+    "symbol",
+]
+
+CompareOp: TypeAlias = Literal["==", "!=", "<", "<="]
+
+
+class Rel(Node):
+    """A relation between index expressions."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"'{self}' has no truth value by itself: ask bounds.known, or compare with `is not None`")
+
+    def __str__(self) -> str:
+        from minductor.core.expressions.expr_text import rel_text  # the printer matches on these classes
+
+        return rel_text(self)
+
+    @property
+    def sort_key(self) -> tuple[Any, ...]:
+        match self:
+            case Compare(op, left, right):
+                return 0, left.sort_key, right.sort_key, op
+            case And(args) | Or(args):
+                return 1 if isinstance(self, And) else 2, tuple(arg.sort_key for arg in args)
+            case Not(arg):
+                return 3, (arg.sort_key,)
+            case _:
+                return 4, type(self).__name__
+
+
+class Compare(Rel):
+    __slots__ = ("left", "op", "right")
+    __match_args__ = ("op", "left", "right")
+    op: CompareOp
+    left: Expr
+    right: Expr
+
+
+class _Junction(Rel):
+    __slots__ = ("args",)
+    __match_args__ = ("args",)
+    args: tuple[Rel, ...]
+
+
+class And(_Junction):
+    __slots__ = ()
+
+
+class Or(_Junction):
+    __slots__ = ()
+
+
+class Not(Rel):
+    __slots__ = ("arg",)
+    __match_args__ = ("arg",)
+    arg: Rel
+
+
+class TrueRel(Rel):
+    __slots__ = ()
+
+
+class FalseRel(Rel):
+    __slots__ = ()
+
+
+TRUE = node(TrueRel)
+FALSE = node(FalseRel)
+
+
+def _truth(value: object) -> Rel:
+    return TRUE if value else FALSE
+
+
+def eq(a: Expr | int, b: Expr | int) -> Rel:
+    a, b = as_expr(a), as_expr(b)
+    low, high = (a - b).range
+    if low is not None and low == high:
+        return _truth(low == 0)
+    if (low is not None and low > 0) or (high is not None and high < 0):
+        return FALSE
+    if isinstance(a, Const) or (a.sort_key > b.sort_key and not isinstance(b, Const)):
+        a, b = b, a
+    return node(Compare, "==", a, b)
+
+
+def ne(a: Expr | int, b: Expr | int) -> Rel:
+    return negate(eq(a, b))
+
+
+def lt(a: Expr | int, b: Expr | int) -> Rel:
+    a, b = as_expr(a), as_expr(b)
+    low, high = (a - b).range
+    if high is not None and high < 0:
+        return TRUE
+    return FALSE if low is not None and low >= 0 else node(Compare, "<", a, b)
+
+
+def le(a: Expr | int, b: Expr | int) -> Rel:
+    a, b = as_expr(a), as_expr(b)
+    low, high = (a - b).range
+    if high is not None and high <= 0:
+        return TRUE
+    return FALSE if low is not None and low > 0 else node(Compare, "<=", a, b)
+
+
+def gt(a: Expr | int, b: Expr | int) -> Rel:
+    return lt(b, a)
+
+
+def ge(a: Expr | int, b: Expr | int) -> Rel:
+    return le(b, a)
+
+
+def all_of(*rels: Rel) -> Rel:
+    kept = _junction(rels, And, TRUE)
+    if FALSE in kept:
+        return FALSE
+    return node(And, kept) if len(kept) > 1 else kept[0] if kept else TRUE
+
+
+def any_of(*rels: Rel) -> Rel:
+    kept = _junction(rels, Or, FALSE)
+    if TRUE in kept:
+        return TRUE
+    return node(Or, kept) if len(kept) > 1 else kept[0] if kept else FALSE
+
+
+def _junction(rels: Iterable[Rel], cls: type[_Junction], neutral: Rel) -> tuple[Rel, ...]:
+    flat: dict[Rel, None] = {}
+    for rel in rels:
+        flat.update(dict.fromkeys(rel.args if isinstance(rel, cls) else (rel,)))
+    flat.pop(neutral, None)
+    return tuple(sorted(flat, key=lambda rel: rel.sort_key))
+
+
+def negate(rel: Rel) -> Rel:
+    match rel:
+        case Compare(op, left, right):
+            match op:
+                case "==":
+                    return node(Compare, "!=", left, right)
+                case "!=":
+                    return node(Compare, "==", left, right)
+                case "<":
+                    return le(right, left)
+                case "<=":
+                    return lt(right, left)
+        case Not(arg):
+            return arg
+        case TrueRel():
+            return FALSE
+        case FalseRel():
+            return TRUE
+        case _:
+            return node(Not, rel)
+
+
+# Walks.
+
+
+def _rel_parts(rel: Rel) -> tuple[Expr | Rel, ...]:
+    match rel:
+        case Compare(_, left, right):
+            return left, right
+        case And(args) | Or(args):
+            return args
+        case Not(arg):
+            return (arg,)
+        case _:
+            return ()
+
+
+def free_symbols(value: Expr | Rel) -> tuple[Symbol, ...]:
+    """Each symbol once, sorted."""
+    if isinstance(value, Symbol):
+        return (value,)
+    try:
+        return value._free  # pyright: ignore[reportPrivateUsage]
+    except AttributeError:
+        found: dict[Symbol, None] = {}
+        for child in children(value) if isinstance(value, Expr) else _rel_parts(value):
+            found.update(dict.fromkeys(free_symbols(child)))
+        value._free = tuple(sorted(found, key=lambda s: s.sort_key))  # pyright: ignore[reportPrivateUsage]
+        return value._free  # pyright: ignore[reportPrivateUsage]
+
+
+@overload
+def substitute(value: Expr, mapping: Mapping[Symbol, Expr | int]) -> Expr: ...
+@overload
+def substitute(value: Rel, mapping: Mapping[Symbol, Expr | int]) -> Rel: ...
+def substitute(value: Expr | Rel, mapping: Mapping[Symbol, Expr | int]) -> Expr | Rel:
+    """Replaces symbols, all at once, and makes the result canonical again."""
+    memo: dict[Expr, Expr] = {key: as_expr(new) for key, new in mapping.items()}
+    return _substitute(value, mapping, memo) if isinstance(value, Expr) else _substitute_rel(value, mapping, memo)
+
+
+def _substitute(expr: Expr, mapping: Mapping[Symbol, Expr | int], memo: dict[Expr, Expr]) -> Expr:
+    found = memo.get(expr)
+    if found is not None:
+        return found
+    if mapping.keys().isdisjoint(free_symbols(expr)):
+        return expr
+    if isinstance(expr, Sum):
+        acc: dict[Expr, int] = {}
+        const = expr.const
+        for term, factor in expr.terms:
+            const += collect_into(acc, _substitute(term, mapping, memo), factor)
+        result = from_terms(const, acc)
+    else:
+        result = rebuild(expr, tuple(_substitute(child, mapping, memo) for child in children(expr)))
+    memo[expr] = result
+    return result
+
+
+def rebuild(expr: Expr, inner: Sequence[Expr]) -> Expr:
+    """The same operation on other children, made canonical again."""
+    match expr:
+        case Sum(const, terms):
+            return add(const, *(child * factor for child, (_, factor) in zip(inner, terms, strict=True)))
+        case Product():
+            return mul(*inner)
+        case FloorDiv():
+            return floordiv(*inner)
+        case Mod():
+            return mod(*inner)
+        case Min():
+            return minimum(*inner)
+        case Max():
+            return maximum(*inner)
+        case Identity():
+            return identity(*inner)
+        case _:
+            return expr
+
+
+def _substitute_rel(rel: Rel, mapping: Mapping[Symbol, Expr | int], memo: dict[Expr, Expr]) -> Rel:
+    match rel:
+        case Compare(op, left, right):
+            return compare(op, _substitute(left, mapping, memo), _substitute(right, mapping, memo))
+        case And(args):
+            return all_of(*(_substitute_rel(arg, mapping, memo) for arg in args))
+        case Or(args):
+            return any_of(*(_substitute_rel(arg, mapping, memo) for arg in args))
+        case Not(arg):
+            return negate(_substitute_rel(arg, mapping, memo))
+        case _:
+            return rel
+
+
+def compare(op: CompareOp, a: Expr | int, b: Expr | int) -> Rel:
+    match op:
+        case "==":
+            return eq(a, b)
+        case "!=":
+            return ne(a, b)
+        case "<":
+            return lt(a, b)
+        case "<=":
+            return le(a, b)
+
+
+def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
+    match expr:
+        case Const(value):
+            return value
+        case Symbol(name):
+            return values[name]
+        case Sum(const, terms):
+            return const + sum(factor * evaluate(term, values) for term, factor in terms)
+        case Product(args):
+            return math.prod(evaluate(arg, values) for arg in args)
+        case FloorDiv(num, den):
+            return evaluate(num, values) // evaluate(den, values)
+        case Mod(num, den):
+            return evaluate(num, values) % evaluate(den, values)
+        case Min(args):
+            return min(evaluate(arg, values) for arg in args)
+        case Max(args):
+            return max(evaluate(arg, values) for arg in args)
+        case Identity(arg):
+            return evaluate(arg, values)
+        case _:
+            raise TypeError(f"not an index expression: {type(expr).__name__}")
+
+
+def evaluate_rel(rel: Rel, values: Mapping[str, int]) -> bool:
+    match rel:
+        case Compare(op, left, right):
+            a, b = evaluate(left, values), evaluate(right, values)
+            return {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b}[op]
+        case And(args):
+            return all(evaluate_rel(arg, values) for arg in args)
+        case Or(args):
+            return any(evaluate_rel(arg, values) for arg in args)
+        case Not(arg):
+            return not evaluate_rel(arg, values)
+        case _:
+            return isinstance(rel, TrueRel)
+
+
+def expand(expr: Expr, *, identity: bool = False) -> Expr:
+    """Distributes products over sums, everywhere; with identity=True the groups are opened first.
+
+    >>> x, s, t = symbol("x", "axis"), symbol("s", "size"), symbol("t", "size")
+    >>> str(expand((s + 1) * (t + x)))
+    's*t + s*x + t + x'
+    """
+    inner = [expand(child, identity=identity) for child in children(expr)]
+    if isinstance(expr, Product):
+        return functools.reduce(distribute, inner)
+    if isinstance(expr, Identity) and identity:
+        return inner[0]
+    if isinstance(expr, (FloorDiv, Mod)) and inner[1] == 0:
+        return expr  # nowhere defined
+    return rebuild(expr, inner)
+
+
+def linear(expr: Expr, symbols: Iterable[Symbol]) -> tuple[dict[Symbol, Expr], Expr] | None:
+    """expr == sum(coefficient[s] * s) + rest, with no s in a coefficient or the rest; None where it is not linear."""
+    wanted = dict.fromkeys(symbols, None)
+    found: dict[Symbol, list[Expr]] = {s: [] for s in wanted}
+    const, terms = parts(expr)
+    rest: list[Expr | int] = [const]
+    for term, factor in terms:
+        here = [s for s in free_symbols(term) if s in wanted]
+        if not here:
+            rest.append(term * factor)
+            continue
+        factors = list(factors_of(term))
+        if len(here) == 1 and here[0] in factors:
+            factors.remove(here[0])
+            if all(here[0] not in free_symbols(left) for left in factors):
+                found[here[0]].append(mul(factor, *factors))
+                continue
+        opened = expand(term)
+        inner = None if opened == term else linear(opened * factor, wanted)
+        if inner is None:
+            return None
+        for s, coefficient in inner[0].items():
+            found[s].append(coefficient)
+        rest.append(inner[1])
+    return {s: add(*coefficients) for s, coefficients in found.items()}, add(*rest)

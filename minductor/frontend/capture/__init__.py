@@ -1,0 +1,1 @@
+"""Reads an ATen graph of torch.fx into plain data."""

@@ -1,0 +1,555 @@
+"""Reads an ATen graph of torch.fx into plain data, whose text is the larger part of the store's key.
+
+Takes the GraphModule that AOTAutograd hands to a compiler, and a role. Gives a `Graph`: nodes,
+inputs with their facts (static, donated), outputs, symbols, and the graphs that higher-order operators are given. What
+only this process knows (lifted tensors and other objects, torch's own symbols) hangs on it as `Live`, outside its text.
+Refuses what no kernel of ours could take: sparse, quantised and nested tensors, subclasses.
+
+>>> import torch
+>>> from torch.fx.experimental.proxy_tensor import make_fx
+>>> x = torch.ones(2, 3)
+>>> print(capture(make_fx(lambda x: x.t() * 2, tracing_mode="fake")(x), "inference").text())
+graph inference
+input x_1: f32[2, 3] stride [3, 1] cpu
+t: f32[3, 2] stride [1, 3] cpu = aten.t.default(x_1)
+mul: f32[3, 2] stride [1, 3] cpu = aten.mul.Tensor(t, 2)
+return (mul)
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves
+
+from minductor.core.dtypes import TORCH_NAMES, DType
+from minductor.core.errors import UnsupportedInput
+from minductor.core.expressions.expr import Expr, Symbol
+from minductor.frontend.quirks.torch_versions import (
+    donated_indices,
+    has_guards,
+    plain_outputs,
+    rebuilt_outputs,
+    static_indices,
+)
+from minductor.ir.program.nodes import CALL_KINDS, Body, Token, symbols_in
+
+Role: TypeAlias = Literal["inference", "forward", "backward"]
+Size: TypeAlias = int | Expr
+# how the names of such operators begin
+HIGHER_ORDER, COLLECTIVE = "higher_order.", "_c10d_functional."
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRef:
+    """The result of an earlier node."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMeta:
+    """What the tracer knows about one tensor; strides and offset count elements."""
+
+    dtype: DType
+    size: tuple[Size, ...]
+    stride: tuple[Size, ...]
+    offset: Size
+    device: str
+    is_conjugate: bool = False  # memory may hold the conjugates of the elements
+
+    def __str__(self) -> str:
+        offset = "" if self.offset == 0 else f" offset {self.offset}"
+        bits = " conjugate" if self.is_conjugate else ""
+        return f"{self.dtype.name}[{_row(self.size)}] stride [{_row(self.stride)}]{offset} {self.device}{bits}"
+
+
+# a bool or a float is one that is known while tracing; else they are symbols of these kinds
+Meta: TypeAlias = "TensorMeta | Size | float | bool | tuple[Meta, ...] | None"
+# what a node is called with: a tree of these
+Arg: TypeAlias = "NodeRef | Size | float | complex | bool | str | DType | Token | tuple[Arg, ...] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One call: an operator's name ("aten.add.Tensor", "getitem"), its arguments, and what it gives."""
+
+    name: str
+    op: str
+    args: tuple[Arg, ...]
+    kwargs: tuple[tuple[str, Arg], ...]
+    meta: Meta
+    after: tuple[str, ...] = ()  # nodes whose values have to be there when it begins, although it reads them not
+
+    def __str__(self) -> str:
+        given = [_text(a) for a in self.args] + [f"{k}={_text(a)}" for k, a in self.kwargs]
+        after = f" after {', '.join(self.after)}" if self.after else ""
+        return f"{self.name}: {_text(self.meta)} = {self.op}({', '.join(given)}){after}"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphInput:
+    """A parameter, in calling order. `is_static`: the same tensor at each call; `is_donated`: may be overwritten."""
+
+    name: str
+    meta: TensorMeta | Size
+    is_static: bool = False
+    is_donated: bool = False
+
+    def __str__(self) -> str:
+        return f"input {self.name}: {self.meta}{' static' * self.is_static}{' donated' * self.is_donated}"
+
+
+@dataclass(frozen=True, slots=True)
+class LiftedConstant:
+    """A tensor that the graph holds itself; the tensor is `Live.constants` at the same place."""
+
+    name: str
+    meta: TensorMeta
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A symbol for what the index algebra cannot write, and the body that computes it from other symbols."""
+
+    symbol: Symbol
+    body: Body
+
+    def __str__(self) -> str:
+        return f"define {_symbol(self.symbol)} {_body(self.body)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What has to hold of symbols that data decides; where the body yields false, the call raises RuntimeError."""
+
+    body: Body
+    message: str
+
+    def __str__(self) -> str:
+        return f"require {self.message!r} {_body(self.body)}"
+
+
+@dataclass(slots=True)
+class Live:
+    """What a graph refers to in this process only: never printed, compared or stored."""
+
+    constants: tuple[torch.Tensor, ...] = ()
+    externals: Mapping[str, Any] = field(default_factory=dict)  # graph modules, tables, functions: by name
+    symbols: Mapping[Symbol, Any] = field(default_factory=dict)  # ours -> torch's SymPy symbol or expression
+    shape_env: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A captured graph. Symbols are named in order of first use, so that equal programs have equal texts."""
+
+    role: Role
+    inputs: tuple[GraphInput, ...]
+    constants: tuple[LiftedConstant, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Arg, ...]
+    symbols: tuple[Symbol, ...] = ()  # given by the caller, or decided by data
+    # outputs that are views of an input, by their numbers: the caller uses the layout only, and takes it of that input
+    rebuilt: Mapping[int, int] = field(default_factory=dict[int, int])
+    live: Live = field(default_factory=Live, compare=False, repr=False)
+    definitions: tuple[Definition, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    guards: tuple[Fact, ...] = ()  # facts about the caller's sizes that the graph has to check itself
+    regions: tuple[Region, ...] = ()
+    # outputs, by number, whose traced strides are relied upon by whoever takes them
+    laid: tuple[int, ...] = ()
+
+    def text(self) -> str:
+        lines = [f"graph {self.role}"]
+        lines += [f"symbol {_symbol(s)}" for s in self.symbols]
+        lines += [str(told) for told in (*self.definitions, *self.facts, *self.guards)]
+        for region in self.regions:
+            lines += [f"region {region.name}", *(f"  {line}" for line in region.graph.text().splitlines())]
+        lines += [str(given) for given in self.inputs]
+        lines += [f"constant {c.name}: {c.meta}" for c in self.constants]
+        lines += [f"external {name}: {type(value).__name__}" for name, value in self.live.externals.items()]
+        lines += [str(node) for node in self.nodes]
+        lines += [f"rebuilt {output} from {self.inputs[number].name}" for output, number in self.rebuilt.items()]
+        laid = f" laid {_text(self.laid)}" if self.laid else ""
+        return "\n".join([*lines, f"return {_text(self.outputs)}{laid}"])
+
+    def metas(self) -> dict[str, Meta]:
+        """What the tracer knows of each input, constant and node, by name."""
+        return {each.name: each.meta for each in (*self.inputs, *self.constants, *self.nodes)}
+
+    def bound(self) -> dict[str, Any]:
+        """What the generated code refers to by name: lifted tensors and other objects, those of regions too."""
+        named = {c.name: t for c, t in zip(self.constants, self.live.constants, strict=True)}
+        named.update(self.live.externals)
+        for region in self.regions:
+            named.update(region.graph.bound())
+        return named
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A graph that a higher-order operator of the outer one is given; its first inputs are sizes known there."""
+
+    name: str
+    graph: Graph
+    sizes: tuple[Symbol, ...] = ()
+
+
+def capture(gm: fx.GraphModule, role: Role) -> Graph:
+    """Reads the graph, its metadata and AOTAutograd's notes on its inputs; changes none of them."""
+    return _Reader(gm, role).read()
+
+
+class _Reader:
+    def __init__(self, gm: fx.GraphModule, role: Role, outer: _Reader | None = None, name: str = "") -> None:
+        self.gm = gm
+        self.role: Role = role
+        self.outer = outer
+        self.prefix = f"{name}_" if name else ""  # what is bound by name must not be bound twice
+        self.before = () if outer is None or outer.sizes is None else outer.sizes.known()
+        self.regions: list[Region] = []
+        self.externals: dict[str, Any] = {}
+        self.attributes: dict[str, Arg] = {}  # what a node that reads the module stands for
+        self.is_higher_order = False  # the operator whose arguments are being read
+        self.inputs: list[GraphInput] = []
+        self.constants: list[LiftedConstant] = []
+        self.tensors: list[torch.Tensor] = []
+        self.nodes: list[Node] = []
+        self.outputs: tuple[Arg, ...] = ()
+        self.names: dict[Any, str] = {}
+        self.sizes: Any = None  # a symbolic.SizeReader, once the first symbolic size is met
+
+    def read(self) -> Graph:
+        statics: frozenset[int] = frozenset()
+        donated: frozenset[int] = frozenset()
+        if self.outer is None:
+            statics = frozenset(static_indices()) if self.role != "backward" else statics
+            donated = self._unshared(donated_indices()) if self.role == "backward" else donated
+        for node in self.gm.graph.nodes:
+            match node.op:
+                case "placeholder":
+                    number = len(self.inputs)
+                    meta = self._input_meta(node)
+                    self.inputs.append(GraphInput(node.name, meta, number in statics, number in donated))
+                case "get_attr":
+                    self._attribute(node)
+                case "output":
+                    self.outputs = self._outputs(node.args[0])
+                case "call_function":
+                    self.nodes.append(self._call(node))
+                case _:
+                    raise UnsupportedInput(node.name, f"a node of kind {node.op}")
+        live = Live(tuple(self.tensors), self.externals)
+        parts = (tuple(self.inputs), tuple(self.constants), tuple(self.nodes))
+        if self.outer is not None:
+            laid = _tensors(self.outputs, frozenset())
+            return Graph(self.role, *parts, self.outputs, live=live, regions=tuple(self.regions), laid=laid)
+        rebuilt = rebuilt_outputs() if self.role != "backward" else {}
+        laid = () if self.role == "backward" else self._laid()
+        graph = Graph(self.role, *parts, self.outputs, (), rebuilt, live, regions=tuple(self.regions), laid=laid)
+        if (sizes := self.sizes) is None:
+            return graph
+        facts = sizes.facts()  # it may meet more symbols
+        guards = () if has_guards() else sizes.guards(self._named_sizes())
+        live.symbols, live.shape_env = sizes.torch_symbols(), sizes.shape_env
+        return replace(graph, symbols=sizes.symbols(), definitions=sizes.definitions(), facts=facts, guards=guards)
+
+    def _named_sizes(self) -> dict[Symbol, str]:
+        """How a user calls the numbers that the inputs are, or have as sizes."""
+        named: dict[Symbol, str] = {}
+        for given in self.inputs:
+            if isinstance(given.meta, Symbol):
+                named.setdefault(given.meta, given.name)
+            for dim, size in enumerate(given.meta.size if isinstance(given.meta, TensorMeta) else ()):
+                if isinstance(size, Symbol):
+                    named.setdefault(size, f"{given.name}.size({dim})")
+        return named
+
+    def _laid(self) -> tuple[int, ...]:
+        """What the backward keeps, and what views are made of, is read by the strides that were traced."""
+        plain = plain_outputs()
+        if plain is None:
+            return () if self.role == "inference" else _tensors(self.outputs, frozenset())
+        return _tensors(self.outputs, plain)
+
+    def region(self, name: str) -> Region:
+        """The graph with the symbols that it mentions and the outer graph knows as its first inputs."""
+        graph = self.read()
+        if self.sizes is None:
+            return Region(name, graph)
+        used = symbols_in((graph.inputs, graph.constants, graph.nodes, graph.outputs))
+        own = {given.meta for given in graph.inputs}
+        outer = tuple(s for s in used if s.kind in CALL_KINDS and s not in own and self.sizes.is_given(s, self.before))
+        taken = {given.name for given in graph.inputs}
+        first = tuple(GraphInput(f"size_{s.name}" if s.name in taken else s.name, s) for s in outer)
+        definitions = tuple(d for d in self.sizes.definitions() if d.symbol not in outer)
+        symbols = tuple(s for s in self.sizes.symbols() if s in used)
+        graph = replace(graph, inputs=(*first, *graph.inputs), symbols=symbols, definitions=definitions)
+        return Region(name, graph, outer)
+
+    def _unshared(self, donated: Sequence[int]) -> frozenset[int]:
+        """Donated inputs that no other input is a view of: a saved tensor and its saved view are both donated."""
+        values = [node.meta.get("val") for node in self.gm.graph.nodes if node.op == "placeholder"]
+        storages = [v.untyped_storage()._cdata if isinstance(v, torch.Tensor) else None for v in values]
+        return frozenset(n for n in donated if storages.count(storages[n]) == 1)
+
+    def _input_meta(self, node: fx.Node) -> TensorMeta | Size:
+        value = node.meta.get("val")
+        is_mark = isinstance(value, torch.SymInt) and value.node.is_nested_int()  # of a jagged dimension: no number
+        if not node.users and (is_mark or not isinstance(value, torch.Tensor | int | torch.SymInt)):
+            return 0  # an object that the program ignores, a mesh of devices say, holds its place as a number does
+        meta = self._meta(node.meta.get("val"), node)
+        if not isinstance(meta, TensorMeta | int | Expr) or isinstance(meta, bool):
+            raise UnsupportedInput(node.name, f"a {type(node.meta.get('val')).__name__}")
+        if isinstance(meta, TensorMeta) and node.meta["val"].is_neg():
+            raise UnsupportedInput(node.name, "a tensor whose memory holds the negatives of its elements")
+        return meta
+
+    def _attribute(self, node: fx.Node) -> None:
+        """A tensor is a constant; anything else is an external, and a graph that we can read is a region too."""
+        value: Any = self.gm
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        if isinstance(value, torch.Tensor):
+            meta = self._tensor(value, node)
+            self.constants.append(LiftedConstant(self.prefix + node.name, meta))
+            self.tensors.append(value)
+            self.attributes[node.name] = NodeRef(self.prefix + node.name)
+            return
+        name = self._external(node.name, value)
+        self.attributes[node.name] = Token("external", name)
+        if any(region.name == name for region in self.regions):
+            return
+        if isinstance(value, fx.GraphModule):
+            with suppress(UnsupportedInput):  # then the operator that takes it runs it in eager
+                self.regions.append(_Reader(value, self.role, self, name).region(name))
+
+    def _external(self, name: str, value: Any) -> str:
+        """The name by which generated code finds an object of this process."""
+        if (known := next((n for n, v in self.externals.items() if v is value), None)) is not None:
+            return known
+        self.externals[self.prefix + name] = value
+        return self.prefix + name
+
+    def _outputs(self, given: Any) -> tuple[Arg, ...]:
+        return tuple(self._arg(a) for a in (given if isinstance(given, tuple | list) else (given,)))
+
+    def _call(self, node: fx.Node) -> Node:
+        op = self.names.get(node.target)
+        if op is None:
+            op = self.names[node.target] = _op_name(node)
+        self.is_higher_order = op.startswith(HIGHER_ORDER)
+        args = tuple([self._arg(a) for a in node.args])
+        kwargs = tuple([(k, self._arg(a)) for k, a in node.kwargs.items()]) if node.kwargs else ()
+        value = _value_by_use(node) if self.is_higher_order else node.meta.get("val")
+        return Node(node.name, op, args, kwargs, self._meta(value, node))
+
+    def _arg(self, value: Any) -> Arg:
+        match value:
+            case fx.Node():
+                return self.attributes.get(value.name) or NodeRef(value.name)
+            case None | bool() | int() | float() | complex() | str():
+                return value
+            case tuple() | list():
+                return tuple([self._arg(v) for v in value])
+            case torch.dtype():
+                return dtype_of(value)
+            case torch.device():
+                return Token("device", str(value))
+            case torch.layout() | torch.memory_format():
+                kind = "layout" if isinstance(value, torch.layout) else "memory_format"
+                return Token(kind, str(value).removeprefix("torch."))
+            case torch.SymInt():
+                return self._size(value)
+            case torch.SymFloat() | torch.SymBool():
+                return self._reader().scalar(value)
+            case torch._ops.OpOverload():
+                return Token("operator", str(value))
+            case _ if self.is_higher_order and _is_set(value):
+                return Token("external", self._external(f"object{len(self.externals)}", value))
+            case _:
+                raise UnsupportedInput("an argument", f"a {type(value).__name__}")
+
+    def _meta(self, value: Any, node: fx.Node) -> Meta:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value, node)
+        if isinstance(value, tuple | list):
+            return tuple([self._meta(v, node) for v in value])
+        if isinstance(value, int | float) or value is None:
+            return value
+        if isinstance(value, torch.SymInt):
+            return self._size(value)
+        if isinstance(value, torch.SymFloat | torch.SymBool):
+            return self._reader().scalar(value)
+        raise UnsupportedInput(node.name, f"a {type(value).__name__}")
+
+    def _tensor(self, value: torch.Tensor, node: fx.Node) -> TensorMeta:
+        if value.layout is not torch.strided:
+            raise UnsupportedInput(node.name, f"a tensor of layout {value.layout}")
+        if value.is_quantized or value.is_nested or not is_plain(value):
+            kind = "quantised" if value.is_quantized else "nested" if value.is_nested else type(value).__name__
+            raise UnsupportedInput(node.name, f"a tensor of kind {kind}")
+        device = str(value.device)
+        size, stride, offset = tuple(value.shape), value.stride(), value.storage_offset()
+        if all(type(n) is int for n in (*size, *stride)) and isinstance(offset, int):
+            return TensorMeta(dtype_of(value.dtype), size, stride, offset, device, value.is_conj())
+        layout = (self._row(size), self._row(stride), self._size(offset))
+        return TensorMeta(dtype_of(value.dtype), *layout, device, value.is_conj())
+
+    def _row(self, sizes: Sequence[Any]) -> tuple[Size, ...]:
+        return tuple([self._size(n) for n in sizes])
+
+    def _size(self, value: Any) -> Size:
+        return value if isinstance(value, int) else self._reader().read(value)
+
+    def _reader(self) -> Any:
+        if self.outer is not None and self.sizes is None:
+            self.sizes = self.outer._reader()  # one table of symbols for all
+        if self.sizes is None:
+            from minductor.frontend.capture.symbolic_sizes import SizeReader  # a static graph needs no SymPy
+
+            self.sizes = SizeReader()
+        return self.sizes
+
+
+def is_plain(value: torch.Tensor) -> bool:
+    """Whether a tensor is torch's own: not a subclass with behaviour of its own."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return type(value) in (torch.Tensor, torch.nn.Parameter, FakeTensor) or isinstance(value, torch.nn.Buffer)
+
+
+@lru_cache(64)
+def dtype_of(dtype: torch.dtype) -> DType:
+    """Our dtype for torch's."""
+    name = str(dtype).removeprefix("torch.")
+    if name not in TORCH_NAMES:
+        raise UnsupportedInput("a tensor", f"of dtype {name}")
+    return TORCH_NAMES[name]
+
+
+def _tensors(outputs: Sequence[Arg], but: frozenset[int]) -> tuple[int, ...]:
+    return tuple(n for n, arg in enumerate(outputs) if isinstance(arg, NodeRef) and n not in but)
+
+
+def _op_name(node: fx.Node) -> str:
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    if target is operator.getitem:
+        return "getitem"
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        if getattr(torch.ops.higher_order, target._name, None) is not target:
+            raise UnsupportedInput(node.name, f"the higher-order operator {target.name()}")
+        return HIGHER_ORDER + target._name
+    # arithmetic on sizes: its value is in the metadata, so that the name is for people only
+    return getattr(target, "__name__", str(target))
+
+
+def _symbol(known: Symbol) -> str:
+    kind = "" if known.kind == "size" else f" {known.kind}"
+    return f"{known.name} in [{known.lo}, {known.hi}]{kind}"
+
+
+def _body(body: Body) -> str:
+    from minductor.ir.program.printer import print_body
+
+    return "; ".join(print_body(body).splitlines())
+
+
+def _value_by_use(node: fx.Node) -> Any:
+    """The traced value; the partitioner makes some calls without one, and it is then what their users take."""
+    if "val" in node.meta:
+        return node.meta["val"]
+    takers = [(user.args[1], user) for user in node.users if user.target is operator.getitem]
+    parts = {number: _value_by_use(user) for number, user in takers if isinstance(number, int)}
+    if node.target is torch.ops.higher_order.run_and_save_rng_state:
+        parts[0] = torch.get_rng_state()  # traced with a size that nothing defines
+    return tuple([parts.get(n) for n in range(1 + max(parts))]) if parts else None
+
+
+def _is_set(value: object) -> bool:
+    """Whether an object is known while tracing: it holds no node of the graph and no symbolic size."""
+    found: list[object] = tree_leaves(value)
+    return not any(isinstance(leaf, fx.Node | torch.SymInt | torch.SymFloat | torch.SymBool) for leaf in found)
+
+
+def _row(values: Sequence[Size]) -> str:
+    return ", ".join([str(v) for v in values])
+
+
+def _text(value: Any) -> str:
+    match value:
+        case tuple():
+            return f"({', '.join([_text(v) for v in value])})"
+        case str() | float() | complex():
+            return repr(value)
+        case DType():
+            return value.name
+        case Token(kind, name):
+            return f"{kind}:{name}"
+        case _:
+            return str(value)
+
+
+# --- sources ------------------------------------------------------------------------------------------------------
+
+
+class Sources:
+    """Node name -> the user's "file:line"; made on demand, never stored or printed into kernels.
+
+    A region's node is named behind the region, with a dot between them.
+    """
+
+    def __init__(self, gm: fx.GraphModule) -> None:
+        self._gm = gm
+
+    @cached_property
+    def _stacks(self) -> Mapping[str, str]:
+        return dict(_stacks(self._gm))
+
+    def of(self, node: str) -> str:
+        """The innermost frame of the stack that the tracer kept which is not in torch's own files, or "".
+
+        A stack that is all torch's gives its innermost frame.
+        """
+        frames = list(_frames(self._stacks.get(node, "")))
+        torch_folder = f"{Path(torch.__file__).parent}/"
+        own = [frame for frame in frames if not frame.startswith(torch_folder)]
+        return (own or frames or [""])[-1]
+
+
+def sources(gm: fx.GraphModule) -> Sources:
+    """The user's lines of a graph's nodes."""
+    return Sources(gm)
+
+
+def _stacks(gm: fx.GraphModule, region: str = "") -> Iterator[tuple[str, str]]:
+    """The stack of each node, regions included, which are named as `_Reader` names them."""
+    for node in gm.graph.nodes:
+        yield f"{region}.{node.name}" if region else node.name, node.meta.get("stack_trace") or ""
+        inner = getattr(gm, str(node.target), None) if node.op == "get_attr" else None
+        if isinstance(inner, fx.GraphModule):
+            yield from _stacks(inner, f"{region}_{node.name}" if region else node.name)
+
+
+def _frames(trace: str) -> Iterator[str]:
+    for line in trace.splitlines():
+        place = line.strip()
+        if "/minductor/frontend/" in place:
+            continue  # an order that the user asked for
+        if place.startswith('File "') and '", line ' in place:
+            path, rest = place.removeprefix('File "').split('", line ', 1)
+            yield f"{path}:{rest.split(',', 1)[0]}"

@@ -1,0 +1,295 @@
+"""What ATen says about an operator: what it writes and aliases, its `out=` form, and why we call it at all.
+
+Takes an operator's name ("aten.mm.default"). Gives `Facts` read from its schema; nothing for what is no operator.
+
+>>> facts("aten.mm.default").out_op
+'aten.mm.out'
+>>> facts("aten.copy_.default").written
+(0,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from minductor.frontend.quirks.torch_versions import is_capturable, is_seeded, only_writes
+from minductor.ir.plan.plan import DispatchLine, ExternLine, Plan
+
+# Namespaces of operators whose every effect is in the schema.
+TORCHS_OWN = ("aten.", "prims.", "prim.", "quantized_decomposed.")
+
+# Operators whose `out=` form computes in place of the result; most others compute elsewhere and copy.
+OUT_FORMS: Mapping[str, str] = MappingProxyType(
+    {
+        "aten.mm.default": "aten.mm.out",
+        "aten.bmm.default": "aten.bmm.out",
+        "aten.addmm.default": "aten.addmm.out",
+        "aten.baddbmm.default": "aten.baddbmm.out",
+        "aten.cumsum.default": "aten.cumsum.out",
+        "aten.cumprod.default": "aten.cumprod.out",
+    }
+)
+
+# Operators that are meant to stay calls, with the reason; any other call is for want of a rule.
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "mm": "matrix products are the library's",
+        "bmm": "matrix products are the library's",
+        "addmm": "matrix products are the library's",
+        "baddbmm": "matrix products are the library's",
+        "mv": "matrix products are the library's",
+        "addmv": "matrix products are the library's",
+        "dot": "matrix products are the library's",
+        "convolution": "convolutions are the library's",
+        "convolution_backward": "convolutions are the library's",
+        **{
+            f"_scaled_dot_product_{name}{part}": "attention is the library's"
+            for name in ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention")
+            for part in ("", "_backward")
+        },
+        "max_pool2d_with_indices": "where the maxima of large windows are takes a comparison of each element",
+        "sort": "sorting is the library's",
+        "topk": "sorting is the library's",
+        "kthvalue": "sorting is the library's",
+        "median": "sorting is the library's",
+        "nanmedian": "sorting is the library's",
+        "mode": "sorting is the library's",
+        "_unique2": "sorting is the library's",
+        "unique_dim": "sorting is the library's",
+        "unique_consecutive": "the size of its result is data",
+        "histc": "several values may go to one place",
+        "bincount": "several values may go to one place",
+        "bucketize": "the length of the row is not known",
+        "searchsorted": "the length of the row is not known",
+        "nonzero": "the size of its result is data",
+        "_local_scalar_dense": "a size that data decides",
+        "empty_strided": "nothing to compute",
+        "native_dropout": "random numbers are eager's, bit for bit",
+        "bernoulli": "random numbers are eager's, bit for bit",
+        "bernoulli_": "random numbers are eager's, bit for bit",
+        "rand": "random numbers are eager's, bit for bit",
+        "rand_like": "random numbers are eager's, bit for bit",
+        "randn": "random numbers are eager's, bit for bit",
+        "randn_like": "random numbers are eager's, bit for bit",
+        "randint": "random numbers are eager's, bit for bit",
+        "randint_like": "random numbers are eager's, bit for bit",
+        "randperm": "random numbers are eager's, bit for bit",
+        "normal": "random numbers are eager's, bit for bit",
+        "multinomial": "random numbers are eager's, bit for bit",
+    }
+)
+
+
+# Tagged as random for an argument that they refuse on CPU: the probability of dropout.
+NOT_RANDOM = frozenset(
+    (
+        "aten._scaled_dot_product_flash_attention_for_cpu.default",
+        "aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
+    )
+)
+
+# Operators that eager computes of floats only, though torch traces an integer or a bool as what they give.
+OF_FLOATS = frozenset(
+    (
+        "_adaptive_avg_pool2d",
+        "_adaptive_avg_pool3d",
+        "_log_softmax",
+        "_prelu_kernel",
+        "_softmax",
+        "adaptive_max_pool2d",
+        "adaptive_max_pool3d",
+        "binary_cross_entropy",
+        "celu",
+        "elu",
+        "frac",
+        "glu",
+        "grid_sampler_2d",
+        "grid_sampler_3d",
+        "hardsigmoid",
+        "hardswish",
+        "huber_loss",
+        "lerp",
+        "log_sigmoid_forward",
+        "logaddexp",
+        "logaddexp2",
+        "nll_loss2d_forward",
+        "nll_loss_forward",
+        "smooth_l1_loss",
+        "std",
+        "std_mean",
+        "var",
+        "var_mean",
+    )
+)
+
+# Kinds of numbers that an operator gives while torch traces it, and that eager does not compute.
+REFUSED_KINDS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        name: frozenset(kinds.split())
+        for names, kinds in (
+            (" ".join(OF_FLOATS), "int uint bool"),
+            ("bitwise_and bitwise_or bitwise_xor bitwise_not", "float complex"),
+            ("bitwise_left_shift bitwise_right_shift __lshift__ __rshift__", "float complex bool"),
+            ("fmod remainder relu", "bool"),
+            ("im2col", "int uint"),
+        )
+        for name in names.split()
+    }
+)
+
+# Numbers in the place of a tensor, which ATen takes for a tensor of a dtype of its own.
+OPERANDS = ("self", "other")
+
+# Functional writes into their first argument whose in-place form computes the same and copies nothing.
+IN_PLACE_FORMS: Mapping[str, str] = MappingProxyType(
+    {
+        f"aten.{name}.{overload}": f"aten.{name}_.{overload}"
+        for name, overloads in {
+            "index_add": "default",
+            "index_copy": "default",
+            "index_fill": "int_Scalar int_Tensor",
+            "index_put": "default",
+            "index_reduce": "default",
+            "_index_put_impl": "default",
+            "masked_scatter": "default",
+            "put": "default",
+            "scatter": "src value reduce value_reduce",
+            "scatter_add": "default",
+            "scatter_reduce": "two",
+        }.items()
+        for overload in overloads.split()
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """`written`: the places (number, or name if keyword-only) of arguments it changes; `returned`: for each result the
+    place of the argument that it is, None if it is new; `copy_op`: the `out=` form of the variant that copies, if it
+    returns a view; `is_ordered`: it keeps its place among other such calls, as random numbers, collectives and
+    operators of others do, of which nobody knows what they touch; `is_capturable`: a CUDA graph may replay it."""
+
+    written: tuple[int | str, ...]
+    returned: tuple[int | str | None, ...]
+    out_op: str
+    copy_op: str
+    is_random: bool
+    is_ordered: bool
+    gives_nothing: bool
+    is_capturable: bool
+
+
+def overload(op: str) -> Any:
+    """The torch operator of that name, or None."""
+    parts = op.split(".")
+    if len(parts) != 3:
+        return None
+    space = getattr(torch.ops, parts[0], None)
+    packet = getattr(space, parts[1], None)
+    return getattr(packet, parts[2], None)
+
+
+@lru_cache(4096)
+def facts(op: str) -> Facts | None:
+    """Read once per operator; None if torch has no such operator."""
+    found = overload(op)
+    if found is None:
+        return None
+    schema = found._schema
+    places: dict[str, int | str] = {}  # alias set -> the argument that it names
+    written: list[int | str] = []
+    aliased = False
+    for number, argument in enumerate(schema.arguments):
+        if argument.alias_info is None:
+            continue
+        place = argument.name if argument.kwarg_only else number
+        places.update(dict.fromkeys(argument.alias_info.before_set, place))
+        if argument.alias_info.is_write:
+            written.append(place)
+    returned: list[int | str | None] = []
+    for result in schema.returns:
+        names = () if result.alias_info is None else result.alias_info.before_set
+        returned.append(next((places[n] for n in names if n in places), None))
+        aliased = aliased or result.alias_info is not None
+    is_random = is_seeded(found) and op not in NOT_RANDOM
+    copy_op = _copy_variant(op) if aliased and not written else ""
+    is_ordered = is_random or not op.startswith(TORCHS_OWN)
+    nothing = len(schema.returns) == 0
+    places_of = (tuple(written), tuple(returned))
+    return Facts(*places_of, OUT_FORMS.get(op, ""), copy_op, is_random, is_ordered, nothing, is_capturable(found))
+
+
+def names(op: str) -> tuple[str, ...]:
+    """An operator's parameters, in order."""
+    return tuple(argument.name for argument in overload(op)._schema.arguments)
+
+
+@lru_cache(4096)
+def element_numbers(op: str) -> tuple[tuple[int, str], ...]:
+    """Places and names of the numbers that an ATen operator makes elements of, and raises where one is too large."""
+    found = overload(op) if op.startswith("aten.") else None
+    arguments = () if found is None else found._schema.arguments
+    return tuple(
+        (place, argument.name)
+        for place, argument in enumerate(arguments)
+        if str(argument.type) in ("number", "Optional[number]") and argument.name not in OPERANDS
+    )
+
+
+def mutable(op: str) -> tuple[tuple[str, bool], ...]:
+    """The parameters that an operator writes, in order, and whether each is a list of tensors."""
+    found = (a for a in overload(op)._schema.arguments if a.alias_info is not None and a.alias_info.is_write)
+    return tuple((a.name, "List[" in str(a.type)) for a in found)
+
+
+def with_schemas(plan: Plan) -> Plan:
+    """The plan with the schema of each operator of torch's own beside its calls."""
+    lines = tuple(_with_schema(line) for line in plan.lines)
+    return replace(plan, lines=lines, regions=tuple([with_schemas(region) for region in plan.regions]))
+
+
+def _with_schema(line: Any) -> Any:  # a line of the same class
+    match line:
+        case ExternLine(op=op) if op.startswith("aten."):
+            return replace(line, schema=_schema(op))
+        case DispatchLine(variants=variants):
+            return replace(line, variants=tuple(tuple([_with_schema(inner) for inner in group]) for group in variants))
+        case _:
+            return line
+
+
+@lru_cache(4096)
+def _schema(op: str) -> str:
+    found = overload(op)
+    return "" if found is None else str(found._schema)
+
+
+def is_out(op: str) -> bool:
+    """Whether an operator only writes results that it is given."""
+    return only_writes(overload(op))
+
+
+def _copy_variant(op: str) -> str:
+    space, name, variant = op.split(".")
+    copying = f"{space}.{name}_copy.{'out' if variant == 'default' else f'{variant}_out'}"
+    return copying if overload(copying) is not None else ""
+
+
+def reason(op: str) -> str:
+    """Why an operator is called rather than generated."""
+    if op.startswith("_c10d_functional."):
+        return "collectives are the process group's"
+    if not op.startswith(TORCHS_OWN):
+        return "a custom operator"
+    return REASONS.get(op.split(".")[1], "no rule for this operator")
+
+
+def is_expected(op: str) -> bool:
+    """Whether a call is by design."""
+    return not op.startswith(TORCHS_OWN) or op.split(".")[1] in REASONS

@@ -1,0 +1,1 @@
+"""Exported programs (torch.export) as ATen graphs."""

@@ -1,0 +1,107 @@
+"""When the values of a captured graph are used for the last time, so that dead memory may be written again.
+
+Takes a Graph. Gives `Lifetimes`: for each name the position of its last use, and for each input that the graph itself
+overwrites as a whole (AOTAutograd ends a graph with `copy_(input, value)`) the position where it does so. Refuses
+nothing.
+
+A use as the target of `copy_` reads nothing; nor does `copy.default(like, value)` read `like`.
+
+>>> from minductor.frontend.capture.capture import GraphInput, TensorMeta
+>>> from minductor.core.dtypes import F32
+>>> meta = TensorMeta(F32, (4,), (1,), 0, "cpu")
+>>> sin = Node("sin", "aten.sin.default", (NodeRef("x"),), (), meta)
+>>> done = Node("copy_", "aten.copy_.default", (NodeRef("x"), NodeRef("sin")), (), meta)
+>>> lives = Lifetimes(Graph("inference", (GraphInput("x", meta),), (), (sin, done), (NodeRef("sin"),)))
+>>> lives.last["x"], lives.overwritten["x"], lives.last["sin"] == lives.end
+(0, 1, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from minductor.frontend.capture.capture import Arg, Graph, Node, NodeRef
+from minductor.frontend.graph_passes.dead_code import used
+
+# operators whose first argument is a pattern or a target, not a value that is read
+_WRITES_ONLY = frozenset(("aten.copy_.default", "aten.copy.default"))
+
+# view operators, and the functional writes into the same windows
+_WINDOWS: Mapping[str, str] = MappingProxyType(
+    {
+        "aten.slice.Tensor": "aten.slice_scatter.default",
+        "aten.select.int": "aten.select_scatter.default",
+        "aten.diagonal.default": "aten.diagonal_scatter.default",
+        "aten.as_strided.default": "aten.as_strided_scatter.default",
+    }
+)
+
+
+class Lifetimes:
+    """Positions count the graph's nodes; `end` is the caller."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.end = len(graph.nodes)
+        self.position: dict[str, int] = {}
+        self.last: dict[str, int] = {}
+        self.overwritten: dict[str, int] = {}
+        self.users: dict[str, list[Node]] = {}
+        self._nodes = {node.name: node for node in graph.nodes}
+        for position, node in enumerate(graph.nodes):
+            self.position[node.name] = position
+            for arg in node.args[1 if node.op in _WRITES_ONLY else 0 :]:
+                self._use(arg, position, node)
+            for _, arg in node.kwargs:
+                self._use(arg, position, node)
+            if node.op == "aten.copy_.default" and isinstance(node.args[0], NodeRef):
+                self.overwritten[node.args[0].name] = position
+        self.returned = {
+            name for number, arg in enumerate(graph.outputs) if number not in graph.rebuilt for name in used(arg)
+        }
+        self.last.update(dict.fromkeys(self.returned, self.end))
+
+    def _use(self, arg: Arg, position: int, node: Node) -> None:
+        for name in used(arg):
+            self.last[name] = position
+            self.users.setdefault(name, []).append(node)
+
+    def is_used_after(self, name: str, now: int, but: Node | None = None) -> bool:
+        """Whether anybody reads a name's value after a position; one node may be left out."""
+        if self.last.get(name, -1) <= now:
+            return False
+        late = [node for node in self.users.get(name, ()) if self.position[node.name] > now]
+        return name in self.returned or any(node is not but for node in late)
+
+    def enclosing(self, node: Node) -> Node | None:
+        """The only user of a functional write, if it puts the result back into the window that was written to."""
+        users = self.users.get(node.name, ())
+        target = self._nodes.get(node.args[0].name) if node.args and isinstance(node.args[0], NodeRef) else None
+        if len(users) != 1 or node.name in self.returned or target is None:
+            return None
+        (outer,) = users
+        is_same = _WINDOWS.get(target.op) == outer.op and target.args[0] == outer.args[0]
+        is_same = is_same and outer.args[1] == NodeRef(node.name) and target.args[1:] == outer.args[2:]
+        return outer if is_same and not target.kwargs and not outer.kwargs else None
+
+    def last_use(self, name: str, is_view: Callable[[Node], bool]) -> int:
+        """The last use of a name, or of a view of it."""
+        latest, pending, seen = -1, [name], {name}
+        while pending:
+            here = pending.pop()
+            latest = max(latest, self.last.get(here, -1))
+            views = [node.name for node in self.users.get(here, ()) if is_view(node) and node.name not in seen]
+            seen.update(views)
+            pending += views
+        return latest
+
+
+def wanted_results(graph: Graph) -> dict[str, set[int]]:
+    """For each node that is taken apart, the numbers of the results that are used."""
+    found: dict[str, set[int]] = {}
+    for node in graph.nodes:
+        if node.op == "getitem":
+            of, number = node.args
+            assert isinstance(of, NodeRef) and isinstance(number, int)
+            found.setdefault(of.name, set()).add(number)
+    return found

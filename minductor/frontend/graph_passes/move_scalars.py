@@ -1,0 +1,108 @@
+"""The devices of a graph: what lies where, and numbers that lie on the CPU beside tensors of a GPU.
+
+Takes a captured Graph; gives the devices in it, or a Graph (the same one if there is nothing to move). Refuses nothing.
+
+Operators take a tensor of one element on the CPU beside tensors of a GPU, as if it were a number. A kernel reads memory
+of its own device only, so that such a tensor is first copied there; one that holds a known number is made there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from minductor.frontend.capture.capture import Arg, Graph, Meta, Node, NodeRef, TensorMeta
+from minductor.ir.program.nodes import Token
+
+COPY = "aten._to_copy.default"
+KNOWN = ("aten.full.default", "aten.scalar_tensor.default")
+
+
+def devices(meta: object) -> Iterator[str]:
+    """Where the tensors of a tree are.
+
+    >>> from minductor.core.dtypes import F32
+    >>> list(devices((TensorMeta(F32, (), (), 0, "cuda:0"), None, 3)))
+    ['cuda:0']
+    """
+    match meta:
+        case TensorMeta(device=device):
+            yield device
+        case tuple():
+            for item in meta:
+                yield from devices(item)
+        case _:
+            pass
+
+
+def devices_of(graph: Graph) -> tuple[str, ...]:
+    """Each device of the graph and its regions once."""
+    found = dict.fromkeys(devices(tuple(given.meta for given in (*graph.inputs, *graph.constants))))
+    found.update(dict.fromkeys(devices(tuple(node.meta for node in graph.nodes))))
+    for region in graph.regions:
+        found.update(dict.fromkeys(devices_of(region.graph)))
+    return tuple(found)
+
+
+def gpu_of(graph: Graph) -> str:
+    """The first device that is not the CPU, or nothing."""
+    return next((device for device in devices_of(graph) if device != "cpu"), "")
+
+
+def move_scalars(graph: Graph) -> Graph:
+    """Copies each tensor of one element to the GPUs whose tensors it is used with."""
+    if len(devices_of(graph)) < 2:
+        return graph
+    metas = graph.metas()
+    made: dict[tuple[str, str], str] = {}
+    makers = {node.name: node for node in graph.nodes if node.op in KNOWN}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        target = next(iter(devices(node.meta)), "cpu")
+        if target == "cpu" or node.op == COPY or not node.op.startswith("aten."):
+            nodes.append(node)
+            continue
+        for name in _scalars(node.args, metas):
+            if (name, target) not in made:
+                made[name, target] = copy = f"{name}_on_{target.replace(':', '')}"
+                nodes.append(
+                    _copy(copy, name, target, metas) if name not in makers else _again(makers[name], copy, target)
+                )
+        new = {name: copy for (name, device), copy in made.items() if device == target}
+        nodes.append(replace(node, args=_renamed(node.args, new)) if new else node)
+    regions = tuple(replace(region, graph=move_scalars(region.graph)) for region in graph.regions)
+    return replace(graph, nodes=tuple(nodes), regions=regions)
+
+
+def _scalars(args: tuple[Arg, ...], metas: Mapping[str, Meta]) -> Iterator[str]:
+    for arg in args:
+        if isinstance(arg, tuple):
+            yield from _scalars(arg, metas)
+        elif isinstance(arg, NodeRef):
+            meta = metas[arg.name]
+            if isinstance(meta, TensorMeta) and meta.device == "cpu" and not meta.size:
+                yield arg.name
+
+
+def _copy(name: str, of: str, device: str, metas: dict[str, Meta]) -> Node:
+    like = metas[of]
+    assert isinstance(like, TensorMeta)
+    metas[name] = meta = replace(like, device=device, offset=0)
+    return Node(name, COPY, (NodeRef(of),), (("device", Token("device", device)),), meta)
+
+
+def _again(node: Node, name: str, device: str) -> Node:
+    """The same number, made on another device."""
+    assert isinstance(node.meta, TensorMeta)
+    kwargs = {**dict(node.kwargs), "device": Token("device", device)}
+    return replace(node, name=name, kwargs=tuple(kwargs.items()), meta=replace(node.meta, device=device))
+
+
+def _renamed(args: tuple[Arg, ...], new: Mapping[str, str]) -> tuple[Arg, ...]:
+    return tuple([_rename(arg, new) for arg in args])
+
+
+def _rename(arg: Arg, new: Mapping[str, str]) -> Arg:
+    if isinstance(arg, tuple):
+        return _renamed(arg, new)
+    return NodeRef(new.get(arg.name, arg.name)) if isinstance(arg, NodeRef) else arg

@@ -1,0 +1,140 @@
+"""A graph that was traced on the CPU as the same program on a GPU: for code that is read and compiled, not run.
+
+Takes a captured Graph and the name of a device; gives the Graph with that device wherever the CPU stood, in metadata
+and in what makes tensors, and with the operators that the GPU has in place of the CPU's own. Refuses nothing: an
+operator without a counterpart stays, as a call.
+
+Sizes stay as they were traced, also those of statistics that a GPU's operator would pad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TypeVar
+
+from minductor.core.dtypes import I64
+from minductor.frontend.capture.capture import Arg, Graph, LiftedConstant, Meta, Node, NodeRef, TensorMeta
+from minductor.ir.program.nodes import Token
+
+CPU = "cpu"
+M = TypeVar("M")
+Items = frozenset[tuple[Arg, ...]]  # of results, as `getitem` names them: the node and the item's number
+
+
+def retarget(graph: Graph, device: str) -> Graph:
+    """The same graph on `device`, e.g. "cuda:0"."""
+    nodes: list[Node] = []
+    taken = frozenset(node.args for node in graph.nodes if node.op == "getitem")
+    for node in graph.nodes:
+        moved = replace(
+            node,
+            args=_arguments(node.args, device),
+            kwargs=tuple((name, _argument(value, device)) for name, value in node.kwargs),
+            meta=_meta(node.meta, device),
+        )
+        nodes += OPERATORS.get(node.op, _same)(moved, device, taken)
+    return replace(
+        graph,
+        inputs=tuple(replace(given, meta=_placed(given.meta, device)) for given in graph.inputs),
+        constants=tuple(LiftedConstant(c.name, _placed(c.meta, device)) for c in graph.constants),
+        nodes=tuple(nodes),
+        regions=tuple(replace(region, graph=retarget(region.graph, device)) for region in graph.regions),
+    )
+
+
+def _placed(meta: M, device: str) -> M:
+    return replace(meta, device=device) if isinstance(meta, TensorMeta) and meta.device == CPU else meta
+
+
+def _meta(meta: Meta, device: str) -> Meta:
+    if isinstance(meta, tuple):
+        return tuple([_meta(item, device) for item in meta])
+    return _placed(meta, device)
+
+
+def _arguments(args: tuple[Arg, ...], device: str) -> tuple[Arg, ...]:
+    return tuple([_argument(arg, device) for arg in args])
+
+
+def _argument(arg: Arg, device: str) -> Arg:
+    match arg:
+        case tuple():
+            return _arguments(arg, device)
+        case Token("device", name) if name == CPU:
+            return Token("device", device)
+        case _:
+            return arg
+
+
+def _same(node: Node, device: str, taken: Items) -> tuple[Node, ...]:
+    del device, taken
+    return (node,)
+
+
+# --- attention ----------------------------------------------------------------------------------------------------
+
+FLASH, EFFICIENT = "aten._scaled_dot_product_flash_attention", "aten._scaled_dot_product_efficient_attention"
+HALF = ("f16", "bf16")
+
+
+def _is_flash(like: Meta, mask: Arg) -> bool:
+    """The choice of torch's: the flash kernels know 16-bit numbers and no mask."""
+    return mask is None and isinstance(like, TensorMeta) and like.dtype.name in HALF
+
+
+def _attention(node: Node, device: str, taken: Items) -> tuple[Node, ...]:
+    """The efficient kernels make the rows' statistics only if they are asked to, which eager does for a backward."""
+    del device
+    assert isinstance(node.meta, tuple)
+    named = dict(node.kwargs)
+    mask, scale = named.get("attn_mask"), (("scale", named.get("scale")),)
+    dropout, causal = (*node.args[3:], 0.0, False)[:2] if len(node.args) < 5 else node.args[3:5]
+    if _is_flash(node.meta[0], mask):
+        args, unused = (*node.args[:3], dropout, causal), (None, None, 0, 0, None, None, None)
+        return (replace(node, op=f"{FLASH}.default", args=args, kwargs=scale, meta=(*node.meta[:2], *unused)),)
+    out, statistics = node.meta[:2]
+    is_kept = (NodeRef(node.name), 1) in taken
+    if not is_kept and isinstance(statistics, TensorMeta):
+        batch, heads = statistics.size[:2]
+        statistics = replace(statistics, size=(batch, heads, 0), stride=(heads, 1, 1))
+    args = (*node.args[:3], mask, is_kept, dropout, causal)
+    return (replace(node, op=f"{EFFICIENT}.default", args=args, kwargs=scale, meta=(out, statistics, None, None)),)
+
+
+def _attention_backward(node: Node, device: str, taken: Items) -> tuple[Node, ...]:
+    """Without dropout nobody reads the state of the generator: it is memory that holds anything."""
+    del taken
+    assert isinstance(node.meta, tuple)
+    named = dict(node.kwargs)
+    mask, scale = named.get("attn_mask"), (("scale", named.get("scale")),)
+    state = f"{node.name}_state"
+    made = Node(
+        state,
+        "aten.empty.memory_format",
+        ((),),
+        (("dtype", I64), ("device", Token("device", device))),
+        TensorMeta(I64, (), (), 0, device),
+    )
+    given, (dropout, causal) = node.args[:6], node.args[6:8]
+    if _is_flash(node.meta[0], mask):
+        query, key = node.meta[0], node.meta[1]
+        assert isinstance(query, TensorMeta) and isinstance(key, TensorMeta)
+        ends = (None, None, query.size[2], key.size[2], dropout, causal, NodeRef(state), NodeRef(state))
+        return made, replace(node, op=f"{FLASH}_backward.default", args=(*given, *ends), kwargs=scale)
+    gradient, query, key, value, out, statistics = given
+    args = (gradient, query, key, value, mask, out, statistics, NodeRef(state), NodeRef(state), dropout)
+    wanted = (True, True, True, False)
+    return made, replace(
+        node, op=f"{EFFICIENT}_backward.default", args=(*args, wanted, causal), kwargs=scale, meta=(*node.meta, None)
+    )
+
+
+# the CPU's own operators, and what a GPU has instead
+OPERATORS: Mapping[str, Callable[[Node, str, Items], tuple[Node, ...]]] = MappingProxyType(
+    {
+        "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,
+        "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention_backward,
+    }
+)

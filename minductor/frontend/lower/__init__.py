@@ -1,0 +1,1 @@
+"""The stage `lower`: from a captured graph to a program."""

@@ -1,0 +1,1 @@
+"""What the rules of operators write kernels with."""

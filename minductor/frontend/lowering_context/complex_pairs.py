@@ -1,0 +1,82 @@
+"""Complex tensors in memory, and as pairs of real ones.
+
+Takes the lowering and a value. Gives its parts, which kernels load; or the value in memory of torch's kind, real and
+imaginary parts side by side, which is what calls and callers are given. Refuses nothing.
+
+A complex value of the environment is a View, of what was given or called or of real memory that is read in pairs; or a
+Pair, of what kernels computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from minductor.core.dtypes import complex_parts
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.values import Pair, Value, is_zero
+from minductor.ir.program.nodes import Token, View
+
+if TYPE_CHECKING:
+    from minductor.frontend.lower.lower import Lowering
+
+
+def parts(ctx: Lowering, x: View | Pair) -> Pair:
+    """Its real and imaginary parts, wherever they are."""
+    if isinstance(x, Pair):
+        return x
+    return side_by_side(_resolved(ctx, x) if x.ref.storage in ctx.conjugates else x)
+
+
+def side_by_side(x: View) -> Pair:
+    """The parts of complex numbers in memory of torch's kind, as kernels address them."""
+    stride = tuple([2 * s for s in x.stride])
+    re = View(x.ref, complex_parts(x.dtype), x.size, stride, 2 * x.offset)
+    return Pair(re, replace(re, offset=re.offset + 1))
+
+
+def _resolved(ctx: Lowering, x: View) -> View:
+    """A copy made by torch, which finds at the call whether the memory has the conjugates."""
+    if x not in ctx.joined:
+        ctx.joined[x] = ctx.buffer(x.dtype, x.size)
+        kwargs = {"memory_format": Token("memory_format", "contiguous_format")}
+        ctx.add_extern("aten.clone.default", (x,), kwargs, (ctx.joined[x],), "its memory may have the conjugates")
+    return ctx.joined[x]
+
+
+def is_complex_memory(ctx: Lowering, x: View) -> bool:
+    return ctx.dtypes[x.ref.storage].kind == "complex"
+
+
+def whole(ctx: Lowering, value: Value) -> Value:
+    """The value with its tensors in memory of their own kind: complex ones of parts, and parts of complex ones."""
+    match value:
+        case Pair(re):
+            return _joined(ctx, value, replace(re, dtype=value.dtype))
+        case View(dtype=dtype) if (dtype.kind == "complex") != is_complex_memory(ctx, value):
+            return _joined(ctx, value, value) if dtype.kind == "complex" else _copied(ctx, value)
+        case tuple():
+            return tuple([whole(ctx, item) for item in value])
+        case _:
+            return value
+
+
+def _copied(ctx: Lowering, part: View) -> View:
+    loop = Loop(part.size)
+    return ctx.store(loop, ctx.buffer(part.dtype, part.size), loop.coords, loop.load(part))
+
+
+def _joined(ctx: Lowering, value: View | Pair, like: View) -> View:
+    """Both parts stored in one buffer, made once; one that a call has written over since does not count."""
+    found = ctx.joined.get(value)
+    if found is not None and ctx.versions[found.ref.storage] == found.ref.version:
+        return found
+    out, given = ctx.buffer(like.dtype, like.size, like.stride), parts(ctx, value)
+    if any(is_zero(n) for n in like.size):
+        return ctx.uninitialised(out)
+    loop = Loop(out.size)
+    ctx.store(loop, side_by_side(out).re, loop.coords, loop.load(given.re))
+    out, loop = ctx.next_version(out), Loop(out.size)
+    ctx.store(loop, side_by_side(out).im, loop.coords, loop.load(given.im))
+    ctx.joined[value] = out
+    return out

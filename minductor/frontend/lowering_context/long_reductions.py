@@ -1,0 +1,156 @@
+"""Cuts a reduction with few results and long rows in parts, so that a GPU has programs enough for it.
+
+Takes a domain, the dimensions that are reduced and the values to join. Gives another domain of fewer elements with
+values that a kernel computed part by part; or None, where there are results enough or the rows are short. The cut
+follows from shapes and the target alone, so the same sum has the same bits in every call. A size that is a symbol is
+taken to be long. Refuses nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from minductor.core.dtypes import I64
+from minductor.core.expressions.expr import Expr, as_int, floordiv, integer, linear
+from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.values import Term, element
+from minductor.ir.program.build import combine
+from minductor.ir.program.nodes import Load
+from minductor.ir.program.signature import all_ops
+from minductor.target import Target
+
+if TYPE_CHECKING:
+    from minductor.frontend.lower.lower import Lowering
+
+Values = Callable[[Loop, tuple[Expr, ...]], Term | Sequence[Term]]
+
+ASSUMED = 1 << 20  # elements along a dimension whose size only the call knows
+LONG_ROW, LONG_COLUMN = 1 << 16, 1 << 10  # elements of what is joined: fewer are one program's work
+LEAST_ROW, LEAST_COLUMN = 1 << 12, 1 << 7  # elements of a part
+ALIGNED = 16  # elements: a block that is a multiple of so many begins where a thread may load several at once
+WAVES = 2  # programs for each multiprocessor
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Whole dimensions and blocks of one more, whose elements are parts. The last block may be shorter."""
+
+    whole: tuple[int, ...]
+    dim: int
+    count: Expr
+    block: Expr
+    is_exact: bool
+
+
+def cut(extents: Sequence[Expr], reduced: Sequence[int], value: Values, target: Target) -> Cut | None:
+    """How to cut the reduced dimensions, if that pays."""
+    known = [as_int(n) for n in extents]
+    sizes = [ASSUMED if n is None and d in reduced else n or 0 for d, n in enumerate(known)]
+    length = math.prod(sizes[d] for d in reduced)
+    if not target.is_gpu or not all(sizes) or length < LONG_COLUMN:
+        return None
+    columns = _columns(extents, reduced, value)
+    programs = math.prod(
+        -(-n // target.columns) if d == columns else n for d, n in enumerate(sizes) if d not in reduced
+    )
+    least, most = (LONG_ROW, LEAST_ROW) if columns is None else (LONG_COLUMN, LEAST_COLUMN)
+    if length < least or programs > target.multiprocessors:
+        return None
+    wanted = min(-(-WAVES * target.multiprocessors // programs), length // most)
+    whole: list[int] = []
+    for d in sorted(reduced):
+        if known[d] is None and wanted > 1:
+            return Cut(tuple(whole), d, integer(wanted), floordiv(extents[d] + (wanted - 1), wanted), is_exact=False)
+        if sizes[d] > wanted > 1:
+            return _blocks(tuple(whole), d, sizes[d], wanted)
+        if wanted > 1:
+            whole.append(d)
+            wanted = -(-wanted // sizes[d])
+    return Cut(tuple(whole[:-1]), whole[-1], extents[whole[-1]], integer(1), is_exact=True)
+
+
+def _blocks(whole: tuple[int, ...], dim: int, size: int, wanted: int) -> Cut:
+    """About so many equal blocks of a dimension, or some of which the last is shorter."""
+    near = [n for n in (*range(wanted, 4 * wanted), *range(wanted - 1, wanted // 2, -1)) if size % n == 0]
+    if near:
+        count = min(near, key=lambda n: size // n % ALIGNED != 0)
+        return Cut(whole, dim, integer(count), integer(size // count), is_exact=True)
+    block = -(-size // (wanted * ALIGNED)) * ALIGNED
+    return Cut(whole, dim, integer(-(-size // block)), integer(block), is_exact=False)
+
+
+def _columns(extents: Sequence[Expr], reduced: Sequence[int], value: Values) -> int | None:
+    """The dimension that is not reduced and along which most of what is loaded is contiguous, if there is one."""
+    loop = Loop(extents)
+    value(loop, loop.coords)
+    by_symbol = {axis.symbol: loop.coords.index(axis.symbol) for axis in loop.axes}
+    claims = dict.fromkeys(range(len(extents)), 0)
+    for op in all_ops(loop.b.build()):
+        if not isinstance(op.attrs, Load):
+            continue
+        found = linear(op.attrs.index, tuple(by_symbol))
+        weight = math.prod(as_int(extents[by_symbol[axis.symbol]]) or 1 for axis in loop.axes if axis.name in op.axes)
+        for symbol, dim in by_symbol.items():
+            if found is not None and as_int(found[0][symbol]) in (1, -1):
+                claims[dim] += weight
+    first = max(claims, key=claims.__getitem__, default=None)
+    return None if first is None or first in reduced or not claims[first] else first
+
+
+def partial(
+    ctx: Lowering, extents: Sequence[Expr], reduced: Sequence[int], value: Values, how: str, parts: Cut
+) -> tuple[tuple[Expr, ...], tuple[int, ...], Values]:
+    """The kernel that joins each part; gives the extents, dimensions and values of what is left to join.
+
+    That domain has the kept dimensions in order, then the parts; a part's values lie side by side.
+    """
+    kept = [d for d in range(len(extents)) if d not in reduced]
+    inner = [d for d in reduced if d not in parts.whole]
+    outer = [*(extents[d] for d in parts.whole), parts.count]
+    sizes = [parts.block if d == parts.dim else extents[d] for d in inner]
+    loop = Loop([*outer, *(extents[d] for d in kept), *sizes])
+    at = dict(zip((*parts.whole, -1, *kept, *inner), loop.coords, strict=True))
+    at[parts.dim] = at.pop(-1) * parts.block + at[parts.dim]
+    terms = _values(loop, value, tuple(at[d] for d in range(len(extents))), how, parts, extents)
+    start = len(outer) + len(kept)
+    first = loop.reduce(terms, range(start, len(loop.extents)), how)
+    size = loop.extents[:start]
+    views = [ctx.buffer(term.dtype, size) for term in terms]
+    for number, view in enumerate(views):
+        joined = Term(loop.b, loop.b.project(first.at, number)) if number else first
+        loop.b.store(view.ref, element(view, loop.coords[:start]), joined.at)
+    ctx.add_kernel(loop)
+
+    def load(loop: Loop, at: tuple[Expr, ...]) -> Sequence[Term]:
+        place = (*at[len(kept) :], *at[: len(kept)])
+        return [loop.load(view, place) for view in views]
+
+    return (*(extents[d] for d in kept), *outer), tuple(range(len(kept), start)), load
+
+
+def _values(
+    loop: Loop, value: Values, at: tuple[Expr, ...], how: str, parts: Cut, extents: Sequence[Expr]
+) -> Sequence[Term]:
+    """The values at a place; the identity where a shorter last block has none."""
+    if parts.is_exact:
+        return _terms(value(loop, at))
+    region = copy.copy(loop)
+    place = loop.index(at[parts.dim], I64)
+    exists = place < place.size(extents[parts.dim])
+    first = _terms(value(probe := Loop(extents), probe.coords))
+    identity = combine(how, first[0].dtype).identity
+    found: list[Term] = []
+    for number, other in enumerate(identity):
+        region.b = loop.b.region()
+        term = _terms(value(region, at))[number]
+        body = region.b.build([term.at])
+        found.append(loop.term(loop.b.masked(exists.at, (), body, other, term.dtype)))
+    return found
+
+
+def _terms(found: Term | Sequence[Term]) -> Sequence[Term]:
+    return [found] if isinstance(found, Term) else list(found)

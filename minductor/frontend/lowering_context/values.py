@@ -1,0 +1,325 @@
+"""What rules compute with: views, numbers, coordinates, torch's type promotion, and arithmetic on values of a body.
+
+Takes and gives plain data. Refuses operands that are neither tensors nor numbers.
+
+>>> from minductor.core.dtypes import BF16, I64
+>>> promoted([view_like(BF16, 2), view_like(I64, 2), 1.5]).name
+'bf16'
+>>> promoted([view_like(I64, 2), True, 1.5]).name
+'f32'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias, cast
+
+from minductor.core.dtypes import BOOL, C32, C64, F16, F32, I64, DType, promote
+from minductor.core.errors import UnsupportedInput
+from minductor.core.expressions.algebra import maximum, minimum
+from minductor.core.expressions.bounds import at_least
+from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, integer
+from minductor.frontend.capture.capture import Size, TensorMeta
+from minductor.ir.program.build import Builder
+from minductor.ir.program.nodes import Ref, Region, Token, View
+
+Operand: TypeAlias = "View | Expr | bool | int | float | complex"
+# what the environment holds for a node
+Value: TypeAlias = "Operand | Pair | Region | str | DType | Token | tuple[Value, ...] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A complex tensor as its real and imaginary parts, each in a buffer of its own with the layout of the whole."""
+
+    re: View
+    im: View
+
+    @property
+    def dtype(self) -> DType:
+        return promote(self.re.dtype, C32)
+
+
+_RANK: Mapping[str, int] = MappingProxyType({"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3})
+
+
+def dtypes_in(value: object) -> Iterator[DType]:
+    """Of the tensors in a tree of values or metadata, and what stands there as a dtype; a complex number has one."""
+    match value:
+        case View(dtype=dtype) | TensorMeta(dtype=dtype):
+            yield dtype
+        case Pair():
+            yield value.dtype
+        case DType():
+            yield value
+        case complex():
+            yield C64
+        case tuple():
+            for item in value:
+                yield from dtypes_in(item)
+        case _:
+            pass
+
+
+def views_in(value: Value) -> Iterator[View]:
+    """Each tensor in a tree of values, and both parts of a pair."""
+    match value:
+        case View():
+            yield value
+        case Pair(re, im):
+            yield from (re, im)
+        case tuple():
+            for item in value:
+                yield from views_in(item)
+        case _:
+            pass
+
+
+def sizes(given: Iterable[Size]) -> tuple[Expr, ...]:
+    return tuple([as_expr(n) for n in given])
+
+
+def is_one(size: Expr) -> bool:
+    return as_int(size) == 1
+
+
+def is_zero(size: Expr) -> bool:
+    return as_int(size) == 0
+
+
+def count(size: Iterable[Expr]) -> Expr:
+    """The number of elements."""
+    total = integer(1)
+    for n in size:
+        total = total * n
+    return total
+
+
+def row_major(size: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The strides of a contiguous tensor, as torch gives them: a dimension of size 0 counts as 1."""
+    strides: list[Expr] = []
+    step = integer(1)
+    for n in reversed(size):
+        strides.append(step)
+        step = step if is_zero(n) else step * n
+    return tuple(reversed(strides))
+
+
+def is_row_major(size: Sequence[Expr], stride: Sequence[Expr]) -> bool:
+    expected = row_major(size)
+    return all(is_one(n) or s == e for n, s, e in zip(size, stride, expected, strict=True))
+
+
+def span(size: Sequence[Expr], stride: Sequence[Expr]) -> Expr:
+    """From the first element in memory to the last, in elements."""
+    total = integer(1)
+    for n, s in zip(size, stride, strict=True):
+        total = total + (n - 1) * s
+    return total
+
+
+def is_injective(view: View) -> bool:
+    """Whether it is known that no two elements of a view share memory: each stride reaches over all smaller ones."""
+    reach = integer(1)
+    left = [(n, s) for n, s in zip(view.size, view.stride, strict=True) if not is_one(n)]
+    while left:
+        least = next((one for one in left if all(at_least(s - one[1], 0) for _, s in left)), None)
+        if least is None or not at_least(least[1] - reach, 0):
+            return False
+        left.remove(least)
+        reach = reach + (least[0] - 1) * least[1]
+    return True
+
+
+def element(view: View, coords: Sequence[Expr]) -> Expr:
+    """The flat index of an element of a view, counted from the start of its storage."""
+    index = view.offset
+    for stride, coord in zip(view.stride, coords, strict=True):
+        index = index + stride * coord
+    return index
+
+
+def broadcast(view: View, coords: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Where an operand is read for an element of the result: aligned right, 0 where its size is 1.
+
+    A checked index stays, as else nobody would ask whether it is 0.
+    """
+    zero = integer(0)
+    tail = coords[len(coords) - len(view.size) :]
+    pairs = zip(view.size, tail, strict=True)
+    return tuple([zero if is_one(n) and not (isinstance(c, Symbol) and c.kind == "value") else c for n, c in pairs])
+
+
+def wrap_dim(dim: int, rank: int) -> int:
+    """A dimension counted from the end, counted from the start; a number has one dimension here, as in torch.
+
+    Of one that is not there torch's tracing does not always tell: eager does.
+    """
+    known = max(rank, 1)
+    if not -known <= dim < known:
+        raise UnsupportedInput("an argument", f"dimension {dim} of {known}")
+    return dim % known
+
+
+def wrap_dims(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
+    """Dimensions to reduce, in order; none given means all."""
+    if dims is None or (not isinstance(dims, int) and len(dims) == 0):
+        return tuple(range(rank))
+    given = (dims,) if isinstance(dims, int) else dims
+    return tuple(sorted({wrap_dim(d, rank) for d in given})) if rank else ()
+
+
+def wrap_index(index: Operand, size: Expr) -> Expr:
+    """A place in a dimension counted from the end, counted from the start; the sign of a symbol may be unknown."""
+    assert isinstance(index, int | Expr)
+    place = as_expr(index)
+    if at_least(place, 0):
+        return place
+    if at_least(-place, 1):
+        return place + size
+    return place - size * minimum(maximum(place, -1), 0)
+
+
+# --- type promotion -----------------------------------------------------------------------------------------------
+
+
+def number_dtype(value: Operand) -> DType:
+    """The dtype that a Python number stands for when nothing else decides."""
+    match value:
+        case bool() | Symbol(kind="truth"):
+            return BOOL
+        case float() | Symbol(kind="real"):
+            return F32
+        case int() | Expr():
+            return I64
+        case complex():
+            return C64
+        case View():
+            return value.dtype
+
+
+def promoted(operands: Iterable[Operand]) -> DType:
+    """torch.result_type: tensors with dimensions lead, then 0-dim tensors, then Python numbers.
+
+    A lower group counts only if its category (bool, integer, floating, complex) is higher.
+    """
+    groups: list[DType | None] = [None, None, None]
+    for operand in operands:
+        place = 2 if not isinstance(operand, View) else 0 if operand.size else 1
+        so_far, dtype = groups[place], number_dtype(operand)
+        groups[place] = dtype if so_far is None else promote(so_far, dtype)
+    result: DType | None = None
+    for lower in reversed(groups):
+        result = lower if result is None else result if lower is None else _joined(lower, result)
+    if result is None:
+        raise ValueError("nothing to promote")
+    return result
+
+
+def _joined(higher: DType, lower: DType) -> DType:
+    """What two groups give together, the first one of higher priority."""
+    rank = _RANK[higher.kind]
+    if rank >= _RANK[lower.kind]:
+        return higher
+    if lower.kind == "complex" and higher.kind == "float":
+        return C32 if higher == F16 else promote(higher, C64)
+    return lower if rank < 2 else promote(higher, lower)
+
+
+def view_like(dtype: DType, rank: int) -> View:
+    """A view of that dtype and rank, of sizes that do not matter; for tests and examples."""
+    ones = (integer(1),) * rank
+    return View(Ref("x", 0), dtype, ones, ones, integer(0))
+
+
+# --- arithmetic on values of a body -------------------------------------------------------------------------------
+
+
+class Term:
+    """A value in a body under construction, so that formulas read as formulas; a Python number takes its dtype."""
+
+    __slots__ = ("at", "b")
+
+    def __init__(self, b: Builder, at: int) -> None:
+        self.b = b
+        self.at = at
+
+    @property
+    def dtype(self) -> DType:
+        return self.b.dtype(self.at)
+
+    def number(self, value: Expr | bool | int | float) -> Term:
+        if isinstance(value, Expr):
+            return self.size(value)
+        return Term(self.b, self.b.constant(value, self.dtype))
+
+    def size(self, value: Expr) -> Term:
+        """A size, or another number that a call knows, as a value of this one's dtype."""
+        known = as_int(value)
+        return self.number(known) if known is not None else Term(self.b, self.b.index(value, self.dtype))
+
+    def _of(self, other: Term | Expr | float) -> Term:
+        return other if isinstance(other, Term) else self.number(other)
+
+    def op(self, name: str, *others: Term | float) -> Term:
+        given = [self.at, *(self._of(o).at for o in others)]
+        return Term(self.b, self.b.op(name, *given))
+
+    def __add__(self, other: Term | float) -> Term:
+        return self.op("add", other)
+
+    def __sub__(self, other: Term | float) -> Term:
+        return self.op("sub", other)
+
+    def __mul__(self, other: Term | float) -> Term:
+        return self.op("mul", other)
+
+    def __truediv__(self, other: Term | float) -> Term:
+        return self.op("div", other)
+
+    def __radd__(self, other: float) -> Term:
+        return self.number(other).op("add", self)
+
+    def __rsub__(self, other: float) -> Term:
+        return self.number(other).op("sub", self)
+
+    def __rmul__(self, other: float) -> Term:
+        return self.number(other).op("mul", self)
+
+    def __rtruediv__(self, other: float) -> Term:
+        return self.number(other).op("div", self)
+
+    def __neg__(self) -> Term:
+        return self.op("neg")
+
+    def __lt__(self, other: Term | float) -> Term:
+        return self.op("lt", other)
+
+    def __le__(self, other: Term | float) -> Term:
+        return self.op("le", other)
+
+    def __gt__(self, other: Term | float) -> Term:
+        return self.op("gt", other)
+
+    def __ge__(self, other: Term | float) -> Term:
+        return self.op("ge", other)
+
+    def equals(self, other: Term | float) -> Term:
+        return self.op("eq", other)
+
+    def both(self, other: Term) -> Term:
+        return self.op("logical_and", other)
+
+    def either(self, other: Term) -> Term:
+        return self.op("logical_or", other)
+
+    def cast(self, dtype: DType) -> Term:
+        return Term(self.b, self.b.cast(self.at, dtype))
+
+    def where(self, yes: Term | float, no: Term | float) -> Term:
+        """`yes` where this holds, else `no`; at least one of them is a Term."""
+        like = yes if isinstance(yes, Term) else cast(Term, no)
+        left, right = like._of(yes), like._of(no)
+        return Term(self.b, self.b.op("where", self.at, left.at, right.at))

@@ -1,0 +1,279 @@
+"""Which operators AOTAutograd takes apart before we see the graph, and why.
+
+Takes nothing. Gives torch's own decompositions of the operators in `ROWS`, made on first use. Every node costs
+AOTAutograd about 0.3 ms, so an operator is taken apart only where its parts fuse and no rule of ours takes it whole.
+
+Beside these stand the operators that torch traces by formulas of its own, which give a result other strides than eager
+does (`eager_strides.py` knows which): the result is laid out as eager's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+from minductor.frontend.capture.schemas import OF_FLOATS
+from minductor.frontend.quirks.eager_strides import (
+    IN_STEPS,
+    NAMED,
+    TRANSFORMS,
+    is_ambiguous,
+    layout,
+    relaid,
+    strides,
+    transformed,
+    viewed,
+)
+from minductor.frontend.quirks.torch_versions import retraced
+
+# packet name -> why it is taken apart; all its overloads are
+ROWS: Mapping[str, str] = MappingProxyType(
+    {
+        "addr": "a product and a sum",
+        "affine_grid_generator": "pointwise",
+        "alias_copy": "a view and a copy",
+        "aminmax": "two reductions that fuse",
+        "as_strided_copy": "a view and a copy",
+        "binary_cross_entropy_backward": "pointwise",
+        "binary_cross_entropy_with_logits": "pointwise, then a mean",
+        "block_diag": "padding and a concatenation",
+        "celu": "pointwise",
+        "channel_shuffle": "views and a copy",
+        "_chunk_cat": "padding and a concatenation",
+        "count_nonzero": "a comparison and a sum",
+        "deg2rad": "a product",
+        "diag_embed": "a masked copy",
+        "diagonal_backward": "a masked copy",
+        "diagonal_copy": "a view and a copy",
+        "dist": "a difference and a norm",
+        "elu_backward": "pointwise; its arguments are out of order for a formula",
+        "expand_copy": "a view and a copy",
+        "glu": "two halves, pointwise",
+        "glu_backward": "pointwise, then a concatenation",
+        "heaviside": "pointwise",
+        "huber_loss": "pointwise, then a mean",
+        "isin": "a comparison of all pairs, then `any`",
+        "isneginf": "pointwise",
+        "isposinf": "pointwise",
+        "linalg_cross": "pointwise",
+        "log_sigmoid_backward": "pointwise; an argument is scratch",
+        "log_sigmoid_forward": "pointwise; its second result is scratch",
+        "logaddexp": "pointwise",
+        "logaddexp2": "pointwise",
+        "logsumexp": "two reductions that fuse",
+        "mse_loss": "pointwise, then a mean",
+        "mvlgamma": "pointwise, then a sum",
+        "nansum": "a masked sum",
+        "narrow_copy": "a view and a copy",
+        "native_dropout_backward": "a product",
+        "norm": "a sum of powers",
+        "permute_copy": "a view and a copy",
+        "pixel_shuffle": "views and a copy",
+        "pixel_unshuffle": "views and a copy",
+        "_prelu_kernel": "pointwise",
+        "_prelu_kernel_backward": "pointwise",
+        "rad2deg": "a product",
+        "renorm": "norms, then pointwise",
+        "rot90": "views and flips",
+        "_safe_softmax": "softmax with a mask for empty rows",
+        "sinc": "pointwise",
+        "smooth_l1_loss": "pointwise, then a mean",
+        "soft_margin_loss": "pointwise, then a mean",
+        "special_entr": "pointwise",
+        "special_xlog1py": "pointwise",
+        "split_with_sizes_copy": "views and copies",
+        "squeeze_copy": "a view and a copy",
+        "t_copy": "a view and a copy",
+        "trace": "a sum over a diagonal",
+        "transpose_copy": "a view and a copy",
+        "tril_indices": "arithmetic on places",
+        "triu_indices": "arithmetic on places",
+        "unbind_copy": "views and copies",
+        "unfold_copy": "a view and a copy",
+        "unsqueeze_copy": "a view and a copy",
+        "upsample_bilinear2d": "four reads at scaled places, weighted",
+        "upsample_nearest1d": "reads at scaled places",
+        "upsample_nearest2d": "reads at scaled places",
+        "upsample_nearest3d": "reads at scaled places",
+        "_weight_norm_interface": "a norm and a quotient",
+    }
+)
+# what torch 2.11 traces with the zero strides of an expanded argument, though its results are written to
+SCATTERS = ("slice_scatter", "select_scatter", "diagonal_scatter")
+
+
+@cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """The table for AOTAutograd."""
+    import torch
+    from torch._decomp import get_decompositions
+
+    packets = [getattr(torch.ops.aten, name) for name in ROWS if hasattr(torch.ops.aten, name)]
+    found = dict(get_decompositions(packets))
+    for op in found:
+        if str(op).split(".")[1] in OF_FLOATS:
+            found[op] = _of_floats(found[op])
+    found[torch.ops.aten._embedding_bag.default] = _bags
+    norm = torch.ops.aten.linalg_vector_norm.default
+    found[norm] = _counted_from_the_front(norm)
+    found[torch.ops.aten.constant_pad_nd.default] = _cut
+    for op in _laid_by_formulas():
+        found[op] = _as_in_eager(op, found.get(op, _whole))
+    for name in SCATTERS:
+        op = getattr(torch.ops.aten, name).default
+        found[op] = _apart(op)
+    for op in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default):
+        found[op] = _view(op)
+    for name in TRANSFORMS if torch.backends.mkl.is_available() else ():
+        op = getattr(torch.ops.aten, name.split(".")[1]).default
+        found[op] = _transform(op)
+    log_sigmoid = torch.ops.aten.log_sigmoid_forward.default
+    apart = found[log_sigmoid]
+    found[log_sigmoid] = lambda x: apart(x.contiguous())  # as eager's result is, whatever the argument
+    found[torch.ops.aten.view_copy.default] = _view_copy
+    unique = torch.ops.aten._unique.default  # of which 2.11 traces one element, however many there are
+    found[unique] = lambda x, *args: torch.ops.aten._unique2(x, *args)[:2]
+    return found
+
+
+def _laid_by_formulas() -> Iterator[Any]:
+    """Operators whose result has strides that torch computes in Python while it traces."""
+    import torch
+    from torch._decomp import global_decomposition_table
+
+    for name in sorted(NAMED):
+        _, packet, overload = name.split(".")
+        if hasattr(torch.ops.aten, packet):
+            yield getattr(getattr(torch.ops.aten, packet), overload)
+    for op in {**global_decomposition_table["post_autograd"], **global_decomposition_table["meta"]}:
+        if isinstance(op, torch._ops.OpOverload) and torch.Tag.pointwise in op.tags and str(op) not in IN_STEPS:
+            if not op._schema.is_mutable and len(op._schema.returns) == 1:
+                yield op
+
+
+def _of_floats(take_apart: Callable[..., Any]) -> Callable[..., Any]:
+    """Of integers alone it stays whole, for eager refuses them."""
+    import torch
+
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        is_whole = all(not (a.is_floating_point() or a.is_complex()) for a in args if isinstance(a, torch.Tensor))
+        return NotImplemented if is_whole else take_apart(*args, **kwargs)
+
+    return decomposed
+
+
+def _whole(*args: Any, **kwargs: Any) -> Any:
+    """The decomposition of what is not taken apart."""
+    return NotImplemented
+
+
+def _apart(op: Callable[..., Any]) -> Callable[..., Any]:
+    """A scatter into a tensor whose elements each have a place of their own."""
+    import torch
+
+    def is_shared(x: Any) -> bool:
+        steps = zip(x.shape, x.stride(), strict=True)
+        return any(type(step) is int and step == 0 and not (type(n) is int and n < 2) for n, step in steps)
+
+    def decomposed(x: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_shared(x):
+            return NotImplemented
+        own = x.clone()
+        return op(x.clone(memory_format=torch.contiguous_format) if is_shared(own) else own, *args, **kwargs)
+
+    return decomposed
+
+
+def _view_copy(x: Any, size: Any) -> Any:
+    """Torch's own refuses what only a copy can be viewed as."""
+    import torch
+
+    return x.reshape(size).clone(memory_format=torch.contiguous_format)
+
+
+def _view(op: Any) -> Callable[..., Any]:
+    """A view, noted with the strides that it has: to dimensions of size 1 torch traces others."""
+    from torch.fx.experimental.proxy_tensor import decompose
+
+    def decomposed(x: Any, size: Any) -> Any:
+        if not any(type(n) is int and n == 1 for n in size):
+            return NotImplemented
+        with decompose({}):
+            result = op(x, size)
+        stride = viewed(layout(x), tuple(result.shape))
+        return result if stride is None or stride == result.stride() else retraced(result, stride)
+
+    return decomposed
+
+
+def _bags(weight: Any, *args: Any, **kwargs: Any) -> Any:
+    """Bags of bfloat16 on the CPU, whose sums make no `offset2bag` though torch traces one. Without it the backward
+    counts anew, so none of them has it here."""
+    import torch
+    from torch.fx.experimental.proxy_tensor import decompose
+
+    if weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
+        return NotImplemented
+    with decompose({}):  # itself
+        bags, offset2bag, *others = torch.ops.aten._embedding_bag.default(weight, *args, **kwargs)
+    return (bags, offset2bag.new_empty(0), *others)
+
+
+def _cut(x: Any, pad: Any, *value: Any) -> Any:
+    """Padding that only takes away: a copy of a slice, which torch traces only where no number of `pad` is 0."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    if not all(statically_known_true(n <= 0) for n in pad):
+        return NotImplemented
+    for d, (before, after) in enumerate(zip(pad[-2::-2], pad[::-2], strict=True), x.dim() - len(pad) // 2):
+        x = x.narrow(d, -before, x.shape[d] + before + after)
+    return x.clone()
+
+
+def _counted_from_the_front(op: Callable[..., Any]) -> Callable[..., Any]:
+    """A norm over dimensions none of which is negative: such a one of size 1 stays in the shape that 2.11 traces."""
+
+    def decomposed(x: Any, order: Any = 2, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if dim is None or all(d >= 0 for d in dim) or not x.dim():
+            return NotImplemented
+        return op(x, order, [d % x.dim() for d in dim], *args, **kwargs)
+
+    return decomposed
+
+
+def _transform(op: Any) -> Callable[..., Any]:
+    """A Fourier transform on the CPU, traced with the strides that it has: torch 2.11 has other ones."""
+    from torch.fx.experimental.proxy_tensor import decompose
+
+    def decomposed(x: Any, dims: Any, *args: Any) -> Any:
+        if x.device.type != "cpu" or not dims:
+            return NotImplemented
+        with decompose({}):
+            result = op(x, dims, *args)
+        stride = transformed(op, x, dims, tuple(result.shape))
+        return result if stride is None else retraced(result, stride)
+
+    return decomposed
+
+
+def _as_in_eager(op: Any, take_apart: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator whose result, or the first of several, has eager's strides."""
+    import torch
+    from torch.fx.experimental.proxy_tensor import decompose
+
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        result = take_apart(*args, **kwargs)
+        if not is_ambiguous(op, args) or kwargs.get("memory_format") not in (None, torch.preserve_format):
+            return result
+        if result is NotImplemented:
+            with decompose({}):  # itself
+                result = op(*args, **kwargs)
+        first, *others = result if isinstance(result, tuple) else (result,)
+        stride = strides(op, args, first)
+        if stride is None:
+            return result
+        return (relaid(first, stride), *others) if others else relaid(first, stride)
+
+    return decomposed

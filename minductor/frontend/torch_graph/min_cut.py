@@ -1,0 +1,102 @@
+"""Splits a joint graph into forward and backward by torch's min-cut partitioner.
+
+Takes what AOTAutograd hands to a `partition_fn`. Gives the two modules. Refuses nothing.
+
+The partitioner's own merging of equal nodes imports TorchInductor's pattern matcher and with it all its lowerings: 0.9
+CPU seconds, as long as the rest of AOTAutograd takes for a small transformer. So it is switched off, and ours runs.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._functorch import config
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from minductor.frontend.quirks.torch_versions import is_seeded
+from minductor.frontend.quirks.wide_statistics import widen_statistics
+from minductor.frontend.torch_graph.equality_gradients import keep_compared, round_compared
+from minductor.frontend.torch_graph.joint_views import follow_views, visible_storages
+from minductor.frontend.torch_graph.open_norms import open_norms
+from minductor.frontend.torch_graph.recompute_rstd import deviate_again
+
+
+def partition(joint: fx.GraphModule, inputs: Sequence[Any], **facts: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The `partition_fn` of a compile; `facts` are the partitioner's keyword arguments."""
+    drop_detached(joint.graph)
+    widen_statistics(joint.graph)
+    open_norms(joint.graph)
+    round_compared(joint.graph)
+    merge_equal_nodes(joint.graph)
+    follow_views(joint.graph)
+    keep_compared(joint.graph)
+    with config.patch(cse=False):
+        forward, backward = min_cut_rematerialization_partition(joint, inputs, **facts)
+    deviate_again(forward, backward, facts["num_fwd_outputs"])
+    return forward, backward
+
+
+def drop_detached(graph: fx.Graph) -> None:
+    """Takes away calls of `detach`, which mean nothing once gradients are traced; those that are results stay.
+
+    The partitioner knows `detach` as no view and no operator to compute again: what autograd saves, it detaches, and so
+    would be kept from forward to backward whatever it costs.
+    """
+    results = set(graph.output_node().all_input_nodes)
+    for node in list(graph.nodes):
+        if node.target is torch.ops.aten.detach.default and node not in results and not node.meta.get("recompute"):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+
+
+def merge_equal_nodes(graph: fx.Graph) -> int:
+    """Of calls of one pure operator with the same arguments, the first stays; gives the number of those dropped.
+
+    Two that both reach the caller stay two: he may write to one of them.
+    """
+    seen: dict[Any, fx.Node] = {}
+    dropped = 0
+    visible = visible_storages(graph)
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not _is_pure(node.target):
+            continue
+        # what must be recomputed, or belongs to one half by decree, is not merged with what does not
+        place = node.meta.get("recompute"), node.meta.get("partitioner_tag")
+        key = node.target, place, _key(node.args), _key(node.kwargs)
+        first = seen.setdefault(key, node)
+        if first is not node and not {first, node} <= visible:
+            if node in visible:
+                visible.add(first)
+            node.replace_all_uses_with(first)
+            graph.erase_node(node)
+            dropped += 1
+    return dropped
+
+
+def _is_pure(target: Any) -> bool:
+    if target is operator.getitem:
+        return True
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    return bool(target._schema.returns) and not target._schema.is_mutable and not is_seeded(target)
+
+
+def _key(value: Any) -> Any:
+    """An argument tree that tells 1 from 1.0 and True."""
+    match value:
+        case fx.Node():
+            return value
+        case tuple() | list():
+            return tuple([_key(v) for v in value])
+        case dict():
+            return tuple([(name, _key(v)) for name, v in value.items()])
+        case float():
+            return float, repr(value)  # 0.0 is not -0.0, and NaN is NaN
+        case torch.SymInt() | torch.SymFloat() | torch.SymBool():
+            return type(value), str(value)
+        case _:
+            return type(value), value

@@ -1,0 +1,105 @@
+"""Plans as text, one line of text a line of plan: what a trace and `explain` show of the memory stage.
+
+Takes a Plan; gives text; refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from minductor.core.expressions.expr import Expr
+from minductor.ir.plan.plan import (
+    AllocateLine,
+    AssertLine,
+    ConstantLine,
+    DeviceScopeLine,
+    DispatchLine,
+    ExternLine,
+    FreeLine,
+    KernelLine,
+    LaunchLine,
+    LayoutLine,
+    Line,
+    PartitionLine,
+    Plan,
+    ReturnLine,
+    ReuseLine,
+    ScopeEndLine,
+    SizeOf,
+    SymbolLine,
+    ViewLine,
+)
+from minductor.ir.program.nodes import Body
+from minductor.ir.program.printer import print_argument, print_body
+
+
+def print_plan(plan: Plan) -> str:
+    """The whole plan."""
+    head = f"plan {plan.name} ({', '.join(given.name for given in plan.inputs)})"
+    inner = [f"  {line}" for region in plan.regions for line in print_plan(region).splitlines()]
+    return "\n".join([head, *inner, *(f"  {print_line(line)}" for line in plan.lines)]) + "\n"
+
+
+def print_line(line: Line) -> str:
+    """One line."""
+    match line:
+        case KernelLine(id, symbol, parameters, digest, _):
+            return f"kernel {id} {symbol}({', '.join(f'{name}: {dtype}' for name, dtype in parameters)}) {digest}"
+        case ConstantLine(name, number):
+            return f"constant {name} = {number}"
+        case AllocateLine(name, dtype, size, stride, device):
+            return f"allocate {name}: {dtype.name}{_row(size)} stride {_row(stride)} {device}"
+        case ReuseLine(name, old, dtype, size, stride):
+            return f"reuse {name} = {old} as {dtype.name}{_row(size)} stride {_row(stride)}"
+        case ViewLine(name, of, dtype, size, stride, offset):
+            return f"view {name} = {of} as {dtype.name}{_row(size)} stride {_row(stride)} offset {offset}"
+        case FreeLine(names):
+            return f"free {', '.join(names)}"
+        case LaunchLine(kernel, tensors, sizes, origins, handle, device):
+            given = ", ".join((*tensors, *map(str, sizes)))
+            where = "" if device == "cpu" else f" on {device}"
+            return f"launch #{handle} {kernel}({given}){where} from {', '.join(o.node for o in origins)}"
+        case DispatchLine(choice, variants, tensors, sizes, _, _, digest, origins, handle):
+            groups = zip(choice.options, variants, strict=True)
+            texts = (f"{option} {{ {'; '.join(map(print_line, group))} }}" for option, group in groups)
+            given = ", ".join((*tensors, *(size.name for size in sizes)))
+            head = f"dispatch #{handle} {digest}({given}) {choice}"
+            return f"{head} {' '.join(texts)} from {', '.join(o.node for o in origins)}"
+        case ExternLine(op, args, kwargs, results, is_out, origins, handle, dtypes):
+            given = ", ".join([*map(print_argument, args), *(f"{k}={print_argument(v)}" for k, v in kwargs)])
+            form = "into" if is_out else "->"
+            made = ", ".join(name or "_" for name in results)
+            head = f"{'checked ' if dtypes else ''}extern #{handle} {op}"
+            return f"{head}({given}) {form} ({made}) from {', '.join(o.node for o in origins)}"
+        case SymbolLine(symbol, source):
+            match source:
+                case SizeOf(tensor, dim, scale, shift):
+                    factor = "" if (scale, shift) == (1, 0) else f" is {scale} * {symbol.name} + {shift}"
+                    return f"define {symbol.name} = size {dim} of {tensor}{factor}"
+                case Body():
+                    return f"define {symbol.name} = {_scalar(source)}"
+                case str():
+                    return f"define {symbol.name} = {source}"
+        case LayoutLine(name, size, stride):
+            return f"laid out {name} {_row(size)} stride {'any' if stride is None else _row(stride)}"
+        case AssertLine(condition, message):
+            return f"assert {_scalar(condition) if isinstance(condition, Body) else condition} {message!r}"
+        case PartitionLine(number):
+            return f"partition {number}"
+        case DeviceScopeLine(device):
+            return f"on {device} {{"
+        case ScopeEndLine():
+            return "}"
+        case ReturnLine(values):
+            return f"return ({', '.join(map(print_argument, values))})"
+        case _:
+            assert_never(line)
+
+
+def _scalar(body: Body) -> str:
+    return f"{{ {'; '.join(print_body(body).splitlines())} }}"
+
+
+def _row(sizes: Iterable[Expr]) -> str:
+    return f"[{', '.join(map(str, sizes))}]"

@@ -1,0 +1,217 @@
+"""The lives of the storages in a plan, read off its lines.
+
+Takes lines, and the bytes of each buffer. Gives each storage with its names. Refuses nothing whose names
+are made before they are used, and not used after they are freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from minductor.core.expressions.expr import Expr, as_int, integer
+from minductor.ir.plan.plan import (
+    AllocateLine,
+    ConstantLine,
+    DispatchLine,
+    ExternLine,
+    FreeLine,
+    LaunchLine,
+    Line,
+    Plan,
+    ReturnLine,
+    ReuseLine,
+    ViewLine,
+)
+from minductor.ir.plan.storage import Making, Name, Owner, Storage, is_foreign, peak
+from minductor.ir.program.nodes import Argument, Input, Region, Token
+
+# operators that call a graph once, and the one that keeps no more than its last round's results
+ONCE = frozenset(("higher_order.cond", "higher_order.invoke_subgraph"))
+KEEPS_ONE = frozenset(("higher_order.while_loop",))
+
+
+def lives(
+    lines: Iterable[Line], inputs: Sequence[Input], sizes: Mapping[str, Expr], lent: Iterable[str] = ()
+) -> tuple[Storage, ...]:
+    """The storages of one call in the order of their births; `sizes`: the bytes of each buffer, by its name.
+
+    `lent`: names from outside that are neither parameters nor constants of these lines.
+    """
+    reader = _Reader(sizes)
+    for given in inputs:
+        if given.symbol is None:
+            reader.begin(given.name, "input", "donated" if given.is_donated else "lent", 0)
+    for name in lent:
+        reader.begin(name, "constant", "lent", 0)
+    for line in lines:
+        reader.line(line)
+    return tuple(
+        Storage(
+            life.bytes,
+            life.owner,
+            life.birth,
+            life.death,
+            tuple(life.names.values()),
+            is_returned=life.is_returned,
+            is_shown=life.is_shown,
+        )
+        for life in reader.found
+    )
+
+
+def most_held(plan: Plan) -> int | None:
+    """The most bytes that a call of a plan holds at once, with what its regions hold; None if a size is no number.
+
+    What a region returns is among the storages of the plan that calls it. A loop's has what the round before gave
+    beside what it makes itself; the rows that a scan or a map gives are there once more until they are stacked.
+    """
+    table = {region.name: region for region in plan.regions}
+    given = {storage.name: storage for storage in plan.storages if storage.names[0].making == "give"}
+    inside: dict[int, int] = {}
+    for line in plan.lines:
+        called = [table[name] for name in _regions(line.args)] if isinstance(line, ExternLine) else []
+        if isinstance(line, ExternLine) and called:
+            made = [given[name] for name in line.results if name in given]
+            held = _held(line.op, called, [given[name] for name in _stacked(line) if name in given])
+            if held is None:
+                return None
+            if made:
+                inside[made[0].birth] = held
+    return peak(plan.storages, inside)
+
+
+def _stacked(call: ExternLine) -> tuple[str | None, ...]:
+    """The results of a call of regions whose rows are made one by one, and stand beside each other at last."""
+    if call.op in ONCE or call.op in KEEPS_ONE:
+        return ()
+    carried = call.args[1] if call.op == "higher_order.scan" else ()
+    return call.results[len(carried) if isinstance(carried, tuple) else 0 :]
+
+
+def _held(op: str, called: Iterable[Plan], stacked: Iterable[Storage]) -> int | None:
+    """What is held during a call of regions beside what it gives."""
+    most: list[int] = [0]
+    for region in called:
+        held, kept = most_held(region), _sum(s for s in region.storages if s.owner == "own" and s.is_returned)
+        if held is None or kept is None:
+            return None
+        most.append(held - kept if op in ONCE else held)
+    again = _sum(stacked)
+    return None if again is None else max(*most, again)
+
+
+def _regions(value: Argument) -> tuple[str, ...]:
+    match value:
+        case Region(name=name):
+            return (name,)
+        case tuple():
+            return tuple(name for item in value for name in _regions(item))
+        case _:
+            return ()
+
+
+def _sum(storages: Iterable[Storage]) -> int | None:
+    return as_int(sum((storage.bytes for storage in storages), start=integer(0)))
+
+
+def tensors(value: Argument) -> tuple[str, ...]:
+    """The names of the tensors in an argument tree of a plan's line."""
+    match value:
+        case Token("tensor", name):
+            return (name,)
+        case tuple():
+            return tuple(name for item in value for name in tensors(item))
+        case _:
+            return ()
+
+
+def touched(line: Line) -> tuple[str, ...]:
+    """The names of the tensors that a launch, a call or a window uses, and those that a call writes."""
+    match line:
+        case LaunchLine(tensors=given) | DispatchLine(tensors=given):
+            return given
+        case ExternLine(args=args, kwargs=kwargs, results=results, is_out=is_out):
+            named = (name for _, value in kwargs for name in tensors(value))
+            into = (name for name in results if name is not None and is_out)
+            return (*tensors(args), *named, *into)
+        case ViewLine(of=of):
+            return (of,)
+        case _:
+            return ()
+
+
+@dataclass(slots=True)
+class _Life:
+    """A storage whose end is not known yet."""
+
+    bytes: Expr
+    owner: Owner
+    birth: int
+    names: dict[str, Name] = field(default_factory=dict[str, Name])
+    held: set[str] = field(default_factory=set[str])  # names that still stand for it
+    death: int | None = None
+    is_returned: bool = False
+    is_shown: bool = False
+
+
+@dataclass(slots=True)
+class _Reader:
+    sizes: Mapping[str, Expr]
+    found: list[_Life] = field(default_factory=list[_Life])
+    owner: dict[str, _Life] = field(default_factory=dict[str, _Life])
+    calls: int = 0
+
+    def line(self, line: Line) -> None:
+        match line:
+            case ConstantLine(name=name):
+                self.begin(name, "constant", "lent", 0)
+            case AllocateLine(name=name):
+                self.begin(name, "allocate", "own", self.calls + 1)
+            case ReuseLine(name=name, old=old):
+                self.join(name, "transfer", old)
+                self.drop(old)
+            case ViewLine(name=name, of=of):
+                self.join(name, "alias", of)
+            case FreeLine(names):
+                for name in names:
+                    self.drop(name)
+            case LaunchLine() | DispatchLine():
+                self.calls += 1
+            case ExternLine():
+                self.extern(line)
+            case ReturnLine(values):
+                for name in tensors(values):
+                    self.owner[name].is_returned = True
+            case _:
+                pass
+
+    def extern(self, line: ExternLine) -> None:
+        self.calls += 1
+        # the others are numbers
+        made = [name for name in line.results if name in self.sizes and name is not None]
+        if not line.is_out:
+            for name in made:
+                self.begin(name, "give", "own", self.calls)
+        if is_foreign(line.op):
+            given = (*tensors(line.args), *(name for _, value in line.kwargs for name in tensors(value)))
+            for name in (*given, *made):
+                self.owner[name].is_shown = True
+
+    def begin(self, name: str, making: Making, owner: Owner, birth: int) -> None:
+        life = self.owner[name] = _Life(self.sizes.get(name, integer(0)), owner, birth)
+        self.found.append(life)
+        life.names[name] = Name(name, making, "", self.calls)
+        life.held.add(name)
+
+    def join(self, name: str, making: Making, of: str) -> None:
+        life = self.owner[name] = self.owner[of]
+        life.names[name] = Name(name, making, of, self.calls)
+        life.held.add(name)
+
+    def drop(self, name: str) -> None:
+        life = self.owner.pop(name)
+        life.names[name] = replace(life.names[name], end=self.calls)
+        life.held.discard(name)
+        if not life.held:
+            life.death = self.calls

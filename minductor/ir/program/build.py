@@ -1,0 +1,551 @@
+"""Builds bodies: one Builder per kernel body or region.
+
+Takes ops in order, gives a Body in which equal ops are one op and each op knows its axes; refuses positions that do
+not exist. This is the only way bodies are made: lowering, inlining, fusion and the parser all go through it.
+
+>>> from minductor.core.dtypes import F32
+>>> from minductor.core.expressions.expr import symbol
+>>> from minductor.ir.program.nodes import Ref
+>>> i = symbol("i0", "axis", 0, 7)
+>>> b = Builder((i,))
+>>> x = b.load(Ref("arg0", 0), i, F32)
+>>> b.op("mul", x, b.load(Ref("arg0", 0), i, F32)) == b.op("mul", x, x)
+True
+>>> b.build().ops[-1].axes
+('i0',)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import count
+from types import MappingProxyType
+
+from minductor.core.dtypes import BF16, BOOL, F8E4M3FN, F8E5M2, F16, F32, F64, I64, DType
+from minductor.core.expressions.bounds import NO_EXTENTS, at_least
+from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, integer, linear, substitute, symbol
+from minductor.ir.program.nodes import (
+    Assert,
+    Atomic,
+    Attrs,
+    Body,
+    Check,
+    Combine,
+    Constant,
+    ErrorKind,
+    Index,
+    Literal_,
+    Load,
+    Masked,
+    Op,
+    Parameter,
+    Project,
+    Reduce,
+    Ref,
+    Round,
+    Scan,
+    Store,
+    symbols_in,
+)
+from minductor.ir.program.ops import COMBINES, result_dtype
+from minductor.ir.program.value_bounds import bounds
+
+# a splice asks this for each load: a position that holds the value already, or None to load it
+LoadHook = Callable[["Builder", Load, DType], int | None]
+
+
+class Builder:
+    """Appends ops; equal ones are shared. `axes` are the kernel's, in its order."""
+
+    def __init__(
+        self, axes: Sequence[Symbol] = (), extents: Mapping[Symbol, Expr] = NO_EXTENTS, around: Builder | None = None
+    ) -> None:
+        self.axes = tuple(axes)
+        self.extents = extents  # of axes whose size is a symbol, for what is proved of an index
+        self._around = around  # what a region stands in
+        self._numbers: Iterator[int] = count() if around is None else around._numbers  # of checks
+        self._bits = {axis.name: 1 << n for n, axis in enumerate(self.axes)}
+        self._names: dict[int, tuple[str, ...]] = {0: ()}
+        self._ops: list[Op] = []
+        self._masks: list[int] = []
+        self._seen: dict[tuple[str, tuple[int, ...], Attrs, DType | None], int] = {}
+        self._checks: dict[Symbol, int] = {}
+        self._node = ""  # the ATen node of the ops that are appended
+
+    def __len__(self) -> int:
+        return len(self._ops)
+
+    def __getitem__(self, position: int) -> Op:
+        return self._ops[position]
+
+    def dtype(self, position: int) -> DType:
+        """The dtype of a value; ValueError for an effect."""
+        dtype = self._ops[position].dtype
+        if dtype is None:
+            raise ValueError(f"%{position} is an effect and has no value")
+        return dtype
+
+    def build(self, results: Sequence[int] = ()) -> Body:
+        return Body(tuple(self._ops), tuple(results))
+
+    # --- leaves
+
+    def constant(self, value: Literal_, dtype: DType) -> int:
+        """A literal, stored as `dtype`'s kind of Python number."""
+        match dtype.kind:
+            case "float":
+                value = float(value) if not isinstance(value, complex) else value.real
+                value = math.nan if math.isnan(value) else value
+            case "bool":
+                value = bool(value)
+            case "complex":
+                value = complex(value)
+            case _:
+                value = int(value) if not isinstance(value, complex) else int(value.real)
+                value = (value - int(dtype.min_value)) % (1 << dtype.bits) + int(dtype.min_value)  # as a cast wraps
+        return self._put("constant", (), Constant(value), dtype, 0)
+
+    def index(self, expr: Expr, dtype: DType | None = None) -> int:
+        """An index expression as an integer value, a float or truth symbol as it is; or either cast to `dtype`."""
+        if not isinstance(expr, Symbol) and any(s.kind in _KINDS for s in free_symbols(expr)):
+            raise TypeError(f"a float or truth value inside an index expression: {expr}")
+        checks = self._checks_of(expr)
+        own = _KINDS.get(expr.kind, I64) if isinstance(expr, Symbol) else I64
+        position = self._put("index", checks, Index(expr), own, self._mask_of(expr, checks))
+        return position if dtype is None else self.cast(position, dtype)
+
+    def load(self, ref: Ref, index: Expr, dtype: DType) -> int:
+        """Element `index` of a version as `dtype`, the compute dtype of its storage."""
+        checks = self._checks_of(index)
+        return self._put("load", checks, Load(ref, index), dtype, self._mask_of(index, checks))
+
+    def parameter(self, number: int, dtype: DType) -> int:
+        return self._put("parameter", (), Parameter(number), dtype, 0)
+
+    # --- values
+
+    def op(self, name: str, *args: int) -> int:
+        """A pointwise operator of ir/program/ops.py."""
+        dtype = result_dtype(name, tuple(self.dtype(a) for a in args))
+        return self._put(name, args, None, dtype, self._mask(args))
+
+    def cast(self, value: int, dtype: DType) -> int:
+        """The value as `dtype`; a cast to a float of 16 or 8 bits is a rounding that stays float32."""
+        if dtype in (BF16, F16, F8E4M3FN, F8E5M2):
+            return self.round_to(self.cast(value, F32), dtype)
+        if self.dtype(value) == dtype:
+            return value
+        return self._put("cast", (value,), None, dtype, self._mask((value,)))
+
+    def round_to(self, value: int, dtype: DType) -> int:
+        """A float32 value as `dtype` has it; one that is so already is itself."""
+        if self._ops[value].attrs == Round(dtype):
+            return value
+        return self._put("round_to", (value,), Round(dtype), F32, self._mask((value,)))
+
+    def bitcast(self, value: int, dtype: DType) -> int:
+        return self._put("bitcast", (value,), None, dtype, self._mask((value,)))
+
+    def region(self) -> Builder:
+        """For the body of a masked region in this body: its checks have names of their own."""
+        return Builder(self.axes, self.extents, around=self)
+
+    def check(
+        self,
+        value: int,
+        size: Expr,
+        *,
+        wrap: bool,
+        error: ErrorKind | None = "IndexError",
+        op: str = "",
+        dim: int = 0,
+        node: str = "",
+    ) -> Expr:
+        """The value as an index in [0, size); out of range sets the error flag and becomes 0.
+
+        An index that is proved to be in range is no error, and an expression in range is its own symbol.
+        """
+        low, high = bounds(self._ops, value)
+        if high is not None and at_least(size - 1 - high, 0, self.extents):
+            is_natural = low is not None and at_least(low, 0, self.extents)
+            if is_natural and low == high:
+                return high
+            if is_natural or (wrap and low is not None and at_least(low + size, 0, self.extents)):
+                wrap, error = wrap and not is_natural, None
+        key = ("check", (value,), Check(_PLACE, size, wrap, error), I64)
+        position = self._seen.get(key)
+        if position is None:
+            made = checked_symbol(f"v{next(self._numbers)}", size)
+            attrs = Check(made, size, wrap, error, op, dim, node)
+            position = self._seen[key] = self._put("check", (value,), attrs, I64, self._mask((value,)))
+            self._checks[made] = position
+        attrs = self._ops[position].attrs
+        assert isinstance(attrs, Check)
+        return attrs.symbol
+
+    def masked(self, cond: int, captured: Sequence[int], body: Body, other: Literal_, dtype: DType) -> int:
+        """`body` where `cond` holds, else `other`; parameters of the body are the captured values."""
+        outer = [s for s in symbols_in(body) if s in self._checks]  # an index inside may use a check made outside
+        args = (cond, *captured, *(self._checks[s] for s in outer))
+        mask = self._mask(args) | self._region_mask(body)
+        return self._put("masked", args, Masked(body, other), dtype, mask)
+
+    def reduce(self, values: Sequence[int], axes: Sequence[str], how: Combine) -> int:
+        """Joins values over axes; a carried value other than the first is reached by `project`."""
+        gone = sum(self._bits[a] for a in axes)
+        mask = self._mask(values) & ~gone
+        return self._put("reduce", tuple(values), Reduce(tuple(axes), how), self.dtype(values[0]), mask)
+
+    def scan(self, values: Sequence[int], axis: str, how: Combine, *, reverse: bool = False) -> int:
+        mask = self._mask(values) | self._bits[axis]
+        return self._put("scan", tuple(values), Scan(axis, how, reverse), self.dtype(values[0]), mask)
+
+    def project(self, value: int, number: int) -> int:
+        """The number-th carried value of a reduce or scan."""
+        if number == 0:
+            return value
+        of = self._ops[value]
+        if not isinstance(of.attrs, Reduce | Scan):
+            raise ValueError(f"project needs a reduce or scan, not %{value} = {of.name}")
+        return self._put("project", (value,), Project(number), self.dtype(of.args[number]), self._masks[value])
+
+    # --- effects: never shared
+
+    def store(self, ref: Ref, index: Expr, value: int) -> int:
+        checks = self._checks_of(index)
+        return self._add("store", (value, *checks), Store(ref, index), None, self._mask_of(index, (value, *checks)))
+
+    def atomic(self, ref: Ref, index: Expr, value: int, kind: str) -> int:
+        checks = self._checks_of(index)
+        # a sum or product counts each point, also along an axis over which neither place nor value varies
+        is_counted = kind in ("add", "mul")
+        mask = (1 << len(self.axes)) - 1 if is_counted else self._mask_of(index, (value, *checks))
+        return self._add("atomic", (value, *checks), Atomic(ref, index, kind), None, mask)
+
+    def assertion(self, cond: int, message: str) -> int:
+        return self._add("assert", (cond,), Assert(message), None, self._mask((cond,)))
+
+    # --- whole bodies
+
+    def splice(
+        self,
+        body: Body,
+        mapping: Mapping[Symbol, Expr],
+        load: LoadHook | None = None,
+        parameters: Sequence[int] | None = None,
+        effects: Callable[[Op], bool] | None = None,
+        node: str = "",
+    ) -> list[int]:
+        """Appends another body with its axis symbols replaced; gives the new position of each of its ops.
+
+        A reduce follows its axes: one that is mapped to an expression becomes a reduce over the axes in it, so the
+        mapping must be a bijection of domains. A scan's axis is mapped to an axis, or to one counted from its end: then
+        the scan turns round. `load` may answer a load by a position; `parameters` replace parameter ops; `effects` says
+        which stores to keep (default: all); a dropped one gets the position of its value. An op that names no ATen node
+        is given `node`.
+        """
+        outer = self._node  # a load hook splices too
+        moved: dict[Symbol, Expr] = dict(mapping)
+        where: list[int] = []
+        for op in body.ops:
+            self._node = op.node or node
+            args = tuple(where[a] for a in op.args)
+            if op.is_effect and effects is not None and not effects(op):
+                where.append(args[0])
+            elif not moved and load is None and parameters is None and not isinstance(op.attrs, Check | Masked):
+                where.append(self.again(op, args))
+            else:
+                where.append(self._move(op, args, moved, load, parameters))
+        self._node = outer
+        return where
+
+    def unroll(self, body: Body, axis: Symbol, count: int) -> None:
+        """Appends a kernel's body without one of its axes: what varies over it stands there once for each value.
+
+        A reduce over that axis and others joins the values of a point before it runs over the others.
+        """
+        moved: list[dict[Symbol, Expr]] = [{axis: integer(n)} for n in range(count)]
+        where: list[list[int]] = [[] for _ in range(count)]
+        for op in body.ops:
+            self._node = op.node
+            args = [tuple(places[a] for a in op.args) for places in where]
+            if isinstance(op.attrs, Reduce) and axis.name in op.attrs.axes:
+                values = self._joined(args, op.attrs.combine)
+                rest = [name for name in op.attrs.axes if name != axis.name]
+                made = [self.reduce(values, rest, op.attrs.combine)] * count
+            elif op.is_effect and axis.name not in op.axes:
+                made = [self._move(op, args[0], moved[0], None, None)] * count
+            else:
+                made = [self._move(op, a, m, None, None) for a, m in zip(args, moved, strict=True)]
+            for places, position in zip(where, made, strict=True):
+                places.append(position)
+
+    def _joined(self, groups: Sequence[tuple[int, ...]], how: Combine) -> tuple[int, ...]:
+        """Groups of carried values as one, from the first to the last."""
+        values, *others = groups
+        for group in others:
+            places = self.splice(how.body, {}, parameters=(*values, *group), node=self._node)
+            values = tuple(places[result] for result in how.body.results)
+        return values
+
+    def _move(
+        self,
+        op: Op,
+        args: tuple[int, ...],
+        moved: dict[Symbol, Expr],
+        load: LoadHook | None,
+        parameters: Sequence[int] | None,
+    ) -> int:
+        match op.attrs:
+            case Load(ref, index):
+                assert op.dtype is not None
+                there = Load(ref, substitute(index, moved))
+                answer = load(self, there, op.dtype) if load is not None else None
+                return self.load(ref, there.index, op.dtype) if answer is None else answer
+            case Index(expr):
+                return self.index(substitute(expr, moved))
+            case Check(old, size, wrap, error, whose, dim, node):
+                there = substitute(size, moved)
+                new = moved[old] = self.check(args[0], there, wrap=wrap, error=error, op=whose, dim=dim, node=node)
+                return self._checks[new] if isinstance(new, Symbol) and new in self._checks else args[0]
+            case Store(ref, index):
+                return self.store(ref, substitute(index, moved), args[0])
+            case Atomic(ref, index, kind):
+                return self.atomic(ref, substitute(index, moved), args[0], kind)
+            case Parameter(number) if parameters is not None:
+                return parameters[number]
+            case Reduce(axes, how):
+                return self.reduce(args, self._axes_after(axes, moved), how)
+            case Scan(axis, how, reverse):
+                name, is_turned = _axis_after(axis, moved)
+                return self.scan(args, name, how, reverse=reverse != is_turned)
+            case Masked(inner, other):
+                assert op.dtype is not None
+                region = self.region()
+                places = region.splice(inner, moved, load, node=self._node)
+                captured = args[1 : 1 + parameter_count(inner)]
+                return self.masked(args[0], captured, region.build([places[r] for r in inner.results]), other, op.dtype)
+            case Parameter() | Constant() | Round() | Project() | Assert() | None:
+                return self._again(op, args, self._mask(args))
+
+    def again(self, op: Op, args: tuple[int, ...]) -> int:
+        """An op of another body over the same axes, with its arguments' positions in this one."""
+        return self._again(op, args, sum(self._bits.get(axis, 0) for axis in op.axes))
+
+    def _again(self, op: Op, args: tuple[int, ...], mask: int) -> int:
+        if isinstance(op.attrs, Round):
+            return self.round_to(args[0], op.attrs.dtype)
+        put = self._add if op.is_effect else self._put
+        return put(op.name, args, op.attrs, op.dtype, mask)
+
+    def _axes_after(self, axes: Iterable[str], moved: Mapping[Symbol, Expr]) -> list[str]:
+        by_name = {s.name: e for s, e in moved.items()}
+        names: dict[str, None] = {}
+        for axis in axes:
+            target = by_name.get(axis)
+            found = [axis] if target is None else [s.name for s in free_symbols(target) if s.kind == "axis"]
+            names.update(dict.fromkeys(found))
+        return sorted(names, key=lambda n: self._bits[n])
+
+    # --- bookkeeping
+
+    def _put(self, name: str, args: tuple[int, ...], attrs: Attrs, dtype: DType | None, mask: int) -> int:
+        key = (name, args, attrs, dtype)
+        position = self._seen.get(key)
+        if position is None:
+            position = self._seen[key] = self._add(name, args, attrs, dtype, mask)
+        return position
+
+    def _add(self, name: str, args: tuple[int, ...], attrs: Attrs, dtype: DType | None, mask: int) -> int:
+        names = self._names.get(mask)
+        if names is None:
+            names = self._names[mask] = tuple(a.name for a in self.axes if self._bits[a.name] & mask)
+        self._ops.append(Op(name, args, attrs, dtype, names, self._node))
+        self._masks.append(mask)
+        return len(self._ops) - 1
+
+    def _mask(self, args: Iterable[int]) -> int:
+        mask = 0
+        for a in args:
+            mask |= self._masks[a]
+        return mask
+
+    def _mask_of(self, index: Expr, args: Iterable[int]) -> int:
+        mask = self._mask(args)
+        for s in free_symbols(index):
+            mask |= self._bits.get(s.name, 0) | self._check_mask(s)
+        return mask
+
+    def _check_mask(self, checked: Symbol) -> int:
+        """The axes over which a checked index varies, made here or around."""
+        if checked in self._checks:
+            return self._masks[self._checks[checked]]
+        return 0 if self._around is None else self._around._check_mask(checked)
+
+    def _region_mask(self, body: Body) -> int:
+        return sum(bit for name, bit in self._bits.items() if any(name in op.axes for op in body.ops))
+
+    def _checks_of(self, index: Expr) -> tuple[int, ...]:
+        return tuple(self._checks[s] for s in free_symbols(index) if s.kind == "value" and s in self._checks)
+
+
+def _axis_after(axis: str, moved: Mapping[Symbol, Expr]) -> tuple[str, bool]:
+    """The axis that a scan runs along after a mapping, and whether from the other end; ValueError if along none."""
+    target = next((expr for old, expr in moved.items() if old.name == axis), None)
+    if target is None:
+        return axis, False
+    step = axis_step(target)
+    if step is None:
+        raise ValueError(f"a scan along {axis} cannot run along {target}")
+    return step[0].name, step[1] < 0
+
+
+def axis_step(index: Expr) -> tuple[Symbol, int] | None:
+    """The only axis in an index expression and the step along it, if that is one or minus one; else None."""
+    found = [s for s in free_symbols(index) if s.kind == "axis"]
+    split = linear(index, found)
+    step = None if split is None or len(found) != 1 else as_int(split[0][found[0]])
+    return None if step not in (1, -1) else (found[0], step)
+
+
+def parameter_count(body: Body) -> int:
+    """How many values a region takes."""
+    return max((op.attrs.number + 1 for op in body.ops if isinstance(op.attrs, Parameter)), default=0)
+
+
+def checked_symbol(name: str, size: Expr) -> Symbol:
+    """What stands for an index in [0, size)."""
+    known = as_int(size)
+    return symbol(name, "value", 0, None if known is None else max(known - 1, 0))
+
+
+_PLACE = symbol("v", "value", 0, None)
+_KINDS: Mapping[str, DType] = MappingProxyType({"real": F64, "truth": BOOL})
+
+
+# --- the named ways to combine ------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def combine(name: str, dtype: DType) -> Combine:
+    """The Combine of that name for values of `dtype`; ValueError for an unknown one."""
+    simple = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "xor": "bitwise_xor"}
+    logical = {"any": "logical_or", "all": "logical_and"}
+    b = Builder()
+    if name in simple or name in logical:
+        result = b.op((simple | logical)[name], b.parameter(0, dtype), b.parameter(1, dtype))
+        return Combine(name, (_identity(name, dtype),), b.build([result]))
+    match name:
+        case "argmax" | "argmin":
+            extreme = _identity("max" if name == "argmax" else "min", dtype)
+            return Combine(name, (extreme, I64.max_value), _arg_extreme(b, name, dtype))
+        case "last_max" | "last_min":
+            extreme = _identity(name.removeprefix("last_"), dtype)
+            return Combine(name, (extreme, 0), _last_extreme(b, name, dtype))
+        case "logsumexp":
+            return Combine(name, (-math.inf, 0.0), _log_sum_exp(b, dtype))
+        case "welford":
+            return Combine(name, (0.0, 0.0, 0.0), _welford(b, dtype))
+        case "online_softmax":
+            return Combine(name, (-math.inf, -math.inf, 0.0), _online_softmax(b, dtype))
+        case _:
+            raise ValueError(f"unknown way to combine: {name!r}")
+
+
+def is_named(how: Combine, dtype: DType | None) -> bool:
+    """Whether `how` is the standard way of its name, so that the name says it all."""
+    return dtype is not None and how.name in COMBINES and how == combine(how.name, dtype)
+
+
+def _identity(name: str, dtype: DType) -> Literal_:
+    match name:
+        case "sum" | "xor":
+            return 0.0 if dtype.kind == "float" else 0
+        case "prod":
+            return 1.0 if dtype.kind == "float" else 1
+        case "max":
+            return -math.inf if dtype.kind == "float" else dtype.min_value
+        case "min":
+            return math.inf if dtype.kind == "float" else dtype.max_value
+        case _:
+            return name == "all"
+
+
+def _arg_extreme(b: Builder, name: str, dtype: DType) -> Body:
+    """(value, index): a NaN beats every number, a tie goes to the smaller index."""
+    v0, i0, v1, i1 = b.parameter(0, dtype), b.parameter(1, I64), b.parameter(2, dtype), b.parameter(3, I64)
+    better = b.op("gt" if name == "argmax" else "lt", v1, v0)
+    equal = b.op("eq", v0, v1)
+    if dtype.kind == "float":
+        nan0, nan1 = b.op("isnan", v0), b.op("isnan", v1)
+        better = b.op("logical_or", better, b.op("logical_and", nan1, b.op("logical_not", nan0)))
+        equal = b.op("logical_or", equal, b.op("logical_and", nan0, nan1))
+    second = b.op("logical_or", better, b.op("logical_and", equal, b.op("lt", i1, i0)))
+    return b.build([b.op("where", second, v1, v0), b.op("where", second, i1, i0)])
+
+
+def _last_extreme(b: Builder, name: str, dtype: DType) -> Body:
+    """(value, index): a NaN beats every number, a tie goes to the second group."""
+    v0, i0, v1, i1 = b.parameter(0, dtype), b.parameter(1, I64), b.parameter(2, dtype), b.parameter(3, I64)
+    second = b.op("ge" if name == "last_max" else "le", v1, v0)
+    if dtype.kind == "float":
+        second = b.op("logical_or", second, b.op("isnan", v1))
+    return b.build([b.op("where", second, v1, v0), b.op("where", second, i1, i0)])
+
+
+def _log_sum_exp(b: Builder, dtype: DType) -> Body:
+    """(maximum, sum of exp(x - maximum)); equal maxima are not subtracted, since they may be infinite."""
+    m0, s0, m1, s1 = (b.parameter(k, dtype) for k in range(4))
+    top, low = b.op("maximum", m0, m1), b.op("minimum", m0, m1)
+    distance = b.op("where", b.op("eq", top, low), b.constant(0.0, dtype), b.op("sub", low, top))
+    share, is_first = b.op("exp", distance), b.op("ge", m0, m1)
+    left = b.op("where", is_first, s0, b.op("mul", s0, share))
+    right = b.op("where", is_first, b.op("mul", s1, share), s1)
+    return b.build([top, b.op("add", left, right)])
+
+
+def _welford(b: Builder, dtype: DType) -> Body:
+    """(mean, sum of squared distances, count), after Chan, Golub and LeVeque (1979)."""
+    m0, s0, n0, m1, s1, n1 = (b.parameter(k, dtype) for k in range(6))
+    n = b.op("add", n0, n1)
+    zero = b.constant(0.0, dtype)
+    share = b.op("where", b.op("eq", n, zero), zero, b.op("div", n1, n))
+    delta = b.op("sub", m1, m0)
+    mean = b.op("add", m0, b.op("mul", delta, share))
+    cross = b.op("mul", b.op("mul", b.op("mul", delta, delta), n0), share)
+    return b.build([mean, b.op("add", b.op("add", s0, s1), cross), n])
+
+
+def _online_softmax(b: Builder, dtype: DType) -> Body:
+    """(maximum, shift, sum of exp(x - shift)), after Milakov and Gimelshein (2018), whose shift is the maximum."""
+    m0, h0, s0, m1, h1, s1 = (b.parameter(k, dtype) for k in range(6))
+    shift, low = b.op("maximum", h0, h1), b.op("minimum", h0, h1)
+    factor = b.op("where", b.op("eq", h0, h1), b.constant(1.0, dtype), b.op("exp", b.op("sub", low, shift)))
+    second = b.op("gt", h1, h0)
+    larger, smaller = b.op("where", second, s1, s0), b.op("where", second, s0, s1)
+    return b.build([b.op("maximum", m0, m1), shift, b.op("add", b.op("mul", smaller, factor), larger)])
+
+
+SHIFT = 32.0
+
+
+def softmax_terms(b: Builder, x: int) -> tuple[int, int, int]:
+    """What an element brings to an "online_softmax".
+
+    Its shift is the nearest multiple of 32, and finite. So x - shift is exact and its exp no overflow; and of elements
+    with different shifts, of which the lower ones' sum is multiplied by exp(-32) or less, few count: as good as a sum
+    of exp(x - maximum), where one that is corrected whenever the maximum grows adds up an error each time.
+    """
+    dtype = b.dtype(x)
+    limit = float(dtype.max_value)
+    finite = b.op("minimum", b.op("maximum", x, b.constant(-limit, dtype)), b.constant(limit, dtype))
+    steps = b.op("round", b.op("mul", finite, b.constant(1 / SHIFT, dtype)))
+    shift = b.op("mul", steps, b.constant(SHIFT, dtype))
+    return x, shift, b.op("exp", b.op("sub", x, shift))
+
+
+def softmax_total(b: Builder, joined: int) -> int:
+    """The sum of exp(x - maximum) that an "online_softmax" has found: NaN where the maximum is infinite."""
+    return b.op("mul", b.project(joined, 2), b.op("exp", b.op("sub", b.project(joined, 1), joined)))

@@ -1,0 +1,64 @@
+"""Takes a kernel of several parts apart: what `bundle` put side by side, as kernels of their own.
+
+Takes a scheduled Kernel. Gives a kernel for each part, with its own axes i0, i1, ..., so that equal parts differ in
+storages only. Refuses nothing: a kernel without parts is its only part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+
+from minductor.core.expressions.expr import Expr, Symbol, as_int, symbol
+from minductor.ir.program.build import Builder
+from minductor.ir.program.nodes import Axis, Body, Kernel, Op, Reduce
+from minductor.ir.program.schedule import Schedule, Step, moved, positions
+
+
+def parts(kernel: Kernel) -> tuple[Kernel, ...]:
+    """The kernels whose launches, in any order, do what one launch of this one does."""
+    if kernel.schedule is None or not kernel.schedule.parts:
+        return (kernel,)
+    bounds = (0, *kernel.schedule.parts, len(kernel.schedule.steps))
+    return tuple(_part(kernel, kernel.schedule.steps[start:stop]) for start, stop in pairwise(bounds))
+
+
+def _part(kernel: Kernel, steps: tuple[Step, ...]) -> Kernel:
+    ops = kernel.body.ops
+    needed = _needed(kernel.body, positions(steps))
+    # a reduction of a value that varies over nothing still says how many terms it has
+    named = {axis for p in needed for axis in (*ops[p].axes, *_reduced(ops[p]))}
+    old = [axis for axis in kernel.axes if axis.name in named]
+    axes = [_numbered(axis, number) for number, axis in enumerate(old)]
+    mapping: dict[Symbol, Expr] = {a.symbol: b.symbol for a, b in zip(old, axes, strict=True)}
+    place = {p: n for n, p in enumerate(needed)}
+    own = Body(tuple(replace(ops[p], args=tuple(place[a] for a in ops[p].args)) for p in needed))
+    builder = Builder([axis.symbol for axis in axes])
+    where = builder.splice(own, mapping)
+    assert kernel.schedule is not None
+    rows = tuple(p for p in kernel.schedule.rows if p in place)
+    names = {a.name: b.name for a, b in zip(old, axes, strict=True)}
+    schedule = moved(Schedule(steps, rows), {p: where[n] for p, n in place.items()}, names)
+    return replace(kernel, axes=tuple(axes), body=builder.build(), schedule=schedule, access=())
+
+
+def _needed(body: Body, wanted: Iterable[int]) -> list[int]:
+    """The positions and what they are computed from, in order."""
+    found: set[int] = set()
+    pending = list(wanted)
+    while pending:
+        position = pending.pop()
+        if position not in found:
+            found.add(position)
+            pending.extend(body.ops[position].args)
+    return sorted(found)
+
+
+def _reduced(op: Op) -> tuple[str, ...]:
+    return op.attrs.axes if isinstance(op.attrs, Reduce) else ()
+
+
+def _numbered(axis: Axis, number: int) -> Axis:
+    extent = as_int(axis.extent)
+    return Axis(symbol(f"i{number}", "axis", 0, None if extent is None else max(extent - 1, 0)), axis.extent)

@@ -1,0 +1,186 @@
+"""Which reduces of a kernel are matrix products, and on which side of one each value stands.
+
+Takes a Kernel. Gives `Dots`: the sums of products whose factors vary over different axes beside the reduced one, with
+the axes that are their rows, columns and inner axis. Refuses (None) a kernel that computes anything else at each of
+the points (row, column, inner): only a matrix unit goes through these without holding them.
+
+>>> from minductor.core.dtypes import F32
+>>> from minductor.core.expressions.expr import integer, symbol
+>>> from minductor.ir.program.build import Builder, combine
+>>> from minductor.ir.program.nodes import Axis, Ref
+>>> i, j, k = (symbol(n, "axis", 0, 63) for n in ("i0", "i1", "i2"))
+>>> b = Builder((i, j, k))
+>>> x, y = b.load(Ref("arg0", 0), 64 * i + k, F32), b.load(Ref("arg1", 0), 64 * k + j, F32)
+>>> total = b.reduce([b.op("mul", x, y)], ["i2"], combine("sum", F32))
+>>> _ = b.store(Ref("buf0", 0), 64 * i + j, total)
+>>> kernel = Kernel("k0", tuple(Axis(s, integer(64)) for s in (i, j, k)), b.build(), ())
+>>> find_dots(kernel)
+Dots(row='i0', column='i1', inner='i2', products=(Product(reduce=3, left=0, right=1),))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from minductor.core.dtypes import F32, F64
+from minductor.core.expressions.expr import as_int, linear
+from minductor.ir.program.build import is_named
+from minductor.ir.program.nodes import Axis, Body, Check, Kernel, Op, Reduce, Scan, Store
+
+Side: TypeAlias = Literal["left", "right"]
+LEAST = 8  # rows and columns: with fewer most of a matrix unit's work would be on padding
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The reduce, and its factors: the left one varies over rows, the right one over columns."""
+
+    reduce: int
+    left: int
+    right: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """All matrix products of one kernel; they share their axes."""
+
+    row: str
+    column: str
+    inner: str
+    products: tuple[Product, ...]
+
+    @property
+    def reduces(self) -> tuple[int, ...]:
+        return tuple(product.reduce for product in self.products)
+
+
+def find_dots(kernel: Kernel) -> Dots | None:
+    """The products of a kernel, if these and what is at their sides is all that it computes."""
+    ops = kernel.body.ops
+    found = [n for n, op in enumerate(ops) if _is_sum_of_products(op, ops)]
+    if not found or any(isinstance(op.attrs, Scan) for op in ops):
+        return None
+    roles = _roles(kernel, found[0])
+    if roles is None:
+        return None
+    dots = dots_of(kernel.body, tuple(found), *roles)
+    return dots if dots is not None and _is_flat(kernel.body, dots) else None
+
+
+def dots_of(body: Body, reduces: Sequence[int], row: str, column: str, inner: str) -> Dots | None:
+    """These sums of products, seen along these axes; None if one has no factor of each side."""
+    products: list[Product] = []
+    for reduce in reduces:
+        factors = body.ops[body.ops[reduce].args[0]].args
+        left = [f for f in factors if row in body.ops[f].axes and column not in body.ops[f].axes]
+        right = [f for f in factors if column in body.ops[f].axes and row not in body.ops[f].axes]
+        if len(left) != 1 or len(right) != 1:
+            return None
+        products.append(Product(reduce, left[0], right[0]))
+    return Dots(row, column, inner, tuple(products))
+
+
+def _is_sum_of_products(op: Op, ops: Sequence[Op]) -> bool:
+    if not isinstance(op.attrs, Reduce) or op.dtype not in (F32, F64) or len(op.args) != 1:
+        return False
+    if op.attrs.combine.name != "sum" or not is_named(op.attrs.combine, op.dtype):
+        return False
+    factor = ops[op.args[0]]
+    if factor.name != "mul" or factor.args[0] == factor.args[1]:
+        return False
+    return all(set(op.attrs.axes) <= set(ops[a].axes) for a in factor.args)
+
+
+def _roles(kernel: Kernel, reduce: int) -> tuple[str, str, str] | None:
+    """Rows, columns and the inner axis: columns are what the results are contiguous along, or else the last axis."""
+    ops = kernel.body.ops
+    op = ops[reduce]
+    assert isinstance(op.attrs, Reduce)
+    x, y = (set(ops[a].axes) for a in ops[op.args[0]].args)
+    if not x - y or not y - x:
+        return None
+    order = {axis.name: number for number, axis in enumerate(kernel.axes)}
+    extents = {axis.name: _extent(axis) for axis in kernel.axes}
+    steps = _steps(kernel)
+
+    def most(names: Iterable[str], along: Callable[[str], int]) -> str:
+        return max(names, key=lambda name: (along(name), extents[name], order[name]))
+
+    column = most(x ^ y, lambda name: steps.get(name, 0))
+    row = most(x - y if column in y else y - x, lambda name: 0)
+    inner = most(op.attrs.axes, lambda name: 0)
+    return None if min(extents[row], extents[column]) < LEAST else (row, column, inner)
+
+
+def _extent(axis: Axis) -> int:
+    known = as_int(axis.extent)
+    return 1 << 20 if known is None else known
+
+
+def _steps(kernel: Kernel) -> Mapping[str, int]:
+    """By axis, how many stores are contiguous along it."""
+    found: dict[str, int] = {}
+    for op in kernel.body.ops:
+        if isinstance(op.attrs, Store):
+            for axis in kernel.axes:
+                if _is_step(op.attrs, axis):
+                    found[axis.name] = found.get(axis.name, 0) + 1
+    return found
+
+
+def _is_step(store: Store, axis: Axis) -> bool:
+    split = linear(store.index, (axis.symbol,))
+    return split is not None and as_int(split[0][axis.symbol]) == 1
+
+
+def _is_flat(body: Body, dots: Dots) -> bool:
+    """Whether no value but the products themselves varies over rows, columns and the inner axis at once."""
+    corner = {dots.row, dots.column, dots.inner}
+    muls = {body.ops[reduce].args[0] for reduce in dots.reduces}
+    for number, op in enumerate(body.ops):
+        if number in muls:
+            continue
+        if corner <= set(op.axes) or (not muls.isdisjoint(op.args) and number not in dots.reduces):
+            return False
+        if isinstance(op.attrs, Reduce) and set(op.attrs.axes) & {dots.row, dots.column}:
+            return False
+    sides = sides_of(body, dots)
+    checked = [number for number, op in enumerate(body.ops) if isinstance(op.attrs, Check) and number in sides]
+    # an index is a name in the text of addresses, and stands on one side
+    return not any(
+        sides[check] != sides.get(number, sides[check])
+        for check in checked
+        for number, op in enumerate(body.ops)
+        if check in op.args
+    )
+
+
+def sides_of(body: Body, dots: Dots) -> Mapping[int, Side]:
+    """For each value that varies over the inner axis, whether rows or columns stand beside it.
+
+    One that varies over the inner axis alone stands where it is used, and on the left if it is used on both sides. What
+    joins along the inner axis, and is no product, has the side of its values.
+    """
+    found: dict[int, Side] = {}
+    users: dict[int, list[int]] = {}
+    for number, op in enumerate(body.ops):
+        for a in op.args:
+            users.setdefault(a, []).append(number)
+    ends: dict[int, set[Side]] = {}
+    for product in dots.products:
+        ends.setdefault(product.left, set()).add("left")
+        ends.setdefault(product.right, set()).add("right")
+    for number in reversed(range(len(body.ops))):
+        op = body.ops[number]
+        if isinstance(op.attrs, Reduce) and dots.inner in op.attrs.axes and number not in dots.reduces:
+            is_right = any(dots.column in body.ops[a].axes for a in op.args)
+            found[number] = "right" if is_right else "left"
+            continue
+        if dots.inner not in op.axes or (dots.row in op.axes and dots.column in op.axes):
+            continue
+        wanted = {*ends.get(number, ()), *(found[u] for u in users.get(number, ()) if u in found)}
+        is_right = dots.column in op.axes or (dots.row not in op.axes and wanted == {"right"})
+        found[number] = "right" if is_right else "left"
+    return found

@@ -1,0 +1,326 @@
+"""Programs and plans as text: stable, and read back by `parser.py`.
+
+Takes a Program, Kernel, Body or Plan; gives text in the grammar of `nodes.py`; refuses nothing. Holds no time, address,
+path or counter, so that equal programs print equally in every process: the digest of a kernel is the hash of this text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+from minductor.core.dtypes import DType
+from minductor.core.expressions.expr import Expr, Symbol, as_int
+from minductor.ir.program.build import is_named
+from minductor.ir.program.memory_access import BlockAccess, BlockForm
+from minductor.ir.program.nodes import (
+    Argument,
+    Assert,
+    Atomic,
+    Body,
+    Buffer,
+    Check,
+    Combine,
+    Constant,
+    Extern,
+    Index,
+    Input,
+    Joined,
+    Kernel,
+    Load,
+    Masked,
+    Node,
+    Note,
+    Op,
+    Origin,
+    Parameter,
+    Program,
+    Project,
+    Reduce,
+    Ref,
+    Region,
+    Require,
+    Round,
+    Scan,
+    Store,
+    SymbolDef,
+    Token,
+    View,
+    WhyNot,
+    makes,
+)
+from minductor.ir.program.schedule import Schedule
+
+
+def print_program(program: Program) -> str:
+    """The whole program, one line an op."""
+    return "\n".join(_program(program)) + "\n"
+
+
+def print_kernel(kernel: Kernel) -> str:
+    """One kernel."""
+    return "\n".join(_kernel(kernel)) + "\n"
+
+
+def print_body(body: Body) -> str:
+    """The ops of a body alone."""
+    return "\n".join(_body(body, "")) + "\n"
+
+
+def _program(program: Program) -> Iterator[str]:
+    yield f"program {program.name}"
+    for symbol in program.symbols:
+        yield f"  symbol {_declared(symbol)}"
+    for symbol in (made for node in program.nodes for made in makes(node)):
+        yield f"  made {_declared(symbol)}"
+    table = program.buffer_table()
+    for given in program.inputs:
+        yield f"  input {_input(given, table)}"
+    for buffer in program.buffers:
+        if buffer.kind == "constant":
+            yield f"  constant {_buffer(buffer)}"
+        elif buffer.kind == "local":
+            yield f"  buffer {_buffer(buffer)}"
+    for guard in program.guards:
+        yield f"  guard {guard.rel} because {quote(guard.reason)}"
+    for note in program.notes:
+        match note:
+            case WhyNot(stage, first, second, reason):
+                yield f"  note {stage} {first} | {second} {quote(reason)}"
+            case Joined(stage, name, into):
+                yield f"  note {stage} {name} into {into}"
+            case Note(stage, subject, text):
+                yield f"  note {stage} {subject} {quote(text)}"
+    for region in program.regions:
+        yield "  region {"
+        yield from (f"    {line}" for line in _program(region))
+        yield "  }"
+    for node in program.nodes:
+        yield from (f"  {line}" for line in _node(node))
+    laid = f" laid {_arguments(program.laid)}" if program.laid else ""
+    own = "".join(f" own {_arguments(group)}" for group in program.own)
+    yield f"  return {_arguments(program.outputs)}{own}{laid}"
+
+
+def _declared(symbol: Symbol) -> str:
+    low = "-inf" if symbol.lo is None else str(symbol.lo)
+    kind = "" if symbol.kind == "size" else f" {symbol.kind}"
+    return f"{symbol.name} [{low}, {'inf' if symbol.hi is None else symbol.hi}]{kind}"
+
+
+def _input(given: Input, table: dict[str, Buffer]) -> str:
+    if given.symbol is not None:
+        return f"{given.name} = {given.symbol}"
+    flags = f"{' static' if given.is_static else ''}{' donated' if given.is_donated else ''}"
+    return _buffer(table[given.name]) + flags
+
+
+def _buffer(buffer: Buffer) -> str:
+    return f"{buffer.name}: {buffer.dtype.name}{_sizes(buffer.size)} stride {_sizes(buffer.stride)} {buffer.device}"
+
+
+def _sizes(sizes: Iterable[Expr]) -> str:
+    return f"[{', '.join(map(str, sizes))}]"
+
+
+def _node(node: Node) -> Iterator[str]:
+    match node:
+        case Kernel():
+            yield from _kernel(node)
+        case Extern():
+            yield _extern(node)
+        case SymbolDef(symbol, body, origins):
+            yield f"define {symbol.name}{_origins(origins)}"
+            yield from _body(body, "  ")
+        case Require(body, message, origins):
+            yield f"require {quote(message)}{_origins(origins)}"
+            yield from _body(body, "  ")
+        case _:
+            assert_never(node)
+
+
+def _origins(origins: tuple[Origin, ...]) -> str:
+    return " from " + ", ".join(f"{o.node} = {o.op}" for o in origins) if origins else ""
+
+
+def _after(refs: tuple[Ref, ...]) -> str:
+    return f" after {', '.join(map(str, refs))}" if refs else ""
+
+
+def _kernel(kernel: Kernel) -> Iterator[str]:
+    axes = ", ".join(f"{axis.name}: {axis.extent}" for axis in kernel.axes)
+    yield f"kernel {kernel.name} ({axes}){_after(kernel.after)}{_origins(kernel.origins)}"
+    if kernel.schedule is not None:
+        yield from _schedule(kernel.schedule)
+    for access in kernel.access:
+        stride = "" if access.stride is None else f" stride <{access.stride}>"
+        path = " ".join(f"%{position}" for position in access.path)
+        yield f"  access {path} {access.kind}{stride}{_block(access.block)}{_form(access.form)}"
+    yield from (f"  {choice}" for choice in kernel.choices)
+    for variant in kernel.variants:
+        yield f"  variant {variant.name} {{"
+        yield from (f"    buffer {_buffer(buffer)}" for buffer in variant.buffers)
+        yield from (f"    {line}" for node in variant.nodes for line in _node(node))
+        yield "  }"
+    yield from _body(kernel.body, "  ")
+
+
+def _block(block: BlockAccess | None) -> str:
+    if block is None:
+        return ""
+    text = f" at <{block.offset}>"
+    for dim in block.dims:
+        start = "" if as_int(dim.start) == 0 else f" from <{dim.start}>"
+        step = "" if as_int(dim.slice) == 1 else f" every <{dim.slice}>"
+        text += f" dim {dim.axis} <{dim.size}> stride <{dim.stride}>{step}{start}"
+    return text
+
+
+def _form(form: BlockForm) -> str:
+    return "" if form == "offsets" else f" as {form}"
+
+
+def _schedule(schedule: Schedule) -> Iterator[str]:
+    yield "  schedule {"
+    yield from (f"    {line}" for line in str(schedule).splitlines())
+    yield "  }"
+
+
+def _extern(node: Extern) -> str:
+    given = [print_argument(a) for a in node.args]
+    given += [f"{name}={print_argument(value)}" for name, value in node.kwargs]
+    results = ", ".join(_result(r) for r in node.results)
+    writes = f" writes {', '.join(map(str, node.writes))}" if node.writes else ""
+    writes += f" holds {', '.join(map(str, node.holds))}" if node.holds else ""
+    effect = " effect" if node.effect else ""
+    defines = f" defines {', '.join(s.name for s in node.defines)}" if node.defines else ""
+    head = f"extern {node.name} {node.form} {node.op}({', '.join(given)}) -> ({results})"
+    defines += "" if node.is_capturable else " uncapturable"
+    return f"{head}{writes}{effect}{defines}{_after(node.after)}{_origins(node.origins)} because {quote(node.reason)}"
+
+
+def _result(result: View | Symbol | None) -> str:
+    return f"symbol {result.name}" if isinstance(result, Symbol) else print_argument(result)
+
+
+def _arguments(values: Iterable[Argument]) -> str:
+    return f"({', '.join(print_argument(v) for v in values)})"
+
+
+def print_argument(value: Argument) -> str:
+    """One argument of an extern call, or one output."""
+    match value:
+        case View(ref, dtype, size, stride, offset):
+            return f"{ref} {dtype.name}{_sizes(size)} stride {_sizes(stride)} offset {offset}"
+        case Region(name, sizes):
+            return f"region {name} {_sizes(sizes)}"
+        case Expr():
+            return f"<{value}>"
+        case DType():
+            return f"dtype {value.name}"
+        case Token(kind, name):
+            return f"{kind} {quote(name)}"
+        case None:
+            return "none"
+        case str():
+            return quote(value)
+        case bool() | int() | float() | complex():
+            return print_literal(value)
+        case tuple():
+            return _arguments(value)
+        case _:
+            assert_never(value)
+
+
+def print_literal(value: bool | int | float | complex) -> str:
+    """A number that parses back to itself: true, 3, 0.5, nan, inf, complex(1.0, 2.0)."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case complex():
+            return f"complex({value.real!r}, {value.imag!r})"
+        case _:
+            return repr(value)
+
+
+def quote(text: str) -> str:
+    """A JSON string: one line, any text."""
+    return json.dumps(text)
+
+
+def _body(body: Body, indent: str) -> Iterator[str]:
+    for position, op in enumerate(body.ops):
+        kind = f" : {op.dtype.name}" if op.dtype is not None else ""
+        axes = f" {{{' '.join(op.axes)}}}"
+        text = _op(op)
+        region = _region(op)
+        if region is None:
+            yield f"{indent}%{position} = {text}{kind}{axes}"
+        else:
+            yield f"{indent}%{position} = {text}{kind}{axes} {{"
+            yield from _body(region, indent + "  ")
+            yield f"{indent}}}"
+    if body.results:
+        yield f"{indent}yield {_values(body.results)}"
+
+
+def _region(op: Op) -> Body | None:
+    match op.attrs:
+        case Masked(inner, _):
+            return inner
+        case Reduce(_, how) | Scan(_, how, _):
+            return None if is_named(how, op.dtype) else how.body
+        case _:
+            return None
+
+
+def _values(positions: Iterable[int]) -> str:
+    return " ".join(f"%{p}" for p in positions)
+
+
+def _op(op: Op) -> str:
+    args = _values(op.args)
+    match op.attrs:
+        case None:
+            return f"{op.name} {args}"
+        case Constant(value):
+            return f"constant {print_literal(value)}"
+        case Round(dtype):
+            return f"round_to {dtype.name} {args}"
+        case Index(expr):
+            return f"index <{expr}>{_given(args)}"
+        case Load(ref, index):
+            return f"load {ref}[{index}]{_given(args)}"
+        case Store(ref, index):
+            return f"store {ref}[{index}]{_given(args)}"
+        case Atomic(ref, index, kind):
+            return f"atomic {kind} {ref}[{index}]{_given(args)}"
+        case Check(symbol, size, wrap, error, whose, dim):
+            outcome = "proved" if error is None else f"raises {error}"
+            outcome += f" in {quote(whose)} dim {dim}" if whose else ""
+            return f"check {args} as {symbol.name} < {size}{' wrap' if wrap else ''} {outcome}"
+        case Parameter(number):
+            return f"parameter {number}"
+        case Masked(_, other):
+            return f"masked {args} else {print_literal(other)}"
+        case Reduce(axes, how):
+            return f"reduce {_combine(how, op.dtype)} over {' '.join(axes)} of {args}"
+        case Scan(axis, how, reverse):
+            return f"scan {'reverse ' if reverse else ''}{_combine(how, op.dtype)} over {axis} of {args}"
+        case Project(number):
+            return f"project {number} {args}"
+        case Assert(message):
+            return f"assert {args} {quote(message)}"
+        case _:
+            assert_never(op.attrs)
+
+
+def _given(args: str) -> str:
+    return f" {args}" if args else ""
+
+
+def _combine(how: Combine, dtype: DType | None) -> str:
+    if is_named(how, dtype):
+        return how.name
+    return f"{how.name}({', '.join(map(print_literal, how.identity))})"

@@ -1,0 +1,249 @@
+"""The loop nest that `tile` chose for a kernel, as data that codegen prints without deciding anything.
+
+Takes and gives plain data: a tree of loops with the positions of the body's ops at its leaves. A position may stand in
+several loops: the value is then computed again in each. Refuses text that is not a schedule (ValueError).
+
+The text, which `str` writes and `parse_schedule` reads:
+
+    schedule ::= step* ["rows" position*] ["parts" N*] ["dots" position*]
+    step     ::= position | loop                         "%3": compute op 3 here; for a reduce: accumulate here
+    loop     ::= kind AXIS ["by" N | "parts" N] ["lanes" N] ["carry" position*] ["unmasked" position*]
+                 ["cut" ("<" expression ">")*] "{" step* "}"
+    kind     ::= "parallel" | "serial" | "vector" | "scalar" | "tree" | "grid" | "tile"
+
+`scalar` is serial, and the compiler may not vectorise it. `tree` runs over one block of a serial loop around the
+vector loop that it stands in: the values of a whole block are joined as a tree, then to the accumulators; what is left
+over of the axis is joined one by one.
+`by N` runs over blocks of N elements of the axis, `parts N` over at most N equal blocks; an inner loop over the same
+axis goes through the block. `carry` names the reduces and scans that begin before the loop and end after it: their
+accumulators live around it (one for each block if the loop is parallel, joined by a fixed tree afterwards). A loop
+inside may carry them again: then each run of it has accumulators of its own, joined into the outer ones at its end,
+which keeps sums short. `lanes` says how many accumulators a reduce along a vector loop has. Where the conditions of all
+masked ops that a loop has `unmasked` hold, it runs without asking for them. A loop that is `cut` runs piece by piece:
+each ends where an index expression begins to be another one. `rows` are values kept in an array from one
+loop to later ones. `parts` are the steps, counted from 0, that begin a part: parts share no axis
+and do not need each other (see ir/program/bundled.py).
+
+On a GPU the outermost loops are `grid`: a program for each block of N elements of the axis. What stands inside is
+computed for a whole tile at once, over the blocks of the axes that it varies over. `tile` is one block that the whole
+axis fits in; a `serial ... by N` inside a grid goes from block to block. `dots` are sums of products that a matrix unit
+computes from its factors (ir/program/dots.py): the products themselves stand nowhere.
+
+>>> text = "parallel i0 {\\n  vector i1 lanes 64 carry %1 {\\n    %0 %1\\n  }\\n  %2\\n}\\nrows %0"
+>>> str(parse_schedule(text)) == text
+True
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from types import MappingProxyType
+from typing import Literal, TypeAlias, cast
+
+from minductor.core.expressions.expr import Expr, Symbol
+from minductor.core.expressions.expr_text import parse_expr
+
+LoopKind: TypeAlias = Literal["parallel", "serial", "vector", "scalar", "tree", "grid", "tile"]
+KINDS: tuple[LoopKind, ...] = ("parallel", "serial", "vector", "scalar", "tree", "grid", "tile")
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One loop over a kernel axis; a blocked axis occurs again inside."""
+
+    axis: str
+    kind: LoopKind
+    body: tuple[Step, ...]
+    block: int = 0
+    parts: int = 0
+    lanes: int = 0
+    carries: tuple[int, ...] = ()
+    unmasked: tuple[int, ...] = ()
+    cuts: tuple[Expr, ...] = ()
+
+    @property
+    def is_blocked(self) -> bool:
+        return self.block > 0 or self.parts > 0
+
+
+# a position of the body, or a loop
+Step: TypeAlias = "int | Loop"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Steps in order, the positions whose values an array keeps from one loop to later ones, and where parts begin."""
+
+    steps: tuple[Step, ...]
+    rows: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
+    dots: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        lines = list(_lines(self.steps, ""))
+        if self.rows:
+            lines.append(f"rows {_positions(self.rows)}")
+        if self.parts:
+            lines.append(f"parts {' '.join(map(str, self.parts))}")
+        if self.dots:
+            lines.append(f"dots {_positions(self.dots)}")
+        return "\n".join(lines)
+
+
+def positions(steps: Iterable[Step]) -> Iterator[int]:
+    """Each op that some step computes, in order, repeats included."""
+    for step in steps:
+        if isinstance(step, Loop):
+            yield from positions(step.body)
+        else:
+            yield step
+
+
+def loops(steps: Iterable[Step]) -> Iterator[Loop]:
+    """Each loop, outer ones first."""
+    for step in steps:
+        if isinstance(step, Loop):
+            yield step
+            yield from loops(step.body)
+
+
+def tiled_axes(schedule: Schedule) -> tuple[str, ...]:
+    """The axes of which each program of a GPU takes a block of several elements, and that nothing is reduced over."""
+    return tuple(dict.fromkeys(loop.axis for loop in loops(schedule.steps) if loop.kind == "grid" and loop.block > 1))
+
+
+def moved(schedule: Schedule, places: Sequence[int] | Mapping[int, int], axes: Mapping[str, str]) -> Schedule:
+    """The schedule for a body whose op n went to `places[n]`, and whose axes have other names."""
+
+    def placed(old: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(places[p] for p in old)
+
+    def steps(old: tuple[Step, ...]) -> tuple[Step, ...]:
+        return tuple(
+            replace(s, axis=axes[s.axis], body=steps(s.body), carries=placed(s.carries), unmasked=placed(s.unmasked))
+            if isinstance(s, Loop)
+            else places[s]
+            for s in old
+        )
+
+    return Schedule(steps(schedule.steps), placed(schedule.rows), schedule.parts, placed(schedule.dots))
+
+
+def _positions(values: Iterable[int]) -> str:
+    return " ".join(f"%{p}" for p in values)
+
+
+def _lines(steps: Iterable[Step], indent: str) -> Iterator[str]:
+    run: list[int] = []
+    for step in steps:
+        if not isinstance(step, Loop):
+            run.append(step)
+            continue
+        if run:
+            yield indent + _positions(run)
+            run = []
+        yield indent + _head(step)
+        yield from _lines(step.body, indent + "  ")
+        yield indent + "}"
+    if run:
+        yield indent + _positions(run)
+
+
+def _head(loop: Loop) -> str:
+    text = f"{loop.kind} {loop.axis}"
+    if loop.block:
+        text += f" by {loop.block}"
+    if loop.parts:
+        text += f" parts {loop.parts}"
+    if loop.lanes:
+        text += f" lanes {loop.lanes}"
+    if loop.carries:
+        text += f" carry {_positions(loop.carries)}"
+    if loop.unmasked:
+        text += f" unmasked {_positions(loop.unmasked)}"
+    if loop.cuts:
+        text += f" cut {' '.join(f'<{at}>' for at in loop.cuts)}"
+    return text + " {"
+
+
+_TOKEN = re.compile(r"%\d+|\w+|[{}]|<[^<>]+>")
+_NO_SYMBOLS: Mapping[str, Symbol] = MappingProxyType({})
+
+
+def parse_schedule(text: str, symbols: Mapping[str, Symbol] = _NO_SYMBOLS) -> Schedule:
+    """The schedule that `str` wrote; `symbols` are those that the cuts of its loops may name."""
+    if leftover := _TOKEN.sub("", text).strip():
+        raise ValueError(f"not a schedule: {leftover!r}")
+    tokens = _TOKEN.findall(text)
+    steps, at = _steps(tokens, 0, symbols)
+    rows: list[int] = []
+    if at < len(tokens) and tokens[at] == "rows":
+        rows, at = _numbers(tokens, at + 1)
+    parts: list[int] = []
+    if at < len(tokens) and tokens[at] == "parts":
+        parts = [int(token) for token in takewhile(str.isdecimal, tokens[at + 1 :])]
+        at += 1 + len(parts)
+    dots: list[int] = []
+    if at < len(tokens) and tokens[at] == "dots":
+        dots, at = _numbers(tokens, at + 1)
+    if at != len(tokens):
+        raise ValueError(f"not a schedule: {' '.join(tokens[at:])!r} is left over")
+    return Schedule(steps, tuple(rows), tuple(parts), tuple(dots))
+
+
+def _steps(tokens: list[str], at: int, symbols: Mapping[str, Symbol]) -> tuple[tuple[Step, ...], int]:
+    steps: list[Step] = []
+    while at < len(tokens):
+        token = tokens[at]
+        if token.startswith("%"):
+            steps.append(int(token[1:]))
+            at += 1
+        elif token in KINDS:
+            loop, at = _loop(tokens, at, symbols)
+            steps.append(loop)
+        else:
+            break
+    return tuple(steps), at
+
+
+def _loop(tokens: list[str], at: int, symbols: Mapping[str, Symbol]) -> tuple[Loop, int]:
+    kind, axis = cast("LoopKind", tokens[at]), _token(tokens, at + 1)
+    at += 2
+    numbers = {"by": 0, "parts": 0, "lanes": 0}
+    named: dict[str, list[int]] = {"carry": [], "unmasked": []}
+    cuts: tuple[Expr, ...] = ()
+    while (word := _token(tokens, at)) != "{":
+        if word in named:
+            named[word], at = _numbers(tokens, at + 1)
+        elif word == "cut":
+            texts = list(takewhile(lambda token: token.startswith("<"), tokens[at + 1 :]))
+            cuts = tuple(parse_expr(text[1:-1], symbols) for text in texts)
+            at += 1 + len(texts)
+        elif word in numbers and _token(tokens, at + 1).isdecimal():
+            numbers[word] = int(tokens[at + 1])
+            at += 2
+        else:
+            raise ValueError(f"not a schedule: {word!r} in the head of the loop over {axis}")
+    body, at = _steps(tokens, at + 1, symbols)
+    if _token(tokens, at) != "}":
+        raise ValueError(f"not a schedule: the loop over {axis} does not end before {tokens[at]!r}")
+    block, parts, lanes = numbers.values()
+    carries, unmasked = (tuple(found) for found in named.values())
+    return Loop(axis, kind, body, block, parts, lanes, carries, unmasked, cuts), at + 1
+
+
+def _numbers(tokens: list[str], at: int) -> tuple[list[int], int]:
+    found: list[int] = []
+    while at < len(tokens) and tokens[at].startswith("%"):
+        found.append(int(tokens[at][1:]))
+        at += 1
+    return found, at
+
+
+def _token(tokens: list[str], at: int) -> str:
+    if at >= len(tokens):
+        raise ValueError("not a schedule: the text ends too early")
+    return tokens[at]

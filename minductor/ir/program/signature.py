@@ -1,0 +1,167 @@
+"""What a kernel takes at a launch, and its identity.
+
+Takes a Kernel; gives its parameters in order, its errors, and the canonical text that its digest hashes.
+Refuses nothing.
+Wrapper emitters and kernel printers both read this, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from minductor.core.expressions.expr import Symbol
+from minductor.ir.program.nodes import (
+    CALL_KINDS,
+    Assert,
+    Atomic,
+    Body,
+    Buffer,
+    Check,
+    Kernel,
+    Load,
+    Masked,
+    Op,
+    Ref,
+    Store,
+    overwritten,
+    symbols_in,
+)
+from minductor.ir.program.printer import print_kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Parameters in order: a pointer per storage, the numbers, the thread count. With `errors` it returns a status.
+
+    `overwritten` are those of the written storages whose old contents the kernel reads or adds to.
+    """
+
+    storages: tuple[str, ...]
+    written: frozenset[str]
+    overwritten: frozenset[str]
+    sizes: tuple[Symbol, ...]
+    errors: tuple[tuple[str, str], ...]
+
+
+def signature(kernel: Kernel) -> Signature:
+    """Storages in the order of their first mention in the body, regions included."""
+    storages: dict[str, None] = {}
+    written: set[str] = set()
+    for op in all_ops(kernel.body):
+        match op.attrs:
+            case Load(ref, _):
+                storages[ref.storage] = None
+            case Store(ref, _) | Atomic(ref, _, _):
+                storages[ref.storage] = None
+                written.add(ref.storage)
+            case _:
+                pass
+    sizes = [s for s in symbols_in((kernel.axes, kernel.body)) if s.kind in CALL_KINDS]
+    order = tuple(sorted(sizes, key=lambda s: s.name))
+    return Signature(tuple(storages), frozenset(written), overwritten((kernel,)), order, errors(kernel))
+
+
+def pointer_names(given: Signature) -> tuple[str, ...]:
+    """What a generated kernel calls its tensors: the role, and the place among its parameters.
+
+    >>> pointer_names(Signature(("a", "b", "c"), frozenset("bc"), frozenset("c"), (), ()))
+    ('in0', 'out1', 'io2')
+    """
+
+    def role(storage: str) -> str:
+        return "io" if storage in given.overwritten else "out" if storage in given.written else "in"
+
+    return tuple(f"{role(storage)}{place}" for place, storage in enumerate(given.storages))
+
+
+def role_of(pointer: str) -> str:
+    """The role that `pointer_names` wrote: "in" is read, "out" is written, "io" is overwritten."""
+    return pointer.rstrip("0123456789")
+
+
+def all_ops(body: Body) -> Iterator[Op]:
+    """Every op in order; those of a masked region just before the op that holds it."""
+    for op in body.ops:
+        if isinstance(op.attrs, Masked):
+            yield from all_ops(op.attrs.body)
+        yield op
+
+
+def may_fail(op: Op) -> bool:
+    """Whether an op may set the error flag."""
+    return isinstance(op.attrs, Assert) or (isinstance(op.attrs, Check) and op.attrs.error is not None)
+
+
+def errors(kernel: Kernel) -> tuple[tuple[str, str], ...]:
+    """What the flag's value k means: the k-th (from 1) check or assert, as an exception's name and its message.
+
+    A message is a text for `str.format`, given the value that is no index and the size of the dimension.
+    """
+    found: list[tuple[str, str]] = []
+    for op in all_ops(kernel.body):
+        match op.attrs:
+            case Check(error=error) if error is not None:
+                found.append((error, op.attrs.message))
+            case Assert(message):
+                found.append(("RuntimeError", message.replace("{", "{{").replace("}", "}}")))
+            case _:
+                pass
+    return tuple(found)
+
+
+def nodes_of_errors(kernel: Kernel) -> tuple[str, ...]:
+    """The ATen node of each of the errors."""
+    return tuple([node_of(op) for op in all_ops(kernel.body) if may_fail(op)])
+
+
+def node_of(op: Op) -> str:
+    """The ATen node of a check or assert."""
+    return op.attrs.node if isinstance(op.attrs, Check | Assert) else ""
+
+
+def rename_storages(kernel: Kernel, names: Mapping[Ref, Ref]) -> Kernel:
+    """The kernel with its refs replaced."""
+    return replace(kernel, body=_rename(kernel.body, names))
+
+
+def _rename(body: Body, names: Mapping[Ref, Ref]) -> Body:
+    ops: list[Op] = []
+    for op in body.ops:
+        match op.attrs:
+            case Load(ref, index):
+                op = replace(op, attrs=Load(names.get(ref, ref), index))
+            case Store(ref, index):
+                op = replace(op, attrs=Store(names.get(ref, ref), index))
+            case Atomic(ref, index, kind):
+                op = replace(op, attrs=Atomic(names.get(ref, ref), index, kind))
+            case Masked(inner, other):
+                op = replace(op, attrs=Masked(_rename(inner, names), other))
+            case _:
+                pass
+        ops.append(op)
+    return Body(tuple(ops), body.results)
+
+
+def canonical(kernel: Kernel, storages: Sequence[str], buffers: Mapping[str, Buffer]) -> tuple[Kernel, str]:
+    """The kernel with `storages`, those of its signature, named p0, p1, ..., and the text that identifies it.
+
+    Two kernels of equal text compute the same from their parameters, so one generated function serves both.
+    """
+    order = {name: f"p{n}" for n, name in enumerate(storages)}
+    versions: dict[str, dict[int, int]] = {name: {} for name in order}
+    names: dict[Ref, Ref] = {}
+    for op in all_ops(kernel.body):
+        if isinstance(op.attrs, Load | Store | Atomic):
+            ref = op.attrs.ref
+            number = versions[ref.storage].setdefault(ref.version, len(versions[ref.storage]))
+            names[ref] = Ref(order[ref.storage], number)
+    plain = replace(rename_storages(kernel, names), name="kernel", origins=(), after=())
+    dtypes = ", ".join(f"{new}: {buffers[old].dtype.name}" for old, new in order.items())
+    return plain, f"{dtypes}\n{print_kernel(plain)}"
+
+
+def digest(text: str) -> str:
+    """The identity of a kernel, from its canonical text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

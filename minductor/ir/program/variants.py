@@ -1,0 +1,64 @@
+"""Ways to compute the same, of which one is taken: kernels with variants, and programs without.
+
+Takes a Program, and by the name of a kernel which variant of it to take. Gives the program in which the nodes of that
+variant stand for the kernel. Refuses a name that is no option (KeyError).
+
+Whatever handles nodes need not know of variants: it is given the program that `taken` makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from minductor.ir.program.choices import Choice
+from minductor.ir.program.nodes import Buffer, Kernel, Node, Program
+
+
+def structural(kernel: Kernel) -> Choice:
+    """The choice among a kernel's variants; ValueError if it has none."""
+    names = {variant.name for variant in kernel.variants}
+    for choice in kernel.choices:
+        if names and names < set(choice.options):
+            return choice
+    raise ValueError(f"kernel {kernel.name} has no variants")
+
+
+def own_name(kernel: Kernel) -> str:
+    """The option that the kernel itself is."""
+    names = {variant.name for variant in kernel.variants}
+    (own,) = (option for option in structural(kernel).options if option not in names)
+    return str(own)
+
+
+def plain(kernel: Kernel) -> Kernel:
+    """The kernel itself, without its variants and the choice among them."""
+    if not kernel.variants:
+        return kernel
+    open_choices = tuple(choice for choice in kernel.choices if choice != structural(kernel))
+    return replace(kernel, choices=open_choices, variants=())
+
+
+def with_variants(nodes: Iterable[Node]) -> Iterator[Kernel]:
+    """The kernels that have some."""
+    return (node for node in nodes if isinstance(node, Kernel) and node.variants)
+
+
+def taken(program: Program, picks: Mapping[str, str]) -> Program:
+    """Without variants: by a kernel's name the one to take, and its default for kernels that are not named."""
+    if not any(True for _ in with_variants(program.nodes)):
+        return program
+    nodes: list[Node] = []
+    buffers: list[Buffer] = list(program.buffers)
+    for node in program.nodes:
+        if not isinstance(node, Kernel) or not node.variants:
+            nodes.append(node)
+            continue
+        option = picks.get(node.name, str(structural(node).default))
+        if option == own_name(node):
+            nodes.append(plain(node))
+            continue
+        variant = {variant.name: variant for variant in node.variants}[option]
+        nodes += variant.nodes
+        buffers += variant.buffers
+    return replace(program, nodes=tuple(nodes), buffers=tuple(buffers))

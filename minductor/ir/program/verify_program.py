@@ -1,0 +1,478 @@
+"""The rules of the IR, one named check each; the driver runs them between stages when options say `verify`.
+
+Takes a Program and the stage that made it, or a Plan; gives nothing; refuses what breaks a rule with VerifyError, which
+names the rule, the stage and the place. What a rule says is the law that later stages may rely on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from types import MappingProxyType
+from typing import TypeAlias
+
+from minductor.core.dtypes import DType, compute_dtype
+from minductor.core.errors import VerifyError
+from minductor.core.expressions.bounds import at_least
+from minductor.core.expressions.expr import Expr, Symbol, evaluate, free_symbols, integer
+from minductor.ir.program.dots import find_dots
+from minductor.ir.program.memory_access import BlockAccess
+from minductor.ir.program.nodes import (
+    CALL_KINDS,
+    MAX_BUFFERS,
+    MAX_OPS,
+    Atomic,
+    Axis,
+    Body,
+    Check,
+    Constant,
+    Extern,
+    Index,
+    Kernel,
+    Load,
+    Masked,
+    Op,
+    Parameter,
+    Program,
+    Project,
+    Reduce,
+    Ref,
+    Region,
+    Round,
+    Scan,
+    Store,
+    SymbolDef,
+    View,
+    awaited,
+    body_writes,
+    expressions_in,
+    makes,
+    mentioned,
+    reads,
+    symbols_in,
+    told_by,
+    views_of,
+    writes,
+)
+from minductor.ir.program.ops import POINTWISE, result_dtype
+from minductor.ir.program.schedule import loops, positions
+from minductor.ir.program.variants import structural, taken, with_variants
+
+# a rule yields a sentence for each place that breaks it
+Rule: TypeAlias = Callable[[Program], Iterator[str]]
+
+
+def verify(program: Program, stage: str) -> None:
+    """Checks every rule that holds from `stage` on."""
+    for region in program.regions:
+        verify(region, stage)
+    for kernel in with_variants(program.nodes):
+        for option in structural(kernel).options:
+            verify(taken(program, {kernel.name: str(option)}), stage)
+    for name, (since, rule) in RULES.items():
+        if STAGES.index(stage) >= STAGES.index(since):
+            for fault in rule(program):
+                raise VerifyError(stage, name, fault)
+
+
+# --- programs -----------------------------------------------------------------------------------------------------
+
+
+def _buffers_declared(program: Program) -> Iterator[str]:
+    known = {b.name for b in program.buffers}
+    if len(known) != len(program.buffers):
+        yield "two buffers have one name"
+    for given in program.inputs:
+        if given.symbol is None and given.name not in known:
+            yield f"input {given.name} has no buffer"
+    for node in program.nodes:
+        for ref in (*reads(node), *writes(node), *awaited(node)):
+            if ref.storage not in known:
+                yield f"{ref} has no buffer"
+
+
+def _defined_before_use(program: Program) -> Iterator[str]:
+    newest = {b.name: 0 for b in program.buffers if b.kind != "local"}
+    for number, node in enumerate(program.nodes):
+        for ref in reads(node):
+            now = newest.get(ref.storage, -1)
+            if ref.version != now:
+                yield f"node {number} reads {ref} while {ref.storage}@{now} stands there"
+        for ref in writes(node):
+            if ref.version != newest.get(ref.storage, -1) + 1:
+                yield f"node {number} makes {ref} after {ref.storage}@{newest.get(ref.storage, -1)}"
+            newest[ref.storage] = ref.version
+    for view in views_of(program.outputs):
+        if newest.get(view.ref.storage, -1) != view.ref.version:
+            yield f"{view.ref} is returned and is not the last version"
+
+
+def _waits_backwards(program: Program) -> Iterator[str]:
+    made: set[Ref] = set()
+    for number, node in enumerate(program.nodes):
+        yield from (
+            f"node {number} waits for {ref}, which no node before it makes" for ref in set(awaited(node)) - made
+        )
+        made.update(writes(node))
+
+
+def _own_objects(program: Program) -> Iterator[str]:
+    for number in [number for group in program.own for number in group]:
+        if not (0 <= number < len(program.outputs) and isinstance(program.outputs[number], View)):
+            yield f"output {number} is no tensor that could be an object of its own"
+        elif sum(number in group for group in program.own) > 1:
+            yield f"output {number} is two objects"
+    for group in program.own:
+        if len({program.outputs[number] for number in group if number < len(program.outputs)}) > 1:
+            yield f"outputs {group} differ and are one object"
+
+
+def _laid_outputs(program: Program) -> Iterator[str]:
+    for number in program.laid:
+        if not (0 <= number < len(program.outputs) and isinstance(program.outputs[number], View)):
+            yield f"output {number} is no tensor that could be laid out"
+
+
+def _names_unique(program: Program) -> Iterator[str]:
+    names = [node.name for node in program.nodes if isinstance(node, Kernel | Extern)]
+    if len(set(names)) != len(names):
+        yield "two nodes have one name"
+
+
+def _regions_called(program: Program) -> Iterator[str]:
+    inner = {region.name: region for region in program.regions}
+    if len(inner) != len(program.regions):
+        yield "two regions have one name"
+    for node in program.nodes:
+        for given in node.args if isinstance(node, Extern) else ():
+            if not isinstance(given, Region):
+                continue
+            if given.name not in inner:
+                yield f"a call is given {given.name}, which is no region of this program"
+            elif any(i.symbol is None for i in inner[given.name].inputs[: len(given.sizes)]):
+                yield f"{given.name} is given {len(given.sizes)} sizes for inputs that are not all sizes"
+
+
+def _symbols_declared(program: Program) -> Iterator[str]:
+    known, table = set(program.symbols), program.buffer_table()
+    for node in program.nodes:
+        made = makes(node)
+        for symbol in made:
+            if symbol in known:
+                yield f"symbol {symbol} is defined twice"
+        if not isinstance(node, SymbolDef):  # the sizes of a call's results mention what they tell
+            known.update(made)
+        used = symbols_in(node.body) if isinstance(node, SymbolDef) else mentioned(node, table)
+        yield from (f"symbol {s} is used before it is defined" for s in used if _is_late(s, known))
+        known.update(made)
+    used = symbols_in((program.outputs, program.inputs, program.guards))
+    yield from (f"symbol {s} is used and never defined" for s in used if _is_late(s, known))
+
+
+def _is_late(symbol: Symbol, known: set[Symbol]) -> bool:
+    return symbol.kind in CALL_KINDS and symbol not in known
+
+
+def _told_by_sizes(program: Program) -> Iterator[str]:
+    for node in program.nodes:
+        if isinstance(node, Extern):
+            yield from (f"{node.name}: no size tells {s}" for s in node.defines if told_by(node, s) is None)
+
+
+def _scalars_stand_alone(program: Program) -> Iterator[str]:
+    """A float or a truth value inside an expression would meet laws that hold for integers only."""
+    for node in program.nodes:
+        if all(s.kind not in ("real", "truth") for s in symbols_in(node)):
+            continue
+        for expr in expressions_in(node):
+            if not isinstance(expr, Symbol):
+                mixed = [s.name for s in free_symbols(expr) if s.kind in ("real", "truth")]
+                yield from (f"{name} stands inside {expr}" for name in mixed)
+
+
+# --- bodies -------------------------------------------------------------------------------------------------------
+
+
+def _ops_well_formed(program: Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        order = [axis.name for axis in kernel.axes]
+        yield from (f"{kernel.name}: {fault}" for fault in _body(kernel.body, order, {}, is_region=False))
+        if not any(op.is_effect for op in kernel.body.ops):
+            yield f"{kernel.name} has no effect"
+
+
+def _body(body: Body, order: list[str], checks: dict[str, frozenset[str]], *, is_region: bool) -> Iterator[str]:
+    checks = dict(checks)
+    for position, op in enumerate(body.ops):
+        if any(a >= position or a < 0 for a in op.args):
+            yield f"%{position} uses an op that does not stand before it"
+            return
+        if op.is_effect and is_region:
+            yield f"%{position} is an effect inside a region"
+        if isinstance(op.attrs, Masked):
+            yield from _body(op.attrs.body, order, checks, is_region=True)
+        if fault := _dtype_fault(op, body):
+            yield f"%{position} = {op.name}: {fault}"
+        axes, unknown = _axes(op, body, checks)
+        if isinstance(op.attrs, Atomic) and op.attrs.kind in ("add", "mul"):
+            axes |= set(order)  # each point counts
+        if unknown:
+            yield f"%{position} uses symbol {unknown} that no check before it makes"
+        expected = tuple(a for a in order if a in axes)
+        if not isinstance(op.attrs, Parameter) and op.axes != expected:
+            yield f"%{position} = {op.name} says axes {op.axes}, and has {expected}"
+        if isinstance(op.attrs, Check):
+            checks[op.attrs.symbol.name] = frozenset(op.axes)
+        if not axes <= set(order):
+            yield f"%{position} varies over {sorted(axes - set(order))}, which are no axes of the kernel"
+
+
+def _axes(op: Op, body: Body, checks: Mapping[str, frozenset[str]]) -> tuple[set[str], str]:
+    """The axes that an op has by its parts, and the name of an undefined value symbol in it."""
+    axes = {a for p in op.args for a in body.ops[p].axes}
+    unknown = ""
+    for expr in _indices(op):
+        for symbol in free_symbols(expr):
+            if symbol.kind == "axis":
+                axes.add(symbol.name)
+            elif symbol.kind == "value":
+                axes |= checks.get(symbol.name, frozenset())
+                unknown = "" if symbol.name in checks else symbol.name
+    match op.attrs:
+        case Masked(inner, _):
+            axes.update(a for o in inner.ops for a in o.axes)
+        case Reduce(over, _):
+            axes -= set(over)
+        case Scan(axis, _, _):
+            axes.add(axis)
+        case _:
+            pass
+    return axes, unknown
+
+
+def _indices(op: Op) -> tuple[Expr, ...]:
+    match op.attrs:
+        case Load(_, index) | Store(_, index) | Atomic(_, index, _):
+            return (index,)
+        case Index(expr):
+            return (expr,)
+        case _:
+            return ()
+
+
+def _dtype_fault(op: Op, body: Body) -> str:
+    dtypes = [body.ops[a].dtype for a in op.args]
+    match op.attrs:
+        case None if op.name not in ("cast", "bitcast"):
+            if op.name not in POINTWISE:
+                return "unknown operator"
+            given = tuple(d for d in dtypes if d is not None)
+            if len(given) != POINTWISE[op.name].arity:
+                return f"takes {POINTWISE[op.name].arity} values"
+            if op.dtype != result_dtype(op.name, given):
+                return f"is {op.dtype}, and gives {result_dtype(op.name, given)}"
+            same = given[1:] if op.name == "where" else given
+            if len(set(same)) > 1:
+                return f"takes values of one dtype, not {given}"
+        case Masked(inner, _) if inner.ops[inner.results[0]].dtype != op.dtype:
+            return f"is {op.dtype}, and its region yields another dtype"
+        case Reduce(_, how) | Scan(_, how, _) if len(how.identity) != len(op.args):
+            return f"{how.name} carries {len(how.identity)} values"
+        case Project(number):
+            of = body.ops[op.args[0]]
+            if not isinstance(of.attrs, Reduce | Scan) or number >= len(of.args):
+                return "has nothing to project from"
+        case Round() | Constant() | Load() | Index() | Check():
+            return "" if op.dtype is not None else "is a value without a dtype"
+        case _:
+            pass
+    return ""
+
+
+def _views_of_their_kind(program: Program) -> Iterator[str]:
+    """Only kernels see complex numbers as real ones."""
+    kinds = {buffer.name: buffer.dtype.kind == "complex" for buffer in program.buffers}
+    calls = [(n.args, tuple(v for _, v in n.kwargs), n.results) for n in program.nodes if isinstance(n, Extern)]
+    for view in views_of((*program.outputs, *calls)):
+        if (view.dtype.kind == "complex") != kinds.get(view.ref.storage):
+            yield f"{view.ref} is given away as {view.dtype}"
+
+
+def _stores_convert(program: Program) -> Iterator[str]:
+    table = program.real_table()
+    for kernel in _kernels(program):
+        for position, op in enumerate(kernel.body.ops):
+            match op.attrs:
+                case Load(ref, _):
+                    fault = _conversion(table[ref.storage].dtype, op.dtype)
+                case Store(ref, _) | Atomic(ref, _, _):
+                    fault = _conversion(table[ref.storage].dtype, kernel.body.ops[op.args[0]].dtype)
+                case _:
+                    fault = ""
+            if fault:
+                yield f"{kernel.name}: %{position} {fault}"
+
+
+def _conversion(stored: DType, value: DType | None) -> str:
+    if value in (stored, compute_dtype(stored)):
+        return ""
+    return f"has {value} for a buffer of {stored}"
+
+
+def _limits(program: Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        refs = {ref.storage for ref in (*reads(kernel), *(w.ref for w in body_writes(kernel.body)))}
+        count = 1 + len(kernel.schedule.parts if kernel.schedule else ())
+        if len(kernel.body.ops) > MAX_OPS * count and len(kernel.origins) > 1:
+            yield f"{kernel.name} has {len(kernel.body.ops)} ops, more than {MAX_OPS}"
+        if len(refs) > MAX_BUFFERS * count and len(kernel.origins) > 1:
+            yield f"{kernel.name} has {len(refs)} buffers, more than {MAX_BUFFERS}"
+
+
+def _scheduled(program: Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        if kernel.schedule is None:
+            yield f"{kernel.name} has no schedule"
+            continue
+        times = list(positions(kernel.schedule.steps))
+        for position, op in enumerate(kernel.body.ops):
+            if op.is_effect and times.count(position) != 1:
+                yield f"{kernel.name}: the effect %{position} runs {times.count(position)} times"
+
+
+def _masks_known_before(program: Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        ops = kernel.body.ops
+        for loop in loops(kernel.schedule.steps if kernel.schedule else ()):
+            for position in loop.unmasked:
+                is_mask = position in loop.body and isinstance(ops[position].attrs, Masked)
+                asked = ops[position].args[0] if is_mask else position
+                if not is_mask or asked in positions(loop.body) or loop.axis in ops[asked].axes:
+                    yield f"{kernel.name}: before the loop over {loop.axis} the mask of %{position} is not known"
+
+
+def _cut_in_order(program: Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        extents = {axis.name: axis.extent for axis in kernel.axes}
+        for loop in loops(kernel.schedule.steps if kernel.schedule else ()):
+            ends = (integer(0), *loop.cuts, extents[loop.axis])
+            is_known = all(s.kind in CALL_KINDS for at in loop.cuts for s in free_symbols(at))
+            if loop.cuts and not (is_known and all(at_least(b - a, 0) for a, b in pairwise(ends))):
+                yield f"{kernel.name}: the loop over {loop.axis} is cut at {', '.join(map(str, loop.cuts))}"
+
+
+def _dots_are_products(program: Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        dots = kernel.schedule.dots if kernel.schedule else ()
+        if not dots:
+            continue
+        found = find_dots(kernel)
+        if found is None or set(dots) != set(found.reduces):
+            yield f"{kernel.name}: {', '.join(f'%{p}' for p in dots)} are not its matrix products"
+
+
+def _variants_agree(program: Program) -> Iterator[str]:
+    for kernel in with_variants(program.nodes):
+        for variant in kernel.variants:
+            own = {buffer.name for buffer in variant.buffers}
+            made = {ref for node in variant.nodes for ref in writes(node) if ref.storage not in own}
+            read = {ref for node in variant.nodes for ref in reads(node) if ref.storage not in own}
+            if made != {*writes(kernel)}:
+                yield f"{kernel.name}: the variant {variant.name} makes {sorted(map(str, made))}"
+            if not read <= {*reads(kernel)}:
+                yield f"{kernel.name}: the variant {variant.name} reads {sorted(map(str, read))}"
+
+
+def _parts_apart(program: Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        parts = kernel.schedule.parts if kernel.schedule else ()
+        if kernel.schedule is None or not parts:
+            continue
+        bounds = (0, *parts, len(kernel.schedule.steps))
+        if any(a >= b for a, b in pairwise(bounds)):
+            yield f"{kernel.name} has parts that begin at {parts}"
+        owner: dict[str, int] = {}
+        for number, (start, stop) in enumerate(pairwise(bounds)):
+            for loop in loops(kernel.schedule.steps[start:stop]):
+                if owner.setdefault(loop.axis, number) != number:
+                    yield f"{kernel.name}: two parts run over {loop.axis}"
+        if not {*writes(kernel)}.isdisjoint(reads(kernel)):
+            yield f"{kernel.name}: a part reads what another one writes"
+
+
+def _accessed(program: Program) -> Iterator[str]:
+    for kernel in _kernels(program):
+        touching = [n for n, op in enumerate(kernel.body.ops) if isinstance(op.attrs, Load | Store | Atomic)]
+        outer = [a.position for a in kernel.access if not a.inside]
+        if outer != touching:
+            yield f"{kernel.name} has accesses of {outer}, not {touching}"
+
+
+def _blocks_are_indices(program: Program) -> Iterator[str]:
+    """Held at a few points: the block is another way to write the index."""
+    for kernel in _kernels(program):
+        indices = dict(_touched(kernel.body))
+        for access in kernel.access:
+            index = indices.get(access.path)
+            if index is None:
+                yield f"{kernel.name} has an access at {access.path}, where nothing is touched"
+            elif access.block is not None and not _is_index(access.block, index, kernel.axes):
+                yield f"{kernel.name}: the block of {access.path} is not {index}"
+
+
+def _touched(body: Body, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Expr]]:
+    """The index of each load and store, by its position, those in masked regions by the way to them."""
+    for position, op in enumerate(body.ops):
+        match op.attrs:
+            case Load(_, index) | Store(_, index) | Atomic(_, index, _):
+                yield (*path, position), index
+            case Masked(inner, _):
+                yield from _touched(inner, (*path, position))
+            case _:
+                pass
+
+
+def _is_index(block: BlockAccess, index: Expr, axes: tuple[Axis, ...]) -> bool:
+    written = block.index({axis.name: axis.symbol for axis in axes})
+    found = symbols_in((index, written, axes))
+    sizes = {s.name: max(s.lo or 0, 2) for s in found if s.kind != "axis"}
+    for thirds in range(4):
+        at = {axis.name: (evaluate(axis.extent, sizes) - 1) * thirds // 3 for axis in axes}
+        if evaluate(index, sizes | at) != evaluate(written, sizes | at):
+            return False
+    return True
+
+
+def _kernels(program: Program) -> Iterator[Kernel]:
+    return (node for node in program.nodes if isinstance(node, Kernel))
+
+
+STAGES = ("lower", "inline", "fuse", "loop_order", "order", "tile", "bundle", "access", "partition")
+
+# rule -> the first stage after which it holds, and the check
+RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
+    {
+        "every storage is declared": ("lower", _buffers_declared),
+        "a version is made once, before its readers, and read before the next": ("lower", _defined_before_use),
+        "a node waits for what is made before it": ("lower", _waits_backwards),
+        "outputs are one object each, and one object is one view": ("lower", _own_objects),
+        "outputs that are laid out are tensors": ("lower", _laid_outputs),
+        "nodes have names of their own": ("lower", _names_unique),
+        "a call names regions of its program, and gives them their sizes": ("lower", _regions_called),
+        "a symbol is defined once, before who mentions it": ("lower", _symbols_declared),
+        "the sizes of results tell what a call defines": ("lower", _told_by_sizes),
+        "floats and truth values stand alone": ("lower", _scalars_stand_alone),
+        "ops know their arguments, dtypes and axes": ("lower", _ops_well_formed),
+        "what is complex is given away as such": ("lower", _views_of_their_kind),
+        "loads widen and stores round": ("lower", _stores_convert),
+        "a kernel stays small enough to compile": ("fuse", _limits),
+        "each effect stands once in the schedule": ("tile", _scheduled),
+        "a loop without masks knows them before it begins": ("tile", _masks_known_before),
+        "a loop is cut in the order in which it runs": ("tile", _cut_in_order),
+        "what a matrix unit computes is a sum of products": ("tile", _dots_are_products),
+        "a variant makes what its kernel makes, of what that reads": ("tile", _variants_agree),
+        "parts of a kernel do not need each other": ("bundle", _parts_apart),
+        "each load and store has an access": ("access", _accessed),
+        "a block of memory is what the index says": ("access", _blocks_are_indices),
+    }
+)

@@ -1,0 +1,1 @@
+"""The facts that a compile reports: kernels, bytes, fallbacks, and why kernels were not fused."""

@@ -1,0 +1,137 @@
+"""What a node moves and computes, as data that adds up.
+
+Takes nodes and buffers; gives bytes by one rule: a kernel reads and writes each distinct element of a
+buffer once. `minductor bench --counts` holds another compiler's kernels to the same rule.
+Refuses to guess: a size that is not a number counts by the caller's hint, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from minductor.core.expressions.bounds import interval
+from minductor.core.expressions.expr import Expr, as_int, free_symbols, linear
+from minductor.ir.program.nodes import Atomic, Buffer, Kernel, Load, Store
+from minductor.ir.program.ops import op_cost
+from minductor.ir.program.signature import all_ops
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Bytes read and written, and vector operations."""
+
+    read: int = 0
+    written: int = 0
+    operations: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.read + other.read, self.written + other.written, self.operations + other.operations)
+
+    @property
+    def bytes(self) -> int:
+        return self.read + self.written
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Elements of a buffer: from `start`, loops of (stride, length), the innermost first; `count` of them.
+
+    No count: any of the buffer's. Equal regions are the same elements; others are taken to be apart.
+    """
+
+    start: object
+    loops: tuple[tuple[int, int], ...]
+    count: int | None
+
+
+def region(start: Any, loops: Iterable[tuple[int, int]]) -> Region:
+    """The elements that affine loops reach, in one form: ascending strides, and what runs on joined to one loop.
+
+    >>> region(0, [(64, 8), (1, 64)])
+    Region(start=0, loops=((1, 512),), count=512)
+    >>> region(511, [(-1, 512)]) == region(0, [(64, 8), (1, 64)])
+    True
+    >>> region(0, [(2, 16), (1, 3)]).count  # windows that overlap
+    33
+    """
+    joined: list[tuple[int, int]] = []
+    ascending: list[tuple[int, int]] = []
+    for stride, length in loops:
+        if stride < 0:
+            start = start + stride * (length - 1)
+        if stride and length > 1:
+            ascending.append((abs(stride), length))
+    for stride, length in sorted(ascending):
+        below = joined[-1] if joined else (0, 0)
+        if below[0] and stride % below[0] == 0 and stride <= below[0] * below[1]:
+            joined[-1] = (below[0], below[1] + stride // below[0] * (length - 1))
+        else:
+            joined.append((stride, length))
+    return Region(start, tuple(joined), prod(length for _, length in joined))
+
+
+def touched(regions: Iterable[Region], elements: int) -> int:
+    """How many of a buffer's elements are in any of these regions, at most all."""
+    return min(elements, sum(elements if each.count is None else each.count for each in set(regions)))
+
+
+def kernel_cost(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Cost:
+    """Bytes and operations of one launch with static sizes; unknown extents count as 1."""
+    extents = {axis.name: _count(axis.extent) for axis in kernel.axes}
+    read: dict[str, set[Region]] = {}
+    written: dict[str, set[Region]] = {}
+    operations = 0
+    for op in all_ops(kernel.body):
+        points = 1
+        for axis in op.axes:
+            points *= extents.get(axis, 1)
+        operations += op_cost(op.name) * points
+        match op.attrs:
+            case Load(ref, index):
+                read.setdefault(ref.storage, set()).add(_region(index, kernel, extents))
+            case Store(ref, index) | Atomic(ref, index, _):
+                written.setdefault(ref.storage, set()).add(_region(index, kernel, extents))
+            case _:
+                pass
+    return Cost(_bytes(read, buffers), _bytes(written, buffers), operations)
+
+
+def storage_bytes(buffer: Buffer) -> int:
+    """All of it; unknown sizes count as 1."""
+    return _elements(buffer) * buffer.dtype.itemsize
+
+
+def _elements(buffer: Buffer) -> int:
+    return prod(_count(size) for size in buffer.size)
+
+
+def _count(size: Expr) -> int:
+    known = as_int(size)
+    return 1 if known is None else known
+
+
+def _bytes(table: Mapping[str, set[Region]], buffers: Mapping[str, Buffer]) -> int:
+    return sum(
+        touched(regions, _elements(buffers[name])) * buffers[name].dtype.itemsize for name, regions in table.items()
+    )
+
+
+def _region(index: Expr, kernel: Kernel, extents: Mapping[str, int]) -> Region:
+    """Where a kernel accesses a buffer: an index that data decide may be anywhere in it."""
+    symbols = [axis.symbol for axis in kernel.axes]
+    used = free_symbols(index)
+    if any(symbol.kind == "value" for symbol in used):
+        return Region(str(index), (), None)
+    split = linear(index, symbols)
+    if split is not None:
+        loops = [(as_int(c), extents[axis.name]) for axis, c in split[0].items()]
+        known = [(c, n) for c, n in loops if c is not None]
+        if len(known) == len(loops):
+            return region(split[1], known)
+    points = prod(extents.get(symbol.name, 1) for symbol in used)
+    low, high = interval(index, {axis.symbol: axis.extent for axis in kernel.axes})
+    span = points if low is None or high is None else high - low + 1
+    return Region(str(index), (), min(points, span))

@@ -1,0 +1,177 @@
+"""The static facts of one compiled graph, computed from its IR and stored with the artefact.
+
+Takes a Plan and the Program it came from; gives a Report that prints, and survives JSON; refuses nothing.
+A cache hit reports the same as the compile that filled the cache. Dynamic facts (launches, allocations) are events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from minductor.core.expressions.expr import as_int
+from minductor.ir.plan.plan import DispatchLine, ExternLine, KernelLine, LaunchLine, Line, Plan, launched
+from minductor.ir.plan.storage_lives import most_held
+from minductor.ir.program.choices import Choice
+from minductor.ir.program.nodes import Extern, Joined, Kernel, Program, WhyNot, reads, writes
+from minductor.ir.program.schedule import tiled_axes
+from minductor.ir.report.counted_cost import Cost, kernel_cost
+from minductor.ir.report.refusals import Place, Refusals
+
+SCHEMA = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Counts over one graph. `bytes` and `peak` are in bytes; `peak`: what storages of ours hold at once, or None.
+
+    `block_accesses`: loads and stores of blocks of memory, of which `block_pointers` and `descriptors` are spelled as
+    such. `tiles`: over all kernels the axes, not reduced, of which a program of a GPU takes blocks.
+    """
+
+    role: str
+    kernels: int
+    externs: int
+    bytes: int
+    operations: int
+    peak: int | None
+    block_accesses: int = 0
+    block_pointers: int = 0
+    descriptors: int = 0
+    tiles: int = 0
+    kernel_names: tuple[str, ...] = ()
+    extern_reasons: tuple[tuple[str, str], ...] = ()
+    refusals: tuple[tuple[str, str, str, str], ...] = field(default=(), repr=False)
+    # of the outermost plan: what it calls, in order, and the life of each storage during these calls, numbered from 1:
+    # owner, bytes or None, first call, last call or None, whether it is returned, and its names
+    calls: tuple[str, ...] = field(default=(), repr=False)
+    storages: tuple[tuple[Any, ...], ...] = field(default=(), repr=False)
+    nodes: tuple[tuple[str, str, str, tuple[str, ...]], ...] = field(default=(), repr=False)  # as refusal.Place
+    joined: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    # device, calls, and whether a graph of the device may capture them
+    partitions: tuple[tuple[str, int, bool], ...] = ()
+    # node, operator, the ATen node that it comes from, why it cannot be captured
+    barriers: tuple[tuple[str, str, str, str], ...] = field(default=(), repr=False)
+    # kernel, what is left open, whether it affects bits or time, its default, its options
+    choices: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = field(default=(), repr=False)
+
+    def why_not(self, first: str, second: str) -> tuple[str, ...]:
+        """Why two kernels were not joined; by the names of any stage, or of the generated functions. UnknownKernel."""
+        places = tuple(Place(*row) for row in self.nodes)
+        return Refusals(places, self.joined, self.refusals).why_not(first, second)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Report:
+        """Reads `to_json`'s result; ValueError for another schema."""
+        if data.get("schema") != SCHEMA:
+            raise ValueError(f"a report of schema {data.get('schema')!r}, not {SCHEMA}")
+        return cls(**{name: _frozen(value) for name, value in data.items() if name != "schema"})
+
+
+def report(program: Program, plan: Plan) -> Report:
+    """The facts of a tiled program and its plan; `kernels` counts launches."""
+    parts = list(_parts(program, plan))
+    kernels = [node for _, p, _ in parts for node in p.nodes if isinstance(node, Kernel)]
+    externs = [node for _, p, _ in parts for node in p.nodes if isinstance(node, Extern)]
+    total = sum((_cost(p) for _, p, _ in parts), Cost())
+    names = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelLine)}
+    notes = [(where, note) for where, p, _ in parts for note in p.notes]
+    return Report(
+        role=program.name,
+        kernels=len(kernels),
+        externs=len(externs),
+        bytes=total.bytes,
+        operations=total.operations,
+        peak=most_held(plan),
+        block_accesses=sum(a.kind == "block" for kernel in kernels for a in kernel.access),
+        block_pointers=sum(a.form == "pointer" for kernel in kernels for a in kernel.access),
+        descriptors=sum(a.form == "descriptor" for kernel in kernels for a in kernel.access),
+        tiles=sum(len(tiled_axes(kernel.schedule)) for kernel in kernels if kernel.schedule is not None),
+        kernel_names=tuple(names[line.kernel] for _, _, p in parts for line in launched(p.lines)),
+        extern_reasons=tuple((node.op, node.reason) for node in externs),
+        refusals=tuple(
+            (n.stage, _in(w, n.first), _in(w, n.second), n.reason) for w, n in notes if isinstance(n, WhyNot)
+        ),
+        nodes=tuple(
+            (_in(w, name), symbol, op, tuple([_in(w, s) for s in touched]))
+            for w, p, lines in parts
+            for name, symbol, op, touched in _places(p, lines, names)
+        ),
+        partitions=tuple((part.device, part.calls, part.is_capturable) for part in plan.partitions),
+        barriers=tuple((b.node, b.op, b.origin, b.reason) for part in plan.partitions for b in part.barriers),
+        joined=tuple((_in(w, n.name), _in(w, n.into)) for w, n in notes if isinstance(n, Joined)),
+        calls=tuple(call for line in plan.lines for call in _called(line, names)),
+        choices=tuple(
+            (name, choice.id, choice.affects, str(choice.default), tuple(map(str, choice.options)))
+            for _, p, lines in parts
+            for name, choice in _choices(p, lines, names)
+        ),
+        storages=tuple(
+            (s.owner, as_int(s.bytes), s.birth, s.death, s.is_returned, *(n.name for n in s.names))
+            for s in plan.storages
+            if s.names[0].making != "constant"
+        ),
+    )
+
+
+def _called(line: Line, names: Mapping[str, str]) -> Iterator[str]:
+    match line:
+        case LaunchLine(kernel) | DispatchLine(own=LaunchLine(kernel)):
+            yield names[kernel]
+        case ExternLine(op=op):
+            yield op
+        case _:
+            return
+
+
+def _choices(program: Program, plan: Plan, symbols: Mapping[str, str]) -> Iterator[tuple[str, Choice]]:
+    """What is left open of each kernel, once for each function."""
+    seen: set[str] = set()
+    kernels = (node for node in program.nodes if isinstance(node, Kernel))
+    for kernel, line in zip(kernels, launched(plan.lines), strict=True):
+        if symbols[line.kernel] not in seen:
+            seen.add(symbols[line.kernel])
+            yield from ((symbols[line.kernel], choice) for choice in kernel.choices)
+
+
+def _frozen(value: Any) -> Any:
+    """Rows that were tuples before JSON made lists of them."""
+    return tuple([_frozen(item) for item in value]) if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _places(
+    program: Program, plan: Plan, symbols: Mapping[str, str]
+) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
+    """The kernels and calls of a program as places; a plan launches the kernels in the program's order."""
+    symbol = iter(symbols[line.kernel] for line in launched(plan.lines))
+    for node in program.nodes:
+        touched = tuple(dict.fromkeys(ref.storage for ref in (*reads(node), *writes(node))))
+        match node:
+            case Kernel(name=name):
+                yield name, next(symbol), "", touched
+            case Extern(name=name, op=op):
+                yield name, "", op, touched
+            case _:
+                pass
+
+
+def _in(where: str, name: str) -> str:
+    """A node's name as people ask for it: those of a region begin with the region's."""
+    return f"{where}.{name}" if where else name
+
+
+def _cost(program: Program) -> Cost:
+    """Of its own kernels, each counted once: how often a region runs is not known."""
+    buffers = program.real_table()
+    return sum((kernel_cost(node, buffers) for node in program.nodes if isinstance(node, Kernel)), Cost())
+
+
+def _parts(program: Program, plan: Plan, where: str = "") -> Iterator[tuple[str, Program, Plan]]:
+    """A program and its regions with their plans, each with the way to it."""
+    yield where, program, plan
+    for region, lines in zip(program.regions, plan.regions, strict=True):
+        yield from _parts(region, lines, _in(where, region.name))

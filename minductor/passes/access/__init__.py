@@ -1,0 +1,1 @@
+"""The stage `access`: says how every load and store moves."""

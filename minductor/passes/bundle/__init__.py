@@ -1,0 +1,1 @@
+"""The stage `bundle`: puts equal kernels of different tensors into one launch."""

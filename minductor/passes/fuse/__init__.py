@@ -1,0 +1,1 @@
+"""The stage `fuse`: joins kernels."""

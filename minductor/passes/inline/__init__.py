@@ -1,0 +1,1 @@
+"""The stage `inline`: moves producers into their consumers."""

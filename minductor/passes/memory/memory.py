@@ -1,0 +1,410 @@
+"""Decides the life of every storage, and writes the call as a plan of lines.
+
+Takes an ordered Program. Gives a Plan: allocate, reuse, launch, extern, view, free, return, in the program's order, and
+the lives of its storages. Refuses nothing.
+
+`reuse.py` says which storages are shared. Inputs are lent, except donated ones: they are dropped at their last use.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from minductor.core.dtypes import DType
+from minductor.core.expressions.expr import Expr, Symbol, integer
+from minductor.core.names import kernel_name, unique
+from minductor.ir.plan import plan as lines
+from minductor.ir.plan.plan import Line, Plan
+from minductor.ir.plan.storage import is_foreign, storage_bytes
+from minductor.ir.plan.storage_lives import lives, touched
+from minductor.ir.program.nodes import (
+    CALL_KINDS,
+    Argument,
+    Buffer,
+    Extern,
+    Kernel,
+    Node,
+    Origin,
+    Program,
+    Ref,
+    Require,
+    SymbolDef,
+    Token,
+    View,
+    as_real,
+    makes,
+    overwritten,
+    reads,
+    symbols_in,
+    told_by,
+    told_by_sizes,
+    views_of,
+    writes,
+)
+from minductor.ir.program.signature import Signature, canonical, digest, nodes_of_errors, rename_storages, signature
+from minductor.ir.program.variants import own_name, plain, structural
+from minductor.options import Options
+from minductor.passes.memory.reuse import Sharing, is_planned, reuse
+from minductor.passes.partition.partition import marks, partitions
+from minductor.target import Env
+
+
+def memory(program: Program, env: Env) -> Plan:
+    """The plan of one call of the program."""
+    planner = _Planner(program, env.options)
+    parts = partitions(program, env.target)
+    plan = replace(_planned(planner, marks(parts)), partitions=parts)
+    definitions = planner.definitions()
+    whole = (*definitions, *plan.lines)
+    return replace(
+        plan, lines=whole, kernels=tuple(planner.kernels.items()), storages=lives(whole, plan.inputs, planner.bytes())
+    )
+
+
+def _planned(planner: _Planner, before: Mapping[int, tuple[Line, ...]]) -> Plan:
+    """A program's own lines, and the plans of its regions, whose kernels join those of the outermost program.
+
+    `before`: lines that stand before a node, by its number.
+    """
+    program = planner.program
+    for number, node in enumerate(program.nodes):
+        planner.body += before.get(number, ())
+        planner.node(number, node)
+    planner.body += before.get(len(program.nodes), ())
+    planner.finish()
+    regions: list[Plan] = []
+    for region in program.regions:
+        inner = _Planner(region, planner.options, planner.kernels, planner.texts, planner.handles)
+        inner.region = region.name
+        inner.enter()
+        plan = _planned(inner, {})
+        constants = [b.name for b in region.buffers if b.kind == "constant"]
+        regions.append(replace(plan, storages=lives(plan.lines, plan.inputs, inner.bytes(), constants)))
+    return Plan(program.name, program.inputs, tuple(planner.body), (), program.guards, tuple(regions))
+
+
+@dataclass(slots=True)
+class _Definition:
+    """A kernel's text, and the launches that share it."""
+
+    id: str
+    digest: str
+    ops: tuple[str, ...]  # of the first launch: they name the kernel
+    parameters: tuple[tuple[str, str], ...]
+    origins: list[Origin]
+
+
+@dataclass(slots=True)
+class _Planner:
+    program: Program
+    options: Options
+    kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
+    texts: dict[str, _Definition] = field(default_factory=dict[str, _Definition])
+    handles: count[int] = field(default_factory=lambda: count(1))  # for the outermost program and its regions
+    region: str = ""  # the region's name; the outermost program has none
+    buffers: dict[str, Buffer] = field(init=False)
+    sharing: Sharing = field(init=False)
+    returned: set[str] = field(init=False)
+    laid: set[str] = field(init=False)
+    body: list[Line] = field(default_factory=list[Line])
+    view_count: Counter[str] = field(default_factory=Counter[str])
+
+    def __post_init__(self) -> None:
+        self.buffers = self.program.buffer_table()
+        self.sharing = reuse(self.program, self.options)
+        self.returned = {view.ref.storage for view in views_of(self.program.outputs)}
+        self.laid = {*read_by_layout(self.program), *self.sharing.taken.values(), *self.sharing.in_place.values()}
+        self._define_symbols()
+        self._free(self.sharing.ends.get(-1, ()))
+
+    def bytes(self) -> Mapping[str, Expr]:
+        return {buffer.name: storage_bytes(buffer) for buffer in self.buffers.values()}
+
+    def _define_symbols(self) -> None:
+        """Each size symbol from the parameter that is it, else from a tensor parameter's size that tells it."""
+        given: dict[Symbol, lines.SymbolLine] = {}
+        for parameter in self.program.inputs:
+            if isinstance(parameter.symbol, Symbol) and parameter.symbol not in given:
+                given[parameter.symbol] = lines.SymbolLine(parameter.symbol, parameter.name)
+        tensors = [given.name for given in self.program.inputs if given.symbol is None]
+        for symbol, where in told_by_sizes((name, self.buffers[name].size) for name in tensors).items():
+            given.setdefault(symbol, lines.SymbolLine(symbol, lines.SizeOf(*where)))
+        self.body.extend(line for line in given.values() if line.source != line.symbol.name)
+
+    def enter(self) -> None:
+        """A region's tensors come from wherever its caller has them: a row of one, a result of its last round."""
+        for given in self.program.inputs:
+            if given.symbol is None and given.name in self.sharing.last_use:
+                buffer = self.buffers[given.name]
+                self.body.append(lines.LayoutLine(given.name, buffer.size, buffer.stride))
+
+    # --- nodes
+
+    def node(self, number: int, node: Node) -> None:
+        match node:
+            case Kernel():
+                self._launch(number, node)
+            case Extern():
+                self._extern(number, node)
+            case SymbolDef(symbol, body, _):
+                self.body.append(lines.SymbolLine(symbol, body))
+            case Require(body, message, origins):
+                self.body.append(lines.AssertLine(body, message, self._qualified(origins[0].node if origins else "")))
+        self._free(self.sharing.ends.get(number, ()))
+
+    def _dispatch(self, number: int, kernel: Kernel) -> None:
+        """All variants of a kernel as one line. What any of them needs besides is there around it."""
+        for name in self.sharing.made.get(number, ()):
+            self._make(name)
+        scratch = [buffer for variant in kernel.variants for buffer in variant.buffers]
+        for buffer in scratch:
+            self.buffers[buffer.name] = buffer
+            self._make(buffer.name)
+        choice, own = structural(kernel), plain(kernel)
+        nodes = {variant.name: variant.nodes for variant in kernel.variants}
+        groups = tuple(self._group(number, nodes.get(str(option), (own,))) for option in choice.options)
+        (launch,) = groups[choice.options.index(own_name(kernel))]
+        assert isinstance(launch, lines.LaunchLine)
+        used = [name for group in groups for line in group for name in touched(line)]
+        tensors = tuple(dict.fromkeys(name for name in used if name in self.buffers))  # others are windows on these
+        changed = {name for option in (*nodes.values(), (own,)) for name in overwritten(option)} & {*launch.tensors}
+        sizes = sorted({s for s in symbols_in(groups) if s.kind in CALL_KINDS}, key=lambda s: s.name)
+        # its text tells what it does with which sizes
+        identity = digest(f"{next(d.digest for d in self.texts.values() if d.id == launch.kernel)} {choice}")
+        given = (tensors, tuple(sizes), tuple(name for name in tensors if name in changed))
+        self.body.append(
+            lines.DispatchLine(choice, groups, *given, launch, identity, kernel.origins, next(self.handles))
+        )
+        self._free(buffer.name for buffer in scratch)
+
+    def _group(
+        self, number: int, nodes: Iterable[Node]
+    ) -> tuple[lines.LaunchLine | lines.ExternLine | lines.ViewLine | lines.FreeLine, ...]:
+        """The lines of one variant, whose storages are there already."""
+        outer, self.body = self.body, []
+        for node in nodes:
+            if isinstance(node, Kernel):
+                self._call(node)
+            elif isinstance(node, Extern):
+                self._extern(number, node, is_made=True)
+        group, self.body = self.body, outer
+        return tuple(
+            line
+            for line in group
+            if isinstance(line, lines.LaunchLine | lines.ExternLine | lines.ViewLine | lines.FreeLine)
+        )
+
+    def _launch(self, number: int, kernel: Kernel) -> None:
+        if kernel.variants:
+            self._dispatch(number, kernel)
+            return
+        made = self.sharing.made.get(number, ())
+        over = {name: old for name in made if (old := self.sharing.in_place.get(name)) is not None}
+        for name in made:
+            if name not in over:
+                self._make(name)
+        if over:
+            kernel = rename_storages(kernel, _takeover(kernel, over))
+        self._call(kernel)
+        for name, old in over.items():
+            self._reuse(name, old)
+
+    def _call(self, kernel: Kernel) -> None:
+        needs = signature(kernel)
+        definition = self._define(kernel, needs)
+        device = next((self.buffers[name].device for name in needs.storages), "cpu")
+        given = (definition.id, needs.storages, needs.sizes, kernel.origins)
+        checked = tuple(map(self._qualified, nodes_of_errors(kernel)))
+        self.body.append(lines.LaunchLine(*given, next(self.handles), device, checked))
+
+    def _qualified(self, node: str) -> str:
+        """An ATen node's name, behind that of its region: two graphs may call their nodes the same."""
+        return f"{self.region}.{node}" if node and self.region else node
+
+    def _define(self, kernel: Kernel, needs: Signature) -> _Definition:
+        seen = {name: as_real(self.buffers[name]) for name in needs.storages}
+        bare, text = canonical(kernel, needs.storages, seen)
+        found = self.texts.get(text)
+        if found is None:
+            parameters = tuple((f"p{n}", seen[name].dtype.name) for n, name in enumerate(needs.storages))
+            ops = tuple(_short(o.op) for o in kernel.origins)
+            found = self.texts[text] = _Definition(f"k{len(self.texts)}", digest(text), ops, parameters, [])
+            self.kernels[found.id] = bare
+        found.origins.extend(kernel.origins)
+        return found
+
+    def _extern(self, number: int, node: Extern, *, is_made: bool = False) -> None:
+        views: list[str] = []
+        args = tuple(self._argument(a, views) for a in node.args)
+        kwargs = tuple((name, self._argument(value, views)) for name, value in node.kwargs)
+        results: list[str | None] = []
+        made = self.sharing.made.get(number, ())
+        if is_planned(node) and not is_made:
+            for name in made:
+                self._make(name)
+        for result in node.results:
+            match result:
+                case View() if node.form == "out":
+                    results.append(self._named(result, views))
+                case View(ref=ref) if ref.storage in made and ref.storage not in results:
+                    results.append(ref.storage)
+                case Symbol():
+                    results.append(result.name)
+                case View() | None:
+                    results.append(None)
+        is_out = node.form == "out"
+        dtypes = tuple(map(_dtype, node.results)) if is_foreign(node.op) and node.form == "return" else ()
+        call = lines.ExternLine(node.op, args, kwargs, tuple(results), is_out, node.origins, next(self.handles), dtypes)
+        self.body.append(call)
+        self._free(views)
+        if node.form == "return" and node.op != "aten.empty_strided.default":
+            self._returned(number, node)
+
+    def _returned(self, number: int, node: Extern) -> None:
+        """What is known of results only now: symbols and layouts.
+
+        Kernels and windows read memory by the traced layout, and meta functions are wrong about some; the operator's
+        own strides stay on what only the user and other operators see.
+        """
+        for symbol in makes(node):
+            if (place := told_by(node, symbol)) is not None:
+                result, dim, scale, shift = place
+                view = node.results[result]
+                assert isinstance(view, View)
+                self.body.append(lines.SymbolLine(symbol, lines.SizeOf(view.ref.storage, dim, scale, shift)))
+        for result in node.results:
+            if not isinstance(result, View):
+                continue
+            name = result.ref.storage
+            if name in self.laid or name in self.returned or self.sharing.last_use[name] > number:
+                self.body.append(lines.LayoutLine(name, result.size, result.stride if name in self.laid else None))
+
+    def _argument(self, value: Argument, views: list[str]) -> Argument:
+        match value:
+            case View():
+                return Token("tensor", self._named(value, views))
+            case tuple():
+                return tuple(self._argument(item, views) for item in value)
+            case _:
+                return value
+
+    def _named(self, view: View, views: list[str]) -> str:
+        """The name of a tensor with this layout: the buffer itself, or a View line made for it."""
+        if is_whole(view, self.buffers):
+            return view.ref.storage
+        made = self._window(view)
+        views.append(made)
+        return made
+
+    def _window(self, view: View) -> str:
+        name = view.ref.storage
+        self.view_count[name] += 1
+        made = f"{name}_view{self.view_count[name]}"
+        self.body.append(lines.ViewLine(made, name, view.dtype, view.size, view.stride, view.offset))
+        return made
+
+    def finish(self) -> None:
+        """The return line; what dies with the call needs no Free."""
+        group_of = {number: group for group in self.program.own for number in group}
+        made: dict[tuple[View, tuple[int, ...]], str] = {}
+        values: list[Argument] = []
+        for number, value in enumerate(self.program.outputs):
+            if not isinstance(value, View):
+                values.append(self._argument(value, []))
+                continue
+            group = group_of.get(number, ())
+            if (value, group) not in made:
+                made[value, group] = self._window(value) if group else self._named(value, [])
+            values.append(Token("tensor", made[value, group]))
+        self.body.append(lines.ReturnLine(tuple(values)))
+
+    # --- storages
+
+    def _make(self, name: str) -> None:
+        if (old := self.sharing.taken.get(name)) is not None:
+            self._reuse(name, old)
+            return
+        buffer = self.buffers[name]
+        self.body.append(lines.AllocateLine(name, buffer.dtype, buffer.size, buffer.stride, buffer.device))
+
+    def _reuse(self, name: str, old: str) -> None:
+        buffer = self.buffers[name]
+        self.body.append(lines.ReuseLine(name, old, buffer.dtype, buffer.size, buffer.stride))
+
+    def _free(self, names: Iterable[str]) -> None:
+        gone = tuple(names)
+        if gone:
+            self.body.append(lines.FreeLine(gone))
+
+    # --- result
+
+    def definitions(self) -> tuple[Line, ...]:
+        """The constants and the kernels, of the regions too."""
+        programs = list(_with_regions(self.program))
+        constants = [b.name for program in programs for b in program.buffers if b.kind == "constant"]
+        defs: list[Line] = [lines.ConstantLine(name, number) for number, name in enumerate(constants)]
+        # a kernel must not be called as a tensor is: `add_8` may be a saved tensor's name
+        taken = {b.name for program in programs for b in program.buffers}
+        taken.update(given.name for program in programs for given in program.inputs)
+        taken.update(program.name for program in programs)
+        for number, found in enumerate(self.texts.values()):
+            name = unique(kernel_name(found.ops, number), taken)
+            needs = signature(self.kernels[found.id])
+            takes = lines.KernelLine(found.id, name, found.parameters, found.digest, tuple(found.origins))
+            written = tuple(place for place, name in enumerate(needs.storages) if name in needs.written)
+            kinds = tuple(size.kind for size in needs.sizes)
+            defs.append(replace(takes, numbers=kinds, errors=needs.errors, written=written))
+        return tuple(defs)
+
+
+def read_by_layout(program: Program) -> Iterator[str]:
+    """Storages that anybody reads by the strides that were traced."""
+    buffers = program.buffer_table()
+    objects = {number for group in program.own for number in group}
+    for node in program.nodes:
+        if isinstance(node, Kernel):
+            yield from (ref.storage for ref in reads(node))
+        elif isinstance(node, Extern):
+            given = views_of((node.args, tuple(value for _, value in node.kwargs)))
+            yield from (view.ref.storage for view in given if not is_whole(view, buffers))
+    for number, value in enumerate(program.outputs):
+        for view in views_of(value):
+            if number in objects or number in program.laid or not is_whole(view, buffers):
+                yield view.ref.storage
+
+
+def is_whole(view: View, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether a view is all of its buffer as it was declared."""
+    buffer = buffers[view.ref.storage]
+    layout = (view.dtype, view.size, view.stride, view.offset)
+    return layout == (buffer.dtype, buffer.size, buffer.stride, integer(0))
+
+
+def _short(op: str) -> str:
+    """The operator as people say it: "aten.native_layer_norm.default" is layer_norm."""
+    return op.split(".")[1].strip("_").removeprefix("native_") if op.count(".") > 1 else op
+
+
+def _with_regions(program: Program) -> Iterator[Program]:
+    yield program
+    for region in program.regions:
+        yield from _with_regions(region)
+
+
+def _dtype(result: View | Symbol | None) -> DType | None:
+    return result.dtype if isinstance(result, View) else None
+
+
+def _takeover(kernel: Kernel, taken: dict[str, str]) -> dict[Ref, Ref]:
+    """Renames each written storage to the one it takes over, as that one's next versions."""
+    newest: dict[str, int] = {}
+    for ref in reads(kernel):
+        newest[ref.storage] = max(newest.get(ref.storage, 0), ref.version)
+    return {
+        ref: Ref(taken[ref.storage], newest[taken[ref.storage]] + 1 + ref.version)
+        for ref in writes(kernel)
+        if ref.storage in taken
+    }

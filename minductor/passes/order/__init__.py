@@ -1,0 +1,1 @@
+"""The stage `order`: puts nodes in an order that needs little memory."""

@@ -1,0 +1,1 @@
+"""The stage `partition`: finds the calls that a CUDA graph may capture."""

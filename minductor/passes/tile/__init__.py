@@ -1,0 +1,1 @@
+"""The stage `tile`: chooses the loop nest of every kernel."""

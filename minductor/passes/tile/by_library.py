@@ -1,0 +1,262 @@
+"""A kernel of matrix products once more, with the products as calls of the library.
+
+Takes a Kernel without a schedule, its products and the program's buffers. Gives a Variant: kernels that write operands
+which are no matrices in memory, the calls, and a kernel for what follows. Refuses (None) products over several batch or
+inner axes, and kernels that may fail, which would then fail twice.
+
+Where nothing follows but a bias, or nothing at all, the call writes the result itself. Each of the variant's nodes
+names those ATen nodes that it computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from minductor.analysis.domain import extents_of
+from minductor.core.dtypes import TF32, DType, compute_dtype
+from minductor.core.expressions.bounds import at_least
+from minductor.core.expressions.expr import Expr, free_symbols, integer, linear
+from minductor.ir.program.build import Builder
+from minductor.ir.program.dots import Dots, Product
+from minductor.ir.program.nodes import (
+    Axis,
+    Body,
+    Buffer,
+    Constant,
+    Extern,
+    Index,
+    Kernel,
+    Load,
+    Op,
+    Origin,
+    Reduce,
+    Ref,
+    Round,
+    Store,
+    Variant,
+    View,
+)
+from minductor.ir.program.signature import all_ops, may_fail
+from minductor.passes.rewriting.prune import prune_body
+
+ADDED: Mapping[str, str] = MappingProxyType({"aten.mm.out": "aten.addmm.out", "aten.bmm.out": "aten.baddbmm.out"})
+REASON = "one of two ways to compute a product"
+SHARED = (Load, Store, Constant, Index, Round)  # ops that compute nothing
+
+
+def by_library(kernel: Kernel, dots: Dots, buffers: Mapping[str, Buffer]) -> Variant | None:
+    """The variant "extern" of a kernel of products."""
+    if any(may_fail(op) for op in all_ops(kernel.body)):
+        return None
+    work = _Split(kernel, dots, buffers)
+    calls = [work.call(product) for product in dots.products]
+    if any(call is None for call in calls):
+        return None
+    made = [call for call in calls if call is not None]
+    rest = work.rest()
+    direct = work.direct(made[0], rest) if len(made) == 1 else None
+    if direct is not None:
+        work.ops[direct.name] += tuple(all_ops(rest.body))
+        work.buffers = [b for b in work.buffers if b.name != work.results[dots.products[0].reduce].storage]
+    nodes = (*work.operands, *((*made, rest) if direct is None else (direct,)))
+    pieces = [tuple(all_ops(node.body)) if isinstance(node, Kernel) else work.ops[node.name] for node in nodes]
+    shares = _shares(kernel.origins, pieces)
+    named = tuple(replace(node, origins=share) for node, share in zip(nodes, shares, strict=True))
+    return Variant("extern", tuple(work.buffers), named)
+
+
+@dataclass(slots=True)
+class _Matrix:
+    """An operand as the library takes it."""
+
+    view: View
+    dtype: DType
+    read: tuple[Op, ...]  # by the library: of what is computed first, that kernel has the ops
+
+
+class _Split:
+    """Takes one kernel apart."""
+
+    def __init__(self, kernel: Kernel, dots: Dots, table: Mapping[str, Buffer]) -> None:
+        self.kernel = kernel
+        self.dots = dots
+        self.table = table
+        self.axes = {axis.name: axis for axis in kernel.axes}
+        self.buffers: list[Buffer] = []
+        self.operands: list[Kernel] = []
+        self.results: dict[int, Ref] = {}
+        self.ops: dict[str, tuple[Op, ...]] = {}  # by the name of a call, those that it stands for
+        self.device = next(table[op.attrs.ref.storage].device for op in kernel.body.ops if isinstance(op.attrs, Store))
+
+    def batch(self, product: Product) -> tuple[str, ...]:
+        ops = self.kernel.body.ops
+        seen = {*ops[product.left].axes, *ops[product.right].axes} - {self.dots.row, self.dots.column, self.dots.inner}
+        return tuple(name for name in self.axes if name in seen)
+
+    def call(self, product: Product) -> Extern | None:
+        """The library's call, which writes a buffer of the variant's own."""
+        batch = self.batch(product)
+        reduce = self.kernel.body.ops[product.reduce].attrs
+        assert isinstance(reduce, Reduce)
+        if len(batch) > 1 or reduce.axes != (self.dots.inner,):
+            return None
+        left = self.matrix(product.left, (*batch, self.dots.row, self.dots.inner))
+        right = self.matrix(product.right, (*batch, self.dots.inner, self.dots.column))
+        if left is None or right is None or left.dtype != right.dtype:
+            return None
+        out = self.buffer(left.dtype, (*batch, self.dots.row, self.dots.column))
+        self.results[product.reduce] = out.ref
+        op = "aten.bmm.out" if batch else "aten.mm.out"
+        name = f"{self.kernel.name}_call{product.reduce}"
+        ops = self.kernel.body.ops
+        self.ops[name] = (ops[product.reduce], ops[ops[product.reduce].args[0]], *left.read, *right.read)
+        return Extern(name, op, (left.view, right.view), (), (out,), self.kernel.origins, REASON, "out")
+
+    def buffer(self, dtype: DType, axes: Sequence[str]) -> View:
+        """A new matrix, row by row."""
+        size = tuple(self.axes[name].extent for name in axes)
+        strides: list[Expr] = []
+        step = integer(1)
+        for n in reversed(size):
+            strides.append(step)
+            step = step * n
+        name = f"{self.kernel.name}_tmp{len(self.buffers)}"
+        self.buffers.append(Buffer(name, dtype, size, tuple(reversed(strides)), "local", self.device))
+        return View(Ref(name, 0), dtype, size, tuple(reversed(strides)), integer(0))
+
+    def matrix(self, position: int, axes: Sequence[str]) -> _Matrix | None:
+        """An operand: where it is in memory, or computed there first."""
+        ops = self.kernel.body.ops
+        op = ops[position]
+        assert op.dtype is not None
+        dtype, source = op.dtype, op
+        if isinstance(op.attrs, Round):
+            dtype = op.dtype if op.attrs.dtype == TF32 else op.attrs.dtype
+            source = ops[op.args[0]]
+        if isinstance(source.attrs, Load) and self.table[source.attrs.ref.storage].dtype == dtype:
+            view = self.window(source.attrs, dtype, axes)
+            if view is not None:
+                return _Matrix(view, dtype, (source, op))
+        return self.computed(position, dtype, axes)
+
+    def window(self, load: Load, dtype: DType, axes: Sequence[str]) -> View | None:
+        """The elements of a load as a strided tensor; None if they are none."""
+        split = linear(load.index, [self.axes[name].symbol for name in axes])
+        if split is None or any(s.kind in ("axis", "value") for s in free_symbols(split[1])):
+            return None
+        strides = tuple(split[0][self.axes[name].symbol] for name in axes)
+        if any(s.kind == "axis" for stride in strides for s in free_symbols(stride)):
+            return None
+        if not all(at_least(stride, 0) for stride in strides):
+            return None
+        return View(load.ref, dtype, tuple(self.axes[name].extent for name in axes), strides, split[1])
+
+    def computed(self, position: int, dtype: DType, axes: Sequence[str]) -> _Matrix | None:
+        """A kernel that writes an operand, along the axes that it varies over; it is read along the others too."""
+        inside = _slice(self.kernel.body, position)
+        varying = {name for op in inside.ops for name in op.axes}
+        own = [name for name in axes if name in varying]
+        if not varying <= set(axes):
+            return None
+        out = self.buffer(dtype, own)
+        chosen = tuple(self.axes[name] for name in own)
+        builder = Builder([axis.symbol for axis in chosen], extents_of(chosen))
+        places = builder.splice(inside, {})
+        builder.store(out.ref, _index(out, chosen), places[inside.results[0]])
+        name = f"{self.kernel.name}_operand{position}"
+        self.operands.append(Kernel(name, chosen, builder.build(), self.kernel.origins))
+        stride = dict(zip(own, out.stride, strict=True))
+        sizes = tuple(self.axes[name].extent for name in axes)
+        view = View(out.ref, dtype, sizes, tuple(stride.get(n, integer(0)) for n in axes), out.offset)
+        return _Matrix(view, dtype, ())
+
+    def rest(self) -> Kernel:
+        """What follows the products, which it reads from memory."""
+        ops = list(self.kernel.body.ops)
+        table = {buffer.name: buffer for buffer in self.buffers}
+        for reduce, ref in self.results.items():
+            names = [name for name in self.axes if name in ops[reduce].axes]
+            product = next(p for p in self.dots.products if p.reduce == reduce)
+            order = (*self.batch(product), self.dots.row, self.dots.column)
+            assert set(order) == set(names)
+            buffer = table[ref.storage]
+            index = integer(0)
+            for name, stride in zip(order, buffer.stride, strict=True):
+                index = index + stride * self.axes[name].symbol
+            ops[reduce] = Op("load", (), Load(ref, index), compute_dtype(buffer.dtype), ops[reduce].axes)
+        body = prune_body(Body(tuple(ops)))
+        used = {name for op in body.ops for name in op.axes}
+        used.update(n for op in body.ops if isinstance(op.attrs, Reduce) for n in op.attrs.axes)
+        axes = tuple(axis for axis in self.kernel.axes if axis.name in used)
+        return replace(self.kernel, name=f"{self.kernel.name}_rest", axes=axes, body=body, after=())
+
+    def direct(self, call: Extern, rest: Kernel) -> Extern | None:
+        """The call with the result as its own, if what follows does nothing but store it, or add to it."""
+        store = rest.body.ops[-1].attrs
+        loads = [op.attrs for op in rest.body.ops if isinstance(op.attrs, Load)]
+        if not isinstance(store, Store) or len(loads) + 1 + (len(loads) == 2) != len(rest.body.ops):
+            return None
+        (ref,) = self.results.values()
+        made = next(load for load in loads if load.ref == ref)
+        view, out = call.results[0], self.table[store.ref.storage]
+        assert isinstance(view, View)
+        whole = replace(view, ref=store.ref)
+        if store.index != made.index or store.ref.version or (out.size, out.stride) != (view.size, view.stride):
+            return None
+        if out.dtype != view.dtype:
+            return None
+        if len(loads) == 1:
+            return replace(call, results=(whole,))
+        base = next(load for load in loads if load.ref != ref)
+        axes = [name for name in self.axes if name in (rest.body.ops[-1].axes)]
+        window = self.window(base, out.dtype, axes) if self.table[base.ref.storage].dtype == out.dtype else None
+        if rest.body.ops[-2].name != "add" or window is None or window.size != view.size:
+            return None
+        return replace(call, op=ADDED[call.op], args=(window, *call.args), results=(whole,))
+
+
+def _shares(origins: tuple[Origin, ...], pieces: Sequence[Sequence[Op]]) -> Iterator[tuple[Origin, ...]]:
+    """The origins of each piece of a kernel, which is given as the ops that it computes.
+
+    An origin belongs to the pieces that compute an op of it. Equal loads, constants and roundings are shared by origins
+    and name only the first of them: they tell where an origin belongs that computes nothing else, such as a copy. An
+    origin without any op belongs to the piece of the next origin, which may have used it. In a kernel that was read
+    from text no op tells its origin, so that each piece has all of them.
+    """
+    named = [{op.node for op in ops if not isinstance(op.attrs, SHARED)} for ops in pieces]
+    told = set[str]().union(*named)
+    for ops, nodes in zip(pieces, named, strict=True):
+        every = {op.node for op in ops}
+        nodes.update(every - told)
+        if nodes <= {""}:  # a copy of what others load as well
+            nodes.update(every)
+    told = set[str]().union(*named)
+    following = named[-1]
+    for origin in reversed(origins):
+        if origin.node in told:
+            following = next(nodes for nodes in named if origin.node in nodes)
+        else:
+            following.add(origin.node)
+    for nodes in named:
+        yield tuple(origin for origin in origins if origin.node in nodes) or origins
+
+
+def _slice(body: Body, position: int) -> Body:
+    """What a value is computed from, and nothing else."""
+    needed = {position}
+    for number in range(position, -1, -1):
+        if number in needed:
+            needed.update(body.ops[number].args)
+    order = sorted(needed)
+    place = {old: new for new, old in enumerate(order)}
+    ops = tuple(replace(body.ops[n], args=tuple(place[a] for a in body.ops[n].args)) for n in order)
+    return Body(ops, (place[position],))
+
+
+def _index(view: View, axes: Sequence[Axis]) -> Expr:
+    index = view.offset
+    for axis, stride in zip(axes, view.stride, strict=True):
+        index = index + stride * axis.symbol
+    return index

@@ -1,0 +1,136 @@
+"""Cuts vector loops where an index changes its formula, so that each piece reads memory in order.
+
+Takes a schedule and its kernel. Gives the schedule in which a vector loop names the points where a minimum or maximum
+in an index turns to another argument, or a quotient to the next one. Refuses nothing: more pieces than are worth their
+text, sums along the loop, whose lanes count from its start, and points that depend on data leave a loop whole.
+
+>>> from minductor.core.expressions.expr import integer, maximum, minimum, symbol
+>>> i, n = symbol("i", "axis"), symbol("n", "size", 2)
+>>> reflected = minimum(maximum(i - 3, 3 - i), 129 - i)
+>>> [str(at) for at in points([reflected], Axis(i, integer(70)), {i: integer(70)})]
+['3', '66']
+>>> [str(at) for at in points([(i - 5) % n], Axis(i, n), {i: n})]
+['5 % n']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from minductor.core.expressions.bounds import at_least
+from minductor.core.expressions.expr import (
+    Expr,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Symbol,
+    as_int,
+    children,
+    free_symbols,
+    integer,
+    linear,
+)
+from minductor.core.expressions.rewrite import simplify_between
+from minductor.ir.program.nodes import CALL_KINDS, Atomic, Axis, Kernel, Load, Masked, Op, Store
+from minductor.ir.program.schedule import Loop, Schedule, Step
+
+MOST = 4  # cuts of a loop
+LONG = 64  # operations of a loop: more are not worth a copy for each piece
+
+Extents = Mapping[Symbol, Expr]
+
+
+def cut(schedule: Schedule, kernel: Kernel) -> Schedule:
+    """The schedule itself if no index changes its formula."""
+    return replace(schedule, steps=tuple(_cut(step, kernel) for step in schedule.steps))
+
+
+def _cut(step: Step, kernel: Kernel) -> Step:
+    if not isinstance(step, Loop):
+        return step
+    if step.kind != "vector":
+        return replace(step, body=tuple(_cut(inner, kernel) for inner in step.body))
+    inside = [kernel.body.ops[p] for p in step.body if not isinstance(p, Loop)]
+    if step.lanes or len(inside) < len(step.body) or len(inside) > LONG:
+        return step
+    (axis,) = [axis for axis in kernel.axes if axis.name == step.axis]
+    extents = {axis.symbol: axis.extent for axis in kernel.axes}
+    return replace(step, cuts=points(list(_indices(inside)), axis, extents))
+
+
+def _indices(ops: Sequence[Op]) -> Iterator[Expr]:
+    for op in ops:
+        match op.attrs:
+            case Load(_, index) | Store(_, index) | Atomic(_, index, _):
+                yield index
+            case Masked(inner, _):
+                yield from _indices(inner.ops)
+            case _:
+                pass
+
+
+def points(indices: Sequence[Expr], axis: Axis, extents: Extents) -> tuple[Expr, ...]:
+    """Where an axis is cut, in order; nothing if that is too often."""
+    bent = [index for index in indices if linear(index, [axis.symbol]) is None]
+    found = _between(bent, axis.symbol, integer(0), axis.extent, extents)
+    return () if len(found) > MOST else tuple(found)
+
+
+def _between(
+    indices: Sequence[Expr], axis: Symbol, start: Expr, stop: Expr, extents: Extents, deep: int = 0
+) -> list[Expr]:
+    """The cuts of one piece."""
+    inside = [simplify_between(index, axis, start, stop, extents) for index in indices]
+    for at in (at for index in inside for at in _turns(index, axis, start)):
+        is_between = at not in (start, stop) and at_least(at - start, 0, extents) and at_least(stop - at, 0, extents)
+        if is_between and deep <= MOST:
+            before = _between(inside, axis, start, at, extents, deep + 1)
+            return [*before, at, *_between(inside, axis, at, stop, extents, deep + 1)]
+    return []
+
+
+def _turns(expr: Expr, axis: Symbol, start: Expr) -> Iterator[Expr]:
+    """Where some part of the expression changes its formula, innermost parts first."""
+    for child in children(expr):
+        yield from _turns(child, axis, start)
+    match expr:
+        case Min((first, *others)) | Max((first, *others)):
+            for other in others:
+                yield from _crossing(first - other, axis)
+        case FloorDiv(num, den) | Mod(num, den):
+            yield from _next_quotient(num, den, axis, start)
+        case _:
+            pass
+
+
+def _crossing(difference: Expr, axis: Symbol) -> Iterator[Expr]:
+    """The first point from which on a difference, or what it lacks to 0, is natural."""
+    line = _line(difference, axis)
+    if line is not None:
+        slope, rest = line if line[0] > 0 else (-line[0], -line[1])
+        yield -(rest // slope)
+
+
+def _next_quotient(num: Expr, den: Expr, axis: Symbol, start: Expr) -> Iterator[Expr]:
+    """The first point behind the start where a quotient is another one."""
+    line = _line(num, axis)
+    if line is None or _line(den + axis, axis) is None or not at_least(den, 1):
+        return
+    slope, rest = line
+    quotient = as_int((slope * start + rest) // den)
+    if slope == 1:
+        ahead = -(rest + start) % den
+        yield start + (den if as_int(ahead) == 0 else ahead)
+    elif quotient is not None:
+        yield from _crossing(num - (quotient + 1) * den if slope > 0 else quotient * den - 1 - num, axis)
+
+
+def _line(expr: Expr, axis: Symbol) -> tuple[int, Expr] | None:
+    """How an expression moves with the axis, and what it is at 0, if data have no part in it."""
+    split = linear(expr, [axis])
+    slope = None if split is None else as_int(split[0][axis])
+    if split is None or not slope or any(s.kind not in CALL_KINDS for s in free_symbols(split[1])):
+        return None
+    return slope, split[1]

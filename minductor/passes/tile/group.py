@@ -1,0 +1,103 @@
+"""Takes several rows at a time where columns are summed, so that sums are short and accumulators are seldom read.
+
+Takes a schedule, its body and the extents of the axes. Gives the schedule in which each serial loop that only
+accumulates, element by element of the vector loop inside it, runs over groups of rows; inside the vector loop the
+terms of a group are joined as a tree. None if a loop with sums that lose digits has to stay as it is: it holds
+checks, a combine of several values or a maximum, or more beside the vector loop than is cheap to compute in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from minductor.ir.program.nodes import Assert, Body, Check, Masked, Op, Reduce, Scan
+from minductor.ir.program.ops import op_cost
+from minductor.ir.program.schedule import Loop, Schedule, Step
+from minductor.passes.tile.nest import is_long_sum
+
+GROUPED = ("sum", "prod")  # of floats
+ROWS = 8  # in a group, if the terms are cheap
+COSTLY_ROWS = 4  # if they are not: each is printed as often
+COSTLY = 24  # operations of a term
+SCALARS = 16  # operations beside the vector loop that may move into it, for the compiler to move out again
+
+
+def group(schedule: Schedule, body: Body, extents: Mapping[str, int | None]) -> Schedule | None:
+    """The schedule itself if nothing accumulates so."""
+    grouper = _Grouper(schedule, body, extents)
+    steps = grouper.steps(schedule.steps, extents)
+    return None if grouper.is_refused else replace(schedule, steps=steps)
+
+
+class _Grouper:
+    def __init__(self, schedule: Schedule, body: Body, extents: Mapping[str, int | None]) -> None:
+        self.ops = body.ops
+        self.rows = frozenset(schedule.rows)
+        self.extents = extents
+        self.is_refused = False
+
+    def steps(self, steps: tuple[Step, ...], spans: Mapping[str, int | None]) -> tuple[Step, ...]:
+        return tuple(self.loop(step, spans) if isinstance(step, Loop) else step for step in steps)
+
+    def loop(self, loop: Loop, spans: Mapping[str, int | None]) -> Loop:
+        inner = [step for step in loop.body if isinstance(step, Loop)]
+        is_row = loop.kind == "serial" and not loop.is_blocked and len(inner) == 1 and inner[0].kind == "vector"
+        body = [step for step in inner[0].body if not isinstance(step, Loop)] if is_row else []
+        is_row = is_row and spans[loop.axis] != 1
+        if is_row and not inner[0].lanes and any(self.is_joined(p, loop.axis) for p in body):
+            scalars = [step for step in loop.body if not isinstance(step, Loop)]
+            if self.is_simple(scalars, inner[0]):
+                return self.grouped(loop, scalars, inner[0], spans[loop.axis])
+            self.is_refused = self.is_refused or any(is_long_sum(self.ops[p], loop.axis) for p in body)
+        span = loop.block or None if loop.is_blocked else 1
+        return replace(loop, body=self.steps(loop.body, {**spans, loop.axis: span}))
+
+    def is_joined(self, position: int, axis: str) -> bool:
+        return isinstance(attrs := self.ops[position].attrs, Reduce) and axis in attrs.axes
+
+    def is_simple(self, scalars: list[int], vector: Loop) -> bool:
+        inside = [step for step in vector.body if not isinstance(step, Loop)]
+        if len(inside) < len(vector.body) or not self.rows.isdisjoint(scalars):
+            return False
+        if any(isinstance(self.ops[p].attrs, Reduce | Scan | Masked) or self.ops[p].is_effect for p in scalars):
+            return False
+        if sum(op_cost(self.ops[p].name) for p in scalars) > SCALARS:
+            return False
+        return not any(_stays(self.ops[p]) for p in (*scalars, *inside))
+
+    def grouped(self, loop: Loop, scalars: list[int], vector: Loop, extent: int | None) -> Loop:
+        inside = [step for step in vector.body if not isinstance(step, Loop)]
+        terms = sorted({*scalars, *(p for p in inside if loop.axis in self.runs_over(p))})
+        reduces = tuple(p for p in terms if isinstance(self.ops[p].attrs, Reduce))
+        tree = Loop(loop.axis, "tree", tuple(terms), carries=reduces)
+        whole = (*(p for p in inside if p not in terms), tree)
+        count = self.count(terms, extent)
+        return replace(loop, block=count, body=(replace(vector, body=whole),))
+
+    def runs_over(self, position: int) -> frozenset[str]:
+        op = self.ops[position]
+        reduced = op.attrs.axes if isinstance(op.attrs, Reduce) else ()
+        return frozenset((*op.axes, *reduced))
+
+    def count(self, terms: list[int], extent: int | None) -> int:
+        """How many rows: those that leave the shortest chain, of groups and of single rows behind them."""
+        cost = sum(op_cost(self.ops[p].name) for p in terms)
+        most = ROWS if cost <= COSTLY else COSTLY_ROWS
+        if extent is None:
+            return most
+        return min(range(most, 1, -1), key=lambda n: extent // n + extent % n)
+
+
+def _stays(op: Op) -> bool:
+    match op.attrs:
+        case Check() | Assert() | Scan():
+            return True
+        case Reduce(_, how):
+            # g++ makes branches of the NaN tests in a tree of maxima, which also has no digits to lose
+            is_float = op.dtype is not None and op.dtype.kind == "float"
+            return len(op.args) > 1 or (is_float and how.name not in GROUPED)
+        case Masked(body, _):
+            return any(_stays(inner) for inner in body.ops)
+        case _:
+            return False

@@ -1,0 +1,401 @@
+"""Places the ops of a kernel in a loop nest whose loop order is given.
+
+Takes a body and levels, outermost first; gives a Schedule. Each op runs in the loops of its own axes only. Where a
+reduce is used over an axis that it reduced, the loop is split in phases, one behind the other; a value used in a later
+phase is computed again there if that is cheap, or kept in a row array if that fits. Refuses nothing: what neither is
+cheap nor fits is computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from minductor.ir.program.nodes import Body, Load, Masked, Op, Project, Reduce, Scan, Store, body_reads
+from minductor.ir.program.ops import op_cost
+from minductor.ir.program.schedule import Loop, LoopKind, Schedule, Step
+
+CHEAP = 4  # operations: recomputed rather than kept, if no more than one of them is a load
+SMALL_ROWS = 16 * 1024  # bytes: kept rows of all cheap values stay in the first-level cache
+LARGE_ROWS = 512 * 1024  # bytes: those of expensive values may go to the second; a thread's stack has room for more
+SUMS = ("sum", "welford", "online_softmax")
+SHARED = 2  # operations: worth a row of values for a loop that shares them
+EXPENSIVE = 10  # operations: reading a row back from the second-level cache costs less
+
+# where steps stand: in no parallel loop, as all that is in one, or beside other steps in one
+Place: TypeAlias = Literal["outside", "directly", "beside"]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One loop to open. `extent` is the axis' (None: not known here); a blocked axis has a second level further in."""
+
+    axis: str
+    kind: LoopKind
+    extent: int | None
+    block: int = 0
+    parts: int = 0
+    is_partial: bool = False  # sums begin anew in each run of the loop, and are added to those around it
+    is_shared: bool = False  # what it would compute again is kept in rows, though it costs little
+
+    @property
+    def is_blocked(self) -> bool:
+        return self.block > 0 or self.parts > 0
+
+
+def nest(body: Body, levels: Sequence[Level], lanes: Mapping[int, int]) -> Schedule:
+    """The schedule of `body` under these levels; `lanes` says how many accumulators a value of an item size has."""
+    placer = _Placer(body, levels, lanes)
+    steps = placer.steps(list(range(len(body.ops))), 0)
+    return Schedule(steps, tuple(sorted(placer.rows)))
+
+
+def runs_over(op: Op, ops: Sequence[Op]) -> frozenset[str]:
+    """The loops that an op stands in: a reduce accumulates inside the loops that it reduces."""
+    match op.attrs:
+        case Reduce(axes, _):
+            inside = set(axes)
+            for arg in op.args:
+                inside.update(ops[arg].axes)
+            return frozenset(inside)
+        case _:
+            return frozenset(op.axes)
+
+
+def is_long_sum(op: Op, axis: str) -> bool:
+    """Whether a long run of additions along an axis would lose digits."""
+    is_rounded = op.dtype is not None and op.dtype.kind == "float"
+    return is_rounded and isinstance(op.attrs, Reduce) and axis in op.attrs.axes and op.attrs.combine.name in SUMS
+
+
+class _Placer:
+    def __init__(self, body: Body, levels: Sequence[Level], lanes: Mapping[int, int]) -> None:
+        self.ops = body.ops
+        self.levels = levels
+        self.lanes = lanes
+        self.rows: set[int] = set()
+        self.small = 0
+        self.large = 0
+        self.inside = [runs_over(op, body.ops) for op in body.ops]
+        self.parts: dict[int, list[int]] = {}  # what has several results, and the operations that name the others
+        for position, op in enumerate(body.ops):
+            if isinstance(op.attrs, Project):
+                self.parts.setdefault(op.args[0], [op.args[0]]).append(position)
+
+    def steps(self, members: list[int], depth: int, place: Place = "outside") -> tuple[Step, ...]:
+        """The steps that compute `members`, with the loops from `depth` on still to open."""
+        if depth == len(self.levels) or not members:
+            return tuple(members)
+        level = self.levels[depth]
+        inner = {p for p in members if level.axis in self.inside[p]}
+        if not inner:
+            return self.steps(members, depth + 1, place)
+        kind = level.kind
+        if kind == "parallel" and place != "outside":
+            # loops that OpenMP collapses are perfectly nested: what varies over fewer axes is repeated inside
+            if place == "beside" or any(self.ops[p].is_effect for p in members if p not in inner):
+                kind = "serial"
+            else:
+                inner = set(members)
+        beside: Place = "outside" if place == "outside" else "beside"
+        phase = self.phases(members, inner, depth)
+        self.choose_rows(inner, phase, depth)
+        deep = self.repeated(members, inner, depth)
+        anywhere = inner | deep
+        steps: list[Step] = []
+        for number in range(max(phase.values()) + 1):
+            before = [p for p in members if p not in anywhere and phase[p] == number]
+            steps += self.steps(self.with_recomputed(before, deep, depth), depth + 1, beside)
+            group = [p for p in sorted(inner) if phase[p] == number]
+            for part in self.around_scans(group, depth):
+                steps.append(self.loop(self.with_recomputed(part, anywhere, depth), kind, depth, beside))
+        return tuple(steps)
+
+    def repeated(self, members: list[int], inner: set[int], depth: int) -> set[int]:
+        """Values that do not vary over this loop but over one further in: computed inside it, each time again.
+
+        An expensive one is computed before the loop, in a row, if that is small.
+        """
+        further = {level.axis for level in self.levels[depth + 1 :]}
+        worth = SHARED if self.levels[depth].is_shared else EXPENSIVE
+        wanted = {a for p in inner for a in self.ops[p].args}
+        deep = {p for p in members if p not in inner and self.is_repeated(p, depth, further)}
+        for p in sorted(deep, reverse=True):  # the last of a chain first: what it is made of then needs no row
+            if p not in wanted:
+                continue
+            parts = self.parts.get(p, (p,))  # of several results each has a row of its own
+            sizes = [self.row_bytes(part, depth) for part in parts]
+            size = sum(size or 0 for size in sizes)
+            # many accumulators end behind a loop: at no step is there one value to keep
+            is_costly = self.recompute_cost(p, deep)[0] >= worth and not self.has_many_accumulators(self.ops[p])
+            if is_costly and None not in sizes and self.small + size <= SMALL_ROWS:
+                self.small += size
+                self.rows.update(parts)
+            else:
+                wanted.update(self.ops[p].args)
+        return deep - self.rows
+
+    def is_repeated(self, position: int, depth: int, further: set[str]) -> bool:
+        op = self.ops[position]
+        return not (
+            position in self.rows
+            or op.is_effect
+            or further.isdisjoint(self.inside[position])
+            or self.is_array(position, depth)
+            or self.is_accumulated(op, depth)
+        )
+
+    def is_array(self, position: int, depth: int) -> bool:
+        """Whether this is a reduce whose accumulators, one for each element, outlive all loops further in."""
+        op = self.ops[position]
+        if not isinstance(op.attrs, Reduce):
+            return False
+        order = [level.axis for level in self.levels[depth + 1 :]]
+        begins = min((order.index(a) for a in op.attrs.axes if a in order), default=len(order))
+        return all(order.index(a) > begins for a in op.axes if a in order)
+
+    def is_accumulated(self, op: Op, depth: int) -> bool:
+        """Whether this is a reduce over a loop further out: each run adds a term, and must run once."""
+        return isinstance(op.attrs, Reduce) and not self.opened(depth).isdisjoint(op.attrs.axes)
+
+    def has_many_accumulators(self, op: Op) -> bool:
+        """Whether a loop over elements of a reduce stands inside the loop that it reduces."""
+        if not isinstance(op.attrs, Reduce):
+            return False
+        order = [level.axis for level in self.levels]
+        begins = min((order.index(a) for a in op.attrs.axes if a in order), default=len(order))
+        return not set(order[begins:]).isdisjoint(op.axes)  # the elements of a block are a loop of their own
+
+    def loop(self, group: list[int], kind: LoopKind, depth: int, beside: Place) -> Loop:
+        level = self.levels[depth]
+        carries = tuple(p for p in group if self.ends_at(p, depth) or self.begins_anew(p, level))
+        lanes = 0
+        if kind == "vector" and any(self.is_scan(p, level.axis) for p in group):
+            kind = "serial"
+        if kind == "vector":
+            joined = [p for p in group if isinstance(a := self.ops[p].attrs, Reduce) and level.axis in a.axes]
+            if joined:
+                lanes = self.lane_count(joined, level)
+        body = self.steps(group, depth + 1, "directly" if kind == "parallel" else beside)
+        return Loop(level.axis, kind, body, level.block, level.parts, lanes, carries)
+
+    # --- what stands before and behind scans
+
+    def is_scan(self, position: int, axis: str) -> bool:
+        attrs = self.ops[position].attrs
+        return isinstance(attrs, Scan) and attrs.axis == axis
+
+    def around_scans(self, group: list[int], depth: int) -> list[list[int]]:
+        """The group in loops of its own before, along and behind each scan, where that pays; else as it is.
+
+        A scan walks from element to element, so what shares its loop is not computed in vectors.
+        """
+        axis = self.levels[depth].axis
+        is_last = all(level.axis != axis for level in self.levels[depth + 1 :])
+        if not is_last or not any(self.is_scan(p, axis) for p in group):
+            return [group] if group else []
+        stage = self.stages(group, axis)
+        aside = [p for p in group if stage[p] % 2 == 0]
+        is_worth = sum(op_cost(self.ops[p].name) for p in aside) >= EXPENSIVE
+        if not is_worth and not any(isinstance(self.ops[p].attrs, Reduce) for p in aside):
+            return [group]
+        rows = self.scan_rows(group, stage, depth)
+        if rows is None:
+            return [group]
+        self.small += sum(rows.values())
+        self.rows.update(rows)
+        numbers = sorted(set(stage.values()))
+        return [[p for p in group if stage[p] == number] for number in numbers]
+
+    def stages(self, group: list[int], axis: str) -> dict[int, int]:
+        """An odd number for what runs along a scan, an even one for what runs before it and behind."""
+        stage: dict[int, int] = {}
+        for p in group:
+            op = self.ops[p]
+            before = max((stage[a] for a in op.args if a in stage), default=0)
+            is_along = self.is_scan(p, axis) or (
+                before % 2 == 1 and (isinstance(op.attrs, Project) or op.name == "cast")
+            )
+            stage[p] = before + (before % 2 != is_along)
+        last = max(stage.values())
+        reread = {load.ref.storage for load in body_reads(Body(tuple(self.ops[p] for p in group)))}
+        users: dict[int, int] = {}
+        for p in reversed(group):
+            op = self.ops[p]
+            if isinstance(op.attrs, Store) and op.attrs.ref.storage in reread:
+                stage[p] = last + last % 2
+            elif not op.is_effect and stage[p] % 2 == 0 and not isinstance(op.attrs, Reduce):
+                cost, loads = self.recompute_cost(p, set(group))
+                if (cost <= CHEAP and loads <= 1) or op.name == "cast":
+                    stage[p] = max(stage[p], users.get(p, stage[p]))
+            for a in op.args:
+                users[a] = min(users.get(a, stage[p]), stage[p])
+        return stage
+
+    def scan_rows(self, group: list[int], stage: Mapping[int, int], depth: int) -> dict[int, int] | None:
+        """The bytes of each value that goes from stage to stage and is not computed again; None if that is too much."""
+        rows: dict[int, int] = {}
+        elsewhere = self.used_elsewhere(stage)
+        for p in group:
+            for a in self.ops[p].args:
+                if a not in stage or stage[a] == stage[p] or a in self.rows or isinstance(self.ops[a].attrs, Reduce):
+                    continue
+                cost, loads = self.recompute_cost(a, set(group))
+                if cost <= CHEAP and loads <= 1:
+                    continue
+                size = self.row_bytes(a, depth)
+                if size is None or a in elsewhere:  # then its row would have to hold more than a block
+                    return None
+                rows[a] = size
+        return rows if self.small + sum(rows.values()) <= SMALL_ROWS else None
+
+    def used_elsewhere(self, group: Collection[int]) -> set[int]:
+        """Values of the group that other loops use, or need to compute again what they use."""
+        found: set[int] = set()
+        for p in reversed(range(len(self.ops))):
+            op = self.ops[p]
+            if p not in group or (p in found and p not in self.rows and not isinstance(op.attrs, Reduce)):
+                found.update(op.args)
+        return found
+
+    def begins_anew(self, position: int, level: Level) -> bool:
+        return level.is_partial and is_long_sum(self.ops[position], level.axis)
+
+    def lane_count(self, joined: Sequence[int], level: Level) -> int:
+        sizes = [d.itemsize for p in joined for a in self.ops[p].args if (d := self.ops[a].dtype) is not None]
+        lanes = min(self.lanes[size] for size in sizes)
+        block = next((outer.block for outer in self.levels if outer.axis == level.axis and outer.block), None)
+        extent = block or level.extent
+        while extent is not None and lanes > max(extent, 1):
+            lanes //= 2
+        return lanes
+
+    def opened(self, depth: int) -> set[str]:
+        return {level.axis for level in self.levels[:depth]}
+
+    def ends_at(self, position: int, depth: int) -> bool:
+        """Whether a reduce or scan begins before the loop at `depth` and ends after it."""
+        level = self.levels[depth]
+        match self.ops[position].attrs:
+            case Reduce(axes, _):
+                return level.axis in axes and self.opened(depth).isdisjoint(axes)
+            case Scan(axis, _, _):
+                return level.axis == axis and axis not in self.opened(depth)
+            case _:
+                return False
+
+    def phases(self, members: list[int], inner: set[int], depth: int) -> dict[int, int]:
+        """Which pass over the loop at `depth` each member belongs to; for others, before which pass it stands."""
+        phase: dict[int, int] = {}
+        for p in members:
+            phase[p] = max((phase[a] + self.is_reduced_at(a, depth) for a in self.ops[p].args if a in phase), default=0)
+        last = max(phase[p] for p in inner)
+        reread = {load.ref.storage for load in body_reads(Body(tuple(self.ops[p] for p in members)))}
+        users: dict[int, int] = {}
+        for p in reversed(members):
+            op = self.ops[p]
+            if isinstance(op.attrs, Store) and op.attrs.ref.storage in reread:
+                phase[p] = last + (p not in inner)  # a later pass may read again what this overwrites
+            elif p in inner:
+                if not op.is_effect and not self.is_reduced_at(p, depth) and not self.is_part(p, depth):
+                    phase[p] = max(phase[p], users.get(p, phase[p]))
+            for a in op.args:
+                # a value that is used only behind a reduce is computed there
+                users[a] = min(users.get(a, phase[p]), phase[p])
+        return phase
+
+    def is_part(self, position: int, depth: int) -> bool:
+        """Whether this is one of several results of a scan or an inner reduce: it is read where they are made."""
+        op = self.ops[position]
+        return isinstance(op.attrs, Project) and not self.is_reduced_at(op.args[0], depth)
+
+    def is_reduced_at(self, position: int, depth: int) -> bool:
+        return isinstance(self.ops[position].attrs, Reduce) and self.ends_at(position, depth)
+
+    def choose_rows(self, inner: set[int], phase: Mapping[int, int], depth: int) -> None:
+        crossing = {
+            a
+            for p in inner
+            for a in self.ops[p].args
+            if a in inner and phase[a] < phase[p] and not self.is_reduced_at(a, depth)
+        }
+        for p in sorted(crossing):
+            cost, loads = self.recompute_cost(p, {q for q in inner if not self.is_reduced_at(q, depth)})
+            size = self.row_bytes(p, depth)
+            if p in self.rows or size is None or (cost <= CHEAP and loads <= 1):
+                continue
+            if self.small + size <= SMALL_ROWS:
+                self.small += size
+                self.rows.add(p)
+            elif cost >= EXPENSIVE and self.large + size <= LARGE_ROWS:
+                self.large += size
+                self.rows.add(p)
+
+    def recompute_cost(self, position: int, inner: set[int]) -> tuple[int, int]:
+        cost = loads = 0
+        seen: set[int] = set()
+        stack = [position]
+        while stack:
+            p = stack.pop()
+            if p in seen or p not in inner or p in self.rows:
+                continue
+            seen.add(p)
+            op = self.ops[p]
+            match op.attrs:
+                case Load():
+                    loads += 1
+                case Reduce() | Scan():
+                    cost += 10 * EXPENSIVE
+                case Project() if self.is_of_scan(p):  # a row of the scan would hold its first result only
+                    cost += 10 * EXPENSIVE
+                case Masked(body, _):
+                    cost += sum(op_cost(o.name) for o in body.ops)
+                    loads += sum(1 for o in body.ops if isinstance(o.attrs, Load))
+                case _:
+                    cost += op_cost(op.name) if op.name not in ("constant", "index") else 0
+            stack.extend(op.args)
+        return cost + loads, loads
+
+    def is_of_scan(self, position: int) -> bool:
+        """Whether this is one of a scan's further results."""
+        op = self.ops[position]
+        return isinstance(op.attrs, Project) and isinstance(self.ops[op.args[0]].attrs, Scan)
+
+    def row_bytes(self, position: int, depth: int) -> int | None:
+        """The array that holds the value for all of what the loops from `depth` on run over; None if not bounded."""
+        op = self.ops[position]
+        assert op.dtype is not None
+        size = op.dtype.itemsize
+        for axis in op.axes:
+            span = self.span(axis, depth)
+            if span is None:
+                return None
+            size *= span
+        return size
+
+    def span(self, axis: str, depth: int) -> int | None:
+        """How much of an axis is still to run over at `depth`: all, a block, or one element; None if not known."""
+        own = [(number, level) for number, level in enumerate(self.levels) if level.axis == axis]
+        opened = [level for number, level in own if number < depth]
+        if not opened:
+            return own[0][1].extent if own else 1
+        if not opened[-1].is_blocked:
+            return 1
+        return opened[-1].block or None
+
+    def with_recomputed(self, group: list[int], inner: set[int], depth: int) -> list[int]:
+        """The group, and before it what it needs of earlier passes that no row keeps.
+
+        The result of a reduce over this loop needs nothing: its accumulator stands outside.
+        """
+        wanted = set(group)
+        stack = list(group)
+        while stack:
+            user = stack.pop()
+            for a in self.ops[user].args:
+                is_kept = a in self.rows and not self.is_of_scan(user)
+                if a in inner and a not in wanted and not is_kept and not self.is_reduced_at(a, depth):
+                    wanted.add(a)
+                    stack.append(a)
+        return sorted(wanted)

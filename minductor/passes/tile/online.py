@@ -1,0 +1,53 @@
+"""Joins the maximum of a row and the sum of exp(x - maximum) behind it in one walk along the row, for a softmax.
+
+Takes a kernel and the axes that it walks over block by block, each block read from memory again. Gives it with one
+reduce in place of each such pair; the same object if there is none. Refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from minductor.analysis.domain import extents_of
+from minductor.ir.program.build import Builder, combine, softmax_terms, softmax_total
+from minductor.ir.program.nodes import Kernel, Op, Reduce
+from minductor.passes.rewriting.prune import prune_body
+
+
+def online(kernel: Kernel, walked: Collection[str]) -> Kernel:
+    """See above."""
+    ops = kernel.body.ops
+    tops = {n: top for n, op in enumerate(ops) if (top := _maximum(op, ops, walked)) is not None}
+    if not tops:
+        return kernel
+    b = Builder([axis.symbol for axis in kernel.axes], extents_of(kernel.axes))
+    place: list[int] = []  # of each old op among the new ones
+    for position, op in enumerate(ops):
+        if position in tops.values():
+            assert isinstance(op.attrs, Reduce) and op.dtype is not None
+            how = combine("online_softmax", op.dtype)
+            place.append(b.reduce(softmax_terms(b, place[op.args[0]]), op.attrs.axes, how))
+        elif position in tops:
+            place.append(softmax_total(b, place[tops[position]]))
+        else:
+            place.append(b.again(op, tuple(place[a] for a in op.args)))
+    return replace(kernel, body=prune_body(b.build()))
+
+
+def _maximum(op: Op, ops: tuple[Op, ...], walked: Collection[str]) -> int | None:
+    """The position of the maximum of x over the same axes, if an op is the sum of exp(x - maximum)."""
+    if not _is(op, "sum", walked) or ops[op.args[0]].name != "exp":
+        return None
+    below = ops[ops[op.args[0]].args[0]]
+    if below.name != "sub" or not _is(top := ops[below.args[1]], "max", walked):
+        return None
+    return below.args[1] if top.args[0] == below.args[0] and _axes(top) == _axes(op) else None
+
+
+def _is(op: Op, how: str, walked: Collection[str]) -> bool:
+    return isinstance(op.attrs, Reduce) and op.attrs.combine.name == how and _axes(op) <= set(walked)
+
+
+def _axes(op: Op) -> set[str]:
+    return set(op.attrs.axes) if isinstance(op.attrs, Reduce) else set()

@@ -1,0 +1,41 @@
+"""Reads transposed blocks through a small array, so that each cache line is read once and in order.
+
+Takes a schedule with loops over blocks of two axes, the axis that some loads are contiguous in, the vector axis that
+they jump along, and these loads. Gives the schedule in which the loads run before the other loops of a block, along
+their own axis. Refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from minductor.ir.program.schedule import Loop, Schedule, Step, positions
+
+
+def stage(schedule: Schedule, crossing: str, vector: str, loads: frozenset[int]) -> Schedule:
+    """The loads become rows that are filled first in each block."""
+    steps = tuple(_staged(step, crossing, vector, loads) for step in schedule.steps)
+    return Schedule(steps, tuple(sorted({*schedule.rows, *loads})))
+
+
+def _staged(step: Step, crossing: str, vector: str, loads: frozenset[int]) -> Step:
+    if not isinstance(step, Loop):
+        return step
+    if step.axis == vector and step.is_blocked:
+        here = loads.intersection(positions(step.body))  # others stand in loops of their own, over more axes
+        if not here:
+            return step
+        along = Loop(crossing, "serial", tuple(sorted(here)))
+        return replace(step, body=(Loop(vector, "serial", (along,)), *_without(step.body, here)))
+    return replace(step, body=tuple(_staged(inner, crossing, vector, loads) for inner in step.body))
+
+
+def _without(steps: Iterable[Step], loads: frozenset[int]) -> tuple[Step, ...]:
+    kept: list[Step] = []
+    for step in steps:
+        if isinstance(step, Loop):
+            kept.append(replace(step, body=_without(step.body, loads)))
+        elif step not in loads:
+            kept.append(step)
+    return tuple(kept)

@@ -1,0 +1,345 @@
+"""Chooses the loop nest of every kernel: which loops run in parallel, which one is vectorised, in what order.
+
+Takes a Program; gives it with axes merged and a Schedule on each Kernel. Refuses nothing.
+
+The vector loop is the axis along which most bytes are contiguous. If no reduce runs over it, the kernel works on
+blocks of it, with the reduced axes inside and an accumulator for each element of the block. If a reduce does, the
+kernel works row by row, with a fixed number of accumulators along the row. Work that leaves too few rows or blocks is
+split along a reduced axis in parts whose number depends on the shape alone: bits do not depend on the threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from minductor.analysis.both_ways import BothWays, both_ways, most_parts, objection
+from minductor.analysis.strides import constant_step, step_of
+from minductor.analysis.touch import ASSUMED, Touches
+from minductor.ir.program.choices import Choice
+from minductor.ir.program.dots import find_dots
+from minductor.ir.program.nodes import Buffer, Kernel, Load, Op, Program
+from minductor.ir.program.ops import op_cost
+from minductor.passes.rewriting.merge_axes import merge_axes
+from minductor.passes.tile.by_library import by_library
+from minductor.passes.tile.cut import cut
+from minductor.passes.tile.group import ROWS, group
+from minductor.passes.tile.narrow import in_two_steps, narrow
+from minductor.passes.tile.nest import Level, nest
+from minductor.passes.tile.ordered_axes import ordered_axes
+from minductor.passes.tile.stage import stage
+from minductor.passes.tile.tile_gpu import tile_gpu
+from minductor.passes.tile.unblock import unblock
+from minductor.passes.tile.unmask import unmask
+from minductor.target import Env
+
+FEW = 16  # fewer parallel steps than this leave threads idle
+PARTS = 64  # at most so many parts of a reduced axis
+SERIAL_WORK = 16 * 1024  # operations: below this a thread costs more than it saves
+PART_WORK = 16 * 1024  # elements: a part of a reduce is worth a thread
+POINTWISE_BLOCK = 4096
+GATHER_COST = 24  # operations: with more, the vector unit's arithmetic pays for its slow gathers
+SHARED_COST = 6  # operations: to find places that are read in several rows, beside keeping them
+SHARED_BLOCK = 128  # places that are kept
+SHARING_BLOCK = 64  # rows that read them
+COLUMN_BLOCK = 256  # accumulators of a column kernel, if there are blocks enough for the threads
+LANES = 64  # of a vector loop, for what is estimated here
+LONG_RUN = 16  # additions into one accumulator; a longer run is cut in blocks of so many
+LONG_ROW = 1 << 26  # elements, where only the call knows how many: short rows take no block for it (`by_length`)
+LONG_COLUMN = 1 << 15
+LANE_RUN = 32  # the same along a row, whose lanes are joined as a tree, and down the rows of a kernel with both
+SCAN_BLOCK = 512  # elements of a row: what is kept of them between the loops around a scan fits the first-level cache
+SHORT_RUN = 8  # fewer are not worth accumulators of their own
+WIDE_COLUMN_BLOCK = 1024  # and if the rows are split in parts instead: long runs of memory
+CROSSING_BLOCK = 128  # along the axis that a transposed load is contiguous in: whole cache lines, in a row
+CROSSED_BLOCK = 16  # along the vector axis: a cache line of the result
+
+
+def tile(program: Program, env: Env) -> Program:
+    """A kernel that has a schedule already keeps it."""
+    table = program.real_table()
+    nodes = tuple(
+        tile_kernel(node, table, env) if isinstance(node, Kernel) and node.schedule is None else node
+        for node in program.nodes
+    )
+    return program if nodes == program.nodes else replace(program, nodes=nodes)
+
+
+def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
+    """One kernel with its schedule."""
+    kernel = merge_axes(kernel)
+    if env.target.is_gpu:
+        made = tile_gpu(kernel, buffers, env)
+        return with_library(made, kernel, buffers, env) if env.options.autotune else made
+    chooser = _Chooser(kernel, buffers)
+    if chooser.narrow is not None:
+        kernel = in_two_steps(kernel, chooser.narrow[0])
+    lanes = {size: env.target.lanes(max(size, 4)) for size in (1, 2, 4, 8, 16)}
+    schedule = chooser.is_columns() and group(
+        nest(kernel.body, chooser.levels(rows=ROWS), lanes), kernel.body, chooser.extents
+    )
+    schedule = unblock(schedule or nest(kernel.body, chooser.levels(rows=1), lanes))
+    schedule = stage(schedule, *chooser.staged) if chooser.staged else schedule
+    return replace(kernel, schedule=cut(unmask(schedule, kernel.body), kernel))
+
+
+def with_library(made: Kernel, kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
+    """A kernel of matrix products with the library's way as its variant, if there is a choice to make."""
+    dots = find_dots(kernel) if env.options.matmul == "auto" else None
+    variant = None if dots is None else by_library(kernel, dots, buffers)
+    if variant is None:
+        return made
+    table = buffers | {buffer.name: buffer for buffer in variant.buffers}
+    nodes = tuple(tile_kernel(node, table, env) if isinstance(node, Kernel) else node for node in variant.nodes)
+    choice = Choice("matmul", "bits", ("extern", "native"), "extern")
+    return replace(made, choices=(*made.choices, choice), variants=(replace(variant, nodes=nodes),))
+
+
+class _Chooser(Touches):
+    def __init__(self, kernel: Kernel, buffers: dict[str, Buffer]) -> None:
+        super().__init__(kernel, buffers)
+        self.ordered = ordered_axes(kernel, buffers)
+        self.is_both_ways = False
+        self.staged: tuple[str, str, frozenset[int]] | None = None
+        self.narrow = narrow(self)
+
+    def cost(self) -> int:
+        return sum(op_cost(op.name) for op in self.kernel.body.ops)
+
+    def is_serial(self) -> bool:
+        """Small kernels run on one thread."""
+        return self.size(list(self.axes)) * self.cost() < SERIAL_WORK
+
+    def is_columns(self) -> bool:
+        """Whether the reduces run beside the vector loop."""
+        vector = self.vector_axis()
+        return vector is not None and vector not in self.reduced and bool(self.reduced) and not self.scanned
+
+    def levels(self, *, rows: int) -> list[Level]:
+        """The loops; columns are summed `rows` at a time."""
+        vector = self.vector_axis()
+        kept = self.by_stride([n for n in self.axes if n not in self.reduced and n != vector and n not in self.scanned])
+        joined = self.by_stride([n for n in self.axes if (n in self.reduced or n in self.scanned) and n != vector])
+        if vector is None:
+            found: list[Level] = []
+        elif self.ordered:
+            found = self.scattered()
+        elif self.narrow is not None:
+            found = self.side_by_side(kept, joined, *self.narrow)
+        elif vector in self.scanned:
+            found = self.scans(kept, joined, vector)
+        elif vector in self.reduced:
+            found = self.rows(kept, joined, vector)
+        elif self.reduced or self.scanned:
+            found = self.columns(kept, joined, vector)
+        else:
+            found = self.pointwise(kept, vector)
+        found = self.shortened(found, rows)
+        if self.is_gather(vector):
+            found = [replace(level, kind="scalar") if level.kind == "vector" else level for level in found]
+        if self.is_serial():
+            found = [replace(level, kind="serial") if level.kind == "parallel" else level for level in found]
+        return found
+
+    def shortened(self, levels: list[Level], rows: int) -> list[Level]:
+        """Cuts a long run of additions in blocks that are summed apart: an error grows with the length of a run."""
+        made: list[Level] = []
+        run = 1
+        for number, level in reversed(list(enumerate(levels))):
+            if level.axis not in self.reduced or level.is_blocked:
+                made.append(level)
+                continue
+            most = LANE_RUN if level.kind == "vector" or self.is_both_ways else LONG_RUN
+            group = rows if number == len(levels) - 2 else 1
+            is_inmost = not any(inner.axis in self.reduced for inner in levels[number + 1 :])
+            count = -(-self.run_length(level, levels[:number], is_inmost=is_inmost) // group)
+            if run * count > LONG_RUN and run >= SHORT_RUN:
+                last = next(n for n in reversed(range(len(made))) if made[n].axis in self.reduced)
+                made[last] = replace(made[last], is_partial=True)
+                run = 1
+            if count > most:
+                width = LANES if level.kind == "vector" else group
+                made.append(replace(level, is_partial=True))
+                while count > most:
+                    width, count = width * most, -(-count // most)
+                    made.append(replace(self.level(level.axis, "serial", block=width), is_partial=count > most))
+                run = count
+            else:
+                made.append(level)
+                run *= count
+        return made[::-1]
+
+    def run_length(self, level: Level, outside: list[Level], *, is_inmost: bool) -> int:
+        """How many elements each accumulator takes in one run of a loop; many, if only the call knows it."""
+        around = next((outer for outer in outside if outer.axis == level.axis), None)
+        if around is not None and around.block:
+            extent = around.block
+        elif is_inmost and self.extents[level.axis] is None:
+            extent = LONG_ROW if level.kind == "vector" else LONG_COLUMN
+        else:
+            extent = self.size([level.axis])
+        return -(-extent // LANES) if level.kind == "vector" else extent
+
+    def is_gather(self, vector: str | None) -> bool:
+        """Whether the vector loop does little but load elements from anywhere."""
+        if vector is None or self.reduced or self.scanned or self.cost() > GATHER_COST:
+            return False
+        return self.has_gathers(vector)
+
+    def has_gathers(self, vector: str) -> bool:
+        axis = self.axes[vector].symbol
+        loads = [op for op in self.kernel.body.ops if isinstance(op.attrs, Load) and vector in op.axes]
+        return any(step_of(op, axis) is None for op in loads)
+
+    def level(self, name: str, kind: str, *, block: int = 0, parts: int = 0) -> Level:
+        extent = self.extents[name]
+        if parts and extent is not None:
+            block, parts = max(1, -(-extent // parts)), 0
+        assert kind in ("parallel", "serial", "vector")
+        return Level(name, kind, extent, block, parts)
+
+    def pointwise(self, kept: list[str], vector: str) -> list[Level]:
+        crossing = self.crossing_axis(kept, vector)
+        if crossing is not None:
+            rest = [n for n in kept if n != crossing]
+            self.staged = (crossing, vector, self.jumping(crossing, vector))
+            return [
+                *(self.level(n, "parallel") for n in rest),
+                self.level(crossing, "parallel", block=CROSSING_BLOCK),
+                self.level(vector, "parallel", block=CROSSED_BLOCK),
+                self.level(crossing, "serial"),
+                self.level(vector, "vector"),
+            ]
+        shared = self.sharing_axis(kept, vector)
+        if shared is not None:
+            blocks = ((shared, SHARING_BLOCK), (vector, SHARED_BLOCK))
+            return [
+                *(self.level(n, "parallel") for n in kept if n != shared),
+                *(self.level(n, "parallel", block=block) for n, block in blocks if self.size([n]) > block),
+                replace(self.level(shared, "serial"), is_shared=True),
+                self.level(vector, "vector"),
+            ]
+        extent = self.extents[vector]
+        is_long = extent is None or extent >= 2 * POINTWISE_BLOCK
+        outer = [self.level(n, "parallel") for n in kept]
+        if is_long and (not kept or self.size(kept) < FEW):
+            outer.append(self.level(vector, "parallel", block=POINTWISE_BLOCK))
+        return [*outer, self.level(vector, "vector")]
+
+    def sharing_axis(self, kept: list[str], vector: str) -> str | None:
+        """An axis along which the same places are read again and again, if these cost more than to keep them."""
+        if not self.has_gathers(vector):
+            return None
+        costs = {name: sum(op_cost(op.name) for op in self.shared(name, vector)) for name in kept}
+        return max(
+            (name for name in kept if costs[name] >= SHARED_COST and self.size([name]) >= FEW),
+            key=lambda name: (costs[name], self.size([name])),
+            default=None,
+        )
+
+    def shared(self, name: str, vector: str) -> list[Op]:
+        """What varies along the vector loop and not along another."""
+        return [op for op in self.kernel.body.ops if vector in op.axes and name not in op.axes and not op.is_effect]
+
+    def scattered(self) -> list[Level]:
+        """Writes that may meet stay in order on one thread; the axes that keep them apart run around, or as vectors."""
+        free = [n for n in self.axes if n not in self.ordered]
+        vector = max(reversed(free), key=self.contiguous, default=None)
+        if vector is None or not self.contiguous(vector):
+            return [*(self.level(n, "parallel") for n in self.by_stride(free)), *self.in_order()]
+        outer = [self.level(n, "parallel") for n in self.by_stride([n for n in free if n != vector])]
+        extent = self.extents[vector]
+        if self.size([level.axis for level in outer]) < FEW and (extent is None or extent > COLUMN_BLOCK):
+            outer.append(self.level(vector, "parallel", block=COLUMN_BLOCK))
+        return [*outer, *self.in_order(), self.level(vector, "vector")]
+
+    def in_order(self) -> list[Level]:
+        return [self.level(n, "serial") for n in self.axes if n in self.ordered]
+
+    def crossing_axis(self, kept: list[str], vector: str) -> str | None:
+        """An axis along which other accesses are contiguous while they jump along the vector axis."""
+        for name in reversed(kept):
+            if self.jumping(name, vector):
+                return name
+        return None
+
+    def jumping(self, crossing: str, vector: str) -> frozenset[int]:
+        """The loads that jump along the vector axis and are contiguous along the other."""
+        found: set[int] = set()
+        for position, op in enumerate(self.kernel.body.ops):
+            if isinstance(op.attrs, Load) and not op.args:
+                along, across = (constant_step(op, self.axes[n].symbol) for n in (crossing, vector))
+                if along == 1 and across not in (0, 1, None):
+                    found.add(position)
+        return frozenset(found)
+
+    def scans(self, kept: list[str], joined: list[str], vector: str) -> list[Level]:
+        """Along each row in blocks: what stands before and behind the scan runs in vectors over a block."""
+        inner = [self.level(n, "serial") for n in joined]
+        block = SCAN_BLOCK
+        blocks: list[Level] = []
+        while self.size([vector]) > block or (self.extents[vector] is None and not blocks):
+            blocks.append(replace(self.level(vector, "serial", block=block), is_partial=True))
+            block *= LANE_RUN
+        return [*(self.level(n, "parallel") for n in kept), *inner, *blocks[::-1], self.level(vector, "vector")]
+
+    def rows(self, kept: list[str], joined: list[str], vector: str) -> list[Level]:
+        ways = both_ways(self.kernel.body, self.kernel.axes)
+        if ways is not None and objection(self.kernel.body, self.kernel.axes, ways) is None:
+            return self.both_ways(ways)
+        inner = [*(self.level(n, "serial") for n in joined), self.level(vector, "vector")]
+        work = self.size([*joined, vector])
+        if self.size(kept) >= FEW or work < 2 * PART_WORK:
+            return [*(self.level(n, "parallel") for n in kept), *inner]
+        split = max([vector, *joined], key=lambda n: self.size([n]))
+        parts = min(PARTS, max(2, work // PART_WORK))
+        return [
+            *(self.level(n, "serial") for n in kept),
+            self.part_level(split, parts, is_vector=split == vector),
+            *inner,
+        ]
+
+    def both_ways(self, ways: BothWays) -> list[Level]:
+        """Row by row in parts of the rows, each with accumulators for all columns."""
+        self.is_both_ways = True
+        vector = max(reversed([n for n in self.axes if n in ways.columns]), key=self.contiguous)
+        joined = self.by_stride([n for n in self.axes if n != vector])
+        down = [n for n in joined if n in ways.rows]
+        split = max(down, key=lambda n: self.size([n]))
+        inner = [*down, *(n for n in joined if n in ways.columns)]
+        most = most_parts(self.kernel.body, self.kernel.axes, ways) or 1
+        parts = min(PARTS, most, self.size(list(self.axes)) // PART_WORK)
+        levels = [*(self.level(n, "serial") for n in inner), self.level(vector, "vector")]
+        return [self.part_level(split, parts, is_vector=False), *levels] if parts > 1 else levels
+
+    def part_level(self, name: str, parts: int, *, is_vector: bool) -> Level:
+        level = self.level(name, "parallel", parts=parts)
+        if level.block and is_vector:
+            return replace(level, block=-(-level.block // 64) * 64)
+        return level
+
+    def side_by_side(self, kept: list[str], joined: list[str], vector: str, beside: str) -> list[Level]:
+        """Columns of two axes, for the reduces over all but the vector axis."""
+        outer = [self.level(n, "parallel") for n in kept if n != beside]
+        inner = [*(self.level(n, "serial") for n in (*joined, beside)), self.level(vector, "vector")]
+        work = self.size([*joined, beside, vector])
+        if self.size([level.axis for level in outer]) >= FEW or work < 2 * PART_WORK:
+            return [*outer, *inner]
+        split = max(joined, key=lambda n: self.size([n]))
+        parts = self.part_level(split, min(PARTS, work // PART_WORK), is_vector=False)
+        return [*(replace(level, kind="serial") for level in outer), parts, *inner]
+
+    def columns(self, kept: list[str], joined: list[str], vector: str) -> list[Level]:
+        extent = self.extents[vector]
+        width = ASSUMED if extent is None else extent
+        outer = [self.level(n, "parallel") for n in kept]
+        inner = [*(self.level(n, "serial") for n in joined), self.level(vector, "vector")]
+        work = self.size(joined) * min(width, WIDE_COLUMN_BLOCK)
+        is_split = self.size(kept) * -(-width // COLUMN_BLOCK) < FEW and work >= 2 * PART_WORK and not self.scanned
+        block = WIDE_COLUMN_BLOCK if is_split else COLUMN_BLOCK
+        if extent is None or extent > block:
+            outer.append(self.level(vector, "parallel", block=block))
+        if not is_split:
+            return [*outer, *inner]
+        split = max(joined, key=lambda n: self.size([n]))
+        parts = self.part_level(split, min(PARTS, max(2, work // PART_WORK)), is_vector=False)
+        return [*(replace(level, kind="serial") for level in outer), parts, *inner]

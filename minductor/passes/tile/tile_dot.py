@@ -1,0 +1,67 @@
+"""The tiles of a kernel of matrix products: blocks of rows, columns and the inner axis.
+
+Takes what is known of a kernel's accesses, its products and the target. Gives Tiles: the rows and columns stand
+innermost in the grid, and the inner axis is walked block by block, or whole if it is short. Refuses nothing.
+
+A large tile reads each operand fewer times, and a small one leaves more programs: the largest that fits shared memory
+and registers is taken that gives every second multiprocessor a program, else the smallest.
+"""
+
+from __future__ import annotations
+
+from minductor.analysis.touch import ASSUMED, Touches
+from minductor.ir.program.dots import Dots
+from minductor.ir.program.nodes import Body, Kernel, Round
+from minductor.passes.tile.tiles import NO_LIMITS, Limits, Tiles, power_of_two
+from minductor.target import Target
+
+SIDES = ((128, 128), (128, 64), (64, 64), (64, 32), (32, 32))  # rows and columns, the largest first
+LEAST = 16  # of each block: what a matrix unit takes at once
+INNER_BYTES = 128  # of a block along the inner axis: a cache line
+STAGES = 3  # blocks of both operands that are on their way at the same time
+ACCUMULATED = 128 * 128  # values that a program's registers hold beside the rest
+
+
+def dot_tiles(kernel: Kernel, touches: Touches, dots: Dots, target: Target, limits: Limits = NO_LIMITS) -> Tiles:
+    """The blocks of a kernel of products."""
+    size = max(operand_bytes(kernel.body, p) for product in dots.products for p in (product.left, product.right))
+    inner = min(max(LEAST, INNER_BYTES // size), _block(touches, dots.inner, limits))
+    most = [_block(touches, name, limits) for name in (dots.row, dots.column)]
+    joined = [*(n for n in touches.axes if n in touches.reduced and n != dots.inner), dots.inner]
+    kept = touches.by_stride([n for n in touches.axes if n not in joined and n not in (dots.row, dots.column)])
+    count = len(dots.products)
+    others = touches.size(list(kept))
+    best = (LEAST, LEAST)  # if no side fits
+    for side in SIDES:
+        row, column = map(min, side, most)
+        if (row + column) * inner * size * STAGES * count > target.shared_memory or row * column * count > ACCUMULATED:
+            continue
+        best = (row, column)
+        programs = others * _blocks(touches, dots.row, row) * _blocks(touches, dots.column, column)
+        if 2 * programs >= target.multiprocessors:
+            break
+    blocks = dict.fromkeys((*kept, *joined), 1) | {dots.row: best[0], dots.column: best[1], dots.inner: inner}
+    extent = touches.extents[dots.inner]
+    is_whole = len(joined) == 1 and extent is not None and extent <= inner
+    grid = (*kept, dots.row, dots.column)
+    return Tiles(grid, tuple(joined) if is_whole else (), () if is_whole else tuple(joined), blocks)
+
+
+def operand_bytes(body: Body, position: int) -> int:
+    """The size of an operand's values where the matrix unit takes them."""
+    op = body.ops[position]
+    if isinstance(op.attrs, Round):
+        return op.attrs.dtype.itemsize
+    assert op.dtype is not None
+    return op.dtype.itemsize
+
+
+def _block(touches: Touches, name: str, limits: Limits) -> int:
+    """The largest block that an axis may have."""
+    extent = touches.extents[name]
+    block = max(LEAST, power_of_two(ASSUMED if extent is None else extent))
+    return min(block, limits.get(name, block))
+
+
+def _blocks(touches: Touches, name: str, block: int) -> int:
+    return -(-touches.size([name]) // block)

@@ -1,0 +1,220 @@
+"""Chooses the tiles of a kernel for a GPU: which blocks of which axes a program computes at once.
+
+Takes a Kernel whose axes are merged. Gives it with a Schedule of grid loops, and inside them tiles. Refuses nothing.
+
+A program works on blocks of up to three axes that no reduce runs over: of the axis along which most bytes are
+contiguous first, then of one along which other accesses are contiguous (a transpose), then of the next inner ones
+until a tile has enough values. The other axes are the grid's alone. Each axis has offsets of its own, so that no index
+is taken apart by division.
+
+Reduced axes whose rows are short stand whole in the tile ("persistent"); longer ones are walked block by block, and
+what is needed behind such a loop is computed again in the next. A softmax walks its rows twice (`online`).
+
+An axis that was merged of several lies in memory as blocks only if its own block divides them: 64 of x[:, :5, :64] lie
+together, and no 1024. Such a smaller block is taken where other axes fill the tile up, and where the options ask for
+pointers or descriptors of blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from minductor.analysis.blocks import block_limits
+from minductor.analysis.touch import Touches
+from minductor.ir.program.dots import Dots, find_dots
+from minductor.ir.program.nodes import Buffer, Kernel, Load, Op, Project, Reduce, Scan, Store, body_reads, body_writes
+from minductor.ir.program.schedule import Loop, Schedule, Step
+from minductor.passes.tile.online import online
+from minductor.passes.tile.tile_choices import launch_choices
+from minductor.passes.tile.tile_dot import dot_tiles
+from minductor.passes.tile.tiles import NO_LIMITS, Limits, Tiles, power_of_two
+from minductor.target import Env, Target
+
+OUTER_PERSISTENT = 64  # rows down which a program sums at once, if it is the columns that are contiguous
+CROSSING = 32  # side of a square tile, if accesses are contiguous along both
+AXES = 3  # of a tile, beside reduced ones
+
+
+def tile_gpu(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
+    """The kernel with its schedule."""
+    touches, dots, target = Touches(kernel, buffers), find_dots(kernel), env.target
+
+    def chosen(limits: Limits) -> Tiles:
+        return choose(touches, target, limits) if dots is None else dot_tiles(kernel, touches, dots, target, limits)
+
+    tiles, wanted = chosen(NO_LIMITS), list(block_limits(kernel.body, kernel.axes))
+    if smaller := _smaller(tiles, wanted, target.warp):
+        boxed = chosen(smaller)
+        if env.options.block_access != "offsets" or boxed.values == tiles.values:
+            tiles = boxed
+    if tiles.looped and dots is None:
+        kernel = online(kernel, tiles.looped)
+    phases = _Phases(kernel, tiles, dots)
+    steps = phases.steps()
+    for axis in reversed(tiles.persistent):
+        steps = (Loop(axis, "tile", steps, block=tiles.blocks[axis]),)
+    for axis in reversed(tiles.grid):
+        steps = (Loop(axis, "grid", steps, block=tiles.blocks[axis]),)
+    made = replace(kernel, schedule=Schedule(steps, dots=() if dots is None else dots.reduces))
+    return replace(made, choices=launch_choices(made, target, _kept_limits(tiles, wanted)))
+
+
+def _smaller(tiles: Tiles, wanted: Iterable[Limits], least: int) -> Limits:
+    """By axis the block with which more accesses are boxes than with the tiles, if that is `least` or larger."""
+    found: dict[str, int] = {}
+    for limits in wanted:
+        smaller = {axis: most for axis, most in limits.items() if tiles.blocks[axis] > most}
+        if all(most >= least and axis not in tiles.persistent for axis, most in smaller.items()):
+            found |= {axis: min(found.get(axis, most), most) for axis, most in smaller.items()}
+    return found
+
+
+def _kept_limits(tiles: Tiles, wanted: Iterable[Limits]) -> Limits:
+    """By axis the largest block with which all accesses that are boxes in the tiles still are."""
+    found: dict[str, int] = {}
+    for limits in wanted:
+        if all(tiles.blocks[axis] <= most for axis, most in limits.items()):
+            found |= {axis: min(found.get(axis, most), most) for axis, most in limits.items()}
+    return found
+
+
+def choose(touches: Touches, target: Target, limits: Limits = NO_LIMITS) -> Tiles:
+    """The blocks of a kernel."""
+    vector = touches.vector_axis()
+    joined = touches.by_stride([n for n in touches.axes if n in touches.reduced or n in touches.scanned])
+    kept = touches.by_stride([n for n in touches.axes if n not in joined])
+    is_outer = bool(joined) and vector in kept
+    blocks: dict[str, int] = {}
+    row = 1
+    is_persistent = True
+    for name in joined:
+        extent = touches.extents[name]
+        blocks[name] = target.walked_row if extent is None else power_of_two(extent)
+        is_persistent = is_persistent and extent is not None
+        row *= blocks[name]
+    if row > (OUTER_PERSISTENT if is_outer else target.held_row) or not is_persistent:
+        is_persistent = False
+        known = None if vector is None else touches.extents[vector]
+        columns = target.columns if known is None else power_of_two(known)
+        row = max(OUTER_PERSISTENT, target.tile_values // columns) if is_outer else target.walked_row
+        inner = joined[-1] if vector not in joined else vector
+        joined = [*(n for n in joined if n != inner), inner]
+        left = row
+        for name in reversed(joined):  # what a short inner axis leaves room for is of the next ones
+            blocks[name] = min(left, blocks[name], limits.get(name, left))
+            left //= blocks[name]
+        row //= left
+    blocks.update(_kept(touches, kept, target, row, limits, is_outer=is_outer))
+    return Tiles(tuple(kept), tuple(joined if is_persistent else ()), tuple(() if is_persistent else joined), blocks)
+
+
+def _kept(
+    touches: Touches, kept: Sequence[str], target: Target, row: int, limits: Limits, *, is_outer: bool
+) -> dict[str, int]:
+    """Blocks of the axes that no reduce runs over, beside `row` values of those that one does."""
+    contiguous = sorted((n for n in reversed(kept) if touches.contiguous(n)), key=touches.contiguous, reverse=True)
+    rest = [n for n in reversed(kept) if n not in contiguous]
+    order = [*contiguous[:2], *(n for n in reversed(kept) if n in rest or n in contiguous[2:])]
+    side, room = target.tile_values, max(1, target.tile_values // row)
+    if is_outer:
+        side, room = target.columns, max(room, target.columns)
+    elif len(contiguous) > 1 and not touches.reduced:
+        side = CROSSING
+    blocks = dict.fromkeys(kept, 1)
+    for name in order[:AXES]:
+        extent = touches.extents[name]
+        most = target.tile_values if extent is None else power_of_two(extent)
+        blocks[name] = min(most, side if name in contiguous[:2] else room, room, limits.get(name, most))
+        room //= blocks[name]
+    return blocks
+
+
+class _Phases:
+    """Places the ops of a kernel around and in its loops over reduced axes."""
+
+    def __init__(self, kernel: Kernel, tiles: Tiles, dots: Dots | None = None) -> None:
+        self.ops = kernel.body.ops
+        # what a product's sum takes are the factors
+        products = () if dots is None else dots.products
+        self.factors = {p.reduce: (p.left, p.right) for p in products}
+        self.unwritten = {self.ops[reduce].args[0] for reduce in self.factors}
+        self.tiles = tiles
+        self.joined = set(tiles.looped)
+        self.read = {load.ref.storage for load in body_reads(kernel.body)}
+        self.written = {write.ref.storage for write in body_writes(kernel.body)}
+        self.level = self.levels()
+
+    def is_inside(self, op: Op) -> bool:
+        """Whether an op stands in a loop: it varies over a reduced axis, or joins along it."""
+        return not self.joined.isdisjoint(op.axes) or (
+            isinstance(op.attrs, Reduce) and not self.joined.isdisjoint(op.attrs.axes)
+        )
+
+    def levels(self) -> list[int]:
+        """The loop in which each op stands first, counted from 0; an op behind loop k has level k + 1."""
+        found: list[int] = []
+        for op in self.ops:
+            level = 0
+            for arg in op.args:
+                behind = isinstance(self.ops[arg].attrs, Reduce) and self.is_inside(self.ops[arg])
+                level = max(level, found[arg] + behind)
+            found.append(level)
+        last = max((level for op, level in zip(self.ops, found, strict=True) if self.is_inside(op)), default=0)
+        for position, op in enumerate(self.ops):
+            # what a later loop loads again must still be there
+            if isinstance(op.attrs, Store) and self.is_inside(op) and op.attrs.ref.storage in self.read:
+                found[position] = last
+        return self.sunk(found) if self.factors else found
+
+    def sunk(self, level: list[int]) -> list[int]:
+        """As late as possible: what an epilogue reads would hold registers that the products need."""
+        users: dict[int, list[int]] = {}
+        for position, op in enumerate(self.ops):
+            for arg in op.args:
+                users.setdefault(arg, []).append(position)
+        for position, op in reversed(list(enumerate(self.ops))):
+            is_fixed = op.is_effect or self.is_inside(op) or isinstance(op.attrs, Reduce)
+            if is_fixed or (isinstance(op.attrs, Load) and op.attrs.ref.storage in self.written):
+                continue
+            level[position] = min((level[user] for user in users.get(position, ())), default=level[position])
+        return level
+
+    def steps(self) -> tuple[Step, ...]:
+        if not self.joined:
+            return tuple(p for p in range(len(self.ops)) if p not in self.unwritten)
+        steps: list[Step] = []
+        for level in range(max(self.level) + 1):
+            steps += [p for p, op in enumerate(self.ops) if self.level[p] == level and not self.is_inside(op)]
+            wanted = [p for p, op in enumerate(self.ops) if self.level[p] == level and self.is_goal(op)]
+            if wanted:
+                steps.append(self.loop(wanted))
+        return tuple(steps)
+
+    def is_goal(self, op: Op) -> bool:
+        """What a loop is there for: effects, reduces and scans of its own."""
+        return self.is_inside(op) and (op.is_effect or isinstance(op.attrs, Reduce))
+
+    def loop(self, wanted: Iterable[int]) -> Loop:
+        needed: set[int] = set()
+        pending = list(wanted)
+        while pending:
+            position = pending.pop()
+            if position not in needed:
+                needed.add(position)
+                args = self.factors.get(position, self.ops[position].args)
+                pending += [a for a in args if self.is_inside(self.ops[a]) and not self.is_result(a)]
+        carries = tuple(sorted(p for p in needed if isinstance(self.ops[p].attrs, Reduce | Scan)))
+        steps: tuple[Step, ...] = tuple(sorted(needed))
+        for axis in reversed(self.tiles.looped):
+            steps = (Loop(axis, "serial", steps, block=self.tiles.blocks[axis], carries=carries),)
+        (made,) = steps
+        assert isinstance(made, Loop)
+        return made
+
+    def is_result(self, position: int) -> bool:
+        """Whether a value comes out of a loop as a whole."""
+        op = self.ops[position]
+        if isinstance(op.attrs, Project):
+            return isinstance(self.ops[op.args[0]].attrs, Reduce)
+        return isinstance(op.attrs, Reduce)

@@ -1,0 +1,28 @@
+"""Takes out loops over blocks in which nothing begins or ends.
+
+Takes a schedule; gives it without the serial loops over blocks whose body is no more than a loop through the block
+that begins no sum of its own: both together are one loop. Refuses nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from minductor.ir.program.schedule import Loop, Schedule, Step
+
+
+def unblock(schedule: Schedule) -> Schedule:
+    """The schedule itself if each block has its use."""
+    return replace(schedule, steps=tuple(_plain(step) for step in schedule.steps))
+
+
+def _plain(step: Step) -> Step:
+    if not isinstance(step, Loop):
+        return step
+    loop = replace(step, body=tuple(_plain(inner) for inner in step.body))
+    if loop.kind != "serial" or not loop.is_blocked or len(loop.body) != 1:
+        return loop
+    inner = loop.body[0]
+    if not isinstance(inner, Loop) or inner.axis != loop.axis or inner.carries:
+        return loop
+    return replace(inner, carries=loop.carries)

@@ -1,0 +1,325 @@
+"""C++ text to one shared object, by the compiler of this machine.
+
+Takes translation units. Gives a file that `load` opens. Refuses a machine without a compiler (CompilerNotFound), a
+compiler that does not compile an empty file (CompilerBroken), text that does not compile (CompileFailed: the generated
+line is quoted, and the source is kept), and a compiler that takes too long (CompileFailed).
+
+>>> import ctypes, os, tempfile
+>>> from minductor.runtime.build.probe import probe
+>>> with tempfile.TemporaryDirectory() as folder:
+...     out = Path(folder) / "one.so"
+...     Toolchain(probe(), os.environ).compile([Unit("one", EXPORT + "int one() { return 1; }")], out)
+...     ctypes.CDLL(str(out)).one()
+1
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NoReturn
+
+from minductor.core.errors import CompileFailed, CompilerBroken, CompilerNotFound
+from minductor.runtime.build.probe import Compiler, Host, find_compiler, search_path
+
+# Stands before a kernel: its symbol is seen, and it is compiled as itself, not as part of whoever calls it.
+EXPORT = 'extern "C" __attribute__((noinline, visibility("default"))) '
+
+# Values: eager's NaN, infinities and signed zeros hold, so never -ffast-math. errno and traps are nobody's business;
+# contraction is off because FMA is written out where it is meant.
+_SEMANTICS = ("-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fopenmp")
+# Form: what the text never uses is not compiled for.
+_FORM = ("-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables", "-g0")
+# Jamming unrolled loops takes a quarter of g++'s time on a row kernel and gains nothing on it: benchmarks/launch.md.
+# Known bits make g++ 12 take each second row of `a[row * 300]` for aligned where it has unrolled the loop over rows:
+# the aligned load of it then ends the program.
+_OPTIMISE: Mapping[str, tuple[str, ...]] = {
+    "gnu": ("-O3", "-fno-loop-unroll-and-jam", "-fno-tree-bit-ccp", "-pipe"),
+    "clang": ("-O3",),
+}
+_ARCHITECTURE: Mapping[str, tuple[str, ...]] = {
+    "x86_64": ("-march=native", "-mprefer-vector-width=512"),
+    "aarch64": ("-mcpu=native",),
+}
+# Named, because the driver would add the C++ library: nothing uses it, and looking into it costs the linker 8 ms.
+_LINK: Mapping[str, tuple[str, ...]] = {
+    "gnu": ("-nodefaultlibs", "-lgomp", "-lm", "-lc", "-lgcc"),
+    "clang": ("-nostdlib++",),
+}
+_SANITIZE = ("-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g1")
+_ERROR = re.compile(r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>[^\n]*)$", re.MULTILINE)
+_EMPTY = ("-x", "c++", os.devnull, "-x", "none")
+_FULL = "No space left on device"
+_TIMEOUT_S = 300.0
+_TRIAL_S = 60.0
+_MOST_LOG = 1 << 20  # bytes of what a compiler says; the rest is read and dropped
+
+# From the name of a unit and a line in it to the user's line, or "".
+Blame = Callable[[str, int], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One translation unit; the name becomes the file's."""
+
+    name: str
+    text: str
+
+
+class Toolchain:
+    """The compiler with the flags for this host. `keep` is where the source of a failed compile stays."""
+
+    def __init__(self, host: Host, environ: Mapping[str, str], *, keep: Path | None = None) -> None:
+        self.host = host
+        self._environ = environ
+        self._keep = keep
+
+    @cached_property
+    def compiler(self) -> Compiler:
+        if self.host.system != "linux":
+            raise CompilerNotFound((), install=f"kernels are built on Linux only, and this is {self.host.system}")
+        return find_compiler(self._environ)
+
+    def flags(self, *, sanitize: bool = False) -> tuple[str, ...]:
+        """What the compiler is told for each unit."""
+        return (
+            *_OPTIMISE[self.compiler.family],
+            *_ARCHITECTURE.get(self.host.machine, ()),
+            *_SEMANTICS,
+            *(_SANITIZE if sanitize else ()),
+            *_FORM,
+        )
+
+    def identity(self, *, sanitize: bool = False) -> str:
+        """What a shared object depends on beside its text: for the key, and without running anything."""
+        return "\n".join((self.compiler.stamp, *self.flags(sanitize=sanitize), self.host.fingerprint()))
+
+    def compile(
+        self,
+        units: Sequence[Unit],
+        out: Path,
+        *,
+        sanitize: bool = False,
+        blame: Blame = lambda unit, line: "",
+        include: Sequence[str] = (),
+        link_with: Sequence[str] = (),
+        timeout_s: float = _TIMEOUT_S,
+    ) -> None:
+        """Builds `out`: one process for one unit, else at most `cores` at a time and one that links.
+
+        After `timeout_s` seconds they are stopped. Raises FileNotFoundError if the folder of `out` vanishes meanwhile.
+        `include`: folders of headers. `link_with`: shared objects that will be there when it is loaded, by their names;
+        the linker is shown empty ones, since it takes 0.2 s to look into torch's.
+        """
+        flags = [*self.compiler.command, *self.flags(sanitize=sanitize), *(f"-I{folder}" for folder in include)]
+        with tempfile.TemporaryDirectory(prefix=".build-", dir=out.parent) as name:
+            link = [] if sanitize else list(_LINK[self.compiler.family])
+            trial = (*self.compiler.command, *self.flags(sanitize=sanitize), "-shared", *_EMPTY, *link)
+            environ = {**self._environ, "PATH": search_path(self._environ)}
+            job = _Job(Path(name), environ, self._keep, blame, trial, timeout_s, time.monotonic() + timeout_s)
+            sources = [job.folder / f"{unit.name}.cpp" for unit in units]
+            for source, unit in zip(sources, units, strict=True):
+                source.write_text(unit.text, encoding="utf-8")
+            if link_with:
+                link[:0] = [
+                    "-Wl,--no-as-needed",
+                    *(str(job.folder / needed) for needed in link_with),
+                    "-Wl,--as-needed",
+                ]
+                empty = [*self.compiler.command, "-shared", "-nostdlib", "-x", "c", os.devnull]
+                job.run([[*empty, f"-Wl,-soname,{n}", "-o", str(job.folder / n)] for n in link_with], at_once=1)
+            built = job.folder / "built.so"
+            if len(sources) == 1:
+                job.run([[*flags, "-shared", str(sources[0]), "-o", str(built), *link]], at_once=1)
+            else:
+                objects = [str(source.with_suffix(".o")) for source in sources]
+                commands = [[*flags, "-c", str(s), "-o", o] for s, o in zip(sources, objects, strict=True)]
+                job.run(commands, at_once=max(1, self.host.cores))
+                job.run([[*flags, "-shared", *objects, "-o", str(built), *link]], at_once=1)
+            if not built.exists():
+                job.fail(flags, "the compiler gave status 0 and wrote no file")
+            os.replace(built, out)
+
+    def sanitizer_library(self) -> str:
+        """What LD_PRELOAD must name before a process may load something built with `sanitize`.
+
+        The C++ library too: an interpreter does not load it, and the sanitiser looks for its `throw` when it starts.
+        """
+        found: list[str] = []
+        for name in ("libasan.so", "libstdc++.so.6"):
+            ask = [*self.compiler.command, f"-print-file-name={name}"]
+            found.append(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip())
+        return ":".join(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One build in one folder that goes away afterwards."""
+
+    folder: Path
+    environ: Mapping[str, str]
+    keep: Path | None
+    blame: Blame
+    trial: Sequence[str]  # compiles nothing: what it says is said of the machine, and of no kernel
+    timeout_s: float
+    end: float  # by time.monotonic
+
+    def run(self, commands: Sequence[Sequence[str]], *, at_once: int) -> None:
+        """All commands; the first failure, in their order, stops the rest and is raised."""
+        # LC_ALL: _ERROR reads English. TMPDIR: the compiler's own left-overs go away with the folder.
+        environ = {**self.environ, "LC_ALL": "C", "TMPDIR": str(self.folder)}
+        running: list[tuple[Sequence[str], subprocess.Popen[bytes]]] = []
+        try:
+            for command in commands:
+                if len(running) == at_once:
+                    self._finish(*running.pop(0))
+                running.append((command, _start(command, environ)))
+            while running:
+                self._finish(*running.pop(0))
+        finally:
+            for _, process in running:
+                _end(process)
+
+    def _finish(self, command: Sequence[str], process: subprocess.Popen[bytes]) -> None:
+        try:
+            log = _said(process, self.end)
+        finally:  # also after an interrupt: the process is no longer among the running ones
+            is_late = process.poll() is None
+            _end(process)
+        if is_late:
+            limit = f"{self.timeout_s:g} s, the option compiler_timeout"
+            self._refuse(command, f"the compiler had not finished after {limit}, and was stopped")
+        if process.returncode != 0:
+            self._explain(command, process.returncode, log)
+
+    def fail(self, command: Sequence[str], why: str) -> NoReturn:
+        """Raises CompilerBroken if the compiler does not compile an empty file either, else CompileFailed."""
+        self._check_folder()
+        if not self._compiles_nothing():
+            raise CompilerBroken(command[0], f"{why}; it does not compile an empty file either")
+        self._refuse(command, why)
+
+    def _refuse(self, command: Sequence[str], why: str) -> NoReturn:
+        """Raises CompileFailed for what is the fault of no line."""
+        kept = self._kept()
+        raise CompileFailed(why, kept=str(kept), command=self._shown(command, kept))
+
+    def _shown(self, command: Sequence[str], kept: Path) -> str:
+        """The command for the files that are kept."""
+        return shlex.join(str(kept / Path(word).name) if str(self.folder) in word else word for word in command)
+
+    def _explain(self, command: Sequence[str], status: int, log: str) -> NoReturn:
+        if _FULL in log:  # a fault of no kernel's
+            raise OSError(errno.ENOSPC, _FULL, str(self.folder))
+        found = _ERROR.search(log)
+        source = Path(found["file"]) if found is not None else None
+        if found is None or source is None or source.parent != self.folder:
+            self.fail(command, _reason(log, status))
+        kept = self._kept()
+        line = int(found["line"])
+        lines = source.read_text(encoding="utf-8").splitlines()
+        raise CompileFailed(
+            found["text"],
+            kept=str(kept / source.name),
+            line=line,
+            quoted=lines[line - 1] if 0 < line <= len(lines) else "",
+            user_line=self.blame(source.stem, line),
+            command=self._shown(command, kept),
+        )
+
+    def _compiles_nothing(self) -> bool:
+        """Whether the compiler makes a shared object of an empty file."""
+        made = self.folder / "trial"
+        process = _start([*self.trial, "-o", str(made)], self.environ)
+        try:
+            _said(process, time.monotonic() + _TRIAL_S)
+        finally:
+            _end(process)
+        is_made = process.returncode == 0 and made.exists()
+        made.unlink(missing_ok=True)
+        return is_made
+
+    def _check_folder(self) -> None:
+        if not any(self.folder.glob("*.cpp")):  # a fault of whoever removed them
+            raise FileNotFoundError(errno.ENOENT, "the folder of a compile has vanished", str(self.folder))
+
+    def _kept(self) -> Path:
+        self._check_folder()
+        if self.keep is None:
+            kept = Path(tempfile.mkdtemp(prefix="minductor-failed-"))
+        else:
+            self.keep.mkdir(mode=0o700, parents=True, exist_ok=True)
+            kept = Path(tempfile.mkdtemp(prefix="", dir=self.keep))
+        for file in self.folder.glob("*"):
+            shutil.copy(file, kept)
+        return kept
+
+
+def _start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A compiler with a process group of its own, so that it can be ended with the processes that it starts."""
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environ,
+            process_group=0,
+        )
+    except OSError as error:  # a file that is no program
+        raise CompilerBroken(command[0], f"it cannot be started: {error.strerror}") from error
+
+
+def _said(process: subprocess.Popen[bytes], end: float) -> str:
+    """What a process writes until it ends or `end` comes."""
+    assert process.stdout is not None
+    pipe, log = process.stdout.fileno(), bytearray()
+    ready = select.poll()
+    ready.register(pipe, select.POLLIN)
+    while (left := end - time.monotonic()) > 0:
+        has_ended = process.poll() is not None  # asked first: what it wrote is in the pipe then
+        if ready.poll(0 if has_ended else min(left, 0.1) * 1000):
+            piece = os.read(pipe, 1 << 16)
+            log += piece[: max(0, _MOST_LOG - len(log))]
+            if piece:
+                continue
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, end - time.monotonic()))
+            break
+        if has_ended:  # whoever still holds the pipe open is none of ours
+            break
+    return log.decode(errors="replace")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a compiler, if it still runs, with all that it started."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    with process:  # waits, and closes what it would have written to
+        pass
+
+
+def _reason(log: str, status: int) -> str:
+    """The line that tells most when no line of the source is to blame: the linker, a missing library, a signal."""
+    if status < 0:
+        return f"the compiler was stopped by {signal.Signals(-status).name}"
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    for telling in ("multiple definition", "undefined reference", "cannot find", "error"):
+        for line in lines:
+            if telling in line:
+                return line
+    return lines[0] if lines else f"the compiler gave status {status} and no text"

@@ -1,0 +1,457 @@
+"""What worker processes do with Triton's kernels: compile one for a GPU that need not be here, or interpret one.
+
+Takes the text of a module of kernels with its table LAUNCHES, and the name of one. Gives assembly and its facts, or the
+contents of tensors after a launch. Refuses nothing: what Triton refuses, it raises.
+
+These functions run in workers only (runtime/build/pool.py). Triton decides when it is imported whether it compiles or
+interprets, so one process does one of the two.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+WARP: Mapping[str, int] = MappingProxyType({"cuda": 32, "hip": 64})  # threads
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """One compiled kernel. `spills` in bytes a thread, `shared` in bytes a program; None where the tools do not say."""
+
+    symbol: str
+    blocks: Mapping[str, int]
+    warps: int
+    assembly: str  # PTX, or AMD's assembly
+    binary: bytes  # a cubin, or a hsaco
+    registers: int | None
+    spills: int | None
+    shared: int
+    entry: str = ""  # the kernel's name in the binary
+    threads: int = 0  # of a program
+    scratch: int = 0  # bytes of global memory that a program wants beside its arguments
+    is_aligned: bool = True  # it relies on pointers at multiples of 16 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A tensor on its way to the interpreter: which of the storages, and where in it."""
+
+    storage: int
+    dtype: str
+    offset: int
+
+
+def launches(text: str) -> dict[str, Any]:
+    """The launch of each kernel, from the table at the end of their module, without Triton."""
+    return {name: row for name, row in _table(text).items() if " " not in name}
+
+
+def other_launches(text: str, symbol: str) -> tuple[str, ...]:
+    """The rows of a kernel that say how else it may be launched: named by it, and what is different."""
+    return tuple(name for name in _table(text) if name.startswith(f"{symbol} "))
+
+
+def _table(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    exec(text[text.index("LAUNCHES = {") :] if text else "LAUNCHES = {}", found)
+    return found["LAUNCHES"]
+
+
+def own_text(text: str, symbol: str) -> str:
+    r"""What a kernel is compiled from, without its name: its functions, and its launch. Equal for equal kernels.
+
+    >>> text = "def a_0(x): f(x)\ndef f(x): ...\ndef b_1(x): ...\nLAUNCHES = {'a_0': (lambda: 2, {'x': 'i64'}, {}, 4)}"
+    >>> own_text(text, "a_0").splitlines()
+    ['def kernel(x):', '    f(x)', 'def f(x):', '    ...', "({'x': 'i64'}, {}, 4)"]
+    """
+    functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    name = symbol.partition(" ")[0]
+    needed, pending = dict[str, str](), [name]
+    while pending:
+        one = pending.pop()
+        if one in functions and one not in needed:
+            needed[one] = ast.unparse(functions[one])
+            pending += [node.id for node in ast.walk(functions[one]) if isinstance(node, ast.Name)]
+    return "\n".join([*needed.values(), str(_table(text)[symbol][1:])]).replace(name, "kernel")
+
+
+def module_of(text: str) -> ModuleType:
+    """The module of kernels; Triton reads their source from its file, so it has one."""
+    warnings.filterwarnings("ignore", "tl.make_block_ptr is deprecated")  # the user asked for it
+    name = f"minductor_kernels_{abs(hash(text)):x}"
+    if name not in sys.modules:
+        with tempfile.NamedTemporaryFile("w", suffix=".py", prefix=name, delete=False) as file:
+            file.write(text)
+        spec = importlib.util.spec_from_file_location(name, file.name)
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)  # Triton reads each function's source here
+        finally:
+            Path(file.name).unlink()
+    return sys.modules[name]
+
+
+def load_triton() -> None:
+    """What a worker does before its first kernel is known."""
+    import triton.compiler  # noqa: F401
+
+
+def compile_kernel(text: str, symbol: str, kind: str, arch: str, *, is_aligned: bool = True) -> KernelFacts:
+    """The assembly of one kernel for an architecture such as ("cuda", "90") or ("hip", "gfx942").
+
+    `is_aligned`: its pointers will be multiples of 16 bytes.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    module = module_of(text)
+    _, kinds, blocks, warps, *stages = module.LAUNCHES[symbol]
+    places = {name: (number,) for number, name in enumerate(kinds)}
+    source = ASTSource(
+        fn=getattr(module, symbol.partition(" ")[0]),
+        signature=kinds,
+        constexprs={places[name]: size for name, size in blocks.items()},
+        attrs={places[n]: [["tt.divisibility", 16]] for n, given in kinds.items() if is_aligned and given[0] == "*"},
+    )
+    target = GPUTarget(kind, int(arch) if arch.isdecimal() else arch, WARP[kind])
+    # as in eager and in the interpreter: a product and a sum round twice, and no small number is taken for zero
+    options: dict[str, Any] = {"num_warps": warps, "enable_fp_fusion": False, "enable_reflect_ftz": False}
+    if stages:
+        options["num_stages"] = stages[0]
+    if "tl.device_assert(" in own_text(text, symbol):
+        # without debug it is dropped; integers wrap around as in eager, whatever debug says
+        options.update(debug=True, sanitize_overflow=False)
+    made: Any = triton.compile(source, target=target, options=options)
+    assembly, binary = ("ptx", "cubin") if kind == "cuda" else ("amdgcn", "hsaco")
+    registers, spills = _cubin_facts(made.asm[binary]) if kind == "cuda" else _amd_facts(made.asm[assembly])
+    if kind == "cuda" and spills:
+        spills = max(0, spills - declared_stack(made.asm[assembly]))
+    told = made.metadata
+    return KernelFacts(
+        symbol,
+        dict(blocks),
+        warps,
+        made.asm[assembly],
+        made.asm[binary],
+        registers,
+        spills,
+        told.shared,
+        told.name,
+        told.num_warps * WARP[kind],
+        getattr(told, "global_scratch_size", 0),
+        is_aligned,
+    )
+
+
+def declared_stack(ptx: str) -> int:
+    """Bytes of a thread's stack that hold arrays, as those of the remainder that `sin` takes, and no spilled registers.
+
+    >>> declared_stack(".local .align 4 .b8 \t__local_depot0[28];")
+    32
+    """
+    return sum(-(-int(size) // 8) * 8 for size in re.findall(r"\.local \.align \d+ \.b8\s+\w+\[(\d+)\];", ptx))
+
+
+def _cubin_facts(cubin: bytes) -> tuple[int | None, int | None]:
+    """Registers, and bytes of stack, by the tool in Triton's wheel."""
+    import triton
+
+    tool = Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    if not tool.exists():
+        return None, None
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        told = subprocess.run([str(tool), "-res-usage", file.name], capture_output=True, text=True, check=False).stdout
+    registers, stack = re.search(r"REG:(\d+)", told), re.search(r"STACK:(\d+)", told)
+    return int(registers[1]) if registers else None, int(stack[1]) if stack else None
+
+
+def _amd_facts(assembly: str) -> tuple[int | None, int | None]:
+    registers = re.search(r"\.vgpr_count:\s*(\d+)", assembly)
+    spills = re.search(r"\.vgpr_spill_count:\s*(\d+)", assembly)
+    return int(registers[1]) if registers else None, 4 * int(spills[1]) if spills else None
+
+
+class AssertFailed(Exception):
+    """A kernel's assertion was false in the interpreter; the argument is its text."""
+
+
+def interpret_kernel(
+    text: str, symbol: str, programs: int, storages: Sequence[bytes], tensors: Sequence[Memory], sizes: Sequence[Any]
+) -> list[bytes]:
+    """What the storages hold after one launch, in Triton's interpreter. Raises AssertFailed."""
+    import torch
+
+    torch.set_num_threads(1)
+    _complete_interpreter()
+    module = module_of(text)
+    blocks = module.LAUNCHES[symbol][2]
+    held = [bytearray(data) for data in storages]
+    given: list[torch.Tensor] = []
+    for memory in tensors:
+        dtype, data = getattr(torch, memory.dtype), held[memory.storage]
+        start = memory.offset * dtype.itemsize
+        is_empty = start >= len(data)
+        given.append(torch.empty(1, dtype=dtype) if is_empty else torch.frombuffer(data, dtype=dtype, offset=start))
+    used = [_aligned(tensor) if "tl.make_tensor_descriptor(" in text else tensor for tensor in given]
+    before = [copy if copy is tensor else copy.clone() for tensor, copy in zip(given, used, strict=True)]
+    try:
+        getattr(module, symbol)[(programs,)](*used, *sizes, **blocks)
+    except Exception as error:  # Triton's, around the one that a kernel raised
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, AssertFailed):
+            cause = cause.__cause__
+        raise cause or error from None
+    for tensor, copy, old in zip(given, used, before, strict=True):
+        if copy is not tensor:  # what was written goes back, and nothing else: others may have written to it
+            here, new, was = (t.view(torch.uint8) for t in (tensor, copy, old))
+            here.copy_(torch.where(new != was, new, here))
+    return [bytes(data) for data in held]
+
+
+def _aligned(tensor: Any) -> Any:
+    """The tensor, or a copy that a descriptor can take."""
+    return tensor.clone() if tensor.data_ptr() % 16 else tensor
+
+
+def _complete_interpreter() -> None:
+    """Gives Triton's interpreter what it lacks: functions of libdevice, assertions that raise, the dtype of a
+    comparison, the inverse of an unsigned integer, blocks that are joined as a tree, and floats of 16 and 8 bits that
+    are rounded and not cut off; and numbers of a launch as they are declared.
+    """
+    from triton.language.extra import libdevice
+
+    if getattr(libdevice, "is_complete", False):
+        return
+    for name, function in _libdevice().items():
+        setattr(libdevice, name, _interpreted(function))
+    setattr(libdevice, "is_complete", True)  # noqa: B010  a mark of ours that the stubs do not know
+    from triton.runtime import interpreter
+
+    builder: Any = interpreter.interpreter_builder
+    # integers wrap around as in eager, whatever debug says
+    builder.options = replace(builder.options, debug=True, sanitize_overflow=False)
+    builder.create_dot = _dot(builder.create_dot)
+    module: Any = interpreter
+    module._convert_float = _rounding(module._convert_float)
+    module._patch_lang_tensor = _counting(module._patch_lang_tensor)
+    module._implicit_cvt = _declared(module._implicit_cvt)
+    module.ReduceOps.generic_reduce = _joined_as_tree
+    module.ScanOps.generic_scan = _scanned_as_tree
+    kind: Any = type(builder)
+    kind.binary_op = _comparing(kind.binary_op)
+    kind.create_assert = _asserting(kind.create_assert)
+    kind.create_atomic_rmw = _adding(kind.create_atomic_rmw)
+    kind.get_all_ones_value = _unsigned(kind.get_all_ones_value)
+
+
+def _dot(create: Any) -> Any:
+    """The interpreter's product of blocks, which takes the bits of bfloat16 for whole numbers."""
+    import torch
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    def widened(handle: Any) -> Any:
+        if handle.dtype.scalar != tl.bfloat16:
+            return handle
+        bits = torch.from_numpy(handle.data.view("int16")).to(torch.int32) << 16
+        return TensorHandle(bits.view(torch.float32).numpy(), tl.float32)
+
+    return lambda a, b, *rest: create(widened(a), widened(b), *rest)
+
+
+def _asserting(create: Any) -> Any:
+    """Assertions whose failure is told from those of the interpreter itself."""
+
+    def call(self: Any, condition: Any, message: str) -> Any:
+        try:
+            return create(self, condition, message)
+        except AssertionError:
+            raise AssertFailed(message) from None
+
+    return call
+
+
+def _adding(create: Any) -> Any:
+    """Atomic sums of bfloat16, which the interpreter has not: one element after the other."""
+    import torch
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    native: Any = interpreter
+    memory = native._interpreter
+
+    def call(self: Any, op: Any, at: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        if value.dtype.scalar != tl.bfloat16 or "add" not in str(op).lower():
+            return create(self, op, at, value, mask, *rest)
+        shape = value.data.shape
+        places, bits, given = at.data.reshape(-1), value.data.reshape(-1), mask.data.reshape(-1)
+        before = bits.copy()
+        for n in range(bits.size):
+            one = slice(n, n + 1)
+            before[one] = memory.load(places[one], given[one], bits[one], bits.dtype)
+            pair = torch.from_numpy(before[one].view("int16").copy()).view(torch.bfloat16)
+            total = pair + torch.from_numpy(bits[one].view("int16").copy()).view(torch.bfloat16)
+            memory.store(places[one], total.view(torch.int16).numpy().view("uint16"), given[one])
+        return interpreter.TensorHandle(before.reshape(shape), tl.bfloat16)
+
+    return call
+
+
+def _unsigned(all_ones: Any) -> Any:
+    """Every bit of an integer set, also of one without a sign, which the interpreter cannot make of -1."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    def call(self: Any, kind: Any) -> Any:
+        scalar = kind.scalar
+        if not scalar.name.startswith("uint"):
+            return all_ones(self, kind)
+        signed = getattr(tl, scalar.name.removeprefix("u"))
+        return TensorHandle(all_ones(self, signed).data.view(scalar.name), scalar)
+
+    return call
+
+
+def _joined_as_tree(reduce: Any, given: Any) -> list[Any]:
+    """A reduce by a function: neighbours are joined until one is left, as a GPU's threads do.
+
+    The interpreter's own goes from element to element, in as many calls, and so has another rounding error.
+    """
+    values = [arg.handle.data for arg in given]
+    while values[0].shape[reduce.axis] > 1:
+        values = _combined(reduce, given, [_part(reduce, values, slice(first, None, 2)) for first in (0, 1)])
+    if not reduce.keep_dims:
+        values = [data.squeeze(reduce.axis) for data in values]
+    return [reduce.to_tensor(data, arg.dtype) for data, arg in zip(values, given, strict=True)]
+
+
+def _scanned_as_tree(scan: Any, given: Any) -> list[Any]:
+    """A scan by a function: what ends at an element grows to twice as many until it begins at the first."""
+    values, step = [arg.handle.data.copy() for arg in given], 1
+    while step < values[0].shape[scan.axis]:
+        before, rest = [data.copy() for data in values], slice(step, None)
+        for there, data in zip(_part(scan, before, rest), _part(scan, values, slice(None, -step)), strict=True):
+            there[...] = data
+        made = _combined(scan, given, [before, values])
+        for there, data in zip(_part(scan, values, rest), _part(scan, made, rest), strict=True):
+            there[...] = data
+        step *= 2
+    return [scan.to_tensor(data, arg.dtype) for data, arg in zip(values, given, strict=True)]
+
+
+def _part(along: Any, values: Any, part: slice) -> list[Any]:
+    return [data[(*(slice(None),) * along.axis, part)] for data in values]
+
+
+def _combined(along: Any, given: Any, sides: Any) -> list[Any]:
+    """Two groups of arrays as one, by the function of a reduce or scan."""
+    tensors = [along.to_tensor(data, arg.dtype) for side in sides for data, arg in zip(side, given, strict=True)]
+    made = along.combine_fn.fn(*tensors)
+    return [tensor.handle.data for tensor in (made if isinstance(made, tuple) else (made,))]
+
+
+def _declared(convert: Any) -> Any:
+    """Numbers of a launch as its table declares them, with 64 bits: the interpreter takes 32 for most whole numbers,
+    which wrap around there, and leaves floats to Python.
+    """
+    import torch
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    def call(arg: Any) -> Any:
+        if isinstance(arg, bool) or not isinstance(arg, int | float):
+            return convert(arg)
+        is_float = isinstance(arg, float)
+        values = torch.tensor([arg], dtype=torch.float64 if is_float else torch.int64).numpy()
+        element = tl.float64 if is_float else tl.int64
+        return tl.tensor(TensorHandle(values, element), element)
+
+    return call
+
+
+def _counting(patch: Any) -> Any:
+    """A number of a launch is an array of one element, which Triton 3.6 does not take for a loop's end."""
+
+    def call(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    return call
+
+
+def _comparing(binary_op: Any) -> Any:
+    """A comparison has truth values, and not the type of what it compares."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    def call(self: Any, left: Any, right: Any, op: Any) -> Any:
+        made = binary_op(self, left, right, op)
+        return TensorHandle(made.data, tl.int1) if made.data.dtype == bool else made
+
+    return call
+
+
+def _rounding(convert: Any) -> Any:
+    """To the nearest, as a GPU and torch do."""
+    import torch
+    import triton.language as tl
+
+    narrow = {"bf16": torch.bfloat16, "fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2}
+
+    def call(data: Any, old: Any, new: Any, mode: Any) -> Any:
+        if old.name in narrow and old.primitive_bitwidth == 8:  # the interpreter's own knows no infinity
+            wide = torch.from_numpy(data.view("uint8")).view(narrow[old.name]).float().numpy()
+            return wide if new.name == "fp32" else convert(wide, tl.float32, new, mode)
+        if old.name not in ("fp32", "fp64") or new.name not in narrow:
+            return convert(data, old, new, mode)
+        made = torch.from_numpy(data.copy()).to(narrow[new.name])
+        return made.view(torch.int16 if made.itemsize == 2 else torch.uint8).numpy().view(f"u{made.itemsize}")
+
+    return call
+
+
+def _libdevice() -> dict[str, Any]:
+    """The functions that kernels call, as torch has them."""
+    import torch
+
+    same = (
+        "exp tanh expm1 log10 log1p tan erfc erfinv asin acos atan sinh cosh asinh acosh atanh lgamma floor ceil trunc"
+    )
+    same += " rsqrt fmod pow atan2 hypot nextafter copysign signbit"
+    found: dict[str, Any] = {name: getattr(torch, name) for name in same.split()}
+    special = {"cyl_bessel_i0": "i0", "cyl_bessel_i1": "i1", "erfcx": "erfcx", "normcdfinv": "ndtri"}
+    found.update({name: getattr(torch.special, other) for name, other in special.items()})
+    found["rint"] = torch.round
+    return found
+
+
+def _interpreted(function: Any) -> Any:
+    """A function of torch on the interpreter's tensors."""
+    import torch
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    def call(*args: Any) -> Any:
+        data = torch.broadcast_tensors(*[torch.from_numpy(arg.handle.data) for arg in args])
+        made = function(*data)
+        element = tl.int1 if made.dtype == torch.bool else args[0].dtype
+        values, shape = made.contiguous().numpy(), list(made.shape)
+        wide = any(arg.type.is_block() for arg in args)
+        return tl.tensor(TensorHandle(values, element), tl.block_type(element, shape) if wide else element)
+
+    return call

@@ -1,0 +1,1 @@
+"""From binaries to functions that run a graph."""

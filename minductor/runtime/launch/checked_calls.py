@@ -1,0 +1,93 @@
+"""Calls that torch does not vouch for: operators of others, and operators that call graphs.
+
+Takes the call and the dtypes that its results had while tracing. Gives new tensors of these dtypes, in a row. Refuses a
+custom operator that gives another dtype, or memory of its arguments: the code around it was compiled on its word. (That
+it writes an argument which it did not declare, nobody can see.)
+
+>>> x = torch.ones(2)
+>>> same, again = own("higher_order.cond", lambda x: (x, (x,)), [torch.float32, torch.float32], x)
+>>> len({t.data_ptr() for t in (x, same, again)})
+3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from minductor.core.errors import LyingSchema
+from minductor.runtime.launch.launch import copied
+
+# one for each result; None for what is no tensor
+DTypes: TypeAlias = Sequence[torch.dtype | None]
+
+
+def custom(op: str, function: Callable[..., Any], dtypes: DTypes, *args: Any, **kwargs: Any) -> list[Any]:
+    """A call of an operator that is not torch's own."""
+    return vetted(op, function(*args, **kwargs), dtypes, (*args, *kwargs.values()))
+
+
+def vetted(op: str, made: Any, dtypes: DTypes, arguments: Sequence[Any]) -> list[Any]:
+    """The results of such a call, in a row."""
+    results = _row(made)
+    for result in _tensors(results):
+        if result.layout is not torch.strided:
+            raise LyingSchema(op, "dense results", f"one is of layout {result.layout}")
+    given = _storages(arguments)
+    if any(result.numel() and _storage(result) in given for result in _tensors(results)):
+        raise LyingSchema(op, "that its results are new tensors", "one of them shares memory with an argument")
+    if len(results) != len(dtypes):
+        raise LyingSchema(op, f"{len(dtypes)} results", f"it gives {len(results)}")
+    for result, dtype in zip(results, dtypes, strict=True):
+        found = result.dtype if isinstance(result, Tensor) else None
+        if dtype is not None and found != dtype:
+            raise LyingSchema(op, f"a result of {dtype}", f"it is of {found}")
+    return _apart(results, set())
+
+
+def own(op: str, function: Callable[..., Any], dtypes: DTypes, *args: Any, **kwargs: Any) -> list[Any]:
+    """A call that may give its arguments, or one tensor twice: what it gives is made new.
+
+    It may give more than the traced program knows of, at the end.
+    """
+    del op
+    return apart(function(*args, **kwargs), len(dtypes), (*args, *kwargs.values()))
+
+
+def apart(made: Any, count: int, arguments: Sequence[Any]) -> list[Any]:
+    """The first results of such a call, in a row."""
+    return _apart(_row(made)[:count], _storages(arguments))
+
+
+def _apart(results: list[Any], seen: set[int]) -> list[Any]:
+    """The results, each in memory that neither `seen` nor an earlier result has."""
+    made: list[Any] = []
+    for result in results:
+        if isinstance(result, Tensor):
+            made.append(copied(result, result.size(), result.stride()) if _storage(result) in seen else result)
+            seen.add(_storage(result))
+        else:
+            made.append(result)
+    return made
+
+
+def _row(value: Any) -> list[Any]:
+    """The leaves of what a call gives, in order."""
+    if isinstance(value, tuple | list):
+        return [leaf for item in value for leaf in _row(item)]
+    return [value]
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    return [leaf for leaf in _row(value) if isinstance(leaf, Tensor)]
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _storages(value: Any) -> set[int]:
+    return {_storage(tensor) for tensor in _tensors(value)}

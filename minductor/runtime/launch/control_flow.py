@@ -1,0 +1,63 @@
+"""The operators that call graphs, spelled in Python: called by wrappers with compiled regions, and by the interpreter.
+
+Takes functions of tensors that give tuples, and what torch's operator of the same name is given. Gives a tuple of its
+results. Refuses nothing. A result may be one of the arguments: `checked_calls.py` makes a tensor of its own of it.
+
+>>> cond(torch.tensor(True), lambda x: (x + 1,), lambda x: (x - 1,), [torch.tensor(1)])
+(tensor(2),)
+>>> while_loop(lambda n: (n < 5,), lambda n: (n + 2,), [torch.tensor(0)], [])
+(tensor(6),)
+>>> scan(lambda total, n: (total + n, total * 1), [torch.tensor(0)], [torch.tensor([1, 2, 3])], [])
+(tensor(6), tensor([0, 1, 3]))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import torch
+
+Function: TypeAlias = Callable[..., Sequence[Any]]
+
+
+def cond(predicate: Any, yes: Function, no: Function, operands: Sequence[Any] = ()) -> Sequence[Any]:
+    return yes(*operands) if predicate else no(*operands)
+
+
+def while_loop(going: Function, step: Function, carried: Sequence[Any], extra: Sequence[Any]) -> Sequence[Any]:
+    while going(*carried, *extra)[0]:
+        carried = step(*carried, *extra)
+    return carried
+
+
+def invoke_subgraph(function: Function, name: str, *operands: Any) -> Sequence[Any]:
+    del name
+    return function(*operands)
+
+
+def scan(step: Function, start: Sequence[Any], rows: Sequence[Any], extra: Sequence[Any]) -> Sequence[Any]:
+    """The last carried values, then the outputs of all steps, stacked; the first dimension of `rows` is walked."""
+    carried, made = tuple(start), []
+    for n in range(rows[0].shape[0]):
+        found = step(*carried, *(row[n] for row in rows), *extra)
+        carried = tuple(found[: len(start)])
+        made.append(found[len(start) :])
+    return (*carried, *(torch.stack(column) for column in zip(*made, strict=True)))
+
+
+def map_impl(function: Function, rows: Sequence[Any], extra: Sequence[Any]) -> Sequence[Any]:
+    made = [function(*(row[n] for row in rows), *extra) for n in range(rows[0].shape[0])]
+    return tuple([torch.stack(column) for column in zip(*made, strict=True)])
+
+
+CONTROL: Mapping[str, Callable[..., Sequence[Any]]] = MappingProxyType(
+    {
+        "higher_order.cond": cond,
+        "higher_order.while_loop": while_loop,
+        "higher_order.invoke_subgraph": invoke_subgraph,
+        "higher_order.scan": scan,
+        "higher_order.map_impl": map_impl,
+    }
+)

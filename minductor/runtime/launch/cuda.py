@@ -1,0 +1,252 @@
+"""The driver of NVIDIA GPUs: a kernel's binary to a built-in function that launches it.
+
+Takes the bytes of a cubin and what a launch of it needs to know. Gives functions of tensors, numbers and a stream that
+return the status 0, as kernels for a CPU do. Refuses a machine without a driver, and a binary that it does not take
+(LoadFailed). torch has made the context; nothing here makes another one.
+
+A launch runs no Python beyond its arguments: cuda_launch.h reads them and calls the driver. Without a C++ compiler the
+same goes through ctypes, ten times as slowly.
+
+>>> evaluate(steps("(s0 + 1023) // 1024 * 4", ["s0"], 2), [None, None, 5000])
+20
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from minductor.core.errors import LoadFailed
+from minductor.runtime.launch.load import Library
+from minductor.target import Target, of_capability
+
+DRIVER = "libcuda.so.1"
+DEFAULT_SHARED = 48 * 1024  # bytes of a program; who wants more has to say so to the driver
+ALIGNMENT = 16  # bytes; cuda_launch.h says the same
+MAX_STACK = 64
+_MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+# as `md_driver` in cuda_launch.h has them
+_FUNCTIONS = (
+    "cuLaunchKernel",
+    "cuGetErrorString",
+    "cuPointerGetAttribute",
+    "cuDevicePrimaryCtxRetain",
+    "cuCtxSetCurrent",
+)
+END, CONSTANT, ARGUMENT, ADD, SUB, MUL, FLOORDIV, MOD, MIN, MAX = range(10)
+OPERATIONS: Mapping[type[ast.operator] | str, int] = MappingProxyType(
+    {ast.Add: ADD, ast.Sub: SUB, ast.Mult: MUL, ast.FloorDiv: FLOORDIV, ast.Mod: MOD, "min": MIN, "max": MAX}
+)
+_PYTHON: Mapping[int, Callable[[int, int], int]] = MappingProxyType(
+    {
+        ADD: int.__add__,
+        SUB: int.__sub__,
+        MUL: int.__mul__,
+        FLOORDIV: lambda a, b: a // b if b else 0,
+        MOD: lambda a, b: a % b if b else a,
+        MIN: min,
+        MAX: max,
+    }
+)
+Steps = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a launch takes beside the binary. `kinds` has a letter for each argument: p for a pointer, i, d (double)."""
+
+    entry: str  # the kernel's name in the binary
+    kinds: str
+    programs: Steps
+    threads: int
+    shared: int = 0  # bytes of a program
+    is_aligned: bool = True  # it relies on pointers at multiples of ALIGNMENT
+
+
+def steps(text: str, names: Sequence[str], first: int) -> Steps:
+    """A count of programs, as Python writes it, for a stack machine; `names` are arguments, from number `first` on."""
+    found: list[tuple[int, int]] = []
+    if _push(ast.parse(text, mode="eval").body, {name: first + n for n, name in enumerate(names)}, found) > MAX_STACK:
+        raise ValueError(f"a count of programs with more than {MAX_STACK} open operands: {text}")
+    return tuple(found)
+
+
+def _push(node: ast.expr, places: Mapping[str, int], into: list[tuple[int, int]]) -> int:
+    """Adds the steps of an expression; gives how many values are open at once."""
+    match node:
+        case ast.Constant(int(value)):
+            into.append((CONSTANT, value))
+            return 1
+        case ast.Name(name):
+            into.append((ARGUMENT, places[name]))
+            return 1
+        case ast.BinOp(left, op, right) if type(op) in OPERATIONS:
+            return _fold((left, right), OPERATIONS[type(op)], places, into)
+        case ast.Call(ast.Name(name), [_, _, *_] as args) if name in OPERATIONS:
+            return _fold(args, OPERATIONS[name], places, into)
+        case ast.UnaryOp(ast.USub(), operand):
+            return _fold((ast.Constant(0), operand), SUB, places, into)
+        case _:
+            raise ValueError(f"no count of programs: {ast.unparse(node)}")
+
+
+def _fold(args: Sequence[ast.expr], code: int, places: Mapping[str, int], into: list[tuple[int, int]]) -> int:
+    depth = _push(args[0], places, into)
+    for arg in args[1:]:
+        depth = max(depth, 1 + _push(arg, places, into))
+        into.append((code, 0))
+    return depth
+
+
+def evaluate(programs: Steps, arguments: Sequence[Any]) -> int:
+    """What the stack machine of cuda_launch.h makes of it."""
+    stack: list[int] = []
+    for code, value in programs:
+        if code in _PYTHON:
+            right = stack.pop()
+            stack.append(_PYTHON[code](stack.pop(), right))
+        else:
+            stack.append(value if code == CONSTANT else int(arguments[value]))
+    return stack[-1]
+
+
+class Driver:
+    """The driver's library, found once."""
+
+    def __init__(self, path: str = DRIVER) -> None:
+        self.path = path
+        try:
+            self._handle = ctypes.CDLL(path)
+        except OSError as error:
+            raise LoadFailed(path, str(error)) from None
+
+    def load(self, binary: bytes, launch: Launch) -> int:
+        """The kernel's handle. It belongs to every device: each loads it when it is launched there first."""
+        library, kernel = ctypes.c_void_p(), ctypes.c_void_p()
+        self._call("cuInit", ctypes.c_uint(0))
+        none = (None, None, ctypes.c_uint(0), None, None, ctypes.c_uint(0))
+        self._call("cuLibraryLoadData", ctypes.byref(library), ctypes.c_char_p(binary), *none)
+        self._call("cuLibraryGetKernel", ctypes.byref(kernel), library, launch.entry.encode())
+        if launch.shared > DEFAULT_SHARED:
+            count = ctypes.c_int()
+            self._call("cuDeviceGetCount", ctypes.byref(count))
+            for device in range(count.value):
+                self._call(
+                    "cuKernelSetAttribute",
+                    _MAX_DYNAMIC_SHARED,
+                    ctypes.c_int(launch.shared),
+                    kernel,
+                    ctypes.c_int(device),
+                )
+        return kernel.value or 0
+
+    def _call(self, name: str, *args: Any) -> None:
+        try:
+            function = self._handle[name]
+        except AttributeError:
+            raise LoadFailed(self.path, f"it has no {name}: a driver of CUDA 12 or later is needed") from None
+        if status := function(*args):
+            raise LoadFailed(self.path, f"{name}: {self.error(status)}")
+
+    def error(self, status: int) -> str:
+        text = ctypes.c_char_p()
+        self._handle["cuGetErrorString"](status, ctypes.byref(text))
+        return (text.value or b"unknown").decode()
+
+    def connect(self, launcher: Library) -> None:
+        """Gives the compiled launcher the addresses of the driver's functions."""
+        table = launcher.address("md_driver")
+        for number, name in enumerate(_FUNCTIONS):
+            found = ctypes.cast(self._handle[name], ctypes.c_void_p).value or 0
+            ctypes.c_void_p.from_address(table + number * ctypes.sizeof(ctypes.c_void_p)).value = found
+
+    def slow(self, symbol: str, kernel: int, launch: Launch, other: Callable[..., int]) -> Callable[..., int]:
+        """The launch by ctypes, for a machine without a C++ compiler."""
+        types = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "d": ctypes.c_double}
+
+        def run(*args: Any) -> int:
+            if len(args) != len(launch.kinds):
+                raise TypeError(f"{symbol} takes {len(launch.kinds)} arguments")
+            values = [arg.data_ptr() if kind == "p" else arg for kind, arg in zip(launch.kinds, args, strict=True)]
+            pointers = [value for kind, value in zip(launch.kinds, values, strict=True) if kind == "p"]
+            if launch.is_aligned and any(value % ALIGNMENT for value in pointers):
+                return other(*args)
+            programs = evaluate(launch.programs, args)
+            if programs > 0:
+                words = [types[kind](value) for kind, value in zip(launch.kinds[:-1], values[:-1], strict=True)]
+                self._launch(symbol, kernel, launch, programs, [*words, *(ctypes.c_void_p() for _ in range(2))], args)
+            return 0
+
+        return run
+
+    def _launch(
+        self, symbol: str, kernel: int, launch: Launch, programs: int, words: Sequence[Any], args: Sequence[Any]
+    ) -> None:
+        if programs > 2**31 - 1:
+            raise OverflowError(f"{symbol} would have {programs} programs")
+        row = (ctypes.c_void_p * len(words))(*(ctypes.addressof(word) for word in words))
+        shape = [ctypes.c_uint(n) for n in (programs, 1, 1, launch.threads, 1, 1, launch.shared)]
+        given = (ctypes.c_void_p(kernel), *shape, ctypes.c_void_p(args[-1]), row, None)
+        if status := self._handle["cuLaunchKernel"](*given):
+            raise RuntimeError(f"CUDA error: {self.error(status)} ({status}, at the launch of {symbol})")
+
+
+class _Record(ctypes.Structure):
+    """`md_Launch` of cuda_launch.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("call", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+        ("kernel", ctypes.c_void_p),
+        ("programs", ctypes.c_void_p),
+        ("kinds", ctypes.c_char_p),
+        ("count", ctypes.c_int),
+        ("threads", ctypes.c_int),
+        ("shared", ctypes.c_int),
+        ("is_aligned", ctypes.c_int),
+    )
+
+
+def bind(launcher: Library, symbol: str, kernel: int, launch: Launch, other: Callable[..., int]) -> Callable[..., int]:
+    """The kernel as a built-in function; `other` is called instead of it with pointers that it does not take."""
+    flat = [word for step in (*launch.programs, (END, 0)) for word in step]
+    programs = (ctypes.c_int64 * len(flat))(*flat)
+    record = _Record(
+        symbol.encode(),
+        launcher.address("md_launch"),
+        0x80,  # METH_FASTCALL
+        None,
+        kernel,
+        ctypes.addressof(programs),
+        launch.kinds.encode(),
+        len(launch.kinds),
+        launch.threads,
+        launch.shared,
+        launch.is_aligned,
+    )
+    own = (ctypes.addressof(record), (record, programs), other)
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+        ("PyCFunction_NewEx", ctypes.pythonapi)
+    )
+    return make(ctypes.addressof(record), own, None)
+
+
+def launcher_text() -> str:
+    """The text of the library that `bind` needs."""
+    return Path(__file__).with_name("cuda_launch.h").read_text(encoding="utf-8")
+
+
+def target_of(device: str) -> Target | None:
+    """What a device of this process is compiled for; None if it is none of NVIDIA's, or older than all that we know."""
+    if torch.version.hip is not None or not torch.cuda.is_available():
+        return None
+    return of_capability(*torch.cuda.get_device_capability(device))

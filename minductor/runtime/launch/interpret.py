@@ -1,0 +1,82 @@
+"""GPU kernels on CPU tensors: launches that go to Triton's interpreter in a process of its own.
+
+Takes the text of a module of kernels and a pool whose workers interpret. Gives, for each symbol, a function that a
+wrapper calls as it would a compiled kernel. Refuses a launch of more programs than the target takes
+(InterpretRefused). An index out of range and an assertion that fails raise what eager raises.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+import torch
+
+from minductor.core.errors import InterpretRefused
+from minductor.ir.program.nodes import ErrorKind
+from minductor.runtime.build.pool import Pool
+from minductor.runtime.build.triton_jobs import AssertFailed, Memory, interpret_kernel, launches
+
+# what a worker's environment says: Triton reads it when it is imported
+SETTINGS: Mapping[str, str | None] = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+
+
+class Interpreter:
+    """The kernels of one graph."""
+
+    def __init__(self, text: str, pool: Pool, max_programs: int) -> None:
+        self.text = text
+        self.pool = pool
+        self.max_programs = max_programs
+        self.launches = launches(text)
+
+    def bind(self, symbol: str) -> Callable[..., int]:
+        """The kernel as a function of its tensors, its numbers and a count of threads; it gives the status 0."""
+        programs, kinds = self.launches[symbol][:2]
+        count = sum(kind.startswith("*") for kind in kinds.values())
+
+        def launch(*args: Any) -> int:
+            tensors, sizes = args[:count], args[count:-1]
+            wanted = programs(*sizes)
+            if wanted > self.max_programs:
+                raise InterpretRefused(symbol, wanted, self.max_programs)
+            if wanted:
+                self._run(symbol, wanted, tensors, sizes)
+            return 0
+
+        return launch
+
+    def _run(self, symbol: str, programs: int, tensors: tuple[torch.Tensor, ...], sizes: tuple[Any, ...]) -> None:
+        storages: dict[int, torch.UntypedStorage] = {}
+        for tensor in tensors:
+            storages.setdefault(tensor.untyped_storage().data_ptr(), tensor.untyped_storage())
+        order = list(storages)
+        views = [
+            Memory(
+                order.index(tensor.untyped_storage().data_ptr()),
+                str(tensor.dtype).removeprefix("torch."),
+                int(tensor.storage_offset()),
+            )
+            for tensor in (torch.view_as_real(t) if t.is_complex() else t for t in tensors)
+        ]
+        before = [ctypes.string_at(at, storage.nbytes()) for at, storage in storages.items()]
+        job = self.pool.submit(interpret_kernel, self.text, symbol, programs, before, views, sizes)
+        try:
+            after = job.result()
+        except AssertFailed as failed:
+            raise error_of(str(failed)) from None
+        for at, old, new in zip(order, before, after, strict=True):
+            if old != new:
+                ctypes.memmove(at, new, len(new))
+
+
+def error_of(text: str) -> Exception:
+    """What a kernel's assertion means: the text of an index begins with the error's kind.
+
+    >>> error_of("IndexError: index is out of bounds"), error_of("Expected: positive")
+    (IndexError('index is out of bounds'), RuntimeError('Expected: positive'))
+    """
+    kind, _, message = text.partition(": ")
+    return getattr(builtins, kind)(message) if kind in get_args(ErrorKind) else RuntimeError(text)

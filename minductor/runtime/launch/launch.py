@@ -1,0 +1,175 @@
+"""From an artefact in the store to a function that runs the graph.
+
+Takes an entry (shared object, wrapper text) and the lifted constants. Gives the boxed `call(args)` of the
+wrapper, with the kernels as globals. Refuses nothing that `load` accepts.
+The names that wrapper texts import live here too.
+"""
+
+from __future__ import annotations
+
+import builtins
+import linecache
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from minductor.ir.artefact.source import Source, Unit
+from minductor.runtime.build.toolchain import Toolchain
+from minductor.runtime.build.toolchain import Unit as CompileUnit
+from minductor.runtime.launch import native
+from minductor.runtime.launch.load import ENTRY_PRELUDE, entry, threads
+from minductor.runtime.tune.tune import Choose, by_default
+from minductor.runtime.tune.tune_memory import reach
+
+if TYPE_CHECKING:  # a package that is loaded needs no options
+    from minductor.options import Options
+
+Call = Callable[[list[Any]], Sequence[Any]]
+
+LIBRARY, KERNELS = "kernels.so", "kernels.py"
+WRAPPER, WRAPPER_CPP, WRAPPER_FX = "wrapper.py", "wrapper.cpp", "wrapper.json"
+Bind = Callable[[str], Callable[..., int]]  # a kernel by its symbol
+
+
+def with_wrapper(source: Source) -> tuple[Unit, ...]:
+    """The units that a library is made of: a wrapper in C++ is one of them."""
+    if source.wrapper_file != WRAPPER_CPP:
+        return source.units
+    return (*source.units, Unit(Path(WRAPPER_CPP).stem, native.unit_text(source.wrapper), ()))
+
+
+def build(
+    source: Source, toolchain: Toolchain, folder: Path, options: Options, *, user_lines: Callable[[str], str]
+) -> Mapping[str, bytes]:
+    """Compiles the kernels; gives the artefact's files by name. `user_lines` tells where a kernel comes from."""
+    files = {source.wrapper_file: source.wrapper.encode()}
+    files.update({u.file: u.text.encode() for u in source.units if u.suffix != "cpp"})
+    cpp = [unit for unit in source.units if unit.symbols and unit.suffix == "cpp"]
+    if is_native := source.wrapper_file == WRAPPER_CPP:
+        units = [CompileUnit(u.name, u.text) for u in cpp]
+        units.append(CompileUnit(Path(WRAPPER_CPP).stem, native.unit_text(source.wrapper)))
+    else:
+        units = [CompileUnit(u.name, _with_entries(u.text, u.symbols)) for u in cpp]
+    for unit in units:
+        files[f"{unit.name}.cpp"] = unit.text.encode()
+    if units:
+        out = folder / LIBRARY
+        symbols = [symbol for unit in source.units for symbol in unit.symbols]
+        texts = {unit.name: unit.text.splitlines() for unit in units}
+
+        def blame(unit: str, line: int) -> str:
+            above = (s for text in reversed(texts[unit][:line]) for s in symbols if f" {s}(" in text)
+            symbol = next(above, "")
+            return user_lines(symbol) if symbol else ""
+
+        needs = {"include": [str(native.INCLUDE)], "link_with": native.LINKED} if is_native else {}
+        limit = options.compiler_timeout
+        toolchain.compile(units, out, sanitize=options.sanitize, blame=blame, timeout_s=limit, **needs)
+        files[LIBRARY] = out.read_bytes()
+    return files
+
+
+def _with_entries(text: str, symbols: Sequence[str]) -> str:
+    return f"{ENTRY_PRELUDE}\n{text}\n{''.join(map(entry, symbols))}"
+
+
+def launch(
+    wrapper: str,
+    kernels: Bind | None,
+    name: str,
+    constants: Mapping[str, torch.Tensor],
+    events: list[Any],
+    choose: Choose = by_default,
+    where: Callable[[str], str] = lambda node: "",
+) -> Call:
+    """The wrapper's `call`, bound to its kernels; `name` is what a traceback shows as its file.
+
+    `where`: the user's line of an ATen node, for errors of kernels.
+    """
+    filename = f"<minductor {name}>"
+    namespace: dict[str, Any] = {**constants, "events": events, "threads": threads(), "__name__": filename}
+    namespace["choose"] = choose
+    if kernels is not None:
+        namespace["kernels"] = kernels
+    # so that a debugger and a traceback show the lines
+    linecache.cache[filename] = (len(wrapper), None, wrapper.splitlines(keepends=True), filename)
+    exec(compile(wrapper, filename, "exec"), namespace)
+    namespace["places"] = [tuple(map(where, nodes)) for nodes in namespace.get("places", ())]
+    return namespace["call"]
+
+
+# --- what a wrapper imports ---------------------------------------------------------------------------------------
+
+
+def fail(errors: Sequence[tuple[str, str]], status: int | tuple[int, int, int], places: Sequence[str] = ()) -> NoReturn:
+    """Raises what a kernel's status means.
+
+    A status may come with the value that is no index, or 0, and with the size of the dimension. `places`: the user's
+    line for each of the errors.
+    """
+    number, value, size = status if isinstance(status, tuple) else (status, 0, "unknown")
+    kind, message = errors[number - 1]
+    said = message.format(value=f" {value}" if value else "", size=size)
+    raise getattr(builtins, kind)(located(said, places[number - 1] if number <= len(places) else ""))
+
+
+def require(message: str, places: Sequence[str] = ("",)) -> NoReturn:
+    """Raises what a call's numbers failed, with the user's line."""
+    raise RuntimeError(located(message, places[0]))
+
+
+def located(message: str, place: str) -> str:
+    """An error's text with the user's line, if that is known."""
+    return f"{message} (at {place})" if place else message
+
+
+def _slow_reinterpret(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
+    return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+
+
+def _slow_empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype)
+
+
+def _slow_empty_cuda(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+
+def laid_out(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...] | None) -> torch.Tensor:
+    """The tensor, or a copy with the strides that the kernels were made for."""
+    if tensor.shape != size:
+        raise RuntimeError(f"an operator returned a tensor of size {tuple(tensor.shape)}, not {size} as it was traced")
+    if stride is None or tensor.stride() == stride:
+        return tensor
+    return copied(tensor, size, stride)
+
+
+def meet(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether the memory from the first to the last element of one reaches into that of the other."""
+    (start, end), (first, last) = reach(one), reach(other)
+    return start < last and first < end
+
+
+def copied(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
+    """A new tensor of that layout; a dimension of stride 0 has one element to write."""
+    made = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
+    into = made
+    for dim, step in enumerate(stride):
+        if step == 0 and size[dim] > 1:
+            into, tensor = into.narrow(dim, 0, 1), tensor.narrow(dim, 0, 1)
+    into.copy_(tensor)
+    return made
+
+
+# torch publishes short ways to both for generated code; another version may not have them
+_guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+# size, stride, dtype -> a new CPU tensor
+empty_strided = getattr(_guards, "_empty_strided_cpu", None) or _slow_empty
+# the same on the GPU that is current
+empty_strided_cuda = getattr(_guards, "_empty_strided_cuda", None) or _slow_empty_cuda
+# number of a GPU -> the stream that is current there
+raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+# tensor, size, stride, offset -> a strided window, `offset` elements from the tensor's own first one
+reinterpret = getattr(_guards, "_reinterpret_tensor", None) or _slow_reinterpret

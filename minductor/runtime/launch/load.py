@@ -1,0 +1,257 @@
+"""A shared object to Python callables, by the shortest way from a call in Python to the kernel.
+
+Takes the path of a shared object. Gives its kernels as built-in functions of tensors and numbers that return the
+kernel's status, in a row with the value and the size where the kernel leaves those in `md_failure`. Refuses a file that
+this process cannot load (LoadFailed).
+
+A kernel is `EXPORT int64_t name(...)` of pointers, integers and doubles, in a unit that starts with ENTRY_PRELUDE and
+ends with an `entry` for each kernel. The entry reads the arguments out of Python's own, which makes a call cost about
+60 ns; with ctypes and the `data_ptr()` of three tensors it is ten times that (benchmarks/launch.md). An entry takes no
+header and no extension module: the functions of Python that it calls belong to the stable ABI, and torch publishes
+the address of a function that finds a tensor's data.
+
+>>> print(entry("fused_add_0"), end="")
+MD_ENTRY(fused_add_0)
+"""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import functools
+import os
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from minductor.core.errors import LoadFailed
+
+MAX_ARGUMENTS = (
+    384  # passes/bundle/bundle.py joins kernels up to 256 tensors and numbers, and fusion those of a kernel to 64
+)
+
+# One `md_call` serves every kernel of the library. A kernel adds the constant `md_entry_*`, which opens as CPython's
+# PyMethodDef (flag 0x80: METH_FASTCALL), and a function that spreads words over its parameters: 1 ms of compiling each,
+# where a template that does all of `md_call` for each signature costs 8. `Run` is a constructor because only braces
+# promise to read the words from left to right.
+ENTRY_PRELUDE = f"""\
+struct _object;
+using PyObject = _object;
+extern "C" {{
+long long PyLong_AsLongLong(PyObject*);
+PyObject* PyLong_FromLongLong(long long);
+double PyFloat_AsDouble(PyObject*);
+void* PyCapsule_GetPointer(PyObject*, const char*);
+PyObject* PyErr_Occurred();
+PyObject* Py_BuildValue(const char*, ...);
+PyObject* PyErr_Format(PyObject*, const char*, ...);
+void* PyEval_SaveThread();
+void PyEval_RestoreThread(void*);
+extern PyObject* PyExc_TypeError;
+__attribute__((weak, visibility("default"))) void* (*md_tensor_data)(PyObject*) = nullptr;
+}}
+#define MD_FAILURE
+struct md_Failure {{
+  long long status, value, size;
+}};
+extern "C" {{
+__attribute__((weak, visibility("hidden"))) __thread md_Failure md_failure = {{0, 0, 0}};
+}}
+union md_Word {{
+  void* pointer;
+  long long integer;
+  double real;
+}};
+template <class T> struct md_Parameter {{
+  static_assert(T(1) / 2 == 0, "a kernel takes pointers, integers and doubles");
+  static constexpr char kind = 'i';
+  static T of(const md_Word& word) {{ return static_cast<T>(word.integer); }}
+}};
+template <class T> struct md_Parameter<T*> {{
+  static constexpr char kind = 'p';
+  static T* of(const md_Word& word) {{ return static_cast<T*>(word.pointer); }}
+}};
+template <> struct md_Parameter<double> {{
+  static constexpr char kind = 'd';
+  static double of(const md_Word& word) {{ return word.real; }}
+}};
+template <auto kernel> struct md_Kernel;
+template <class R, class... A, R (*kernel)(A...)> struct md_Kernel<kernel> {{
+  static_assert(sizeof...(A) <= {MAX_ARGUMENTS}, "a kernel takes {MAX_ARGUMENTS} arguments");
+  static constexpr char kinds[] = {{md_Parameter<A>::kind..., 0}};
+  static constexpr long count = sizeof...(A);
+  struct Run {{
+    long long status;
+    Run(A... arguments) : status(kernel(arguments...)) {{}}
+  }};
+  static long long call(const md_Word* words) {{ return Run{{md_Parameter<A>::of(*words++)...}}.status; }}
+}};
+struct md_Entry {{
+  const char* name;
+  PyObject* (*call)(PyObject*, PyObject* const*, long);
+  int flags;
+  const char* doc;
+  long long (*kernel)(const md_Word*);
+  const char* kinds;
+  long count;
+}};
+extern "C" __attribute__((weak, visibility("hidden")))
+PyObject* md_call(PyObject* self, PyObject* const* arguments, long count) {{
+  const md_Entry* entry = static_cast<const md_Entry*>(PyCapsule_GetPointer(self, nullptr));
+  if (count != entry->count)
+    return PyErr_Format(PyExc_TypeError, "%s takes %ld arguments", entry->name, entry->count);
+  md_Word words[{MAX_ARGUMENTS}];
+  for (long i = 0; i < count; i++) {{
+    if (entry->kinds[i] == 'p') words[i].pointer = md_tensor_data(arguments[i]);
+    else if (entry->kinds[i] == 'i') words[i].integer = PyLong_AsLongLong(arguments[i]);
+    else words[i].real = PyFloat_AsDouble(arguments[i]);
+  }}
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  void* python = PyEval_SaveThread();
+  long long status = entry->kernel(words);
+  PyEval_RestoreThread(python);
+  if (status == 0 || md_failure.status == 0) return PyLong_FromLongLong(status);
+  md_failure.status = 0;
+  return Py_BuildValue("LLL", status, md_failure.value, md_failure.size);
+}}
+#define MD_ENTRY(name) \\
+  extern "C" __attribute__((visibility("default"))) const md_Entry md_entry_##name = {{ \\
+      #name, md_call, 0x80, nullptr, md_Kernel<name>::call, md_Kernel<name>::kinds, md_Kernel<name>::count}};
+"""
+
+
+def entry(symbol: str) -> str:
+    """The line, anywhere after the kernel, that lets `bind` find it; the kernel's own signature says the rest."""
+    return f"MD_ENTRY({symbol})\n"
+
+
+class Library:
+    """A loaded shared object. It stays in the process for good, like every library that Python loads."""
+
+    def __init__(self, path: Path, handle: ctypes.CDLL) -> None:
+        self.path = path
+        self._handle = handle
+
+    def function(
+        self, symbol: str, argtypes: Sequence[type], restype: type | None = ctypes.c_int64
+    ) -> Callable[..., int]:
+        """A function called by ctypes, for what takes raw addresses; LoadFailed if there is none of that name."""
+        try:
+            found = self._handle[symbol]
+        except AttributeError:
+            raise self._lacks(symbol) from None
+        found.argtypes = list(argtypes)
+        found.restype = restype
+        return found
+
+    def address(self, symbol: str) -> int:
+        """Where a variable or function of the library lies; LoadFailed if there is none of that name."""
+        try:
+            return ctypes.addressof(ctypes.c_char.in_dll(self._handle, symbol))
+        except ValueError:
+            raise self._lacks(symbol) from None
+
+    def required(self, symbol: str) -> int:
+        """As `address`; a library without that name is closed, and no function of it may be called any more.
+
+        The system's loader gives a library that is open again by its path, whatever file lies there by then.
+        """
+        try:
+            return self.address(symbol)
+        except LoadFailed:
+            _ctypes.dlclose(self._handle._handle)
+            raise
+
+    def _lacks(self, symbol: str) -> LoadFailed:
+        return LoadFailed(str(self.path), f"it has no {symbol}")
+
+    def bind(self, symbol: str) -> Callable[..., int]:
+        """The kernel behind `entry(symbol)` as a built-in function; LoadFailed if there is none.
+
+        Nothing checks that a tensor is one, nor its dtype and size: whoever generates the caller knows them.
+        """
+        address = self.required(f"md_entry_{symbol}")
+        # Prototypes of our own: those of ctypes.pythonapi belong to everybody in the process.
+        capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+            ("PyCapsule_New", ctypes.pythonapi)
+        )
+        function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+            ("PyCFunction_NewEx", ctypes.pythonapi)
+        )
+        return function(address, capsule(address, None, None), None)
+
+
+def load_library(path: Path) -> Library:
+    """Loads with every symbol resolved now, so that a missing one is an error here and not a crash in a kernel."""
+    try:
+        if fault := _fault(path.read_bytes()):
+            raise LoadFailed(str(path), fault)
+        handle = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL | getattr(os, "RTLD_NOW", 0))
+    except OSError as error:
+        raise LoadFailed(str(path), _explain(str(error))) from None
+    if hasattr(handle, "md_tensor_data"):
+        ctypes.c_void_p.in_dll(handle, "md_tensor_data").value = _tensor_data(path)
+    return Library(path, handle)
+
+
+def _tensor_data(path: Path) -> int:
+    """The address of torch's `void* (PyObject* tensor)`, which torch publishes for generated code."""
+    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    address = getattr(guards, "_torchinductor_pyobject_tensor_data_ptr", None)
+    if address is None:
+        raise LoadFailed(str(path), f"torch {torch.__version__} does not say how to find a tensor's data")
+    return address
+
+
+def _fault(data: bytes) -> str:
+    """What in the file would end the process instead of raising an error, or nothing."""
+    if not data.startswith(b"\x7fELF") or len(data) < 64:
+        return "it is no shared object"
+    # The table of sections is what linkers write last. A library that is cut short loads, and faults when it is read.
+    (table,), (size, count) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<HH", data, 58)
+    if table + size * count > len(data):
+        return "it is cut short"
+    # The sanitiser's library ends the process if it comes late.
+    if b"libasan.so" in data and not hasattr(ctypes.CDLL(None), "__asan_init"):
+        return "it is built with a sanitiser whose library is not in LD_PRELOAD"
+    return ""
+
+
+def _explain(error: str) -> str:
+    if "failed to map segment" in error or "Operation not permitted" in error:
+        return f"{error} (is the folder on a file system mounted noexec? MINDUCTOR_CACHE_DIR names another)"
+    return error
+
+
+class Threads:
+    """How many threads kernels may use now: `threads.count()`, torch's own setting.
+
+    One in a forked child: it has the memory of the OpenMP runtime and none of its threads, and would wait for them
+    for ever. A kernel gets the number as an argument, since the runtime knows nothing of that. A call in C++ reads
+    `is_child` where it lies.
+    """
+
+    __slots__ = ("count", "is_child")
+
+    def __init__(self) -> None:
+        self.count: Callable[[], int] = torch.get_num_threads
+        self.is_child = ctypes.c_int(0)
+
+    def after_fork(self) -> None:
+        self.count = _one
+        self.is_child.value = 1
+
+
+def _one() -> int:
+    return 1
+
+
+@functools.cache
+def threads() -> Threads:
+    """The one of this process, made together with the hook that keeps it right in a forked child."""
+    only = Threads()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=only.after_fork)
+    return only

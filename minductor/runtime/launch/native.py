@@ -1,0 +1,157 @@
+"""A graph whose wrapper is C++: its unit's text made ready for Python, and the loaded unit bound to a call.
+
+Takes the wrapper's text; a loaded library, the lifted constants and the objects of this process. Gives the boxed
+`call(args)`, a built-in function. Refuses (LoadFailed) a torch whose tensors lie elsewhere in their objects than one of
+its own says.
+
+The unit reads a tensor where it lies in Python's object, and so needs no call of torch for an argument. Where that is,
+is asked of torch at every start: `tensor._cdata` is the address that the place has to hold.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import functools
+import hashlib
+import linecache
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from minductor.core.errors import LoadFailed
+from minductor.runtime.launch.load import Library, threads
+
+INCLUDE = Path(__file__).parent / "include"
+LINKED = ("libtorch_cpu.so",)  # where the unit finds torch's functions
+Call = Callable[[list[Any]], Sequence[Any]]
+
+# THPVariable_Wrap(const at::TensorBase&), where torch does not publish its address
+_WRAP = "_Z16THPVariable_WrapRKN2at10TensorBaseE"
+
+
+class _Graph(ctypes.Structure):
+    """`md_Graph` of minductor_call.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("run", ctypes.c_void_p),
+        ("takes", ctypes.c_char_p),
+        ("gives", ctypes.c_char_p),
+        ("constants", ctypes.c_char_p),
+        ("n_constants", ctypes.c_int64),
+    )
+
+
+class _Bound(ctypes.Structure):
+    """`md_Bound` of minductor_python.h."""
+
+    _fields_ = (
+        ("constants", ctypes.POINTER(ctypes.c_void_p)),
+        ("errors", ctypes.py_object),
+        ("places", ctypes.py_object),
+        ("calls", ctypes.py_object),
+        ("events", ctypes.py_object),
+        ("eager", ctypes.py_object),
+        ("wrap", ctypes.c_void_p),
+        ("is_child", ctypes.POINTER(ctypes.c_int)),
+        ("none", ctypes.py_object),
+        ("tensor", ctypes.py_object),
+        ("offset", ctypes.c_long),
+    )
+
+
+def interface() -> str:
+    """What a compiled unit and this file have to agree on, as a digest: another version may have changed it."""
+    files = (Path(__file__), *sorted(INCLUDE.glob("*.h")))
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+def unit_text(wrapper: str) -> str:
+    """The wrapper's unit with its entry for Python."""
+    return f'{wrapper}\n#include "minductor_python.h"\n'
+
+
+def launch(
+    library: Library,
+    name: str,
+    objects: Mapping[str, Any],
+    events: list[Any],
+    where: Callable[[str], str] = lambda node: "",
+) -> Call:
+    """The library's graph as a function of Python. `objects`: what of this process it names, its constants too.
+
+    `where`: the user's line of an ATen node, for errors of kernels.
+    """
+    graph = _Graph.from_address(library.required("md_compiled"))
+    offset = tensor_offset(library.path)
+    constants = [objects[name] for name in graph.constants.decode().split()]
+    handles = (ctypes.c_void_p * (len(constants) + 1))(*(id(tensor) + offset for tensor in constants))
+    calls = _python_calls(library, f"<minductor {name}>", objects)
+    is_child = ctypes.pointer(threads().is_child)
+    places = {node: place for node in _text(library, "md_nodes").split() if (place := where(node))}
+    found = (vars(builtins), places, calls, events, _called_again, _wrap(library.path))
+    bound = _Bound(handles, *found, is_child, None, torch.Tensor, offset)
+    method = library.address("md_method")
+    # Prototypes of our own: those of ctypes.pythonapi belong to everybody in the process.
+    capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+        ("PyCapsule_New", ctypes.pythonapi)
+    )
+    function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
+        ("PyCFunction_NewEx", ctypes.pythonapi)
+    )
+    # What the graph only points at lives as long as the function, which takes it for its module. A partial has room
+    # for the attributes of a call.
+    held = (bound, constants)
+    return functools.partial(function(method, capsule(ctypes.addressof(bound), None, None), held))
+
+
+def _python_calls(library: Library, filename: str, objects: Mapping[str, Any]) -> dict[str, Any]:
+    """The functions for what only Python can call."""
+    source = _text(library, "md_python_text")
+    if not source:
+        return {}
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    namespace: dict[str, Any] = {**objects, "__name__": filename}
+    exec(compile(source, filename, "exec"), namespace)
+    return namespace
+
+
+def _text(library: Library, symbol: str) -> str:
+    """A text in the library, or "" if it has none of that name."""
+    try:
+        return (ctypes.c_char_p(library.address(symbol)).value or b"").decode()
+    except LoadFailed:
+        return ""
+
+
+def _called_again(text: str, *given: Any) -> None:
+    """Calls an operator that failed in C++, for the exception that it raises: `text` is a lambda that the unit has for
+    it, which changes nothing of what it is given."""
+    eval(text, {"torch": torch})(*given)
+
+
+def tensor_offset(path: Path) -> int:
+    """Where torch lays a tensor into its Python object."""
+    tensor = torch.empty(0)
+    for offset in range(ctypes.sizeof(ctypes.c_void_p), object.__basicsize__ + 32, ctypes.sizeof(ctypes.c_void_p)):
+        if ctypes.c_void_p.from_address(id(tensor) + offset).value == tensor._cdata:
+            return offset
+    raise LoadFailed(str(path), f"torch {torch.__version__} keeps its tensors elsewhere")
+
+
+def _wrap(path: Path) -> int:
+    """The address of torch's `PyObject* (const Tensor&)`."""
+    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    if (published := getattr(guards, "_torchinductor_thp_variable_wrap", None)) is not None:
+        return published
+    exported = getattr(ctypes.CDLL(str(_torch_folder() / "libtorch_python.so")), _WRAP, None)
+    if exported is None:
+        raise LoadFailed(str(path), f"torch {torch.__version__} does not say how to make a tensor's object")
+    return ctypes.cast(exported, ctypes.c_void_p).value or 0
+
+
+def _torch_folder() -> Path:
+    return Path(torch.__file__).parent / "lib"

@@ -1,0 +1,1 @@
+"""Packages that `minductor.export` wrote: reading and calling them."""

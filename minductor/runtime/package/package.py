@@ -1,0 +1,143 @@
+"""A package, loaded: the exported program as a callable, without the compiler that made it.
+
+Takes the path of a package. Gives a callable with the program's own arguments and results. Refuses damaged or altered
+files (PackageRefused), machines and torches that lack what the code needs (PackageElsewhere), and calls with other
+inputs than those that were exported for (WrongInput), before anything of the program runs.
+
+Loading runs native code: load what you trust. The weights stay in the mapped file, and processes share them; buffers
+that the program changes belong to the loaded package. There are no gradients.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as trees
+
+from minductor.core.dtypes import by_name
+from minductor.core.errors import LoadFailed, PackageElsewhere, PackageRefused
+from minductor.ir.artefact.manifest import Manifest, Weight
+from minductor.runtime.build.probe import probe
+from minductor.runtime.launch import native
+from minductor.runtime.launch.launch import LIBRARY, WRAPPER, WRAPPER_CPP, Call, copied, launch
+from minductor.runtime.launch.load import Library, load_library
+from minductor.runtime.package.archive import Archive, open_archive
+from minductor.runtime.package.call_check import CallCheck
+from minductor.runtime.package.trees import read_tree
+from minductor.runtime.user_paths import user_path
+
+MANIFEST, PLAN, CONSTANTS, PLAIN = "manifest.json", "plan.json", "constants.bin", "plain.so"
+
+
+class Package:
+    """An exported program. `manifest` says what it is; `state` are the buffers that its calls change, by name."""
+
+    def __init__(self, manifest: Manifest, call: Call, state: Mapping[str, Any]) -> None:
+        self.manifest = manifest
+        self.state = state
+        self._call = call
+        self._inputs = CallCheck(manifest)
+        self._results = read_tree(manifest.out_spec)
+
+    @property
+    def needs_torch(self) -> tuple[str, ...]:
+        """The operators for which it calls torch."""
+        return self.manifest.needs_torch
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """One call of the program."""
+        given = self._inputs.read(args, kwargs)
+        with torch.no_grad():
+            results = self._call([*given, *self.state.values()])
+        return trees.tree_unflatten(list(results), self._results)
+
+
+def load(path: str | os.PathLike[str]) -> Package:
+    """The program of a package file. This runs native code from the file.
+
+    >>> import torch, minductor
+    >>> minductor.export(torch.nn.Linear(4, 2), (torch.ones(1, 4),), "linear.zip")  # doctest: +SKIP
+    >>> minductor.load("linear.zip")(torch.ones(1, 4))  # doctest: +SKIP
+    """
+    archive = open_archive(user_path("the path of a package", path))
+    manifest = read_manifest(archive)
+    _check_machine(archive.path, manifest)
+    held = {weight.name: _weight(archive, weight) for weight in manifest.weights if not weight.is_state}
+    state = {weight.name: _own(_weight(archive, weight)) for weight in manifest.weights if weight.is_state}
+    try:
+        call = _call(archive, held)
+    except (AttributeError, ImportError, LoadFailed) as error:
+        reason = error.why if isinstance(error, LoadFailed) else error
+        why = f"made with torch {manifest.torch}, it does not find in torch {torch.__version__}: {reason}"
+        raise PackageElsewhere(str(archive.path), why) from error
+    return Package(manifest, call, state)
+
+
+def _entry(archive: Archive, name: str) -> bytes:
+    found = archive.entries.get(name)
+    if found is None:
+        raise PackageRefused(str(archive.path), f"it has no {name}")
+    return bytes(found)
+
+
+def read_manifest(archive: Archive) -> Manifest:
+    """What the package says of itself."""
+    try:
+        return Manifest.read(_entry(archive, MANIFEST).decode())
+    except ValueError as error:
+        raise PackageRefused(str(archive.path), str(error)) from error
+
+
+def machine() -> str:
+    """What a shared object is made for, beside its processor's features."""
+    return f"{platform.system()} {platform.machine()}".lower()
+
+
+def _check_machine(path: Path, manifest: Manifest) -> None:
+    if manifest.machine != machine():
+        raise PackageElsewhere(str(path), f"it is made for {manifest.machine}, and this is {machine()}")
+    if manifest.interface != native.interface():
+        raise PackageElsewhere(str(path), f"minductor {manifest.minductor} calls machine code in another way")
+    missing = sorted({*manifest.features} - {*probe().features})
+    if missing:
+        raise PackageElsewhere(str(path), f"its code may use {', '.join(missing)}, which this processor lacks")
+
+
+def _weight(archive: Archive, weight: Weight) -> torch.Tensor:
+    """A tensor in the mapped file."""
+    dtype = getattr(torch, by_name(weight.layout.dtype).torch_name)
+    size, stride = tuple(map(int, weight.layout.size)), tuple(map(int, weight.layout.stride))
+    if not weight.bytes:
+        return torch.empty_strided(size, stride, dtype=dtype)
+    held = archive.entries.get(CONSTANTS, memoryview(b""))[weight.offset : weight.offset + weight.bytes]
+    if len(held) != weight.bytes:
+        raise PackageRefused(str(archive.path), f"{weight.name} does not lie among its constants")
+    return torch.frombuffer(held, dtype=torch.uint8).view(dtype).as_strided(size, stride)
+
+
+def _own(value: torch.Tensor) -> torch.Tensor:
+    return copied(value, value.shape, value.stride())
+
+
+def _call(archive: Archive, held: Mapping[str, torch.Tensor]) -> Call:
+    """The compiled call, in either language."""
+    library, name = _library(archive), archive.path.name
+    if WRAPPER_CPP in archive.entries and library is not None:
+        return native.launch(library, name, held, [])
+    return launch(_entry(archive, WRAPPER).decode(), None if library is None else library.bind, name, held, [])
+
+
+def _library(archive: Archive) -> Library | None:
+    """The machine code, by way of a file that nobody else can write and that is gone when it is loaded."""
+    if LIBRARY not in archive.entries:
+        return None
+    with tempfile.TemporaryDirectory(prefix="minductor-") as folder:  # mode 0700
+        file = Path(folder) / LIBRARY
+        file.write_bytes(archive.entries[LIBRARY])
+        return load_library(file)

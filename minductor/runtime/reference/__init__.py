@@ -1,0 +1,1 @@
+"""A slow and obvious evaluator of programs, as an oracle."""

@@ -1,0 +1,1 @@
+"""Picks one of several ways to do the same, by measuring."""

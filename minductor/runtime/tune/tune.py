@@ -1,0 +1,274 @@
+"""Picks one of several ways to do the same: by default, by what won before, or by measuring at the first call.
+
+Takes callables that do the same, what differs if another is taken (bits or time), a clock, and what won before. Gives
+one callable, and tells what won, by a digest of the work, to whoever keeps it. Refuses to measure what affects bits
+where bits have to be the same each time (ChoiceByClock): there the default is taken.
+
+It knows nothing of kernels, stores or streams. Measuring runs each candidate on the tensors of the call, which then
+hold again what they held (tune_memory.py). A candidate that raises, or leaves other results than the default, cannot
+win. A winner holds for sizes of as many bits; calls with other sizes are measured again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from threading import RLock
+from typing import Any, Protocol
+
+import torch
+
+from minductor.core.errors import ChoiceByClock
+from minductor.runtime.tune.tune_memory import NoRoom, TrialMemory, free_host_memory
+
+Run = Callable[..., Any]
+ROUNDS, TRIES = 3, 10  # of all candidates in turn, and calls that each measures at once
+GAIN = 0.97  # a candidate has to take less than this share of the default's time: ties stay where they are
+
+
+class Choose(Protocol):
+    """What a wrapper asks: `affects` and the default's name, the candidates, and numbers of their arguments.
+
+    `overwritten`: those whose contents candidates read or add to, and then write. `written`: all that they write,
+    None where nobody knows: then the contents of every tensor are compared. `sizes`: the sizes among them.
+    """
+
+    def __call__(
+        self,
+        digest: str,
+        affects: str,
+        default: str,
+        candidates: Mapping[str, Run],
+        overwritten: Sequence[int],
+        written: Sequence[int] | None = None,
+        sizes: Sequence[int] = (),
+    ) -> Run: ...
+
+
+def by_default(
+    digest: str,
+    affects: str,
+    default: str,
+    candidates: Mapping[str, Run],
+    overwritten: Sequence[int],
+    written: Sequence[int] | None = None,
+    sizes: Sequence[int] = (),
+) -> Run:
+    """Nobody measures."""
+    del digest, affects, overwritten, written, sizes
+    return candidates[default]
+
+
+def wall_clock(run: Callable[[], object]) -> float:
+    """Seconds that a function takes."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def device_clock(run: Callable[[], object]) -> float:
+    """Seconds that a function takes on the current GPU, between two events of its stream."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1000
+
+
+def device_name() -> str:
+    """The current GPU: what is fastest on one is not on another."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+
+
+def is_stream_captured() -> bool:
+    """Whether the current stream of the GPU records a graph: then nothing runs, and nothing can be waited for."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+@dataclass(slots=True)
+class Tuner:
+    """Who measures. `recall` knows by a digest what won in another process, if anything did; `keep` is told of it."""
+
+    clock: Callable[[Callable[[], object]], float] = wall_clock
+    recall: Callable[[str], str | None] = lambda digest: None
+    keep: Callable[[str, str], object] = lambda digest, winner: None
+    is_deterministic: bool = False
+    room: Callable[[], int] = free_host_memory  # bytes of the host that copies may take
+    is_captured: Callable[[], bool] = is_stream_captured  # nothing can be measured meanwhile
+    winners: dict[str, str] = field(default_factory=dict[str, str])
+    refused: dict[str, str] = field(default_factory=dict[str, str])  # a candidate, or work that is not measured: why
+    measured: int = 0  # how many times the clock was asked
+    lock: Any = field(default_factory=RLock)  # measuring a variant may first measure the launches of its own kernel
+
+    def choose(
+        self,
+        digest: str,
+        affects: str,
+        default: str,
+        candidates: Mapping[str, Run],
+        overwritten: Sequence[int],
+        written: Sequence[int] | None = None,
+        sizes: Sequence[int] = (),
+    ) -> Run:
+        """The winner; where none is known yet, a function whose first call finds it."""
+        if self.is_deterministic and affects == "bits":
+            return candidates[default]
+        names, make = tuple(candidates), candidates.__getitem__
+        return self.launch(digest, affects, default, names, make, overwritten, written, sizes)
+
+    def launch(
+        self,
+        digest: str,
+        affects: str,
+        default: str,
+        names: Sequence[str],
+        make: Callable[[str], Run],
+        overwritten: Sequence[int] = (),
+        written: Sequence[int] | None = None,
+        sizes: Sequence[int] = (),
+    ) -> Run:
+        """The same for candidates that have to be made first: of those that cannot be, none wins.
+
+        Each power of two in which the sizes of a call lie has a winner of its own.
+        """
+        trial = partial(TrialMemory, overwritten=overwritten, written=written, room=self.room)
+        if not sizes:
+            return self._of_one_size(digest, affects, default, names, make, trial)
+        found: dict[tuple[int, ...], Run] = {}
+
+        def by_size(*args: Any) -> Any:
+            bucket = tuple([args[number].bit_length() for number in sizes])
+            if bucket not in found:
+                work = f"{digest} sizes of {', '.join(map(str, bucket))} bits"
+                found[bucket] = self._of_one_size(work, affects, default, names, make, trial)
+            return found[bucket](*args)
+
+        return by_size
+
+    def _of_one_size(
+        self,
+        work: str,
+        affects: str,
+        default: str,
+        names: Sequence[str],
+        make: Callable[[str], Run],
+        trial: Callable[[Sequence[Any]], TrialMemory],
+    ) -> Run:
+        if (known := self._known(work)) in names:
+            return make(known)
+        found: list[Run] = []
+
+        def first(*args: Any) -> Any:
+            if not found and self.is_captured():
+                return make(default)(*args)
+            if not found:
+                with self.lock:
+                    won = self.winners.get(work, "")  # by now an equal one may have been measured
+                    if won not in names:
+                        won = self._winner(work, affects, default, self._made(names, default, make), args, trial)
+                    found.append(make(won))
+            return found[0](*args)
+
+        return first
+
+    def _made(self, names: Sequence[str], default: str, make: Callable[[str], Run]) -> dict[str, Run]:
+        found: dict[str, Run] = {}
+        for name in names:
+            try:
+                found[name] = make(name)
+            except Exception as error:
+                if name == default:
+                    raise
+                self._refuse(name, str(error))
+        return found
+
+    def _known(self, work: str) -> str:
+        """What won, here or in another process; "" if nothing has."""
+        if work not in self.winners and (found := self.recall(work)) is not None:
+            self.winners[work] = found
+        return self.winners.get(work, "")
+
+    def _winner(
+        self,
+        work: str,
+        affects: str,
+        default: str,
+        candidates: dict[str, Run],
+        args: Sequence[Any],
+        trial: Callable[[Sequence[Any]], TrialMemory],
+    ) -> str:
+        """What wins by measure, which is kept; the default where there is no room to measure, and only here."""
+        try:
+            memory = trial(args)
+        except NoRoom as error:
+            self._refuse(work, str(error))
+            self.winners[work] = default
+            return default
+        try:
+            won = self._fastest(affects, default, candidates, args, memory)
+        finally:
+            memory.restore()
+        self.winners[work] = won
+        self.keep(work, won)
+        return won
+
+    def _fastest(
+        self, affects: str, default: str, candidates: dict[str, Run], args: Sequence[Any], memory: TrialMemory
+    ) -> str:
+        """The candidate of the least time, if that is clearly less than the default's, and its results are as good."""
+        memory.begin()
+        candidates[default](*args)  # also what is done once: loading, allocating
+        memory.keep()
+        least: dict[str, float] = {}
+        for name, run in candidates.items():
+            reason = "" if name == default else self._fault(affects, run, args, memory)
+            if reason:
+                self._refuse(name, reason)
+            else:
+                least[name] = float("inf")
+        for _ in range(ROUNDS):
+            for name in least:
+                least[name] = min(least[name], self._time(affects, partial(candidates[name], *args), memory))
+        best = min(least, key=lambda name: least[name])
+        return best if least[best] < GAIN * least[default] else default
+
+    def _fault(self, affects: str, run: Run, args: Sequence[Any], memory: TrialMemory) -> str:
+        """Why a candidate may not win; "" if it may."""
+        memory.begin()
+        try:
+            run(*args)
+        except Exception as error:
+            return f"it raises {type(error).__name__}: {error}"
+        return memory.difference(affects)
+
+    def _refuse(self, name: str, reason: str) -> None:
+        """Notes why a candidate cannot win, or why some work is not measured."""
+        self.refused[name] = reason
+        logging.getLogger("minductor").info("not chosen by measure: %s: %s", name, reason)
+
+    def _time(self, affects: str, run: Callable[[], object], memory: TrialMemory) -> float:
+        """Seconds of a call. Where it reads what it overwrites, each call begins with what was there."""
+        if not memory.has_read:
+            return self.seconds(affects, run, TRIES)
+        least = float("inf")
+        for _ in range(1 if memory.is_far else TRIES):
+            memory.rewind()
+            least = min(least, self.seconds(affects, run))
+        return least
+
+    def seconds(self, affects: str, run: Callable[[], object], tries: int = 1) -> float:
+        """The only way to the clock: whoever asks says what depends on the answer. Gives the seconds of one call."""
+        if self.is_deterministic and affects == "bits":
+            raise ChoiceByClock(affects)
+        self.measured += 1
+
+        def several() -> object:
+            for _ in range(tries - 1):
+                run()
+            return run()
+
+        return self.clock(several) / tries

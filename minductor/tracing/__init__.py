@@ -1,0 +1,1 @@
+"""What each stage did, shown where the user asked."""

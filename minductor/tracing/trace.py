@@ -1,0 +1,388 @@
+"""What each stage did, shown where the user asked: nowhere, lines on stderr, files in a folder, or one HTML page.
+
+Takes MINDUCTOR_TRACE's text, then one record per stage. Gives output. Refuses to compute: a value is turned into text
+only if somebody is going to see it.
+
+>>> import sys
+>>> trace = Trace.parse("2", out=sys.stdout)
+>>> trace.stage("forward", "fuse", 0.0012, {"kernels": 1}, ["buf0 | buf1 not fused: sizes differ"], None, str)
+minductor forward fuse 1.2 ms kernels=1
+minductor forward fuse note: buf0 | buf1 not fused: sizes differ
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import logging
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+
+from minductor.core.errors import BadOptionValue
+
+if TYPE_CHECKING:
+    from minductor.ir.report.report import Report
+
+EXPECTED = "a level from 0 to 4, dir:PATH or html:PATH"
+# The level from which a part of a record is shown.
+NOTES, SOURCES, TEXT = 2, 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One stage of one graph's compile."""
+
+    graph: str
+    stage: str
+    seconds: float
+    counts: Mapping[str, int]
+    notes: Sequence[str]
+    sources: Mapping[str, str]
+    text: Callable[[], str]
+
+    def summary(self) -> str:
+        counts = "".join(f" {name}={value}" for name, value in self.counts.items())
+        return f"{self.seconds * 1e3:.1f} ms{counts}"
+
+    def lines(self, level: int, before: str = "") -> Iterator[str]:
+        """What a level shows; a value that is what was shown `before` is not shown again."""
+        start = f"minductor {self.graph} {self.stage}"
+        yield f"{start} {self.summary()}"
+        if level >= NOTES:
+            yield from (f"{start} note: {note}" for note in self.notes)
+        if level >= SOURCES:
+            yield from (f"{start} source {name}:\n{source}" for name, source in self.sources.items())
+        if level >= TEXT and (text := self.text()):
+            yield f"{start} changes nothing" if text == before else f"{start} gives:\n{text}"
+
+
+class Sink(Protocol):
+    def record(self, record: Record) -> None: ...
+
+
+@dataclass(slots=True)
+class Lines:
+    """Lines up to a level, on a stream; without one, on what is stderr at that moment."""
+
+    level: int
+    out: TextIO | None = None
+    shown: str = ""  # the latest value
+
+    def record(self, record: Record) -> None:
+        for line in record.lines(self.level, self.shown):
+            print(line, file=self.out or sys.stderr)
+        if self.level >= TEXT:
+            self.shown = record.text() or self.shown
+
+
+@dataclass(slots=True)
+class Logger:
+    """The logger `minductor`, which TORCH_LOGS and torch._logging.set_logs switch on while the process runs."""
+
+    logger: logging.Logger = field(default_factory=lambda: logging.getLogger("minductor"))
+
+    def record(self, record: Record) -> None:
+        if not self.logger.isEnabledFor(logging.INFO):
+            return
+        level = TEXT if self.logger.isEnabledFor(logging.DEBUG) else NOTES
+        for line in record.lines(level):
+            self.logger.info("%s", line)
+
+
+@dataclass(slots=True)
+class Artifacts:
+    """The logs of torch that TORCH_LOGS=output_code and TORCH_LOGS=kernel_code switch on: generated texts."""
+
+    def record(self, record: Record) -> None:
+        if not record.sources:
+            return
+        from torch._logging._internal import getArtifactLogger
+
+        # a logger below `torch`, which has the handlers of TORCH_LOGS
+        for artifact in ("output_code", "kernel_code"):
+            logger = getArtifactLogger("torch.minductor", artifact)
+            if logger.isEnabledFor(logging.DEBUG):
+                for name, source in sorted(record.sources.items()):
+                    if artifact == "output_code" or not name.startswith("wrapper"):
+                        logger.debug("minductor %s %s\n%s", record.graph, name, source)
+
+
+@dataclass(slots=True)
+class Structured:
+    """torch's structured trace, from which tlparse makes a report; it has a handler under TORCH_TRACE only."""
+
+    logger: logging.Logger = field(default_factory=lambda: logging.getLogger("torch.__trace"))
+
+    def record(self, record: Record) -> None:
+        if not self.logger.handlers:
+            return
+        from torch._logging._internal import trace_structured
+
+        texts = {record.stage: record.text}
+        texts |= {name: functools.partial(str, source) for name, source in record.sources.items()}
+        for name, text in texts.items():
+            metadata = {"name": f"minductor_{record.graph}_{name}", "encoding": "string"}
+            trace_structured("artifact", metadata_fn=functools.partial(dict, metadata), payload_fn=text)
+
+
+@dataclass(slots=True)
+class Runs:
+    """Tells compiles of equally named graphs apart: a stage seen again starts the graph's next run."""
+
+    stages: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    numbers: dict[str, int] = field(default_factory=dict[str, int])
+
+    def place(self, graph: str, stage: str) -> tuple[str, int]:
+        """The run's name, and the stage's position in it from 1.
+
+        >>> runs = Runs()
+        >>> runs.place("forward", "lower"), runs.place("forward", "fuse"), runs.place("forward", "lower")
+        (('forward', 1), ('forward', 2), ('forward-2', 1))
+        """
+        seen = self.stages.setdefault(graph, [])
+        if stage in seen:
+            seen.clear()
+            self.numbers[graph] = self.numbers.get(graph, 1) + 1
+        seen.append(stage)
+        return self.latest(graph), len(seen)
+
+    def latest(self, graph: str) -> str:
+        """The name of a graph's latest run."""
+        number = self.numbers.get(graph, 1)
+        return f"{graph}-{number}" if number > 1 else graph
+
+
+@dataclass(slots=True)
+class Folder:
+    """A folder for each graph, a file for each stage's value and for each source, and a file with the lines."""
+
+    path: Path
+    runs: Runs = field(default_factory=Runs)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def record(self, record: Record) -> None:
+        with self.lock:
+            run, position = self.runs.place(_slug(record.graph), _slug(record.stage))
+            folder = self.path / run
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / f"{position:02}_{_slug(record.stage)}.txt").write_text(record.text() + "\n", encoding="utf-8")
+                for name, source in record.sources.items():
+                    (folder / _slug(name)).write_text(source, encoding="utf-8")
+                with (folder / "lines.txt").open("w" if position == 1 else "a", encoding="utf-8") as out:
+                    out.writelines(f"{line}\n" for line in record.lines(NOTES))
+            except OSError as error:
+                raise _unwritable(f"dir:{self.path}", error) from error
+
+    def beside(self, graph: str, write: Callable[[Path], None]) -> None:
+        """Has `write` put files into the folder of a graph's latest run."""
+        with self.lock:
+            folder = self.path / self.runs.latest(_slug(graph))
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                write(folder)
+            except OSError as error:
+                raise _unwritable(f"dir:{self.path}", error) from error
+
+
+@dataclass(slots=True)
+class Page:
+    """One HTML page that needs nothing beside it: a row for each graph, a column for each stage.
+
+    HTML lets a page end without its closing tags, so each stage is appended and the page is whole at every moment.
+    """
+
+    path: Path
+    runs: Runs = field(default_factory=Runs)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    # The lines of each run's latest value: what the next stage adds to them is marked.
+    previous: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+
+    def record(self, record: Record) -> None:
+        with self.lock:
+            run, _ = self.runs.place(record.graph, record.stage)
+            text = record.text()
+            column = _column(record, run, _marked(text, self.previous.get(run)))
+            opening = "" if self.previous else PAGE
+            self.previous[run] = frozenset(text.splitlines())
+            try:
+                with self.path.open("a" if not opening else "w", encoding="utf-8") as out:
+                    out.write(f"{opening}{column}")
+            except OSError as error:
+                raise _unwritable(f"html:{self.path}", error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Where the stages of a Compiler are shown."""
+
+    sinks: tuple[Sink, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str, *, out: TextIO | None = None, debug: Path | None = None) -> Self:
+        """A level, `dir:PATH` or `html:PATH`, or nothing; torch's logs are served besides, where they are on.
+
+        `debug`: a folder that gets what `dir:` would write, too.
+        """
+        logs = (Logger(), Artifacts(), Structured(), *((Folder(debug),) if debug else ()))
+        kind, colon, path = text.partition(":")
+        match kind:
+            case "" | "0" if not colon:
+                return cls(logs)
+            case "1" | "2" | "3" | "4" if not colon:
+                return cls((*logs, Lines(int(kind), out)))
+            case "dir" if path:
+                return cls((*logs, Folder(_place(path))))
+            case "html" if path:
+                return cls((*logs, Page(_place(path))))
+            case _:
+                raise BadOptionValue("trace", text, EXPECTED)
+
+    def stage(
+        self,
+        graph_name: str,
+        stage_name: str,
+        seconds: float,
+        counts: Mapping[str, int],
+        notes: Sequence[str],
+        sources: Mapping[str, str] | None,
+        text: Callable[[], str],
+    ) -> None:
+        """Show one stage. `text` is called only by a sink that shows values."""
+        record = Record(graph_name, stage_name, seconds, counts, notes, sources or {}, text)
+        for sink in self.sinks:
+            sink.record(record)
+
+    def beside(self, graph_name: str, write: Callable[[Path], None]) -> None:
+        """Has `write` put what runs a compiled graph into the folder of its stages, where there is one."""
+        for sink in self.sinks:
+            if isinstance(sink, Folder):
+                sink.beside(graph_name, write)
+
+
+def debug_folder(environ: Mapping[str, str]) -> Path | None:
+    """Where TORCH_COMPILE_DEBUG=1 asks for the stages and texts: in torch's debug directory of this process."""
+    if environ.get("TORCH_COMPILE_DEBUG") != "1":
+        return None
+    from torch._dynamo.utils import get_debug_dir
+
+    return Path(get_debug_dir()) / "minductor"
+
+
+# --- what is shown of a stage's value
+
+
+def new_notes(before: Any, after: Any, where: str = "") -> Iterator[str]:
+    """What a stage decided, in the regions of its program too."""
+    yield from (f"{where}{note}" for note in getattr(after, "notes", ())[len(getattr(before, "notes", ())) :])
+    known = {region.name: region for region in getattr(before, "regions", ())}
+    for region in getattr(after, "regions", ()):
+        yield from new_notes(known.get(region.name), region, f"{where}{region.name}: ")
+
+
+def partition_lines(facts: Report, gm: Any) -> Iterator[str]:
+    """A line for each partition, then one for each node that cannot be captured: what, why, and where."""
+    from minductor.frontend.capture.capture import sources
+
+    for number, (device, calls, is_capturable) in enumerate(facts.partitions):
+        what = f"{calls} call{'s' * (calls != 1)}{f' on {device}' if device else ''}"
+        yield f"partition {number}: {what}, {'can' if is_capturable else 'cannot'} be captured"
+    written = sources(gm)
+    for node, op, origin, reason in facts.barriers:
+        at = f" ({place})" if (place := written.of(origin)) else ""
+        yield f"cannot be captured: {': '.join(part for part in (node, op, reason) if part)}{at}"
+
+
+def counts(value: Any) -> dict[str, int]:
+    """Nodes by class, for a trace's line."""
+    nodes = getattr(value, "nodes", None) or getattr(value, "lines", ())
+    found: dict[str, int] = {}
+    for node in nodes:
+        kind = type(node).__name__.lower()
+        name = f"{kind}es" if kind.endswith("ch") else f"{kind}s"
+        found[name] = found.get(name, 0) + 1
+    return found
+
+
+def shown(value: Any) -> str:
+    """A program or a plan as text."""
+    from minductor.ir.plan.plan_text import print_plan
+    from minductor.ir.program.nodes import Program
+    from minductor.ir.program.printer import print_program
+
+    return print_program(value) if isinstance(value, Program) else print_plan(value)
+
+
+# --- how
+
+
+def _slug(name: str) -> str:
+    # A name from a graph must not lead out of the folder.
+    return re.sub(r"[^\w.-]", "_", name).lstrip(".") or "_"
+
+
+def _place(path: str) -> Path:
+    from minductor.runtime.user_paths import user_path
+
+    return user_path("the path of a trace", path)
+
+
+def _unwritable(value: str, error: OSError) -> BadOptionValue:
+    return BadOptionValue("trace", value, f"{EXPECTED}, where PATH can be written ({error.strerror})")
+
+
+def _marked(text: str, before: frozenset[str] | None) -> str:
+    """The text as HTML, in which the lines that were not there before stand out.
+
+    >>> _marked("a < b\\nc", frozenset(["c"]))
+    '<mark>a &lt; b</mark>\\nc'
+    """
+    lines = [(line, html.escape(line)) for line in text.splitlines()]
+    if before is None:
+        return "\n".join(escaped for _, escaped in lines)
+    return "\n".join(escaped if line in before else f"<mark>{escaped}</mark>" for line, escaped in lines)
+
+
+def _column(record: Record, run: str, body: str) -> str:
+    notes = "".join(f"<li>{html.escape(note)}" for note in record.notes)
+    sources = "".join(
+        f"<details><summary>{html.escape(name)}</summary><pre>{html.escape(source)}</pre></details>"
+        for name, source in record.sources.items()
+    )
+    return (
+        f'<article data-graph="{html.escape(run)}"><h2>{html.escape(record.stage)}</h2>'
+        f"<p>{record.summary()}</p>"
+        + (f"<details><summary>{len(record.notes)} notes</summary><ul>{notes}</ul></details>" if notes else "")
+        + f"{sources}<pre>{body}</pre></article>\n"
+    )
+
+
+# Without the script all columns stand in one row; with it each graph has its own.
+PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>minductor</title><style>
+body, section { display: flex; gap: 1em; overflow-x: auto; align-items: start; font: 13px sans-serif }
+body.rows { display: block }
+article { flex: none; max-width: 46em; padding: 0 1em; border: 1px solid #bbb; border-radius: 4px }
+h2 { margin: .4em 0 }  p { margin: 0; color: #666 }  pre { overflow-x: auto }
+mark { background: #d7f5d7; color: inherit }
+</style><script>
+addEventListener("DOMContentLoaded", () => {
+  const rows = new Map();
+  for (const column of document.querySelectorAll("article")) {
+    const name = column.dataset.graph;
+    if (!rows.has(name)) {
+      const title = document.createElement("h1"), row = document.createElement("section");
+      title.textContent = name;
+      document.body.append(title, row);
+      rows.set(name, row);
+    }
+    rows.get(name).append(column);
+  }
+  document.body.className = "rows";
+});
+</script></head><body>
+"""

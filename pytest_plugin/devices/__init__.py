@@ -1,0 +1,1 @@
+"""On which devices tests run, and which tests."""

@@ -1,0 +1,280 @@
+"""Which devices the tests run on, decided from the environment, the options, the compiler and the machine.
+
+Takes wishes (texts as the user wrote them), the ids that the compiler knows, each with torch's name of its memory, and
+who says why one is absent. Gives the ids to run and the reason for each one left out. Refuses, by Misuse, what cannot
+be meant: an unknown name, a required device that is not there, and a choice that leaves nothing.
+
+>>> choose(Wishes(run_gpu="0"), {"cpu": "cpu", "toy": "npu"}, lambda id: "")
+Choice(devices=('cpu', 'toy'), missing=(('cuda', 'RUN_GPU=0'),))
+>>> choose(Wishes(run_cpu="0"), {"cpu": "cpu"}, lambda id: "")
+Traceback (most recent call last):
+pytest_plugin.devices.devices.Misuse: no device is left to test on: cpu (RUN_CPU=0), cuda (the compiler takes cpu)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from pytest_plugin.xfail import devices_and_reason
+
+KINDS = ("cpu", "interpret", "cuda", "compile")
+DEFAULT = ("cpu", "cuda")
+# What PYTORCH_TESTING_DEVICE_* may name: torch's own device types.
+TORCH_TYPES = ("cpu", "cuda", "mps", "xpu", "mtia", "hpu", "meta", "xla", "lazy", "privateuse1")
+Known = Mapping[str, str]  # torch's name of the memory, by the id of the device
+Absence = Callable[[str], str]
+Filter = tuple[str, ...] | None
+
+
+class Misuse(ValueError):
+    """Settings that cannot be followed; the run ends with pytest's usage error."""
+
+
+class Device(str):
+    """A device as torch calls take it; `id` is what tests are called by, `target` the folder of its goldens."""
+
+    __slots__ = ("id", "kind", "target")
+    id: str
+    kind: str
+    target: str
+
+    def __new__(cls, id: str, memory: str = "", architecture: str = "") -> Self:
+        """`memory`: torch's name of the device that holds the tensors, of one that a compiler brings. `architecture`:
+        the named target of the GPU that is here, whose goldens are those of `compile:<target>`.
+        """
+        kind, _, target = id.partition(":")
+        device = super().__new__(cls, memory or torch_type(id))
+        device.id = id
+        device.kind = kind
+        device.target = target or architecture or kind
+        return device
+
+
+def torch_type(id: str) -> str:
+    """What torch calls a device that it may know itself: interpreted and compile-only tests hold tensors on the CPU."""
+    kind = id.partition(":")[0]
+    return "cpu" if kind in ("interpret", "compile") else kind
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user asked for, unparsed: None is an unset variable, "" an absent option."""
+
+    run_cpu: str | None = None
+    run_gpu: str | None = None
+    only_for: str | None = None
+    except_for: str | None = None
+    option: str = ""
+    ini: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str], option: str, ini: Sequence[str]) -> Self:
+        return cls(
+            environ.get("RUN_CPU"),
+            environ.get("RUN_GPU"),
+            environ.get("PYTORCH_TESTING_DEVICE_ONLY_FOR"),
+            environ.get("PYTORCH_TESTING_DEVICE_EXCEPT_FOR"),
+            option,
+            tuple(ini),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The ids to run, and why each other candidate does not run."""
+
+    devices: tuple[str, ...]
+    missing: tuple[tuple[str, str], ...] = ()
+
+
+def choose(wishes: Wishes, known: Known, absence: Absence) -> Choice:
+    """The devices of tests that name none."""
+    named = _names("--minductor-device", wishes.option)
+    for id in (*named, *wishes.ini):
+        _check_id(id, known)
+    wanted, only, without = _narrowed(wishes, known)
+    devices: list[str] = []
+    missing: list[tuple[str, str]] = []
+    required = {"RUN_CPU": "cpu", "RUN_GPU": "cuda"}
+    forced = [id for variable, id in required.items() if wanted[variable] is True]
+    if named:  # the option wins over PyTorch's variables
+        only = without = None
+    for id in dict.fromkeys((*(named or wishes.ini or (*DEFAULT, *_brought(known))), *forced)):
+        variable = _variable(id, known)
+        if wanted.get(variable) is False:
+            missing.append((id, f"{variable}=0"))
+            continue
+        absent = _absence(id, known, absence)
+        if absent and (id in named or id in forced):
+            origin = f"{variable}=1 requires" if id in forced else "--minductor-device names"
+            raise Misuse(f"{origin} {id}, which cannot run: {absent}")
+        filtered = _filtered(id, known, only, without)
+        if filtered and id in forced:
+            raise Misuse(f"{variable}=1 requires {id}, which {filtered} leaves out")
+        dropped = absent or filtered or ("--minductor-device" if named and id not in named else "")
+        if dropped:
+            missing.append((id, dropped))
+        else:
+            devices.append(id)
+    if not devices:
+        reasons = ", ".join(f"{id} ({why})" for id, why in missing)
+        raise Misuse(f"no device is left to test on: {reasons}")
+    return Choice(tuple(devices), tuple(missing))
+
+
+def of_marker(wishes: Wishes, named: Sequence[str], known: Known, absence: Absence) -> Choice:
+    """The devices of a test that names its own: those that run, and those that are skipped for a reason. What the
+    user's settings leave out is neither.
+    """
+    wanted, only, without = _narrowed(wishes, known)
+    option = _names("--minductor-device", wishes.option)
+    if option:
+        only = without = None
+    devices: list[str] = []
+    missing: list[tuple[str, str]] = []
+    for id in dict.fromkeys(named):
+        is_off = wanted.get(_variable(id, known)) is False
+        if is_off or _filtered(id, known, only, without) or (option and id not in option):
+            continue
+        if reason := _absence(id, known, absence):
+            missing.append((id, reason))
+        else:
+            devices.append(id)
+    return Choice(tuple(devices), tuple(missing))
+
+
+def _narrowed(wishes: Wishes, known: Known) -> tuple[dict[str, bool | None], Filter, Filter]:
+    """RUN_*, and the torch devices that the two variables of PyTorch name."""
+    wanted = {"RUN_CPU": _tri_state("RUN_CPU", wishes.run_cpu), "RUN_GPU": _tri_state("RUN_GPU", wishes.run_gpu)}
+    return (
+        wanted,
+        _filter("PYTORCH_TESTING_DEVICE_ONLY_FOR", wishes.only_for, known),
+        _filter("PYTORCH_TESTING_DEVICE_EXCEPT_FOR", wishes.except_for, known),
+    )
+
+
+def _brought(known: Known) -> tuple[str, ...]:
+    """The ids that are the compiler's own."""
+    return tuple(id for id in known if id.partition(":")[0] not in KINDS)
+
+
+def _variable(id: str, known: Known) -> str:
+    """Which variable a device goes with; another device than these two has none."""
+    return {"cpu": "RUN_CPU", "cuda": "RUN_GPU"}.get(known.get(id) or torch_type(id), "")
+
+
+def marker_misuse(args: Sequence[object], keywords: Mapping[str, object], known: Known) -> str:
+    """What is wrong with a marker `devices(*ids, min_arch="sm_90")`, or nothing.
+
+    >>> marker_misuse(("interpret", "compile:sm_90"), {"min_arch": "sm_80"}, {})
+    ''
+    >>> marker_misuse(("gpu",), {}, {})
+    "'gpu' is no device; the devices are cpu, interpret, cuda and compile:<target>"
+    """
+    for name in keywords:
+        if name != "min_arch":
+            return f"devices has no {name}; it has min_arch"
+    if keywords and arch_number(str(keywords["min_arch"])) is None:
+        return f"devices(min_arch={keywords['min_arch']!r}): an architecture is sm_80, sm_90 and so on"
+    if not args:
+        return "devices names no device"
+    try:
+        for id in args:
+            _check_id(str(id), known)
+    except Misuse as misuse:
+        return str(misuse)
+    return ""
+
+
+def skip_misuse(args: Sequence[object], keywords: Mapping[str, object], known: Known) -> str:
+    """What is wrong with a marker `skip_on(*ids, reason="why")` or `skip_on(*ids, "why")`, or nothing.
+
+    >>> skip_misuse(("cuda",), {"reason": "needs float64 in hardware"}, {})
+    ''
+    >>> skip_misuse(("cuda", "cpu"), {}, {})
+    "skip_on takes the reason: skip_on('cuda', 'cpu', reason='why')"
+    """
+    for name in keywords:
+        if name != "reason":
+            return f"skip_on has no {name}; it has reason"
+    if not args:
+        return "skip_on names no device"
+    ids, reason = devices_and_reason(args, keywords)
+    try:
+        for id in ids:
+            _check_id(str(id), known)
+    except Misuse as misuse:
+        return f"skip_on: {misuse}"
+    is_reason = isinstance(reason, str) and reason.strip()
+    if is_reason and ("reason" in keywords or not _is_id(str(reason), known)):
+        return ""
+    return f"skip_on takes the reason: skip_on({', '.join(map(repr, args))}, reason='why')"
+
+
+def arch_number(target: str) -> int | None:
+    """NVIDIA's number in a target's name; None for another name.
+
+    >>> arch_number("sm_90"), arch_number("gfx942"), arch_number("interpret")
+    (90, None, None)
+    """
+    found = re.fullmatch(r"sm_(\d+)", target)
+    return int(found[1]) if found else None
+
+
+def _absence(id: str, known: Known, absence: Absence) -> str:
+    return absence(id) if id in known else f"the compiler takes {', '.join(known)}"
+
+
+def _filtered(id: str, known: Known, only: Filter, without: Filter) -> str:
+    memory = known.get(id) or torch_type(id)
+    if only is not None and memory not in only:
+        return "PYTORCH_TESTING_DEVICE_ONLY_FOR"
+    if without is not None and memory in without:
+        return "PYTORCH_TESTING_DEVICE_EXCEPT_FOR"
+    return ""
+
+
+def _names(origin: str, text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if text and not all(names):
+        raise Misuse(f"{origin}={text!r} has an empty name")
+    return names if text else ()
+
+
+def _filter(variable: str, text: str | None, known: Known) -> Filter:
+    """None if the variable is unset; upstream takes an empty one for unset as well."""
+    if not (text or "").strip():
+        return None
+    names = _names(variable, text or "")
+    types = tuple(dict.fromkeys((*TORCH_TYPES, *known.values())))
+    for name in names:
+        if name not in types:
+            raise Misuse(f"{variable} names {name!r}; torch's device types are {', '.join(types)}")
+    return names
+
+
+def _is_id(id: str, known: Known) -> bool:
+    kind, colon, target = id.partition(":")
+    is_ours = kind in KINDS and (kind == "compile") == bool(target) and not (colon and kind != "compile")
+    return is_ours or id in known
+
+
+def _check_id(id: str, known: Known) -> None:
+    if not _is_id(id, known):
+        brought = "".join(f"{other}, " for other in _brought(known))
+        raise Misuse(f"{id!r} is no device; the devices are {brought}cpu, interpret, cuda and compile:<target>")
+
+
+def _tri_state(variable: str, text: str | None) -> bool | None:
+    match text:
+        case None | "":
+            return None
+        case "0":
+            return False
+        case "1":
+            return True
+        case _:
+            raise Misuse(f"{variable}={text!r}: unset is 'if it is there', 0 is never, 1 is required")

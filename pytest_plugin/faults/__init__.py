@@ -1,0 +1,1 @@
+"""Faults that tests must see, and circumstances that must not matter."""

@@ -1,0 +1,102 @@
+"""Faults by name: one function of a compiler runs with a piece of its text replaced, in this process, for a while.
+
+Takes a Mutant; gives a context in which the function has the faulty code, and whether that ran. Refuses a mutant whose
+old text does not occur exactly once in its function, and a function with a closure (Stale): a row of the table is then
+out of date.
+
+>>> import html
+>>> mutant = Mutant("raw", "html", "escape", '"&", "&amp;"', '"&", "&"')
+>>> with mutated(mutant) as was_reached:
+...     html.escape("<&>"), was_reached()
+('&lt;&&gt;', True)
+>>> html.escape("<&>")
+'&lt;&amp;&gt;'
+>>> recompiled(html.escape, Mutant("raw", "html", "escape", "escape all", ""))
+Traceback (most recent call last):
+pytest_plugin.faults.mutants.Stale: raw: 'escape all' occurs 0 times in html.escape
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import importlib
+import inspect
+import textwrap
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+MARK = "_mutant_was_reached"
+
+
+class Stale(ValueError):
+    """A mutant does not fit the code that it is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A fault: in a function of a module, by its qualified name, `old` becomes `new`."""
+
+    name: str
+    module: str
+    function: str
+    old: str
+    new: str
+
+
+@contextmanager
+def mutated(mutant: Mutant) -> Generator[Callable[[], bool]]:
+    """Inside, the function has the fault; what is given tells whether it has run."""
+    function = find(mutant)
+    code = recompiled(function, mutant)
+    calls: list[bool] = []
+    space, right = function.__globals__, function.__code__
+    space[MARK] = calls.append
+    function.__code__ = code
+    try:
+        yield lambda: bool(calls)
+    finally:
+        function.__code__ = right
+        del space[MARK]
+
+
+def find(mutant: Mutant) -> FunctionType:
+    """The function below properties and other wrappers."""
+    found: Any = importlib.import_module(mutant.module)
+    for name in mutant.function.split("."):
+        found = inspect.getattr_static(found, name)
+    for inner in ("fget", "func", "__func__", "__wrapped__"):
+        found = getattr(found, inner, found)
+    if not isinstance(found, FunctionType):
+        raise Stale(f"{mutant.name}: {mutant.module}.{mutant.function} is no function in Python")
+    return found
+
+
+def recompiled(function: FunctionType, mutant: Mutant) -> CodeType:
+    """The function's code with the fault, telling first that it runs."""
+    try:
+        lines, start = inspect.getsourcelines(function)
+    except OSError as error:
+        raise Stale(f"{mutant.name}: {mutant.module}.{mutant.function}: {error}") from None
+    source = textwrap.dedent("".join(lines))
+    count = source.count(mutant.old)
+    if count != 1:
+        where = f"{mutant.module}.{mutant.function}"
+        raise Stale(f"{mutant.name}: {mutant.old!r} occurs {count} times in {where}")
+    tree = ast.parse(source.replace(mutant.old, mutant.new))
+    definition = tree.body[0]
+    if not isinstance(definition, ast.FunctionDef) or function.__code__.co_freevars:
+        raise Stale(f"{mutant.name}: {function.__qualname__} has a closure")
+    definition.decorator_list = []
+    note = ast.parse(f"{MARK}(True)").body[0]
+    body = definition.body
+    place = 1 if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) else 0
+    body.insert(place, ast.copy_location(note, body[min(place, len(body) - 1)]))
+    ast.fix_missing_locations(tree)
+    ast.increment_lineno(tree, start - 1)
+    flags = __future__.annotations.compiler_flag
+    module = compile(tree, function.__code__.co_filename, "exec", flags=flags, dont_inherit=True)
+    return next(code for code in module.co_consts if isinstance(code, CodeType))

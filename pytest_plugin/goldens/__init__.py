@@ -1,0 +1,1 @@
+"""Generated text held against stored files, and their review."""

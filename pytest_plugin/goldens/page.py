@@ -1,0 +1,51 @@
+"""The report as one page that opens from disk: edits on the left, sources side by side on the right.
+
+Takes the data of a review; gives HTML without anything that has to be loaded. Refuses nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pytest_plugin.goldens.difference import carried_over
+from pytest_plugin.goldens.disagreement import Disagreement
+from pytest_plugin.goldens.failure import facts_delta
+from pytest_plugin.goldens.lines import opcodes
+
+TEMPLATE = Path(__file__).with_name("report.html")
+MARK = '"REVIEW DATA"'
+
+
+def page(told: Mapping[str, object], disagreements: Sequence[Disagreement], folder: str) -> str:
+    """`folder` is where the report lies, as a command line names it."""
+    goldens = [
+        {
+            "test": d.test,
+            "path": d.own,
+            "target": d.target,
+            "view": f"{d.view} @ {d.level}",
+            "facts": facts_delta(d.old_facts, d.new_facts),
+            "rows": side_by_side(d),
+            "stages": dict(d.stages),
+            "timeline": d.timeline,
+        }
+        for d in disagreements
+    ]
+    data = json.dumps({"edits": told["edits"], "goldens": goldens, "folder": folder})
+    # a closing tag inside a script would end it
+    return TEMPLATE.read_text(encoding="utf-8").replace(MARK, data.replace("<", "\\u003c"))
+
+
+def side_by_side(d: Disagreement) -> list[list[object]]:
+    """Rows of (whether they differ, number and text on the left, number and text on the right)."""
+    old = d.old.splitlines()
+    new = carried_over(d.old, d.new, d.language)[0].splitlines()
+    found: list[list[object]] = []
+    for tag, i1, i2, j1, j2 in opcodes(old, new):
+        for n in range(max(i2 - i1, j2 - j1)):
+            left = [i1 + n + 1, old[i1 + n]] if i1 + n < i2 else ["", ""]
+            right = [j1 + n + 1, new[j1 + n]] if j1 + n < j2 else ["", ""]
+            found.append([tag != "equal", *left, *right])
+    return found

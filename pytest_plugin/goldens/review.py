@@ -1,0 +1,151 @@
+"""Accepting golden differences by edit: in the terminal, or from a report that another machine wrote.
+
+Takes Disagreements and decisions; writes the goldens whose edits are accepted. Refuses numbers of edits that do not
+exist (ValueError).
+
+    python -m pytest_plugin.goldens.review .pytest_cache/d/minductor/golden --edits 1,3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_plugin.goldens.disagreement import Disagreement
+from pytest_plugin.goldens.edits import Edit, accepted, changes_of, clustered
+from pytest_plugin.goldens.failure import told
+from pytest_plugin.goldens.golden_file import Place, parse, write
+from pytest_plugin.vocabulary import amount
+
+DATA = "review.json"
+QUESTION = "[a]ccept, [r]eject, [s]how a golden, accept a[l]l that follow, [q]uit: "
+LINES_SHOWN, FILES_SHOWN = 20, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was written, and what still differs."""
+
+    written: tuple[str, ...]
+    partly: tuple[str, ...]  # written with some of their edits
+    rejected: tuple[str, ...]
+
+
+def describe(edit: Edit, disagreements: Sequence[Disagreement], number: int, total: int) -> str:
+    """An edit as a reader meets it: how often, what, and where."""
+    files = [disagreements[file] for file in edit.files]
+    shown = edit.lines()
+    more = [f"  ... {len(shown) - LINES_SHOWN} more lines"] if len(shown) > LINES_SHOWN else []
+    names = [f"  as in {edit.example}"] if edit.example else []
+    names += [f"  in {d.own}" for d in files[:FILES_SHOWN]]
+    if len(files) > FILES_SHOWN:
+        names.append(f"  and {len(files) - FILES_SHOWN} more")
+    head = f"edit {number} of {total}: {amount(len(edit.places), 'time')} in {amount(len(files), 'golden')}"
+    return "\n".join([head, *(f"  {line}" for line in shown[:LINES_SHOWN]), *more, *names])
+
+
+def ask_about(
+    disagreements: Sequence[Disagreement], ask: Callable[[str], str], say: Callable[[str], None]
+) -> tuple[int, ...]:
+    """The numbers of the accepted edits; the end of the input is a `q`."""
+    edits = clustered(disagreements)
+    chosen: list[int] = []
+    for number, edit in enumerate(edits):
+        say(describe(edit, disagreements, number + 1, len(edits)))
+        while True:
+            match ask(QUESTION).strip().lower():
+                case "a":
+                    chosen.append(number)
+                case "l":
+                    return (*chosen, *range(number, len(edits)))
+                case "r":
+                    pass
+                case "q" | "":
+                    return tuple(chosen)
+                case "s":
+                    say(told(disagreements[edit.files[0]], None, limit=None))
+                    continue
+                case other:
+                    say(f"{other!r} is no answer")
+                    continue
+            break
+    return tuple(chosen)
+
+
+def apply(
+    disagreements: Sequence[Disagreement], chosen: Collection[int], root: Path, folder: Path | None = None
+) -> Outcome:
+    """Writes the goldens with the chosen edits made; `folder` is that of the compiler, below which rungs lie."""
+    edits = clustered(disagreements)
+    for number in chosen:
+        if not 0 <= number < len(edits):
+            raise ValueError(f"there is no edit {number + 1}; there are {len(edits)}")
+    written: list[str] = []
+    partly: list[str] = []
+    rejected: list[str] = []
+    for number, d in enumerate(disagreements):
+        places = [place for edit in chosen for file, place in edits[edit].places if file == number]
+        if not places:
+            rejected.append(d.own)
+            continue
+        content = accepted(d, places)
+        _store(d, content, root, folder)
+        (written if content == d.new_content else partly).append(d.own)
+    return Outcome(tuple(written), tuple(partly), tuple(rejected))
+
+
+def _store(d: Disagreement, content: str, root: Path, folder: Path | None) -> None:
+    golden, path = parse(content, d.language), root / d.own
+    if folder is not None and content == d.new_content and path.is_relative_to(folder / d.target):
+        inner = path.relative_to(folder / d.target).as_posix()
+        Place(folder, d.target, inner).accept(golden, d.language)
+    else:
+        write(path, golden, d.language)
+
+
+def data(disagreements: Sequence[Disagreement]) -> dict[str, object]:
+    """All that a review needs, in plain values."""
+    edits = [
+        {"lines": edit.lines(), "example": edit.example, "files": list(edit.files), "places": len(edit.places)}
+        for edit in clustered(disagreements)
+    ]
+    goldens = [{**d.plain(), "changes": len(changes_of(d))} for d in disagreements]
+    return {"edits": edits, "goldens": goldens}
+
+
+def load(folder: Path) -> tuple[Disagreement, ...]:
+    """The disagreements of a report's folder."""
+    found = json.loads((folder / DATA).read_text(encoding="utf-8"))["goldens"]
+    return tuple(Disagreement(**{name: value for name, value in d.items() if name != "changes"}) for d in found)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    title = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m pytest_plugin.goldens.review", description=title)
+    parser.add_argument("report", type=Path, help=f"the folder with {DATA}")
+    parser.add_argument("--edits", default="", help="numbers with commas between; all unless given")
+    parser.add_argument("--root", type=Path, default=Path(), help="where the tests are run")
+    parser.add_argument("--list", action="store_true", help="only print the edits")
+    args = parser.parse_args(arguments)
+    disagreements = load(args.report)
+    edits = clustered(disagreements)
+    if args.list:
+        for number, edit in enumerate(edits, 1):
+            print(describe(edit, disagreements, number, len(edits)))
+        return 0
+    numbers = [int(number) - 1 for number in args.edits.split(",") if number] or list(range(len(edits)))
+    try:
+        outcome = apply(disagreements, numbers, args.root)
+    except ValueError as error:
+        parser.error(str(error))
+    for word, paths in (("written", outcome.written), ("partly", outcome.partly), ("rejected", outcome.rejected)):
+        for path in paths:
+            print(f"{word:<8} {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

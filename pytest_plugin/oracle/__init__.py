@@ -1,0 +1,1 @@
+"""One run of a compiler under test, held against eager and float64."""

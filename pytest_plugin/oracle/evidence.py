@@ -1,0 +1,149 @@
+"""What one test proved, and the checks of what it declared.
+
+Takes a test's runs and the keywords of its markers. Gives what is wrong as one text, and a summary that travels on the
+test's report. Refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_plugin.devices.devices import Device
+from pytest_plugin.goldens.disagreement import Check, Disagreement
+from pytest_plugin.goldens.golden import Goldens
+from pytest_plugin.oracle import counts, memory
+from pytest_plugin.oracle.facts import Run
+from pytest_plugin.oracle.repro import Call
+from pytest_plugin.vocabulary import amount
+
+PROOFS = ("launch", "extern")
+# what the summary counts of a test besides its goldens; the first two are told even where there are none
+CHECKED = ("numeric", "counts", "memory", "faults", "repeats")
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Collected while one test runs."""
+
+    runs: list[Run] = field(default_factory=list[Run])
+    calls: list[Call] = field(default_factory=list[Call])  # of `compiled`, those that failed too
+    goldens: Goldens | None = None
+    counted: int = 0
+    weighed: int = 0  # runs whose memory was held against a marker
+
+    def wrong(self, shown: str, device: Device | None, declared: Mapping[str, Any], *, is_counted: bool) -> str:
+        """What contradicts the declared facts or shows that nothing ran; the facts hold for each run of the test."""
+        if is_counted and not any(run.graphs for run in self.runs):
+            return f"counts differ  {shown}\n  nothing was captured: no graph was compiled"
+        lines: list[str] = []
+        for number, run in enumerate(self.runs, 1):
+            found = counts.wrong(declared, run.report) if run.graphs else []
+            if len(self.runs) > 1 and found:
+                lines.append(f"run {number} of {len(self.runs)}")
+            lines += found
+            self.counted += is_counted
+        if lines:
+            return "\n  ".join((f"counts differ  {shown}", *lines))
+        if device is None or declared.get("kernels") == 0:
+            return ""
+        for run in self.runs:
+            if device.kind == "compile":
+                if not (run.report.kernels or run.report.externs):
+                    return (
+                        f"nothing compiled  {shown}\n  {amount(len(run.graphs), 'graph')} captured for "
+                        f"{device.target}, with neither a kernel nor an extern; counts(kernels=0) declares that"
+                    )
+            elif not any(kind in PROOFS for kind, _ in run.events):
+                return (
+                    f"nothing ran  {shown}\n  {amount(len(run.graphs), 'graph')} compiled, and neither a kernel nor "
+                    f"an extern was launched on {device.id}; counts(kernels=0) declares that"
+                )
+        return ""
+
+    def wrong_memory(self, shown: str, declared: Mapping[str, Any]) -> str:
+        """What contradicts the declared facts of memory; they hold for each run of the test."""
+        if not any(run.graphs for run in self.runs):
+            return f"memory differs  {shown}\n  nothing was captured: no graph was compiled"
+        lines = [line for run in self.runs for line in memory.wrong(declared, run)]
+        self.weighed += len(self.runs)
+        return "\n  ".join((f"memory differs  {shown}", *lines)) if lines else ""
+
+    def summary(self, device: Device | None) -> dict[str, Any]:
+        """Plain values, which xdist can carry."""
+        events = Counter(kind for run in self.runs for kind, _ in run.events)
+        return {
+            "device": device.id if device is not None else "",
+            "runs": len(self.runs),
+            "numeric": sum(run.results is not None for run in self.runs),
+            "graphs": sum(len(run.graphs) for run in self.runs),
+            "hits": sum(graph.was_hit for run in self.runs for graph in run.graphs),
+            "launches": events["launch"],
+            "externs": events["extern"],
+            "assembled": sum(len(run.assembly) for run in self.runs),
+            "counts": self.counted,
+            "memory": self.weighed,
+            "goldens": [check.plain() for check in self.goldens.checks] if self.goldens else [],
+        }
+
+
+@dataclass(slots=True)
+class Totals:
+    """The summaries of all tests, added up where the terminal is."""
+
+    tests: Counter[str] = field(default_factory=Counter[str])
+    sums: Counter[str] = field(default_factory=Counter[str])
+    looked_at: set[str] = field(default_factory=set[str])  # golden files that a check is about
+    verdicts: Counter[str] = field(default_factory=Counter[str])
+    lacks: Counter[str] = field(default_factory=Counter[str])  # tests skipped, by the capability that is absent
+    goldens: list[Check] = field(default_factory=list[Check])
+
+    def add(self, summary: Mapping[str, Any]) -> None:
+        if summary["device"] and summary["runs"]:
+            self.tests[summary["device"]] += 1
+        for name, value in summary.items():
+            if isinstance(value, int):
+                self.sums[name] += value
+        for plain in summary["goldens"]:
+            check = Check.of(plain)
+            self.verdicts[check.verdict] += 1
+            if check.verdict != "equal":
+                self.goldens.append(check)
+            self.looked_at.update(path for path in (check.own, check.file) if path)
+
+    @property
+    def disagreements(self) -> tuple[Disagreement, ...]:
+        """Of all tests, in the order of their files."""
+        found = [check.disagreement for check in self.goldens if check.disagreement is not None]
+        return tuple(sorted(found, key=lambda d: (d.own, d.test)))
+
+    def lines(self) -> Sequence[str]:
+        """The summary section; empty if no test used the plugin."""
+        lines: list[str] = []
+        if self.tests:
+            sums = self.sums
+            tests = ", ".join(f"{amount(count, 'test')} on {device}" for device, count in sorted(self.tests.items()))
+            parts = [
+                amount(sums["graphs"], "graph"),
+                *([f"{sums['hits']} of them from a store"] if sums["hits"] else []),
+                f"{amount(sums['launches'], 'kernel')} launched",
+                f"{amount(sums['externs'], 'extern')} called",
+                *([f"{amount(sums['assembled'], 'kernel')} compiled for a GPU elsewhere"] if sums["assembled"] else []),
+            ]
+            lines.append(f"ran      {tests}: {', '.join(parts)}")
+        checks = [f"{name} {self.sums[name]}" for name in CHECKED if self.sums[name] or name in CHECKED[:2]]
+        if self.verdicts:
+            total = sum(self.verdicts.values())
+            kinds = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.verdicts.items()))
+            checks.append(f"golden {total} ({kinds})")
+        if self.tests or self.verdicts:
+            lines.append(f"checked  {', '.join(checks)}")
+        if count := self.sums["unproved"]:
+            lines.append(f"unproved {amount(count, 'test')}: the compiler under test has no table of faults")
+        lines += [f"lacks    {amount(count, 'test')} skipped: {what}" for what, count in sorted(self.lacks.items())]
+        told = {"new": "written", "accepted": "written", "refreshed": "written", "drift": "drift"}
+        listed = [(told[check.verdict], check.own) for check in self.goldens if check.verdict in told]
+        lines += [f"{word:<8} {path}" for word, path in sorted(listed, key=lambda line: (line[0] != "drift", line))]
+        return lines

@@ -1,0 +1,144 @@
+"""A script that compiles again what a failing test compiled, without pytest and without the test.
+
+Takes the Call that failed. Gives the script, and beside it a file with the arguments. Refuses (CannotRepeat) what has
+no graph, a graph that holds others, and arguments that are too large to keep.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_plugin.oracle import oracle
+
+MOST_BYTES = 64 << 20
+WHY_SHOWN = 24  # lines
+SCRIPT = '''\
+"""{title}
+
+{why}
+"""
+
+from pathlib import Path
+
+import torch
+{imports}
+
+class Graph(torch.nn.Module):
+{forward}
+
+
+def run(call, inputs):
+    """The outputs, and the gradients of what requires them."""
+    inputs = [x.detach().clone().requires_grad_(x.requires_grad) if torch.is_tensor(x) else x for x in inputs]
+    torch.manual_seed(0)
+    outputs = [out for out in call(*inputs) if torch.is_tensor(out)]
+    wanted = [out for out in outputs if out.requires_grad]
+    torch.autograd.backward(wanted, [torch.ones_like(out) for out in wanted])
+    return outputs + [x.grad for x in inputs if torch.is_tensor(x) and x.grad is not None]
+
+
+graph = Graph()
+inputs, attributes = torch.load(Path(__file__).with_suffix(".pt"))
+for name, value in attributes.items():
+    setattr(graph, name, value)
+compiled = torch.compile(graph, backend={backend!r}, options={options!r}, dynamic={dynamic!r}, fullgraph=True)
+for number, (found, eager) in enumerate(zip(run(compiled, inputs), run(graph, inputs), strict=True)):
+    errors = (found.double() - eager.double()).abs().masked_fill(found == eager, 0)
+    error = errors.max().item() if errors.numel() else 0
+    layout = f"{{tuple(found.shape)}} {{found.stride()}}, eager {{eager.stride()}}"
+    print(f"{{number}}: {{found.dtype}} {{layout}}, largest difference {{error:.3g}}")
+'''
+
+
+class CannotRepeat(RuntimeError):
+    """There is no script for what a test compiled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a test asked `compiled` for."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    options: Mapping[str, object]
+    dynamic: bool | None
+
+
+def write(call: Call, path: Path, backend: str, title: str, why: str) -> None:
+    """The script at `path`, and its arguments with the ending .pt."""
+    import torch
+
+    graph, inputs = traced(call)
+    given = [value for value in inputs if isinstance(value, torch.Tensor)]
+    if sum(tensor.untyped_storage().nbytes() for tensor in given) > MOST_BYTES:
+        raise CannotRepeat(f"its arguments have more than {MOST_BYTES} bytes")
+    if any(isinstance(child, torch.nn.Module) for _, child in graph.named_children()):
+        raise CannotRepeat("its graph holds other graphs")
+    python: Any = graph.graph.python_code("self")
+    attributes = {node.target: getattr(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"}
+    imports = [_imported(name, value) for name, value in python.globals.items()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save((inputs, attributes), path.with_suffix(".pt"))
+    text = SCRIPT.format(
+        title=title,
+        why=textwrap.indent(_head(why).replace("\\", "/").replace('"""', "'''"), "    "),
+        imports="".join(sorted(line for line in imports if line)),
+        forward=textwrap.indent(python.src.strip("\n"), "    "),
+        backend=backend,
+        options=dict(call.options),
+        dynamic=call.dynamic,
+    )
+    path.write_text(text, encoding="utf-8")
+
+
+def _head(why: str) -> str:
+    """The first lines of a failure, which say most."""
+    lines = why.splitlines()
+    return "\n".join([*lines[:WHY_SHOWN], *(["..."] if len(lines) > WHY_SHOWN else [])])
+
+
+def traced(call: Call) -> tuple[Any, Sequence[Any]]:
+    """The graph that Dynamo hands to a compiler, and what it is called with."""
+    import torch
+
+    tools: Any = torch
+    found: list[tuple[Any, Sequence[Any]]] = []
+
+    def backend(gm: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+        def noted(*args: Any) -> Any:
+            own = oracle.copied(oracle.Program(len, args, {}), exact=False).args
+            found.append((gm, [x.detach().requires_grad_(x.requires_grad) if torch.is_tensor(x) else x for x in own]))
+            return gm(*args)
+
+        return noted
+
+    torch.compiler.reset()
+    own = oracle.copied(oracle.Program(call.fn, call.args, call.kwargs), exact=False)
+    function = tools.compile(own.fn, backend=backend, fullgraph=True, dynamic=call.dynamic)
+    function(*own.args, **own.kwargs)
+    if not found:
+        raise CannotRepeat("nothing of it is a graph")
+    return found[0]
+
+
+def _imported(name: str, value: Any) -> str:
+    """How a name of the graph's code gets its meaning in the script.
+
+    >>> import math
+    >>> _imported("inf", math.inf), _imported("torch", math), _imported("sqrt", math.sqrt)
+    ("inf = float('inf')\\n", '', 'from math import sqrt\\n')
+    """
+    if name == "torch":
+        return ""
+    if isinstance(value, float):
+        return f"{name} = float({str(value)!r})\n"
+    module, inner = getattr(value, "__module__", None), getattr(value, "__name__", None)
+    if module is None or getattr(sys.modules.get(module), str(inner), None) is not value:
+        return ""
+    return f"from {module} import {inner}\n" if inner == name else f"from {module} import {inner} as {name}\n"

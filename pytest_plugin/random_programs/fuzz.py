@@ -1,0 +1,128 @@
+"""`--fuzz=MINUTES`: random programs through the compiler under test, in place of tests.
+
+Takes a folder, minutes and an adapter. Gives a record of each program, a line of JSON; for each bad one a script, as
+small as it could be made, that needs neither pytest nor hypothesis. Refuses nothing.
+
+A campaign that is started again goes on where it was. A program that was begun and has no record took the process with
+it: it is recorded as `died`. An error that says what an earlier one said shares its script.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_plugin.adapters import Adapter
+from pytest_plugin.devices.devices import Device
+from pytest_plugin.random_programs.programs import Program
+from pytest_plugin.random_programs.verdict import Verdict, smallest, verdict
+from pytest_plugin.strategies import numbered, programs
+from pytest_plugin.vocabulary import amount
+
+BAD = ("wrong", "error", "died")
+TRIALS = 100  # to make a bad program smaller
+KINDS = ("mixed", "gradients", "sizes")
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """Programs by number, from 0 on; the kinds take turns."""
+
+    adapter: Adapter
+    folder: Path
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / f"{self.adapter.name}.jsonl"
+
+    def records(self) -> list[dict[str, Any]]:
+        if not self.journal.exists():
+            return []
+        return [json.loads(line) for line in self.journal.read_text(encoding="utf-8").splitlines()]
+
+    def run(self, minutes: float, say: Callable[[str], None]) -> None:
+        """Goes on for so long, one program at least."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        end = time.monotonic() + 60 * minutes
+        done = self.records()
+        begun = {record["number"] for record in done if record["word"] == "begun"}
+        lost = begun - {record["number"] for record in done if record["word"] != "begun"}
+        for number in sorted(lost):
+            script = self._script(program(number), "the process died", number)
+            self._note(number, Verdict("error", "the process died"), script, word="died")
+        number = max(begun, default=-1) + 1
+        with tempfile.TemporaryDirectory(prefix="fuzz-", ignore_cleanup_errors=True) as stores:
+            while True:
+                self._note(number, Verdict("right"), "", word="begun")
+                found, script = self.judged(number, Path(stores))
+                self._note(number, found, script)
+                if found.is_bad:
+                    say(f"{found.word}  program {number}: {_line(found.why)}  {script}")
+                number += 1
+                if time.monotonic() >= end:
+                    return
+
+    def judged(self, number: int, stores: Path) -> tuple[Verdict, str]:
+        """The verdict of a program, and the path of its script if it is bad; `stores` is where it is compiled to."""
+        given = program(number)
+        dynamic = True if given.scalable else None
+
+        def compile_function(fn: Callable[..., Any]) -> Callable[..., Any]:
+            session = self.adapter.session(Path(tempfile.mkdtemp(dir=stores)), Device("cpu"))
+            return session.compile(fn, {}, dynamic)
+
+        found = verdict(given, compile_function)
+        if not found.is_bad:
+            return found, ""
+        if known := self._same_error(found):
+            return found, known
+        small, why = smallest(given, compile_function, most=TRIALS)
+        return why, self._script(small, why.why, number)
+
+    def _same_error(self, found: Verdict) -> str:
+        """The script of an earlier program that ended with the same words, which need no second one."""
+        if found.word != "error":
+            return ""
+        same = (r["script"] for r in self.records() if r["word"] == "error" and _line(r["why"]) == _line(found.why))
+        return next(same, "")
+
+    def _script(self, given: Program, why: str, number: int) -> str:
+        path = self.folder / f"{self.adapter.name}-{number}.py"
+        options = getattr(self.adapter, "settings", None)
+        text = given.script(backend=self.adapter.name, why=why, dynamic=given.scalable, options=options)
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    def _note(self, number: int, found: Verdict, script: str, word: str = "") -> None:
+        record = {"number": number, "word": word or found.word, "why": found.why[:1500], "script": script}
+        with self.journal.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+def _line(why: str) -> str:
+    return why.partition("\n")[0][:150]
+
+
+def program(number: int) -> Program:
+    """The number-th program."""
+    match KINDS[number % len(KINDS)]:
+        case "gradients":
+            return numbered(number, programs(differentiable=True, length=(8, 20)))
+        case "sizes":
+            return numbered(number, programs(scalable=True, length=(8, 20)))
+        case _:
+            return numbered(number, programs(length=(8, 30)))
+
+
+def table(records: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """How many programs had which verdict, and the scripts of the bad ones."""
+    ended = [record for record in records if record["word"] != "begun"]
+    counts = Counter(record["word"] for record in ended)
+    yield f"fuzz     {amount(len(ended), 'program')}: {', '.join(f'{n} {word}' for word, n in counts.most_common())}"
+    yield from (f"  {record['word']:<6} {record['script']}" for record in ended if record["word"] in BAD)
