@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -76,8 +77,19 @@ def floor_of(module: str) -> tuple[str, Floor]:
     return max((row for row in FLOORS.items() if _is_within(module, row[0])), key=lambda row: len(row[0]))
 
 
-def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree):
+@lru_cache(maxsize=1024)
+def _tree(text: str) -> ast.Module:
+    """All rules read the same tree of a file, and none of them writes it."""
+    return ast.parse(text)
+
+
+@lru_cache(maxsize=1024)
+def _nodes(text: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(_tree(text)))
+
+
+def _functions(text: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in _nodes(text):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -108,7 +120,7 @@ def floors(path: str, text: str) -> Iterator[Violation]:
     """Nothing imports upward, no wing another, and only the named packages of others."""
     module = module_name(path)
     name, floor = floor_of(module)
-    for node in ast.walk(ast.parse(text)):
+    for node in _nodes(text):
         for imported in _imported(node, path):
             top = imported.partition(".")[0]
             if top in sys.stdlib_module_names:
@@ -123,7 +135,7 @@ def peer(path: str, text: str) -> Iterator[Violation]:
     """TorchInductor is our peer, not our engine: only the plugin's adapter and nothing of minductor may import it."""
     if path.startswith("pytest_plugin/adapters/"):
         return
-    for node in ast.walk(ast.parse(text)):
+    for node in _nodes(text):
         names = [*_imported(node, path), *([node.attr] if isinstance(node, ast.Attribute) else [])]
         if any(_is_within(name, "torch._inductor") or name == "_inductor" for name in names):
             yield Violation("torch._inductor", f"line {node.lineno}: nothing here may use torch._inductor")
@@ -133,7 +145,7 @@ def lines_only(path: str, text: str) -> Iterator[Violation]:
     """A wrapper emitter reads the lines of a plan: the kernels beside them stay within the compiler."""
     if not path.startswith("minductor/codegen/wrapper/wrapper_"):
         return
-    for node in ast.walk(ast.parse(text)):
+    for node in _nodes(text):
         if isinstance(node, ast.Attribute) and node.attr == "kernels":
             yield Violation(
                 "kernels", f"line {node.lineno}: a line says what an emitter needs, {node.attr} is not read"
@@ -150,7 +162,7 @@ def lazy_roof(path: str, text: str) -> Iterator[Violation]:
     module = module_name(path)
     if floor_of(module)[0] not in ("minductor", "pytest_plugin"):
         return
-    for node in _at_import_time(ast.parse(text)):
+    for node in _at_import_time(_tree(text)):
         for imported in _imported(node, path):
             wing = any(_is_within(imported, wing) for wing in WINGS)
             heavy = imported.partition(".")[0] in ("torch", "triton", "sympy", "matplotlib")
@@ -161,18 +173,17 @@ def lazy_roof(path: str, text: str) -> Iterator[Violation]:
 def effects(path: str, text: str) -> Iterator[Violation]:
     """Only runtime and the roof reach for the system; Options.parse alone reads the environment besides."""
     module = module_name(path)
-    tree = ast.parse(text)
     if floor_of(module)[1].has_effects and not _is_within(module, "minductor.tracing.trace"):
         return
-    for node in ast.walk(tree):
+    for node in _nodes(text):
         for imported in _imported(node, path):
             top = imported.partition(".")[0]
             if top in EFFECTS and (module, top) != ("minductor.options", "os"):
                 yield Violation(top, f"line {node.lineno}: {top} belongs to runtime and the roof")
     if module == "minductor.options":
-        parse = next((function for function in _functions(tree) if function.name == "parse"), None)
+        parse = next((function for function in _functions(text) if function.name == "parse"), None)
         inside = set(map(id, ast.walk(parse))) if parse else set[int]()
-        for node in ast.walk(tree):
+        for node in _nodes(text):
             if isinstance(node, ast.Name) and node.id == "os" and id(node) not in inside:
                 yield Violation("os", f"line {node.lineno}: only Options.parse reads the environment")
 
@@ -182,7 +193,7 @@ def sizes(path: str, text: str) -> Iterator[Violation]:
     lines = len(text.splitlines())
     if lines > MAX_FILE_LINES:
         yield Violation("file", f"{lines} lines, {MAX_FILE_LINES} at most")
-    for function in _functions(ast.parse(text)):
+    for function in _functions(text):
         length = (function.end_lineno or function.lineno) - function.lineno + 1
         if length > MAX_FUNCTION_LINES:
             yield Violation(function.name, f"line {function.lineno}: {length} lines, {MAX_FUNCTION_LINES} at most")
@@ -190,7 +201,7 @@ def sizes(path: str, text: str) -> Iterator[Violation]:
 
 def no_global(path: str, text: str) -> Iterator[Violation]:
     """No function writes a module's names."""
-    for node in ast.walk(ast.parse(text)):
+    for node in _nodes(text):
         if isinstance(node, ast.Global):
             yield Violation(node.names[0], f"line {node.lineno}: global {', '.join(node.names)}")
 
@@ -228,7 +239,7 @@ def _is_read_only(annotation: ast.expr) -> bool:
 
 def mutable_state(path: str, text: str) -> Iterator[Violation]:
     """A module or class holds constants; a table says so by its type: `RULES: Mapping[...] = {...}`."""
-    for node in _at_import_time(ast.parse(text)):
+    for node in _at_import_time(_tree(text)):
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name != "__all__" and _is_mutable(value):
                 yield Violation(
@@ -243,7 +254,7 @@ def mutable_state(path: str, text: str) -> Iterator[Violation]:
 
 def bounded_memo(path: str, text: str) -> Iterator[Violation]:
     """A memo of a function with parameters has a bound, or it is a leak."""
-    for function in _functions(ast.parse(text)):
+    for function in _functions(text):
         arguments = function.args
         if not (arguments.posonlyargs or arguments.args or arguments.kwonlyargs or arguments.vararg):
             continue
@@ -254,7 +265,7 @@ def bounded_memo(path: str, text: str) -> Iterator[Violation]:
 
 def quiet_import(path: str, text: str) -> Iterator[Violation]:
     """Importing a module defines names and does nothing else."""
-    for node in ast.parse(text).body:
+    for node in _tree(text).body:
         is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if isinstance(node, ast.Expr | ast.For | ast.While | ast.With | ast.Delete) and not is_docstring:
             yield Violation(
@@ -271,7 +282,7 @@ def names(path: str, text: str) -> Iterator[Violation]:
 
 def docstring(path: str, text: str) -> Iterator[Violation]:
     """A file of minductor opens with what it takes and gives."""
-    tree = ast.parse(text)
+    tree = _tree(text)
     if not tree.body or not path.startswith("minductor/"):
         return
     opening = (ast.get_docstring(tree) or "").lower()
@@ -285,7 +296,7 @@ def no_flags(path: str, text: str) -> Iterator[Violation]:
     """A bool is passed by name: f(x, True) says nothing at the call."""
     if path.startswith("minductor/frontend/rules/"):  # a rule's parameters are those of its ATen op, in their order
         return
-    for function in _functions(ast.parse(text)):
+    for function in _functions(text):
         if function.name.startswith("__"):
             continue
         positional = [*function.args.posonlyargs, *function.args.args]
@@ -307,7 +318,7 @@ def finished(path: str, text: str) -> Iterator[Violation]:
 
 def users_lines(path: str, text: str) -> Iterator[Violation]:
     """A warning points at the user's line, which `minductor.core.warn` finds and no number of frames tells."""
-    for node in ast.walk(ast.parse(text)):
+    for node in _nodes(text):
         is_call = isinstance(node, ast.Call) and ast.unparse(node.func) in ("warnings.warn", "warnings.warn_explicit")
         if is_call and path != "minductor/core/warn.py":
             yield Violation("warnings", f"line {node.lineno}: minductor.core.warn points at the user's line")
