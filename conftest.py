@@ -2,6 +2,7 @@
 run's own, so that no test meets what another run compiled."""
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -24,6 +25,17 @@ def pytest_configure(config: pytest.Config) -> None:
     patch.setenv("MINDUCTOR_CACHE_DIR", folder)
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     config.add_cleanup(patch.undo)
+
+
+def pytest_runtest_call() -> None:
+    """Dynamo empties the processor's cache after each compile to time the guards for its log, which takes 23 ms."""
+    guards = sys.modules.get("torch._dynamo.guards")
+    if hasattr(guards, "profile_guard_manager"):
+        guards.profile_guard_manager = _no_time
+
+
+def _no_time(*args: object) -> float:
+    return 0.0
 
 
 @pytest.fixture
