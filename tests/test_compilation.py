@@ -184,10 +184,15 @@ class Limited(torch.nn.Module):
 
 
 MODULE = Limited()
-RECOMPILED: tuple[tuple[Any, int], ...] = ((limited, 2), (MODULE, 1), (MODULE.forward, 1), (partial(limited), 2))
+RECOMPILED = (
+    pytest.param(limited, 2, id="function"),
+    pytest.param(MODULE, 1, id="module"),
+    pytest.param(MODULE.forward, 1, id="method", marks=pytest.mark.long),
+    pytest.param(partial(limited), 2, id="partial", marks=pytest.mark.long),
+)
 
 
-@pytest.mark.parametrize(("program", "graphs"), RECOMPILED, ids=("function", "module", "method", "partial"))
+@pytest.mark.parametrize(("program", "graphs"), RECOMPILED)
 def test_calls_before_neither_end_nor_shape_it(program: Any, graphs: int) -> None:
     """Beyond Dynamo's limit of 8 compiles a call gave nothing, and from the second size on a symbol."""
     torch._dynamo.reset()

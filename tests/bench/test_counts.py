@@ -28,7 +28,7 @@ def test_calls_of_operators_count_where_they_differ() -> None:
     assert verdict(counted(moved=103, extern_bytes=990), counted(extern_bytes=1000)) == "pass"
 
 
-@pytest.mark.parametrize("backend", ["inductor", "minductor"])
+@pytest.mark.parametrize("backend", [pytest.param("inductor", marks=pytest.mark.long), "minductor"])
 def test_both_are_counted_by_one_rule(backend: str) -> None:
     def function(x: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
         return torch.mm(x[:, :32] + row, x[:32]) * 2

@@ -65,10 +65,19 @@ def error_of(call: Callable[..., Any], *args: Any) -> type[Exception] | None:
     return None
 
 
+SAMPLE = ("index", "index_put", "gather", "scatter_add", "index_select", "embedding", "nll_loss")
+NAMES_AND_DTYPES = [
+    pytest.param(
+        name, dtype, marks=() if dtype == torch.int64 or name in SAMPLE else pytest.mark.long, id=f"{name}-{dtype}"
+    )
+    for name in USES
+    for dtype in (torch.int64, torch.int32)
+]
+
+
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.filterwarnings("ignore:index_reduce")
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
-@pytest.mark.parametrize("name", USES)
+@pytest.mark.parametrize(("name", "dtype"), NAMES_AND_DTYPES)
 def test_eager_s_kind_of_error(name: str, dtype: torch.dtype) -> None:
     """For each index, in range or not, also of a dtype that eager refuses; and the next call is right again."""
     torch._dynamo.reset()

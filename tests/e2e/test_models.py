@@ -8,6 +8,8 @@ from minductor.bench import models
 from pytest_plugin import at_least
 from pytest_plugin.oracle.compiled import Compile
 
+LONG = ("bert", "llama")  # their training steps are much like gpt's
+
 
 class Step(nn.Module):
     """A model with its loss: what a training step differentiates."""
@@ -28,7 +30,9 @@ def test_inference(compiled: Compile, name: str) -> None:
     compiled(workload.module.eval(), *workload.inputs)
 
 
-@pytest.mark.parametrize("name", models.NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in models.NAMES]
+)
 @pytest.mark.counts(kernels=at_least(10), externs=at_least(10))
 def test_training(compiled: Compile, name: str) -> None:
     workload = models.make(name, size="tiny")

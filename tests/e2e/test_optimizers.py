@@ -83,7 +83,11 @@ def train(
     return seen
 
 
-@pytest.mark.parametrize("name", CASES)
+# One of each kind of state.
+REGULAR = ("sgd", "nesterov", "adamw", "adagrad", "radam", "rprop")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in REGULAR else pytest.mark.long) for n in CASES])
 def test_steps_equal_eager(name: str) -> None:
     make, options, most = CASES[name]
     assert_few(train(lambda group: make(group, foreach=True, **options)), most)

@@ -25,19 +25,20 @@ def _one_thread() -> Iterator[None]:
     torch.compiler.reset()
 
 
+@pytest.mark.parametrize("first", [FIRST, pytest.param(FIRST + 3, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_equal_eager(kind: str) -> None:
+def test_equal_eager(kind: str, first: int) -> None:
     bad: list[str] = []
     words: list[str] = []
-    for number in range(6):
-        program = Name(kind, FIRST + number).program()
+    for number in range(first, first + 3):
+        program = Name(kind, number).program()
         found = verdict(program, compile_function(dynamic=True if program.scalable else None, backend="minductor"))
         words.append(found.word)
         if found.is_bad:
             bad.append(f"{found.word}: {found.why}{program}")
     assert not bad, "\n".join(bad)
     # programs that cannot be judged are few
-    assert words.count("right") >= 4, words
+    assert words.count("right") >= 2, words
 
 
 # --- what random programs found

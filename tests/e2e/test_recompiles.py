@@ -74,8 +74,11 @@ def compiles(model: Callable[..., Any], backend: Callable[..., Any], *, grad: bo
     return len(graphs)
 
 
+REGULAR = (attention, convolution, recurrence)
+
+
 @pytest.mark.parametrize("grad", [pytest.param(False, marks=pytest.mark.long), True])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [pytest.param(m, marks=() if m in REGULAR else pytest.mark.long) for m in MODELS])
 def test_one_compile_for_any_size(model: Callable[..., Any], grad: bool) -> None:
     assert compiles(model, Compiler(is_dry=True), grad=grad, dynamic=True) == 1
 

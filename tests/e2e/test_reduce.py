@@ -99,7 +99,10 @@ REDUCTIONS: dict[str, Callable[[Tensor, tuple[int, ...]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", REDUCTIONS)
+LONG = ("amin", "all", "argmin", "std", "norm", "count")  # each is like another one
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long if n in LONG else ()) for n in REDUCTIONS])
 @pytest.mark.counts(externs=0)
 def test_every_reduction_over_every_kind_of_dimension(compiled: Compile, device: str, name: str) -> None:
     reduction = REDUCTIONS[name]

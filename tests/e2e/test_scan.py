@@ -70,7 +70,7 @@ def test_flips_around_a_scan_cost_nothing(compiled: Compile, device: str) -> Non
 
 
 @pytest.mark.parametrize("name", SCANS)
-@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("dim", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_gradients(compiled: Compile, device: str, name: str, dim: int) -> None:
     scan = SCANS[name]
 

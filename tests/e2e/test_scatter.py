@@ -19,7 +19,8 @@ from minductor.target import Env, by_name
 from pytest_plugin.oracle.compiled import Compile
 
 # sizes are symbols for float32 and int64
-DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8)
+F64, U8 = torch.float64, torch.uint8
+DTYPES = (torch.float32, F64, torch.bfloat16, torch.int64, U8)
 
 
 def values(*size: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
@@ -112,7 +113,9 @@ def close(got: Tensor, eager: Tensor, truth: Tensor) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:index_reduce", "ignore:The reduce argument")
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    "dtype", [pytest.param(d, marks=pytest.mark.long if d in (F64, U8) else (), id=str(d)) for d in DTYPES]
+)
 def test_every_write(dtype: torch.dtype) -> None:
     names, args = supported(dtype), arguments(dtype)
     assert len(names) > 25
@@ -138,7 +141,7 @@ def test_every_write_as_into_a_large_tensor(monkeypatch: pytest.MonkeyPatch, tmp
         assert close(a, b, c.double()), name
 
 
-@pytest.mark.parametrize("layout", ["transposed", "strided", "expanded values"])
+@pytest.mark.parametrize("layout", ["transposed", pytest.param("strided", marks=pytest.mark.long), "expanded values"])
 def test_layouts(layout: str) -> None:
     x, i, at, v = arguments(torch.float32)
     match layout:

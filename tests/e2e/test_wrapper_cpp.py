@@ -114,7 +114,12 @@ def same(left: list[Any], right: list[Any]) -> Iterator[bool]:
             yield a == b
 
 
-@pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
+LONG = (products, nested)
+
+
+@pytest.mark.parametrize(
+    "fn", [pytest.param(fn, marks=pytest.mark.long if fn in LONG else (), id=fn.__name__) for fn in PROGRAMS]
+)
 def test_gives_what_the_python_wrapper_gives(fn: Callable[..., Any]) -> None:
     seen: list[Compiled] = []
     python, cpp = made(fn, "python", dynamic=True), made(fn, "cpp", seen, dynamic=True)

@@ -21,7 +21,12 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("name", models.NAMES)
+REGULAR = ("gpt", "vit")  # attention with a mask, and convolutions
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in REGULAR else pytest.mark.long) for name in models.NAMES]
+)
 def test_model(name: str) -> None:
     module, inputs, loss_fn = models.make(name, size="tiny")
 

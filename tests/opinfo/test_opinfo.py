@@ -34,9 +34,13 @@ FAMILIES = {
     "inplace": "clamp masked_fill",
 }
 CASES = [(mode, name) for table in (WRONG_ONCE, FAMILIES) for mode, names in table.items() for name in names.split()]
+LONG = ("softmax", "gather", "nn.functional.pad.constant", "argmax", "index_select")
 
 
-@pytest.mark.parametrize(("mode", "name"), CASES)
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [pytest.param(mode, name, marks=pytest.mark.long if name in LONG else ()) for mode, name in CASES],
+)
 def test_float32(mode: str, name: str) -> None:
     record = drive(operators(torch.float32, mode)[name], torch.float32, mode, Choice(2 if mode == "gradient" else 5))
     assert record.right and not record.wrong and not record.failed

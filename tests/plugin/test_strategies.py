@@ -278,7 +278,7 @@ def test_a_failure_shrinks_to_its_cause() -> None:
     assert [node.line for node in small.nodes] == ["t2 = x0.sin()"] and found.word == "wrong"
 
 
-@pytest.mark.parametrize("differentiable", [False, True])
+@pytest.mark.parametrize("differentiable", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_script_runs_alone(tmp_path: Path, *, differentiable: bool) -> None:
     drawn = program("t0 = x0.sin()", "t1 = t0[1:]", differentiable=differentiable)
     register = (

@@ -67,7 +67,10 @@ def compiler(folder: Path, told: list[Any] | None = None) -> Compiler:
     return Compiler(store=Store(folder), observer=(told if told is not None else []).append)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+LONG = ("mm mm mm", "nonzero", "cat", "mm relu mm sum")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long if n in LONG else ()) for n in PROGRAMS])
 def test_every_way_to_share_is_as_planned(name: str, tmp_path: Path) -> None:
     found: list[tuple[Any, Any]] = []
     for options in ({"reuse": r, "inplace": i} for r in (True, False) for i in (True, False)):

@@ -57,7 +57,10 @@ PAIRS = {
 BINARY = "add mul div maximum minimum fmax fmin remainder fmod eq ne lt le gt ge logical_and logical_xor sub"
 
 
-@pytest.mark.parametrize("name", BINARY.split())
+LONG = ("minimum", "fmin", "le", "gt", "ge", "logical_xor")  # each is like another one
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long if n in LONG else ()) for n in BINARY.split()])
 def test_two_tensors(name: str) -> None:
     for x, y in PAIRS.values():
         assert not lowered(lambda x, y: getattr(torch, name)(x, y), x, y).externs

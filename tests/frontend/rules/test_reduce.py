@@ -33,8 +33,11 @@ NAMES = [
 FLOATS_ONLY = ("mean", "var", "std", "var_mean")
 
 
+LONG = ("amin", "argmin", "all", "min", "std", "var")  # each is like another one
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long if n in LONG else ()) for n in NAMES])
 def test_reduction(name: str, kind: str) -> None:
     x = KINDS[kind]
     if (name in FLOATS_ONLY and not x.is_floating_point()) or (name.startswith("arg") and kind == "bool"):
