@@ -36,7 +36,7 @@ lint: $(VENV)/ready
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m codespell_lib
-	$(PY) -m basedpyright --pythonpath $(PY)
+	$(PY) -m basedpyright --threads $(WORKERS) --pythonpath $(PY)
 
 format: $(VENV)/ready
 	$(PY) -m ruff check --fix .
