@@ -228,6 +228,7 @@ def test_a_trace_tells_what_python_calls(capsys: pytest.CaptureFixture[str]) -> 
     assert "aten.histc.default is called by Python" in told and "sort.default is called" not in told
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_nothing_is_left_behind() -> None:
     def fn(x: torch.Tensor, n: torch.Tensor) -> Any:
         return (x.sin() @ x)[n], torch.sort(x), torch.histc(x), x.view(-1)
