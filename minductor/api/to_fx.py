@@ -121,7 +121,7 @@ def _checks(
     the numbers of a call to their ranges."""
     from minductor.codegen.wrapper.fx_numbers import Nodes
     from minductor.core.expressions.expr import as_expr
-    from minductor.core.expressions.expr_text import parse_rel
+    from minductor.core.expressions.expr_parser import parse_rel
     from minductor.frontend.capture.capture import TensorMeta
     from minductor.ir.artefact.fx_graph import Result
     from minductor.ir.program.nodes import Token

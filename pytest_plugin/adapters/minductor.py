@@ -252,7 +252,7 @@ class SizeContext:
 
     def expr(self, text: str) -> Any:
         """An expression, as it is printed."""
-        from minductor.core.expressions.expr_text import parse_expr
+        from minductor.core.expressions.expr_parser import parse_expr
 
         return parse_expr(text, self.symbols)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minductor.core.expressions.expr import all_of, any_of, compare, lt, negate
-from minductor.core.expressions.expr_text import Tokens, parse_expr, parse_rel, read_expr
+from minductor.core.expressions.expr_parser import Tokens, parse_expr, parse_rel, read_expr
 from tests.core.strategies import RECIPES, SYMBOLS, C, Recipe, V, cooked
 
 

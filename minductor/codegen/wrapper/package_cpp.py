@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from minductor.codegen.cpp.cpp_text import index_text
 from minductor.core.dtypes import by_name
 from minductor.core.expressions.expr import Symbol, symbol
-from minductor.core.expressions.expr_text import parse_expr
+from minductor.core.expressions.expr_parser import parse_expr
 from minductor.ir.artefact.manifest import Layout, Leaf, Manifest, SymbolRange, Weight
 
 

@@ -1,18 +1,15 @@
-"""Index expressions: a small closed algebra of integers, and the relations over it.
+"""The nodes of index expressions, and their sums, products, minimum and maximum.
 
 Takes: integers and symbols that carry a kind and a range.
-Gives: interned, immutable nodes in canonical form: a constructor applies only laws that hold for every value the
-symbols' ranges allow, so `==` is structural and usually proves equality. `//` and `%` are floor, as in Python.
-Refuses: division by the constant zero; anything that is not an integer. A division counts only where it is defined.
+Gives: interned, immutable nodes in canonical form. A constructor applies only laws that hold for every value that the
+symbols' ranges allow, so `==` compares structure and usually proves equality. `str` prints a node.
+Refuses: anything that is not an integer or an expression, with TypeError.
+
+The operators `//` and `%` of `Expr` are in `division`; import from `expr`, which offers everything.
 
 >>> x, y = symbol("x", "axis", 0, 7), symbol("y", "axis", 0, 3)
 >>> str(4 * (x + 1) + y)
 '4*x + y + 4'
->>> str((4 * x + y) // 4), str((4 * x + y) % 4)
-('x', 'y')
->>> s = symbol("s", "size", 1)
->>> str((s * x + s) // s), str((6 * x + 4 * y) // 8), str((x // 2) // 3)
-('x + 1', '(3*x + 2*y)//4', 'x//6')
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from minductor.core.expressions import intervals
@@ -57,28 +54,23 @@ class Expr(Node):
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, other: Expr | int) -> Expr:
-        return _division().floordiv(self, other)
-
-    def __rfloordiv__(self, other: Expr | int) -> Expr:
-        return _division().floordiv(other, self)
-
-    def __mod__(self, other: Expr | int) -> Expr:
-        return _division().mod(self, other)
-
-    def __rmod__(self, other: Expr | int) -> Expr:
-        return _division().mod(other, self)
-
     def __str__(self) -> str:
-        from minductor.core.expressions.expr_text import expr_text  # the printer matches on these classes
+        return self.text(0)
 
-        return expr_text(self)
+    def text(self, level: int) -> str:
+        """The printed expression: at level 0 any expression, at level 1 a factor, at level 2 an atom."""
+        raise TypeError(f"not an index expression: {type(self).__name__}")
 
-    if TYPE_CHECKING:  # a constant equals its int
-
+    if TYPE_CHECKING:
+        # A constant equals its int.
         def __eq__(self, other: object, /) -> bool: ...
-
         def __hash__(self) -> int: ...
+
+        # `division` is written in terms of this class and adds the operators to it.
+        def __floordiv__(self, other: Expr | int, /) -> Expr: ...
+        def __rfloordiv__(self, other: Expr | int, /) -> Expr: ...
+        def __mod__(self, other: Expr | int, /) -> Expr: ...
+        def __rmod__(self, other: Expr | int, /) -> Expr: ...
 
     @property
     def range(self) -> Range:
@@ -112,6 +104,9 @@ class Const(Expr):
     def __hash__(self) -> int:
         return hash(self.value)
 
+    def text(self, level: int) -> str:
+        return f"({self.value})" if self.value < 0 and level else str(self.value)
+
 
 class Symbol(Expr):
     __slots__ = ("hi", "kind", "lo", "name")
@@ -121,6 +116,9 @@ class Symbol(Expr):
     lo: int | None
     hi: int | None
 
+    def text(self, level: int) -> str:
+        return self.name
+
 
 class Sum(Expr):
     """``const + sum(coefficient * term)``; terms sorted, none a Const or a Sum, no coefficient zero."""
@@ -129,6 +127,15 @@ class Sum(Expr):
     __match_args__ = ("const", "terms")
     const: int
     terms: Terms
+
+    def text(self, level: int) -> str:
+        text = ""
+        for term, coefficient in self.terms:
+            size = abs(coefficient)
+            sign = (" - " if coefficient < 0 else " + ") if text else ("-" if coefficient < 0 else "")
+            text += sign + (term.text(1 if sign == "-" else 0) if size == 1 else f"{size}*{term.text(1)}")
+        text += f" - {-self.const}" if self.const < 0 else f" + {self.const}" if self.const else ""
+        return f"({text})" if level else text
 
 
 class _Many(Expr):
@@ -148,13 +155,23 @@ class Product(_Many):
     def factors(self) -> Factors:
         return self.args
 
+    def text(self, level: int) -> str:
+        text = "*".join([factor.text(1) for factor in self.args])
+        return f"({text})" if level > 1 else text
+
 
 class Min(_Many):
     __slots__ = ()
 
+    def text(self, level: int) -> str:
+        return f"min({', '.join([arg.text(0) for arg in self.args])})"
+
 
 class Max(_Many):
     __slots__ = ()
+
+    def text(self, level: int) -> str:
+        return f"max({', '.join([arg.text(0) for arg in self.args])})"
 
 
 class _Division(Expr):
@@ -167,9 +184,17 @@ class _Division(Expr):
 class FloorDiv(_Division):
     __slots__ = ()
 
+    def text(self, level: int) -> str:
+        text = f"{self.num.text(2)}//{self.den.text(2)}"
+        return f"({text})" if level else text
+
 
 class Mod(_Division):
     __slots__ = ()
+
+    def text(self, level: int) -> str:
+        text = f"{self.num.text(2)} % {self.den.text(2)}"
+        return f"({text})" if level else text
 
 
 class Identity(Expr):
@@ -178,6 +203,9 @@ class Identity(Expr):
     __slots__ = ("arg",)
     __match_args__ = ("arg",)
     arg: Expr
+
+    def text(self, level: int) -> str:
+        return f"identity({self.arg.text(0)})"
 
 
 def constant(value: int) -> Const:
@@ -470,12 +498,6 @@ def _extreme(cls: type[Min] | type[Max], args: Iterable[Expr | int], sign: int) 
 def _is_not_less(difference: Expr) -> bool:
     low = difference.range[0]
     return low is not None and low >= 0
-
-
-def _division() -> ModuleType:
-    from minductor.core.expressions import division  # it is written in terms of these nodes
-
-    return division
 
 
 # What a node says about itself.

@@ -1,7 +1,8 @@
-"""Floor division and remainder of index expressions.
+"""Floor division and remainder of index expressions, rounded as in Python: the operators `//` and `%` of `Expr`.
 
-Takes: a numerator and a denominator in canonical form; a division counts only where its denominator is not zero.
-Gives: their quotient and remainder with all that divides exactly taken out, for constant and symbolic denominators.
+Takes: a numerator and a denominator in canonical form. A denominator may be a symbol's value.
+Gives: the quotient and the remainder in canonical form, with every term that divides exactly taken out of the division.
+A rule here may assume that the denominator is not zero.
 Refuses: the constant denominator zero, with ZeroDivisionError.
 
 >>> from minductor.core.expressions.algebra import symbol
@@ -197,3 +198,10 @@ def _mod_symbolic(a: Expr, b: Expr) -> Expr:
 
 def _is_within(a: Expr, b: Expr) -> bool:
     return _is_natural(a) and _is_natural(b - a - 1)
+
+
+# `algebra` cannot import this file, which is written in terms of its nodes: the operators are added from here.
+Expr.__floordiv__ = floordiv
+Expr.__rfloordiv__ = lambda self, other, /: floordiv(other, self)
+Expr.__mod__ = mod
+Expr.__rmod__ = lambda self, other, /: mod(other, self)

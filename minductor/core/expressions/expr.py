@@ -1,9 +1,9 @@
-"""Index expressions and relations: the public names, and what walks over them.
+"""The public names of index expressions and relations, and the functions that walk over them.
 
 Takes: integers, symbols (each with a kind and a range), and the operators ``+ - * // %``, ``minimum``, ``maximum``.
-Gives: immutable interned `Expr` and `Rel` values in canonical form (`==` is structural), substitution, evaluation,
-expansion and linear coefficients. `str` is stable and `text.parse_expr` reads it back.
-Refuses: the truth value of a relation (ask `bounds.known`); division by the constant zero.
+Gives: immutable interned `Expr` and `Rel` values in canonical form (`==` compares structure), substitution,
+evaluation, expansion and linear coefficients. `expr_parser.parse_expr` reads back what `str` prints.
+Refuses: division by the constant zero.
 
 >>> x, y, s = symbol("x", "axis", 0, 7), symbol("y", "axis", 0, 63), symbol("s", "size", 1)
 >>> str(substitute(64 * x + y, {x: y // 8, y: s * (x + 1)}))
@@ -22,7 +22,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, overload
+from typing import overload
 
 from minductor.core.expressions.algebra import (
     Const,
@@ -53,7 +53,29 @@ from minductor.core.expressions.algebra import (
     symbol,
 )
 from minductor.core.expressions.division import floordiv, mod
-from minductor.core.expressions.interning import Node, node
+from minductor.core.expressions.relations import (
+    FALSE,
+    TRUE,
+    And,
+    Compare,
+    CompareOp,
+    FalseRel,
+    Not,
+    Or,
+    Rel,
+    TrueRel,
+    all_of,
+    any_of,
+    compare,
+    eq,
+    ge,
+    gt,
+    le,
+    lt,
+    ne,
+    negate,
+    rel_children,
+)
 
 __all__ = [
     "FALSE",
@@ -83,6 +105,7 @@ __all__ = [
     "as_expr",
     "as_int",
     "children",
+    "compare",
     "eq",
     "evaluate",
     "evaluate_rel",
@@ -107,177 +130,6 @@ __all__ = [
     "symbol",
 ]
 
-CompareOp: TypeAlias = Literal["==", "!=", "<", "<="]
-
-
-class Rel(Node):
-    """A relation between index expressions."""
-
-    __slots__ = ()
-
-    def __bool__(self) -> bool:
-        raise TypeError(f"'{self}' has no truth value by itself: ask bounds.known, or compare with `is not None`")
-
-    def __str__(self) -> str:
-        from minductor.core.expressions.expr_text import rel_text  # the printer matches on these classes
-
-        return rel_text(self)
-
-    @property
-    def sort_key(self) -> tuple[Any, ...]:
-        match self:
-            case Compare(op, left, right):
-                return 0, left.sort_key, right.sort_key, op
-            case And(args) | Or(args):
-                return 1 if isinstance(self, And) else 2, tuple(arg.sort_key for arg in args)
-            case Not(arg):
-                return 3, (arg.sort_key,)
-            case _:
-                return 4, type(self).__name__
-
-
-class Compare(Rel):
-    __slots__ = ("left", "op", "right")
-    __match_args__ = ("op", "left", "right")
-    op: CompareOp
-    left: Expr
-    right: Expr
-
-
-class _Junction(Rel):
-    __slots__ = ("args",)
-    __match_args__ = ("args",)
-    args: tuple[Rel, ...]
-
-
-class And(_Junction):
-    __slots__ = ()
-
-
-class Or(_Junction):
-    __slots__ = ()
-
-
-class Not(Rel):
-    __slots__ = ("arg",)
-    __match_args__ = ("arg",)
-    arg: Rel
-
-
-class TrueRel(Rel):
-    __slots__ = ()
-
-
-class FalseRel(Rel):
-    __slots__ = ()
-
-
-TRUE = node(TrueRel)
-FALSE = node(FalseRel)
-
-
-def _truth(value: object) -> Rel:
-    return TRUE if value else FALSE
-
-
-def eq(a: Expr | int, b: Expr | int) -> Rel:
-    a, b = as_expr(a), as_expr(b)
-    low, high = (a - b).range
-    if low is not None and low == high:
-        return _truth(low == 0)
-    if (low is not None and low > 0) or (high is not None and high < 0):
-        return FALSE
-    if isinstance(a, Const) or (a.sort_key > b.sort_key and not isinstance(b, Const)):
-        a, b = b, a
-    return node(Compare, "==", a, b)
-
-
-def ne(a: Expr | int, b: Expr | int) -> Rel:
-    return negate(eq(a, b))
-
-
-def lt(a: Expr | int, b: Expr | int) -> Rel:
-    a, b = as_expr(a), as_expr(b)
-    low, high = (a - b).range
-    if high is not None and high < 0:
-        return TRUE
-    return FALSE if low is not None and low >= 0 else node(Compare, "<", a, b)
-
-
-def le(a: Expr | int, b: Expr | int) -> Rel:
-    a, b = as_expr(a), as_expr(b)
-    low, high = (a - b).range
-    if high is not None and high <= 0:
-        return TRUE
-    return FALSE if low is not None and low > 0 else node(Compare, "<=", a, b)
-
-
-def gt(a: Expr | int, b: Expr | int) -> Rel:
-    return lt(b, a)
-
-
-def ge(a: Expr | int, b: Expr | int) -> Rel:
-    return le(b, a)
-
-
-def all_of(*rels: Rel) -> Rel:
-    kept = _junction(rels, And, TRUE)
-    if FALSE in kept:
-        return FALSE
-    return node(And, kept) if len(kept) > 1 else kept[0] if kept else TRUE
-
-
-def any_of(*rels: Rel) -> Rel:
-    kept = _junction(rels, Or, FALSE)
-    if TRUE in kept:
-        return TRUE
-    return node(Or, kept) if len(kept) > 1 else kept[0] if kept else FALSE
-
-
-def _junction(rels: Iterable[Rel], cls: type[_Junction], neutral: Rel) -> tuple[Rel, ...]:
-    flat: dict[Rel, None] = {}
-    for rel in rels:
-        flat.update(dict.fromkeys(rel.args if isinstance(rel, cls) else (rel,)))
-    flat.pop(neutral, None)
-    return tuple(sorted(flat, key=lambda rel: rel.sort_key))
-
-
-def negate(rel: Rel) -> Rel:
-    match rel:
-        case Compare(op, left, right):
-            match op:
-                case "==":
-                    return node(Compare, "!=", left, right)
-                case "!=":
-                    return node(Compare, "==", left, right)
-                case "<":
-                    return le(right, left)
-                case "<=":
-                    return lt(right, left)
-        case Not(arg):
-            return arg
-        case TrueRel():
-            return FALSE
-        case FalseRel():
-            return TRUE
-        case _:
-            return node(Not, rel)
-
-
-# Walks.
-
-
-def _rel_parts(rel: Rel) -> tuple[Expr | Rel, ...]:
-    match rel:
-        case Compare(_, left, right):
-            return left, right
-        case And(args) | Or(args):
-            return args
-        case Not(arg):
-            return (arg,)
-        case _:
-            return ()
-
 
 def free_symbols(value: Expr | Rel) -> tuple[Symbol, ...]:
     """Each symbol once, sorted."""
@@ -287,7 +139,7 @@ def free_symbols(value: Expr | Rel) -> tuple[Symbol, ...]:
         return value._free  # pyright: ignore[reportPrivateUsage]
     except AttributeError:
         found: dict[Symbol, None] = {}
-        for child in children(value) if isinstance(value, Expr) else _rel_parts(value):
+        for child in children(value) if isinstance(value, Expr) else rel_children(value):
             found.update(dict.fromkeys(free_symbols(child)))
         value._free = tuple(sorted(found, key=lambda s: s.sort_key))  # pyright: ignore[reportPrivateUsage]
         return value._free  # pyright: ignore[reportPrivateUsage]
@@ -354,18 +206,6 @@ def _substitute_rel(rel: Rel, mapping: Mapping[Symbol, Expr | int], memo: dict[E
             return negate(_substitute_rel(arg, mapping, memo))
         case _:
             return rel
-
-
-def compare(op: CompareOp, a: Expr | int, b: Expr | int) -> Rel:
-    match op:
-        case "==":
-            return eq(a, b)
-        case "!=":
-            return ne(a, b)
-        case "<":
-            return lt(a, b)
-        case "<=":
-            return le(a, b)
 
 
 def evaluate(expr: Expr, values: Mapping[str, int]) -> int:

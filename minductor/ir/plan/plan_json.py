@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeAlias, Union, cast, get_args, get_origin
 from minductor.core.dtypes import DType, by_name
 from minductor.core.errors import UnreadablePlan
 from minductor.core.expressions.expr import Expr, Kind, Rel, Symbol, symbol
-from minductor.core.expressions.expr_text import parse_expr, parse_rel
+from minductor.core.expressions.expr_parser import parse_expr, parse_rel
 from minductor.ir.plan import plan, storage
 from minductor.ir.plan.plan import Plan
 from minductor.ir.program import nodes

@@ -12,7 +12,7 @@ from typing import get_args
 
 from minductor.core.dtypes import DType, by_name
 from minductor.core.expressions.expr import Expr, Symbol, as_int, integer, symbol
-from minductor.core.expressions.expr_text import Tokens, read_expr, read_rel
+from minductor.core.expressions.expr_parser import Tokens, read_expr, read_rel
 from minductor.ir.program.build import checked_symbol, combine
 from minductor.ir.program.choices import Choice, Option
 from minductor.ir.program.memory_access import Access, BlockAccess, BlockDim

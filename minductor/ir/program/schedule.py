@@ -44,7 +44,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias, cast
 
 from minductor.core.expressions.expr import Expr, Symbol
-from minductor.core.expressions.expr_text import parse_expr
+from minductor.core.expressions.expr_parser import parse_expr
 
 LoopKind: TypeAlias = Literal["parallel", "serial", "vector", "scalar", "tree", "grid", "tile"]
 KINDS: tuple[LoopKind, ...] = ("parallel", "serial", "vector", "scalar", "tree", "grid", "tile")

@@ -17,7 +17,7 @@ from torch.utils import _pytree as trees
 from minductor.core.dtypes import by_name
 from minductor.core.errors import WrongInput
 from minductor.core.expressions.expr import Expr, as_int, evaluate, symbol
-from minductor.core.expressions.expr_text import parse_expr
+from minductor.core.expressions.expr_parser import parse_expr
 from minductor.ir.artefact.manifest import Layout, Leaf, Manifest, SymbolRange
 from minductor.runtime.launch.launch import copied, meet
 from minductor.runtime.package.trees import read_tree

@@ -1,8 +1,8 @@
-"""Text of index expressions and relations, and its parser.
+"""The parser of index expressions and relations, and the tokens that other parsers of the IR use as well.
 
-Takes: an expression or relation; or text and the symbols it may name.
-Gives: stable text, and from text the canonical value again: ``parse_expr(str(e), symbols) == e``.
-Refuses: unknown symbols and malformed text, with ValueError naming the place.
+Takes: the text that `str` prints, and the symbols that the text may name.
+Gives: the expression or relation in canonical form: ``parse_expr(str(e), symbols) == e``.
+Refuses: unknown symbols and malformed text, with a ValueError that names the line and the column.
 
 >>> from minductor.core.expressions.expr import symbol
 >>> symbols = {name: symbol(name, "axis") for name in ("x", "y")}
@@ -22,23 +22,10 @@ from typing import TypeVar
 from minductor.core.expressions.expr import (
     FALSE,
     TRUE,
-    And,
-    Compare,
     CompareOp,
-    Const,
     Expr,
-    FloorDiv,
-    Identity,
-    Max,
-    Min,
-    Mod,
-    Not,
-    Or,
-    Product,
     Rel,
-    Sum,
     Symbol,
-    TrueRel,
     all_of,
     any_of,
     compare,
@@ -48,59 +35,6 @@ from minductor.core.expressions.expr import (
     minimum,
     negate,
 )
-
-
-def expr_text(expr: Expr) -> str:
-    return _text(expr, 0)
-
-
-def _text(expr: Expr, level: int) -> str:
-    """At level 1 the text can be a factor, at level 2 it is an atom."""
-    match expr:
-        case Const(value):
-            return f"({value})" if value < 0 and level else str(value)
-        case Symbol(name):
-            return name
-        case Min(args):
-            return f"min({', '.join(map(_text, args, [0] * len(args)))})"
-        case Max(args):
-            return f"max({', '.join(map(_text, args, [0] * len(args)))})"
-        case Identity(arg):
-            return f"identity({_text(arg, 0)})"
-        case Product(factors):
-            text, is_bare = "*".join(_text(factor, 1) for factor in factors), level < 2
-        case FloorDiv(num, den):
-            text, is_bare = f"{_text(num, 2)}//{_text(den, 2)}", level < 1
-        case Mod(num, den):
-            text, is_bare = f"{_text(num, 2)} % {_text(den, 2)}", level < 1
-        case Sum(const, terms):
-            text, is_bare = _sum_text(const, terms), level < 1
-        case _:
-            raise TypeError(f"not an index expression: {type(expr).__name__}")
-    return text if is_bare else f"({text})"
-
-
-def _sum_text(const: int, terms: tuple[tuple[Expr, int], ...]) -> str:
-    text = ""
-    for term, coefficient in terms:
-        size = abs(coefficient)
-        sign = (" - " if coefficient < 0 else " + ") if text else ("-" if coefficient < 0 else "")
-        text += sign + (_text(term, 1 if sign == "-" else 0) if size == 1 else f"{size}*{_text(term, 1)}")
-    return text + (f" - {-const}" if const < 0 else f" + {const}" if const else "")
-
-
-def rel_text(rel: Rel) -> str:
-    match rel:
-        case Compare(op, left, right):
-            return f"{left} {op} {right}"
-        case And(args):
-            return " and ".join(f"({arg})" for arg in args)
-        case Or(args):
-            return " or ".join(f"({arg})" for arg in args)
-        case Not(arg):
-            return f"not ({arg})"
-        case _:
-            return "true" if isinstance(rel, TrueRel) else "false"
 
 
 @dataclass(frozen=True, slots=True)
