@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import minductor
+from minductor.analysis.capturable_nodes import partitions
 from minductor.codegen.wrapper.wrapper_python import wrapper_python
 from minductor.core.errors import VerifyError
 from minductor.core.expressions.expr import integer, symbol
@@ -33,7 +34,7 @@ from minductor.passes.bundle.bundle import bundle
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
 from minductor.passes.memory.memory import memory
-from minductor.passes.partition.partition import partition, partitions
+from minductor.passes.partition.partition import partition
 from minductor.passes.tile.tile import tile
 from minductor.runtime.store.store import Store
 from minductor.target import Env, by_name

@@ -12,9 +12,10 @@ import pytest
 
 from minductor.analysis import acyclic
 from minductor.ir.program.nodes import Program
-from minductor.passes.fuse import fuse
+from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
 from minductor.passes.order import order
+from minductor.passes.rewriting import greedy_fusion
 from tests.passes.sketch import CPU, Sketch
 
 
@@ -81,14 +82,14 @@ def work(program: Program) -> Counter[str]:
             counts["pairs looked at"] += 1
             yield pair
 
-    plain, pairs = acyclic.Acyclic._walk, fuse.Fuser._candidates
+    plain, pairs = acyclic.Acyclic._walk, greedy_fusion.GreedyFusion._candidates
     with (
-        patch.object(fuse, "join", counted("joins tried", fuse.join)),
+        patch.object(greedy_fusion, "join", counted("joins tried", greedy_fusion.join)),
         patch.object(acyclic.Acyclic, "_walk", walk),
-        patch.object(fuse.Fuser, "_candidates", candidates),
+        patch.object(greedy_fusion.GreedyFusion, "_candidates", candidates),
         patch.object(order._Memory, "cost", counted("costs of a node", order._Memory.cost)),
     ):
-        order.order(fuse.fuse(inline(program, CPU), CPU), CPU)
+        order.order(fuse(inline(program, CPU), CPU), CPU)
     return counts
 
 

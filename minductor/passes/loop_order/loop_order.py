@@ -25,7 +25,7 @@ from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, linea
 from minductor.core.expressions.rewrite import simplify
 from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import Axis, Kernel, Load, Program, Reduce, Scan
-from minductor.passes.fuse.fuse import Fuser
+from minductor.passes.rewriting.greedy_fusion import GreedyFusion
 from minductor.passes.rewriting.join_kernels import common_accesses
 from minductor.passes.rewriting.merge_axes import merge_axes
 from minductor.target import Env
@@ -48,7 +48,7 @@ def loop_order(program: Program, env: Env) -> Program:
     """One program in, one out; see above."""
     if not (env.options.fuse and env.options.loop_order):
         return program
-    return Fuser(program, env, "loop_order", views).fused()
+    return GreedyFusion(program, env, "loop_order", views).fused()
 
 
 def views(first: Kernel, second: Kernel) -> Iterator[tuple[Kernel, Kernel]]:

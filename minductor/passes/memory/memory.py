@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+from minductor.analysis.capturable_nodes import partitions
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol, integer
 from minductor.core.names import kernel_name, unique
@@ -48,7 +49,7 @@ from minductor.ir.program.signature import Signature, canonical, digest, nodes_o
 from minductor.ir.program.variants import own_name, plain, structural
 from minductor.options import Options
 from minductor.passes.memory.reuse import Sharing, is_planned, reuse
-from minductor.passes.partition.partition import marks, partitions
+from minductor.passes.memory.scope_lines import scope_lines
 from minductor.target import Env
 
 
@@ -56,7 +57,7 @@ def memory(program: Program, env: Env) -> Plan:
     """The plan of one call of the program."""
     planner = _Planner(program, env.options)
     parts = partitions(program, env.target)
-    plan = replace(_planned(planner, marks(parts)), partitions=parts)
+    plan = replace(_planned(planner, scope_lines(parts)), partitions=parts)
     definitions = planner.definitions()
     whole = (*definitions, *plan.lines)
     return replace(
