@@ -160,7 +160,7 @@ class Options:
     extra: tuple[tuple[str, Value], ...] = ()
 
     def __post_init__(self) -> None:
-        for name, rule in RULES.items():
+        for name, rule in OPTION_RULES.items():
             _checked(name, getattr(self, name), rule)
 
     @classmethod
@@ -179,22 +179,22 @@ class Options:
         values: dict[str, object] = {}
         for variable, name in ENVIRONMENT.items():
             if variable in surroundings:
-                values[name] = _checked(name, surroundings[variable], RULES[name], origin=variable)
+                values[name] = _checked(name, surroundings[variable], OPTION_RULES[name], origin=variable)
         values.update(MODES[mode or "default"])
         extra: dict[str, Value] = {}
         for key, value in mapping_of(options).items():
             name = str(key)  # torch takes a key of any type
             if "." in name:
                 extra[name] = _checked_extra(name, value)
-            elif name in RULES:
+            elif name in OPTION_RULES:
                 values[name] = value
             else:
-                raise UnknownOption(name, RULES)
+                raise UnknownOption(name, OPTION_RULES)
         return cls(**cast("dict[str, Any]", values), extra=tuple(sorted(extra.items())))
 
     def fingerprint(self) -> str:
         """The values that change generated text, in a fixed order, for the store's key."""
-        kept = [f"{name}={getattr(self, name)!r}" for name, rule in sorted(RULES.items()) if rule.changes_text]
+        kept = [f"{name}={getattr(self, name)!r}" for name, rule in sorted(OPTION_RULES.items()) if rule.changes_text]
         return " ".join([*kept, *(f"{name}={value!r}" for name, value in self.extra)])
 
     @property
@@ -216,7 +216,7 @@ def check_extra(options: Options, rules: Mapping[str, OptionRule]) -> None:
     """Hold backends' own options against the rules of those that are named."""
     for name, value in options.extra:
         if name not in rules:
-            raise UnknownOption(name, [*RULES, *rules])
+            raise UnknownOption(name, [*OPTION_RULES, *rules])
         _checked(name, value, rules[name])
 
 
@@ -232,6 +232,6 @@ def _checked_extra(name: str, value: object) -> Value:
     return cast("Value", value)
 
 
-RULES: Mapping[str, OptionRule] = MappingProxyType(
+OPTION_RULES: Mapping[str, OptionRule] = MappingProxyType(
     {entry.name: entry.metadata["rule"] for entry in fields(Options) if "rule" in entry.metadata}
 )

@@ -29,7 +29,7 @@ OF_DEVICES = ("devices", "skip_on")
 def misuse(item: pytest.Item, state: State) -> str:
     """What is wrong with the markers of a test, or nothing."""
     for marker in item.iter_markers():
-        if marker.name in RULES and (problem := RULES[marker.name](marker, state)):
+        if marker.name in MARKER_RULES and (problem := MARKER_RULES[marker.name](marker, state)):
             return f"{item.nodeid}: {problem}"
     # of a class or a module, the marker may be for others of its tests
     unheard = next((marker.name for marker in item.own_markers if marker.name in OF_DEVICES), "")
@@ -117,7 +117,7 @@ def _golden(marker: pytest.Mark, state: State) -> str:
     return ""
 
 
-RULES: Mapping[str, Callable[[pytest.Mark, State], str]] = MappingProxyType(
+MARKER_RULES: Mapping[str, Callable[[pytest.Mark, State], str]] = MappingProxyType(
     {
         "counts": _counts,
         "memory": _memory,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minductor.core.errors import BadOptionValue, UnknownMode, UnknownOption
-from minductor.options import MODES, RULES, OptionRule, Options, check_extra
+from minductor.options import MODES, OPTION_RULES, OptionRule, Options, check_extra
 
 
 def other_value(rule: OptionRule, value: object) -> object:
@@ -24,17 +24,17 @@ def other_value(rule: OptionRule, value: object) -> object:
 def test_defaults_are_accepted_by_their_own_rules() -> None:
     options = Options()
     assert Options.parse(environ={}) == options
-    for name, rule in RULES.items():
+    for name, rule in OPTION_RULES.items():
         assert rule.is_accepted(getattr(options, name)) and rule.docs
 
 
 def test_every_field_but_extra_has_a_rule() -> None:
-    assert [field.name for field in fields(Options)] == [*RULES, "extra"]
+    assert [field.name for field in fields(Options)] == [*OPTION_RULES, "extra"]
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", OPTION_RULES)
 def test_fingerprint_changes_with_what_changes_text(name: str) -> None:
-    rule, options = RULES[name], Options()
+    rule, options = OPTION_RULES[name], Options()
     value = other_value(rule, getattr(options, name))
     if value == getattr(options, name):
         assert len(rule.allowed) == 1
@@ -47,7 +47,7 @@ def test_fingerprint_changes_with_what_changes_text(name: str) -> None:
 def test_unknown_option_says_what_was_meant() -> None:
     with pytest.raises(UnknownOption, match=r"did you mean 'precision'\?") as caught:
         Options.parse(options={"precison": "fast"}, environ={})
-    assert all(name in caught.value.hint for name in RULES)
+    assert all(name in caught.value.hint for name in OPTION_RULES)
 
 
 @pytest.mark.parametrize("name", ["zzz", 3, None])
@@ -100,7 +100,7 @@ def test_process_environment_is_read_when_none_is_given(monkeypatch: pytest.Monk
 def test_modes() -> None:
     assert Options.parse("default", environ={}) == Options()
     for values in MODES.values():
-        assert all(RULES[name].is_accepted(value) for name, value in values.items())
+        assert all(OPTION_RULES[name].is_accepted(value) for name, value in values.items())
 
 
 @pytest.mark.parametrize("mode", ["max-autotun", "", 3])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from minductor.core import errors
-from minductor.options import ENVIRONMENT, MODES, RULES, Options
+from minductor.options import ENVIRONMENT, MODES, OPTION_RULES, Options
 from tests.house.rules import ROOT
 
 FOLDERS = ("minductor", "pytest_plugin", "tests", "docs", "benchmarks")
@@ -21,8 +21,10 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 def options_table() -> list[str]:
     """The rows that README.md has to have."""
     defaults = {entry.name: entry.default for entry in fields(Options)}
-    takes = {name: ", ".join(f"`{v!r}`" for v in rule.allowed) or rule.type.__name__ for name, rule in RULES.items()}
-    return [f"| `{name}` | `{defaults[name]!r}` | {takes[name]} | {rule.docs} |" for name, rule in RULES.items()]
+    takes = {
+        name: ", ".join(f"`{v!r}`" for v in rule.allowed) or rule.type.__name__ for name, rule in OPTION_RULES.items()
+    }
+    return [f"| `{name}` | `{defaults[name]!r}` | {takes[name]} | {rule.docs} |" for name, rule in OPTION_RULES.items()]
 
 
 def test_options_table_is_the_code() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from minductor.core.errors import VerifyError
 from minductor.ir.program.parser import parse_program
-from minductor.ir.program.verify_program import RULES, verify
+from minductor.ir.program.verify_program import VERIFIER_RULES, verify
 from tests.ir.programs import ALL, CALLS, CHAIN, NUMBERS, REGIONS, SOFTMAX
 
 ORDER = "a version is made once, before its readers, and read before the next"
@@ -92,4 +92,4 @@ def test_every_early_rule_has_a_fault_here() -> None:
         "each load and store has an access",
         "a block of memory is what the index says",
     }
-    assert shown | later == set(RULES)
+    assert shown | later == set(VERIFIER_RULES)

@@ -38,7 +38,7 @@ from minductor.ir.program.signature import signature
 
 def verify_plan(plan: Plan) -> None:
     """Holds a plan to every rule; the names of the rules say them."""
-    for name, rule in RULES:
+    for name, rule in PLAN_RULES:
         for fault in rule(plan):
             raise VerifyError("memory", name, fault)
 
@@ -227,7 +227,7 @@ def _numbers(line: Line) -> tuple[str, ...]:
 
 
 # each yields a sentence for every place that breaks it
-RULES: tuple[tuple[str, Callable[[Plan], Iterator[str]]], ...] = (
+PLAN_RULES: tuple[tuple[str, Callable[[Plan], Iterator[str]]], ...] = (
     ("names live from their making to their end", _name_faults),
     ("a definition says what its kernel takes", _kernel_faults),
     ("a choice by measure puts back what its candidates overwrite", _overwriting_faults),

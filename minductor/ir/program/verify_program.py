@@ -69,7 +69,7 @@ def verify(program: Program, stage: str) -> None:
     for kernel in with_variants(program.nodes):
         for option in structural(kernel).options:
             verify(taken(program, {kernel.name: str(option)}), stage)
-    for name, (since, rule) in RULES.items():
+    for name, (since, rule) in VERIFIER_RULES.items():
         if STAGES.index(stage) >= STAGES.index(since):
             for fault in rule(program):
                 raise VerifyError(stage, name, fault)
@@ -450,7 +450,7 @@ def _kernels(program: Program) -> Iterator[Kernel]:
 STAGES = ("lower", "inline", "fuse", "loop_order", "order", "tile", "bundle", "access", "partition")
 
 # rule -> the first stage after which it holds, and the check
-RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
+VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
     {
         "every storage is declared": ("lower", _buffers_declared),
         "a version is made once, before its readers, and read before the next": ("lower", _defined_before_use),
