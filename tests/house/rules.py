@@ -23,37 +23,39 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
-    """What the files of one floor may import besides the standard library and their own folder."""
+class Layer:
+    """What the files of one layer may import besides the standard library and their own folder."""
 
     ours: tuple[str, ...]
     others: tuple[str, ...] = ()
     has_effects: bool = False
 
 
-STAR = ("minductor.ir", "minductor.core", "minductor.options", "minductor.target")
-ABOVE = (*STAR, "minductor.analysis", "minductor.cost")
-WINGS = ("minductor.frontend", "minductor.passes", "minductor.codegen", "minductor.runtime")
-ROOF = Floor(
+DATA = ("minductor.ir", "minductor.core", "minductor.options", "minductor.target")
+SHARED = (*DATA, "minductor.analysis", "minductor.cost")
+PHASES = ("minductor.frontend", "minductor.passes", "minductor.codegen", "minductor.runtime")
+TOP = Layer(
     ours=("minductor",), others=("torch", "sympy", "triton", "filelock", "numpy", "matplotlib"), has_effects=True
 )
 
 # By the longest prefix of a file's module name.
-FLOORS = {
-    "minductor": ROOF,
-    "minductor.core": Floor(()),
-    "minductor.ir": Floor(("minductor.core",)),
-    "minductor.options": Floor(("minductor.core",)),
-    "minductor.target": Floor(("minductor.core",)),
-    "minductor.frontend": Floor(ABOVE, ("torch", "sympy")),
-    "minductor.analysis": Floor(STAR),
-    "minductor.cost": Floor((*STAR, "minductor.analysis")),
-    "minductor.passes": Floor(ABOVE),
-    "minductor.codegen": Floor(ABOVE),
-    "minductor.runtime": Floor(ABOVE, ("torch", "triton", "filelock"), has_effects=True),
-    "pytest_plugin": Floor(("minductor",), ("torch", "pytest"), has_effects=True),
-    "pytest_plugin.strategies": Floor(("minductor", "pytest_plugin"), ("torch", "hypothesis")),
+LAYERS = {
+    "minductor": TOP,
+    "minductor.core": Layer(()),
+    "minductor.ir": Layer(("minductor.core",)),
+    "minductor.options": Layer(("minductor.core",)),
+    "minductor.target": Layer(("minductor.core",)),
+    "minductor.frontend": Layer(SHARED, ("torch", "sympy")),
+    "minductor.analysis": Layer(DATA),
+    "minductor.cost": Layer((*DATA, "minductor.analysis")),
+    "minductor.passes": Layer(SHARED),
+    "minductor.codegen": Layer(SHARED),
+    "minductor.runtime": Layer(SHARED, ("torch", "triton", "filelock"), has_effects=True),
+    "pytest_plugin": Layer(("minductor",), ("torch", "pytest"), has_effects=True),
+    "pytest_plugin.strategies": Layer(("minductor", "pytest_plugin"), ("torch", "hypothesis")),
 }
+# What several stages of the compiler use; every stage may import it.
+SHARED_BY_STAGES = ("minductor.passes.rewriting",)
 EFFECTS = ("os", "subprocess", "threading", "time", "multiprocessing", "concurrent", "ctypes", "socket", "tempfile")
 EAGER_TORCH = ("minductor.frontend", "minductor.runtime", "minductor.bench", "minductor.driver")
 FORBIDDEN_NAMES = ("util", "utils", "common", "helper", "helpers", "misc", "base")
@@ -73,8 +75,8 @@ def _is_within(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
-def floor_of(module: str) -> tuple[str, Floor]:
-    return max((row for row in FLOORS.items() if _is_within(module, row[0])), key=lambda row: len(row[0]))
+def layer_of(module: str) -> tuple[str, Layer]:
+    return max((row for row in LAYERS.items() if _is_within(module, row[0])), key=lambda row: len(row[0]))
 
 
 @lru_cache(maxsize=1024)
@@ -94,7 +96,7 @@ def _functions(text: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
             yield node
 
 
-def _imported(node: ast.AST, path: str) -> Iterator[str]:
+def imported_names(node: ast.AST, path: str) -> Iterator[str]:
     """The modules that an import statement names; `from a import b` gives a.b, of which every check takes prefixes."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
@@ -116,19 +118,32 @@ def _at_import_time(tree: ast.AST) -> Iterator[ast.AST]:
         yield from _at_import_time(node)
 
 
-def floors(path: str, text: str) -> Iterator[Violation]:
-    """Nothing imports upward, no wing another, and only the named packages of others."""
+def layers(path: str, text: str) -> Iterator[Violation]:
+    """No file imports a higher layer, no phase (frontend, passes, codegen, runtime) imports another phase."""
     module = module_name(path)
-    name, floor = floor_of(module)
+    name, layer = layer_of(module)
     for node in _nodes(text):
-        for imported in _imported(node, path):
+        for imported in imported_names(node, path):
             top = imported.partition(".")[0]
             if top in sys.stdlib_module_names:
                 continue
-            allowed = any(_is_within(imported, other) for other in (*floor.ours, *floor.others))
+            allowed = any(_is_within(imported, other) for other in (*layer.ours, *layer.others))
             if not allowed and not (name != "minductor" and _is_within(imported, name)):
                 what = ".".join(imported.split(".")[:2]) if top == "minductor" else top
                 yield Violation(what, f"line {node.lineno}: {name} may not import {imported}")
+
+
+def separate_stages(path: str, text: str) -> Iterator[Violation]:
+    """A stage's package imports no other stage's package: what two stages need is in analysis, cost or rewriting."""
+    module = module_name(path)
+    own = ".".join(module.split(".")[:3])
+    if not module.startswith("minductor.passes."):
+        return
+    for node in ast.walk(ast.parse(text)):
+        for imported in imported_names(node, path):
+            others = _is_within(imported, "minductor.passes") and not _is_within(imported, own)
+            if others and not any(_is_within(imported, shared) for shared in SHARED_BY_STAGES):
+                yield Violation(imported, f"line {node.lineno}: {own} may not import {imported}")
 
 
 def peer(path: str, text: str) -> Iterator[Violation]:
@@ -136,7 +151,7 @@ def peer(path: str, text: str) -> Iterator[Violation]:
     if path.startswith("pytest_plugin/adapters/"):
         return
     for node in _nodes(text):
-        names = [*_imported(node, path), *([node.attr] if isinstance(node, ast.Attribute) else [])]
+        names = [*imported_names(node, path), *([node.attr] if isinstance(node, ast.Attribute) else [])]
         if any(_is_within(name, "torch._inductor") or name == "_inductor" for name in names):
             yield Violation("torch._inductor", f"line {node.lineno}: nothing here may use torch._inductor")
 
@@ -150,36 +165,36 @@ def lines_only(path: str, text: str) -> Iterator[Violation]:
             yield Violation(
                 "kernels", f"line {node.lineno}: a line says what an emitter needs, {node.attr} is not read"
             )
-        for imported in _imported(node, path):
+        for imported in imported_names(node, path):
             if imported == "minductor.ir.program.nodes.Kernel" or _is_within(
                 imported, "minductor.ir.program.signature"
             ):
                 yield Violation(imported, f"line {node.lineno}: {imported} is of kernels, and an emitter reads lines")
 
 
-def lazy_roof(path: str, text: str) -> Iterator[Violation]:
-    """The roof imports wings when they are used, and only the driver and bench start with torch."""
+def lazy_top(path: str, text: str) -> Iterator[Violation]:
+    """The top layer imports a phase inside the function that uses it; only the driver and bench start with torch."""
     module = module_name(path)
-    if floor_of(module)[0] not in ("minductor", "pytest_plugin"):
+    if layer_of(module)[0] not in ("minductor", "pytest_plugin"):
         return
     for node in _at_import_time(_tree(text)):
-        for imported in _imported(node, path):
-            wing = any(_is_within(imported, wing) for wing in WINGS)
+        for imported in imported_names(node, path):
+            is_phase = any(_is_within(imported, phase) for phase in PHASES)
             heavy = imported.partition(".")[0] in ("torch", "triton", "sympy", "matplotlib")
-            if wing or (heavy and not any(_is_within(module, name) for name in EAGER_TORCH)):
+            if is_phase or (heavy and not any(_is_within(module, name) for name in EAGER_TORCH)):
                 yield Violation(imported, f"line {node.lineno}: import {imported} in the function that uses it")
 
 
 def effects(path: str, text: str) -> Iterator[Violation]:
-    """Only runtime and the roof reach for the system; Options.parse alone reads the environment besides."""
+    """Only runtime and the top layer use files, processes, threads and clocks. Options.parse reads the environment."""
     module = module_name(path)
-    if floor_of(module)[1].has_effects and not _is_within(module, "minductor.tracing.trace"):
+    if layer_of(module)[1].has_effects and not _is_within(module, "minductor.tracing.trace"):
         return
     for node in _nodes(text):
-        for imported in _imported(node, path):
+        for imported in imported_names(node, path):
             top = imported.partition(".")[0]
             if top in EFFECTS and (module, top) != ("minductor.options", "os"):
-                yield Violation(top, f"line {node.lineno}: {top} belongs to runtime and the roof")
+                yield Violation(top, f"line {node.lineno}: {top} belongs to runtime and the top layer")
     if module == "minductor.options":
         parse = next((function for function in _functions(text) if function.name == "parse"), None)
         inside = set(map(id, ast.walk(parse))) if parse else set[int]()
@@ -316,6 +331,13 @@ def finished(path: str, text: str) -> Iterator[Violation]:
             yield Violation(line.strip(), f"line {number}: {line.strip()}")
 
 
+def no_see_above(path: str, text: str) -> Iterator[Violation]:
+    """A docstring or comment says what it means where it stands."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.search(r"\b(see|as) above\b", line, re.IGNORECASE):
+            yield Violation("above", f"line {number}: {line.strip()}")
+
+
 def users_lines(path: str, text: str) -> Iterator[Violation]:
     """A warning points at the user's line, which `minductor.core.warn` finds and no number of frames tells."""
     for node in _nodes(text):
@@ -325,10 +347,11 @@ def users_lines(path: str, text: str) -> Iterator[Violation]:
 
 
 RULES: dict[str, Callable[[str, str], Iterator[Violation]]] = {
-    "floors": floors,
+    "layers": layers,
+    "separate_stages": separate_stages,
     "peer": peer,
     "lines_only": lines_only,
-    "lazy_roof": lazy_roof,
+    "lazy_top": lazy_top,
     "effects": effects,
     "sizes": sizes,
     "no_global": no_global,
@@ -339,5 +362,6 @@ RULES: dict[str, Callable[[str, str], Iterator[Violation]]] = {
     "docstring": docstring,
     "no_flags": no_flags,
     "finished": finished,
+    "no_see_above": no_see_above,
     "users_lines": users_lines,
 }
