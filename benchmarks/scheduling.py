@@ -23,7 +23,8 @@ from torch._subclasses import FakeTensorMode
 
 from minductor.backends import resolve
 from minductor.driver import PIPELINE
-from minductor.frontend.capture.capture import Graph, capture
+from minductor.frontend.capture.capture import capture
+from minductor.frontend.capture.captured_graph import Graph
 from minductor.ir.program.nodes import Kernel
 from minductor.options import Options
 from minductor.target import Env, by_name

@@ -49,7 +49,7 @@ from minductor.target import Env
 from minductor.tracing.trace import Trace, counts, debug_folder, new_notes, partition_lines, shown
 
 if TYPE_CHECKING:
-    from minductor.frontend.capture.capture import Graph
+    from minductor.frontend.capture.captured_graph import Graph
     from minductor.ir.artefact.source import Source
     from minductor.ir.plan.plan import Plan
     from minductor.ir.report.report import Report
@@ -632,7 +632,7 @@ def _called_by_python(plan: Plan) -> Iterator[str]:
 
 def _unaligned(plan: Plan, graph: Graph) -> set[str]:
     """The kernels that are given an input which starts within 16 bytes, where vectors of a GPU cannot."""
-    from minductor.frontend.capture.capture import TensorMeta
+    from minductor.frontend.capture.captured_graph import TensorMeta
     from minductor.ir.plan.plan import KernelLine, LaunchLine
 
     metas = {given.name: given.meta for given in graph.inputs}

@@ -15,7 +15,7 @@ from minductor.core.errors import BadOptionValue, TargetElsewhere, UnsupportedIn
 from minductor.target import Env
 
 if TYPE_CHECKING:
-    from minductor.frontend.capture.capture import Graph
+    from minductor.frontend.capture.captured_graph import Graph
 
 
 def placed(graph: Graph, env: Env, *, is_dry: bool) -> tuple[Graph, Env, bool]:

@@ -33,7 +33,7 @@ from minductor.core.errors import (
     UnsupportedInput,
 )
 from minductor.driver import PIPELINE, Compiled, Compiler
-from minductor.frontend.capture.capture import Graph, GraphInput, NodeRef, TensorMeta
+from minductor.frontend.capture.captured_graph import Graph, GraphInput, NodeRef, TensorMeta
 from minductor.options import Options
 from minductor.runtime.launch import cuda
 from minductor.runtime.store.store import Store

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from minductor.core.expressions.expr import Symbol
     from minductor.driver import Compiler
-    from minductor.frontend.capture.capture import Graph
+    from minductor.frontend.capture.captured_graph import Graph
     from minductor.frontend.exported.exported_program import Exported
     from minductor.frontend.exported.exported_program import Leaf as Argument
     from minductor.ir.artefact.manifest import Layout, Leaf, Manifest, SymbolRange, Weight
@@ -96,7 +96,7 @@ class _Compiled:
 
 def _check(graph: Graph) -> None:
     """Nothing of it may need this process, or a device of its own."""
-    from minductor.frontend.capture.capture import TensorMeta
+    from minductor.frontend.capture.captured_graph import TensorMeta
 
     regions = {region.name for region in graph.regions}
     for name, value in graph.live.externals.items():
@@ -250,7 +250,7 @@ def _digest(pieces: Sequence[Bytes]) -> str:
 
 
 def _leaf(argument: Argument, graph: Graph, *, is_returned: bool) -> Leaf:
-    from minductor.frontend.capture.capture import TensorMeta
+    from minductor.frontend.capture.captured_graph import TensorMeta
     from minductor.ir.artefact.manifest import Layout, Leaf
 
     if argument.input is None:
@@ -269,7 +269,7 @@ def _leaf(argument: Argument, graph: Graph, *, is_returned: bool) -> Leaf:
 def _symbols(leaves: Sequence[Leaf], graph: Graph, found: Exported) -> Iterator[SymbolRange]:
     """Which argument tells each number: one that is it, or else a size that it is part of."""
     from minductor.core.expressions.expr import Symbol
-    from minductor.frontend.capture.capture import TensorMeta
+    from minductor.frontend.capture.captured_graph import TensorMeta
     from minductor.ir.artefact.manifest import SymbolRange
     from minductor.ir.program.nodes import symbols_in, told_by_sizes
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from minductor.codegen.wrapper.fx_numbers import Nodes
     from minductor.core.expressions.expr import Symbol
-    from minductor.frontend.capture.capture import GraphInput
+    from minductor.frontend.capture.captured_graph import GraphInput
     from minductor.frontend.exported.exported_program import Exported, Leaf
     from minductor.ir.artefact.fx_graph import FxNode
 
@@ -122,7 +122,7 @@ def _checks(
     from minductor.codegen.wrapper.fx_numbers import Nodes
     from minductor.core.expressions.expr import as_expr
     from minductor.core.expressions.expr_parser import parse_rel
-    from minductor.frontend.capture.capture import TensorMeta
+    from minductor.frontend.capture.captured_graph import TensorMeta
     from minductor.ir.artefact.fx_graph import Result
     from minductor.ir.program.nodes import Token
 
@@ -171,7 +171,7 @@ def _checks(
 def _define(nodes: Nodes, inputs: Sequence[GraphInput]) -> None:
     """The symbols of a call: inputs themselves, or sizes of them."""
     from minductor.core.expressions.expr import Symbol
-    from minductor.frontend.capture.capture import TensorMeta
+    from minductor.frontend.capture.captured_graph import TensorMeta
     from minductor.ir.artefact.fx_graph import Result
     from minductor.ir.program.nodes import told_by_sizes
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-    from minductor.frontend.capture.capture import Graph
+    from minductor.frontend.capture.captured_graph import Graph
     from minductor.runtime.store.store import Entry
     from minductor.target import Target
 
@@ -184,7 +184,7 @@ def _argument(meta: Any, value: Any) -> dict[str, Any]:
     """An argument as JSON: a tensor's layout, or a number; `value`: the fake tensor or symbolic number."""
     import torch
 
-    from minductor.frontend.capture.capture import TensorMeta
+    from minductor.frontend.capture.captured_graph import TensorMeta
 
     if not isinstance(meta, TensorMeta) or not isinstance(value, torch.Tensor):
         return {"value": _number(value)}

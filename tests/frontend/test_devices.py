@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import minductor
 from minductor.core.dtypes import F32
-from minductor.frontend.capture.capture import Graph, GraphInput, Node, NodeRef, TensorMeta
+from minductor.frontend.capture.captured_graph import Graph, GraphInput, Node, NodeRef, TensorMeta
 from minductor.frontend.graph_passes.move_scalars import devices_of, gpu_of, move_scalars
 from minductor.frontend.lower.lower import lower
 from minductor.ir.program.nodes import Token

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch._functorch.aot_autograd import aot_function, aot_module_simplified
 
-from minductor.frontend.capture.capture import Graph, capture
+from minductor.frontend.capture.capture import capture
+from minductor.frontend.capture.captured_graph import Graph
 from minductor.frontend.lower.lower import lower
 from minductor.frontend.torch_graph.decompose import decompositions
 from minductor.frontend.torch_graph.min_cut import partition

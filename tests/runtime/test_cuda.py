@@ -21,7 +21,7 @@ import torch
 
 from minductor.core.errors import CompileFailed, LoadFailed
 from minductor.driver import Compiler
-from minductor.frontend.capture.capture import Graph
+from minductor.frontend.capture.captured_graph import Graph
 from minductor.frontend.graph_passes.retarget import retarget
 from minductor.runtime.build.pool import Pool
 from minductor.runtime.build.probe import find_compiler, probe

@@ -22,7 +22,7 @@ from minductor.core.errors import UnsupportedInput
 from minductor.core.expressions import expr as ours
 from minductor.core.expressions.expr import Expr, Rel, Symbol, integer, maximum, minimum, symbol
 from minductor.core.expressions.expr_parser import parse_rel
-from minductor.frontend.capture.capture import Definition, Fact, Graph, Size
+from minductor.frontend.capture.captured_graph import Definition, Fact, Graph, Size
 from minductor.frontend.quirks.torch_versions import is_backed
 from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import symbols_in

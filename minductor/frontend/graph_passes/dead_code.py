@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from minductor.frontend.capture import schemas
-from minductor.frontend.capture.capture import COLLECTIVE, HIGHER_ORDER, Arg, Graph, Node, NodeRef
+from minductor.frontend.capture.captured_graph import COLLECTIVE, HIGHER_ORDER, Arg, Graph, Node, NodeRef
 from minductor.ir.program.nodes import Token
 
 # higher-order operators that do more than give results

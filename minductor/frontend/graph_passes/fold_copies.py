@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from minductor.frontend.capture.capture import Arg, Graph, Meta, Node, NodeRef, TensorMeta
+from minductor.frontend.capture.captured_graph import Arg, Graph, Meta, Node, NodeRef, TensorMeta
 
 # functional writes of their second argument into a window of the first
 WINDOW_WRITES = frozenset(f"aten.{name}_scatter.default" for name in ("slice", "select", "diagonal", "as_strided"))

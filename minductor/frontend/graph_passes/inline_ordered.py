@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from minductor.core.names import unique
-from minductor.frontend.capture.capture import HIGHER_ORDER, Arg, Graph, Live, Node, NodeRef, Region
+from minductor.frontend.capture.captured_graph import HIGHER_ORDER, Arg, Graph, Live, Node, NodeRef, Region
 from minductor.frontend.graph_passes.dead_code import used
 from minductor.ir.program.nodes import Token
 

@@ -6,7 +6,7 @@ nothing.
 
 A use as the target of `copy_` reads nothing; nor does `copy.default(like, value)` read `like`.
 
->>> from minductor.frontend.capture.capture import GraphInput, TensorMeta
+>>> from minductor.frontend.capture.captured_graph import GraphInput, TensorMeta
 >>> from minductor.core.dtypes import F32
 >>> meta = TensorMeta(F32, (4,), (1,), 0, "cpu")
 >>> sin = Node("sin", "aten.sin.default", (NodeRef("x"),), (), meta)
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from minductor.frontend.capture.capture import Arg, Graph, Node, NodeRef
+from minductor.frontend.capture.captured_graph import Arg, Graph, Node, NodeRef
 from minductor.frontend.graph_passes.dead_code import used
 
 # operators whose first argument is a pattern or a target, not a value that is read

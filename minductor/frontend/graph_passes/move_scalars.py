@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from minductor.frontend.capture.capture import Arg, Graph, Meta, Node, NodeRef, TensorMeta
+from minductor.frontend.capture.captured_graph import Arg, Graph, Meta, Node, NodeRef, TensorMeta
 from minductor.ir.program.nodes import Token
 
 COPY = "aten._to_copy.default"

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from minductor.core.dtypes import I64
-from minductor.frontend.capture.capture import Arg, Graph, LiftedConstant, Meta, Node, NodeRef, TensorMeta
+from minductor.frontend.capture.captured_graph import Arg, Graph, LiftedConstant, Meta, Node, NodeRef, TensorMeta
 from minductor.ir.program.nodes import Token
 
 CPU = "cpu"

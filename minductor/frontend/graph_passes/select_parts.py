@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from minductor.core.dtypes import F16
-from minductor.frontend.capture.capture import Graph, Node, NodeRef, TensorMeta
+from minductor.frontend.capture.captured_graph import Graph, Node, NodeRef, TensorMeta
 
 PARTS = ("aten.real.default", "aten.imag.default")
 

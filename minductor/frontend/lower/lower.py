@@ -15,7 +15,7 @@ from minductor.core.dtypes import C64, C128, F8E4M3FN, F8E5M2, I64, DType, compu
 from minductor.core.errors import FallbackRefused, UnsupportedInput
 from minductor.core.expressions.expr import Expr, Kind, Symbol, as_expr, integer, symbol
 from minductor.frontend.capture import schemas
-from minductor.frontend.capture.capture import (
+from minductor.frontend.capture.captured_graph import (
     COLLECTIVE,
     HIGHER_ORDER,
     Arg,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expressions.expr import Symbol
-from minductor.frontend.capture.capture import Graph, TensorMeta
+from minductor.frontend.capture.captured_graph import Graph, TensorMeta
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.nodes import Buffer, Require, SymbolDef
 

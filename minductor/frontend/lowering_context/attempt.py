@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from minductor.core.dtypes import DType
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expressions.expr import Expr
-from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.schemas import REFUSED_KINDS, element_numbers
 from minductor.frontend.lowering_context.values import Value
 from minductor.ir.program.nodes import Atomic, Body, Buffer, Kernel, Node, Reduce, Scan

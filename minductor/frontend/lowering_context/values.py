@@ -21,7 +21,7 @@ from minductor.core.errors import UnsupportedInput
 from minductor.core.expressions.algebra import maximum, minimum
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, integer
-from minductor.frontend.capture.capture import Size, TensorMeta
+from minductor.frontend.capture.captured_graph import Size, TensorMeta
 from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import Ref, Region, Token, View
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import DType, accumulate_dtype, compute_dtype
 from minductor.core.expressions.expr import Expr, as_expr, integer
-from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.lower.lower import Lowering
 from minductor.frontend.lowering_context.kernel_builder import Loop
 from minductor.frontend.lowering_context.values import Operand, Term, Value, count, is_zero

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from minductor.frontend.capture import schemas
-from minductor.frontend.capture.capture import Meta, TensorMeta
+from minductor.frontend.capture.captured_graph import Meta, TensorMeta
 from minductor.frontend.lowering_context.values import Value, sizes, views_in
 from minductor.ir.program.nodes import Note, View
 

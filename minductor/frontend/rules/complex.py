@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from minductor.core.dtypes import BOOL, DType, complex_parts
 from minductor.core.expressions.expr import floordiv, integer
-from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.lower.lower import Lowering, is_zero_sized
 from minductor.frontend.lowering_context.complex_pairs import is_complex_memory, parts, side_by_side, whole
 from minductor.frontend.lowering_context.kernel_builder import Loop

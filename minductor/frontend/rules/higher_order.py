@@ -21,7 +21,7 @@ from minductor.core.errors import FallbackRefused, UnsupportedInput
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, free_symbols, integer
 from minductor.frontend.capture import schemas
-from minductor.frontend.capture.capture import COLLECTIVE, HIGHER_ORDER, Meta, NodeRef, TensorMeta
+from minductor.frontend.capture.captured_graph import COLLECTIVE, HIGHER_ORDER, Meta, NodeRef, TensorMeta
 from minductor.frontend.lowering_context.values import Value, is_row_major, span
 from minductor.frontend.rules import collectives
 from minductor.ir.program import nodes as ir

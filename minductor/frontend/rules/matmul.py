@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import BF16, F16, F32, F64, TF32
 from minductor.core.expressions.expr import Expr, as_int
-from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.lower.lower import Lowering
 from minductor.frontend.lowering_context.kernel_builder import Loop
 from minductor.frontend.lowering_context.values import Term, Value, is_one, is_zero, sizes

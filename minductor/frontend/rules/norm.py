@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import DType, compute_dtype
 from minductor.core.expressions.expr import Expr
-from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.lower.lower import Lowering
 from minductor.frontend.lowering_context.kernel_builder import Loop
 from minductor.frontend.lowering_context.values import Term, Value, count, is_zero

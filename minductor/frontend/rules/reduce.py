@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import BF16, BOOL, F32, F64, I64, DType, compute_dtype
 from minductor.core.expressions.expr import Expr, as_int, integer
-from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.lower.lower import Lowering
 from minductor.frontend.lowering_context import long_reductions
 from minductor.frontend.lowering_context.kernel_builder import Loop

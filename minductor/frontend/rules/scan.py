@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64, U8, DType, accumulate_dtype, compute_dtype
 from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, integer, maximum
-from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.lower.lower import Lowering, is_zero_sized
 from minductor.frontend.lowering_context.kernel_builder import Loop
 from minductor.frontend.lowering_context.values import Term, Value, wrap_dim

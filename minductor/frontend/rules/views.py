@@ -14,7 +14,7 @@ from minductor.core.dtypes import I64
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import as_expr, integer
-from minductor.frontend.capture.capture import Arg, NodeRef, TensorMeta
+from minductor.frontend.capture.captured_graph import Arg, NodeRef, TensorMeta
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES
 from minductor.frontend.lower.lower import Lowering, is_zero_sized
 from minductor.frontend.lowering_context.required import require

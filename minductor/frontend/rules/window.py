@@ -20,7 +20,7 @@ from types import MappingProxyType
 from minductor.core.dtypes import I64, DType
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maximum, minimum
-from minductor.frontend.capture.capture import TensorMeta
+from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.lower.lower import Lowering, is_zero_sized
 from minductor.frontend.lowering_context.kernel_builder import Loop, begun
 from minductor.frontend.lowering_context.values import Term, Value, count, is_one, is_zero

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from minductor.frontend.capture.capture import Node, NodeRef, capture
+from minductor.frontend.capture.capture import capture
+from minductor.frontend.capture.captured_graph import Node, NodeRef
 from minductor.frontend.graph_passes.fold_copies import fold_copies
 from tests.frontend.tracing import randn
 
