@@ -262,10 +262,10 @@ def cpp_flags() -> tuple[str, ...]:
     """
     import torch
 
-    from minductor.runtime.launch import native
+    from minductor.runtime.launch import launch_cpp_wrapper
 
     libraries = Path(torch.__file__).parent / "lib"
-    return (f"-I{native.INCLUDE}", *(str(libraries / name) for name in native.LINKED))
+    return (f"-I{launch_cpp_wrapper.INCLUDE}", *(str(libraries / name) for name in launch_cpp_wrapper.LINKED))
 
 
 # --- telling ------------------------------------------------------------------------------------------------------

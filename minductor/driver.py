@@ -302,10 +302,10 @@ class Compiler:
 
         where = sources(traced).of
         if WRAPPER_CPP in found.contents:
-            from minductor.runtime.launch import native
+            from minductor.runtime.launch import launch_cpp_wrapper
             from minductor.runtime.launch.load import load_library
 
-            return native.launch(load_library(found.file(LIBRARY)), name, objects, events, where)
+            return launch_cpp_wrapper.launch(load_library(found.file(LIBRARY)), name, objects, events, where)
         tuner = self._tuner(env)
         kernels = self._kernels(found, env, tuner)
         if WRAPPER_FX in found.contents:

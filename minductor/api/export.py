@@ -124,11 +124,11 @@ def _compiled(graph: Graph, options: Mapping[str, object] | None) -> _Compiled:
 
 def _files(compiled: _Compiled, manifest: Manifest) -> dict[str, bytes]:
     """The plan, the texts and the machine code by the names of their entries."""
-    from minductor.codegen.wrapper.package_cpp import package_cpp
     from minductor.codegen.wrapper.wrapper_cpp import wrapper_cpp
+    from minductor.codegen.wrapper.wrapper_cpp_package import package_cpp
     from minductor.ir.plan.plan_json import plan_json
     from minductor.runtime.build.toolchain import Unit
-    from minductor.runtime.launch import launch, native
+    from minductor.runtime.launch import launch, launch_cpp_wrapper
     from minductor.runtime.package.package import PLAIN, PLAN
 
     source, toolchain = compiled.source, compiled.compiler.toolchain
@@ -141,7 +141,7 @@ def _files(compiled: _Compiled, manifest: Manifest) -> dict[str, bytes]:
         if manifest.c_library == PLAIN:
             text = wrapper_cpp(compiled.plan, compiled.env, "minductor_plain.h") + package_cpp(manifest)
             units = [Unit(unit.name, unit.text) for unit in source.units]
-            include, limit = [str(native.INCLUDE)], options.compiler_timeout
+            include, limit = [str(launch_cpp_wrapper.INCLUDE)], options.compiler_timeout
             toolchain.compile([*units, Unit("plain", text)], Path(folder) / PLAIN, include=include, timeout_s=limit)
             files[PLAIN] = (Path(folder) / PLAIN).read_bytes()
     return files
@@ -208,14 +208,14 @@ def _manifest(found: Exported, graph: Graph, compiled: _Compiled, weights: tuple
     from minductor.codegen.wrapper.wrapper_cpp import needs_torch
     from minductor.ir.artefact.manifest import Manifest
     from minductor.runtime.build.probe import probe
-    from minductor.runtime.launch import native
+    from minductor.runtime.launch import launch_cpp_wrapper
     from minductor.runtime.package.package import machine
 
     returned = {name.name for storage in compiled.plan.storages if storage.is_returned for name in storage.names}
     leaves = tuple(_leaf(argument, graph, is_returned=argument.name in returned) for argument in found.inputs)
     return Manifest(
         minductor=__version__,
-        interface=native.interface(),
+        interface=launch_cpp_wrapper.interface(),
         torch=torch.__version__,
         machine=machine(),
         features=tuple(feature for feature in probe().features if _USED.fullmatch(feature)),
@@ -234,7 +234,7 @@ def _manifest(found: Exported, graph: Graph, compiled: _Compiled, weights: tuple
 
 
 def _tree(spec: Any, what: str) -> Any:
-    from minductor.runtime.package.trees import tree_json
+    from minductor.runtime.package.pytree_json import tree_json
 
     try:
         return tree_json(spec)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
     from torch import fx
 
-    from minductor.codegen.wrapper.fx_numbers import Nodes
+    from minductor.codegen.wrapper.wrapper_fx_numbers import Nodes
     from minductor.core.expressions.expr import Symbol
     from minductor.frontend.capture.captured_graph import GraphInput
     from minductor.frontend.exported.exported_program import Exported, Leaf
@@ -119,7 +119,7 @@ def _checks(
 ) -> Sequence[FxNode]:
     """Holds what was traced in against what is given, the inputs against those that the kernels were compiled for, and
     the numbers of a call to their ranges."""
-    from minductor.codegen.wrapper.fx_numbers import Nodes
+    from minductor.codegen.wrapper.wrapper_fx_numbers import Nodes
     from minductor.core.expressions.expr import as_expr
     from minductor.core.expressions.expr_parser import parse_rel
     from minductor.frontend.capture.captured_graph import TensorMeta

@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
 
 def unpack(package: Path, folder: Path) -> str:
     """Writes the files; gives the name of the library for a host in C, if there is one."""
-    from minductor.runtime.launch.native import INCLUDE
+    from minductor.runtime.launch.launch_cpp_wrapper import INCLUDE
     from minductor.runtime.package.archive import open_archive
     from minductor.runtime.package.package import read_manifest
     from minductor.runtime.user_paths import user_path

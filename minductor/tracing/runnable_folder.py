@@ -88,12 +88,12 @@ def names(file: str) -> dict[str, Any]:
 
 def native_call(file: str) -> Callable[[list[Any]], Sequence[Any]]:
     """The call of the C++ wrapper in the library beside `file`."""
-    from minductor.runtime.launch import native
+    from minductor.runtime.launch import launch_cpp_wrapper
     from minductor.runtime.launch.launch import LIBRARY
     from minductor.runtime.launch.load import load_library
 
     folder = Path(file).parent
-    return native.launch(load_library(folder / LIBRARY), _about(file)["graph"], _constants(folder), [])
+    return launch_cpp_wrapper.launch(load_library(folder / LIBRARY), _about(file)["graph"], _constants(folder), [])
 
 
 def run(call: Callable[[list[Any]], Sequence[Any]], file: str) -> None:

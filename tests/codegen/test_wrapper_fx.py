@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from minductor.codegen.wrapper.fx_numbers import Nodes
 from minductor.codegen.wrapper.wrapper_fx import wrapper_fx
+from minductor.codegen.wrapper.wrapper_fx_numbers import Nodes
 from minductor.core.expressions.expr import Expr, evaluate, floordiv, integer, maximum, minimum, mod, symbol
 from minductor.ir.artefact.fx_graph import LAUNCH, FxGraph, FxNode, Result, parse_graph
 from minductor.ir.plan.plan import AllocateLine, ExternLine, LaunchLine, Plan, ReuseLine, ViewLine
@@ -107,7 +107,7 @@ def test_a_region_that_torch_does_not_know_is_called_in_python_with_its_sizes() 
     assert [node.op for node in graph.nodes[:3]] == ["placeholder", "placeholder", "get_attr"]
     targets = [node.target for node in calls(graph)]
     assert targets[:2] == ["functools.partial", "minductor.runtime.launch.control_flow.invoke_subgraph"]
-    assert "minductor.runtime.launch.checked_calls.apart" in targets
+    assert "minductor.runtime.launch.result_checks.apart" in targets
     (inner,) = graph.graphs
     assert [node.name for node in inner.nodes if node.op == "placeholder"] == ["s0", "arg0"]
 

@@ -126,7 +126,7 @@ def test_a_region_is_a_function_and_what_a_call_still_reads_stays() -> None:
 
     plan = plan_of(CALLS)
     text = wrapper_python(plan, ENV)
-    assert "def region_0(s0, arg0):" in text and "control.invoke_subgraph, [f32], partial(region_0, s0)" in text
+    assert "def region_0(s0, arg0):" in text and "control_flow.invoke_subgraph, [f32], partial(region_0, s0)" in text
     assert text.index("relu_(buf1)") < text.index("del buf0")
     x = torch.randn(10)[::2]
     (out,), _ = run(plan, {"neg_0": neg}, [5, x.clone()])

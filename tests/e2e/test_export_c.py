@@ -15,7 +15,7 @@ from torch.export import Dim
 import minductor
 from minductor.__main__ import main
 from minductor.bench import models
-from minductor.runtime.launch.native import INCLUDE
+from minductor.runtime.launch.launch_cpp_wrapper import INCLUDE
 from minductor.runtime.package.archive import write_archive
 from tests.house.rules import ROOT
 

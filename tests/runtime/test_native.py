@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from minductor.codegen.wrapper.cpp_calls import FUNCTIONS, call, declarations
-from minductor.codegen.wrapper.cpp_schema import parse_schema
+from minductor.codegen.wrapper.operator_schema import parse_schema
+from minductor.codegen.wrapper.wrapper_cpp_calls import FUNCTIONS, call, declarations
 from minductor.core.dtypes import F32
 from minductor.core.errors import LoadFailed
 from minductor.frontend.capture.schemas import overload
 from minductor.ir.plan.plan import ExternLine
 from minductor.ir.program.nodes import Argument, Token
 from minductor.runtime.build.probe import find_compiler
-from minductor.runtime.launch import native
+from minductor.runtime.launch import launch_cpp_wrapper
 
 TORCHS = ("inductor/aoti_torch/c/shim.h", "stable/c/shim.h", "inductor/aoti_torch/generated/c_shim_cpu.h")
 
@@ -25,7 +25,13 @@ def syntax(text: str, tmp_path: Path) -> str:
     unit = tmp_path / "unit.cpp"
     unit.write_text(text)
     torchs = Path(torch.__file__).parent / "include"
-    command = [*find_compiler(os.environ).command, "-std=c++20", "-fsyntax-only", f"-I{torchs}", f"-I{native.INCLUDE}"]
+    command = [
+        *find_compiler(os.environ).command,
+        "-std=c++20",
+        "-fsyntax-only",
+        f"-I{torchs}",
+        f"-I{launch_cpp_wrapper.INCLUDE}",
+    ]
     return subprocess.run([*command, str(unit)], capture_output=True, text=True, check=False).stderr
 
 
@@ -72,7 +78,7 @@ def test_our_declarations_and_calls_are_torchs(tmp_path: Path) -> None:
 
 
 def test_a_torch_that_lays_tensors_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert native.tensor_offset(Path("a.so")) > 0
+    assert launch_cpp_wrapper.tensor_offset(Path("a.so")) > 0
     monkeypatch.setattr(torch.Tensor, "_cdata", 1)
     with pytest.raises(LoadFailed, match="keeps its tensors elsewhere"):
-        native.tensor_offset(Path("a.so"))
+        launch_cpp_wrapper.tensor_offset(Path("a.so"))

@@ -15,8 +15,8 @@ from typing import assert_never
 
 from minductor.codegen.cpp.cpp_text import index_text
 from minductor.codegen.operator_spelling import CPP_STORAGE
-from minductor.codegen.wrapper import cpp_calls
-from minductor.codegen.wrapper.cpp_numbers import FIELDS, TYPES, letter, literal, magnitudes, source, truth
+from minductor.codegen.wrapper import wrapper_cpp_calls
+from minductor.codegen.wrapper.wrapper_cpp_numbers import FIELDS, TYPES, letter, literal, magnitudes, source, truth
 from minductor.codegen.wrapper.wrapper_python import eager_call, numbers_of, python_calls
 from minductor.core.dtypes import DType
 from minductor.core.errors import NotNative
@@ -72,7 +72,7 @@ def needs_python(plan: Plan) -> tuple[str, ...]:
     for line in plan.lines:
         if isinstance(line, ExternLine) and line.op != ITEM and not any(isinstance(a, Region) for a in line.args):
             try:
-                cpp_calls.call(line, _dtypes(plan))
+                wrapper_cpp_calls.call(line, _dtypes(plan))
             except NotNative:
                 found.append(line.op)
     found += [op for region in plan.regions for op in needs_python(region)]
@@ -301,7 +301,7 @@ class _Function:
     def operator(self, line: ExternLine) -> Iterator[str]:
         """A call of torch's operator; where it fails, eager's own call says how."""
         try:
-            text, declaration = cpp_calls.call(line, self.dtypes)
+            text, declaration = wrapper_cpp_calls.call(line, self.dtypes)
             eager = ", ".join((_quoted(eager_call(line, self.unit.env)), *_given_eager(line)))
         except NotNative:
             yield f"MD_TRY({self.by_python(line)});"

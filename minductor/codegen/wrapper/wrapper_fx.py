@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import assert_never
 
-from minductor.codegen.wrapper.fx_numbers import Nodes
+from minductor.codegen.wrapper.wrapper_fx_numbers import Nodes
 from minductor.core.errors import BadOptionValue
 from minductor.core.expressions.expr import Expr
 from minductor.ir.artefact.fx_graph import ASSERT, LAUNCH, FxGraph, FxKernel, Result, Value, print_graph
@@ -277,9 +277,9 @@ class _Emitter:
         given = (*args, *(value for _, value in kwargs))
         if line.op.startswith("higher_order."):
             about: tuple[Value, ...] = (made, len(line.dtypes), given)
-            return self.nodes.add("own", "call_function", "minductor.runtime.launch.checked_calls.apart", about)
+            return self.nodes.add("own", "call_function", "minductor.runtime.launch.result_checks.apart", about)
         about = (line.op, made, line.dtypes, given)
-        return self.nodes.add("vetted", "call_function", "minductor.runtime.launch.checked_calls.vetted", about)
+        return self.nodes.add("vetted", "call_function", "minductor.runtime.launch.result_checks.vetted", about)
 
     # --- values
 

@@ -15,8 +15,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import assert_never
 
-from minductor.codegen.wrapper import wrapper_checks
-from minductor.codegen.wrapper.cpp_schema import parse_schema
+from minductor.codegen.wrapper import wrapper_memory_checks
+from minductor.codegen.wrapper.operator_schema import parse_schema
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol
 from minductor.ir.plan.plan import (
@@ -116,7 +116,7 @@ class _Emitter:
         self.names: dict[str, str] = {}  # what a module-level name stands for, by name
         self.imports: dict[str, str] = {}  # what is imported besides the header's names -> its module
         if self.verify_memory:
-            self.imports["memory_checks"] = "minductor.runtime.launch"
+            self.imports["memory_plan_checks"] = "minductor.runtime.launch"
         definitions = [line for line in plan.lines if isinstance(line, KernelLine)]
         self.symbols = {line.id: line.symbol for line in definitions}
         self.layouts: dict[str, tuple[tuple[Expr, ...], tuple[Expr, ...]]] = {}
@@ -161,10 +161,10 @@ class _Emitter:
     def opening(self, plan: Plan, name: str, *parameters: str) -> Iterator[str]:
         """The head of a function; one that is watched has one parameter more, which its decorator gives it."""
         if self.verify_memory:
-            yield from ("", *wrapper_checks.table(f"{name}_lives", plan.storages))
+            yield from ("", *wrapper_memory_checks.table(f"{name}_lives", plan.storages))
         yield from ("", "")
         if self.verify_memory:
-            yield f"@memory_checks.watched({name}_lives, {self.verify_memory!r}, events)"
+            yield f"@memory_plan_checks.watched({name}_lives, {self.verify_memory!r}, events)"
             parameters = (*parameters, "life")
         yield f"def {name}({', '.join(parameters)}):"
 
@@ -176,7 +176,7 @@ class _Emitter:
         if not self.is_streamed and any(isinstance(line, LaunchLine | DispatchLine) for line in plan.lines):
             yield "    n_threads = threads.count()"
         if self.verify_memory:
-            yield f"    {wrapper_checks.begin(plan)}"
+            yield f"    {wrapper_memory_checks.begin(plan)}"
         stored = {storage.name for storage in plan.storages}
         indent = "    "
         for line in plan.lines:
@@ -191,9 +191,9 @@ class _Emitter:
         if not self.verify_memory:
             yield from self.line(line)
             return
-        yield from wrapper_checks.before(line, self.symbols)
+        yield from wrapper_memory_checks.before(line, self.symbols)
         yield from self.line(line)
-        yield from wrapper_checks.after(line, stored)
+        yield from wrapper_memory_checks.after(line, stored)
 
     def line(self, line: Line) -> Iterator[str]:
         match line:
@@ -333,8 +333,8 @@ class _Emitter:
 
     def checked(self, line: ExternLine) -> Iterator[str]:
         """A call that torch does not vouch for: its results are new tensors, or it is an error."""
-        self.imports["checked_calls"] = "minductor.runtime.launch"
-        check = "checked_calls.own" if line.op.startswith("higher_order.") else "checked_calls.custom"
+        self.imports["result_checks"] = "minductor.runtime.launch"
+        check = "result_checks.own" if line.op.startswith("higher_order.") else "result_checks.custom"
         dtypes = ", ".join(self.dtype(found) if found else "None" for found in line.dtypes)
         call = f"{check}({', '.join((repr(line.op), self.called(line), f'[{dtypes}]', *self.given(line)))})"
         if all(name is None for name in line.results):

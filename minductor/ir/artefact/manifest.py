@@ -93,7 +93,7 @@ class Weight:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """The whole of it. `leaves` are what the program is called with, flattened by `in_spec`; `parameters` are the names
-    of its arguments, the first `positional` of them without a keyword. The specs are trees as JSON (trees.py).
+    of its arguments, the first `positional` of them without a keyword. The specs are trees as JSON (pytree_json.py).
 
     `interface` is what the machine code and its loader agree on, `features` what the code needs of a processor, and
     `needs_torch` the operators that only torch has. `c_library` is what a host in C loads, if it can: it is

@@ -1,7 +1,7 @@
 """The operators that call graphs, spelled in Python: called by wrappers with compiled regions, and by the interpreter.
 
 Takes functions of tensors that give tuples, and what torch's operator of the same name is given. Gives a tuple of its
-results. Refuses nothing. A result may be one of the arguments: `checked_calls.py` makes a tensor of its own of it.
+results. Refuses nothing. A result may be one of the arguments: `result_checks.py` makes a tensor of its own of it.
 
 >>> cond(torch.tensor(True), lambda x: (x + 1,), lambda x: (x - 1,), [torch.tensor(1)])
 (tensor(2),)

@@ -19,7 +19,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import fx
@@ -32,6 +32,7 @@ from minductor.core.dtypes import DType
 from minductor.core.errors import WrongInput
 from minductor.ir.artefact.fx_graph import LAUNCH, FxGraph, FxKernel, FxNode, Result, Value, parse_graph
 from minductor.ir.program.nodes import Token
+from minductor.runtime.launch.fx_launcher import Launcher
 from minductor.runtime.launch.launch import KERNELS, Bind, Call, fail, located, meet
 from minductor.runtime.launch.load import threads
 from minductor.runtime.store.store import digest
@@ -43,7 +44,7 @@ MODULES = frozenset(
         "builtins",
         "functools",
         "math",
-        "minductor.runtime.launch.checked_calls",
+        "minductor.runtime.launch.result_checks",
         "minductor.runtime.launch.control_flow",
         "minductor.runtime.launch.fx",
         "minductor.runtime.launch.launch",
@@ -63,12 +64,6 @@ CHEAP = (
     operator.mod,
 )
 _ASSIGNED = re.compile(r"\s*(\w+)\b[^=]* = ")
-
-
-class Launcher(Protocol):
-    """Adds the node that launches a kernel."""
-
-    def __call__(self, graph: fx.Graph, symbol: str, tensors: Sequence[fx.Node], numbers: Sequence[Any]) -> fx.Node: ...
 
 
 def graph_module(

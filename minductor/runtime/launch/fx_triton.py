@@ -22,7 +22,7 @@ from minductor.core.errors import TargetElsewhere
 from minductor.ir.artefact.fx_graph import FxGraph
 from minductor.runtime.build import triton_jobs
 from minductor.runtime.launch.cuda import ADD, ARGUMENT, FLOORDIV, MAX, MIN, MOD, MUL, SUB, Steps, steps
-from minductor.runtime.launch.fx import Launcher
+from minductor.runtime.launch.fx_launcher import Launcher
 from minductor.runtime.launch.gpu import launch_table
 from minductor.runtime.launch.launch import Bind
 from minductor.runtime.store.store import digest

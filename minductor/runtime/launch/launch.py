@@ -18,7 +18,7 @@ import torch
 from minductor.ir.artefact.source import Source, Unit
 from minductor.runtime.build.toolchain import Toolchain
 from minductor.runtime.build.toolchain import Unit as CompileUnit
-from minductor.runtime.launch import native
+from minductor.runtime.launch import launch_cpp_wrapper
 from minductor.runtime.launch.load import ENTRY_PRELUDE, entry, threads
 from minductor.runtime.tune.tune import Choose, by_default
 from minductor.runtime.tune.tune_memory import reach
@@ -37,7 +37,7 @@ def with_wrapper(source: Source) -> tuple[Unit, ...]:
     """The units that a library is made of: a wrapper in C++ is one of them."""
     if source.wrapper_file != WRAPPER_CPP:
         return source.units
-    return (*source.units, Unit(Path(WRAPPER_CPP).stem, native.unit_text(source.wrapper), ()))
+    return (*source.units, Unit(Path(WRAPPER_CPP).stem, launch_cpp_wrapper.unit_text(source.wrapper), ()))
 
 
 def build(
@@ -49,7 +49,7 @@ def build(
     cpp = [unit for unit in source.units if unit.symbols and unit.suffix == "cpp"]
     if is_native := source.wrapper_file == WRAPPER_CPP:
         units = [CompileUnit(u.name, u.text) for u in cpp]
-        units.append(CompileUnit(Path(WRAPPER_CPP).stem, native.unit_text(source.wrapper)))
+        units.append(CompileUnit(Path(WRAPPER_CPP).stem, launch_cpp_wrapper.unit_text(source.wrapper)))
     else:
         units = [CompileUnit(u.name, _with_entries(u.text, u.symbols)) for u in cpp]
     for unit in units:
@@ -64,7 +64,9 @@ def build(
             symbol = next(above, "")
             return user_lines(symbol) if symbol else ""
 
-        needs = {"include": [str(native.INCLUDE)], "link_with": native.LINKED} if is_native else {}
+        needs = (
+            {"include": [str(launch_cpp_wrapper.INCLUDE)], "link_with": launch_cpp_wrapper.LINKED} if is_native else {}
+        )
         limit = options.compiler_timeout
         toolchain.compile(units, out, sanitize=options.sanitize, blame=blame, timeout_s=limit, **needs)
         files[LIBRARY] = out.read_bytes()

@@ -24,12 +24,12 @@ from minductor.core.dtypes import by_name
 from minductor.core.errors import LoadFailed, PackageElsewhere, PackageRefused
 from minductor.ir.artefact.manifest import Manifest, Weight
 from minductor.runtime.build.probe import probe
-from minductor.runtime.launch import native
+from minductor.runtime.launch import launch_cpp_wrapper
 from minductor.runtime.launch.launch import LIBRARY, WRAPPER, WRAPPER_CPP, Call, copied, launch
 from minductor.runtime.launch.load import Library, load_library
 from minductor.runtime.package.archive import Archive, open_archive
-from minductor.runtime.package.call_check import CallCheck
-from minductor.runtime.package.trees import read_tree
+from minductor.runtime.package.package_call_check import CallCheck
+from minductor.runtime.package.pytree_json import read_tree
 from minductor.runtime.user_paths import user_path
 
 MANIFEST, PLAN, CONSTANTS, PLAIN = "manifest.json", "plan.json", "constants.bin", "plain.so"
@@ -102,7 +102,7 @@ def machine() -> str:
 def _check_machine(path: Path, manifest: Manifest) -> None:
     if manifest.machine != machine():
         raise PackageElsewhere(str(path), f"it is made for {manifest.machine}, and this is {machine()}")
-    if manifest.interface != native.interface():
+    if manifest.interface != launch_cpp_wrapper.interface():
         raise PackageElsewhere(str(path), f"minductor {manifest.minductor} calls machine code in another way")
     missing = sorted({*manifest.features} - {*probe().features})
     if missing:
@@ -129,7 +129,7 @@ def _call(archive: Archive, held: Mapping[str, torch.Tensor]) -> Call:
     """The compiled call, in either language."""
     library, name = _library(archive), archive.path.name
     if WRAPPER_CPP in archive.entries and library is not None:
-        return native.launch(library, name, held, [])
+        return launch_cpp_wrapper.launch(library, name, held, [])
     return launch(_entry(archive, WRAPPER).decode(), None if library is None else library.bind, name, held, [])
 
 

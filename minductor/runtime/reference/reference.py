@@ -2,7 +2,7 @@
 
 Takes a Program at any stage, its inputs and lifted constants; gives the outputs, float for float what the IR says
 (not what eager does: a fused program may differ in rounding). Refuses nothing that `verify` accepts.
-A program for a GPU that is given tensors of the CPU runs there (runtime/reference/gpu_operators.py).
+A program for a GPU that is given tensors of the CPU runs there (runtime/reference/gpu_operators_on_cpu.py).
 It shares no code with codegen, so that the two can be held against each other.
 """
 
@@ -64,7 +64,7 @@ from minductor.ir.program.nodes import (
     writes,
 )
 from minductor.runtime.launch.control_flow import CONTROL
-from minductor.runtime.reference.gpu_operators import ON_CPU
+from minductor.runtime.reference.gpu_operators_on_cpu import ON_CPU
 
 
 def run_program(program: Program, inputs: Sequence[Any], constants: Mapping[str, Any] | None = None) -> tuple[Any, ...]:

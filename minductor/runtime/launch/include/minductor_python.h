@@ -1,7 +1,7 @@
 // The unit's graph as a built-in function of Python: `call(args)` takes a list, which it empties, and gives a tuple.
 //
 // Stands behind the generated text. The functions of Python belong to the stable ABI; they are weak, since a host in C
-// has none of them. `minductor/runtime/launch/native.py` finds out how torch lays a tensor into its object, and binds.
+// has none of them. `minductor/runtime/launch/launch_cpp_wrapper.py` finds out how torch lays a tensor into its object, and binds.
 #pragma once
 
 struct _object;

@@ -4,20 +4,20 @@ import math
 
 import torch
 from minductor.runtime.launch.launch import empty_strided, fail, laid_out, reinterpret
-from minductor.runtime.launch import memory_checks
+from minductor.runtime.launch import memory_plan_checks
 
 f32 = torch.float32
 fused_flip_add_0 = kernels('fused_flip_add_0')
 fused_flip_mul_1 = kernels('fused_flip_mul_1')
 
-call_lives = memory_checks.planned(
+call_lives = memory_plan_checks.planned(
     ('lent', 65536, False, ('arg0_1', 'input', '', 0, 1)),
     ('own', 65536, True, ('buf0', 'allocate', '', 0, 2), ('buf3', 'transfer', 'buf0', 2, 4), ('buf6', 'transfer', 'buf3', 4, None)),
     ('own', 65536, False, ('buf2', 'allocate', '', 1, 3), ('buf5', 'transfer', 'buf2', 3, 5)),
 )
 
 
-@memory_checks.watched(call_lives, 'log', events)
+@memory_plan_checks.watched(call_lives, 'log', events)
 def call(args, life):
     arg0_1, = args
     args.clear()

@@ -4,7 +4,7 @@ import math
 
 import torch
 from minductor.runtime.launch.launch import empty_strided, fail, laid_out, reinterpret
-from minductor.runtime.launch import memory_checks
+from minductor.runtime.launch import memory_plan_checks
 
 f32 = torch.float32
 sum_0 = kernels('sum_0')
@@ -12,7 +12,7 @@ fused_add_repeat_1 = kernels('fused_add_repeat_1')
 sum_2 = kernels('sum_2')
 add_3 = kernels('add_3')
 
-call_lives = memory_checks.planned(
+call_lives = memory_plan_checks.planned(
     ('lent', 65536, False, ('arg0_1', 'input', '', 0, 7)),
     ('own', 65536, False, ('buf0', 'allocate', '', 0, 2)),
     ('own', 512, False, ('buf1', 'allocate', '', 1, 3)),
@@ -24,7 +24,7 @@ call_lives = memory_checks.planned(
 )
 
 
-@memory_checks.watched(call_lives, 'log', events)
+@memory_plan_checks.watched(call_lives, 'log', events)
 def call(args, life):
     arg0_1, = args
     args.clear()

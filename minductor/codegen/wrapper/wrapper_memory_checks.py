@@ -1,4 +1,4 @@
-"""What a wrapper tells runtime/launch/memory_checks.py: for each line of the plan, the statements before and after it.
+"""The statements by which a wrapper tells `memory_plan_checks.py` what it does to memory, before and after each line.
 
 Takes lines, and the planned storages. Gives Python statements, without indentation. Refuses nothing.
 """
@@ -27,7 +27,7 @@ from minductor.ir.plan.storage_lives import tensors
 
 def table(name: str, storages: Iterable[Storage]) -> Iterator[str]:
     """The planned lives, as a module-level name."""
-    yield f"{name} = memory_checks.planned("
+    yield f"{name} = memory_plan_checks.planned("
     for storage in storages:
         owner = "shown" if storage.is_shown and storage.owner == "own" else storage.owner
         names = ", ".join(repr((n.name, n.making, n.of, n.start, n.end)) for n in storage.names)

@@ -20,7 +20,7 @@ from minductor.core.expressions.expr import Expr, as_int, evaluate, symbol
 from minductor.core.expressions.expr_parser import parse_expr
 from minductor.ir.artefact.manifest import Layout, Leaf, Manifest, SymbolRange
 from minductor.runtime.launch.launch import copied, meet
-from minductor.runtime.package.trees import read_tree
+from minductor.runtime.package.pytree_json import read_tree
 
 Sizes = tuple[int, ...]
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from minductor.codegen.cpp.cpp_text import index_text
-from minductor.codegen.wrapper.cpp_numbers import literal
-from minductor.codegen.wrapper.cpp_schema import Parameter, Schema, parse_schema
+from minductor.codegen.wrapper.operator_schema import Parameter, Schema, parse_schema
+from minductor.codegen.wrapper.wrapper_cpp_numbers import literal
 from minductor.core.dtypes import DType
 from minductor.core.errors import NotNative
 from minductor.core.expressions.expr import Expr

@@ -1,0 +1,1 @@
+"""Tools that make machine code of generated text."""
