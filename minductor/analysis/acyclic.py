@@ -8,10 +8,10 @@ between are found by an `and`. Paths that merges have made are searched for, fro
 nodes that rank between the two (Pearce and Kelly, 2006). A merge moves what the shorter search has found beyond the
 other end, where ranks leave room for it (Dietz and Sleator, 1987): so both cost what the shorter side is long.
 
->>> order = Acyclic(4, [(0, 1), (1, 3), (0, 2), (0, 3)])
->>> order.between(0, 3), order.between(0, 1)
+>>> order = AcyclicOrder(4, [(0, 1), (1, 3), (0, 2), (0, 3)])
+>>> order.node_between(0, 3), order.node_between(0, 1)
 (1, None)
->>> order.merge(0, 1), order.between(0, 3)
+>>> order.merge(0, 1), order.node_between(0, 3)
 (None, None)
 """
 
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 MOST_BITS = 1 << 14
 
 
-class Acyclic:
+class AcyclicOrder:
     def __init__(self, count: int, edges: Iterable[tuple[int, int]]) -> None:
         self.rank = [float(node) for node in range(count)]
         # the node on either side in rank; the last number stands for both ends
@@ -41,7 +41,7 @@ class Acyclic:
         self._earlier = _closure(range(count), self._before) if has_bits else []
         self._later = _closure(range(count - 1, -1, -1), self._after) if has_bits else []
 
-    def between(self, first: int, second: int) -> int | None:
+    def node_between(self, first: int, second: int) -> int | None:
         """A third node on a path from the first node, the lower in rank, to the second, by a number that it had."""
         if self.rank[first] >= self.rank[second]:
             raise ValueError(f"{first} does not rank before {second}")

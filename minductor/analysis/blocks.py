@@ -170,7 +170,7 @@ def _chain(places: Sequence[Expr]) -> list[Expr] | str:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class MaskContext:
     """Where an access stands: on the way into masked regions, and the windows outside of which it does not happen.
 
     They are None where the regions' conditions say more than windows do.
@@ -179,7 +179,7 @@ class Region:
     path: tuple[int, ...]
     windows: Mapping[str, Window] | None
 
-    def holds(self, block: BlockAccess) -> bool:
+    def is_masked_by_bounds(self, block: BlockAccess) -> bool:
         """Whether the bounds of a block's dimensions keep an access within the windows."""
         windows = self.windows
         return windows is not None and all(
@@ -189,42 +189,44 @@ class Region:
         )
 
 
-WHOLE = Region((), NO_WINDOWS)
+UNMASKED = MaskContext((), NO_WINDOWS)
 
 
-def memory_ops(body: Body, axes: Sequence[Axis], region: Region = WHOLE) -> Iterator[tuple[int, Op, Region]]:
+def memory_ops(
+    body: Body, axes: Sequence[Axis], context: MaskContext = UNMASKED
+) -> Iterator[tuple[int, Op, MaskContext]]:
     """Each load, store and atomic with its position in its region's body."""
     for position, op in enumerate(body.ops):
         match op.attrs:
             case Load() | Store() | Atomic():
-                yield position, op, region
+                yield position, op, context
             case Masked(inner, _):
                 windows = None
-                if not region.path:  # a condition within a region may be a value of its surroundings
+                if not context.path:  # a condition within a region may be a value of its surroundings
                     windows = windows_of(body.ops, op.args[0], axes)
-                yield from memory_ops(inner, axes, Region((*region.path, position), windows))
+                yield from memory_ops(inner, axes, MaskContext((*context.path, position), windows))
             case _:
                 pass
 
 
-def block_of(op: Op, axes: Sequence[Axis], region: Region) -> BlockAccess | None:
+def block_of(op: Op, axes: Sequence[Axis], context: MaskContext) -> BlockAccess | None:
     """The block that tiles of these axes touch, if these have the right sizes; None if it is none in any size.
 
     Where digits are taken, no value of the tile's own shape can be a mask.
     """
     assert isinstance(op.attrs, Load | Store | Atomic)
-    block = analyze(op.attrs.index, axes, region.windows or NO_WINDOWS)
+    block = analyze(op.attrs.index, axes, context.windows or NO_WINDOWS)
     if isinstance(block, str):
         return None
     is_plain = all(dim.slice == ONE for dim in block.dims)
-    return block if is_plain or (region.holds(block) and not isinstance(op.attrs, Atomic)) else None
+    return block if is_plain or (context.is_masked_by_bounds(block) and not isinstance(op.attrs, Atomic)) else None
 
 
 def block_limits(body: Body, axes: Sequence[Axis]) -> Iterator[Mapping[str, int]]:
     """Of each access whose block is a box for some sizes only: the largest sizes, by axis."""
-    for _, op, region in memory_ops(body, axes):
+    for _, op, context in memory_ops(body, axes):
         assert isinstance(op.attrs, Load | Store | Atomic)
-        if _divides(op.attrs.index) and (block := block_of(op, axes, region)) and (limits := block.limits()):
+        if _divides(op.attrs.index) and (block := block_of(op, axes, context)) and (limits := block.limits()):
             yield limits
 
 

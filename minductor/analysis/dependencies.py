@@ -62,14 +62,16 @@ class Edge:
     source: int
     target: int
     ref: Ref | None = None
-    first: tuple[Expr, ...] = ()
-    second: tuple[Expr, ...] = ()
+    source_indices: tuple[Expr, ...] = ()
+    target_indices: tuple[Expr, ...] = ()
 
     def __str__(self) -> str:
         def places(indices: tuple[Expr, ...]) -> str:
             return f"[{'; '.join(map(str, indices))}]" if indices else ""
 
-        about = "" if self.ref is None else f" {self.ref}{places(self.first)} before {places(self.second)}"
+        about = (
+            "" if self.ref is None else f" {self.ref}{places(self.source_indices)} before {places(self.target_indices)}"
+        )
         return f"{self.kind} {self.source} -> {self.target}{about}"
 
 

@@ -94,7 +94,7 @@ def buffer_bytes(buffer: Buffer) -> int:
     return estimate(buffer.size) * buffer.dtype.itemsize
 
 
-def points(kernel: Kernel) -> int:
+def count_points(kernel: Kernel) -> int:
     """About how many points a kernel has."""
     return estimate(axis.extent for axis in kernel.axes)
 

@@ -59,14 +59,14 @@ class Touches:
         itemsize = buffers[op.attrs.ref.storage].dtype.itemsize
         return Touch(steps, self.size(moved) * itemsize * (2 if is_store else 1), is_store)
 
-    def contiguous(self, name: str) -> int:
+    def contiguous_bytes(self, name: str) -> int:
         return sum(touch.weight for touch in self.touches if touch.steps[name] in (1, -1))
 
     def vector_axis(self) -> str | None:
         if not self.axes:
             return None
         # with equal claims, an axis that need not be walked element by element, and of these the last
-        return max(reversed(self.axes), key=lambda name: (self.contiguous(name), name not in self.scanned))
+        return max(reversed(self.axes), key=lambda name: (self.contiguous_bytes(name), name not in self.scanned))
 
     def by_stride(self, names: list[str]) -> list[str]:
         """Outer loops first: those that move farthest through the heaviest accesses of those with a known step."""

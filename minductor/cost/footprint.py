@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
-from minductor.analysis.domain import Solution, estimate, points
+from minductor.analysis.domain import Solution, count_points, estimate
 from minductor.core.expressions.expr import as_int, free_symbols, linear
 from minductor.cost.traffic import access_bytes
 from minductor.ir.program.nodes import Axis, Body, Buffer, Kernel, Load, Masked, Op, Project, Reduce
@@ -90,7 +90,7 @@ def spilled(kernel: Kernel, target: Target) -> int:
     if not target.thread_registers:
         return 0
     room = (target.thread_registers - ADDRESSES) // target.thread_values
-    return SPILL * max(0, alive(kernel.body) - room) * points(kernel)
+    return SPILL * max(0, alive(kernel.body) - room) * count_points(kernel)
 
 
 def alive(body: Body) -> int:
@@ -125,4 +125,4 @@ def repeated(source: Kernel, axes: Sequence[Axis], solution: Solution, target: T
     names = {symbol.name for place in solution.values() for symbol in free_symbols(place)}
     inner = max((number for number, axis in enumerate(axes) if axis.name in names), default=0)
     times = estimate(axis.extent for axis in axes[:inner] if axis.name not in names)
-    return cost * points(source) * (times - 1)
+    return cost * count_points(source) * (times - 1)

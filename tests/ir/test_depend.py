@@ -23,7 +23,9 @@ def test_a_read_follows_the_write() -> None:
     x = s.op("exp", s.input(3, 4))
     program = s.done(s.op("neg", s.extern(x)))
     assert edges(program) == [("raw", 0, 1), ("raw", 1, 2)]
-    assert all((edge.first, edge.second) == ((), ()) for edge in dependencies(program))  # a call may touch all of it
+    assert all(
+        (edge.source_indices, edge.target_indices) == ((), ()) for edge in dependencies(program)
+    )  # a call may touch all of it
 
 
 def test_a_read_of_kernels_says_where() -> None:
@@ -31,7 +33,10 @@ def test_a_read_of_kernels_says_where() -> None:
     x = s.op("exp", s.input(4, 4))
     (edge,) = dependencies(s.done(s.op("add", x, transpose(x, 0, 1))))
     assert (edge.kind, edge.source, edge.target, edge.ref) == ("raw", 0, 1, x.ref)
-    assert ([str(e) for e in edge.first], [str(e) for e in edge.second]) == (["4*i0 + i1"], ["4*i0 + i1", "i0 + 4*i1"])
+    assert ([str(e) for e in edge.source_indices], [str(e) for e in edge.target_indices]) == (
+        ["4*i0 + i1"],
+        ["4*i0 + i1", "i0 + 4*i1"],
+    )
 
 
 def test_a_write_follows_the_reads_of_what_it_overwrites_and_says_where() -> None:
@@ -40,7 +45,10 @@ def test_a_write_follows_the_reads_of_what_it_overwrites_and_says_where() -> Non
     y = s.op("exp", transpose(x, 0, 1))
     (edge,) = dependencies(s.done(s.copy(x, s.input(4, 4)), y))
     assert (edge.kind, edge.source, edge.target, edge.ref) == ("war", 0, 1, Ref("arg0", 0))
-    assert ([str(e) for e in edge.first], [str(e) for e in edge.second]) == (["i0 + 4*i1"], ["4*i0 + i1"])
+    assert ([str(e) for e in edge.source_indices], [str(e) for e in edge.target_indices]) == (
+        ["i0 + 4*i1"],
+        ["4*i0 + i1"],
+    )
 
 
 def test_writes_of_one_storage_stay_in_order() -> None:
@@ -50,7 +58,10 @@ def test_writes_of_one_storage_stay_in_order() -> None:
     assert edges(program) == [("waw", 0, 1)]
     (edge,) = dependencies(program)
     assert edge.ref == Ref("buf1", 1)
-    assert ([str(e) for e in edge.first], [str(e) for e in edge.second]) == (["4*i0 + i1"], ["4*i0 + i1 + 12"])
+    assert ([str(e) for e in edge.source_indices], [str(e) for e in edge.target_indices]) == (
+        ["4*i0 + i1"],
+        ["4*i0 + i1 + 12"],
+    )
 
 
 def test_effects_stay_in_order() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minductor.analysis import acyclic
-from minductor.analysis.acyclic import Acyclic
+from minductor.analysis.acyclic import AcyclicOrder
 
 Edges = list[tuple[int, int]]
 
@@ -45,13 +45,13 @@ def test_merges_as_a_whole_search_would(bits: int, given: tuple[int, Edges, Edge
     count, pairs, merges = given
     edges = {(min(a, b), max(a, b)) for a, b in pairs if a != b}
     with patch.object(acyclic, "MOST_BITS", bits):
-        order = Acyclic(count, edges)
+        order = AcyclicOrder(count, edges)
     alive, home = set(range(count)), list(range(count))
     for a, b in merges:
         if a == b or not {a, b} <= alive:
             continue
         first, second = (a, b) if order.rank[a] < order.rank[b] else (b, a)
-        expected, found = on_the_way(edges, first, second), order.between(first, second)
+        expected, found = on_the_way(edges, first, second), order.node_between(first, second)
         assert (found is None and not expected) or (found is not None and home[found] in expected)
         if found is not None:
             with pytest.raises(ValueError, match="cycle"):
@@ -68,9 +68,9 @@ def test_merges_as_a_whole_search_would(bits: int, given: tuple[int, Edges, Edge
 
 def test_an_edge_that_runs_backwards_is_refused() -> None:
     with pytest.raises(ValueError, match="2 -> 1"):
-        Acyclic(3, [(2, 1)])
+        AcyclicOrder(3, [(2, 1)])
     with pytest.raises(ValueError, match="rank"):
-        Acyclic(3, []).between(2, 1)
+        AcyclicOrder(3, []).node_between(2, 1)
 
 
 class Counted(list[set[int]]):
@@ -87,13 +87,13 @@ def test_far_pairs_are_answered_exactly_and_without_a_walk_along_the_graph() -> 
     """A chain with a skip from each of its nodes to one far behind; a value that all read; and a long detour."""
     count, far = 12000, 6000
     edges = [(n, n + 1) for n in range(count - 1)] + [(n, n + far) for n in range(count - far)]
-    order = Acyclic(count + 1, [*edges, *((0, n) for n in range(2, count)), (0, count)])
+    order = AcyclicOrder(count + 1, [*edges, *((0, n) for n in range(2, count)), (0, count)])
     order._after = after = Counted(order._after)
     order._before = before = Counted(order._before)
-    assert all(order.between(n, n + far) is not None for n in range(0, count - far, 50))
-    assert all(order.between(0, n) is not None for n in range(2, count, 50))
+    assert all(order.node_between(n, n + far) is not None for n in range(0, count - far, 50))
+    assert all(order.node_between(0, n) is not None for n in range(2, count, 50))
     assert after.asked == before.asked == 0
-    assert order.between(0, count) is None
+    assert order.node_between(0, count) is None
     order.merge(0, count)
     assert after.asked < 50
     assert before.asked < 50
@@ -104,7 +104,7 @@ def test_there_is_always_room_beside_a_node() -> None:
     count, hub = 200, 1
     before, after = range(2, count + 2), range(count + 2, 2 * count + 2)
     edges = [pair for a, b in zip(before, after, strict=True) for pair in ((hub, b), (a, b))]
-    order = Acyclic(2 * count + 2, edges)
+    order = AcyclicOrder(2 * count + 2, edges)
     for b in after:
         order.merge(hub, b)
     assert [n for n in sorted((0, hub, *before), key=order.rank.__getitem__)] == [0, *before, hub]

@@ -82,10 +82,10 @@ def work(program: Program) -> Counter[str]:
             counts["pairs looked at"] += 1
             yield pair
 
-    plain, pairs = acyclic.Acyclic._walk, greedy_fusion.GreedyFusion._candidates
+    plain, pairs = acyclic.AcyclicOrder._walk, greedy_fusion.GreedyFusion._candidates
     with (
         patch.object(greedy_fusion, "join", counted("joins tried", greedy_fusion.join)),
-        patch.object(acyclic.Acyclic, "_walk", walk),
+        patch.object(acyclic.AcyclicOrder, "_walk", walk),
         patch.object(greedy_fusion.GreedyFusion, "_candidates", candidates),
         patch.object(order._Memory, "cost", counted("costs of a node", order._Memory.cost)),
     ):

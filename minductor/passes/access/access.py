@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import cast
 
-from minductor.analysis.blocks import Region, block_of, memory_ops
+from minductor.analysis.blocks import MaskContext, block_of, memory_ops
 from minductor.analysis.strides import step_of
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, as_int, free_symbols
@@ -108,21 +108,21 @@ class _TileAccesses:
         self.tile = Tile(blocks, {name: axes[name].extent for name in blocks})
         self.notes: list[Note] = []
 
-    def access(self, position: int, op: Op, region: Region) -> Access:
+    def access(self, position: int, op: Op, context: MaskContext) -> Access:
         assert isinstance(op.attrs, Load | Store | Atomic)
-        outer, *inside = (*region.path, position)
+        outer, *inside = (*context.path, position)
         index = op.attrs.index
         if not any(s.kind not in CALL_KINDS for s in free_symbols(index)):
             return Access(outer, "scalar", inside=tuple(inside))
-        block = block_of(op, self.axes, region)
+        block = block_of(op, self.axes, context)
         if block is None or not block.is_exact(self.tile.blocks):
             return Access(outer, "gather", inside=tuple(inside))
         if not block.dims:
             return Access(outer, "scalar", inside=tuple(inside))
-        form = self.form(op, block, region)
+        form = self.form(op, block, context)
         return Access(outer, "block", inside=tuple(inside), block=block, form=form)
 
-    def form(self, op: Op, block: BlockAccess, region: Region) -> BlockForm:
+    def form(self, op: Op, block: BlockAccess, context: MaskContext) -> BlockForm:
         """How it is spelled."""
         assert isinstance(op.attrs, Load | Store | Atomic)
         storage = op.attrs.ref.storage
@@ -130,7 +130,7 @@ class _TileAccesses:
             return "offsets"
         if isinstance(op.attrs, Atomic):
             reason = "an atomic takes addresses"
-        elif not region.holds(block):
+        elif not context.is_masked_by_bounds(block):
             reason = "what it depends on is no window of its axes"
         elif isinstance(op.attrs, Store) and len(block.moving()) < len(block.dims):
             reason = "several points store one element"

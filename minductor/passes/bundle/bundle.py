@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeAlias
 
-from minductor.analysis.acyclic import Acyclic
+from minductor.analysis.acyclic import AcyclicOrder
 from minductor.analysis.dependencies import dependencies
 from minductor.analysis.domain import buffer_bytes
 from minductor.core.expressions.expr import Expr, Symbol, as_int, symbol
@@ -70,11 +70,11 @@ def _name(node: Node) -> str:
     return node.name
 
 
-def _groups(program: Program, kinds: list[Kind | None], *, is_gpu: bool) -> tuple[dict[int, list[int]], Acyclic]:
+def _groups(program: Program, kinds: list[Kind | None], *, is_gpu: bool) -> tuple[dict[int, list[int]], AcyclicOrder]:
     """The members of each node to be, by the first of them, and the order that these keep."""
     nodes = program.nodes
     edges = dict.fromkeys((e.source, e.target) for e in dependencies(program))
-    order = Acyclic(len(nodes), edges)
+    order = AcyclicOrder(len(nodes), edges)
     kept = {view.ref.storage for view in views_of(program.outputs)}
     local = {b.name: buffer_bytes(b) for b in program.buffers if b.kind == "local" and b.name not in kept}
     groups: dict[int, list[int]] = {}
@@ -95,7 +95,7 @@ def _groups(program: Program, kinds: list[Kind | None], *, is_gpu: bool) -> tupl
             if not fits or any((member, number) in edges for member in members):
                 continue
             low, high = sorted((first, number), key=lambda n: order.rank[n])
-            if order.between(low, high) is not None:
+            if order.node_between(low, high) is not None:
                 continue
             order.merge(low, high)
             groups[low] = [*members, number]

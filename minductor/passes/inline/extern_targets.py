@@ -35,7 +35,7 @@ ADDS = frozenset(("aten.addmm.out", "aten.baddbmm.out"))
 TAKE_ROWS = ADDS | {"aten.mm.out", "aten.bmm.out"}
 
 
-def deliver(program: Program) -> Program:
+def write_into_targets(program: Program) -> Program:
     """One program in, one out; the same object if there is nothing to do."""
     table = program.real_table()
     kept = {view.ref.storage for output in program.outputs for view in views_of(output)}

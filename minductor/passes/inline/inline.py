@@ -45,8 +45,8 @@ from minductor.ir.program.nodes import (
     views_of,
     writes,
 )
-from minductor.passes.inline.extern_targets import deliver
-from minductor.passes.inline.split_concat import split
+from minductor.passes.inline.extern_targets import write_into_targets
+from minductor.passes.inline.split_concat import split_concat
 from minductor.passes.rewriting.prune import live_nodes, prune_body, with_nodes
 from minductor.target import Env
 
@@ -104,7 +104,7 @@ def inline(program: Program, env: Env) -> Program:
         program = work.finish(bodies)
     elif work.notes:
         program = replace(program, notes=(*program.notes, *work.notes))
-    return program if work.is_mixed else deliver(split(program))
+    return program if work.is_mixed else write_into_targets(split_concat(program))
 
 
 def _pruned(node: Node) -> Node:

@@ -66,7 +66,7 @@ class _Seam:
     store: Store
 
 
-def split(program: Program) -> Program:
+def split_concat(program: Program) -> Program:
     """The program without the concatenations that can be split away; the same object if there are none."""
     table = program.real_table()
     uses = _Uses(program)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
-from minductor.analysis.acyclic import Acyclic
+from minductor.analysis.acyclic import AcyclicOrder
 from minductor.analysis.dependencies import dependencies
-from minductor.analysis.domain import buffer_bytes, points
+from minductor.analysis.domain import buffer_bytes, count_points
 from minductor.ir.program.nodes import (
     Extern,
     Joined,
@@ -33,7 +33,7 @@ from minductor.ir.program.nodes import (
     views_of,
     writes,
 )
-from minductor.passes.rewriting.join_kernels import Limits, No, join
+from minductor.passes.rewriting.join_kernels import CannotJoin, JoinContext, join
 from minductor.passes.rewriting.prune import with_nodes
 from minductor.target import Env
 
@@ -57,10 +57,10 @@ class GreedyFusion:
         self.nodes: list[Node | None] = list(program.nodes)
         # what is asked of a node again and again, and takes a walk through its body
         self.reads, self.writes = [reads(node) for node in program.nodes], [writes(node) for node in program.nodes]
-        self.points = [points(node) if isinstance(node, Kernel) else 0 for node in program.nodes]
-        self.limits = Limits(program.real_table(), env.target)
+        self.points = [count_points(node) if isinstance(node, Kernel) else 0 for node in program.nodes]
+        self.limits = JoinContext(program.real_table(), env.target)
         self.bytes = {name: buffer_bytes(buffer) for name, buffer in self.limits.table.items()}
-        self.order = Acyclic(len(self.nodes), dict.fromkeys((e.source, e.target) for e in dependencies(program)))
+        self.order = AcyclicOrder(len(self.nodes), dict.fromkeys((e.source, e.target) for e in dependencies(program)))
         self.members: list[tuple[int, ...]] = [(n,) for n in range(len(self.nodes))]
         self.stamp = [0] * len(self.nodes)
         self.home = list(range(len(self.nodes)))
@@ -99,7 +99,7 @@ class GreedyFusion:
                 continue
             first, second = (a, b) if self.order.rank[a] < self.order.rank[b] else (b, a)
             joined = self._too_much(first, second, -saved) or self._beyond(first, second) or self._joined(first, second)
-            if isinstance(joined, No):
+            if isinstance(joined, CannotJoin):
                 self.refusals[first, second] = joined.reason
             if not isinstance(joined, Kernel):
                 continue
@@ -107,21 +107,21 @@ class GreedyFusion:
             for entry in self._candidates(first):
                 heapq.heappush(heap, entry)
 
-    def _joined(self, first: int, second: int) -> Kernel | No | None:
+    def _joined(self, first: int, second: int) -> Kernel | CannotJoin | None:
         """None if there is nothing to try."""
         a, b = self.nodes[first], self.nodes[second]
         assert isinstance(a, Kernel)
         assert isinstance(b, Kernel)
-        if (other := self.order.between(first, second)) is not None:
+        if (other := self.order.node_between(first, second)) is not None:
             self.refusals[first, second] = other
             return None
         made = self.writes[first]
         if len({self.limits.table[ref.storage].device for ref in (*made, *self.writes[second])}) > 1:
-            return No("they run on different devices")
+            return CannotJoin("they run on different devices")
         if not set(b.after).isdisjoint(made):
-            return No("the second has to begin after the first has ended")
+            return CannotJoin("the second has to begin after the first has ended")
         droppable = frozenset(ref for ref in made if self._is_private(ref, first, second))
-        joined: Kernel | No | None = None
+        joined: Kernel | CannotJoin | None = None
         if self.views is None or self.stamp[first] or self.stamp[second]:
             joined = join(a, b, droppable, self.limits)
         for pair in self.views(a, b) if self.views is not None and not isinstance(joined, Kernel) else ():
@@ -130,7 +130,7 @@ class GreedyFusion:
                 break
         return joined
 
-    def _too_much(self, first: int, second: int, saved: int) -> No | None:
+    def _too_much(self, first: int, second: int, saved: int) -> CannotJoin | None:
         """What dies in one kernel makes room for the operands of the other; joined, all are alive at once."""
         dying = [self._dying(first, second), self._dying(second, first)]
         room: list[int] = []
@@ -142,9 +142,9 @@ class GreedyFusion:
         more = min(room)
         if more <= max(HELD_BYTES, HELD_SHARE * saved):
             return None
-        return No(f"joined, they would hold {more} bytes more at once, and save {saved}")
+        return CannotJoin(f"joined, they would hold {more} bytes more at once, and save {saved}")
 
-    def _beyond(self, first: int, second: int) -> No | None:
+    def _beyond(self, first: int, second: int) -> CannotJoin | None:
         """Whether the joined kernel would wait for more intermediate results than the user allows."""
         if not self.most:
             return None
@@ -152,7 +152,7 @@ class GreedyFusion:
         wanted = sum(self.bytes[name] for name in names - {ref.storage for ref in self.writes[first]})
         if wanted <= self.most:
             return None
-        return No(f"would wait for {wanted} bytes of intermediate results, {self.most} being the bound")
+        return CannotJoin(f"would wait for {wanted} bytes of intermediate results, {self.most} being the bound")
 
     def _dying(self, node: int, other: int) -> dict[str, int]:
         """The storages that nobody else reads, and that come from neither of the two, with their makers."""
@@ -188,7 +188,7 @@ class GreedyFusion:
         self.stamp[first] += 1
         self.stamp[second] = -1
         self.is_changed = True
-        self.reads[first], self.writes[first], self.points[first] = reads(joined), writes(joined), points(joined)
+        self.reads[first], self.writes[first], self.points[first] = reads(joined), writes(joined), count_points(joined)
         for ref in self.reads[first]:
             insort(self.readers[ref], first)
         for ref in self.writes[first]:

@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from minductor.analysis.both_ways import MANY_POINTS, both_ways, reduced_groups
 from minductor.analysis.both_ways import objection as both_ways_objection
-from minductor.analysis.domain import Solution, estimate, extents_of, has_division, is_bijection, points, solve
+from minductor.analysis.domain import Solution, count_points, estimate, extents_of, has_division, is_bijection, solve
 from minductor.core.dtypes import DType
 from minductor.core.expressions.bounds import interval
 from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, linear, substitute
@@ -72,14 +72,14 @@ Pairs: TypeAlias = list[tuple[Expr, Expr]]
 
 
 @dataclass(frozen=True, slots=True)
-class No:
+class CannotJoin:
     """Why two kernels stay two."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class JoinContext:
     """What of the program and the target a join must know."""
 
     table: Mapping[str, Buffer]
@@ -90,16 +90,16 @@ class Limits:
         return self.target.l2_bytes or self.target.shared_memory
 
 
-def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limits) -> Kernel | No:
+def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: JoinContext) -> Kernel | CannotJoin:
     """Both as one kernel; stores of `droppable` versions are left out. Name and origins are the first one's."""
     for kernel in (first, second):
         if any(isinstance(op.attrs, Atomic) for op in kernel.body.ops):
-            return No(f"{kernel.name} has an atomic")
+            return CannotJoin(f"{kernel.name} has an atomic")
     pairs = common_accesses(first, second)
     if not pairs and not _fill_one_storage(first, second):
-        return No("no access of a common buffer names its points")
+        return CannotJoin("no access of a common buffer names its points")
     if len(_touched(first.body) | _touched(second.body)) - len(droppable) > MAX_BUFFERS:
-        return No(f"more than {MAX_BUFFERS} buffers")
+        return CannotJoin(f"more than {MAX_BUFFERS} buffers")
     reasons: dict[str, None] = {}
     for is_first in _targets(first, second):
         target, source = (first, second) if is_first else (second, first)
@@ -117,7 +117,7 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limit
             joined = _join_aligned((first, second), target.axes, maps, droppable, limits)
             if isinstance(joined, Kernel) and limits.target.is_gpu:
                 reason = product_objection((first, second), joined)
-                joined = joined if reason is None else No(reason)
+                joined = joined if reason is None else CannotJoin(reason)
             if isinstance(joined, Kernel):
                 again = 0 if is_first else repeated(first, target.axes, solution, limits.target)
                 joined = _unless_slower((first, second), joined, again, limits)
@@ -126,7 +126,7 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: Limit
             if joined.reason == TOO_MANY_OPS:  # whosever axes they are
                 return joined
             reasons[joined.reason] = None
-    return No("; ".join(reasons) or f"{_shape(first)} points do not match {_shape(second)} one to one")
+    return CannotJoin("; ".join(reasons) or f"{_shape(first)} points do not match {_shape(second)} one to one")
 
 
 def _shape(kernel: Kernel) -> str:
@@ -168,7 +168,7 @@ def _loads(body: Body) -> dict[Ref, list[Expr]]:
 
 def _targets(first: Kernel, second: Kernel) -> tuple[bool, ...]:
     """Whose axes to try: True for the first's. With equally many points, the reduction's, then the consumer's."""
-    a, b = points(first), points(second)
+    a, b = count_points(first), count_points(second)
     if a != b:
         return (a > b,)
     is_first = _has_reduce(first.body) and not _has_reduce(second.body)
@@ -274,8 +274,8 @@ def _join_aligned(
     axes: tuple[Axis, ...],
     maps: tuple[Mapping[Symbol, Expr], Mapping[Symbol, Expr]],
     droppable: frozenset[Ref],
-    limits: Limits,
-) -> Kernel | No:
+    limits: JoinContext,
+) -> Kernel | CannotJoin:
     first, second = kernels
     extents = extents_of(axes)
     builder = Builder([axis.symbol for axis in axes], extents)
@@ -302,10 +302,10 @@ def _join_aligned(
 
     builder.splice(second.body, maps[1], load, node=second.only_node)
     if trouble:
-        return No(trouble[0])
+        return CannotJoin(trouble[0])
     body = prune_body(builder.build())
     reason = _objection(body, axes, extents, limits)
-    return No(reason) if reason is not None else replace(first, axes=axes, body=body)
+    return CannotJoin(reason) if reason is not None else replace(first, axes=axes, body=body)
 
 
 def _stored(
@@ -314,7 +314,7 @@ def _stored(
     places: Sequence[int],
     at: Mapping[Symbol, Expr],
     droppable: frozenset[Ref],
-    limits: Limits,
+    limits: JoinContext,
 ) -> dict[Ref, list[tuple[Expr, int]]]:
     """By version, where in what the second kernel reads the first one stores which value, as memory holds it.
 
@@ -335,7 +335,9 @@ def _stored(
     return found
 
 
-def _unless_slower(kernels: tuple[Kernel, Kernel], joined: Kernel, again: int, limits: Limits) -> Kernel | No:
+def _unless_slower(
+    kernels: tuple[Kernel, Kernel], joined: Kernel, again: int, limits: JoinContext
+) -> Kernel | CannotJoin:
     """The joined kernel, if what it costs more on the target than the two did, with what the first computes again, is
     no more than the launch it saves."""
     costs = [
@@ -344,14 +346,18 @@ def _unless_slower(kernels: tuple[Kernel, Kernel], joined: Kernel, again: int, l
     ]
     more = [*(after - first - second for first, second, after in zip(*costs, strict=True)), again]
     worse = sum(more) - LAUNCH
-    return joined if worse <= 0 else No(f"{COSTS[more.index(max(more))]} would cost {worse} bytes more than is saved")
+    return (
+        joined
+        if worse <= 0
+        else CannotJoin(f"{COSTS[more.index(max(more))]} would cost {worse} bytes more than is saved")
+    )
 
 
 def _stores(op: Op, refs: frozenset[Ref]) -> bool:
     return isinstance(op.attrs, Store) and op.attrs.ref in refs
 
 
-def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr], limits: Limits) -> str | None:
+def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr], limits: JoinContext) -> str | None:
     """What speaks against a body, or None."""
     if len(body.ops) > MAX_OPS:
         return TOO_MANY_OPS

@@ -243,8 +243,8 @@ class _Chooser(Touches):
     def scattered(self) -> list[Level]:
         """Writes that may meet stay in order on one thread; the axes that keep them apart run around, or as vectors."""
         free = [n for n in self.axes if n not in self.ordered]
-        vector = max(reversed(free), key=self.contiguous, default=None)
-        if vector is None or not self.contiguous(vector):
+        vector = max(reversed(free), key=self.contiguous_bytes, default=None)
+        if vector is None or not self.contiguous_bytes(vector):
             return [*(self.level(n, "parallel") for n in self.by_stride(free)), *self.in_order()]
         outer = [self.level(n, "parallel") for n in self.by_stride([n for n in free if n != vector])]
         extent = self.extents[vector]
@@ -301,7 +301,7 @@ class _Chooser(Touches):
     def both_ways(self, ways: BothWays) -> list[Level]:
         """Row by row in parts of the rows, each with accumulators for all columns."""
         self.is_both_ways = True
-        vector = max(reversed([n for n in self.axes if n in ways.columns]), key=self.contiguous)
+        vector = max(reversed([n for n in self.axes if n in ways.columns]), key=self.contiguous_bytes)
         joined = self.by_stride([n for n in self.axes if n != vector])
         down = [n for n in joined if n in ways.rows]
         split = max(down, key=lambda n: self.size([n]))

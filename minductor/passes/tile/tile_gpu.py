@@ -113,7 +113,9 @@ def _kept(
     touches: Touches, kept: Sequence[str], target: Target, row: int, limits: Limits, *, is_outer: bool
 ) -> dict[str, int]:
     """Blocks of the axes that no reduce runs over, beside `row` values of those that one does."""
-    contiguous = sorted((n for n in reversed(kept) if touches.contiguous(n)), key=touches.contiguous, reverse=True)
+    contiguous = sorted(
+        (n for n in reversed(kept) if touches.contiguous_bytes(n)), key=touches.contiguous_bytes, reverse=True
+    )
     rest = [n for n in reversed(kept) if n not in contiguous]
     order = [*contiguous[:2], *(n for n in reversed(kept) if n in rest or n in contiguous[2:])]
     side, room = target.tile_values, max(1, target.tile_values // row)
