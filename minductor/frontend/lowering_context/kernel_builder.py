@@ -78,7 +78,7 @@ class Loop:
         """Joins over dimensions of the domain; those of size 1 have nothing to join, but a sum begins at 0.0."""
         names = [s.name for d in dims if isinstance(s := self.coords[d], Symbol)]
         if not names:
-            return begun(values[0]) if how == "sum" else values[0]
+            return without_negative_zero(values[0]) if how == "sum" else values[0]
         return self.term(self.b.reduce([v.at for v in values], names, combine(how, values[0].dtype)))
 
     def body(self) -> Body:
@@ -92,6 +92,6 @@ class Loop:
         return self.b.build()
 
 
-def begun(value: Term) -> Term:
+def without_negative_zero(value: Term) -> Term:
     """What a sum that begins at 0.0 is after its first term: the term, but never -0.0."""
     return value + 0.0 if value.dtype.kind == "float" else value

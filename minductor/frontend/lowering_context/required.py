@@ -21,7 +21,7 @@ def require(ctx: Lowering, b: Builder, holds: int, message: str) -> None:
     ctx.nodes.append(Require(b.build([holds]), message, (ctx.origin,)))
 
 
-def agree(ctx: Lowering, size: Sequence[Expr], expected: Sequence[Expr]) -> bool:
+def require_size(ctx: Lowering, size: Sequence[Expr], expected: Sequence[Expr]) -> bool:
     """Whether two sizes are the same."""
     if len(size) != len(expected):
         return False
@@ -34,15 +34,15 @@ def agree(ctx: Lowering, size: Sequence[Expr], expected: Sequence[Expr]) -> bool
     return True
 
 
-def fits(ctx: Lowering, size: Sequence[Expr], extents: Sequence[Expr]) -> bool:
+def require_broadcast(ctx: Lowering, size: Sequence[Expr], extents: Sequence[Expr]) -> bool:
     """Whether a tensor of that size is repeated along the last of those extents where it has 1, and nowhere else."""
     pairs = [(n, e) for n, e in zip(reversed(size), reversed(extents), strict=False) if n != e and not is_one(n)]
     if len(size) > len(extents) or not all(at_least(n, 2) and at_least(e, 2) for n, e in pairs):
         return False
-    return agree(ctx, [n for n, _ in pairs], [e for _, e in pairs])
+    return require_size(ctx, [n for n, _ in pairs], [e for _, e in pairs])
 
 
-def is_place(ctx: Lowering, index: int | Expr, dim: int, extent: Expr) -> bool:
+def require_index(ctx: Lowering, index: int | Expr, dim: int, extent: Expr) -> bool:
     """Whether an index, which may count from the end, lies in a dimension."""
     at = as_expr(index)
     if at_least(at + extent, 0) and at_least(extent - at, 1):

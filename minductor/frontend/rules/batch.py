@@ -17,8 +17,8 @@ from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.lower.lower import Lowering
 from minductor.frontend.lowering_context.kernel_builder import Loop
 from minductor.frontend.lowering_context.values import Operand, Term, Value, count, is_zero
-from minductor.frontend.rules.norm import Coords, Rows, inverse_deviation, metas_by_mask, scaled
-from minductor.frontend.rules.reduce import mean_and_squares, reshaped
+from minductor.frontend.rules.norm import Coords, RowGradients, apply_affine, metas_by_mask, reciprocal_std
+from minductor.frontend.rules.reduce import mean_and_square_sum, to_layout
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
@@ -46,7 +46,7 @@ def normalised(
     given = [by_channel(x, p) for p in (weight, bias) if p is not None]
 
     def fn(x: Term, mean: Term, scale: Term, *affine: Term) -> Term:
-        return scaled((x - mean) * inverse(scale), affine, weight, bias)
+        return apply_affine((x - mean) * inverse(scale), affine, weight, bias)
 
     return ctx.pointwise(fn, x, mean, scale, *given, meta=meta)
 
@@ -85,10 +85,10 @@ def batch_norm(
         kept = zip((running_mean, running_var), updated, strict=False)
         return result, *saved, *(ctx.pointwise(lambda v: v, old, meta=m) for old, m in kept if m is not None)
     dims = tuple(d for d in range(len(x.size)) if d != 1)
-    mean, squares, _, size = mean_and_squares(ctx, x, dims, accumulate_dtype(x.dtype))
-    rstd = inverse_deviation(ctx, squares, size, eps)
+    mean, squares, _, size = mean_and_square_sum(ctx, x, dims, accumulate_dtype(x.dtype))
+    rstd = reciprocal_std(ctx, squares, size, eps)
     result = normalised(ctx, x, mean, rstd, weight, bias, y)
-    saved = [reshaped(ctx, v, m) for v, m in ((mean, mean_meta), (rstd, rstd_meta)) if m is not None]
+    saved = [to_layout(ctx, v, m) for v, m in ((mean, mean_meta), (rstd, rstd_meta)) if m is not None]
     moved: list[Value] = [ctx.uninitialised(ctx.result(m)) for m in updated[:-2] if m is not None]  # a reserve
     pairs = zip((running_mean, running_var), (mean, squares), updated[-2:], strict=False)
     for old, new, meta in pairs:
@@ -230,14 +230,14 @@ def group_norm(
         return NotImplemented
     y_meta, mean_meta, rstd_meta = ctx.metas
     given = grouped(x, groups)
-    mean, squares, _, size = mean_and_squares(ctx, given, tuple(range(2, len(given.size))), x.dtype)
-    rstd = inverse_deviation(ctx, squares, size, eps)
+    mean, squares, _, size = mean_and_square_sum(ctx, given, tuple(range(2, len(given.size))), x.dtype)
+    rstd = reciprocal_std(ctx, squares, size, eps)
     affine = [grouped(by_channel(x, p), groups) for p in (weight, bias) if p is not None]
     y = ctx.result(y_meta)
     loop = Loop(given.size)
     value, centre, scale, *rest = (loop.load(v, None, x.dtype) for v in (given, mean, rstd, *affine))
-    ctx.store(loop, grouped(y, groups), loop.coords, scaled((value - centre) * scale, rest, weight, bias))
-    return y, reshaped(ctx, mean, mean_meta), reshaped(ctx, rstd, rstd_meta)
+    ctx.store(loop, grouped(y, groups), loop.coords, apply_affine((value - centre) * scale, rest, weight, bias))
+    return y, to_layout(ctx, mean, mean_meta), to_layout(ctx, rstd, rstd_meta)
 
 
 def group_norm_backward(
@@ -258,7 +258,7 @@ def group_norm_backward(
     slope, given = grouped(grad, groups), grouped(x, groups)
     factor = None if weight is None else grouped(by_channel(x, weight), groups)
     statistics = by_group(given, mean), by_group(given, rstd)
-    rows = Rows(compute_dtype(x.dtype), slope, given, *statistics, factor)
+    rows = RowGradients(compute_dtype(x.dtype), slope, given, *statistics, factor)
     metas = metas_by_mask(ctx, mask)
     dx = None
     if metas[0] is not None:

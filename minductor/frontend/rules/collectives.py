@@ -52,10 +52,10 @@ def _wait(ctx: Lowering, args: Sequence[Value]) -> Value:
     """The tensor once it is there, in the layout that the tracer knows."""
     (x,) = args
     assert isinstance(x, View)
-    held = dict.fromkeys(v.ref for v in map(ctx.newest, ctx.in_flight.pop(x.ref.storage, ())) if isinstance(v, View))
+    pending = dict.fromkeys(v.ref for v in map(ctx.newest, ctx.in_flight.pop(x.ref.storage, ())) if isinstance(v, View))
     after = ctx.next_version(x)
     why = schemas.reason(WAIT)
-    ctx.add_extern(WAIT, (x,), {}, (), why, form="inplace", writes=(after.ref,), is_ordered=True, holds=tuple(held))
+    ctx.add_extern(WAIT, (x,), {}, (), why, form="inplace", writes=(after.ref,), is_ordered=True, holds=tuple(pending))
     meta = ctx.meta
     if after.stride == sizes(meta.stride) or not ctx.is_computable(meta, ()):
         return after

@@ -64,7 +64,7 @@ def stack(ctx: Lowering, tensors: Sequence[View], dim: int = 0) -> Value:
 # --- reads that some elements do not make -------------------------------------------------------------------------
 
 
-def guarded(loop: Loop, conditions: Sequence[Term], x: View, coords: Coords, other: float) -> Term:
+def masked_load(loop: Loop, conditions: Sequence[Term], x: View, coords: Coords, other: float) -> Term:
     """x at `coords` where all conditions hold, else `other`; the load does not run where they do not."""
     if not conditions:
         return loop.load(x, coords)
@@ -78,7 +78,7 @@ def guarded(loop: Loop, conditions: Sequence[Term], x: View, coords: Coords, oth
     return loop.term(loop.b.masked(holds.at, (), body, other, value.dtype))
 
 
-def inside(loop: Loop, place: Expr, size: Expr, *, low: bool = True, high: bool = True) -> list[Term]:
+def in_bounds(loop: Loop, place: Expr, size: Expr, *, low: bool = True, high: bool = True) -> list[Term]:
     """The conditions for 0 <= place < size that are asked for."""
     value = loop.index(place, I64)
     found = [value >= 0] if low else []
@@ -97,8 +97,8 @@ def constant_pad(ctx: Lowering, x: View, pad: Sequence[Operand], value: float = 
                 continue
             before, after = (as_expr(p) for p in pad[place : place + 2] if isinstance(p, int | Expr))
             coords[d] = loop.coords[d] - before
-            conditions += inside(loop, coords[d], x.size[d], low=not _is_cut(before), high=not _is_cut(after))
-        return guarded(loop, conditions, x, coords, value)
+            conditions += in_bounds(loop, coords[d], x.size[d], low=not _is_cut(before), high=not _is_cut(after))
+        return masked_load(loop, conditions, x, coords, value)
 
     if any(is_zero(n) for n in x.size):
         return ctx.pointwise(lambda v: v, value)
@@ -180,17 +180,17 @@ def select_backward(ctx: Lowering, grad: View, size: Value, dim: int, index: Ope
     def fn(loop: Loop) -> Term:
         d = wrap_dim(dim, len(loop.coords))
         value = loop.load(grad, [c for k, c in enumerate(loop.coords) if k != d])
-        return is_at(loop, d, index).where(value, value.number(0))
+        return is_at_index(loop, d, index).where(value, value.number(0))
 
     return ctx.map(fn)
 
 
-def is_at(loop: Loop, dim: int, index: Operand) -> Term:
+def is_at_index(loop: Loop, dim: int, index: Operand) -> Term:
     """Whether the coordinate is `index`, which may count from the end."""
     return loop.index(loop.coords[dim] - wrap_index(index, loop.extents[dim]), I64).equals(0)
 
 
-def window_of(
+def read_slice(
     loop: Loop, source: View, dim: int, start: Operand, step: Operand, other: float
 ) -> tuple[Term, list[Term]]:
     """What a slice of the domain holds if `source` is put there, and the conditions for being in the slice."""
@@ -201,11 +201,11 @@ def window_of(
     place = distance // step
     low = as_int(first) != 0
     high = source.size[dim] * step + first != size
-    conditions = inside(loop, distance, source.size[dim] * step, low=low, high=high)
+    conditions = in_bounds(loop, distance, source.size[dim] * step, low=low, high=high)
     if as_int(as_expr(step)) != 1:
         conditions.append(loop.index(distance % step, I64).equals(0))
     coords = [place if k == dim else c for k, c in enumerate(loop.coords)]
-    return guarded(loop, conditions, source, coords, other), conditions
+    return masked_load(loop, conditions, source, coords, other), conditions
 
 
 def slice_start(start: Operand | None, size: Expr) -> Expr:
@@ -220,7 +220,7 @@ def slice_backward(
     """Zeros but for a slice."""
     if any(is_zero(n) for n in grad.size):
         return filled_with_zero(ctx)
-    return ctx.map(lambda loop: window_of(loop, grad, wrap_dim(dim, len(loop.coords)), start, step, 0)[0])
+    return ctx.map(lambda loop: read_slice(loop, grad, wrap_dim(dim, len(loop.coords)), start, step, 0)[0])
 
 
 def filled_with_zero(ctx: Lowering) -> Value:

@@ -21,7 +21,7 @@ Rule = Callable[..., Value]
 Coords = Sequence[Expr]
 
 
-def place(
+def checked_index(
     loop: Loop, index: View, coords: Coords, size: Expr, dim: int, *, wrap: bool, error: ErrorKind = "IndexError"
 ) -> Expr:
     """An index tensor's element as an index into a dimension of that size; eager raises `error` if it is none."""
@@ -34,17 +34,17 @@ def embedding(ctx: Lowering, table: View, ids: View, *ignored: Value, **named: V
 
     def fn(loop: Loop) -> Term:
         *outer, column = loop.coords
-        return loop.load(table, [place(loop, ids, outer, table.size[0], 0, wrap=False), column])
+        return loop.load(table, [checked_index(loop, ids, outer, table.size[0], 0, wrap=False), column])
 
     return ctx.map(fn)
 
 
-def lifted(x: View) -> View:
+def at_least_1d(x: View) -> View:
     """A tensor without dimensions as one of a single element, as which torch indexes it."""
     return x if x.size else replace(x, size=(integer(1),), stride=(integer(1),))
 
 
-def moved(loop: Loop, dim: int, at: Expr) -> list[Expr]:
+def replace_coord(loop: Loop, dim: int, at: Expr) -> list[Expr]:
     """The loop's point with `at` in one dimension."""
     return [at if d == dim else c for d, c in enumerate(loop.coords or (at,))]
 
@@ -52,11 +52,11 @@ def moved(loop: Loop, dim: int, at: Expr) -> list[Expr]:
 def gather(ctx: Lowering, x: View, dim: int, index: View, sparse_grad: Value = None) -> Value:
     if any(is_zero(n) for n in x.size):
         return NotImplemented
-    x, along = lifted(x), wrap_dim(dim, len(x.size))
+    x, along = at_least_1d(x), wrap_dim(dim, len(x.size))
 
     def fn(loop: Loop) -> Term:
-        at = place(loop, index, loop.coords, x.size[along], along, wrap=False, error="RuntimeError")
-        return loop.load(x, moved(loop, along, at))
+        at = checked_index(loop, index, loop.coords, x.size[along], along, wrap=False, error="RuntimeError")
+        return loop.load(x, replace_coord(loop, along, at))
 
     return ctx.map(fn)
 
@@ -64,13 +64,13 @@ def gather(ctx: Lowering, x: View, dim: int, index: View, sparse_grad: Value = N
 def index_select(ctx: Lowering, x: View, dim: int, index: View) -> Value:
     if any(is_zero(n) for n in x.size):
         return NotImplemented
-    x, index, along = lifted(x), lifted(index), wrap_dim(dim, len(x.size))
+    x, index, along = at_least_1d(x), at_least_1d(index), wrap_dim(dim, len(x.size))
     error: ErrorKind = "RuntimeError" if along == 1 else "IndexError"  # eager has a function of its own for dimension 1
 
     def fn(loop: Loop) -> Term:
         which = loop.coords[along] if loop.coords else integer(0)
-        at = place(loop, index, (which,), x.size[along], along, wrap=False, error=error)
-        return loop.load(x, moved(loop, along, at))
+        at = checked_index(loop, index, (which,), x.size[along], along, wrap=False, error=error)
+        return loop.load(x, replace_coord(loop, along, at))
 
     return ctx.map(fn)
 
@@ -81,24 +81,24 @@ def index_tensors(ctx: Lowering, x: View, indices: Sequence[View | None]) -> Val
     masks = any(i.dtype in (BOOL, U8) for _, i in given)
     if not given or masks or any(is_zero(n) for n in x.size):
         return NotImplemented
-    rank, first = max(len(i.size) for _, i in given), first_indexed(indices)
-    return ctx.map(lambda loop: loop.load(x, indexed(loop, indices, x.size, first, rank)))
+    rank, first = max(len(i.size) for _, i in given), index_position(indices)
+    return ctx.map(lambda loop: loop.load(x, indexed_coords(loop, indices, x.size, first, rank)))
 
 
-def first_indexed(indices: Sequence[View | None]) -> int:
+def index_position(indices: Sequence[View | None]) -> int:
     """Where the dimensions of the indices stand among those of what is indexed."""
     dims = [d for d, index in enumerate(indices) if index is not None]
     return dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
 
 
-def indexed(loop: Loop, indices: Sequence[View | None], size: Coords, first: int, rank: int) -> list[Expr]:
+def indexed_coords(loop: Loop, indices: Sequence[View | None], size: Coords, first: int, rank: int) -> list[Expr]:
     """The place that a loop's point names, whose coordinates from `first` on, `rank` of them, are those of indices."""
     shared = loop.coords[first : first + rank]
     rest = [*loop.coords[:first], *loop.coords[first + rank :]]
     at: list[Expr] = []
     for d, n in enumerate(size):
         index = indices[d] if d < len(indices) else None
-        at.append(rest.pop(0) if index is None else place(loop, index, shared, n, d, wrap=True))
+        at.append(rest.pop(0) if index is None else checked_index(loop, index, shared, n, d, wrap=True))
     return at
 
 
@@ -109,13 +109,13 @@ def unsafe_masked_index(ctx: Lowering, x: View, mask: View, indices: Sequence[Vi
 
     def fn(loop: Loop) -> Term:
         holds = loop.load(mask)
-        at = [chosen_place(loop, holds, i, x.size[d], d) for d, i in enumerate(indices) if i is not None]
+        at = [masked_index(loop, holds, i, x.size[d], d) for d, i in enumerate(indices) if i is not None]
         return holds.where(loop.load(x, at), loop.load(fill, (), x.dtype))
 
     return ctx.map(fn)
 
 
-def chosen_place(loop: Loop, holds: Term, index: View, size: Expr, dim: int) -> Expr:
+def masked_index(loop: Loop, holds: Term, index: View, size: Expr, dim: int) -> Expr:
     """An index where the condition holds, else 0."""
     wanted = loop.load(index, None, I64)
     return loop.b.check(holds.where(wanted, wanted.number(0)).at, size, wrap=True, dim=dim)
@@ -127,12 +127,20 @@ def take(ctx: Lowering, x: View, index: View) -> Value:
         return NotImplemented
 
     def fn(loop: Loop) -> Term:
-        return loop.load(x, split_number(place(loop, index, loop.coords, count(x.size), 0, wrap=True), x.size))
+        return loop.load(x, unravel(checked_index(loop, index, loop.coords, count(x.size), 0, wrap=True), x.size))
 
     return ctx.map(fn)
 
 
-def split_number(number: Expr, size: Coords) -> list[Expr]:
+def ravel(coords: Coords, size: Coords) -> Expr:
+    """The row-major number of the element at `coords` of a tensor of that size."""
+    number = integer(0)
+    for c, n in zip(coords, size, strict=True):
+        number = number * n + c
+    return number
+
+
+def unravel(number: Expr, size: Coords) -> list[Expr]:
     """The coordinates of the element with that number in row-major order."""
     at: list[Expr] = []
     for n in reversed(size):

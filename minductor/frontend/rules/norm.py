@@ -16,7 +16,7 @@ from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.lower.lower import Lowering
 from minductor.frontend.lowering_context.kernel_builder import Loop
 from minductor.frontend.lowering_context.values import Term, Value, count, is_zero
-from minductor.frontend.rules.reduce import mean_and_squares, reshaped, row_sum
+from minductor.frontend.rules.reduce import keepdim_sum, mean_and_square_sum, to_layout
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
@@ -30,18 +30,18 @@ def layer_norm(
         return NotImplemented
     y_meta, mean_meta, rstd_meta = ctx.metas
     dims = tuple(range(len(x.size) - len(shape), len(x.size)))
-    mean, squares, _, size = mean_and_squares(ctx, x, dims, x.dtype)
-    rstd = inverse_deviation(ctx, squares, size, eps)
+    mean, squares, _, size = mean_and_square_sum(ctx, x, dims, x.dtype)
+    rstd = reciprocal_std(ctx, squares, size, eps)
 
     def fn(x: Term, mean: Term, rstd: Term, *affine: Term) -> Term:
-        return scaled((x - mean) * rstd, affine, weight, bias)
+        return apply_affine((x - mean) * rstd, affine, weight, bias)
 
     given = [p for p in (weight, bias) if p is not None]
     y = ctx.pointwise(fn, x, mean, rstd, *given, meta=y_meta)
-    return y, reshaped(ctx, mean, mean_meta), reshaped(ctx, rstd, rstd_meta)
+    return y, to_layout(ctx, mean, mean_meta), to_layout(ctx, rstd, rstd_meta)
 
 
-def inverse_deviation(ctx: Lowering, squares: View, size: Expr, eps: float) -> View:
+def reciprocal_std(ctx: Lowering, squares: View, size: Expr, eps: float) -> View:
     """1 / sqrt(variance + eps) from the sum of squared distances."""
     out = ctx.buffer(squares.dtype, squares.size)
     loop = Loop(out.size)
@@ -49,7 +49,7 @@ def inverse_deviation(ctx: Lowering, squares: View, size: Expr, eps: float) -> V
     return ctx.store(loop, out, loop.coords, (total / total.size(size) + eps).op("rsqrt"))
 
 
-def scaled(y: Term, affine: Sequence[Term], weight: View | None, bias: View | None) -> Term:
+def apply_affine(y: Term, affine: Sequence[Term], weight: View | None, bias: View | None) -> Term:
     """y * weight + bias, for those that there are."""
     left = list(affine)
     if weight is not None:
@@ -58,7 +58,7 @@ def scaled(y: Term, affine: Sequence[Term], weight: View | None, bias: View | No
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowGradients:
     """What a backward reads at an element, in the dtype that it computes in; no mean: it is not subtracted."""
 
     compute: DType
@@ -83,7 +83,7 @@ class Rows:
     def total(self, ctx: Lowering, length: int, value: Callable[[Loop, Coords], Term]) -> View:
         """A sum over a row, which is the last `length` dimensions."""
         rank = len(self.x.size)
-        return row_sum(ctx, self.x.size, tuple(range(rank - length, rank)), self.compute, value)
+        return keepdim_sum(ctx, self.x.size, tuple(range(rank - length, rank)), self.compute, value)
 
     def slope(self, loop: Loop, at: Coords) -> Term:
         """An element's share of the weight's gradient."""
@@ -119,7 +119,7 @@ def layer_norm_backward(
 ) -> Value:
     if any(is_zero(n) for n in x.size):
         return NotImplemented
-    rows = Rows(compute_dtype(x.dtype), grad, x, mean, rstd, weight)
+    rows = RowGradients(compute_dtype(x.dtype), grad, x, mean, rstd, weight)
     outer = tuple(range(len(x.size) - len(shape)))
     metas = metas_by_mask(ctx, mask)
     dx = dw = db = None
@@ -155,11 +155,11 @@ def rms_norm(ctx: Lowering, x: View, shape: Sequence[Expr], weight: View | None,
         value = loop.load(x, at, compute)
         return value * value
 
-    squares = row_sum(ctx, x.size, dims, compute, squared)
-    rstd = inverse_deviation(ctx, squares, count(x.size[d] for d in dims), small)
+    squares = keepdim_sum(ctx, x.size, dims, compute, squared)
+    rstd = reciprocal_std(ctx, squares, count(x.size[d] for d in dims), small)
     given = [] if weight is None else [weight]
     y = ctx.pointwise(lambda x, r, *w: x * r * w[0] if w else x * r, x, rstd, *given, meta=y_meta)
-    return y, reshaped(ctx, rstd, rstd_meta)
+    return y, to_layout(ctx, rstd, rstd_meta)
 
 
 def rms_norm_backward(
@@ -167,7 +167,7 @@ def rms_norm_backward(
 ) -> Value:
     if any(is_zero(n) for n in x.size):
         return NotImplemented
-    rows = Rows(compute_dtype(x.dtype), grad, x, None, rstd, weight)
+    rows = RowGradients(compute_dtype(x.dtype), grad, x, None, rstd, weight)
     outer = tuple(range(len(x.size) - len(shape)))
     metas = metas_by_mask(ctx, mask)
     dx = dw = None

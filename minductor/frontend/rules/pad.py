@@ -14,7 +14,7 @@ from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maxi
 from minductor.frontend.lower.lower import Lowering
 from minductor.frontend.lowering_context.kernel_builder import Loop
 from minductor.frontend.lowering_context.values import Operand, Term, Value
-from minductor.frontend.rules.window import Span, gathered, loaded, within
+from minductor.frontend.rules.window import Taps, clamped, gather_taps, load_tap
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
@@ -45,10 +45,10 @@ def padded(rank: int, source: Callable[[Expr, Expr], Expr], ctx: Lowering, x: Vi
 
 
 def replicated(place: Expr, size: Expr) -> Expr:
-    return within(place, size - 1)
+    return clamped(place, size - 1)
 
 
-def reflections(size: Expr, before: Expr, after: Expr, number: Expr) -> Span:
+def reflections(size: Expr, before: Expr, after: Expr, number: Expr) -> Taps:
     """Where a reflecting pad shows an element: left of the edge, in its place, right of the edge."""
 
     def tap(at: Expr, k: Expr) -> tuple[Expr, tuple[Expr, ...]]:
@@ -62,10 +62,10 @@ def reflections(size: Expr, before: Expr, after: Expr, number: Expr) -> Span:
                 return before + 2 * last - at, (at - last + after, last - 1 - at)
 
     both_zero = as_int(before) == 0 and as_int(after) == 0
-    return Span(integer(1 if both_zero else 3), tap)
+    return Taps(integer(1 if both_zero else 3), tap)
 
 
-def replicas(size: Expr, before: Expr, after: Expr, number: Expr) -> Span:
+def replicas(size: Expr, before: Expr, after: Expr, number: Expr) -> Taps:
     """Where a replicating pad shows an element: its own place; for the outermost ones the pad's places too."""
     low, high = maximum(before, integer(0)), maximum(after, integer(0))
 
@@ -81,19 +81,19 @@ def replicas(size: Expr, before: Expr, after: Expr, number: Expr) -> Span:
         end = own + high * (1 - minimum(size - 1 - at, integer(1)))
         return begin + k, (begin + k, end - begin - k, number - 1 - begin - k)
 
-    return Span(low + high + 1, tap)
+    return Taps(low + high + 1, tap)
 
 
 def padded_backward(
     rank: int,
-    spans: Callable[[Expr, Expr, Expr, Expr], Span],
+    spans: Callable[[Expr, Expr, Expr, Expr], Taps],
     ctx: Lowering,
     grad: View,
     x: View,
     pad: Sequence[Operand],
 ) -> Value:
     rows = zip(x.size[-rank:], pairs(pad, rank), grad.size[-rank:], strict=True)
-    return gathered(ctx, ctx.meta, [spans(n, before, after, m) for n, (before, after), m in rows], loaded(grad, 0))
+    return gather_taps(ctx, ctx.meta, [spans(n, before, after, m) for n, (before, after), m in rows], load_tap(grad, 0))
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(

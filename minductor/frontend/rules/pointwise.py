@@ -52,14 +52,16 @@ def stepped(fn: Callable[..., Term]) -> Rule:
 
         def rounded(loop: Loop) -> Term:
             terms = [loop.load(x, None, dtype) for x in operands]
-            return fn(*(held(t, dtype) if isinstance(x, View) else t for t, x in zip(terms, operands, strict=True)))
+            return fn(
+                *(as_stored(t, dtype) if isinstance(x, View) else t for t, x in zip(terms, operands, strict=True))
+            )
 
         return ctx.map(rounded)
 
     return rule
 
 
-def held(value: Term, dtype: DType) -> Term:
+def as_stored(value: Term, dtype: DType) -> Term:
     """A value as memory holds it; a kernel computes floats of 16 bits in float32."""
     return value.cast(dtype).cast(compute_dtype(dtype))
 
@@ -97,7 +99,7 @@ def predicate(fn: Callable[[Term], Term]) -> Rule:
 
 def _rounded(loop: Loop, x: View) -> Term:
     """An element as memory holds it: what a kernel keeps in float32 may be infinite or 0 in 16 bits."""
-    return held(loop.load(x), x.dtype)
+    return as_stored(loop.load(x), x.dtype)
 
 
 def nan_to_num(
@@ -125,7 +127,7 @@ def is_nan(x: Term) -> Term:
     return x.op("isnan") if x.dtype.kind == "float" else x.op("ne", x)
 
 
-def truth(x: Term) -> Term:
+def is_nonzero(x: Term) -> Term:
     return x if x.dtype == BOOL else x.op("ne", 0)
 
 
@@ -134,7 +136,7 @@ def logical(name: str) -> Rule:
 
     def rule(ctx: Lowering, *operands: View) -> Value:
         def fn(loop: Loop) -> Term:
-            first, *more = (truth(_rounded(loop, x)) for x in operands)
+            first, *more = (is_nonzero(_rounded(loop, x)) for x in operands)
             return first.op(name, *more)
 
         return ctx.map(fn)
@@ -238,7 +240,7 @@ def where(ctx: Lowering, condition: View, x: Operand, y: Operand) -> Value:
     dtype = ctx.meta.dtype
 
     def fn(loop: Loop) -> Term:
-        return truth(_rounded(loop, condition)).where(loop.load(x, None, dtype), loop.load(y, None, dtype))
+        return is_nonzero(_rounded(loop, condition)).where(loop.load(x, None, dtype), loop.load(y, None, dtype))
 
     return ctx.map(fn)
 
@@ -280,9 +282,9 @@ def copy_into(ctx: Lowering, x: View, source: Operand, non_blocking: Value = Non
         if source == x:
             return x
         # another window on what is written: all of it is read before
-        held = ctx.buffer(x.dtype, x.size)
+        snapshot = ctx.buffer(x.dtype, x.size)
         loop = Loop(x.size)
-        source = ctx.store(loop, held, loop.coords, loop.load(source))
+        source = ctx.store(loop, snapshot, loop.coords, loop.load(source))
     loop = Loop(x.size)
     value = fitted(loop.load(source, None, x.dtype), x.dtype)
     return ctx.store(loop, ctx.next_version(x), loop.coords, value)

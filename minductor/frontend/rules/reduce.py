@@ -18,7 +18,7 @@ from minductor.frontend.lower.lower import Lowering
 from minductor.frontend.lowering_context import long_reductions
 from minductor.frontend.lowering_context.kernel_builder import Loop
 from minductor.frontend.lowering_context.values import Term, Value, count, is_zero, sizes, wrap_dims
-from minductor.frontend.rules.pointwise import held, truth
+from minductor.frontend.rules.pointwise import as_stored, is_nonzero
 from minductor.ir.program.build import softmax_terms, softmax_total
 from minductor.ir.program.nodes import View
 
@@ -74,7 +74,7 @@ def truth_of(how: str) -> Rule:
     """any and all, of the truth of each element; uint8 gives uint8, as in eager."""
 
     def rule(ctx: Lowering, x: View, dims: Dims = None, keepdim: bool = False) -> Value:
-        return reduce_over(ctx, x, dims, how, lambda value: truth(held(value, x.dtype)), dtype=x.dtype)
+        return reduce_over(ctx, x, dims, how, lambda value: is_nonzero(as_stored(value, x.dtype)), dtype=x.dtype)
 
     return rule
 
@@ -196,12 +196,12 @@ def pair_distance(ctx: Lowering, x: View, y: View, order: float, mode: int | Non
 Values = Callable[[Loop, Sequence[Expr]], Term]
 
 
-def kept_size(size: Sequence[Expr], reduced: Sequence[int]) -> tuple[Expr, ...]:
+def keepdim_size(size: Sequence[Expr], reduced: Sequence[int]) -> tuple[Expr, ...]:
     """What is left where dimensions that are reduced stay as ones of size 1."""
     return tuple(integer(1) if d in reduced else n for d, n in enumerate(size))
 
 
-def row_sum(
+def keepdim_sum(
     ctx: Lowering,
     size: Sequence[Expr],
     reduced: Sequence[int],
@@ -210,10 +210,10 @@ def row_sum(
     finish: Callable[[Term], Term] | None = None,
 ) -> View:
     """A sum over dimensions that stay."""
-    return ctx.reduction(ctx.buffer(dtype, kept_size(size, reduced)), size, reduced, value, "sum", finish)
+    return ctx.reduction(ctx.buffer(dtype, keepdim_size(size, reduced)), size, reduced, value, "sum", finish)
 
 
-def mean_and_squares(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[View, View, View, Expr]:
+def mean_and_square_sum(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[View, View, View, Expr]:
     """The mean over dimensions that stay, the sum of squared distances from it, and the count of what is summed.
 
     Two passes: a difference of sums cancels where the mean is large against the spread. The second one also adds up the
@@ -239,7 +239,7 @@ def mean_and_squares(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[
     if x.dtype == F64:
         rounded = _mean_about_the_first(ctx, x, reduced, size)
     else:
-        rounded = row_sum(ctx, x.size, reduced, compute, value, lambda s: s / s.size(size))
+        rounded = keepdim_sum(ctx, x.size, reduced, compute, value, lambda s: s / s.size(size))
 
     def distance(loop: Loop, at: Sequence[Expr]) -> Term:
         return value(loop, at) - loop.load(rounded, at)
@@ -248,8 +248,8 @@ def mean_and_squares(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[
         return distance(loop, at) * distance(loop, at)
 
     if compute == F64 != x.dtype:
-        return rounded, row_sum(ctx, x.size, reduced, compute, square), rounded, size
-    rest, squares = (row_sum(ctx, x.size, reduced, compute, term) for term in (distance, square))
+        return rounded, keepdim_sum(ctx, x.size, reduced, compute, square), rounded, size
+    rest, squares = (keepdim_sum(ctx, x.size, reduced, compute, term) for term in (distance, square))
 
     def each(fn: Callable[[Term, Term, Term], Term]) -> View:
         out = ctx.buffer(compute, rounded.size)
@@ -282,7 +282,7 @@ def _mean_about_the_first(ctx: Lowering, x: View, reduced: Sequence[int], size: 
     def term(loop: Loop, at: Sequence[Expr]) -> Term:
         return loop.load(x, at, F64) * SCALE - first(loop, at)
 
-    total = row_sum(ctx, x.size, reduced, F64, term, lambda s: s / s.size(size))
+    total = keepdim_sum(ctx, x.size, reduced, F64, term, lambda s: s / s.size(size))
     out = ctx.buffer(F64, total.size)
     loop = Loop(out.size)
     return ctx.store(loop, out, loop.coords, (loop.load(total) + first(loop, loop.coords)) * (1 / SCALE))
@@ -311,14 +311,14 @@ def _in_parts(
     kept = [d for d in range(len(x.size)) if d not in reduced]
     found: list[View] = []
     for finish in results:
-        out = ctx.buffer(dtype, kept_size(x.size, reduced))
+        out = ctx.buffer(dtype, keepdim_size(x.size, reduced))
         slim = replace(out, size=tuple(out.size[d] for d in kept), stride=tuple(out.stride[d] for d in kept))
         ctx.reduction(slim, *domain, how, finish)
         found.append(out)
     return found
 
 
-def reshaped(ctx: Lowering, x: View, meta: TensorMeta, finish: Callable[[Term], Term] | None = None) -> View:
+def to_layout(ctx: Lowering, x: View, meta: TensorMeta, finish: Callable[[Term], Term] | None = None) -> View:
     """The elements of `x`, in order, in the layout of `meta`: drops or keeps dimensions of size 1."""
     rank, size, stride = len(meta.size), sizes(meta.size), sizes(meta.stride)
     sources = [s for s in zip(x.size, x.stride, strict=True) if not _is_single(s[0])]
@@ -348,7 +348,7 @@ def variance_of(ctx: Lowering, squares: View, size: Expr, correction: float, met
             value = total / (total.size(size) - float(correction)).op("maximum", 0.0)
         return value.op("sqrt") if root else value
 
-    return reshaped(ctx, squares, meta, finish)
+    return to_layout(ctx, squares, meta, finish)
 
 
 def _summed(ctx: Lowering, x: View) -> DType:
@@ -364,7 +364,7 @@ def spread(*, root: bool) -> Rule:
     ) -> Value:
         if any(is_zero(n) for n in x.size):
             return NotImplemented
-        _, squares, _, size = mean_and_squares(ctx, x, dims, _summed(ctx, x))
+        _, squares, _, size = mean_and_square_sum(ctx, x, dims, _summed(ctx, x))
         return variance_of(ctx, squares, size, 1 if correction is None else correction, ctx.meta, root=root)
 
     return rule
@@ -379,10 +379,10 @@ def spread_and_mean(*, root: bool) -> Rule:
         if any(is_zero(n) for n in x.size):
             return NotImplemented
         first, second = ctx.metas
-        _, squares, average, size = mean_and_squares(ctx, x, dims, _summed(ctx, x))
+        _, squares, average, size = mean_and_square_sum(ctx, x, dims, _summed(ctx, x))
         spread = variance_of(ctx, squares, size, 1 if correction is None else correction, first, root=root)
         is_single = as_int(size) == 1
-        return spread, reshaped(ctx, average, second, None if is_single else no_infinity)
+        return spread, to_layout(ctx, average, second, None if is_single else no_infinity)
 
     return rule
 
@@ -410,12 +410,12 @@ def softmax_statistics(ctx: Lowering, x: View, dim: int, dtype: DType) -> tuple[
         results = (_first, lambda found: Term(found.b, softmax_total(found.b, found.at)))
         top, total = _in_parts(ctx, x, reduced, terms, compute, "online_softmax", cut, results)
         return top, total
-    top = ctx.reduction(ctx.buffer(compute, kept_size(x.size, reduced)), x.size, reduced, value, "max")
+    top = ctx.reduction(ctx.buffer(compute, keepdim_size(x.size, reduced)), x.size, reduced, value, "max")
 
     def shifted(loop: Loop, at: Sequence[Expr]) -> Term:
         return (value(loop, at) - loop.load(top, at)).op("exp")
 
-    return top, row_sum(ctx, x.size, reduced, compute, shifted)
+    return top, keepdim_sum(ctx, x.size, reduced, compute, shifted)
 
 
 def softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
@@ -439,7 +439,7 @@ def softmax_backward(ctx: Lowering, grad: View, y: View, dim: int, dtype: DType)
         return NotImplemented
     compute = compute_dtype(y.dtype)
     along = wrap_dims((dim,), len(y.size))
-    dot = row_sum(
+    dot = keepdim_sum(
         ctx, y.size, along, compute, lambda loop, at: loop.load(grad, at, compute) * loop.load(y, at, compute)
     )
     return ctx.pointwise(lambda g, y, dot: (g - dot) * y, grad, y, dot, compute=y.dtype)
@@ -450,7 +450,7 @@ def log_softmax_backward(ctx: Lowering, grad: View, y: View, dim: int, dtype: DT
         return NotImplemented
     compute = compute_dtype(y.dtype)
     along = wrap_dims((dim,), len(y.size))
-    total = row_sum(ctx, y.size, along, compute, lambda loop, at: loop.load(grad, at, compute))
+    total = keepdim_sum(ctx, y.size, along, compute, lambda loop, at: loop.load(grad, at, compute))
     return ctx.pointwise(lambda g, y, total: g - y.op("exp") * total, grad, y, total, compute=y.dtype)
 
 

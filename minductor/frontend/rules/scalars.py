@@ -13,9 +13,9 @@ from minductor.core.dtypes import BOOL, I64
 from minductor.core.expressions.expr import Expr, Symbol, as_expr
 from minductor.frontend.lower.lower import Lowering
 from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.required import is_place
+from minductor.frontend.lowering_context.required import require_index
 from minductor.frontend.lowering_context.values import Operand, Value, count, is_one, wrap_dim
-from minductor.frontend.rules.pointwise import truth
+from minductor.frontend.rules.pointwise import is_nonzero
 from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import Body, Require, View
 
@@ -75,7 +75,7 @@ def assert_async(ctx: Lowering, x: View, message: str = NOT_TRUE) -> Value:
     if not is_one(count(x.size)):
         return NotImplemented
     loop = Loop(x.size)
-    loop.b.assertion(truth(loop.load(x)).at, message)
+    loop.b.assertion(is_nonzero(loop.load(x)).at, message)
     ctx.add_kernel(loop)
     return None
 
@@ -119,7 +119,7 @@ def select(ctx: Lowering, x: View, dim: int, index: Operand) -> Value:
     _, offset = _unknown_parts(ctx, dim := wrap_dim(dim, len(x.size)))
     if offset is not None and isinstance(index, int | Expr):
         extent = x.size[dim]
-        if not is_place(ctx, index, dim, extent):
+        if not require_index(ctx, index, dim, extent):
             return NotImplemented
         ctx.define(offset, lambda b: _shifted(ctx, b, _wrapped(b, index, extent), x.stride[dim]))
     return ctx.window(x)

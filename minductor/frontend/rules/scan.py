@@ -105,8 +105,8 @@ def _block(x: View, along: int) -> int | None:
     rows = math.prod(n or 1 for d, n in enumerate(sizes) if d != along)
     if length is None or None in sizes or length < LONG or rows >= FEW or x.stride[along] not in (1, -1):
         return None
-    fits = (n for n in range(BLOCK // 4, BLOCK * 4) if length % n == 0 and length // n >= FEW)
-    return min(fits, key=lambda n: abs(n - BLOCK), default=None)
+    lengths = (n for n in range(BLOCK // 4, BLOCK * 4) if length % n == 0 and length // n >= FEW)
+    return min(lengths, key=lambda n: abs(n - BLOCK), default=None)
 
 
 def _in_blocks(

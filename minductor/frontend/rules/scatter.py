@@ -20,7 +20,7 @@ from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, as_expr, integer
 from minductor.frontend.lower.lower import Lowering, is_zero_sized
 from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.required import agree, fits
+from minductor.frontend.lowering_context.required import require_broadcast, require_size
 from minductor.frontend.lowering_context.values import (
     Operand,
     Term,
@@ -35,13 +35,14 @@ from minductor.frontend.lowering_context.values import (
 )
 from minductor.frontend.rules.index import (
     Coords,
-    chosen_place,
-    first_indexed,
-    indexed,
-    lifted,
-    moved,
-    place,
-    split_number,
+    at_least_1d,
+    checked_index,
+    index_position,
+    indexed_coords,
+    masked_index,
+    ravel,
+    replace_coord,
+    unravel,
 )
 from minductor.ir.plan.storage import typical
 from minductor.ir.program.build import combine
@@ -57,7 +58,7 @@ What: TypeAlias = Callable[[Loop], Term]
 
 
 @dataclass(frozen=True, slots=True)
-class Into:
+class Destination:
     """What is written: a tensor itself, or a copy of it that becomes the result, if its value is wanted later."""
 
     ctx: Lowering
@@ -81,11 +82,11 @@ class Into:
         value = fn(loop, loop.load(values))
         return self.ctx.store(loop, self.ctx.next_version(self.x), loop.coords, value)
 
-    def held(self, given: Value) -> Value:
+    def snapshot(self, given: Value) -> Value:
         """An operand that does not change while the tensor is written: another window on it is copied before."""
         match given:
             case tuple():
-                return tuple(self.held(v) for v in given)
+                return tuple(self.snapshot(v) for v in given)
             case View() if self.is_in_place and given.ref.storage == self.x.ref.storage:
                 loop = Loop(given.size)
                 return self.ctx.store(loop, self.ctx.buffer(given.dtype, given.size), loop.coords, loop.load(given))
@@ -106,7 +107,7 @@ def write(ctx: Lowering, out: View, extents: Sequence[Expr], where: Where, what:
     return made
 
 
-def accumulate_into(into: Into, extents: Sequence[Expr], where: Where, what: What, kind: str) -> View:
+def accumulate_into(into: Destination, extents: Sequence[Expr], where: Where, what: What, kind: str) -> View:
     """Joins values into the tensor by `kind`."""
     if not rounds_each_step(into.x.dtype, extents, where, kind):
         return write(into.ctx, into.target(), extents, where, what, kind)
@@ -124,7 +125,7 @@ def is_sparse(x: View, extents: Sequence[Expr]) -> bool:
     return typical(count(x.size)) >= max(SPARSE_ELEMENTS, SPARSE_RATIO * typical(count(extents)))
 
 
-def accumulate_sparsely(into: Into, extents: Sequence[Expr], where: Where, what: What, kind: str) -> View:
+def accumulate_sparsely(into: Destination, extents: Sequence[Expr], where: Where, what: What, kind: str) -> View:
     """Joins values into a tensor of 16-bit floats in a float32 buffer that has the shape of the values.
 
     Of the points that write to one element, the element's number in `chosen` names one, whose place in the buffer
@@ -135,7 +136,7 @@ def accumulate_sparsely(into: Into, extents: Sequence[Expr], where: Where, what:
     keys = [integer(1) if c in free else n for c, n in zip(Loop(extents).coords, extents, strict=True)]
     dims = [d for d, at in enumerate(_coords(where(Loop(extents)))) if at not in free]
     number_dtype = I32 if at_least((1 << 31) - count(keys), 0) else I64
-    chosen = ctx.buffer(number_dtype, [lifted(x).size[d] for d in dims])
+    chosen = ctx.buffer(number_dtype, [at_least_1d(x).size[d] for d in dims])
 
     def key(loop: Loop) -> Coords:
         at = _coords(where(loop))
@@ -143,11 +144,11 @@ def accumulate_sparsely(into: Into, extents: Sequence[Expr], where: Where, what:
 
     def representative(loop: Loop) -> Coords:
         number = loop.b.check(loop.load(chosen, key(loop), I64).at, count(keys), wrap=False, error=None)
-        at = split_number(number, keys)
+        at = unravel(number, keys)
         return [c if c in free else n for c, n in zip(loop.coords, at, strict=True)]
 
     loop = Loop(keys)
-    number = loop.index(flat_number(loop), I64).cast(number_dtype)
+    number = loop.index(ravel(loop.coords, loop.extents), I64).cast(number_dtype)
     loop.b.atomic(chosen.ref, element(chosen, key(loop)), number.at, "set")
     ctx.add_kernel(loop)
     loop = Loop(extents)
@@ -172,7 +173,7 @@ def _free_axes(extents: Sequence[Expr], where: Where) -> frozenset[Expr]:
 def accumulate_in_zeros(ctx: Lowering, extents: Sequence[Expr], where: Where, what: What) -> View:
     """A result of the current node that holds the sums of the values that go to each element."""
     return accumulate_into(
-        Into(ctx, ctx.pointwise(lambda zero: zero, 0), is_in_place=False), extents, where, what, "add"
+        Destination(ctx, ctx.pointwise(lambda zero: zero, 0), is_in_place=False), extents, where, what, "add"
     )
 
 
@@ -192,25 +193,25 @@ def functional(core: Callable[..., Value]) -> Rule:
     """A value that is dead is written over, unless a copy of it costs nothing."""
 
     def rule(ctx: Lowering, x: View, *args: Value, **kwargs: Value) -> Value:
-        return _rule(core, Into(ctx, x, is_in_place=ctx.is_dead(x) and not ctx.is_fusable(x)), args, kwargs)
+        return _rule(core, Destination(ctx, x, is_in_place=ctx.is_dead(x) and not ctx.is_fusable(x)), args, kwargs)
 
     return rule
 
 
 def in_place(core: Callable[..., Value]) -> Rule:
-    return lambda ctx, x, *args, **kwargs: _rule(core, Into(ctx, x, is_in_place=True), args, kwargs)
+    return lambda ctx, x, *args, **kwargs: _rule(core, Destination(ctx, x, is_in_place=True), args, kwargs)
 
 
-def _rule(core: Callable[..., Value], into: Into, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
+def _rule(core: Callable[..., Value], into: Destination, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
     if is_zero_sized(into.x):
         return NotImplemented  # an index into nothing is an error that eager words best
-    return core(into, *(into.held(a) for a in args), **{name: into.held(v) for name, v in kwargs.items()})
+    return core(into, *(into.snapshot(a) for a in args), **{name: into.snapshot(v) for name, v in kwargs.items()})
 
 
 # --- index_put ----------------------------------------------------------------------------------------------------
 
 
-def index_put(into: Into, indices: Sequence[View | None], values: View, accumulate: bool = False) -> Value:
+def index_put(into: Destination, indices: Sequence[View | None], values: View, accumulate: bool = False) -> Value:
     """x[i, :, j] = values, or += values: as `index_tensors` in rules/index.py reads."""
     x = into.x
     given = [(d, i) for d, i in enumerate(indices) if i is not None]
@@ -220,14 +221,16 @@ def index_put(into: Into, indices: Sequence[View | None], values: View, accumula
         return masked_put(into, given, values, accumulate=accumulate)
     dims = [d for d, _ in given]
     shared = shape_together([i.size for _, i in given])
-    first = first_indexed(indices)
+    first = index_position(indices)
     rest = [n for d, n in enumerate(x.size) if d not in dims]
     extents = [*rest[:first], *shared, *rest[first:]]
-    if not fits(into.ctx, values.size, extents) or not all(fits(into.ctx, i.size, shared) for _, i in given):
+    if not require_broadcast(into.ctx, values.size, extents) or not all(
+        require_broadcast(into.ctx, i.size, shared) for _, i in given
+    ):
         return NotImplemented
 
     def where(loop: Loop) -> Coords:
-        return indexed(loop, indices, x.size, first, len(shared))
+        return indexed_coords(loop, indices, x.size, first, len(shared))
 
     return accumulate_into(into, extents, where, lambda loop: loop.load(values), "add" if accumulate else "set")
 
@@ -242,14 +245,14 @@ def shape_together(shapes: Sequence[Sequence[Expr]]) -> list[Expr]:
     return found
 
 
-def masked_put(into: Into, given: Sequence[tuple[int, View]], values: View, *, accumulate: bool) -> Value:
+def masked_put(into: Destination, given: Sequence[tuple[int, View]], values: View, *, accumulate: bool) -> Value:
     """One mask chooses elements: a select, if all that it chooses along its dimensions get the same value."""
     (first, mask), *more = given
     end = first + len(mask.size)
-    if more or mask.dtype != BOOL or not agree(into.ctx, mask.size, into.x.size[first:end]):
+    if more or mask.dtype != BOOL or not require_size(into.ctx, mask.size, into.x.size[first:end]):
         return NotImplemented
     # `values` has one element for all that the mask chose
-    if not fits(into.ctx, values.size, (*into.x.size[:first], integer(1), *into.x.size[end:])):
+    if not require_broadcast(into.ctx, values.size, (*into.x.size[:first], integer(1), *into.x.size[end:])):
         return NotImplemented
 
     def fn(loop: Loop, old: Term) -> Term:
@@ -260,7 +263,7 @@ def masked_put(into: Into, given: Sequence[tuple[int, View]], values: View, *, a
     return into.finish(into.x, fn)
 
 
-def unsafe_masked_put(into: Into, mask: View, indices: Sequence[View | None], values: View) -> Value:
+def unsafe_masked_put(into: Destination, mask: View, indices: Sequence[View | None], values: View) -> Value:
     """x[indices] += values where the mask holds; an index that is masked out may be anything."""
     x = into.x
     if any(i is None for i in indices) or len(indices) != len(x.size) or x.dtype == BOOL:
@@ -269,7 +272,7 @@ def unsafe_masked_put(into: Into, mask: View, indices: Sequence[View | None], va
 
     def where(loop: Loop) -> Coords:
         holds = loop.load(mask)
-        return [chosen_place(loop, holds, i, x.size[k], k) for k, i in enumerate(indices) if i is not None]
+        return [masked_index(loop, holds, i, x.size[k], k) for k, i in enumerate(indices) if i is not None]
 
     def what(loop: Loop) -> Term:
         return loop.load(mask).where(loop.load(values), 0)
@@ -277,7 +280,7 @@ def unsafe_masked_put(into: Into, mask: View, indices: Sequence[View | None], va
     return accumulate_into(into, extents, where, what, "add")
 
 
-def masked_scatter(into: Into, mask: View, source: View) -> Value:
+def masked_scatter(into: Destination, mask: View, source: View) -> Value:
     """The source's elements in turn where the mask holds: a running count of the mask says which."""
     ctx, x = into.ctx, into.x
     total = count(x.size)
@@ -286,14 +289,14 @@ def masked_scatter(into: Into, mask: View, source: View) -> Value:
     if mask.dtype != BOOL or is_one(total) or sizes(ctx.meta.size) != x.size:
         return NotImplemented
     loop = Loop((total,))
-    flags = loop.load(mask, broadcast(mask, split_number(loop.coords[0], x.size))).cast(I64)
-    counted = loop.b.scan([flags.at], loop.axes[0].name, combine("sum", I64))
-    number = ctx.store(loop, ctx.buffer(I64, (total,)), loop.coords, loop.term(counted))
+    flags = loop.load(mask, broadcast(mask, unravel(loop.coords[0], x.size))).cast(I64)
+    running_count = loop.b.scan([flags.at], loop.axes[0].name, combine("sum", I64))
+    number = ctx.store(loop, ctx.buffer(I64, (total,)), loop.coords, loop.term(running_count))
 
     def fn(loop: Loop, old: Term) -> Term:
-        holds, nth = loop.load(mask), loop.load(number, (flat_number(loop),)) - 1
+        holds, nth = loop.load(mask), loop.load(number, (ravel(loop.coords, loop.extents),)) - 1
         at = loop.b.check(holds.where(nth, 0).at, count(source.size), wrap=False, error="RuntimeError")
-        return holds.where(loop.load(source, split_number(at, source.size)), old)
+        return holds.where(loop.load(source, unravel(at, source.size)), old)
 
     return into.finish(x, fn)
 
@@ -301,13 +304,13 @@ def masked_scatter(into: Into, mask: View, source: View) -> Value:
 # --- along one dimension -------------------------------------------------------------------------------------------
 
 
-def along(into: Into, dim: int, index: View) -> Where:
+def along(into: Destination, dim: int, index: View) -> Where:
     """x[.., index[c], ..] at each point c of the index."""
-    size, d = lifted(into.x).size, wrap_dim(dim, len(into.x.size))
+    size, d = at_least_1d(into.x).size, wrap_dim(dim, len(into.x.size))
 
     def where(loop: Loop) -> Coords | Expr:
-        at = place(loop, index, loop.coords, size[d], d, wrap=False, error="RuntimeError")
-        return moved(loop, d, at) if into.x.size else at
+        at = checked_index(loop, index, loop.coords, size[d], d, wrap=False, error="RuntimeError")
+        return replace_coord(loop, d, at) if into.x.size else at
 
     return where
 
@@ -323,7 +326,7 @@ JOINS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def scatter(into: Into, dim: int, index: View, source: Operand, *, reduce: str = "") -> Value:
+def scatter(into: Destination, dim: int, index: View, source: Operand, *, reduce: str = "") -> Value:
     """scatter.src, scatter.value, and their forms that join instead of storing."""
     if reduce and into.x.dtype == BOOL:
         return NotImplemented
@@ -333,18 +336,22 @@ def scatter(into: Into, dim: int, index: View, source: Operand, *, reduce: str =
     return write(into.ctx, into.target(), index.size, where, what)
 
 
-def scatter_add(into: Into, dim: int, index: View, source: View) -> Value:
+def scatter_add(into: Destination, dim: int, index: View, source: View) -> Value:
     return scatter(into, dim, index, source, reduce="add")
 
 
-def scatter_reduce(into: Into, dim: int, index: View, source: View, reduce: str, *, include_self: bool = True) -> Value:
+def scatter_reduce(
+    into: Destination, dim: int, index: View, source: View, reduce: str, *, include_self: bool = True
+) -> Value:
     if into.x.dtype == BOOL:
         return NotImplemented
     where, what = along(into, dim, index), each(source, into.x)
     return joined(into, index.size, where, what, reduce, include_self=include_self)
 
 
-def joined(into: Into, extents: Sequence[Expr], where: Where, what: What, reduce: str, *, include_self: bool) -> View:
+def joined(
+    into: Destination, extents: Sequence[Expr], where: Where, what: What, reduce: str, *, include_self: bool
+) -> View:
     """Joins values into the tensor; without `include_self` its elements that are reached begin at the identity."""
     ctx, x = into.ctx, into.x
     is_wide = rounds_each_step(x.dtype, extents, where, JOINS[reduce])
@@ -356,7 +363,7 @@ def joined(into: Into, extents: Sequence[Expr], where: Where, what: What, reduce
     if reduce != "mean":
         return into.finish(total, lambda loop, value: value) if is_wide else total
     number = counted(ctx, x.size, extents, where, start=int(include_self))
-    closing = into if is_wide else Into(ctx, total, is_in_place=True)
+    closing = into if is_wide else Destination(ctx, total, is_in_place=True)
     return closing.finish(total, lambda loop, value: _quotient(value, loop.load(number)))
 
 
@@ -393,27 +400,27 @@ def _identity(reduce: str, dtype: DType) -> float:
 # --- whole slices along one dimension ------------------------------------------------------------------------------
 
 
-def slices(into: Into, dim: int, index: View, *, error: ErrorKind, wrap: bool = False) -> Where:
+def slices(into: Destination, dim: int, index: View, *, error: ErrorKind, wrap: bool = False) -> Where:
     """x[.., index[k], ..] for the k of a loop over slices."""
-    size, d = lifted(into.x).size, wrap_dim(dim, len(into.x.size))
+    size, d = at_least_1d(into.x).size, wrap_dim(dim, len(into.x.size))
 
     def where(loop: Loop) -> Coords | Expr:
         which = loop.coords[d] if loop.coords else as_expr(0)
-        at = place(loop, lifted(index), (which,), size[d], d, wrap=wrap, error=error)
-        return moved(loop, d, at) if into.x.size else at
+        at = checked_index(loop, at_least_1d(index), (which,), size[d], d, wrap=wrap, error=error)
+        return replace_coord(loop, d, at) if into.x.size else at
 
     return where
 
 
-def _are_slices(into: Into, dim: int, index: View, source: View) -> bool:
+def _are_slices(into: Destination, dim: int, index: View, source: View) -> bool:
     """Whether the source has a slice of the tensor's size and dtype for each index."""
     if source.dtype != into.x.dtype:
         return False
-    size = [count(index.size) if d == dim else n for d, n in enumerate(lifted(into.x).size)]
-    return agree(into.ctx, lifted(source).size, size)
+    size = [count(index.size) if d == dim else n for d, n in enumerate(at_least_1d(into.x).size)]
+    return require_size(into.ctx, at_least_1d(source).size, size)
 
 
-def index_add(into: Into, dim: int, index: View, source: View, *, alpha: float = 1) -> Value:
+def index_add(into: Destination, dim: int, index: View, source: View, *, alpha: float = 1) -> Value:
     d = wrap_dim(dim, len(into.x.size))
     if into.x.dtype == BOOL or len(source.size) != len(into.x.size) or not _are_slices(into, d, index, source):
         return NotImplemented
@@ -425,31 +432,33 @@ def index_add(into: Into, dim: int, index: View, source: View, *, alpha: float =
     return accumulate_into(into, source.size, slices(into, dim, index, error=error), what, "add")
 
 
-def index_copy(into: Into, dim: int, index: View, source: View) -> Value:
+def index_copy(into: Destination, dim: int, index: View, source: View) -> Value:
     if index.dtype != I64:
         return NotImplemented
     where = slices(into, dim, index, error="IndexError")
     return write(into.ctx, into.target(), source.size, where, each(source, into.x))
 
 
-def index_fill(into: Into, dim: int, index: View, value: Operand) -> Value:
+def index_fill(into: Destination, dim: int, index: View, value: Operand) -> Value:
     x = into.x
     if (isinstance(value, View) and value.size) or index.dtype != I64:
         return NotImplemented
     d = wrap_dim(dim, len(x.size))
-    extents = [count(index.size) if k == d else n for k, n in enumerate(lifted(x).size)]
+    extents = [count(index.size) if k == d else n for k, n in enumerate(at_least_1d(x).size)]
     where = slices(into, dim, index, error="IndexError", wrap=True)
     return write(into.ctx, into.target(), extents, where, each(value, x))
 
 
-def index_reduce(into: Into, dim: int, index: View, source: View, reduce: str, *, include_self: bool = True) -> Value:
+def index_reduce(
+    into: Destination, dim: int, index: View, source: View, reduce: str, *, include_self: bool = True
+) -> Value:
     if into.x.dtype == BOOL or not _are_slices(into, wrap_dim(dim, len(into.x.size)), index, source):
         return NotImplemented
     where, what = slices(into, dim, index, error="IndexError"), each(source, into.x)
     return joined(into, source.size, where, what, reduce, include_self=include_self)
 
 
-def put(into: Into, index: View, source: View, accumulate: bool = False) -> Value:
+def put(into: Destination, index: View, source: View, accumulate: bool = False) -> Value:
     """An element by its number in row-major order, whatever the layout."""
     if index.dtype != I64:
         return NotImplemented
@@ -460,22 +469,15 @@ def put(into: Into, index: View, source: View, accumulate: bool = False) -> Valu
         return NotImplemented
 
     def where(loop: Loop) -> Coords:
-        return split_number(place(loop, index, loop.coords, count(x.size), 0, wrap=True), x.size)
+        return unravel(checked_index(loop, index, loop.coords, count(x.size), 0, wrap=True), x.size)
 
     def what(loop: Loop) -> Term:
         return loop.load(
-            source, loop.coords if source.size == index.size else split_number(flat_number(loop), source.size)
+            source,
+            loop.coords if source.size == index.size else unravel(ravel(loop.coords, loop.extents), source.size),
         )
 
     return accumulate_into(into, index.size, where, what, "add" if accumulate else "set")
-
-
-def flat_number(loop: Loop) -> Expr:
-    """The loop's point as a number in row-major order."""
-    number = as_expr(0)
-    for c, n in zip(loop.coords, loop.extents, strict=True):
-        number = number * n + c
-    return number
 
 
 def max_unpool(ctx: Lowering, x: View, places: View, area: Sequence[Operand], *window: Value) -> Value:
@@ -486,8 +488,8 @@ def max_unpool(ctx: Lowering, x: View, places: View, area: Sequence[Operand], *w
     out = ctx.pointwise(lambda zero: zero, 0)
 
     def where(loop: Loop) -> Coords:
-        number = place(loop, places, loop.coords, count(size[lead:]), lead, wrap=False, error="RuntimeError")
-        return [*loop.coords[:lead], *split_number(number, size[lead:])]
+        number = checked_index(loop, places, loop.coords, count(size[lead:]), lead, wrap=False, error="RuntimeError")
+        return [*loop.coords[:lead], *unravel(number, size[lead:])]
 
     return write(ctx, out, x.size, where, lambda loop: loop.load(x))
 
@@ -504,7 +506,7 @@ def embedding_dense_backward(
     size = as_expr(rows)
 
     def row(loop: Loop) -> Expr:
-        return place(loop, ids, loop.coords[: len(ids.size)], size, 0, wrap=False)
+        return checked_index(loop, ids, loop.coords[: len(ids.size)], size, 0, wrap=False)
 
     number: View | None = None
     if scale_by_frequency:

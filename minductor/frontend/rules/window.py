@@ -22,9 +22,10 @@ from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maximum, minimum
 from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.lower.lower import Lowering, is_zero_sized
-from minductor.frontend.lowering_context.kernel_builder import Loop, begun
+from minductor.frontend.lowering_context.kernel_builder import Loop, without_negative_zero
 from minductor.frontend.lowering_context.values import Term, Value, count, is_one, is_zero
-from minductor.frontend.rules.concat import guarded
+from minductor.frontend.rules.concat import masked_load
+from minductor.frontend.rules.index import ravel
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
@@ -34,7 +35,7 @@ UNROLLED = 27  # taps, as of 3 x 3 x 3, that are written one by one; more are a 
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Taps:
     """`tap(at, number)` is a place in the source, and what must not be negative for it to count; `number < count`."""
 
     count: Expr
@@ -71,19 +72,19 @@ class Window:
             return minimum(start + self.kernel, self.size + self.pad) - start
         return minimum(start + self.kernel, self.size) - maximum(start, integer(0))
 
-    def forward(self) -> Span:
-        return Span(integer(self.kernel), self.tap)
+    def forward(self) -> Taps:
+        return Taps(integer(self.kernel), self.tap)
 
-    def inner(self) -> Span:
+    def inner(self) -> Taps:
         """For what may count twice: a tap outside reads the nearest element inside, which the window has as well.
 
         Masks that yield infinities keep a loop of maxima from being vectorised. Dilated windows need them.
         """
         if self.dilation > 1:
             return self.forward()
-        return Span(integer(self.kernel), lambda at, k: (within(self.start(at) + k, self.size - 1), ()))
+        return Taps(integer(self.kernel), lambda at, k: (clamped(self.start(at) + k, self.size - 1), ()))
 
-    def backward(self) -> Span:
+    def backward(self) -> Taps:
         """The windows that hold an element, first to last: those that begin within its reach."""
         reach = -(-((self.kernel - 1) * self.dilation + 1) // self.stride)
 
@@ -93,7 +94,7 @@ class Window:
             k = distance // self.dilation
             return window, (window, self.number - 1 - window, self.kernel - 1 - k, -(distance % self.dilation))
 
-        return Span(integer(reach), tap)
+        return Taps(integer(reach), tap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,25 +113,25 @@ class Share:
     def extent(self, at: Expr, *, is_padded: bool = False) -> Expr:
         return self.end(at) - self.first(at)
 
-    def forward(self) -> Span:
+    def forward(self) -> Taps:
         def tap(at: Expr, k: Expr) -> tuple[Expr, tuple[Expr, ...]]:
             place = self.first(at) + k
             return place, (self.end(at) - 1 - place,)
 
-        return Span(_longest(self.size, self.number), tap)
+        return Taps(_longest(self.size, self.number), tap)
 
-    def inner(self) -> Span:
-        return Span(_longest(self.size, self.number), lambda at, k: (minimum(self.first(at) + k, self.end(at) - 1), ()))
+    def inner(self) -> Taps:
+        return Taps(_longest(self.size, self.number), lambda at, k: (minimum(self.first(at) + k, self.end(at) - 1), ()))
 
-    def backward(self) -> Span:
+    def backward(self) -> Taps:
         def tap(at: Expr, k: Expr) -> tuple[Expr, tuple[Expr, ...]]:
             window = at * self.number // self.size + k
             return window, (((at + 1) * self.number - 1) // self.size - window,)
 
-        return Span(_longest(self.number, self.size), tap)
+        return Taps(_longest(self.number, self.size), tap)
 
 
-def within(place: Expr, last: Expr) -> Expr:
+def clamped(place: Expr, last: Expr) -> Expr:
     """The nearest place that exists."""
     return minimum(maximum(place, integer(0)), last)
 
@@ -164,7 +165,7 @@ def along(values: Value, rank: int, default: Sequence[int] = ()) -> list[int]:
 # --- gathering ----------------------------------------------------------------------------------------------------
 
 
-def taps(loop: Loop, spans: Sequence[Span], at: Coords, numbers: Coords) -> tuple[list[Expr], list[Term]]:
+def tap_at(loop: Loop, spans: Sequence[Taps], at: Coords, numbers: Coords) -> tuple[list[Expr], list[Term]]:
     """The places of one tap, and the tests that it takes to know that it counts."""
     extents = {axis.symbol: axis.extent for axis in loop.axes}
     places: list[Expr] = []
@@ -176,7 +177,7 @@ def taps(loop: Loop, spans: Sequence[Span], at: Coords, numbers: Coords) -> tupl
     return places, tests
 
 
-def numbers_of(spans: Sequence[Span]) -> list[tuple[Expr, ...]] | None:
+def numbers_of(spans: Sequence[Taps]) -> list[tuple[Expr, ...]] | None:
     """The number of each tap, if they are few enough to be written one by one."""
     total = as_int(count(span.count for span in spans))
     if total is None or total > UNROLLED:
@@ -185,7 +186,7 @@ def numbers_of(spans: Sequence[Span]) -> list[tuple[Expr, ...]] | None:
     return list(product(*ranges))
 
 
-def looped(spans: Sequence[Span], number: Coords) -> int:
+def looped(spans: Sequence[Taps], number: Coords) -> int:
     """How many of the spans, the first ones, are loops; the taps of the others are written one by one.
 
     A last dimension with one window is read along, as other reductions are.
@@ -196,10 +197,10 @@ def looped(spans: Sequence[Span], number: Coords) -> int:
     return len(spans) - 1 if only_last else len(spans)
 
 
-def gathered(
+def gather_taps(
     ctx: Lowering,
     meta: TensorMeta,
-    spans: Sequence[Span],
+    spans: Sequence[Taps],
     value: Callable[[Loop, Coords, list[Term]], Term],
     how: str = "sum",
     finish: Callable[[Coords, Term, Loop], Term] = lambda at, total, loop: total,
@@ -217,11 +218,11 @@ def gathered(
     own = loop.coords[:rank]
 
     def one(number: Coords) -> Term:
-        places, tests = taps(loop, spans, own[lead:], [*loop.coords[rank:], *number])
+        places, tests = tap_at(loop, spans, own[lead:], [*loop.coords[rank:], *number])
         return value(loop, [*own[:lead], *places], tests)
 
     first, *others = numbers_of(spans[loops:]) or [()]
-    joined = begun(one(first)) if how == "sum" and not loops else one(first)
+    joined = without_negative_zero(one(first)) if how == "sum" and not loops else one(first)
     for number in others:
         # the accumulator comes second: a maximum of a maximum that is its first argument becomes a branch
         joined = one(number).op("add" if how == "sum" else "maximum", joined)
@@ -230,9 +231,9 @@ def gathered(
     return ctx.store(loop, out, own, finish(own, joined, loop))
 
 
-def loaded(x: View, other: float) -> Callable[[Loop, Coords, list[Term]], Term]:
+def load_tap(x: View, other: float) -> Callable[[Loop, Coords, list[Term]], Term]:
     """The element of a tap, or `other` where it does not count."""
-    return lambda loop, at, tests: guarded(loop, tests, x, at, other)
+    return lambda loop, at, tests: masked_load(loop, tests, x, at, other)
 
 
 # --- maxima -------------------------------------------------------------------------------------------------------
@@ -242,20 +243,12 @@ def lowest(dtype: DType) -> float:
     return -float("inf") if dtype.kind == "float" else dtype.min_value
 
 
-def flat(at: Coords, size: Coords) -> Expr:
-    """The number of an element in row-major order."""
-    place = integer(0)
-    for coord, n in zip(at, size, strict=True):
-        place = place * n + coord
-    return place
-
-
 def maxima(ctx: Lowering, x: View, windows: Sequence[Window | Share]) -> Value:
     """The maximum of each window and where it is: the first of equals, but the last NaN, as in eager."""
     values, places = ctx.metas
     spans = [w.inner() for w in windows]
     if not ctx.is_wanted(1):
-        return gathered(ctx, values, spans, loaded(x, lowest(x.dtype)), "max"), None
+        return gather_taps(ctx, values, spans, load_tap(x, lowest(x.dtype)), "max"), None
     numbers = numbers_of(spans)
     if numbers is None:
         return NotImplemented
@@ -263,19 +256,19 @@ def maxima(ctx: Lowering, x: View, windows: Sequence[Window | Share]) -> Value:
 
     def found(loop: Loop) -> tuple[Term, Term]:
         own, other = loop.coords, lowest(x.dtype)
-        at, tests = taps(loop, spans, own[lead:], numbers[0])
-        best = guarded(loop, tests, x, [*own[:lead], *at], other)
+        at, tests = tap_at(loop, spans, own[lead:], numbers[0])
+        best = masked_load(loop, tests, x, [*own[:lead], *at], other)
         if tests:
             at = [w.first(o) for w, o in zip(windows, own[lead:], strict=True)]
-        place = loop.index(flat(at, area), I64)
+        place = loop.index(ravel(at, area), I64)
         for number in numbers[1:]:
-            at, tests = taps(loop, spans, own[lead:], number)
-            value = guarded(loop, tests, x, [*own[:lead], *at], other)
+            at, tests = tap_at(loop, spans, own[lead:], number)
+            value = masked_load(loop, tests, x, [*own[:lead], *at], other)
             is_better = value > best
             if value.dtype.kind == "float":
                 is_better = is_better.either(value.op("isnan"))
             best = is_better.where(value, best)
-            place = is_better.where(loop.index(flat(at, area), I64), place)
+            place = is_better.where(loop.index(ravel(at, area), I64), place)
         return best, place
 
     top = ctx.map(lambda loop: found(loop)[0], values) if ctx.is_wanted(0) else None
@@ -288,10 +281,10 @@ def maxima_backward(ctx: Lowering, grad: View, places: View, windows: Sequence[W
     def value(loop: Loop, at: Coords, tests: list[Term]) -> Term:
         rank = len(grad.size)
         own, area = loop.coords[rank - len(windows) : rank], [w.size for w in windows]
-        is_named = guarded(loop, tests, places, at, -1).equals(loop.index(flat(own, area), I64))
-        return is_named.where(guarded(loop, tests, grad, at, 0), 0.0)
+        is_named = masked_load(loop, tests, places, at, -1).equals(loop.index(ravel(own, area), I64))
+        return is_named.where(masked_load(loop, tests, grad, at, 0), 0.0)
 
-    return gathered(ctx, ctx.meta, [w.backward() for w in windows], value)
+    return gather_taps(ctx, ctx.meta, [w.backward() for w in windows], value)
 
 
 def windows_of(
@@ -366,7 +359,7 @@ def divided(total: Term, divisor: Expr) -> Term:
 
 def means(ctx: Lowering, x: View, windows: Sequence[Window | Share], divisor: Callable[[Coords], Expr]) -> Value:
     spans = [w.forward() for w in windows]
-    return gathered(ctx, ctx.meta, spans, loaded(x, 0), finish=lambda at, total, loop: divided(total, divisor(at)))
+    return gather_taps(ctx, ctx.meta, spans, load_tap(x, 0), finish=lambda at, total, loop: divided(total, divisor(at)))
 
 
 def means_backward(
@@ -377,16 +370,18 @@ def means_backward(
     constant = as_int(divisor([integer(0)] * len(grad.size)))
     if constant is not None and as_int(divisor(Loop(grad.size).coords)) == constant:
         shared = integer(constant)
-        return gathered(ctx, ctx.meta, spans, loaded(grad, 0), finish=lambda at, total, loop: divided(total, shared))
+        return gather_taps(
+            ctx, ctx.meta, spans, load_tap(grad, 0), finish=lambda at, total, loop: divided(total, shared)
+        )
 
     def value(loop: Loop, at: Coords, tests: list[Term]) -> Term:
-        share = divided(guarded(loop, tests, grad, at, 0), divisor(at))
+        share = divided(masked_load(loop, tests, grad, at, 0), divisor(at))
         holds = tests[:1]
         for test in tests[1:]:
             holds = [holds[0].both(test)]
         return holds[0].where(share, share.number(0)) if holds else share
 
-    return gathered(ctx, ctx.meta, spans, value)
+    return gather_taps(ctx, ctx.meta, spans, value)
 
 
 def counted(
@@ -467,10 +462,10 @@ def im2col(ctx: Lowering, x: View, kernel: Value, dilation: Value, pad: Value, s
     lead = len(x.size) - 2
     loop = Loop((*x.size[:lead], *kernels, *numbers))
     own = loop.coords
-    places, tests = taps(loop, [w.forward() for w in windows], own[lead + 2 :], own[lead : lead + 2])
-    value = guarded(loop, tests, x, [*own[:lead], *places], 0)
-    rows = flat(own[lead - 1 : lead + 2], (x.size[lead - 1], *kernels))
-    return ctx.store(loop, out, [*own[: lead - 1], rows, flat(own[lead + 2 :], numbers)], value)
+    places, tests = tap_at(loop, [w.forward() for w in windows], own[lead + 2 :], own[lead : lead + 2])
+    value = masked_load(loop, tests, x, [*own[:lead], *places], 0)
+    rows = ravel(own[lead - 1 : lead + 2], (x.size[lead - 1], *kernels))
+    return ctx.store(loop, out, [*own[: lead - 1], rows, ravel(own[lead + 2 :], numbers)], value)
 
 
 def _columns(size: Coords, kernel: Value, dilation: Value, pad: Value, stride: Value) -> list[Window]:
@@ -496,10 +491,10 @@ def col2im(ctx: Lowering, x: View, size: Value, kernel: Value, dilation: Value, 
             (own + w.pad - o * w.stride) // w.dilation
             for w, own, o in zip(windows, loop.coords[rank - 2 : rank], at[-2:], strict=True)
         ]
-        rows = flat([at[-3], *inner], (integer(1), *kernels))
-        return guarded(loop, tests, x, [*at[:-3], rows, flat(at[-2:], numbers)], 0)
+        rows = ravel([at[-3], *inner], (integer(1), *kernels))
+        return masked_load(loop, tests, x, [*at[:-3], rows, ravel(at[-2:], numbers)], 0)
 
-    return gathered(ctx, ctx.meta, [w.backward() for w in windows], value)
+    return gather_taps(ctx, ctx.meta, [w.backward() for w in windows], value)
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(

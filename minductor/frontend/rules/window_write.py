@@ -20,7 +20,7 @@ from minductor.core.expressions.expr import Expr, as_expr, integer
 from minductor.core.expressions.rewrite import delinearize
 from minductor.frontend.lower.lower import Lowering, is_zero_sized
 from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.required import agree, is_place
+from minductor.frontend.lowering_context.required import require_index, require_size
 from minductor.frontend.lowering_context.values import (
     Operand,
     Term,
@@ -33,7 +33,7 @@ from minductor.frontend.lowering_context.values import (
     wrap_dim,
     wrap_index,
 )
-from minductor.frontend.rules.concat import is_at, slice_start, window_of
+from minductor.frontend.rules.concat import is_at_index, read_slice, slice_start
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
@@ -43,7 +43,7 @@ def select_scatter(ctx: Lowering, x: View, source: View, dim: int, index: Operan
     if is_zero_sized(x) or is_zero_sized(source):
         return NotImplemented
     d = wrap_dim(dim, len(x.size))
-    if source.size != (*x.size[:d], *x.size[d + 1 :]) or not is_place(ctx, _number(index), d, x.size[d]):
+    if source.size != (*x.size[:d], *x.size[d + 1 :]) or not require_index(ctx, _number(index), d, x.size[d]):
         return NotImplemented
     made = _in_place(ctx, x, lambda base: _selected(base, d, index), source)
     if made is not None:
@@ -51,7 +51,7 @@ def select_scatter(ctx: Lowering, x: View, source: View, dim: int, index: Operan
 
     def fn(loop: Loop) -> Term:
         value = loop.load(source, [c for k, c in enumerate(loop.coords) if k != d], x.dtype)
-        return is_at(loop, d, index).where(value, loop.load(x))
+        return is_at_index(loop, d, index).where(value, loop.load(x))
 
     return ctx.map(fn)
 
@@ -70,14 +70,14 @@ def slice_scatter(
     d = wrap_dim(dim, len(x.size))
     first = slice_start(start, x.size[d])
     length = _length(x.size[d], first, end, step)
-    if not agree(ctx, source.size, (*x.size[:d], length, *x.size[d + 1 :])):
+    if not require_size(ctx, source.size, (*x.size[:d], length, *x.size[d + 1 :])):
         return NotImplemented
     made = _in_place(ctx, x, lambda base: _sliced(base, d, first, as_expr(_number(step)), source.size[d]), source)
     if made is not None:
         return made
 
     def fn(loop: Loop) -> Term:
-        value, conditions = window_of(loop, source, d, first, step, 0)
+        value, conditions = read_slice(loop, source, d, first, step, 0)
         value = value.cast(compute_dtype(x.dtype))
         if not conditions:
             return value
@@ -96,7 +96,7 @@ def diagonal_scatter(ctx: Lowering, x: View, source: View, offset: int = 0, dim1
     one, two = wrap_dim(dim1, len(x.size)), wrap_dim(dim2, len(x.size))
     rest = [d for d in range(len(x.size)) if d not in (one, two)]
     length = maximum(minimum(x.size[one] + min(offset, 0), x.size[two] - max(offset, 0)), 0)
-    if not agree(ctx, source.size, (*(x.size[d] for d in rest), length)):
+    if not require_size(ctx, source.size, (*(x.size[d] for d in rest), length)):
         return NotImplemented
 
     def window(base: View) -> View:
@@ -161,9 +161,9 @@ def _written(ctx: Lowering, x: View, window: Callable[[View], View], source: Vie
 def _put(ctx: Lowering, x: View, window: View, source: View) -> View:
     """The next version of x's storage, `source` in the window."""
     if source.ref.storage == x.ref.storage and not _is_apart(source, window, x):
-        held = ctx.buffer(x.dtype, source.size)
+        snapshot = ctx.buffer(x.dtype, source.size)
         loop = Loop(source.size)
-        source = ctx.store(loop, held, loop.coords, loop.load(source))
+        source = ctx.store(loop, snapshot, loop.coords, loop.load(source))
     if not is_injective(window):
         ctx.extern("aten.copy_.default", (window, source), {}, "elements of its window share memory")
         made = ctx.newest(x)
