@@ -27,7 +27,7 @@ from wrapper_floor import floor_text
 from minductor.bench import cases, models
 from minductor.driver import Compiler
 from minductor.runtime.store.store import Store
-from pytest_plugin.random_programs.fuzz import program
+from pytest_plugin.strategies import campaign_program
 
 WRAPPERS = ("python", "fx", "cpp")
 OPERATORS = """
@@ -118,7 +118,7 @@ def all_cases(randoms: int) -> Iterator[Case]:
             function = partial(_applied, op, sample.kwargs)
             yield Case("operator", op.name, function, partial(_run, (sample.input, *sample.args)))
     for number in range(randoms):
-        found = program(number)
+        found = campaign_program(number)
         yield Case("random", f"random/{number}", found.fn(), lambda fn, found=found: _run_program(fn, found))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_plugin.stash import TRIAL, state_of
+from pytest_plugin.stash import TRIAL
 
 # a run whose tests ask for none of this loads none of it
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ def minductor_golden(request: pytest.FixtureRequest) -> Goldens:
 @pytest.fixture(scope="session")
 def compiler(pytestconfig: pytest.Config) -> Adapter:
     """The adapter of the compiler under test, chosen by --compiler."""
+    from pytest_plugin.session import state_of
+
     return state_of(pytestconfig).adapter
 
 
@@ -55,7 +57,7 @@ def compiled(
     import torch
 
     from pytest_plugin.oracle.compiled import Compile
-    from pytest_plugin.session import evidence_of
+    from pytest_plugin.session import evidence_of, state_of
 
     state = state_of(request.config)
     # a trial has to compile, and nobody may load what a faulty compiler left
@@ -87,6 +89,7 @@ def compiled(
 def closer(pytestconfig: pytest.Config) -> Callable[..., float]:
     """Compare a result with eager and with the float64 truth: closer(actual, eager, exact64)."""
     from pytest_plugin.oracle.closer import closer
+    from pytest_plugin.session import state_of
 
     return partial(closer, policy=state_of(pytestconfig).policy)
 

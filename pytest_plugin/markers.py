@@ -6,30 +6,27 @@ words, or nothing. Refuses nothing itself: misuse is pytest's usage error, which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_plugin.adapters import compilers
 from pytest_plugin.devices.devices import marker_misuse, skip_misuse
+from pytest_plugin.devices.run_devices import RunDevices
 from pytest_plugin.oracle import counts, memory
 from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, LEVELS, VIEWS
 from pytest_plugin.xfail import Xfail
-
-if TYPE_CHECKING:
-    from pytest_plugin.session import State
 
 REPEATS = ("runs", "hash_seeds", "threads", "clock")
 GOLDEN_KEYWORDS = ("view", "level")
 OF_DEVICES = ("devices", "skip_on")
 
 
-def misuse(item: pytest.Item, state: State) -> str:
+def misuse(item: pytest.Item, devices: RunDevices) -> str:
     """What is wrong with the markers of a test, or nothing."""
     for marker in item.iter_markers():
-        if marker.name in MARKER_RULES and (problem := MARKER_RULES[marker.name](marker, state)):
+        if marker.name in MARKER_RULES and (problem := MARKER_RULES[marker.name](marker, devices)):
             return f"{item.nodeid}: {problem}"
     # of a class or a module, the marker may be for others of its tests
     unheard = next((marker.name for marker in item.own_markers if marker.name in OF_DEVICES), "")
@@ -37,6 +34,11 @@ def misuse(item: pytest.Item, state: State) -> str:
         hint = "a function takes the fixture `device` or `compiled`, a class of unittest says `device: str`"
         return f"{item.nodeid}: {unheard} on a test that asks for no device: {hint}"
     return ""
+
+
+def misuse_of_items(items: Sequence[pytest.Item], devices: RunDevices) -> str:
+    """What is wrong with the markers of the first test that has a wrong one, or nothing."""
+    return next((wrong for item in items if (wrong := misuse(item, devices))), "")
 
 
 def has_devices(item: pytest.Item) -> bool:
@@ -53,16 +55,16 @@ def _unknown(marker: pytest.Mark, keywords: Iterable[str]) -> str:
     return f"{marker.name} has no {wrong}; it has {', '.join(keywords)}"
 
 
-def _devices(marker: pytest.Mark, state: State) -> str:
-    return marker_misuse(marker.args, marker.kwargs, state.known)
+def _devices(marker: pytest.Mark, devices: RunDevices) -> str:
+    return marker_misuse(marker.args, marker.kwargs, devices.known)
 
 
-def _skip_on(marker: pytest.Mark, state: State) -> str:
-    return skip_misuse(marker.args, marker.kwargs, state.known)
+def _skip_on(marker: pytest.Mark, devices: RunDevices) -> str:
+    return skip_misuse(marker.args, marker.kwargs, devices.known)
 
 
-def _needs(marker: pytest.Mark, state: State) -> str:
-    brought = [name for names in state.capabilities.values() for name in names]
+def _needs(marker: pytest.Mark, devices: RunDevices) -> str:
+    brought = [name for names in devices.capabilities.values() for name in names]
     known = dict.fromkeys((*CAPABILITIES, *brought))
     unknown = [name for name in (*marker.args, *marker.kwargs) if name not in known]
     if not unknown and marker.args:
@@ -71,8 +73,8 @@ def _needs(marker: pytest.Mark, state: State) -> str:
     return f"needs {names}; there are {', '.join(known)}"
 
 
-def _compilers(marker: pytest.Mark, state: State) -> str:
-    del state
+def _compilers(marker: pytest.Mark, devices: RunDevices) -> str:
+    del devices
     named = (*marker.args, *marker.kwargs)
     unknown = [name for name in named if name not in ADAPTERS]
     unknown = [name for name in unknown if name not in compilers()]  # which looks at every installed package
@@ -83,29 +85,29 @@ def _compilers(marker: pytest.Mark, state: State) -> str:
     return f"compilers({wrong[0]}={marker.kwargs[wrong[0]]!r}): declare xfail('the reason')" if wrong else ""
 
 
-def _must_fail_under(marker: pytest.Mark, state: State) -> str:
-    del state
+def _must_fail_under(marker: pytest.Mark, devices: RunDevices) -> str:
+    del devices
     is_right = marker.args and not marker.kwargs and all(isinstance(name, str) for name in marker.args)
     return "" if is_right else "must_fail_under takes names of mutants"
 
 
-def _deterministic(marker: pytest.Mark, state: State) -> str:
-    del state
+def _deterministic(marker: pytest.Mark, devices: RunDevices) -> str:
+    del devices
     return _unknown(marker, REPEATS)
 
 
-def _counts(marker: pytest.Mark, state: State) -> str:
-    del state
+def _counts(marker: pytest.Mark, devices: RunDevices) -> str:
+    del devices
     return "counts takes keywords only" if marker.args else counts.misuse(marker.kwargs)
 
 
-def _memory(marker: pytest.Mark, state: State) -> str:
-    del state
+def _memory(marker: pytest.Mark, devices: RunDevices) -> str:
+    del devices
     return "memory takes keywords only" if marker.args else memory.misuse(marker.kwargs)
 
 
-def _golden(marker: pytest.Mark, state: State) -> str:
-    del state
+def _golden(marker: pytest.Mark, devices: RunDevices) -> str:
+    del devices
     if problem := _unknown(marker, GOLDEN_KEYWORDS):
         return problem
     views = marker.kwargs.get("view", ())
@@ -117,7 +119,7 @@ def _golden(marker: pytest.Mark, state: State) -> str:
     return ""
 
 
-MARKER_RULES: Mapping[str, Callable[[pytest.Mark, State], str]] = MappingProxyType(
+MARKER_RULES: Mapping[str, Callable[[pytest.Mark, RunDevices], str]] = MappingProxyType(
     {
         "counts": _counts,
         "memory": _memory,

@@ -17,22 +17,37 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_plugin import fixtures, short_names
-from pytest_plugin.stash import EVIDENCE, STATE, TRIAL, WATCH, WORKER_KEY, golden_dir, is_worker, state_of
-from pytest_plugin.vocabulary import ADAPTERS, LEVELS, MARKERS, MODES, STORES, UNUSED, amount
+from pytest_plugin.stash import EVIDENCE, STATE, TRIAL, WATCH, WORKER_KEY, golden_dir, is_worker
+from pytest_plugin.vocabulary import (
+    ADAPTERS,
+    FINGERPRINT,
+    KILLS_KEY,
+    LEVELS,
+    MARKERS,
+    MODES,
+    REPORT_KEY,
+    STORES,
+    UNUSED,
+    amount,
+)
 from pytest_plugin.xfail import devices_and_reason
 
 if TYPE_CHECKING:
     from pytest_plugin.session import State
 
-REPORT_KEY = "minductor"
-KILLS_KEY = "minductor_kills"
-FINGERPRINT = "MINDUCTOR_TEST_FINGERPRINT"  # where a run in a process of its own leaves what it saw
 TRIAL_MARKERS = ("must_fail_under", "deterministic")
 LACKS = "Skipped: needs "
 TRACE = "DEBUG    torch.__trace:"
 VARIABLES = ("RUN_CPU", "RUN_GPU", "PYTORCH_TESTING_DEVICE_ONLY_FOR", "PYTORCH_TESTING_DEVICE_EXCEPT_FOR")
 OPTIONS = ("minductor_compiler", "minductor_device", "minductor_golden", "minductor_store")
 SHORT = ("device", "golden")
+
+
+def state_of(config: pytest.Config) -> State:
+    """The State of this process. A run whose tests use nothing of the plugin never loads `session.py`."""
+    from pytest_plugin.session import state_of as make_or_find
+
+    return make_or_find(config)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -202,13 +217,14 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     if not (any(name in os.environ for name in VARIABLES) or any(options) or config.getini("minductor_devices")):
         return None
     state = state_of(config)
-    devices = ", ".join(state.devices())
-    if state.choice is None:
+    ids = state.devices.ids()
+    choice = state.devices.choice
+    if choice is None:
         return None
-    missing = "".join(f"; no {id}: {why}" for id, why in state.choice.missing)
+    missing = "".join(f"; no {id}: {why}" for id, why in choice.missing)
     policy = "".join(f", {word}" for word in config.getini("numeric_policy"))
     store = ", shared store" * (state.shared_store is not None)
-    told = f"devices {devices}{missing}, goldens: {state.rules.mode}{policy}{store}"
+    told = f"devices {', '.join(ids)}{missing}, goldens: {state.rules.mode}{policy}{store}"
     return f"minductor: compiler {state.adapter.name}, {told}"
 
 
@@ -229,7 +245,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         from pytest_plugin.devices.selection import parameters
 
         marker = metafunc.definition.get_closest_marker("devices")
-        metafunc.parametrize("minductor_device", list(parameters(marker, state_of(metafunc.config))), indirect=True)
+        metafunc.parametrize(
+            "minductor_device", list(parameters(marker, state_of(metafunc.config).devices)), indirect=True
+        )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -245,8 +263,8 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: objec
     state = state_of(collector.config)
     if memory := torch_device_of(obj):
         state.has_torch_classes = True
-        return made if memory not in ("cpu", "cuda") or runs_on(memory, state) else []
-    return classes(made, obj, state) if asks_for_devices(obj) else made
+        return made if memory not in ("cpu", "cuda") or runs_on(memory, state.devices) else []
+    return classes(made, obj, state.devices) if asks_for_devices(obj) else made
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -254,19 +272,22 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if item.get_closest_marker("compilers") is not None or item.config.getini("expected_failures"):
         from pytest_plugin.devices.selection import mark
 
-        mark(item, state_of(item.config))
+        state = state_of(item.config)
+        mark(item, state.adapter.name, state.expected)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not any(map(_is_ours, items)) and STATE not in config.stash:
         return
-    from pytest_plugin.devices import selection
+    from pytest_plugin import markers
+    from pytest_plugin.devices.selection import has_no_device
 
     state = state_of(config)
     asks = any(map(_asks_for_device, items)) or state.has_torch_classes
-    wrong = (state.misuse if asks else "") or selection.misuse(items, state)
-    left_out = [item for item in items if selection.has_no_device(item)]
+    wrong = (state.devices.misuse if asks else "") or markers.misuse_of_items(items, state.devices)
+    wrong = wrong or (state.expected.unknown() if state.expected is not None else "")
+    left_out = [item for item in items if has_no_device(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
@@ -302,12 +323,13 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if minutes is None or is_worker(config):
         return None
     from pytest_plugin.random_programs.fuzz import BAD, Campaign, table
+    from pytest_plugin.strategies import campaign_program
 
     cache: Any = getattr(config, "cache", None)
     if cache is None:
         raise pytest.UsageError("--fuzz keeps its records in pytest's cache, which is switched off")
     state = state_of(config)
-    campaign = Campaign(state.adapter, Path(cache.mkdir("minductor")) / "fuzz")
+    campaign = Campaign(state.adapter, Path(cache.mkdir("minductor")) / "fuzz", campaign_program)
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     campaign.run(float(minutes), reporter.write_line)
     records = campaign.records()
@@ -323,17 +345,17 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("skip_on"):
-        from pytest_plugin.session import device_of
+        from pytest_plugin.devices.item_device import device_of
 
         device = device_of(item)
         ids, reason = devices_and_reason(marker.args, marker.kwargs)
         if device is not None and device.id in ids:
             pytest.skip(f"not on {device.id}: {reason}")
     for marker in item.iter_markers("needs"):
-        from pytest_plugin.session import device_of
+        from pytest_plugin.devices.item_device import device_of
 
         for name in marker.args:
-            if why := state_of(item.config).lack(name, device_of(item)):
+            if why := state_of(item.config).devices.lack(name, device_of(item)):
                 pytest.skip(f"needs {name}: {why}")
 
 
@@ -373,7 +395,8 @@ def _refusals(item: pytest.Item) -> Iterator[tuple[str, str]]:
     )
     if not any(markers.values()) and EVIDENCE not in item.stash and item.get_closest_marker("golden") is None:
         return
-    from pytest_plugin.session import device_of, evidence_of, goldens_of
+    from pytest_plugin.devices.item_device import device_of
+    from pytest_plugin.session import evidence_of, goldens_of
 
     evidence = evidence_of(item)
     if wrong := evidence.wrong(item.name, device_of(item), declared, is_counted=bool(markers["counts"])):
@@ -398,12 +421,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if FINGERPRINT in os.environ:
         from pytest_plugin.faults.trials import observed
 
-        observed(item, nextitem)
+        observed(item, nextitem, state_of(item.config).adapter)
         return True
     if is_asked or any(item.get_closest_marker(name) for name in TRIAL_MARKERS):
         from pytest_plugin.faults.trials import protocol
 
-        protocol(item, nextitem)
+        protocol(item, nextitem, state_of(item.config).adapter)
         return True
     return None
 
@@ -419,7 +442,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             del report.wasxfail
             report.outcome, report.longrepr = "failed", wrong
     if call.when == "call" and EVIDENCE in item.stash:
-        from pytest_plugin.session import device_of, repro_of
+        from pytest_plugin.devices.item_device import device_of
+        from pytest_plugin.session import repro_of
 
         if report.failed and (line := repro_of(item, report.longreprtext)):
             report.sections.append(("minductor", line))
@@ -479,7 +503,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     state = state_of(config)
     if state.worker_misuse:
         terminalreporter.write_line(f"ERROR: {state.worker_misuse}", red=True)
-    if lines := [*state.required(), *state.totals.lines(), *_killed(state), *state.endings]:
+    if lines := [*state.devices.required(), *state.totals.lines(), *_killed(state), *state.endings]:
         terminalreporter.section("minductor")
         for line in lines:
             terminalreporter.write_line(line)
@@ -499,7 +523,7 @@ def _killed(state: State) -> Iterator[str]:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
     """Of several GPUs each worker sees one, from its start: what it imports could look at all of them."""
-    for spec, gpu in zip(specs, state_of(config).pins(len(specs)), strict=False):
+    for spec, gpu in zip(specs, state_of(config).devices.pins(len(specs)), strict=False):
         spec.env.setdefault("CUDA_VISIBLE_DEVICES", gpu)
 
 
@@ -539,9 +563,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         f"unused   {row}: a failure is expected, and it does not run there" for row in state.unused_rows()
     ]
     if watch is not None or state.totals.disagreements:
-        from pytest_plugin.goldens.golden_run import finish
+        from pytest_plugin.goldens.golden_run import GoldenRun
 
-        finish(session, watch)
+        totals, folder = state.totals, state.golden_dir
+        end = GoldenRun(session, state.rules, folder, state.adapter.name, totals.disagreements, totals.looked_at)
+        state.endings += end.lines(watch)
     # the controller collects nothing itself, so it learns of a usage error from its workers
     if state.worker_misuse:
         session.exitstatus = pytest.ExitCode.USAGE_ERROR

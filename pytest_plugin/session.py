@@ -7,38 +7,26 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from pytest_plugin.adapters import Adapter, compilers, find_adapter
-from pytest_plugin.devices.capabilities import Machine
-from pytest_plugin.devices.devices import (
-    KINDS,
-    Choice,
-    Device,
-    Misuse,
-    Wishes,
-    arch_number,
-    choose,
-    of_marker,
-    torch_type,
-)
+from pytest_plugin.devices.devices import Wishes
 from pytest_plugin.devices.expected import Expected, rows
+from pytest_plugin.devices.item_device import device_of, name_without_device, title_and_target
+from pytest_plugin.devices.run_devices import RunDevices
 from pytest_plugin.goldens.golden import Goldens, Rules
 from pytest_plugin.goldens.revision import STAGES
 from pytest_plugin.oracle.closer import DEFAULT, Policy, policy_of
-from pytest_plugin.oracle.evidence import Evidence, Totals
 from pytest_plugin.oracle.repro import write
-from pytest_plugin.stash import EVIDENCE, TRIAL, WORKER_KEY, golden_dir, state_of
-from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, LEVELS, MODES, STORES, UNUSED
-
-# the capability that a kind of device takes
-NEEDED: Mapping[str, str] = MappingProxyType({"cuda": "gpu", "interpret": "triton", "compile": "triton"})
+from pytest_plugin.stash import EVIDENCE, STATE, TRIAL, WORKER_KEY, golden_dir
+from pytest_plugin.summary.evidence import Evidence
+from pytest_plugin.summary.totals import Totals
+from pytest_plugin.vocabulary import ADAPTERS, LEVELS, MODES, STORES, UNUSED
 
 
 @dataclass(slots=True)
@@ -46,110 +34,37 @@ class State:
     """The settings of a run, and what is found out on the way."""
 
     adapter: Adapter
-    wishes: Wishes
+    devices: RunDevices
     golden_dir: Path
     rules: Rules
     policy: Policy = DEFAULT  # how far numbers may be off
     shared_store: Path | None = None  # where all tests keep artefacts, if they share them
-    misuse: str = ""  # why the run ends with a usage error
-    worker_misuse: str = ""  # the same, as an xdist worker told it
+    worker_misuse: str = ""  # why the run ends with a usage error, as an xdist worker reported it
     worker_rows: list[str] = field(default_factory=list[str])  # rows of known failures that no worker has used
-    choice: Choice | None = None
     expected: Expected | None = None  # failures that are known
     has_torch_classes: bool = False  # some tests are of PyTorch's `instantiate_device_type_tests`
-    machine: Machine = field(default_factory=Machine)
     totals: Totals = field(default_factory=Totals)
     kills: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])  # by test, what mutants met
     endings: list[str] = field(default_factory=list[str])  # lines of the summary that come last
 
-    @property
-    def known(self) -> Mapping[str, str]:
-        """torch's name of the memory of each device that the compiler takes."""
-        own: Mapping[str, str] = getattr(self.adapter, "torch_devices", {})
-        return {id: own.get(id) or torch_type(id) for id in self.adapter.devices}
-
-    def device(self, id: str) -> Device:
-        is_gpu = id == "cuda" and not self.machine.absence("gpu")
-        return Device(id, self.known.get(id, ""), str(self.machine.gpu().get("target", "")) if is_gpu else "")
-
-    def absence(self, id: str) -> str:
-        """Why this machine cannot run a device, or nothing: of one that the compiler brings, the adapter is asked."""
-        kind = id.partition(":")[0]
-        if kind in KINDS:
-            return self.machine.absence(NEEDED[kind]) if kind in NEEDED else ""
-        ask: Callable[[str], str] | None = getattr(self.adapter, "absence", None)
-        return ask(id) if ask is not None else ""
-
-    @property
-    def capabilities(self) -> Mapping[str, Sequence[str]]:
-        """Those of the devices that the compiler brings."""
-        return getattr(self.adapter, "capabilities", {})
-
-    def lack(self, capability: str, device: Device | None) -> str:
-        """Why a test cannot have it, or nothing: of a device that the compiler brings, that says what it has."""
-        if device is None or device.kind in KINDS:
-            if capability in CAPABILITIES:
-                return self.machine.absence(capability)
-            return "no device of the test's has it"
-        has = self.capabilities.get(device.id, ())
-        return "" if capability in has else f"{device.id} has {', '.join(has) or 'none'}"
-
-    def devices(self) -> tuple[str, ...]:
-        """The ids to run on, decided on the first use; a misuse is noted and gives one id that nothing runs on."""
-        if self.choice is None:
-            try:
-                self.choice = choose(self.wishes, self.known, self.absence)
-            except Misuse as misuse:
-                self.misuse = str(misuse)
-                return ("none",)
-        return self.choice.devices
-
-    def required(self) -> Iterator[str]:
-        """A line of the summary for what the run had to have, and had."""
-        asked = {"RUN_CPU": (self.wishes.run_cpu, "cpu"), "RUN_GPU": (self.wishes.run_gpu, "cuda")}
-        ran = self.choice.devices if self.choice is not None else ()
-        told = [f"{id} ({name}=1)" for name, (text, id) in asked.items() if text == "1" and id in ran]
-        if told and not self.misuse:
-            yield f"required {', '.join(told)}"
-
-    def devices_of(self, named: Sequence[str], min_arch: str) -> Choice:
-        """The devices of a test whose marker names them."""
-        least = arch_number(min_arch) or 0
-        own = [id for id in named if (arch_number(id.removeprefix("compile:")) or least) >= least]
-        choice = of_marker(self.wishes, own, self.known, self.absence)
-        if least and "cuda" in choice.devices and (found := self.machine.gpu().get("arch", 0)) < least:
-            rest = tuple(id for id in choice.devices if id != "cuda")
-            return Choice(rest, (*choice.missing, ("cuda", f"the GPU is sm_{found}, and not {min_arch}")))
-        return choice
-
-    def pins(self, count: int) -> list[str]:
-        """The GPU that each of so many workers sees, if there is more than one."""
-        if "cuda" not in self.known or self.absence("cuda"):
-            return []
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(self.machine.gpu()["count"])))
-        gpus = seen.split(",")
-        if len(gpus) < 2:
-            return []
-        self.machine.known["two_gpus"] = "each worker sees one GPU"
-        return [gpus[number % len(gpus)] for number in range(count)]
-
     def unused_rows(self) -> list[str]:
         """Known failures of tests that are there and do not run on the row's device."""
         return (
-            self.expected.unused(self.devices())
+            self.expected.unused(self.devices.ids())
             if self.expected is not None and self.expected.modules
             else self.worker_rows
         )
 
     def to_worker(self) -> dict[str, Any]:
-        """The decision, in plain values."""
-        return {
-            "devices": list(self.devices()),
-            "misuse": self.misuse,
-            "known": self.machine.known,
-            "gpu": dict(self.machine.gpu()) if not self.machine.known.get("gpu", "not asked") else {},
-            "golden_dir": str(self.golden_dir),
-        }
+        """What a worker must know, as plain values that xdist carries."""
+        return {**self.devices.to_worker(), "golden_dir": str(self.golden_dir)}
+
+
+def state_of(config: pytest.Config) -> State:
+    """The state of this process, which is made on the first call and kept in `config.stash`."""
+    if STATE not in config.stash:
+        config.stash[STATE] = make_state(config)
+    return config.stash[STATE]
 
 
 def make_state(config: pytest.Config) -> State:
@@ -165,18 +80,17 @@ def make_state(config: pytest.Config) -> State:
             raise pytest.UsageError(f"--mutants={name}: {adapter.name} has {known}; write --mutants=all for all")
     wishes = Wishes.of(os.environ, str(config.getoption("minductor_device")), config.getini("minductor_devices"))
     rules, policy, store = _rules(config, os.environ), _policy(config), _store(config, adapter.name)
-    state = State(adapter, wishes, golden_dir(config), rules, policy, store)
+    devices = RunDevices(adapter, wishes)
+    state = State(adapter, devices, golden_dir(config), rules, policy, store)
     given = getattr(config, "workerinput", {}).get(WORKER_KEY)
     if given is not None:
-        state.misuse = given["misuse"]
         state.golden_dir = Path(given["golden_dir"])
-        state.choice = Choice(tuple(given["devices"]))
-        state.machine.take(given["known"], given["gpu"])
+        devices.take(given)
     elif wishes.option:
         # An option is this plugin's own and is refused at once; a variable only if a test asks for a device.
-        state.devices()
-        if state.misuse:
-            raise pytest.UsageError(state.misuse)
+        devices.ids()
+        if devices.misuse:
+            raise pytest.UsageError(devices.misuse)
     if file := str(config.getini("expected_failures")):
         state.expected = _expected(config, file, state)
     return state
@@ -185,7 +99,7 @@ def make_state(config: pytest.Config) -> State:
 def _expected(config: pytest.Config, file: str, state: State) -> Expected:
     try:
         text = (config.rootpath / file).read_text(encoding="utf-8")
-        found = rows(text, state.adapter.name, state.known, compilers())
+        found = rows(text, state.adapter.name, state.devices.known, compilers())
     except (OSError, ValueError) as error:
         raise pytest.UsageError(f"expected_failures = {file}: {error}") from None
     is_partial = any("::" in argument for argument in config.args) or bool(getattr(config.option, "lf", False))
@@ -248,33 +162,6 @@ def evidence_of(item: pytest.Item) -> Evidence:
     return item.stash.setdefault(EVIDENCE, Evidence())
 
 
-def device_of(item: pytest.Item) -> Device | None:
-    """The device that the test was parametrised with, or that its class was made for, if it asks for one."""
-    if (callspec := getattr(item, "callspec", None)) is not None:
-        return callspec.params.get("minductor_device")
-    of_class = getattr(getattr(item, "cls", None), "device", None)
-    return of_class if isinstance(of_class, Device) else None
-
-
-def _without_device(item: pytest.Item) -> tuple[str, str]:
-    """The test's id without parameters, and its parameters other than the device."""
-    device = device_of(item)
-    if device is not None and not hasattr(item, "callspec"):
-        return item.nodeid.replace(f"[{device.id}]::", "::", 1), ""
-    node, _, parameters = item.nodeid.partition("[")
-    parameters = parameters.removesuffix("]")
-    if device is not None:  # the plugin parametrises first, so the device opens the list
-        parameters = parameters.removeprefix(device.id).removeprefix("-")
-    return node, parameters
-
-
-def owner_of(item: pytest.Item) -> tuple[str, str]:
-    """The title that the test's goldens bear, and the target that they are for."""
-    node, parameters = _without_device(item)
-    device = device_of(item)
-    return node + (f"[{parameters}]" if parameters else ""), device.target if device is not None else "any"
-
-
 def repro_of(item: pytest.Item, why: str) -> str:
     """A line about the script that compiles the test's last program again; empty if it compiled none."""
     cache: Any = getattr(item.config, "cache", None)
@@ -300,7 +187,7 @@ def goldens_of(item: pytest.Item) -> Goldens:
     evidence = evidence_of(item)
     if evidence.goldens is None:
         state = state_of(item.config)
-        node, parameters = _without_device(item)
+        node, parameters = name_without_device(item)
         is_own = TRIAL not in item.stash or item.stash[TRIAL].is_own
         file = Path(node.partition("::")[0]).with_suffix("")
         inner = file.relative_to("tests") if file.is_relative_to("tests") else file
@@ -311,7 +198,7 @@ def goldens_of(item: pytest.Item) -> Goldens:
             inner=inner.as_posix(),
             test=".".join(node.split("::")[1:]),
             parameters=parameters,
-            target=owner_of(item)[1],
+            target=title_and_target(item)[1],
             nodeid=item.nodeid,
             shown=item.name,
             # a trial writes nothing

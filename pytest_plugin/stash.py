@@ -1,36 +1,23 @@
-"""Where the plugin's state hangs: on pytest's own config and items, made when it is first asked for.
+"""The keys under which the plugin keeps what it knows in pytest's own `config.stash` and `item.stash`.
 
-Takes a config; gives its State. Refuses options that cannot be followed (pytest.UsageError).
+Takes a config. Gives keys, and answers to two questions about a config. Refuses nothing. The keys name no types, since
+every pytest run loads this file and it may load nothing else: `session.py` has the typed ways in.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from pytest_plugin.faults.trials import Trial
-    from pytest_plugin.goldens.unused import Watch
-    from pytest_plugin.oracle.evidence import Evidence
-    from pytest_plugin.session import State
-
-STATE: pytest.StashKey[State] = pytest.StashKey()
-EVIDENCE: pytest.StashKey[Evidence] = pytest.StashKey()
-TRIAL: pytest.StashKey[Trial] = pytest.StashKey()
-WATCH: pytest.StashKey[Watch] = pytest.StashKey()
-EXPECTED_TEXT: pytest.StashKey[str] = pytest.StashKey()  # what a known failure has to say
-# What the controller and its xdist workers tell each other under.
+STATE: pytest.StashKey[Any] = pytest.StashKey()  # of a config: its State (session.py)
+WATCH: pytest.StashKey[Any] = pytest.StashKey()  # of a config: its Watch (goldens/unused.py)
+EVIDENCE: pytest.StashKey[Any] = pytest.StashKey()  # of an item: its Evidence (summary/evidence.py)
+TRIAL: pytest.StashKey[Any] = pytest.StashKey()  # of an item: the Trial that it runs in (faults/trials.py)
+EXPECTED_TEXT: pytest.StashKey[str] = pytest.StashKey()  # of an item: the text that its known failure must contain
+# The key of what the xdist controller and its workers send to each other.
 WORKER_KEY = "minductor"
-
-
-def state_of(config: pytest.Config) -> State:
-    if STATE not in config.stash:
-        from pytest_plugin.session import make_state
-
-        config.stash[STATE] = make_state(config)
-    return config.stash[STATE]
 
 
 def golden_dir(config: pytest.Config) -> Path:

@@ -110,6 +110,17 @@ def numbered(number: int, strategy: st.SearchStrategy[Program]) -> Program:
     return found[-1]
 
 
+def campaign_program(number: int) -> Program:
+    """The program of that number in a campaign of `--fuzz`. Three kinds of programs take turns."""
+    match number % 3:
+        case 0:
+            return numbered(number, programs(length=(8, 30)))
+        case 1:
+            return numbered(number, programs(differentiable=True, length=(8, 20)))
+        case _:
+            return numbered(number, programs(scalable=True, length=(8, 20)))
+
+
 def _no_constant(*args: object, **kwargs: object) -> None:
     return None
 

@@ -27,6 +27,11 @@ UNUSED = ("auto", "fail", "warn")
 # @pytest.mark.golden(view=..., level=...); each level asks for all that those before it do
 VIEWS = ("kernel", "wrapper", "plan")
 LEVELS = ("facts", "skeleton", "canonical", "exact")
+# The attributes of a test's report that carry what the test proved and what mutants met; xdist carries them too.
+REPORT_KEY = "minductor"
+KILLS_KEY = "minductor_kills"
+# The environment variable with the path to which a test in a process of its own writes digests of what it generated.
+FINGERPRINT = "MINDUCTOR_TEST_FINGERPRINT"
 # Everything that can make a test of ours red; tests/plugin/test_twins.py has a test that must fail for each.
 CHECKS = (
     "numeric",

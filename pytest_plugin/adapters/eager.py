@@ -13,8 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pytest_plugin.adapters.captured_graph import Facts, Graph, Kernel
 from pytest_plugin.devices.devices import Device
-from pytest_plugin.oracle.facts import Facts, Graph, Kernel
 
 
 class Session:

@@ -19,8 +19,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from pytest_plugin.adapters.captured_graph import Assembly, Facts, Graph, Kernel, Storage
 from pytest_plugin.devices.devices import Device
-from pytest_plugin.oracle.facts import Assembly, Facts, Graph, Kernel, Storage
 from pytest_plugin.vocabulary import COUNTS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from minductor.runtime.build.triton_jobs import KernelFacts
     from minductor.target import Target
     from minductor.tracing.trace import Record
-    from pytest_plugin.faults.mutants import Mutant
+    from pytest_plugin.adapters.protocol import Mutant
 
 Clock = Callable[[Callable[[], object]], float]
 

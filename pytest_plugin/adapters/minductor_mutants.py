@@ -5,7 +5,7 @@ Takes nothing; gives Mutants. Each is one slip of a hand, and none makes a progr
 
 from __future__ import annotations
 
-from pytest_plugin.faults.mutants import Mutant
+from pytest_plugin.adapters.protocol import Mutant
 
 NEST = "minductor.codegen.cpp.cpp_nest"
 VALUES = "minductor.codegen.cpp.cpp_values"

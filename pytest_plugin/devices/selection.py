@@ -14,51 +14,52 @@ from typing import Any, cast
 import pytest
 
 from pytest_plugin.devices.devices import Choice, Device, Misuse, marker_misuse
-from pytest_plugin.devices.expected import expect
-from pytest_plugin.session import State, device_of, owner_of
+from pytest_plugin.devices.expected import Expected, expect
+from pytest_plugin.devices.item_device import device_of, title_and_target
+from pytest_plugin.devices.run_devices import RunDevices
 from pytest_plugin.xfail import Xfail
 
 TORCH_CLASSES = "torch.testing._internal.common_device_type"
 
 
-def choice_of(marker: pytest.Mark | None, state: State) -> Choice:
+def choice_of(marker: pytest.Mark | None, devices: RunDevices) -> Choice:
     """The devices of a test, by its marker if it has one. A wrong marker is told later, with the other misuse."""
-    if marker is None or marker_misuse(marker.args, marker.kwargs, state.known):
-        return Choice(state.devices())
+    if marker is None or marker_misuse(marker.args, marker.kwargs, devices.known):
+        return Choice(devices.ids())
     try:
-        return state.devices_of(marker.args, str(marker.kwargs.get("min_arch", "")))
+        return devices.devices_of(marker.args, str(marker.kwargs.get("min_arch", "")))
     except Misuse as misuse:  # of the user's settings
-        state.misuse = str(misuse)
+        devices.misuse = str(misuse)
         return Choice(("none",))
 
 
-def parameters(marker: pytest.Mark | None, state: State) -> Iterator[Any]:
+def parameters(marker: pytest.Mark | None, devices: RunDevices) -> Iterator[Any]:
     """A parameter for each device; one that is absent is skipped, and the summary counts it."""
-    choice = choice_of(marker, state)
+    choice = choice_of(marker, devices)
     for id in choice.devices:
-        yield pytest.param(state.device(id), id=id)
+        yield pytest.param(devices.device(id), id=id)
     for id, why in choice.missing:
-        yield pytest.param(state.device(id), id=id, marks=pytest.mark.skip(reason=_lack(id, why)))
+        yield pytest.param(devices.device(id), id=id, marks=pytest.mark.skip(reason=_lack(id, why)))
 
 
 def _lack(what: str, why: str) -> str:
     return f"needs {what}: {why}"
 
 
-def classes(made: pytest.Class, tests: type, state: State) -> list[pytest.Class]:
+def classes(made: pytest.Class, tests: type, devices: RunDevices) -> list[pytest.Class]:
     """A class of unittest once for each device that it or one of its methods is for, with `device` and `device_type`.
 
     A method whose own marker names devices stands in the classes of these only.
     """
-    own = choice_of(_devices_marker(tests), state)
+    own = choice_of(_devices_marker(tests), devices)
     # by device, the methods with the reason why each is skipped, "" for none
     found: dict[str, dict[str, str]] = {id: {} for id in (*own.devices, *(id for id, _ in own.missing))}
     for name in _test_names(tests):
         marker = _devices_marker(getattr(tests, name))
-        choice = own if marker is None else choice_of(marker, state)
+        choice = own if marker is None else choice_of(marker, devices)
         for id, why in [*((id, "") for id in choice.devices), *choice.missing]:
             found.setdefault(id, {})[name] = _lack(id, why) if why else ""
-    return [_on(made, tests, state.device(id), methods) for id, methods in found.items() if methods]
+    return [_on(made, tests, devices.device(id), methods) for id, methods in found.items() if methods]
 
 
 def _test_names(tests: type) -> Sequence[str]:
@@ -115,37 +116,27 @@ def torch_device_of(tests: type) -> str:
     return str(getattr(tests, "device_type", "")) if is_made else ""
 
 
-def runs_on(memory: str, state: State) -> bool:
+def runs_on(memory: str, devices: RunDevices) -> bool:
     """Whether a device is chosen that computes on this memory."""
-    ids = state.devices()
-    return ids == ("none",) or any(state.device(id) == memory for id in ids)
+    ids = devices.ids()
+    return ids == ("none",) or any(devices.device(id) == memory for id in ids)
 
 
-def mark(item: pytest.Item, state: State) -> None:
-    """What is known of the test on the compiler under test."""
-    name = state.adapter.name
+def mark(item: pytest.Item, compiler: str, expected: Expected | None) -> None:
+    """Marks a test that is for other compilers as skipped, and one with a known failure as expected to fail."""
     marker = item.get_closest_marker("compilers")
-    if marker is not None and isinstance(failure := marker.kwargs.get(name), Xfail):
+    if marker is not None and isinstance(failure := marker.kwargs.get(compiler), Xfail):
         expect(item, failure)
-    elif marker is not None and name not in (*marker.args, *marker.kwargs):
+    elif marker is not None and compiler not in (*marker.args, *marker.kwargs):
         others = ", ".join((*marker.args, *marker.kwargs))
-        item.add_marker(pytest.mark.skip(reason=_lack(f"compiler {others}", f"this is {name}")))
-    if state.expected is not None:
-        device, title = device_of(item), owner_of(item)[0]
+        item.add_marker(pytest.mark.skip(reason=_lack(f"compiler {others}", f"this is {compiler}")))
+    if expected is not None:
+        device, title = device_of(item), title_and_target(item)[0]
         names = (title, title.partition("[")[0], item.nodeid)
-        state.expected.mark(item, names, device.id if device is not None else "")
+        expected.mark(item, names, device.id if device is not None else "")
 
 
 def has_no_device(item: pytest.Item) -> bool:
     """Whether the user's settings leave none of the devices that the test's marker names."""
     callspec = getattr(item, "callspec", None)
     return callspec is not None and not isinstance(callspec.params.get("minductor_device", ""), str)
-
-
-def misuse(items: Sequence[pytest.Item], state: State) -> str:
-    """Why the run cannot be as it was asked for, or nothing."""
-    from pytest_plugin import markers
-
-    if wrong := next((found for item in items if (found := markers.misuse(item, state))), ""):
-        return wrong
-    return state.expected.unknown() if state.expected is not None else ""

@@ -25,26 +25,16 @@ import inspect
 import textwrap
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
+
+from pytest_plugin.adapters import Mutant
 
 MARK = "_mutant_was_reached"
 
 
 class Stale(ValueError):
     """A mutant does not fit the code that it is about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A fault: in a function of a module, by its qualified name, `old` becomes `new`."""
-
-    name: str
-    module: str
-    function: str
-    old: str
-    new: str
 
 
 @contextmanager

@@ -24,13 +24,13 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from pytest_plugin.faults.mutants import Mutant, Stale, mutated
+from pytest_plugin.adapters import Adapter, Mutant
+from pytest_plugin.devices.item_device import device_of
+from pytest_plugin.faults.mutants import Stale, mutated
 from pytest_plugin.oracle.closer import Difference
-from pytest_plugin.oracle.facts import Run
-from pytest_plugin.plugin import FINGERPRINT, KILLS_KEY, REPORT_KEY
-from pytest_plugin.session import device_of
-from pytest_plugin.stash import TRIAL, state_of
-from pytest_plugin.vocabulary import amount
+from pytest_plugin.oracle.run import Run
+from pytest_plugin.stash import TRIAL
+from pytest_plugin.vocabulary import FINGERPRINT, KILLS_KEY, REPORT_KEY, amount
 
 LIMIT_SECONDS = 600
 MUTANT = "MINDUCTOR_TEST_MUTANT"  # the fault that a run in a process of its own has
@@ -146,20 +146,19 @@ def _trial(item: pytest.Item) -> Generator[Trial]:
 
 
 @contextmanager
-def _faulty(item: pytest.Item, mutant: Mutant) -> Generator[Callable[[], bool]]:
+def _faulty(adapter: Adapter, mutant: Mutant) -> Generator[Callable[[], bool]]:
     """The compiler under a fault. What it compiles goes to a store of its own: nobody else may ever load it."""
-    adapter = state_of(item.config).adapter
     scratch = tempfile.TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True)
     with scratch as folder, adapter.fresh_store(Path(folder)), mutated(mutant) as was_reached:
         yield was_reached
 
 
-def _met(item: pytest.Item, mutant: Mutant, *, is_named: bool) -> Met:
+def _met(item: pytest.Item, adapter: Adapter, mutant: Mutant, *, is_named: bool) -> Met:
     """What a mutant met. Of one that the test names, the runs that must not differ do not differ under it either."""
-    with _faulty(item, mutant) as was_reached:
+    with _faulty(adapter, mutant) as was_reached:
         with _trial(item) as trial:
             _run(item, trial)
-        others = [other for _, other in _repeated(item, mutant.name) if "text" in other] if is_named else []
+        others = [other for _, other in _repeated(item, adapter, mutant.name) if "text" in other] if is_named else []
         if any(other[what] != found for other in others for what, found in trial.fingerprint.items()):
             trial.refused("deterministic")
         return Met(mutant.name, was_reached(), tuple(trial.kinds), (trial.fingerprint, *others))
@@ -173,18 +172,18 @@ def _run(item: pytest.Item, trial: Trial) -> None:
             trial.refused("error")
 
 
-def protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+def protocol(item: pytest.Item, nextitem: pytest.Item | None, adapter: Adapter) -> None:
     """Runs the trials, then the test itself, and logs the test's reports."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    mutants, problem = _mutants_of(item)
+    mutants, problem = _mutants_of(item, adapter)
     wanted = {name for marker in item.iter_markers("must_fail_under") for name in marker.args}
     met: list[Met] = []
     for mutant in mutants:
         try:
-            met.append(_met(item, mutant, is_named=mutant.name in wanted))
+            met.append(_met(item, adapter, mutant, is_named=mutant.name in wanted))
         except Stale as stale:
             problem = problem or str(stale)
-    repeated = list(_repeated(item))
+    repeated = list(_repeated(item, adapter))
     with _observed(item) as own:
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
     found = [one.kill(own.fingerprint) for one in met]
@@ -226,10 +225,9 @@ def _why(kill: Kill) -> str:
     return "it changes no text, plan, hit or result" if not kill.was_applied else "every check passes"
 
 
-def _mutants_of(item: pytest.Item) -> tuple[list[Mutant], str]:
+def _mutants_of(item: pytest.Item, adapter: Adapter) -> tuple[list[Mutant], str]:
     """Those that its markers name, and those that the option asks for."""
-    state = state_of(item.config)
-    table = {mutant.name: mutant for mutant in getattr(state.adapter, "mutants", ())}
+    table = {mutant.name: mutant for mutant in getattr(adapter, "mutants", ())}
     if not table:  # the test is one of another compiler's
         return [], ""
     names = [name for marker in item.iter_markers("must_fail_under") for name in marker.args]
@@ -237,14 +235,14 @@ def _mutants_of(item: pytest.Item) -> tuple[list[Mutant], str]:
     if option is not None and "compiled" in getattr(item, "fixturenames", ()):
         names += list(table) if option == "all" else option.split(",")
     unknown = [name for name in names if name not in table]
-    problem = f"must_fail_under  {state.adapter.name} has no mutant {unknown[0]}" if unknown else ""
+    problem = f"must_fail_under  {adapter.name} has no mutant {unknown[0]}" if unknown else ""
     return [table[name] for name in dict.fromkeys(names) if name in table], problem
 
 
 # --- circumstances that must not matter
 
 
-def _repeated(item: pytest.Item, mutant: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _repeated(item: pytest.Item, adapter: Adapter, mutant: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
     """What each run that the marker asks for gave; `mutant`: the fault that this process has, and others must have."""
     for marker in item.iter_markers("deterministic"):
         for number in range(2, marker.kwargs.get("runs", 2) + 1):
@@ -252,11 +250,11 @@ def _repeated(item: pytest.Item, mutant: str = "") -> Iterator[tuple[str, Mappin
         for count in marker.kwargs.get("threads", ()):
             yield f"on {count} threads", _again(item, _threads(count))
         if marker.kwargs.get("clock"):
-            distorted = getattr(state_of(item.config).adapter, "distorted_clock", None)
+            distorted = getattr(adapter, "distorted_clock", None)
             told = "with wrong measurements"
             yield told, _again(item, distorted()) if distorted is not None else {"kinds": ["the adapter has no clock"]}
         for seed in range(1, marker.kwargs.get("hash_seeds", 0) + 1):
-            yield f"with hash seed {seed}", _elsewhere(item, seed, mutant)
+            yield f"with hash seed {seed}", _elsewhere(item, adapter.name, seed, mutant)
 
 
 def _again(item: pytest.Item, circumstance: AbstractContextManager[Any]) -> Mapping[str, Any]:
@@ -277,11 +275,11 @@ def _threads(count: int) -> Generator[None]:
         torch.set_num_threads(before)
 
 
-def _elsewhere(item: pytest.Item, seed: int, mutant: str) -> Mapping[str, Any]:
+def _elsewhere(item: pytest.Item, compiler: str, seed: int, mutant: str) -> Mapping[str, Any]:
     """The fingerprint of the test in a process of its own, with another order of sets."""
     device = device_of(item)
     options = ["-q", "-p", "no:cacheprovider", "-m", "", "--golden=off", "--minductor-store=fresh"]
-    options.append(f"--compiler={state_of(item.config).adapter.name}")
+    options.append(f"--compiler={compiler}")
     options += ["-n0"] if item.config.pluginmanager.hasplugin("xdist") else []
     options += [f"--minductor-device={device.id}"] if device is not None else []
     with tempfile.TemporaryDirectory() as folder:
@@ -316,13 +314,13 @@ def _differs(told: str, other: Mapping[str, Any], own: Mapping[str, Any]) -> Ite
             yield f"deterministic  {told} gives other {'generated text' if what == 'text' else 'results'}"
 
 
-def observed(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+def observed(item: pytest.Item, nextitem: pytest.Item | None, adapter: Adapter) -> None:
     """Runs the test as ever, and leaves its fingerprint for the process that asked for it."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    mutants = (m for m in getattr(state_of(item.config).adapter, "mutants", ()) if m.name == os.environ[MUTANT])
+    mutants = (m for m in getattr(adapter, "mutants", ()) if m.name == os.environ[MUTANT])
     with ExitStack() as stack:
         for mutant in mutants:
-            stack.enter_context(_faulty(item, mutant))
+            stack.enter_context(_faulty(adapter, mutant))
         own = stack.enter_context(_observed(item))
         for report in runtestprotocol(item, nextitem=nextitem):
             if report.failed:

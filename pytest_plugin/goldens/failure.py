@@ -16,8 +16,8 @@ from pytest_plugin.goldens.difference import difference
 from pytest_plugin.goldens.disagreement import Disagreement
 from pytest_plugin.goldens.lines import unified
 from pytest_plugin.goldens.skeleton import skeleton
-from pytest_plugin.oracle.facts import Run
 from pytest_plugin.oracle.memory import GraphMemory
+from pytest_plugin.oracle.run import Run
 
 SIZES = ("bytes", "peak")
 REASONS_SHOWN = 3

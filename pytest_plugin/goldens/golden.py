@@ -37,8 +37,8 @@ from pytest_plugin.goldens.golden_file import (
 from pytest_plugin.goldens.revision import first_change
 from pytest_plugin.goldens.skeleton import skeleton
 from pytest_plugin.goldens.views import Text
-from pytest_plugin.oracle.facts import Run
 from pytest_plugin.oracle.memory import GraphMemory, changed, lives
+from pytest_plugin.oracle.run import Run
 from pytest_plugin.vocabulary import LEVELS, VIEWS, meant
 
 DEFAULT_LEVEL = "skeleton"

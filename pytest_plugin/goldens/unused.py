@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pytest_plugin.devices.item_device import title_and_target
 from pytest_plugin.goldens.golden_file import header_of
 
 PARTIAL_OPTIONS = ("keyword", "lf", "stepwise", "deselect", "collectonly")
@@ -61,11 +62,9 @@ class Watch:
         self.collected.was_cut |= bool(items)
 
     def pytest_collection_finish(self) -> None:
-        from pytest_plugin.session import owner_of
-
         titles = set(self.goldens.values())
         for item in self.items:
-            title, target = owner_of(item)
+            title, target = title_and_target(item)
             if title in titles:
                 self.collected.owners.setdefault(title, []).append([item.nodeid, target])
         self.items.clear()

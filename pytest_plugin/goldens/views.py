@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from pytest_plugin.adapters import Facts
 from pytest_plugin.goldens.lines import unified
-from pytest_plugin.oracle.facts import Facts, Run
+from pytest_plugin.oracle.run import Run
 
 # The counts that a header states, those that the compiler knows. Registers and spills are Triton's and its tools':
 # another version of theirs has others, so a test declares bounds of them instead.

@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_plugin.adapters import Adapter
+from pytest_plugin.adapters import Adapter, Graph
 from pytest_plugin.devices.devices import Device
 from pytest_plugin.oracle import oracle
 from pytest_plugin.oracle.closer import DEFAULT, Difference, Policy, closer
-from pytest_plugin.oracle.facts import Graph, Results, Run
 from pytest_plugin.oracle.repro import Call
+from pytest_plugin.oracle.run import Results, Run
 
 CPU = Device("cpu")
 

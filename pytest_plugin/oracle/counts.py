@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pytest_plugin.adapters import Facts
 from pytest_plugin.limits import Limit
-from pytest_plugin.oracle.facts import Facts
 from pytest_plugin.vocabulary import COUNTS
 
 REFUSALS_SHOWN = 8

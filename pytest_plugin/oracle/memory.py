@@ -3,7 +3,7 @@
 Takes the keywords of the markers and a run, whose compiler told what it does to memory. Gives lines that say what is
 wrong, and the life of each storage. Refuses unknown names and values that are not of their kind, with the valid ones.
 
->>> from pytest_plugin.oracle.facts import Graph, Storage
+>>> from pytest_plugin.adapters import Graph, Storage
 >>> storages = (
 ...     Storage("lent", 64, 0, 1, False, ("x",)),
 ...     Storage("own", 64, 1, 2, False, ("buf0", "buf1")),
@@ -28,8 +28,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_plugin.adapters import Graph, Storage
 from pytest_plugin.limits import Limit
-from pytest_plugin.oracle.facts import Graph, Run, Storage
+from pytest_plugin.oracle.run import Run
 from pytest_plugin.vocabulary import amount
 
 KEYWORDS = ("peak", "leaks", "frees_inputs")

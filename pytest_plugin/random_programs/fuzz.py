@@ -22,20 +22,19 @@ from pytest_plugin.adapters import Adapter
 from pytest_plugin.devices.devices import Device
 from pytest_plugin.random_programs.programs import Program
 from pytest_plugin.random_programs.verdict import Verdict, smallest, verdict
-from pytest_plugin.strategies import numbered, programs
 from pytest_plugin.vocabulary import amount
 
 BAD = ("wrong", "error", "died")
 TRIALS = 100  # to make a bad program smaller
-KINDS = ("mixed", "gradients", "sizes")
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """Programs by number, from 0 on; the kinds take turns."""
+    """The programs 0, 1, 2 and so on, one after the other."""
 
     adapter: Adapter
     folder: Path
+    program: Callable[[int], Program]  # gives the program of a number
 
     @property
     def journal(self) -> Path:
@@ -54,7 +53,7 @@ class Campaign:
         begun = {record["number"] for record in done if record["word"] == "begun"}
         lost = begun - {record["number"] for record in done if record["word"] != "begun"}
         for number in sorted(lost):
-            script = self._script(program(number), "the process died", number)
+            script = self._script(self.program(number), "the process died", number)
             self._note(number, Verdict("error", "the process died"), script, word="died")
         number = max(begun, default=-1) + 1
         with tempfile.TemporaryDirectory(prefix="fuzz-", ignore_cleanup_errors=True) as stores:
@@ -70,7 +69,7 @@ class Campaign:
 
     def judged(self, number: int, stores: Path) -> tuple[Verdict, str]:
         """The verdict of a program, and the path of its script if it is bad; `stores` is where it is compiled to."""
-        given = program(number)
+        given = self.program(number)
         dynamic = True if given.scalable else None
 
         def compile_function(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,17 +106,6 @@ class Campaign:
 
 def _line(why: str) -> str:
     return why.partition("\n")[0][:150]
-
-
-def program(number: int) -> Program:
-    """The number-th program."""
-    match KINDS[number % len(KINDS)]:
-        case "gradients":
-            return numbered(number, programs(differentiable=True, length=(8, 20)))
-        case "sizes":
-            return numbered(number, programs(scalable=True, length=(8, 20)))
-        case _:
-            return numbered(number, programs(length=(8, 30)))
 
 
 def table(records: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from pytest_plugin.oracle.closer import Policy
 from pytest_plugin.oracle.compiled import Compile
-from pytest_plugin.oracle.facts import Run
+from pytest_plugin.oracle.run import Run
 
 ROUNDED_ONCE = Policy(k=0, ulps=4)
 HALVES = (torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.long))

@@ -13,7 +13,7 @@ def loaded() -> None:
     """A run inside this process forgets the modules that it loads; torch must not be loaded twice."""
     import torch
 
-    for module in ("adapters.eager", "oracle.compiled", "plugin"):
+    for module in ("adapters.eager", "oracle.compiled", "session", "plugin"):
         importlib.import_module(f"pytest_plugin.{module}")
     torch.compile(lambda x: x.sin() + 1, backend="eager", fullgraph=True)(torch.ones(2))
     torch.compiler.reset()

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytest_plugin.adapters import find_adapter
+from pytest_plugin.adapters import Graph, find_adapter
 from pytest_plugin.adapters.eager import Eager, Session
 from pytest_plugin.adapters.inductor import Inductor, blocks_of, entries, parse
 from pytest_plugin.devices.devices import Device
 from pytest_plugin.oracle.compiled import Compile, Foreign
-from pytest_plugin.oracle.facts import Graph
 from tests.plugin.conftest import Run
 
 PROGRAM = '''

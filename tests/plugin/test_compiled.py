@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import nn
 
+from pytest_plugin.adapters import Graph
 from pytest_plugin.adapters.eager import Eager
 from pytest_plugin.devices.devices import Device
 from pytest_plugin.oracle.closer import Difference
 from pytest_plugin.oracle.compiled import Compile
-from pytest_plugin.oracle.facts import Graph, Run
+from pytest_plugin.oracle.run import Run
 from tests.plugin.conftest import Run as SuiteRun
 
 Function = Callable[..., Any]

@@ -3,8 +3,8 @@
 import pytest
 
 from pytest_plugin import at_least, at_most
+from pytest_plugin.adapters import Facts
 from pytest_plugin.oracle.counts import wrong
-from pytest_plugin.oracle.facts import Facts
 from tests.plugin.conftest import Run
 
 FACTS = Facts(kernels=2, externs=1, bytes=2_000_000, kernel_names=("a", "b"), extern_reasons=(("aten.mm", "no rule"),))

@@ -11,7 +11,8 @@ import torch
 
 from pytest_plugin.adapters.eager import Eager, Session
 from pytest_plugin.devices.devices import Device
-from pytest_plugin.random_programs.fuzz import Campaign, program, table
+from pytest_plugin.random_programs.fuzz import Campaign, table
+from pytest_plugin.strategies import campaign_program
 from tests.plugin.conftest import Run
 
 
@@ -31,13 +32,15 @@ class Wrong(Eager):
 
 
 def test_programs_are_the_same_each_time() -> None:
-    assert [program(n).text for n in range(3)] == [program(n).text for n in range(3)]
+    assert [campaign_program(n).text for n in range(3)] == [campaign_program(n).text for n in range(3)]
 
 
 @pytest.mark.long
 def test_a_bad_program_becomes_a_script_that_runs_alone(tmp_path: Path) -> None:
-    campaign = Campaign(Wrong(), tmp_path)
-    number = next(n for n in range(9) if any("float" in i.expression for i in program(n).inputs) and n % 3 != 2)
+    campaign = Campaign(Wrong(), tmp_path, campaign_program)
+    number = next(
+        n for n in range(9) if any("float" in i.expression for i in campaign_program(n).inputs) and n % 3 != 2
+    )
     found, script = campaign.judged(number, tmp_path)
     assert found.word == "wrong"
     text = Path(script).read_text()
@@ -49,7 +52,7 @@ def test_a_bad_program_becomes_a_script_that_runs_alone(tmp_path: Path) -> None:
 
 def test_a_campaign_goes_on_and_counts_what_died(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    campaign = Campaign(Eager(), tmp_path)
+    campaign = Campaign(Eager(), tmp_path, campaign_program)
     campaign.run(0, lambda line: None)
     assert [record["word"] for record in campaign.records()] == ["begun", "right"]
     with campaign.journal.open("a") as file:
@@ -74,7 +77,7 @@ def test_the_same_error_is_made_small_once(tmp_path: Path) -> None:
 
         return call
 
-    campaign = Campaign(Failing(), tmp_path)
+    campaign = Campaign(Failing(), tmp_path, campaign_program)
     for _ in range(2):
         campaign.run(0, lambda line: None)
     ended = [record for record in campaign.records() if record["word"] != "begun"]

@@ -11,13 +11,14 @@ import torch
 from torch.nn import functional as F
 
 from pytest_plugin import at_most
+from pytest_plugin.adapters import Facts, Graph
 from pytest_plugin.adapters.minductor import triton_kernels_of
 from pytest_plugin.devices.capabilities import NEEDS, Machine
 from pytest_plugin.devices.devices import Device
 from pytest_plugin.oracle.closer import Difference
 from pytest_plugin.oracle.compiled import Compile
-from pytest_plugin.oracle.facts import Facts, Graph, NoNumbers
-from pytest_plugin.oracle.facts import Run as ARun
+from pytest_plugin.oracle.run import NoNumbers
+from pytest_plugin.oracle.run import Run as ARun
 from pytest_plugin.vocabulary import CAPABILITIES
 from tests.plugin.conftest import Run
 
@@ -220,7 +221,7 @@ def test_capabilities() -> None:
 
 @pytest.mark.parametrize("kernels", [0, 1])
 def test_a_device_for_which_nothing_was_compiled_proves_nothing(kernels: int) -> None:
-    from pytest_plugin.oracle.evidence import Evidence
+    from pytest_plugin.summary.evidence import Evidence
 
     graph = Graph("inference", (), facts=Facts(kernels=kernels))
     run = ARun(None, len, lambda: [graph])

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pytest_plugin.adapters import Facts, Graph, Storage
 from pytest_plugin.goldens.disagreement import Disagreement
 from pytest_plugin.goldens.failure import told
 from pytest_plugin.oracle.compiled import allocator_peak
-from pytest_plugin.oracle.facts import Facts, Graph, Storage
-from pytest_plugin.oracle.facts import Run as ARun
 from pytest_plugin.oracle.memory import lives
+from pytest_plugin.oracle.run import Run as ARun
 from tests.plugin.conftest import Run
 
 HEAD = "import pytest, torch\nfrom pytest_plugin import at_least, at_most\n\nX = torch.ones(64, 64)\n\n"

@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
+from pytest_plugin.adapters import Mutant
 from pytest_plugin.adapters.minductor import Minductor
 from pytest_plugin.adapters.minductor_mutants import MUTANTS
-from pytest_plugin.faults.mutants import Mutant, Stale, find, mutated, recompiled
+from pytest_plugin.faults.mutants import Stale, find, mutated, recompiled
 from pytest_plugin.faults.trials import Kill, matrix
 from tests.plugin.conftest import Run
 
@@ -69,7 +70,7 @@ CODE = """
         return f"{number}"
 """
 CONFTEST = """
-    from pytest_plugin.faults.mutants import Mutant
+    from pytest_plugin.adapters import Mutant
 
     TABLE = (
         Mutant("off-by-one", "theirs", "compute", "number + 1", "number + 2"),
@@ -78,7 +79,7 @@ CONFTEST = """
     )
 
     def pytest_configure(config):
-        from pytest_plugin.stash import state_of
+        from pytest_plugin.session import state_of
 
         state_of(config).adapter.mutants = TABLE
 """
@@ -201,7 +202,7 @@ CLOCK = """
         measured -= 1
 
     def pytest_configure(config):
-        from pytest_plugin.stash import state_of
+        from pytest_plugin.session import state_of
 
         state_of(config).adapter.distorted_clock = distorted
 """
@@ -222,10 +223,10 @@ ORDER = """
         return ["a", "b", "c", "d", "e", "f"]
 """
 SET = """
-    from pytest_plugin.faults.mutants import Mutant
+    from pytest_plugin.adapters import Mutant
 
     def pytest_configure(config):
-        from pytest_plugin.stash import state_of
+        from pytest_plugin.session import state_of
 
         old = '["a", "b", "c", "d", "e", "f"]'
         state_of(config).adapter.mutants = (Mutant("set", "theirs", "order", old, "set(" + old + ")"),)

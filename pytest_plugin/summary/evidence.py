@@ -7,21 +7,18 @@ test's report. Refuses nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_plugin.devices.devices import Device
-from pytest_plugin.goldens.disagreement import Check, Disagreement
 from pytest_plugin.goldens.golden import Goldens
 from pytest_plugin.oracle import counts, memory
-from pytest_plugin.oracle.facts import Run
 from pytest_plugin.oracle.repro import Call
+from pytest_plugin.oracle.run import Run
 from pytest_plugin.vocabulary import amount
 
 PROOFS = ("launch", "extern")
-# what the summary counts of a test besides its goldens; the first two are told even where there are none
-CHECKED = ("numeric", "counts", "memory", "faults", "repeats")
 
 
 @dataclass(slots=True)
@@ -87,63 +84,3 @@ class Evidence:
             "memory": self.weighed,
             "goldens": [check.plain() for check in self.goldens.checks] if self.goldens else [],
         }
-
-
-@dataclass(slots=True)
-class Totals:
-    """The summaries of all tests, added up where the terminal is."""
-
-    tests: Counter[str] = field(default_factory=Counter[str])
-    sums: Counter[str] = field(default_factory=Counter[str])
-    looked_at: set[str] = field(default_factory=set[str])  # golden files that a check is about
-    verdicts: Counter[str] = field(default_factory=Counter[str])
-    lacks: Counter[str] = field(default_factory=Counter[str])  # tests skipped, by the capability that is absent
-    goldens: list[Check] = field(default_factory=list[Check])
-
-    def add(self, summary: Mapping[str, Any]) -> None:
-        if summary["device"] and summary["runs"]:
-            self.tests[summary["device"]] += 1
-        for name, value in summary.items():
-            if isinstance(value, int):
-                self.sums[name] += value
-        for plain in summary["goldens"]:
-            check = Check.of(plain)
-            self.verdicts[check.verdict] += 1
-            if check.verdict != "equal":
-                self.goldens.append(check)
-            self.looked_at.update(path for path in (check.own, check.file) if path)
-
-    @property
-    def disagreements(self) -> tuple[Disagreement, ...]:
-        """Of all tests, in the order of their files."""
-        found = [check.disagreement for check in self.goldens if check.disagreement is not None]
-        return tuple(sorted(found, key=lambda d: (d.own, d.test)))
-
-    def lines(self) -> Sequence[str]:
-        """The summary section; empty if no test used the plugin."""
-        lines: list[str] = []
-        if self.tests:
-            sums = self.sums
-            tests = ", ".join(f"{amount(count, 'test')} on {device}" for device, count in sorted(self.tests.items()))
-            parts = [
-                amount(sums["graphs"], "graph"),
-                *([f"{sums['hits']} of them from a store"] if sums["hits"] else []),
-                f"{amount(sums['launches'], 'kernel')} launched",
-                f"{amount(sums['externs'], 'extern')} called",
-                *([f"{amount(sums['assembled'], 'kernel')} compiled for a GPU elsewhere"] if sums["assembled"] else []),
-            ]
-            lines.append(f"ran      {tests}: {', '.join(parts)}")
-        checks = [f"{name} {self.sums[name]}" for name in CHECKED if self.sums[name] or name in CHECKED[:2]]
-        if self.verdicts:
-            total = sum(self.verdicts.values())
-            kinds = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.verdicts.items()))
-            checks.append(f"golden {total} ({kinds})")
-        if self.tests or self.verdicts:
-            lines.append(f"checked  {', '.join(checks)}")
-        if count := self.sums["unproved"]:
-            lines.append(f"unproved {amount(count, 'test')}: the compiler under test has no table of faults")
-        lines += [f"lacks    {amount(count, 'test')} skipped: {what}" for what, count in sorted(self.lacks.items())]
-        told = {"new": "written", "accepted": "written", "refreshed": "written", "drift": "drift"}
-        listed = [(told[check.verdict], check.own) for check in self.goldens if check.verdict in told]
-        lines += [f"{word:<8} {path}" for word, path in sorted(listed, key=lambda line: (line[0] != "drift", line))]
-        return lines

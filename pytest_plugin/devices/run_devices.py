@@ -1,0 +1,135 @@
+"""The devices of one pytest process: what the user, the compiler and the machine allow, decided once.
+
+Takes the user's wishes and the compiler under test. Gives the ids of the devices that tests run on, Device values, and
+reasons why a device or a capability is absent. Settings that cannot be followed are noted in `misuse`, and the caller
+ends the run with pytest's usage error. Refuses nothing itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from pytest_plugin.devices.capabilities import Machine
+from pytest_plugin.devices.devices import (
+    KINDS,
+    Choice,
+    Device,
+    Misuse,
+    Wishes,
+    arch_number,
+    choose,
+    of_marker,
+    torch_type,
+)
+from pytest_plugin.vocabulary import CAPABILITIES
+
+# the capability that a kind of device takes
+NEEDED: Mapping[str, str] = MappingProxyType({"cuda": "gpu", "interpret": "triton", "compile": "triton"})
+
+
+class Compiler(Protocol):
+    """The part of an adapter that concerns devices; it may also have torch_devices, capabilities and absence."""
+
+    @property
+    def devices(self) -> Sequence[str]: ...
+
+
+@dataclass(slots=True)
+class RunDevices:
+    """The devices of one pytest process."""
+
+    compiler: Compiler
+    wishes: Wishes
+    machine: Machine = field(default_factory=Machine)
+    choice: Choice | None = None  # None until a test asks for a device
+    misuse: str = ""  # why the settings cannot be followed; the run ends with a usage error
+
+    @property
+    def known(self) -> Mapping[str, str]:
+        """torch's name of the memory of each device that the compiler takes."""
+        own: Mapping[str, str] = getattr(self.compiler, "torch_devices", {})
+        return {id: own.get(id) or torch_type(id) for id in self.compiler.devices}
+
+    def device(self, id: str) -> Device:
+        is_gpu = id == "cuda" and not self.machine.absence("gpu")
+        return Device(id, self.known.get(id, ""), str(self.machine.gpu().get("target", "")) if is_gpu else "")
+
+    def absence(self, id: str) -> str:
+        """Why this machine cannot run a device, or nothing: of one that the compiler brings, the adapter is asked."""
+        kind = id.partition(":")[0]
+        if kind in KINDS:
+            return self.machine.absence(NEEDED[kind]) if kind in NEEDED else ""
+        ask: Callable[[str], str] | None = getattr(self.compiler, "absence", None)
+        return ask(id) if ask is not None else ""
+
+    @property
+    def capabilities(self) -> Mapping[str, Sequence[str]]:
+        """Those of the devices that the compiler brings."""
+        return getattr(self.compiler, "capabilities", {})
+
+    def lack(self, capability: str, device: Device | None) -> str:
+        """Why a test cannot have it, or nothing: of a device that the compiler brings, that says what it has."""
+        if device is None or device.kind in KINDS:
+            if capability in CAPABILITIES:
+                return self.machine.absence(capability)
+            return "no device of the test's has it"
+        has = self.capabilities.get(device.id, ())
+        return "" if capability in has else f"{device.id} has {', '.join(has) or 'none'}"
+
+    def ids(self) -> tuple[str, ...]:
+        """The ids to run on, decided on the first use; a misuse is noted and gives one id that nothing runs on."""
+        if self.choice is None:
+            try:
+                self.choice = choose(self.wishes, self.known, self.absence)
+            except Misuse as misuse:
+                self.misuse = str(misuse)
+                return ("none",)
+        return self.choice.devices
+
+    def required(self) -> Iterator[str]:
+        """A line of the summary for what the run had to have, and had."""
+        asked = {"RUN_CPU": (self.wishes.run_cpu, "cpu"), "RUN_GPU": (self.wishes.run_gpu, "cuda")}
+        ran = self.choice.devices if self.choice is not None else ()
+        told = [f"{id} ({name}=1)" for name, (text, id) in asked.items() if text == "1" and id in ran]
+        if told and not self.misuse:
+            yield f"required {', '.join(told)}"
+
+    def devices_of(self, named: Sequence[str], min_arch: str) -> Choice:
+        """The devices of a test whose marker names them."""
+        least = arch_number(min_arch) or 0
+        own = [id for id in named if (arch_number(id.removeprefix("compile:")) or least) >= least]
+        choice = of_marker(self.wishes, own, self.known, self.absence)
+        if least and "cuda" in choice.devices and (found := self.machine.gpu().get("arch", 0)) < least:
+            rest = tuple(id for id in choice.devices if id != "cuda")
+            return Choice(rest, (*choice.missing, ("cuda", f"the GPU is sm_{found}, and not {min_arch}")))
+        return choice
+
+    def pins(self, count: int) -> list[str]:
+        """The GPU that each of so many workers sees, if there is more than one."""
+        if "cuda" not in self.known or self.absence("cuda"):
+            return []
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(self.machine.gpu()["count"])))
+        gpus = seen.split(",")
+        if len(gpus) < 2:
+            return []
+        self.machine.known["two_gpus"] = "each worker sees one GPU"
+        return [gpus[number % len(gpus)] for number in range(count)]
+
+    def to_worker(self) -> dict[str, Any]:
+        """The decision, as plain values that xdist carries."""
+        return {
+            "devices": list(self.ids()),
+            "misuse": self.misuse,
+            "known": self.machine.known,
+            "gpu": dict(self.machine.gpu()) if not self.machine.known.get("gpu", "not asked") else {},
+        }
+
+    def take(self, decided: Mapping[str, Any]) -> None:
+        """Follows the decision of the controller, as `to_worker` gave it."""
+        self.misuse = decided["misuse"]
+        self.choice = Choice(tuple(decided["devices"]))
+        self.machine.take(decided["known"], decided["gpu"])

@@ -1,0 +1,1 @@
+"""What one test proved, and what the summary of a run says of all tests."""
