@@ -1,1 +1,17 @@
-"""Questions that several stages ask of kernels and programs: domains, strides, dependencies, memory blocks."""
+"""Questions about kernels and programs that several stages ask. Nothing here changes a program.
+
+Of a kernel's index expressions:
+- `domain.py`: how many points a kernel has, and which point touches a given element (`solve`);
+- `strides.py`: how far one access moves when an axis moves by one;
+- `touch.py`: how all accesses of a kernel move along its axes, and along which axis most bytes are contiguous;
+- `blocks.py`: which block of memory a tile touches, as dimensions with strides;
+- `both_ways.py`: whether a kernel reduces along rows and along columns of a matrix in one pass.
+
+Of the nodes of a program:
+- `dependencies.py`: which node must run before which other one;
+- `acyclic.py`: a graph of nodes that are merged, without making a cycle;
+- `capturable_nodes.py`: which nodes a CUDA graph can capture, and why not the others.
+
+The modules take programs, kernels or index expressions and give plain data. They import `core` and `ir`, and each
+other. `cost` asks them; passes ask both.
+"""

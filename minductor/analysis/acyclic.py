@@ -1,12 +1,15 @@
-"""A partial order that nodes can be merged in without making a cycle, kept with a topological rank for each node.
+"""A graph without cycles whose nodes can be merged, as fusion merges kernels, with a topological rank for each node.
 
-Takes a number of nodes and edges between them, each from a lower to a higher position. Gives ranks, and merges.
-Refuses a merge of two nodes with a path through a third.
+Takes a number of nodes and edges between them, each from a lower to a higher number. Gives for two nodes a third one
+that must run between them, if there is one, and merges two nodes. Refuses (ValueError) a merge that would make a cycle.
 
-Paths of the first graph are known as sets of bits and stay paths whatever is merged, so most pairs that something runs
-between are found by an `and`. Paths that merges have made are searched for, from both ends at a time, and only among
-nodes that rank between the two (Pearce and Kelly, 2006). A merge moves what the shorter search has found beyond the
-other end, where ranks leave room for it (Dietz and Sleator, 1987): so both cost what the shorter side is long.
+How it stays fast when a program has thousands of nodes:
+- The ancestors and descendants of each node in the first graph are kept as bits of an integer. A merge never removes a
+  path, so one `and` of two such integers finds most nodes that lie between two others.
+- Paths that exist only because of merges are searched for: from both ends at the same time, and only among nodes that
+  rank between the two ends (Pearce and Kelly, 2006).
+- A merge has to give new ranks to the nodes that rank between the two. It moves the smaller of the two sets that the
+  search has found, into a gap between the ranks of two neighbours (Dietz and Sleator, 1987).
 
 >>> order = AcyclicOrder(4, [(0, 1), (1, 3), (0, 2), (0, 3)])
 >>> order.node_between(0, 3), order.node_between(0, 1)
@@ -19,52 +22,57 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-# beyond so many nodes the bits would take more than 64 MiB, and every path is searched for
-MOST_BITS = 1 << 14
+# nodes; the bits of a larger graph would take more than 64 MiB, so every path in it is searched for
+MAX_NODES_WITH_BITS = 1 << 14
 
 
 class AcyclicOrder:
+    """`rank[node]` grows along every edge. A merged node keeps the number of the first of the two."""
+
     def __init__(self, count: int, edges: Iterable[tuple[int, int]]) -> None:
         self.rank = [float(node) for node in range(count)]
-        # the node on either side in rank; the last number stands for both ends
+        # A ring of the nodes in order of rank: the neighbours of each one. The number `count` stands for both ends.
         self._left = [count, *range(count)]
         self._right = [*range(1, count + 1), 0]
-        self._before: list[set[int]] = [set() for _ in range(count)]
-        self._after: list[set[int]] = [set() for _ in range(count)]
+        self._predecessors: list[set[int]] = [set() for _ in range(count)]
+        self._successors: list[set[int]] = [set() for _ in range(count)]
         for source, target in edges:
             if source >= target:
                 raise ValueError(f"edge {source} -> {target} runs backwards")
-            self._before[target].add(source)
-            self._after[source].add(target)
-        has_bits = count <= MOST_BITS
-        self._members = [1 << node for node in range(count)] if has_bits else []
-        self._earlier = _closure(range(count), self._before) if has_bits else []
-        self._later = _closure(range(count - 1, -1, -1), self._after) if has_bits else []
+            self._predecessors[target].add(source)
+            self._successors[source].add(target)
+        has_bits = count <= MAX_NODES_WITH_BITS
+        self._member_bits = [1 << node for node in range(count)] if has_bits else []
+        self._ancestor_bits = _closure(range(count), self._predecessors) if has_bits else []
+        self._descendant_bits = _closure(range(count - 1, -1, -1), self._successors) if has_bits else []
 
     def node_between(self, first: int, second: int) -> int | None:
-        """A third node on a path from the first node, the lower in rank, to the second, by a number that it had."""
+        """A node that lies on a path from `first` to `second`, which ranks higher; None if there is none.
+
+        The number may be one that the node had before it was merged into another one.
+        """
         if self.rank[first] >= self.rank[second]:
             raise ValueError(f"{first} does not rank before {second}")
-        if self._members:
-            own = self._members[first] | self._members[second]
-            if path := self._later[first] & self._earlier[second] & ~own:
+        if self._member_bits:
+            own = self._member_bits[first] | self._member_bits[second]
+            if path := self._descendant_bits[first] & self._ancestor_bits[second] & ~own:
                 return (path & -path).bit_length() - 1
-        apart = self._apart(first, second)
-        return apart if isinstance(apart, int) else None
+        between = self._path_or_between(first, second)
+        return between if isinstance(between, int) else None
 
     def merge(self, first: int, second: int) -> None:
-        """The second node becomes part of the first; there must be nothing in between."""
-        apart = self._apart(first, second)
-        if isinstance(apart, int):
-            raise ValueError(f"merging {first} and {second} makes a cycle through {apart}")
-        found, is_later = apart
+        """Merges `second` into `first`. ValueError if a third node lies on a path between them."""
+        between = self._path_or_between(first, second)
+        if isinstance(between, int):
+            raise ValueError(f"merging {first} and {second} makes a cycle through {between}")
+        found, is_later = between
         nodes = sorted(found, key=self.rank.__getitem__)
         if is_later:
             self._move([first, *nodes], second)
         else:
             self._move(nodes, self._left[first])
         self._unlink(second)
-        for here, there in ((self._before, self._after), (self._after, self._before)):
+        for here, there in ((self._predecessors, self._successors), (self._successors, self._predecessors)):
             for node in here[second]:
                 there[node].discard(second)
                 if node != first:
@@ -72,20 +80,21 @@ class AcyclicOrder:
             here[first] |= here[second]
             here[second] = set()
             here[first] -= {first, second}
-        for bits in (self._members, self._earlier, self._later) if self._members else ():
+        for bits in (self._member_bits, self._ancestor_bits, self._descendant_bits) if self._member_bits else ():
             bits[first] |= bits[second]
             bits[second] = 0
 
     # --- searches
 
-    def _apart(self, first: int, second: int) -> tuple[set[int], bool] | int:
-        """All that leads to the second, or else all that the first leads to (True), of what ranks between the two.
+    def _path_or_between(self, first: int, second: int) -> tuple[set[int], bool] | int:
+        """A node on a path from `first` to `second`, if there is one. Otherwise a set of nodes and whether it is later.
 
-        Whichever is known sooner; or a third node that lies on a path from one to the other.
+        The set holds the nodes that rank between the two, and that lead to `second` (False) or that `first` leads to
+        (True): of these two sets the one whose search ends sooner.
         """
         earlier, later = set[int](), set[int]()
-        backwards = self._walk(second, first, self._before, earlier)
-        forwards = self._walk(first, second, self._after, later)
+        backwards = self._walk(second, first, self._predecessors, earlier)
+        forwards = self._walk(first, second, self._successors, later)
         while True:
             for walk, found, is_later in ((backwards, earlier, False), (forwards, later, True)):
                 last = next(walk, None)
@@ -95,7 +104,10 @@ class AcyclicOrder:
                     return last
 
     def _walk(self, start: int, end: int, step: Sequence[set[int]], found: set[int]) -> Iterator[int]:
-        """Finds what ranks between the two and edges lead to; for each edge gives its node if it leads to the end."""
+        """Adds to `found` each node that `start` reaches by `step` and that ranks between `start` and `end`.
+
+        Yields once for each edge, so that two walks can take turns: a node that has an edge to `end`, else `start`.
+        """
         low, high = sorted((self.rank[start], self.rank[end]))
         pending = [start]
         while pending:
@@ -109,7 +121,7 @@ class AcyclicOrder:
     # --- ranks
 
     def _move(self, nodes: Sequence[int], left: int) -> None:
-        """Puts nodes right behind another one, or behind the end, which is before the first."""
+        """Gives the nodes, in this order, ranks directly behind `left`; the number `count` stands for the beginning."""
         for node in nodes:
             self._unlink(node)
         right, rank, end = self._right[left], self.rank, len(self.rank)
@@ -131,7 +143,7 @@ class AcyclicOrder:
         self._right[left], self._left[right] = right, left
 
     def _renumber(self) -> None:
-        """Makes room again where halves of halves have used up a float's digits."""
+        """Gives all nodes whole numbers as ranks again, once the gaps are too small for a float to halve."""
         node, number = self._right[-1], 0
         while node != len(self.rank):
             self.rank[node] = float(number)
@@ -139,7 +151,7 @@ class AcyclicOrder:
 
 
 def _closure(nodes: Iterable[int], step: Sequence[set[int]]) -> list[int]:
-    """For each node the bits of what its steps lead to; each node comes after those that it leads to."""
+    """For each node the bits of all nodes that `step` reaches from it. `nodes` names the reached nodes first."""
     reached = [0] * len(step)
     for node in nodes:
         bits = 0

@@ -1,11 +1,12 @@
-"""Reads off an index which block of memory a tile of its axes touches: as strided dimensions, without // and %.
+"""Finds the block of memory that a tile touches, as dimensions with sizes and strides, without // and %.
 
-Takes an index, the axes of a tile and, within a masked region, the windows in which it runs. Gives a BlockAccess, or
-says in words why there is none. Refuses nothing.
+Takes an index expression, the axes of a tile and, for an access in a masked region, the windows of the axes in which
+the region runs. Gives a BlockAccess. Refuses, with a reason in words, an index that is not such a block.
 
-An axis' part of the index is a sum of terms c * ((x // k) % m). The places where such a term begins or ends, 1, k and
-k*m, have to divide each other in order, and all of them the axis: then they are the places of a mixed radix number, and
-every term says how far each of its digits moves.
+A view such as x.reshape(...) makes an index in which one axis occurs in several terms factor * ((axis // step) %
+radix). The axis is then several dimensions of memory at once, like the digits of a number. This works if 1, the steps
+and the products step * radix can be sorted so that each divides the next one, and the last one divides the extent of
+the axis. Then each digit is one dimension of the block, and the terms add up to its stride.
 
 >>> from minductor.core.expressions.expr import integer, symbol
 >>> i, s = symbol("i", "axis", 0, 2047), symbol("s", "size", 1)
@@ -34,7 +35,7 @@ from minductor.ir.program.nodes import CALL_KINDS, Atomic, Axis, Body, Constant,
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The part of an axis in which a region runs."""
+    """The values of an axis for which a masked region runs: from `start` up to, not including, `stop`."""
 
     start: Expr
     stop: Expr
@@ -45,7 +46,7 @@ NO_WINDOWS: Mapping[str, Window] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """factor * ((x // step) % radix), without the remainder if the radix is None."""
+    """One term of an index: factor * ((axis // step) % radix), or factor * (axis // step) if the radix is None."""
 
     factor: Expr
     step: Expr = ONE
@@ -53,7 +54,7 @@ class Term:
 
 
 def analyze(index: Expr, axes: Sequence[Axis], windows: Mapping[str, Window] = NO_WINDOWS) -> BlockAccess | str:
-    """The block that tiles of these axes touch, its dimensions in the order of the axes; or why it is none."""
+    """The block that a tile of these axes touches, its dimensions in the order of the axes; or the reason for none."""
     found = terms_of(index, {axis.symbol: axis.extent for axis in axes})
     if isinstance(found, str):
         return found
@@ -72,7 +73,7 @@ def analyze(index: Expr, axes: Sequence[Axis], windows: Mapping[str, Window] = N
 
 
 def terms_of(index: Expr, extents: Extents) -> tuple[Expr, dict[str, list[Term]]] | str:
-    """What no axis moves, and the terms of each axis.
+    """The part of an index that no axis changes, and the terms of each axis by its name; or the reason for none.
 
     >>> from minductor.core.expressions.algebra import identity
     >>> from minductor.core.expressions.expr import symbol
@@ -103,7 +104,7 @@ def terms_of(index: Expr, extents: Extents) -> tuple[Expr, dict[str, list[Term]]
 
 
 def _term(atom: Expr, factor: Expr) -> Term | None:
-    """A digit of an axis, times a factor that no axis is in."""
+    """The Term of `atom` times `factor`, in which no axis occurs; None if `atom` is not of that form."""
     match atom:
         case Symbol():
             return Term(factor)
@@ -118,11 +119,12 @@ def _term(atom: Expr, factor: Expr) -> Term | None:
 
 
 def _moves(expr: Expr) -> bool:
+    """Whether an expression changes within a call: it contains an axis, or a value that is loaded."""
     return any(s.kind not in CALL_KINDS for s in free_symbols(expr))
 
 
 def digits_of(axis: Axis, terms: Sequence[Term]) -> tuple[BlockDim, ...] | str:
-    """The dimensions that terms take an axis apart in, the leading one first; neighbours that are one are merged.
+    """The dimensions of one axis, outermost first, or the reason for none; neighbours that form one are merged.
 
     >>> from minductor.core.expressions.expr import symbol
     >>> i = Axis(symbol("i", "axis", 0, 23), integer(24))
@@ -132,7 +134,7 @@ def digits_of(axis: Axis, terms: Sequence[Term]) -> tuple[BlockDim, ...] | str:
     """
     ends = {n: term.step if term.radix is None else term.step * term.radix for n, term in enumerate(terms)}
     wanted = dict.fromkeys([ONE, *(term.step for term in terms), *ends.values()])
-    places = _chain([place for place in wanted if place == ONE or place != axis.extent])
+    places = _sorted_by_division([place for place in wanted if place == ONE or place != axis.extent])
     if isinstance(places, str):
         return f"{axis.name} has {places}"
     if not divides(places[-1], axis.extent):
@@ -154,8 +156,8 @@ def digits_of(axis: Axis, terms: Sequence[Term]) -> tuple[BlockDim, ...] | str:
     return tuple(digits)
 
 
-def _chain(places: Sequence[Expr]) -> list[Expr] | str:
-    """The places so that each divides the next."""
+def _sorted_by_division(places: Sequence[Expr]) -> list[Expr] | str:
+    """The places sorted so that each divides the next one; or the reason why they cannot be."""
     left, found = list(places), list[Expr]()
     while left:
         least = next((p for p in left if all(p is q or divides(p, q) for q in left)), None)
@@ -166,21 +168,22 @@ def _chain(places: Sequence[Expr]) -> list[Expr] | str:
     return found
 
 
-# --- regions ------------------------------------------------------------------------------------------------------
+# --- masks --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class MaskContext:
-    """Where an access stands: on the way into masked regions, and the windows outside of which it does not happen.
+    """The masked regions around an access.
 
-    They are None where the regions' conditions say more than windows do.
+    `path`: the positions of the `masked` ops that lead to it, outermost first. `windows`: by axis, the values for which
+    it runs; None if the conditions are more than bounds of single axes.
     """
 
     path: tuple[int, ...]
     windows: Mapping[str, Window] | None
 
     def is_masked_by_bounds(self, block: BlockAccess) -> bool:
-        """Whether the bounds of a block's dimensions keep an access within the windows."""
+        """Whether the bounds of a block's dimensions are the windows, so that the access needs no other mask."""
         windows = self.windows
         return windows is not None and all(
             (dim.start, dim.start + dim.size) == (windows[dim.axis].start, windows[dim.axis].stop)
@@ -195,14 +198,14 @@ UNMASKED = MaskContext((), NO_WINDOWS)
 def memory_ops(
     body: Body, axes: Sequence[Axis], context: MaskContext = UNMASKED
 ) -> Iterator[tuple[int, Op, MaskContext]]:
-    """Each load, store and atomic with its position in its region's body."""
+    """Each load, store and atomic, with its position in its own body and the masked regions around it."""
     for position, op in enumerate(body.ops):
         match op.attrs:
             case Load() | Store() | Atomic():
                 yield position, op, context
             case Masked(inner, _):
                 windows = None
-                if not context.path:  # a condition within a region may be a value of its surroundings
+                if not context.path:  # a nested condition may use values that are not in `body`
                     windows = windows_of(body.ops, op.args[0], axes)
                 yield from memory_ops(inner, axes, MaskContext((*context.path, position), windows))
             case _:
@@ -210,9 +213,10 @@ def memory_ops(
 
 
 def block_of(op: Op, axes: Sequence[Axis], context: MaskContext) -> BlockAccess | None:
-    """The block that tiles of these axes touch, if these have the right sizes; None if it is none in any size.
+    """The block that an access touches in tiles of suitable sizes; None if there are no suitable sizes.
 
-    Where digits are taken, no value of the tile's own shape can be a mask.
+    An axis that is several dimensions of memory cannot have a mask in the shape of the tile. So such a block must have
+    its whole mask in its bounds, and be no atomic.
     """
     assert isinstance(op.attrs, Load | Store | Atomic)
     block = analyze(op.attrs.index, axes, context.windows or NO_WINDOWS)
@@ -223,7 +227,7 @@ def block_of(op: Op, axes: Sequence[Axis], context: MaskContext) -> BlockAccess 
 
 
 def block_limits(body: Body, axes: Sequence[Axis]) -> Iterator[Mapping[str, int]]:
-    """Of each access whose block is a box for some sizes only: the largest sizes, by axis."""
+    """For each access that is a block only in tiles of some sizes: the largest such size of each axis."""
     for _, op, context in memory_ops(body, axes):
         assert isinstance(op.attrs, Load | Store | Atomic)
         if _divides(op.attrs.index) and (block := block_of(op, axes, context)) and (limits := block.limits()):
@@ -235,11 +239,11 @@ def _divides(expr: Expr) -> bool:
 
 
 def windows_of(ops: Sequence[Op], condition: int, axes: Sequence[Axis]) -> dict[str, Window] | None:
-    """The windows of axes in which a condition holds; None where it says anything else."""
+    """The windows in which a condition holds; None if it is more than bounds of single axes."""
     low: dict[str, list[Expr]] = {}
     high: dict[str, list[Expr]] = {}
     by_symbol = {axis.symbol: axis for axis in axes}
-    for difference in _bounds(ops, condition):  # each at least 0
+    for difference in _comparisons(ops, condition):  # the condition says that each is at least 0
         moving = [s for s in free_symbols(difference or ZERO) if s.kind not in CALL_KINDS] if difference else []
         if difference is None or len(moving) != 1 or moving[0] not in by_symbol:
             return None
@@ -254,8 +258,8 @@ def windows_of(ops: Sequence[Op], condition: int, axes: Sequence[Axis]) -> dict[
         high.setdefault(axis.name, []).append(rest + 1)
     found: dict[str, Window] = {}
     for axis in axes:
-        start = _most([ZERO, *low.get(axis.name, [])])
-        stop = _most([-axis.extent, *(-e for e in high.get(axis.name, []))])
+        start = _largest([ZERO, *low.get(axis.name, [])])
+        stop = _largest([-axis.extent, *(-e for e in high.get(axis.name, []))])
         if start is None or stop is None:
             return None
         if (start, -stop) != (ZERO, axis.extent):
@@ -263,26 +267,27 @@ def windows_of(ops: Sequence[Op], condition: int, axes: Sequence[Axis]) -> dict[
     return found
 
 
-def _most(values: Sequence[Expr]) -> Expr | None:
-    """The one that is proved to be no less than the others."""
+def _largest(values: Sequence[Expr]) -> Expr | None:
+    """The value that is proved to be the largest; None if none is."""
     return next((a for a in values if all(at_least(a - b, 0) for b in values)), None)
 
 
-def _bounds(ops: Sequence[Op], position: int) -> Iterator[Expr | None]:
-    """What is at least 0 where a condition holds; None for what is no comparison of indices."""
+def _comparisons(ops: Sequence[Op], position: int) -> Iterator[Expr | None]:
+    """Expressions that are at least 0 exactly where a condition holds; None for each part that compares no indices."""
     op = ops[position]
     if op.name == "logical_and":
         for arg in op.args:
-            yield from _bounds(ops, arg)
+            yield from _comparisons(ops, arg)
         return
     if op.name not in ("lt", "le", "gt", "ge"):
         yield None
         return
-    above, below = [_number(ops[arg]) for arg in (op.args if op.name in ("gt", "ge") else op.args[::-1])]
+    above, below = [_index_of(ops[arg]) for arg in (op.args if op.name in ("gt", "ge") else op.args[::-1])]
     yield None if above is None or below is None else above - below - (op.name in ("lt", "gt"))
 
 
-def _number(op: Op) -> Expr | None:
+def _index_of(op: Op) -> Expr | None:
+    """The index expression that an op computes; None if it is another value."""
     match op.attrs:
         case Index(expr):
             return expr

@@ -1,10 +1,13 @@
-"""Kernels that reduce both ways: along each row, and down the rows for each column, in one pass over the data.
+"""Kernels that reduce along rows and along columns of a matrix in one pass over the data.
 
-Takes a body over axes; gives which of them are a row's columns and which are the rows, and in how many parts the rows
-are walked: the columns have accumulators in each part. Says of a kernel why it must not be made.
+Takes a body and its axes. Gives the axes of the two reductions (`both_ways`), and in how many parts threads can share
+the rows (`most_parts`). Refuses, with a reason (`objection`), bodies that such a kernel cannot compute or would compute
+slowly.
 
-The gradient of a layer norm is the pattern: sums along a row give the gradient of the input, sums down the rows those
-of weight and bias, and all read the same two matrices.
+The backward of a layer norm is the pattern. It sums along each row for the gradient of the input, and over all rows,
+for each column, for the gradients of weight and bias. All these sums read the same two matrices. The kernel walks row
+by row; the sums over the rows have an accumulator for each column. Each part of the rows has accumulators of its own,
+which are added at the end.
 """
 
 from __future__ import annotations
@@ -16,24 +19,24 @@ from minductor.analysis.domain import estimate
 from minductor.core.expressions.expr import Symbol, as_int, linear
 from minductor.ir.program.nodes import Axis, Body, Op, Reduce, body_reads, body_writes
 
-ACCUMULATOR_BYTES = 512 * 1024  # of all parts together: they stand on the stack, and are joined while in the cache
-PART_ROWS = 8  # a part with fewer spends its time in setting accumulators up and joining them
-FEW_PARTS = 8  # with fewer, threads idle,
-MANY_POINTS = 1 << 15  # if there is enough to do
+ACCUMULATOR_BYTES = 512 * 1024  # of all parts together: they lie on the stack, and are added while in the cache
+PART_ROWS = 8  # a part with fewer rows spends most of its time initialising and adding its accumulators
+FEW_PARTS = 8  # fewer parts than this leave threads idle, which matters for more than MANY_POINTS
+MANY_POINTS = 1 << 15  # elements
 
 
 @dataclass(frozen=True, slots=True)
 class BothWays:
-    """The axes that reduces along a row run over, and those that reduces down the rows run over."""
+    """`columns`: the axes that the reductions along a row run over. `rows`: the axes of the other reductions."""
 
     columns: frozenset[str]
     rows: frozenset[str]
 
 
 def both_ways(body: Body, axes: Sequence[Axis]) -> BothWays | None:
-    """The ways of a body that reduces over two disjoint sets of axes, which are all; None for any other.
+    """The two sets of axes of a body whose reductions run over one or the other of them; None for any other body.
 
-    A row is contiguous: some access moves by one along its axes.
+    The sets must be disjoint and together be all axes. Those along which some access is contiguous are the columns.
     """
     groups = reduced_groups(body)
     if len(groups) != 2 or groups[0] & groups[1] or len(groups[0] | groups[1]) != len(axes):
@@ -48,12 +51,12 @@ def both_ways(body: Body, axes: Sequence[Axis]) -> BothWays | None:
 
 
 def reduced_groups(body: Body) -> list[frozenset[str]]:
-    """The sets of axes that reduces run over, each once."""
+    """The sets of axes that the reductions of a body run over, each once."""
     return list(dict.fromkeys(frozenset(op.attrs.axes) for op in body.ops if isinstance(op.attrs, Reduce)))
 
 
 def _contiguous(body: Body, symbols: Sequence[Symbol], groups: Sequence[frozenset[str]]) -> frozenset[str]:
-    """Axes along which an access to the whole matrix moves by one."""
+    """The axes along which an access that depends on both groups has stride 1."""
     found: set[str] = set()
     for access in (*body_reads(body), *body_writes(body)):
         split = linear(access.index, symbols)
@@ -65,7 +68,7 @@ def _contiguous(body: Body, symbols: Sequence[Symbol], groups: Sequence[frozense
 
 
 def most_parts(body: Body, axes: Sequence[Axis], ways: BothWays) -> int | None:
-    """In how many parts the rows may be walked; None if the columns are not bounded."""
+    """The largest number of parts of the rows, by the sizes above; None if the number of columns is not known."""
     width = 1
     for axis in axes:
         if axis.name in ways.columns:
@@ -80,15 +83,15 @@ def most_parts(body: Body, axes: Sequence[Axis], ways: BothWays) -> int | None:
 
 
 def objection(body: Body, axes: Sequence[Axis], ways: BothWays) -> str | None:
-    """What speaks against one pass both ways, or None."""
+    """The reason, shown to the user, why a body must not be one kernel that reduces both ways; None if it may."""
     every = ways.columns | ways.rows
-    varying = _needs(body, ways.rows)
+    varying = _depends_on_reduction(body, ways.rows)
     for op, needs in zip(body.ops, varying, strict=True):
-        if needs and not ways.rows.isdisjoint(_runs_over(op, body)):
+        if needs and not ways.rows.isdisjoint(_axes_of(op, body)):
             return f"needs a reduce over {_names(ways.rows)} in each row"
         if op.is_effect and not (ways.columns.issubset(op.axes) or ways.rows.issubset(op.axes)):
             return f"would repeat what does not vary over {_names(every - set(op.axes))}"
-        if isinstance(op.attrs, Reduce) and _runs_over(op, body) != every:
+        if isinstance(op.attrs, Reduce) and _axes_of(op, body) != every:
             return "reduces what a reduce gives"
     parts = most_parts(body, axes, ways)
     if parts is None:
@@ -98,8 +101,8 @@ def objection(body: Body, axes: Sequence[Axis], ways: BothWays) -> str | None:
     return None
 
 
-def _needs(body: Body, rows: frozenset[str]) -> list[bool]:
-    """Of each op, whether an argument needs a reduce down the rows."""
+def _depends_on_reduction(body: Body, rows: frozenset[str]) -> list[bool]:
+    """For each op whether its arguments depend on a reduction over the rows."""
     after: list[bool] = []
     found: list[bool] = []
     for op in body.ops:
@@ -109,8 +112,8 @@ def _needs(body: Body, rows: frozenset[str]) -> list[bool]:
     return found
 
 
-def _runs_over(op: Op, body: Body) -> frozenset[str]:
-    """The axes over which an op varies, or a reduce's arguments do."""
+def _axes_of(op: Op, body: Body) -> frozenset[str]:
+    """The axes that an op varies over; for a reduction also those that it reduces."""
     if not isinstance(op.attrs, Reduce):
         return frozenset(op.axes)
     return frozenset(op.attrs.axes).union(*(body.ops[a].axes for a in op.args))

@@ -1,8 +1,11 @@
-"""Which node must run before which: dependencies as data, derived from the program whenever somebody asks.
+"""Which node of a program must run before which other one.
 
-Takes a program. Gives edges between positions of its nodes: read-after-write, write-after-write, write-after-read, each
-with the accesses that a justification has to compare; symbol definitions, the order of effects, and the order that was
-asked for. Refuses nothing: an edge is never deleted; a pass that fuses shows that its code keeps it.
+Takes a program. Gives edges between positions of its nodes, of these kinds: "raw" (read after write), "waw" (write
+after write), "war" (write after read), "symbol" (a size is defined before it is used), "effect" (externs with effects
+keep their order) and "control" (an order that the user asked for). Refuses nothing.
+
+Edges are derived from the program whenever a pass asks; none is stored or deleted. A pass that fuses two kernels has to
+show that the fused kernel keeps the order of their edge. The indices of the edge are what it compares.
 
 >>> from minductor.ir.program.parser import parse_program
 >>> for edge in dependencies(parse_program('''program inference
@@ -46,16 +49,16 @@ from minductor.ir.program.nodes import (
     writes,
 )
 
-# where a kernel touches a version; None for other nodes, which may touch all of it
+# the indices at which a kernel touches a version; None for other nodes, which may touch any element
 Indices: TypeAlias = "tuple[Expr, ...] | None"
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """`source` runs before `target`.
+    """`source` runs before `target`; both are positions of nodes.
 
-    Between kernels, an edge of memory has the indices at which they touch it: `first` those of the source, `second`
-    those of the target. `ref` is the version that both touch, and the new one of two writes.
+    `ref`: for "raw" and "war" the version that is read, for "waw" the newer version. The indices say at which elements
+    the two nodes touch the storage; they are empty unless both nodes are kernels.
     """
 
     kind: Literal["raw", "waw", "war", "symbol", "effect", "control"]
@@ -76,7 +79,7 @@ class Edge:
 
 
 def dependencies(program: Program) -> tuple[Edge, ...]:
-    """Every edge, each once, by target and then source."""
+    """All edges of a program, sorted by target and then source."""
     found: list[Edge] = []
     writer: dict[Ref, tuple[int, Indices]] = {}
     readers: dict[Ref, list[tuple[int, Indices]]] = {}
@@ -101,7 +104,7 @@ def dependencies(program: Program) -> tuple[Edge, ...]:
 
 
 def _accesses(node: Node) -> tuple[dict[Ref, Indices], dict[Ref, Indices]]:
-    """The versions that a node reads and makes, with the indices if it is a kernel."""
+    """The versions that a node reads, and those that it writes, with the indices if the node is a kernel."""
     if not isinstance(node, Kernel):
         return dict.fromkeys(reads(node)), dict.fromkeys(writes(node))
     read: dict[Ref, dict[Expr, None]] = {}
@@ -119,7 +122,7 @@ def _edges(
     olds: Sequence[tuple[int, Indices]],
     news: Sequence[tuple[int, Indices]],
 ) -> Iterator[Edge]:
-    """From each older access of a version to each younger one by another node."""
+    """An edge from each of `olds` to each of `news`, except from a node to itself."""
     for source, first in olds:
         for target, second in news:
             if source == target:
@@ -131,10 +134,10 @@ def _edges(
 
 
 def _symbol_edges(program: Program) -> Iterator[Edge]:
-    """From what defines a size to what mentions it, and from what requires a fact of it to who relies on that."""
+    """Edges from the node that defines a size to its users, and from a `Require` to the later users of its sizes."""
     nodes, table = program.nodes, program.buffer_table()
     maker = {made: position for position, node in enumerate(nodes) for made in makes(node)}
-    if not maker and not any(isinstance(node, Require) for node in nodes):  # the walk is slow
+    if not maker and not any(isinstance(node, Require) for node in nodes):  # searching nodes for symbols is slow
         return
     required: dict[Symbol, list[int]] = {}
     for position, node in enumerate(nodes):
@@ -148,7 +151,7 @@ def _symbol_edges(program: Program) -> Iterator[Edge]:
 
 
 def neighbours(count: int, edges: Iterable[Edge]) -> tuple[list[set[int]], list[set[int]]]:
-    """Direct predecessors and successors of each position."""
+    """For each of `count` positions its direct predecessors, and its direct successors."""
     before: list[set[int]] = [set() for _ in range(count)]
     after: list[set[int]] = [set() for _ in range(count)]
     for edge in edges:

@@ -1,7 +1,7 @@
-"""The points of a kernel: how many there are, and which one of them touches a given element.
+"""The points of a kernel, which are the combinations of values of its axes: how many, and which one touches an element.
 
-Takes axes and index expressions. Gives solutions of `store index == load index` for the axes, and estimates of sizes.
-Refuses (None) layouts in which an element does not name one point.
+Takes axes and index expressions. Gives solutions of `store index == load index` for the axes, tests whether two sets of
+points match one to one, and estimates of sizes. Refuses (None) layouts in which several points may touch one element.
 
 >>> from minductor.core.expressions.expr import integer, symbol
 >>> i, j, n = symbol("i0", "axis", 0, 3), symbol("i1", "axis", 0, 7), symbol("j0", "axis", 0, 31)
@@ -26,7 +26,10 @@ Solution = dict[Symbol, Expr]
 
 
 def solve(index: Expr, axes: Sequence[Axis], target: Expr, extents: Mapping[Symbol, Expr]) -> Solution | None:
-    """The axes that `index` mentions, as expressions, such that index == target wherever target is an element of it."""
+    """The axes in `index` as expressions in the symbols of `target`, such that index == target; None if not proved.
+
+    The solution holds for targets that some point of the axes touches. `extents` bounds the symbols of the target.
+    """
     split = linear(index, [axis.symbol for axis in axes])
     if split is None:
         return None
@@ -40,20 +43,22 @@ def solve(index: Expr, axes: Sequence[Axis], target: Expr, extents: Mapping[Symb
 
 
 def extents_of(axes: Iterable[Axis]) -> dict[Symbol, Expr]:
+    """The number of values of each axis, by its symbol."""
     return {axis.symbol: axis.extent for axis in axes}
 
 
 def has_division(expr: Expr) -> bool:
-    """Whether // or % occur in an expression."""
+    """Whether an expression contains // or %."""
     return isinstance(expr, FloorDiv | Mod) or any(has_division(part) for part in children(expr))
 
 
 def is_bijection(solution: Mapping[Symbol, Expr], source: Mapping[Symbol, Expr], target: Mapping[Symbol, Expr]) -> bool:
-    """Whether the points of the target axes that occur in the solution and the source's points match one to one.
+    """Whether a solution maps the points of the target axes one to one to the points of the source axes.
 
-    The source point is written as one number; it counts the target points exactly once if it is a mixed radix
-    number in the target axes. Each coordinate must also be proved to stay in its axis: `solve` holds only where the
-    target is an element of the layout.
+    `source` and `target` are extents by axis; target axes that the solution does not mention are left out. The proof
+    numbers the points of the source row by row. The solution is a bijection if this number, written in the target
+    axes, is a mixed radix number: sorted by stride, each axis has the product of the extents before it as its stride.
+    Each coordinate must also be proved to lie within its source axis.
     """
     if all(isinstance(at, Symbol) and at in target for at in solution.values()):
         same = all(source[axis] == target[at] for axis, at in solution.items() if isinstance(at, Symbol))
@@ -78,11 +83,12 @@ def is_bijection(solution: Mapping[Symbol, Expr], source: Mapping[Symbol, Expr],
 
 
 def product(sizes: Iterable[Expr]) -> Expr:
+    """The product of sizes as an expression."""
     return prod(sizes, start=as_expr(1))
 
 
 def estimate(sizes: Iterable[Expr]) -> int:
-    """About how many elements: unknown sizes count as TYPICAL."""
+    """The product of sizes as a number. An unknown size counts as TYPICAL, for each symbol in it."""
     total = 1
     for size in sizes:
         known = as_int(size)
@@ -91,16 +97,17 @@ def estimate(sizes: Iterable[Expr]) -> int:
 
 
 def buffer_bytes(buffer: Buffer) -> int:
+    """The bytes of a buffer's elements, with unknown sizes estimated."""
     return estimate(buffer.size) * buffer.dtype.itemsize
 
 
 def count_points(kernel: Kernel) -> int:
-    """About how many points a kernel has."""
+    """The number of points of a kernel, with unknown extents estimated."""
     return estimate(axis.extent for axis in kernel.axes)
 
 
 def pure_store(kernel: Kernel) -> Store | None:
-    """The one store of a kernel that has no other effect and no reduction."""
+    """The store of a kernel that does nothing but compute and store one value for each point; None for any other."""
     effects = [op for op in kernel.body.ops if op.is_effect]
     if len(effects) != 1 or any(isinstance(op.attrs, Reduce | Scan | Atomic) for op in kernel.body.ops):
         return None

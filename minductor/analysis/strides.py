@@ -1,7 +1,8 @@
-"""How far an index moves when one axis does.
+"""How far an index moves in memory when one axis moves by one.
 
-Takes an index expression and an axis; gives the difference of two neighbours, which holds the axis itself where the
-step is not constant. Refuses nothing. Of a load or store it says None where a checked value moves with the axis.
+Takes an index expression, or a load or store, and an axis. Gives the step in elements. The step is an expression that
+still contains the axis if it is not the same everywhere. Refuses (None) an access whose index is loaded from a tensor
+and changes along the axis, as in a gather.
 
 >>> from minductor.core.expressions.expr import symbol
 >>> i, j = symbol("i", "axis", 0, 7), symbol("j", "axis", 0, 63)
@@ -17,7 +18,7 @@ from minductor.ir.program.nodes import Atomic, Load, Op, Store
 
 
 def step_along(index: Expr, axis: Symbol) -> Expr:
-    """The step in elements."""
+    """The index at axis + 1, less the index at axis, in elements."""
     if axis not in free_symbols(index):
         return integer(0)
     holding = [(term, factor) for term, factor in parts(index)[1] if axis in free_symbols(term)]
@@ -27,7 +28,7 @@ def step_along(index: Expr, axis: Symbol) -> Expr:
 
 
 def step_of(op: Op, axis: Symbol) -> Expr | None:
-    """The step of a load, store or atomic."""
+    """The step of a load, store or atomic along an axis; None if data decide it."""
     assert isinstance(op.attrs, Load | Store | Atomic)
     index = op.attrs.index
     if axis.name in op.axes and axis not in free_symbols(index) and any(s.kind == "value" for s in free_symbols(index)):
@@ -36,6 +37,6 @@ def step_of(op: Op, axis: Symbol) -> Expr | None:
 
 
 def constant_step(op: Op, axis: Symbol) -> int | None:
-    """The step where it is a number, else None."""
+    """The step along an axis if it is a known number of elements, else None."""
     found = step_of(op, axis)
     return None if found is None else as_int(found)

@@ -1,7 +1,7 @@
-"""How the accesses of a kernel move along its axes: what every choice of a loop nest begins with.
+"""How the loads and stores of a kernel move along its axes. Every choice of a loop nest starts from this.
 
-Takes a Kernel and the program's buffers. Gives the steps and weights of its loads and stores, the axes in the order of
-their strides, and the axis along which most bytes are contiguous. Refuses nothing.
+Takes a Kernel and the program's buffers. Gives the steps and bytes of its loads and stores, the axes sorted by stride,
+and the axis along which most bytes are contiguous, which becomes the vector axis. Refuses nothing.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from minductor.analysis.strides import constant_step
 from minductor.core.expressions.expr import as_int
 from minductor.ir.program.nodes import Atomic, Body, Buffer, Kernel, Load, Masked, Op, Reduce, Scan, Store
 
-ASSUMED = 1024  # the extent of an axis whose size is known only at the call
+ASSUMED = 1024  # elements: the extent of an axis whose size is known only at the call
 
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """A load or store: how far it moves along each axis (None: not by a constant step), and its weight in bytes."""
+    """One load or store.
+
+    `steps`: by axis, how many elements further it is at the next point; None if that is not a constant. `weight`: the
+    bytes that it moves; those of a store count twice.
+    """
 
     steps: dict[str, int | None]
     weight: int
@@ -26,7 +30,10 @@ class Touch:
 
 
 class Touches:
-    """All accesses of a kernel, and what follows for its axes."""
+    """All loads and stores of a kernel, and the questions about its axes that they answer.
+
+    `reduced`, `scanned`: the names of the axes that reductions and scans run over.
+    """
 
     def __init__(self, kernel: Kernel, buffers: dict[str, Buffer]) -> None:
         self.kernel = kernel
@@ -45,6 +52,7 @@ class Touches:
                     pass
 
     def size(self, names: list[str]) -> int:
+        """The number of points over these axes; an unknown extent counts as ASSUMED."""
         total = 1
         for name in names:
             extent = self.extents[name]
@@ -60,16 +68,21 @@ class Touches:
         return Touch(steps, self.size(moved) * itemsize * (2 if is_store else 1), is_store)
 
     def contiguous_bytes(self, name: str) -> int:
+        """The weight of the accesses that are contiguous along an axis, forwards or backwards."""
         return sum(touch.weight for touch in self.touches if touch.steps[name] in (1, -1))
 
     def vector_axis(self) -> str | None:
+        """The axis along which most bytes are contiguous; None for a kernel without axes."""
         if not self.axes:
             return None
-        # with equal claims, an axis that need not be walked element by element, and of these the last
+        # Ties: an axis that no scan has to walk element by element, then the last axis.
         return max(reversed(self.axes), key=lambda name: (self.contiguous_bytes(name), name not in self.scanned))
 
     def by_stride(self, names: list[str]) -> list[str]:
-        """Outer loops first: those that move farthest through the heaviest accesses of those with a known step."""
+        """The axes with the largest stride first, as outer loops should be. The access with most bytes decides.
+
+        Accesses whose stride along an axis is not known count only if no other access moves along that axis.
+        """
 
         def distance(name: str) -> tuple[int, int]:
             moves = [(t.weight, t.steps[name]) for t in self.touches if t.steps[name] != 0]

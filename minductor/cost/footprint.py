@@ -1,13 +1,13 @@
-"""What a kernel costs on a target beyond its accesses: rows that leave the cache, values that leave the registers, and
-what is computed again.
+"""What a kernel costs beyond its loads and stores: rows read again, registers spilled, operations repeated.
 
-Takes a kernel, the buffers and the target. Gives bytes, to be added to those of `traffic`. Refuses nothing: what a
-target does not say costs nothing.
+Takes a kernel, the buffers and the target. Gives bytes, to be added to those of `traffic`. Refuses nothing: a cost is 0
+if the target does not state the size that decides it.
 
-A row that is walked over again behind a reduce comes from a cache, as long as it lies there. A thread of a GPU holds
-some values of each op at once; those for which it has no register are written to memory and read back, and threads
-with that many registers are few. A CPU has few registers and spills all the time, into its first cache: that costs
-nothing.
+- Rows: a kernel that reduces a row and then uses the row again reads it twice. The second time it comes from a cache if
+  all such rows fit there; otherwise its bytes count again.
+- Registers: a thread of a GPU computes several points at once and needs registers for the live values of each. Values
+  beyond that are spilled to memory. CPUs spill as well, but to the first-level cache, so this costs nothing there.
+- Operations: a producer that is fused into loops over more axes than its own is computed once for each of their points.
 """
 
 from __future__ import annotations
@@ -21,23 +21,29 @@ from minductor.ir.program.nodes import Axis, Body, Buffer, Kernel, Load, Masked,
 from minductor.ir.program.ops import op_cost
 from minductor.target import Target
 
-LAUNCH = 16384  # what one more kernel costs, in bytes moved
-CHEAP = 4  # operations that hide behind the load of their operand
-ADDRESSES = 12  # registers of a thread that hold no value; kernels compiled for sm_90 show about as many
-WORD = 4
-WIDEST = 16  # bytes of an element
-SPILL = 4 * WORD  # a word is written and read back, and twice that for the threads that then do not fit beside this one
+LAUNCH = 16384  # bytes: those that could be moved in the time that launching one more kernel takes
+CHEAP = 4  # operations for each element, which take no longer than loading it
+ADDRESSES = 12  # registers of a thread that hold addresses and counters: about as many as in kernels for sm_90
+WORD = 4  # bytes of a register
+WIDEST = 16  # bytes of the largest element
+# bytes for each spilled register of a point: the value is written and read back, and as much again is lost because
+# fewer threads run at once if each needs so many registers
+SPILL = 4 * WORD
 
 
 def read_again(kernel: Kernel, table: Mapping[str, Buffer], target: Target) -> int:
-    """The bytes of rows that are read once more behind a reduce, if together they are longer than the cache keeps."""
+    """The bytes of rows that are read again after a reduction, if they do not fit the cache; else 0.
+
+    The rows of all operands count together, against `target.row_bytes`. A persistent reduction of a GPU keeps its row
+    in registers and reads nothing again.
+    """
     walked = {name for op in kernel.body.ops if isinstance(op.attrs, Reduce) for name in op.attrs.axes}
     longest = len(kernel.body.ops) * estimate(axis.extent for axis in kernel.axes if axis.name in walked)
-    if not (walked and target.row_bytes) or WIDEST * longest <= target.row_bytes:  # as nearly always
-        return 0
+    if not (walked and target.row_bytes) or WIDEST * longest <= target.row_bytes:
+        return 0  # the largest rows that there could be fit: the usual case, found quickly
     columns = _columns(kernel.body)
     if target.is_gpu and estimate(a.extent for a in kernel.axes if a.name in columns) <= target.held_row:
-        return 0  # the program holds its row
+        return 0  # a persistent reduction
     row = again = 0
     for load, times in _times(kernel.body, columns).items():
         if times > 1 and _runs_along(load, kernel, columns):
@@ -49,9 +55,9 @@ def read_again(kernel: Kernel, table: Mapping[str, Buffer], target: Target) -> i
 
 
 def _columns(body: Body) -> Set[str]:
-    """The axes over which something varies that waits for a reduce over them: they are walked over again."""
+    """The axes that are walked over again: a value varies over them that depends on a reduction over them."""
     found: set[str] = set()
-    done: list[frozenset[str]] = []  # the axes that reduces before an op have run over
+    done: list[frozenset[str]] = []  # for each op the axes of the reductions that it depends on
     for op in body.ops:
         before = frozenset[str]().union(*(done[arg] for arg in op.args))
         found.update(before.intersection(op.axes))
@@ -60,11 +66,11 @@ def _columns(body: Body) -> Set[str]:
 
 
 def _times(body: Body, columns: Set[str]) -> dict[Load, int]:
-    """In how many walks along a row each load is needed: one before each reduce in a chain of them, and one behind."""
+    """In how many passes over the row each load is needed: one for each reduction in a chain, and one after them."""
     level: list[int] = []
     for op in body.ops:
         level.append(max((level[a] + _is_reduced(body.ops[a], body) for a in op.args), default=0))
-    walks = [0] * len(body.ops)  # bits of levels
+    walks = [0] * len(body.ops)  # the passes that need each op, as bits
     for position in range(len(body.ops) - 1, -1, -1):
         op = body.ops[position]
         if op.is_effect or isinstance(op.attrs, Reduce):
@@ -76,17 +82,18 @@ def _times(body: Body, columns: Set[str]) -> dict[Load, int]:
 
 
 def _is_reduced(op: Op, body: Body) -> bool:
+    """Whether an op is a reduction, or one of the results of a reduction."""
     return isinstance(body.ops[op.args[0]].attrs if isinstance(op.attrs, Project) else op.attrs, Reduce)
 
 
 def _runs_along(load: Load, kernel: Kernel, columns: Set[str]) -> bool:
-    """Whether a load walks along contiguous columns; what stands in strides is worked on in blocks of rows."""
+    """Whether a load is contiguous along a row. Rows that are not are processed in blocks, which fit the cache."""
     split = linear(load.index, [axis.symbol for axis in kernel.axes])
     return split is not None and any(as_int(step) == 1 for s, step in split[0].items() if s.name in columns)
 
 
 def spilled(kernel: Kernel, target: Target) -> int:
-    """What it costs, in bytes, that a point keeps more alive at once than a thread holds."""
+    """The bytes that spilling registers costs; 0 on targets without `thread_registers`."""
     if not target.thread_registers:
         return 0
     room = (target.thread_registers - ADDRESSES) // target.thread_values
@@ -94,13 +101,16 @@ def spilled(kernel: Kernel, target: Target) -> int:
 
 
 def alive(body: Body) -> int:
-    """The most words of values that a point keeps at once; what varies over fewer axes than others takes no room."""
+    """The largest number of registers that live values of one point need at once.
+
+    Only values that vary over all axes of the kernel count; the others are shared by many points.
+    """
     rank = max((len(op.axes) for op in body.ops), default=0)
     last = {arg: position for position, op in enumerate(body.ops) for arg in op.args}
     ends: dict[int, int] = {}
     now = most = 0
     for position, op in enumerate(body.ops):
-        now -= ends.pop(position, 0)  # a result may take the place of an operand
+        now -= ends.pop(position, 0)  # a result may use the register of an operand that dies
         if position in last and op.dtype is not None and len(op.axes) == rank:
             words = max(1, op.dtype.itemsize // WORD)
             now += words
@@ -110,14 +120,15 @@ def alive(body: Body) -> int:
 
 
 def operations(body: Body) -> int:
-    """What one point computes, accesses aside."""
+    """The operations that one point computes, loads and stores not counted."""
     return sum(op_cost(op.name) for op in body.ops if op.attrs is None or isinstance(op.attrs, Masked))
 
 
 def repeated(source: Kernel, axes: Sequence[Axis], solution: Solution, target: Target) -> int:
-    """The operations, each as a byte, that a kernel does again in loops over `axes`, of which it has only some.
+    """The operations that `source` repeats if it is fused into loops over `axes`, counted as one byte each.
 
-    It does them for each point of the axes outside of its own. The threads of a GPU do so while they wait for memory.
+    `solution` places the axes of `source` among `axes`. A loop around them over an axis that they do not need repeats
+    `source` at each of its steps. On a GPU this is free: its threads would wait for memory in that time.
     """
     cost = operations(source.body)
     if target.is_gpu or cost <= CHEAP:

@@ -1,10 +1,10 @@
-"""What a matrix unit asks of fusion: that products stay products, and how often their operands are computed.
+"""What fusion into a matrix product costs: whether it still is one, and how often its operands are computed.
 
-Takes kernels, before and after two are joined. Gives what speaks against it, and how often a kernel of products asks
-for an element of an operand. Refuses nothing.
+Takes the kernels before and after a fusion. Gives the reason why the fusion does not pay, and the number of blocks of a
+product. Refuses nothing: a kernel without products has no objection and no blocks.
 
-A program computes one block of the result. What it computes of an operand is computed once for each block along the
-other side, and not once for each element.
+A program of a GPU computes one block of the result, from a block of rows of one operand and a block of columns of the
+other. So what it computes for an element of an operand (a prologue) is repeated for each block along the other side.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from minductor.ir.program.dots import Dots, find_dots
 from minductor.ir.program.nodes import Kernel, Reduce
 from minductor.ir.program.ops import op_cost
 
-KEPT = 16  # operations that an element may cost instead of being written and read, four bytes each
-BLOCK = 64  # rows or columns of a block, of those that large products are cut into
+KEPT = 16  # repeated operations for each element that cost as much as writing and reading it, 4 bytes each
+BLOCK = 64  # rows or columns of a block of the result, as it is assumed here
 
 
 def product_objection(kernels: Sequence[Kernel], joined: Kernel) -> str | None:
-    """Why two kernels, of which one has products, are better apart."""
+    """The reason, shown to the user, why `kernels` should not become `joined`; None if they may."""
     if all(find_dots(kernel) is None for kernel in kernels):
         return None
     dots = find_dots(joined)
@@ -39,7 +39,7 @@ def product_objection(kernels: Sequence[Kernel], joined: Kernel) -> str | None:
 
 
 def _again(kernel: Kernel, dots: Dots) -> int:
-    """Operations for each element of the operands that are done once more for each block beyond the first."""
+    """The operations for each element of the operands, times the number of blocks beyond the first that repeat them."""
     blocks = block_counts(kernel)
     muls = {kernel.body.ops[reduce].args[0] for reduce in dots.reduces}
     return sum(
@@ -50,7 +50,7 @@ def _again(kernel: Kernel, dots: Dots) -> int:
 
 
 def block_counts(kernel: Kernel) -> Mapping[str, int]:
-    """The rows and columns of a kernel of products, and how many blocks there are of each; nothing for others."""
+    """The number of blocks along the row axis and the column axis of a matrix product; empty for other kernels."""
     dots = find_dots(kernel)
     if dots is None:
         return {}

@@ -1,10 +1,11 @@
-"""What a kernel's accesses cost: bytes, and more of them where no loop can walk them one element after the other.
+"""What the loads and stores of a kernel cost, in bytes.
 
-Takes a kernel and the buffers. Gives a number of bytes, to be compared between two ways to do the same work. Refuses
-nothing: sizes that are not known count as typical ones.
+Takes a kernel and the buffers. Gives a number of bytes, to be compared with that of another kernel that does the same
+work. Refuses nothing: sizes that are not known count as typical ones.
 
-A vector runs along one axis. What moves by one or not at all along it costs its bytes; anything else is read through
-transposed blocks, or in part of each cache line, and counts as STRIDED times its bytes. The axis is the best one.
+A kernel is vectorised along one axis. An access that is contiguous or constant along this axis costs its bytes. Any
+other access uses only part of each cache line, or goes through a transposed block, and costs `STRIDED` times its bytes.
+The price is that of the axis for which it is lowest.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from minductor.analysis.domain import buffer_bytes, estimate
 from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, linear
 from minductor.ir.program.nodes import Buffer, Kernel, body_reads, body_writes
 
-STRIDED = 2
+STRIDED = 2  # times its bytes: what an access costs that is not contiguous along the vector axis
 
 
 def traffic(kernel: Kernel, table: Mapping[str, Buffer]) -> int:
-    """The bytes of all accesses; several to one storage that move alike (a stencil's) count once."""
+    """The bytes of all accesses. Accesses to one storage with equal strides, as in a stencil, count once."""
     symbols = tuple(axis.symbol for axis in kernel.axes)
     found: dict[tuple[str, bool, tuple[Expr | None, ...]], int] = {}
     for accesses, is_write in ((body_reads(kernel.body), False), (body_writes(kernel.body), True)):
@@ -30,9 +31,9 @@ def traffic(kernel: Kernel, table: Mapping[str, Buffer]) -> int:
     return min((_along(number, found) for number in range(len(symbols))), default=sum(found.values()))
 
 
-@lru_cache(4096)  # the same few indices are asked for with each kernel that is joined
+@lru_cache(4096)  # fusion asks for the same few indices again with each kernel that it tries
 def _steps(index: Expr, symbols: tuple[Symbol, ...]) -> tuple[Expr | None, ...]:
-    """How far the index moves along each axis; None where that is no constant step."""
+    """How far the index moves along each axis; None for an axis along which this is not constant."""
     names = free_symbols(index)
     split = linear(index, symbols)
     if split is None:
@@ -41,7 +42,7 @@ def _steps(index: Expr, symbols: tuple[Symbol, ...]) -> tuple[Expr | None, ...]:
 
 
 def _along(number: int, found: Mapping[tuple[str, bool, tuple[Expr | None, ...]], int]) -> int:
-    """What the accesses cost with the vector along an axis."""
+    """The bytes of the accesses in `found` if the axis with this number is the vector axis."""
     total = 0
     for (_, _, steps), size in found.items():
         step = steps[number]
@@ -51,7 +52,7 @@ def _along(number: int, found: Mapping[tuple[str, bool, tuple[Expr | None, ...]]
 
 
 def access_bytes(index: Expr, kernel: Kernel, buffer: Buffer) -> int:
-    """The bytes that one access touches, at most all of the buffer."""
+    """The bytes that one access touches: at most the whole buffer, and all of it if data decide the index."""
     names = free_symbols(index)
     whole = buffer_bytes(buffer)
     if any(s.kind == "value" for s in names):

@@ -88,8 +88,8 @@ def test_far_pairs_are_answered_exactly_and_without_a_walk_along_the_graph() -> 
     count, far = 12000, 6000
     edges = [(n, n + 1) for n in range(count - 1)] + [(n, n + far) for n in range(count - far)]
     order = AcyclicOrder(count + 1, [*edges, *((0, n) for n in range(2, count)), (0, count)])
-    order._after = after = Counted(order._after)
-    order._before = before = Counted(order._before)
+    order._successors = after = Counted(order._successors)
+    order._predecessors = before = Counted(order._predecessors)
     assert all(order.node_between(n, n + far) is not None for n in range(0, count - far, 50))
     assert all(order.node_between(0, n) is not None for n in range(2, count, 50))
     assert after.asked == before.asked == 0
