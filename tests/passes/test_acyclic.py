@@ -31,7 +31,7 @@ def on_the_way(edges: set[tuple[int, int]], start: int, end: int) -> set[int]:
     return {node for node in reached(edges, start) if end in reached(edges, node)}
 
 
-@pytest.mark.parametrize("bits", [acyclic.MOST_BITS, 0])
+@pytest.mark.parametrize("bits", [acyclic.MAX_NODES_WITH_BITS, 0])
 @given(
     st.integers(2, 9).flatmap(
         lambda count: st.tuples(
@@ -44,7 +44,7 @@ def on_the_way(edges: set[tuple[int, int]], start: int, end: int) -> set[int]:
 def test_merges_as_a_whole_search_would(bits: int, given: tuple[int, Edges, Edges]) -> None:
     count, pairs, merges = given
     edges = {(min(a, b), max(a, b)) for a, b in pairs if a != b}
-    with patch.object(acyclic, "MOST_BITS", bits):
+    with patch.object(acyclic, "MAX_NODES_WITH_BITS", bits):
         order = AcyclicOrder(count, edges)
     alive, home = set(range(count)), list(range(count))
     for a, b in merges:
