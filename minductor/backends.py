@@ -50,8 +50,8 @@ __all__ = [
     "unregister_backend",
 ]
 
-# What a record is made for. It grows by one when a part's signature changes.
-API_VERSION = 1
+# The version of this API that a `Backend` is written for. It grows by one when a name or a signature changes.
+API_VERSION = 2
 ENTRY_POINTS = "minductor.backends"
 SOURCES = (".py", ".c", ".h", ".cpp", ".cu")  # the files of a package that decide what it generates
 
@@ -203,7 +203,7 @@ def _brought() -> tuple[Target, ...]:
 def check_backend_options(options: Options) -> None:
     """Holds each option "kind.name" against the record of its backend."""
     rules: dict[str, OptionRule] = {}
-    for kind in dict.fromkeys(name.partition(".")[0] for name in options.own):
+    for kind in dict.fromkeys(name.partition(".")[0] for name in options.backend_options):
         if kind in _REGISTRY.backends or kind in kinds():
             rules.update(rules_of(kind, find_backend(kind).options))
     check_extra(options, rules)
@@ -214,7 +214,7 @@ def options_for(backend: Backend, options: Options) -> Options:
     if backend.options is None and not options.extra:
         return options
     own = values_of(backend.kind, backend.options)
-    return replace(options, extra=tuple((name, options.own.get(name, value)) for name, value in own))
+    return replace(options, extra=tuple((name, options.backend_options.get(name, value)) for name, value in own))
 
 
 def fingerprint(backend: Backend) -> str:

@@ -1,12 +1,13 @@
-"""What the user asks of a compile: torch.compile(mode=, options=) and the environment, read once.
+"""The options of a compile: torch.compile(mode=, options=) and the environment, read once.
 
 Takes a mode, a mapping of options and an environment. Gives a frozen `Options`, whose `fingerprint()` goes into the
-store's key. Refuses unknown keys, modes and values, and names what was probably meant.
+store's key. Refuses unknown options, modes and values, with a hint that names the nearest known one; an option that
+was renamed is refused with its new name.
 
 >>> Options.parse(options={"precision": "eager"}, environ={}).fingerprint()
-"autotune=False block_access='offsets' deterministic=False events=False fuse=True fuse_random=False held_bytes=0 \
-inplace=True loop_order=True matmul='auto' matmul_precision='ieee' precision='eager' reuse=True sanitize=False \
-target='' verify_memory='' wrapper='python'"
+"autotune=False block_access='offsets' deterministic=False events=False fuse=True fuse_random=False inplace=True \
+loop_order=True matmul='auto' matmul_precision='ieee' max_live_bytes=0 precision='eager' reuse_storage=True \
+sanitize=False target='' verify_memory='' wrapper='python'"
 >>> Options.parse(mode="max-autotune", options={"cudagraphs": False}, environ={}).autotune
 True
 """
@@ -33,17 +34,24 @@ MODES: Mapping[str, Mapping[str, Value]] = MappingProxyType(
     }
 )
 
+# Old names of options: the error for each names the new one.
+RENAMED: Mapping[str, str] = MappingProxyType({"held_bytes": "max_live_bytes", "reuse": "reuse_storage"})
+
 ENVIRONMENT: Mapping[str, str] = MappingProxyType({"MINDUCTOR_CACHE_DIR": "cache_dir", "MINDUCTOR_TRACE": "trace"})
 
 
 @dataclass(frozen=True, slots=True)
 class OptionRule:
-    """What one option takes: its type, its allowed values (none listed: any of the type), and what it is for."""
+    """What one option accepts, and what it is for.
+
+    `allowed` lists the accepted values; empty means any value of `type`. The text of the value matches `pattern`, if
+    there is one. `changes_text` says whether two values of the option can give two generated texts; if so, the value is
+    part of the store's key.
+    """
 
     type: type[bool] | type[int] | type[float] | type[str]
     docs: str
     allowed: tuple[Value, ...] = ()
-    # Whether two values can give two generated texts; if so the value is part of the store's key.
     changes_text: bool = True
     pattern: str = ""
 
@@ -66,73 +74,97 @@ def _option(default: Value, rule: OptionRule) -> Any:  # as dataclasses.field it
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of one compile. Every field says in its rule whether it changes the generated text."""
+    """The options of one compile. README.md lists them; each field's rule says what values it accepts.
 
-    target: str = _option("", OptionRule(str, "the named target to compile for; empty: the device of the tensors"))
+    Args:
+        extra: the options of a backend, as (full name, value) in order of name, such as ("toy.unroll", 2). The backend
+            checks them when it is known.
+        other fields: see the rule of each field.
+
+    Raises:
+        BadOptionValue: a value is not what the field's rule accepts.
+    """
+
+    target: str = _option(
+        "", OptionRule(str, "the name of the target to compile for; empty: the device of the tensors decides")
+    )
     wrapper: str = _option("python", OptionRule(str, "the language of the wrapper", allowed=("python", "cpp", "fx")))
     precision: str = _option(
         "fast",
         OptionRule(
             str,
-            "fast: bf16 and fp16 stay in float32 inside a kernel; eager: rounded after each op",
+            "fast: bf16 and fp16 values are float32 inside a kernel; eager: they are rounded after each operation",
             allowed=("fast", "eager"),
         ),
     )
-    fuse: bool = _option(True, OptionRule(bool, "False: one kernel per computed buffer"))
-    loop_order: bool = _option(True, OptionRule(bool, "join kernels that match only with split or unrolled loops"))
+    fuse: bool = _option(True, OptionRule(bool, "False: each computed buffer has a kernel of its own"))
+    loop_order: bool = _option(
+        True, OptionRule(bool, "also fuse kernels that match only when a loop is split or unrolled")
+    )
     fuse_random: bool = _option(
-        False, OptionRule(bool, "random numbers inside kernels, by Philox; False: eager's own, bit for bit")
+        False, OptionRule(bool, "True: kernels draw random numbers by Philox; False: they are eager's own, bit for bit")
     )
     matmul: str = _option(
         "auto",
         OptionRule(
             str,
-            "matrix products on GPUs; native: in generated kernels; extern: the library's; auto: native where it saves",
+            "who computes matrix products on GPUs; native: generated kernels; extern: the library; auto: generated "
+            "kernels where they save time",
             allowed=("auto", "native", "extern"),
         ),
     )
     matmul_precision: str = _option(
         "ieee",
         OptionRule(
-            str, "what float32 operands of native products are rounded to; torch's own flag", allowed=("ieee", "tf32")
+            str,
+            "the format that generated matrix products round float32 operands to; torch's own flag sets it too",
+            allowed=("ieee", "tf32"),
         ),
     )
     block_access: str = _option(
         "offsets",
         OptionRule(
             str,
-            "how kernels of a GPU spell blocks of memory, where they can: sums of offsets, tl.make_block_ptr (Triton "
-            "before 3.9), or tensor descriptors",
+            "how GPU kernels address a block of memory, where the form fits: sums of offsets, tl.make_block_ptr "
+            "(Triton before 3.9), or tensor descriptors",
             allowed=("offsets", "pointer", "descriptor"),
         ),
     )
-    held_bytes: int = _option(
+    max_live_bytes: int = _option(
         0,
         OptionRule(
             int,
-            "fusion has no kernel wait for more bytes of intermediate results than these; 0: no bound",
+            "fusion may keep at most this many bytes of intermediate results alive; 0 means no limit",
             pattern=r"\d+",
         ),
     )
-    reuse: bool = _option(True, OptionRule(bool, "False: no buffer takes over the storage of a dead one"))
-    inplace: bool = _option(True, OptionRule(bool, "False: no kernel writes over an operand that dies in it"))
+    reuse_storage: bool = _option(
+        True, OptionRule(bool, "False: no buffer takes over the storage of a buffer that is no longer needed")
+    )
+    inplace: bool = _option(
+        True, OptionRule(bool, "False: no kernel writes its result over an operand that nothing reads afterwards")
+    )
     verify_memory: str = _option(
         "",
         OptionRule(
             str,
-            "hold each call against the plan of its memory; assert: raise where it differs, log: say it",
+            "compare the memory of each call with the plan; assert: raise an error where they differ; log: log it",
             allowed=("", "assert", "log"),
         ),
     )
-    autotune: bool = _option(False, OptionRule(bool, "try every tunable choice on the machine"))
-    deterministic: bool = _option(
-        False, OptionRule(bool, "no choice that affects bits depends on a clock; torch's own switch sets it too")
+    autotune: bool = _option(
+        False, OptionRule(bool, "measure every tunable choice on this machine and keep the fastest")
     )
-    events: bool = _option(False, OptionRule(bool, "the compiled graph reports launches, allocations and frees"))
+    deterministic: bool = _option(
+        False, OptionRule(bool, "no choice that changes bits is made by measured time; torch's own switch sets it too")
+    )
+    events: bool = _option(False, OptionRule(bool, "the compiled graph records its launches, allocations and frees"))
     sanitize: bool = _option(False, OptionRule(bool, "build kernels with the address and undefined sanitisers"))
     fallback: str = _option(
         "allow",
-        OptionRule(str, "error: refuse what would run in eager", allowed=("allow", "error"), changes_text=False),
+        OptionRule(
+            str, "error: a graph that would run in eager is an error", allowed=("allow", "error"), changes_text=False
+        ),
     )
     cudagraphs: bool = _option(False, OptionRule(bool, "replay launches as a CUDA graph", changes_text=False))
     verify: bool = _option(False, OptionRule(bool, "check the rules of the IR after each stage", changes_text=False))
@@ -140,8 +172,8 @@ class Options:
         300,
         OptionRule(
             int,
-            "the seconds that the C++ compiler may take for a graph, and that another process which compiles the same "
-            "graph is waited for",
+            "seconds that the C++ compiler may take for a graph, and that minductor waits for another process which "
+            "compiles the same graph",
             changes_text=False,
             pattern=r"[1-9]\d*",
         ),
@@ -155,8 +187,9 @@ class Options:
             pattern=r"|[0-4]|(dir|html):.+",
         ),
     )
-    cache_dir: str = _option("", OptionRule(str, "the folder of the store; empty: the user's", changes_text=False))
-    # A backend's own options, "toy.field", in order of name; the backend checks them when it is known.
+    cache_dir: str = _option(
+        "", OptionRule(str, "the folder of the store; empty: the user's cache folder", changes_text=False)
+    )
     extra: tuple[tuple[str, Value], ...] = ()
 
     def __post_init__(self) -> None:
@@ -170,7 +203,23 @@ class Options:
         options: Mapping[str, object] | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> Self:
-        """Environment, then mode, then options: what is nearer to the call wins, field by field."""
+        """The options of one call. An option overrides the mode, and the mode overrides the environment.
+
+        Args:
+            mode: a key of MODES, as torch.compile(mode=...) takes it; None means "default".
+            options: values by option name, as torch.compile(options=...) takes them. A name with a dot belongs to the
+                backend before the dot.
+            environ: environment variables by name; None means os.environ.
+
+        Returns:
+            The frozen options.
+
+        Raises:
+            UnknownMode: MODES has no such mode.
+            UnknownOption: no option has this name; the hint says what an old name was renamed to.
+            BadOptionValue: an option does not accept its value.
+            BadArgument: `environ` or `options` is not a mapping.
+        """
         if mode is not None and (not isinstance(mode, str) or mode not in MODES):
             raise UnknownMode(mode, MODES)
         surroundings = os.environ if environ is None else environ
@@ -189,22 +238,26 @@ class Options:
             elif name in OPTION_RULES:
                 values[name] = value
             else:
-                raise UnknownOption(name, OPTION_RULES)
+                raise UnknownOption(name, OPTION_RULES, renamed_to=RENAMED.get(name, ""))
         return cls(**cast("dict[str, Any]", values), extra=tuple(sorted(extra.items())))
 
     def fingerprint(self) -> str:
-        """The values that change generated text, in a fixed order, for the store's key."""
+        """The options that can change a generated text, as one line for the store's key.
+
+        Returns:
+            `name=value` for each, in order of name; then the options of a backend.
+        """
         kept = [f"{name}={getattr(self, name)!r}" for name, rule in sorted(OPTION_RULES.items()) if rule.changes_text]
         return " ".join([*kept, *(f"{name}={value!r}" for name, value in self.extra)])
 
     @property
-    def own(self) -> Mapping[str, Value]:
-        """The backend's own options by full name; while its parts run, all that its record has."""
+    def backend_options(self) -> Mapping[str, Value]:
+        """The backend's own options by full name. While the backend's functions run, each of its options is here."""
         return dict(self.extra)
 
 
 def mapping_of(options: object) -> Mapping[str, object]:
-    """The options by name; nothing given is no options."""
+    """`options` as a mapping; an empty one for None. Raises BadArgument for anything else."""
     if options is None:
         return {}
     if not isinstance(options, Mapping):
@@ -213,7 +266,7 @@ def mapping_of(options: object) -> Mapping[str, object]:
 
 
 def check_extra(options: Options, rules: Mapping[str, OptionRule]) -> None:
-    """Hold backends' own options against the rules of those that are named."""
+    """Raises if an option of a backend has no rule among `rules`, or its rule does not accept the value."""
     for name, value in options.extra:
         if name not in rules:
             raise UnknownOption(name, [*OPTION_RULES, *rules])

@@ -1,9 +1,10 @@
-"""What a program is compiled for: named machines as data, the same on every host.
+"""The machines that minductor compiles for, as data that is the same on every host.
 
-Takes a name. Gives a frozen `Target`, and with the options the `Env` that every stage gets. Refuses to probe: what this
-machine has is runtime's question, and no generated text may depend on it.
+Takes the name of a machine. Gives its frozen `Target`, and the `Env` (options and target) that every stage takes.
+Refuses names that are not in the table. Nothing here looks at the machine that compiles: generated text must not depend
+on it, and runtime/build/probe.py describes it.
 
->>> by_name("sm_90").warp
+>>> by_name("sm_90").warp_size
 32
 >>> by_name("sm90")
 Traceback (most recent call last):
@@ -22,47 +23,52 @@ from minductor.core.errors import UnknownTarget
 from minductor.options import Options
 
 KIB = 1024
-# NVIDIA GPUs beside those of the table that have as much shared memory as these
+# The architectures of NVIDIA GPUs that are not in the table and have as much shared memory as those that are.
 DATA_CENTRE = (87, 103, 110)
-MAX_PROGRAMS = 2**31 - 1  # of the first dimension of a launch, which is all that a kernel's programs are numbered by
+MAX_PROGRAMS = 2**31 - 1  # of one launch: a kernel numbers its programs along the first dimension of the grid only
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One machine. A size that does not apply, or that text must not depend on, is 0."""
+    """One machine: sizes and capabilities that decide how kernels are written for it.
+
+    A size is 0 if the machine has no such thing, or if generated text must not depend on it. "Program" is Triton's
+    word for what CUDA calls a thread block.
+    """
 
     name: str
-    kind: str  # the backend that serves it: "cpu", "interpret", "cuda", "hip" or a registered one
-    device: str = "cpu"  # the type of device, as torch names it, whose memory its kernels work on
+    kind: str  # the backend that compiles for it: "cpu", "interpret", "cuda", "hip" or a registered one
+    device: str = "cpu"  # the type of torch.device whose memory its kernels work on
     arch: str = ""
     # Memory, in bytes.
     l2_bytes: int = 0
-    shared_memory: int = 0  # the most that one program may ask for
-    row_bytes: int = 0  # of a row that is walked over again, what a cache has kept: on a GPU one program's share
-    # Width. On a CPU `vector_bytes` is the size of a reduction's lanes: it fixes the bits, so every CPU has the same.
+    shared_memory: int = 0  # the most that one program may use
+    cached_row_bytes: int = 0  # a row up to this size is still in the cache when a kernel reads it a second time
+    # A CPU's `vector_bytes` is the number of bytes in the lanes of a reduction, not the width of its registers. It
+    # decides the bits of a result, so that every CPU gives the same.
     vector_bytes: int = 0
     multiprocessors: int = 0
     registers: int = 0  # 32-bit registers of one multiprocessor
-    thread_registers: int = 0  # the most of them that one thread may have
-    warp: int = 0
+    thread_registers: int = 0  # the most 32-bit registers of one thread
+    warp_size: int = 0  # threads of a warp
     max_threads: int = 0  # of one program
     max_programs: int = 0  # of one launch
-    # The most that one program of a GPU takes at once.
-    tile_values: int = 1024  # of each op, where nothing is reduced
-    held_row: int = 4096  # values of a row that it holds whole
-    walked_row: int = 2048  # values of one block of a longer row
-    columns: int = 32  # contiguous ones that it joins
-    thread_values: int = 8  # of each op, in one thread
-    max_warps: int = 16
+    # Limits of the blocks that one program of a GPU computes at once, in values of each operation.
+    max_tile_values: int = 1024  # where nothing is reduced
+    max_persistent_row: int = 4096  # a persistent reduction keeps a whole row; a longer row is reduced in a loop
+    looped_block: int = 2048  # the part of a row that a looped reduction takes at a time
+    columns_per_block: int = 32  # neighbouring columns that a reduction down columns takes at once
+    values_per_thread: int = 8
+    max_warps: int = 16  # of one program
     # Capabilities.
-    has_descriptors: bool = False
+    has_descriptors: bool = False  # tensor descriptors (TMA)
     has_fp8: bool = False  # conversions of float8_e4m3fn and float8_e5m2
-    has_tuning: bool = True  # variants and launches of a kernel are measured against each other
-    # Operators that kernels of this machine are not written with, in any dtype ("zeta") or in one ("atomic_add i8").
+    has_tuning: bool = True  # variants and launches of a kernel can be measured against each other
+    # Operators that no kernel for this machine may contain: in any dtype ("zeta"), or in one ("atomic_add i8").
     lacks: frozenset[str] = frozenset()
 
     def lanes(self, itemsize: int) -> int:
-        """How many values of a size the lanes of a reduction hold.
+        """The number of values in the lanes of a reduction; `itemsize` is the size of one value in bytes.
 
         >>> by_name("cpu").lanes(4), by_name("cpu").lanes(8)
         (64, 32)
@@ -70,7 +76,7 @@ class Target:
         return max(1, self.vector_bytes // itemsize)
 
     def is_here(self, device: str) -> bool:
-        """Whether its kernels work on the memory of a device, as torch names it.
+        """Whether the target's kernels work on the memory of `device`, a name such as "cuda:1".
 
         >>> by_name("sm_90").is_here("cuda:1"), by_name("interpret").is_here("cpu")
         (True, True)
@@ -78,7 +84,7 @@ class Target:
         return device.partition(":")[0] == self.device
 
     def runs(self, other: Target) -> bool:
-        """Whether this GPU runs what is compiled for another one: an older one of the same generation.
+        """Whether this machine runs what is compiled for `other`: an NVIDIA GPU of its generation that is not newer.
 
         >>> of_capability(8, 9).runs(by_name("sm_80")), by_name("sm_90").runs(by_name("sm_80"))
         (True, False)
@@ -89,18 +95,18 @@ class Target:
 
     @property
     def is_gpu(self) -> bool:
-        return self.warp > 0
+        return self.warp_size > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """All that a stage may know beside its value."""
+    """The options and the target of one compile: all that a stage may know besides its value."""
 
     options: Options
     target: Target
 
     def supported(self) -> tuple[Env, tuple[str, ...]]:
-        """Without what the options ask for and the target does not have, and a note of each such request.
+        """This Env without the options that have no effect on its target, and a note about each of them.
 
         >>> Env(Options(autotune=True), TARGETS["gfx942"]).supported()[1]
         ('autotuning has no effect on gfx942',)
@@ -108,7 +114,7 @@ class Env:
         asked, target = self.options, self.target
         has_form = {"offsets": True, "pointer": target.is_gpu, "descriptor": target.has_descriptors}
         lacking = {
-            "CUDA graphs have": ("cudagraphs", False, not asked.cudagraphs),  # nothing captures a partition
+            "CUDA graphs have": ("cudagraphs", False, not asked.cudagraphs),  # no target makes CUDA graphs yet
             "autotuning has": ("autotune", False, target.has_tuning or not asked.autotune),
             "the form of block accesses has": ("block_access", "offsets", has_form[asked.block_access]),
         }
@@ -117,7 +123,7 @@ class Env:
         return replace(self, options=replace(asked, **kept)) if kept else self, notes
 
 
-# What Triton has no function for. Its atomic extremes of floats do not know NaN, and it has none of a "set".
+# Functions and atomic operations that Triton has not, or has without NaN (the atomic maximum and minimum of floats).
 _FUNCTIONS = (
     "digamma i0e i1e k0 k0e k1 k1e zeta chebyshev_t chebyshev_u chebyshev_v chebyshev_w hermite_h hermite_he laguerre_l"
     " legendre_p"
@@ -132,29 +138,29 @@ TRITON_LACKS = frozenset(
     )
 )
 
-# The CPU has no core count and no vector width of its own: the text depends on shapes and dtypes only.
+# The CPU's target has no core count and no vector width, so that generated text depends on shapes and dtypes only.
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
         "cpu": Target(
             name="cpu",
             kind="cpu",
             l2_bytes=1024 * KIB,
-            row_bytes=1024 * KIB,
+            cached_row_bytes=1024 * KIB,
             vector_bytes=256,
             has_tuning=False,
         ),
-        # Triton's interpreter: GPU kernels on CPU tensors, slow, and without libdevice.
+        # Triton's interpreter runs GPU kernels on CPU tensors, slowly and without libdevice.
         "interpret": Target(
             name="interpret",
             kind="interpret",
             shared_memory=99 * KIB,
-            row_bytes=48 * KIB,
+            cached_row_bytes=48 * KIB,
             multiprocessors=8,
             registers=65536,
             thread_registers=255,
-            warp=32,
+            warp_size=32,
             max_threads=1024,
-            max_programs=4096,  # each takes more than a millisecond
+            max_programs=4096,  # the interpreter takes more than a millisecond for each
             has_descriptors=True,
             has_fp8=True,
             lacks=TRITON_LACKS,
@@ -166,11 +172,11 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             arch="80",
             l2_bytes=40 * KIB * KIB,
             shared_memory=163 * KIB,
-            row_bytes=48 * KIB,
+            cached_row_bytes=48 * KIB,
             multiprocessors=108,
             registers=65536,
             thread_registers=255,
-            warp=32,
+            warp_size=32,
             max_threads=1024,
             max_programs=MAX_PROGRAMS,
             lacks=TRITON_LACKS,
@@ -182,11 +188,11 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             arch="90",
             l2_bytes=50 * KIB * KIB,
             shared_memory=227 * KIB,
-            row_bytes=48 * KIB,
+            cached_row_bytes=48 * KIB,
             multiprocessors=132,
             registers=65536,
             thread_registers=255,
-            warp=32,
+            warp_size=32,
             max_threads=1024,
             max_programs=MAX_PROGRAMS,
             lacks=TRITON_LACKS,
@@ -200,11 +206,11 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             arch="100",
             l2_bytes=126 * KIB * KIB,
             shared_memory=227 * KIB,
-            row_bytes=96 * KIB,
+            cached_row_bytes=96 * KIB,
             multiprocessors=148,
             registers=65536,
             thread_registers=255,
-            warp=32,
+            warp_size=32,
             max_threads=1024,
             max_programs=MAX_PROGRAMS,
             lacks=TRITON_LACKS,
@@ -218,11 +224,11 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
             arch="gfx942",
             l2_bytes=4 * KIB * KIB,
             shared_memory=64 * KIB,
-            row_bytes=96 * KIB,
+            cached_row_bytes=96 * KIB,
             multiprocessors=304,
             registers=131072,
             thread_registers=512,
-            warp=64,
+            warp_size=64,
             max_threads=1024,
             max_programs=MAX_PROGRAMS,
             lacks=TRITON_LACKS,
@@ -233,9 +239,10 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
 
 
 def of_capability(major: int, minor: int) -> Target | None:
-    """The machine for a GPU of NVIDIA's that is here: the nearest of the table that is not newer, as that one.
+    """The target of an NVIDIA GPU with compute capability `major`.`minor`.
 
-    None for one that is older than all of them.
+    That is the newest target of the table that is not newer than the GPU, under the GPU's own name and architecture.
+    None if the GPU is older than all of them.
 
     >>> of_capability(9, 0) is TARGETS["sm_90"], of_capability(7, 5)
     (True, None)
@@ -256,7 +263,7 @@ def of_capability(major: int, minor: int) -> Target | None:
 
 
 def by_name(name: str, targets: Mapping[str, Target] = TARGETS) -> Target:
-    """The target of that name; registered backends bring their own table."""
+    """The target called `name` in `targets`. Raises UnknownTarget, with the names that exist."""
     if not isinstance(name, str) or name not in targets:
         raise UnknownTarget(name, targets)
     return targets[name]

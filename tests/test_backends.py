@@ -155,7 +155,7 @@ def test_unknown_kind_says_what_was_meant(toy: Backend) -> None:
 def test_own_options_are_all_there_and_checked(toy: Backend) -> None:
     given = Options.parse(options={"toy.depth": 2}, environ={})
     check_backend_options(given)
-    assert options_for(toy, given).own == {"toy.depth": 2, "toy.name": "toy"}
+    assert options_for(toy, given).backend_options == {"toy.depth": 2, "toy.name": "toy"}
     assert options_for(BUILT_IN["cpu"], given) == Options(), "another device's options are not in its key"
     with pytest.raises(BadOptionValue, match="one of 1, 2"):
         check_backend_options(Options.parse(options={"toy.depth": 3}, environ={}))
@@ -188,9 +188,9 @@ def test_a_config_module_is_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyP
     backend = replace(TOY, options=config)
     register_backend(backend)
     try:
-        assert options_for(backend, Options()).own == {"toy.depth": 1, "toy.names": "['a']"}
+        assert options_for(backend, Options()).backend_options == {"toy.depth": 1, "toy.names": "['a']"}
         config.depth = 2
-        assert options_for(backend, Options()).own["toy.depth"] == 2
+        assert options_for(backend, Options()).backend_options["toy.depth"] == 2
         check_backend_options(Options(extra=(("toy.depth", 3),)))
         with pytest.raises(BadOptionValue):
             check_backend_options(Options(extra=(("toy.depth", "3"),)))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minductor.core.errors import BadOptionValue, UnknownMode, UnknownOption
-from minductor.options import MODES, OPTION_RULES, OptionRule, Options, check_extra
+from minductor.options import MODES, OPTION_RULES, RENAMED, OptionRule, Options, check_extra
 
 
 def other_value(rule: OptionRule, value: object) -> object:
@@ -50,6 +50,13 @@ def test_unknown_option_says_what_was_meant() -> None:
     assert all(name in caught.value.hint for name in OPTION_RULES)
 
 
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_old_name_of_an_option_names_the_new_one(old: str, new: str) -> None:
+    assert old not in OPTION_RULES and new in OPTION_RULES
+    with pytest.raises(UnknownOption, match=f"unknown option '{old}'\n.*it was renamed to '{new}'"):
+        Options.parse(options={old: getattr(Options(), new)}, environ={})
+
+
 @pytest.mark.parametrize("name", ["zzz", 3, None])
 def test_unknown_option_that_is_like_none_lists_them(name: str) -> None:
     with pytest.raises(UnknownOption) as caught:
@@ -70,7 +77,7 @@ def test_unknown_option_that_is_like_none_lists_them(name: str) -> None:
         ("trace", 2),
         ("trace", "dir:"),
         ("trace", "file:x"),
-        ("held_bytes", -1),
+        ("max_live_bytes", -1),
         ("toy.depth", [1]),
     ],
 )

@@ -18,8 +18,8 @@ def test_row(name: str) -> None:
     assert target.kind in ("cpu", "interpret", "cuda", "hip")
     assert target.is_gpu == (target.kind != "cpu")
     if target.is_gpu:
-        assert target.warp in (32, 64) and target.max_threads % target.warp == 0
-        assert target.max_warps * target.warp <= target.max_threads and 0 < target.max_programs < 2**31
+        assert target.warp_size in (32, 64) and target.max_threads % target.warp_size == 0
+        assert target.max_warps * target.warp_size <= target.max_threads and 0 < target.max_programs < 2**31
         assert target.shared_memory > 0 and target.registers > 0 and target.multiprocessors > 0
 
 

@@ -69,7 +69,7 @@ def _as_gpu(stack: ExitStack, scheduling: str, compiling: Any, config: Any, targ
         major=9,
         regs_per_multiprocessor=target.registers,
         max_threads_per_multi_processor=2 * target.max_threads,
-        warp_size=target.warp,
+        warp_size=target.warp_size,
     )
     stack.enter_context(config.patch(cpu_backend="triton"))
     stack.enter_context(functorch.patch(force_non_lazy_backward_lowering=True))  # no forward will have run

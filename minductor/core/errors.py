@@ -81,8 +81,9 @@ class UnknownOption(MinductorError, ValueError):
 
     code: ClassVar[str] = "MD001"
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__(f"unknown option {name!r}", hint=_choices(name, "options", known))
+    def __init__(self, name: str, known: Iterable[str], *, renamed_to: str = "") -> None:
+        hint = f"it was renamed to {renamed_to!r}" if renamed_to else _choices(name, "options", known)
+        super().__init__(f"unknown option {name!r}", hint=hint)
         self.name = name
 
 

@@ -34,15 +34,15 @@ SPILL = 4 * WORD
 def read_again(kernel: Kernel, table: Mapping[str, Buffer], target: Target) -> int:
     """The bytes of rows that are read again after a reduction, if they do not fit the cache; else 0.
 
-    The rows of all operands count together, against `target.row_bytes`. A persistent reduction of a GPU keeps its row
-    in registers and reads nothing again.
+    The rows of all operands count together, against `target.cached_row_bytes`. A persistent reduction of a GPU keeps
+    its row in registers and reads nothing again.
     """
     walked = {name for op in kernel.body.ops if isinstance(op.attrs, Reduce) for name in op.attrs.axes}
     longest = len(kernel.body.ops) * estimate(axis.extent for axis in kernel.axes if axis.name in walked)
-    if not (walked and target.row_bytes) or WIDEST * longest <= target.row_bytes:
+    if not (walked and target.cached_row_bytes) or WIDEST * longest <= target.cached_row_bytes:
         return 0  # the largest rows that there could be fit: the usual case, found quickly
     columns = _columns(kernel.body)
-    if target.is_gpu and estimate(a.extent for a in kernel.axes if a.name in columns) <= target.held_row:
+    if target.is_gpu and estimate(a.extent for a in kernel.axes if a.name in columns) <= target.max_persistent_row:
         return 0  # a persistent reduction
     row = again = 0
     for load, times in _times(kernel.body, columns).items():
@@ -51,7 +51,7 @@ def read_again(kernel: Kernel, table: Mapping[str, Buffer], target: Target) -> i
             size = table[load.ref.storage].dtype.itemsize
             row += size * estimate(a.extent for a in kernel.axes if a.name in columns & names)
             again += (times - 1) * access_bytes(load.index, kernel, table[load.ref.storage])
-    return again if row > target.row_bytes else 0
+    return again if row > target.cached_row_bytes else 0
 
 
 def _columns(body: Body) -> Set[str]:
@@ -96,7 +96,7 @@ def spilled(kernel: Kernel, target: Target) -> int:
     """The bytes that spilling registers costs; 0 on targets without `thread_registers`."""
     if not target.thread_registers:
         return 0
-    room = (target.thread_registers - ADDRESSES) // target.thread_values
+    room = (target.thread_registers - ADDRESSES) // target.values_per_thread
     return SPILL * max(0, alive(kernel.body) - room) * count_points(kernel)
 
 

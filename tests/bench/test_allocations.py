@@ -44,7 +44,7 @@ def attention(x: Tensor, w: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, q, x.view(1, 2, 16, 16)).sum(0)
 
 
-@pytest.mark.parametrize("options", [{}, {"reuse": False, "inplace": False}], ids=["shared", "apart"])
+@pytest.mark.parametrize("options", [{}, {"reuse_storage": False, "inplace": False}], ids=["shared", "apart"])
 @pytest.mark.parametrize("fn", [chain, shrinking, with_results_of_operators, mutating, attention])
 def test_what_is_planned_is_measured(fn: Callable[..., object], options: dict[str, bool], tmp_path: Path) -> None:
     trains = fn in (chain, attention)

@@ -32,7 +32,7 @@ class Row:
     because: str = ""
     grad: bool = False
     dynamic: bool | None = None
-    held_bytes: int = 0  # the option
+    max_live_bytes: int = 0  # the option
     peak: int | None = None  # at most
 
 
@@ -428,6 +428,6 @@ ROWS = (
         peak=1024 * 1024 * 4 + 8192,
     ),
     Row("accumulated", accumulated, squares, 1, 4, peak=4 * SQUARE),
-    Row("accumulated_by_three", accumulated, squares, 2, 4, held_bytes=3 * SQUARE, peak=3 * SQUARE),
-    Row("accumulated_by_one", accumulated, squares, 3, 4, held_bytes=SQUARE // 4, peak=2 * SQUARE),
+    Row("accumulated_by_three", accumulated, squares, 2, 4, max_live_bytes=3 * SQUARE, peak=3 * SQUARE),
+    Row("accumulated_by_one", accumulated, squares, 3, 4, max_live_bytes=SQUARE // 4, peak=2 * SQUARE),
 )

@@ -11,7 +11,9 @@ from tests.e2e.fusion_table import ROWS, Row, gelu_three_times
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 def test_row(row: Row, compiled: Compile) -> None:
-    options = {"held_bytes": row.held_bytes} if row.held_bytes else {}  # other compilers have no such option
+    options = (
+        {"max_live_bytes": row.max_live_bytes} if row.max_live_bytes else {}
+    )  # other compilers have no such option
     run = compiled(row.program, *row.inputs(), grad=row.grad, dynamic=row.dynamic, options=options)
     if row.kernels is not None:
         assert (run.report.kernels, run.report.externs) == (row.kernels, row.externs), run.report.refusals

@@ -120,7 +120,7 @@ def test_a_pass_runs_and_its_fingerprint_counts(watched: Watched, x: Tensor) -> 
 
     def noted(program: Program, env: Env) -> Program:
         seen.append(program.name)
-        note = Note("noted", program.name, f"level {env.options.own['toy.optimise']}")
+        note = Note("noted", program.name, f"level {env.options.backend_options['toy.optimise']}")
         return replace(program, notes=(*program.notes, note))
 
     mine = Pass(name="noted", after="fuse", function=noted, fingerprint="1")

@@ -100,7 +100,7 @@ def test_order(golden: Goldens) -> None:
 def test_memory(golden: Goldens) -> None:
     """A plan with storages of its own for everything, beside the one that takes over what is dead."""
     program = order(parse_program(ORDERED), CPU)
-    plain = replace(CPU, options=replace(CPU.options, reuse=False, inplace=False))
+    plain = replace(CPU, options=replace(CPU.options, reuse_storage=False, inplace=False))
     old, new = memory(program, plain), memory(program, CPU)
     verify_plan(new)
     golden.text("change", change(print_plan(old), print_plan(new), "no reuse", "memory"))

@@ -51,7 +51,7 @@ def test_rows_that_the_cache_keeps_only_apart_stay_apart() -> None:
     kernels, refused = fused(two_rows(LONG), CPU)
     assert len(kernels) == 2
     assert any(reason.startswith("rows that the cache does not keep would cost ") for reason in refused)
-    assert len(fused(two_rows(LONG), replace(CPU, row_bytes=1 << 21))[0]) == 1
+    assert len(fused(two_rows(LONG), replace(CPU, cached_row_bytes=1 << 21))[0]) == 1
     assert len(fused(two_rows(1024), CPU)[0]) == 1
 
 
@@ -61,7 +61,7 @@ def test_a_row_that_no_cache_keeps_is_joined_with_what_reads_it_again_in_any_cas
     (kernel,), _ = fused(s.done(centred(s, x := s.input(64, columns), s.input(columns))), CPU)
     table = s.done(x).buffer_table()
     assert read_again(kernel, table, CPU) == 64 * columns * 4
-    assert read_again(kernel, table, replace(CPU, row_bytes=0)) == 0
+    assert read_again(kernel, table, replace(CPU, cached_row_bytes=0)) == 0
 
 
 @pytest.mark.parametrize(("count", "apart"), [(20, False), (31, True)])

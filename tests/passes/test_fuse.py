@@ -259,7 +259,7 @@ def test_the_bound_on_what_is_waited_for_is_kept() -> None:
     s = Sketch()
     made = s.op("add", s.op("exp", s.extern(s.input(8, 8))), s.extern(s.input(8, 8)))
     program = s.done(made)
-    bound = Env(Options(held_bytes=256), CPU.target)
+    bound = Env(Options(max_live_bytes=256), CPU.target)
     apart = fuse(inline(program, bound), bound)
     assert (len(kernels(fused(program))), len(kernels(apart))) == (1, 2)
     assert reasons(apart) == ["would wait for 512 bytes of intermediate results, 256 being the bound"]

@@ -36,7 +36,7 @@ WAYS = [(True, True), (True, False), (False, True), (False, False)]
 
 
 def env(*, reuse: bool, inplace: bool) -> Env:
-    return Env(Options(reuse=reuse, inplace=inplace, verify_memory="assert"), CPU.target)
+    return Env(Options(reuse_storage=reuse, inplace=inplace, verify_memory="assert"), CPU.target)
 
 
 def interpreted(kernel: Kernel) -> Callable[..., int]:

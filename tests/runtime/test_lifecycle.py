@@ -73,7 +73,7 @@ LONG = ("mm mm mm", "nonzero", "cat", "mm relu mm sum")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long if n in LONG else ()) for n in PROGRAMS])
 def test_every_way_to_share_is_as_planned(name: str, tmp_path: Path) -> None:
     found: list[tuple[Any, Any]] = []
-    for options in ({"reuse": r, "inplace": i} for r in (True, False) for i in (True, False)):
+    for options in ({"reuse_storage": r, "inplace": i} for r in (True, False) for i in (True, False)):
         torch._dynamo.reset()
         told: list[Any] = []
         call = torch.compile(

@@ -55,7 +55,7 @@ def cut(extents: Sequence[Expr], reduced: Sequence[int], value: Values, target: 
         return None
     columns = _columns(extents, reduced, value)
     programs = math.prod(
-        -(-n // target.columns) if d == columns else n for d, n in enumerate(sizes) if d not in reduced
+        -(-n // target.columns_per_block) if d == columns else n for d, n in enumerate(sizes) if d not in reduced
     )
     least, most = (LONG_ROW, LEAST_ROW) if columns is None else (LONG_COLUMN, LEAST_COLUMN)
     if length < least or programs > target.multiprocessors:

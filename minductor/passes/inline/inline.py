@@ -93,7 +93,7 @@ def inline(program: Program, env: Env) -> Program:
         return program
     refused: dict[str, str] = {}
     while True:
-        work = _Inliner(program, refused, env.options.held_bytes, is_gpu=env.target.is_gpu)
+        work = _Inliner(program, refused, env.options.max_live_bytes, is_gpu=env.target.is_gpu)
         work.decide()
         bodies = work.build()
         # what a body turned out to do, rarely, is known only once it is built: choose again without these producers

@@ -59,7 +59,7 @@ def reuse(program: Program, options: Options) -> Sharing:
     """What shares a storage with what."""
     facts = _Facts(program)
     in_place = dict(_in_place(facts)) if options.inplace else {}
-    taken = dict(_taken(facts, in_place)) if options.reuse else {}
+    taken = dict(_taken(facts, in_place)) if options.reuse_storage else {}
     gone = {*in_place.values(), *taken.values()}
     ends = {
         number: kept

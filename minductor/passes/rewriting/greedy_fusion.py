@@ -53,7 +53,7 @@ class GreedyFusion:
         self.program = program
         self.stage = stage
         self.views = views
-        self.most = env.options.held_bytes
+        self.most = env.options.max_live_bytes
         self.nodes: list[Node | None] = list(program.nodes)
         # what is asked of a node again and again, and takes a walk through its body
         self.reads, self.writes = [reads(node) for node in program.nodes], [writes(node) for node in program.nodes]

@@ -62,7 +62,7 @@ def _warps(kernel: Kernel, blocks: dict[str, Loop], target: Target, affects: Aff
         is_once = any(loop.kind == "serial" for loop in blocks.values())
         several = [len(op.args) for op in kernel.body.ops if isinstance(op.attrs, Reduce) and not is_once]
         joined = max(several, default=1)
-        wanted = max(1, values // (target.warp * target.thread_values * joined))
+        wanted = max(1, values // (target.warp_size * target.values_per_thread * joined))
         default = min(target.max_warps, 1 << (wanted.bit_length() - 1))  # a power of two, whatever is joined
     options = [n for n in (default // 2, default, 2 * default) if 1 <= n <= target.max_warps]
     return Choice("warps", affects, tuple(options), default)

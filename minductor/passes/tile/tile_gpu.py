@@ -44,7 +44,7 @@ def tile_gpu(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
         return choose(touches, target, limits) if dots is None else dot_tiles(kernel, touches, dots, target, limits)
 
     tiles, wanted = chosen(NO_LIMITS), list(block_limits(kernel.body, kernel.axes))
-    if smaller := _smaller(tiles, wanted, target.warp):
+    if smaller := _smaller(tiles, wanted, target.warp_size):
         boxed = chosen(smaller)
         if env.options.block_access != "offsets" or boxed.values == tiles.values:
             tiles = boxed
@@ -90,14 +90,14 @@ def choose(touches: Touches, target: Target, limits: Limits = NO_LIMITS) -> Tile
     is_persistent = True
     for name in joined:
         extent = touches.extents[name]
-        blocks[name] = target.walked_row if extent is None else power_of_two(extent)
+        blocks[name] = target.looped_block if extent is None else power_of_two(extent)
         is_persistent = is_persistent and extent is not None
         row *= blocks[name]
-    if row > (OUTER_PERSISTENT if is_outer else target.held_row) or not is_persistent:
+    if row > (OUTER_PERSISTENT if is_outer else target.max_persistent_row) or not is_persistent:
         is_persistent = False
         known = None if vector is None else touches.extents[vector]
-        columns = target.columns if known is None else power_of_two(known)
-        row = max(OUTER_PERSISTENT, target.tile_values // columns) if is_outer else target.walked_row
+        columns = target.columns_per_block if known is None else power_of_two(known)
+        row = max(OUTER_PERSISTENT, target.max_tile_values // columns) if is_outer else target.looped_block
         inner = joined[-1] if vector not in joined else vector
         joined = [*(n for n in joined if n != inner), inner]
         left = row
@@ -118,15 +118,15 @@ def _kept(
     )
     rest = [n for n in reversed(kept) if n not in contiguous]
     order = [*contiguous[:2], *(n for n in reversed(kept) if n in rest or n in contiguous[2:])]
-    side, room = target.tile_values, max(1, target.tile_values // row)
+    side, room = target.max_tile_values, max(1, target.max_tile_values // row)
     if is_outer:
-        side, room = target.columns, max(room, target.columns)
+        side, room = target.columns_per_block, max(room, target.columns_per_block)
     elif len(contiguous) > 1 and not touches.reduced:
         side = CROSSING
     blocks = dict.fromkeys(kept, 1)
     for name in order[:AXES]:
         extent = touches.extents[name]
-        most = target.tile_values if extent is None else power_of_two(extent)
+        most = target.max_tile_values if extent is None else power_of_two(extent)
         blocks[name] = min(most, side if name in contiguous[:2] else room, room, limits.get(name, most))
         room //= blocks[name]
     return blocks

@@ -24,7 +24,7 @@ TARGET = Target(
     kind="toy",
     device="toy",  # torch's name for the device
     l2_bytes=1024 * 1024,
-    row_bytes=1024 * 1024,
+    cached_row_bytes=1024 * 1024,
     vector_bytes=64,
     lacks=LACKS,
 )

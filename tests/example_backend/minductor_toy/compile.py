@@ -35,7 +35,7 @@ def build(units: Sequence[Unit], folder: Path, env: Env) -> Mapping[str, bytes]:
     sources = [folder / unit.file for unit in units]
     for unit, source in zip(units, sources, strict=True):
         source.write_text(unit.text, encoding="utf-8")
-    level = f"-O{env.options.own['toy.optimise']}"
+    level = f"-O{env.options.backend_options['toy.optimise']}"
     subprocess.run(["cc", level, *FLAGS, *sources, "-o", folder / LIBRARY, "-lm"], check=True)
     return {LIBRARY: (folder / LIBRARY).read_bytes()}
 
