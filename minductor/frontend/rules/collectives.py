@@ -1,9 +1,12 @@
-"""Collectives between processes: a call that starts one, and a later call that waits for it.
+"""Lowers collectives between processes (`_c10d_functional.*`: all_reduce, ..., wait_tensor) to extern calls.
 
-Takes a node of the namespace `_c10d_functional`. Gives its results. The wait is a write: what the start gave becomes
-readable by it, so that readers come after. Until then the collective still reads what it was given, so the wait holds
-those versions, and nothing is written over them. Refuses nothing; all keep their order, which has to be the same in
-each process.
+Takes a node of the namespace `_c10d_functional`. Gives the results of the call. A functional collective is two calls:
+one starts it, and a later `wait_tensor` waits for its result. Refuses nothing.
+
+- The wait is modelled as an in-place write of the result, so that every reader of the result runs after the wait.
+- Until the wait the collective may still read its arguments. The wait therefore keeps them alive (`holds`), and nothing
+  overwrites them.
+- All collectives keep their order, because each process must start them in the same order.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ WAIT = "_c10d_functional.wait_tensor.default"
 
 
 def call(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
-    """What `Lowering` does with a collective."""
+    """Lowers one collective: `wait_tensor`, an in-place collective, or one that returns new tensors."""
     if op == WAIT:
         return _wait(ctx, args)
     facts = schemas.facts(op)
@@ -35,7 +38,7 @@ def call(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Val
 
 
 def _start(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
-    """Its results are row-major, also where the tracer thinks that they keep the argument's strides."""
+    """Starts a collective. Its results are row-major, even if the tracer gave them the argument's strides."""
 
     def made(meta: Meta) -> Value:
         if isinstance(meta, tuple):
@@ -49,7 +52,7 @@ def _start(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, V
 
 
 def _wait(ctx: Lowering, args: Sequence[Value]) -> Value:
-    """The tensor once it is there, in the layout that the tracer knows."""
+    """The result after the wait; a kernel copies it if the traced strides are not row-major."""
     (x,) = args
     assert isinstance(x, View)
     pending = dict.fromkeys(v.ref for v in map(ctx.newest, ctx.in_flight.pop(x.ref.storage, ())) if isinstance(v, View))

@@ -1,7 +1,8 @@
-"""Tensors from nothing: constants, ranges, triangles.
+"""Rules of operators that create tensors: zeros, ones, full, empty, arange, linspace, logspace, eye; and tril and triu.
 
-Takes sizes and numbers. Gives one kernel without loads (which `inline` moves into whoever reads it); memory that nobody
-is promised anything about is allocated and left alone. Refuses nothing.
+Takes sizes and numbers; all layout arguments (dtype, layout, device, memory format) are ignored, because the traced
+result has them. Gives one kernel without loads, which the `inline` pass moves into its readers; `empty` allocates only.
+Refuses (to an extern call) numbers of which only the call shows whether they fit the dtype, and integer linspaces.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ Rule = Callable[..., Value]
 
 
 def full(ctx: Lowering, like: Value, value: Operand, **layout: Value) -> Value:
-    """One number everywhere; `like` is a size, or a tensor of it."""
+    """Lowers full, full_like, new_full and fill: every element is `value`, cast to the result's dtype.
+
+    `like` is a size or a tensor; the traced result has the size already.
+    """
     dtype = ctx.meta.dtype
     if isinstance(value, Expr) and dtype.kind in ("int", "uint") and dtype.itemsize < 8:
-        return NotImplemented  # it may be too large, which raises
+        return NotImplemented  # eager raises if the number does not fit the dtype
     return ctx.pointwise(lambda x: x, value)
 
 
-def filled(value: int) -> Rule:
-    """zeros, ones and their kin: all arguments concern the layout, which the metadata has."""
+def constant_fill(value: int) -> Rule:
+    """Lowers zeros, ones, their `_like` and `new_` forms, and `zero`: every element is the constant `value`."""
 
     def rule(ctx: Lowering, *ignored: Value, **layout: Value) -> Value:
         return ctx.pointwise(lambda x: x, value)
@@ -37,11 +41,16 @@ def filled(value: int) -> Rule:
 
 
 def empty(ctx: Lowering, *ignored: Value, **layout: Value) -> Value:
+    """Lowers empty and its forms: the result is allocated with its traced strides, and no kernel writes it."""
     return ctx.uninitialised(ctx.result())
 
 
 def arange(ctx: Lowering, start: Operand, step: Operand) -> Value:
-    """Floating-point ranges are computed in float64 and rounded once, as in eager; integer ones cut their bounds."""
+    """Writes the range start + k * step for the forms of arange and prims.iota.
+
+    As in eager, floating-point ranges are computed in float64 and rounded once, and a range of integers truncates
+    `start` and `step` to integers first.
+    """
     dtype = ctx.meta.dtype
     if isinstance(start, View | complex) or isinstance(step, View | complex):
         return NotImplemented
@@ -57,52 +66,65 @@ def arange(ctx: Lowering, start: Operand, step: Operand) -> Value:
 
 
 def arange_end(ctx: Lowering, end: Operand, **layout: Value) -> Value:
+    """Lowers arange(end)."""
     return arange(ctx, 0, 1)
 
 
 def arange_start(ctx: Lowering, start: Operand, end: Operand, step: Operand = 1, **layout: Value) -> Value:
+    """Lowers arange(start, end, step)."""
     return arange(ctx, start, step)
 
 
 def iota(ctx: Lowering, length: Value, *, start: Operand, step: Operand, **layout: Value) -> Value:
+    """Lowers prims.iota."""
     return arange(ctx, start, step)
 
 
-def even_steps(loop: Loop, start: Operand, end: Operand, steps: int) -> Term:
-    """From both ends towards the middle, so that both are exact; in float64, since near zero digits cancel."""
+def evenly_spaced(loop: Loop, start: Operand, end: Operand, steps: int) -> Term:
+    """Element k of `steps` equal steps from `start` to `end`, in float64 because digits cancel near zero.
+
+    The first half counts up from `start` and the second half counts down from `end`, as in eager, so that both ends are
+    exact.
+    """
     (place,) = loop.coords
     first, last = loop.load(start, None, F64), loop.load(end, None, F64)
     if steps == 1:
         return first
     step = (last - first) / float(steps - 1)
-    near, far = loop.index(place, F64), loop.index(steps - 1 - place, F64)
-    return (loop.index(place, I64) < steps // 2).where(first + step * near, last - step * far)
+    from_start, from_end = loop.index(place, F64), loop.index(steps - 1 - place, F64)
+    return (loop.index(place, I64) < steps // 2).where(first + step * from_start, last - step * from_end)
 
 
 def linspace(ctx: Lowering, start: Operand, end: Operand, steps: int, **layout: Value) -> Value:
+    """Lowers linspace of a floating dtype; the ends are numbers or 0-dim tensors."""
     dtype = ctx.meta.dtype
     if dtype.kind != "float" or not isinstance(steps, int):
         return NotImplemented
-    return ctx.map(lambda loop: even_steps(loop, start, end, steps).cast(compute_dtype(dtype)))
+    return ctx.map(lambda loop: evenly_spaced(loop, start, end, steps).cast(compute_dtype(dtype)))
 
 
 def logspace(
     ctx: Lowering, start: Operand, end: Operand, steps: int, base: float | None = None, **layout: Value
 ) -> Value:
-    """Powers of the base; an exponent is rounded where its error is not yet multiplied."""
+    """Lowers logspace of a floating dtype: base ** linspace(start, end).
+
+    The power is taken in float64 too, because it multiplies the rounding error of its exponent.
+    """
     dtype = ctx.meta.dtype
     if dtype.kind != "float" or not isinstance(steps, int):
         return NotImplemented
     number = 10.0 if base is None else float(base)
 
     def fn(loop: Loop) -> Term:
-        exponent = even_steps(loop, start, end, steps)
+        exponent = evenly_spaced(loop, start, end, steps)
         return exponent.number(number).op("pow", exponent).cast(compute_dtype(dtype))
 
     return ctx.map(fn)
 
 
 def eye(ctx: Lowering, *ignored: Value, **layout: Value) -> Value:
+    """Lowers eye: 1 where the row equals the column, else 0."""
+
     def fn(loop: Loop) -> Term:
         row, column = loop.coords
         is_diagonal = loop.index(row - column, I64).equals(0)
@@ -112,15 +134,15 @@ def eye(ctx: Lowering, *ignored: Value, **layout: Value) -> Value:
 
 
 def triangle(*, is_lower: bool) -> Rule:
-    """tril and triu: what is on the wrong side of a diagonal is 0, and is not read into it."""
+    """Lowers tril and triu: the element on the kept side of the diagonal, else 0, also in place of a NaN."""
 
     def rule(ctx: Lowering, x: View, diagonal: int = 0) -> Value:
         def fn(loop: Loop) -> Term:
             row, column = loop.coords[-2:]
             above = loop.index(column - row, I64)
-            kept = above <= diagonal if is_lower else above >= diagonal
+            is_kept = above <= diagonal if is_lower else above >= diagonal
             value = loop.load(x)
-            return kept.where(value, value.number(0))
+            return is_kept.where(value, value.number(0))
 
         return ctx.map(fn)
 
@@ -128,13 +150,14 @@ def triangle(*, is_lower: bool) -> Rule:
 
 
 def _variants(names: str, rule: Rule) -> dict[str, Rule]:
+    """One row for each of the blank-separated operator names."""
     return {f"aten.{name}": rule for name in names.split()}
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
-        **_variants("zeros.default zeros_like.default new_zeros.default zero.default", filled(0)),
-        **_variants("ones.default ones_like.default new_ones.default", filled(1)),
+        **_variants("zeros.default zeros_like.default new_zeros.default zero.default", constant_fill(0)),
+        **_variants("ones.default ones_like.default new_ones.default", constant_fill(1)),
         **_variants("full.default full_like.default fill.Scalar fill.Tensor", full),
         "aten.new_full.default": lambda ctx, x, *given, **layout: full(ctx, *given),
         **_variants(

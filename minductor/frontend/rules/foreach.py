@@ -1,6 +1,13 @@
-"""Operators on lists of tensors, which optimisers use: the element's rule, once for each.
+"""Rules of the `_foreach_` operators, which optimizers call: one operator on every tensor of a list.
 
-Takes lists, and numbers or lists of numbers. Gives a kernel for each, which `bundle` joins; refuses nothing.
+- binary: add, sub, mul, div, pow, maximum, minimum, clamp_min, clamp_max, lerp, with a number, a list of numbers, a
+  list of tensors, or one tensor
+- unary: abs, neg, sqrt, exp, log, sigmoid, tanh, sin, floor, sign, ...
+- addcmul, addcdiv, norm, max, clone, zero, copy
+
+Takes lists of tensors, and numbers or lists of numbers. Gives the results of the rule for one tensor, applied to each
+item, so that dtypes, NaN and layouts are those of that rule; the `bundle` pass puts the kernels of the items into one
+launch. Refuses what the rule for one tensor refuses.
 """
 
 from __future__ import annotations
@@ -18,8 +25,8 @@ from minductor.ir.program.nodes import View
 Rule = Callable[..., Value]
 
 
-def each(rule: Rule) -> Rule:
-    """`rule` on the k-th item of each list; what is no list is given to all."""
+def per_item(rule: Rule) -> Rule:
+    """A rule for lists: applies `rule` to the k-th items of all lists; what is no list goes to every item."""
 
     def over_lists(ctx: Lowering, first: tuple[Value, ...], *rest: Value, **named: Value) -> Value:
         metas = ctx.metas
@@ -34,13 +41,16 @@ def each(rule: Rule) -> Rule:
     return over_lists
 
 
-def scaled(rule: Rule) -> Rule:
-    """addcmul and addcdiv take their factor by position here, by name in the element's operator."""
-    return each(lambda ctx, x, a, b, value=1, **named: rule(ctx, x, a, b, **{"value": value, **named}))
+def with_factor(rule: Rule) -> Rule:
+    """A rule for the lists of addcmul and addcdiv, whose factor is the fourth positional argument.
+
+    The rule for one tensor takes that factor by the name `value`.
+    """
+    return per_item(lambda ctx, x, a, b, value=1, **named: rule(ctx, x, a, b, **{"value": value, **named}))
 
 
-def scaled_by_tensor(rule: Rule) -> Rule:
-    """The same with the factors as the elements of one tensor."""
+def with_factor_tensor(rule: Rule) -> Rule:
+    """As `with_factor`, where the factors are the elements of one 1-d tensor; item k reads the k-th of them."""
 
     def over_lists(ctx: Lowering, x: Value, a: Value, b: Value, factors: View) -> Value:
         step = factors.stride[0]
@@ -48,22 +58,23 @@ def scaled_by_tensor(rule: Rule) -> Rule:
         each_factor = tuple(
             replace(factors, size=(), stride=(), offset=factors.offset + k * step) for k in range(count)
         )
-        return scaled(rule)(ctx, x, a, b, each_factor)
+        return with_factor(rule)(ctx, x, a, b, each_factor)
 
     return over_lists
 
 
 def norm(ctx: Lowering, x: View, order: float = 2, dtype: DType | None = None) -> Value:
+    """The vector norm of all elements of one item of _foreach_norm."""
     return reduce.vector_norm(ctx, x, order, dtype=dtype)
 
 
 def scalar_power(ctx: Lowering, number: float, exponents: tuple[Value, ...]) -> Value:
-    """One number to the power of each tensor."""
-    return each(pointwise.power)(ctx, (number,) * len(exponents), exponents)
+    """Lowers _foreach_pow.ScalarAndTensor: one number to the power of each tensor."""
+    return per_item(pointwise.power)(ctx, (number,) * len(exponents), exponents)
 
 
 _KINDS = ("Scalar", "List", "ScalarList", "Tensor")
-_PAIRS: Mapping[str, Rule] = MappingProxyType(
+_BINARY: Mapping[str, Rule] = MappingProxyType(
     {
         "add": pointwise.add,
         "sub": pointwise.sub,
@@ -77,31 +88,34 @@ _PAIRS: Mapping[str, Rule] = MappingProxyType(
         "lerp": pointwise.RULES["aten.lerp.Tensor"],
     }
 )
-_SINGLE = (
+_UNARY = (
     "abs neg sqrt rsqrt reciprocal exp expm1 log log1p log2 log10 sigmoid tanh sin cos tan asin acos atan sinh cosh"
     " erf erfc lgamma floor ceil round trunc frac sign"
 )
-# only these take one tensor for all
+# the binary operators that also take one tensor for all items
 _WITH_TENSOR = ("add", "mul", "div")
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         **{
-            f"aten._foreach_{name}.{kind}": each(rule)
-            for name, rule in _PAIRS.items()
+            f"aten._foreach_{name}.{kind}": per_item(rule)
+            for name, rule in _BINARY.items()
             for kind in _KINDS
             if kind != "Tensor" or name in _WITH_TENSOR
         },
-        **{f"aten._foreach_{name}.default": each(pointwise.RULES[f"aten.{name}.default"]) for name in _SINGLE.split()},
-        **{f"aten._foreach_addcmul.{kind}": scaled(pointwise.addcmul) for kind in ("Scalar", "ScalarList")},
-        **{f"aten._foreach_addcdiv.{kind}": scaled(pointwise.addcdiv) for kind in ("Scalar", "ScalarList")},
-        "aten._foreach_addcmul.Tensor": scaled_by_tensor(pointwise.addcmul),
-        "aten._foreach_addcdiv.Tensor": scaled_by_tensor(pointwise.addcdiv),
+        **{
+            f"aten._foreach_{name}.default": per_item(pointwise.RULES[f"aten.{name}.default"])
+            for name in _UNARY.split()
+        },
+        **{f"aten._foreach_addcmul.{kind}": with_factor(pointwise.addcmul) for kind in ("Scalar", "ScalarList")},
+        **{f"aten._foreach_addcdiv.{kind}": with_factor(pointwise.addcdiv) for kind in ("Scalar", "ScalarList")},
+        "aten._foreach_addcmul.Tensor": with_factor_tensor(pointwise.addcmul),
+        "aten._foreach_addcdiv.Tensor": with_factor_tensor(pointwise.addcdiv),
         "aten._foreach_pow.ScalarAndTensor": scalar_power,
-        "aten._foreach_norm.Scalar": each(norm),
-        "aten._foreach_max.default": each(reduce.RULES["aten.max.default"]),
-        "aten._foreach_clone.default": each(pointwise.copy),
-        "aten._foreach_zero.default": each(create.filled(0)),
-        "aten._foreach_copy.default": each(pointwise.copied),
+        "aten._foreach_norm.Scalar": per_item(norm),
+        "aten._foreach_max.default": per_item(reduce.RULES["aten.max.default"]),
+        "aten._foreach_clone.default": per_item(pointwise.copy),
+        "aten._foreach_zero.default": per_item(create.constant_fill(0)),
+        "aten._foreach_copy.default": per_item(pointwise.copied),
     }
 )

@@ -1,11 +1,12 @@
-"""Gradients of losses, and the one loss that asks its arguments for their values.
+"""Rules of losses: the gradients of mse, huber, smooth_l1 and soft_margin loss, and binary_cross_entropy itself.
 
-Takes the loss's gradient, what it compared, and ATen's reduction (1 is the mean, 2 the sum). Gives the gradient of the
-first of the two: pointwise, times the share of one element where the loss is a mean. Refuses (to an extern call)
-probabilities of two dtypes, as eager does, and none at all.
+Takes the incoming gradient, the two compared tensors, and ATen's number of the reduction (0 none, 1 mean, 2 sum). Gives
+the gradient with respect to the input in one pointwise kernel over the broadcast size; a mean multiplies it by 1/n.
+Refuses (to an extern call) a binary_cross_entropy of two dtypes, for which eager raises, and one without elements.
 
-Gradients are rules, and not taken apart by torch, which makes the share a float of the graph where sizes are symbols:
-its tracer then needs the sizes as inputs, and computes in float32 what eager computes in float64.
+torch could decompose these gradients, but with symbolic sizes its decomposition makes 1/n a float of the graph. The
+tracer would then need the sizes as inputs, and compute in float32 what eager computes in float64. The losses that have
+no rule here (nll_loss apart, see `index.py`) are decomposed.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from minductor.frontend.lowering_context.values import Term, Value, count, is_ze
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
-# (gradient, x - target, the share, further numbers) -> the gradient of x
+# (incoming gradient, x - target, 1 or 1/n, further numbers) -> gradient of x
 Slope = Callable[..., Term]
 MEAN, SUM = 1, 2
 
 
 def backward(slope: Slope) -> Rule:
-    """The rule of a loss whose slope depends on a difference."""
+    """Lowers the gradient of a loss whose slope is a function of x - target: one pointwise kernel."""
 
     def rule(ctx: Lowering, grad: View, x: View, target: View, reduction: int, *numbers: float) -> Value:
         def fn(loop: Loop) -> Term:
@@ -40,7 +41,7 @@ def backward(slope: Slope) -> Rule:
 
 
 def share(like: Term, size: Expr, reduction: int) -> Term:
-    """1, or one element's part of a mean: divided in float64, as in eager."""
+    """1/n if the loss is a mean over `size` = n elements, else 1; divided in float64 and then rounded, as in eager."""
     known = as_int(size) if reduction == MEAN else 1
     if known is not None:
         return like.number(1 / known)
@@ -49,21 +50,27 @@ def share(like: Term, size: Expr, reduction: int) -> Term:
 
 
 def mse(grad: Term, x: Term, share: Term) -> Term:
+    """The derivative of x**2, where x is the difference from the target, times `share` and the incoming gradient."""
     return share * 2.0 * x * grad
 
 
 def huber(grad: Term, x: Term, share: Term, delta: float) -> Term:
+    """The derivative of x**2 / 2 where |x| < delta, and of delta * (|x| - delta / 2) elsewhere."""
     edge = share * grad * delta
     return (x <= -delta).where(-edge, (x >= delta).where(edge, share * x * grad))
 
 
 def smooth_l1(grad: Term, x: Term, share: Term, beta: float) -> Term:
+    """The derivative of x**2 / (2 * beta) where |x| <= beta, and of |x| - beta / 2 elsewhere."""
     edge = share * grad
     return (x < -beta).where(-edge, (x > beta).where(edge, share * x * grad / beta))
 
 
 def soft_margin(ctx: Lowering, grad: View, x: View, y: View, reduction: int) -> Value:
-    """The slope of log(1 + exp(-x*y)), without the difference from 1 that cancels where it is small."""
+    """Lowers soft_margin_loss_backward: the derivative of log(1 + exp(-x*y)) is -y * sigmoid(-x*y).
+
+    torch's own formula computes sigmoid as 1 minus another fraction, which cancels where the result is small.
+    """
 
     def fn(loop: Loop) -> Term:
         slope, a, b = (loop.load(t, None, ctx.meta.dtype) for t in (grad, x, y))
@@ -76,7 +83,11 @@ def soft_margin(ctx: Lowering, grad: View, x: View, y: View, reduction: int) -> 
 def binary_cross_entropy(
     ctx: Lowering, x: View, target: View, weight: View | None = None, reduction: int = MEAN
 ) -> Value:
-    """Of probabilities, which torch's own formula does not ask to be any; a logarithm counts as at least -100."""
+    """Lowers binary_cross_entropy: one pointwise kernel, or one reduction over all elements for a mean or a sum.
+
+    As in eager, the kernel asserts that inputs and targets lie in [0, 1] (torch's decomposition does not), and clamps
+    each logarithm to at least -100.
+    """
     if x.dtype != target.dtype or any(is_zero(n) for n in x.size):
         return NotImplemented
 

@@ -1,11 +1,12 @@
-"""Matrix products as sums of products, for targets whose kernels have a matrix unit.
+"""Rules of matrix products: mm, bmm, addmm and baddbmm, as kernels of our own on targets that have a matrix unit.
 
-Takes matrices, or batches of them, of one floating dtype. Gives one kernel: the sum over k of a[i, k] * b[k, j], in
-float32 for operands of 16 bits, and with what is added to it. Refuses (to the library's call) what the options leave to
-it, other dtypes, and matrices without elements.
+Takes matrices, or batches of them, of one floating dtype. Gives one kernel with the axes (batch, row, column, inner),
+which sums a[i, k] * b[k, j] over the inner axis k, accumulates 16-bit floats in float32, and adds the base of addmm.
+Refuses (to an extern call, that is, to the vendor's library) all products on a CPU, products that `options.matmul`
+leaves to the library, other dtypes, and matrices without elements.
 
-Each operand is rounded to the dtype that it has as a tensor. So what a kernel computes of an operand on the way may be
-fused with the product, and the matrix unit still takes what eager gives it.
+Each operand is rounded to the dtype of its tensor. So a producer may be fused into the product as a prologue, and the
+matrix unit still multiplies the values that eager would multiply.
 """
 
 from __future__ import annotations
@@ -24,29 +25,32 @@ from minductor.ir.program.nodes import Note, View
 
 Rule = Callable[..., Value]
 
-SHORT = 16  # a sum of no more products than this costs less than to move its result through memory
+MAX_SHORT_SUM = 16  # products per element: up to here writing the result to memory costs more than computing it
 
 
 def why_native(ctx: Lowering, size: Sequence[Expr], inner: Expr) -> str:
-    """Why a product is a kernel of ours; "" if it is the library's.
+    """The reason to compile a product of that result size and inner length ourselves; "" leaves it to the library.
 
-    The library's products are hard to beat. But where sums are short, nearly all time goes into writing the result, and
-    a kernel of ours does in the same pass what follows.
+    The library's kernels are hard to beat. But if the inner dimension is short, nearly all time goes into writing the
+    result, and a kernel of ours can be fused with the operators that follow.
     """
     options = ctx.env.options
     if not ctx.env.target.is_gpu or options.matmul == "extern":
         return ""
     if options.matmul == "native":
-        return "as the options ask"
+        return "options.matmul is 'native'"
     known = [as_int(n) for n in size[-2:]]
     if options.autotune and all(n is None or n >= LEAST for n in known):
-        return "one of two ways, by measure"
+        return "autotuning measures it against the library"
     count = as_int(inner)
-    return f"sums of only {count} products" if count is not None and count <= SHORT else ""
+    return f"each element sums only {count} products" if count is not None and count <= MAX_SHORT_SUM else ""
 
 
 def product(ctx: Lowering, a: View, b: View, base: View | None = None, beta: float = 1, alpha: float = 1) -> Value:
-    """beta * base + alpha * (a @ b); a base whose factor is 0 is not read, as in eager."""
+    """beta * base + alpha * (a @ b) in one kernel; with beta == 0 the base is not read, so its NaN does not count.
+
+    Same law as eager. The base broadcasts to the result.
+    """
     out = ctx.meta
     why = why_native(ctx, sizes(out.size), a.size[-1])
     given = [a, b] if base is None else [a, b, base]
@@ -54,7 +58,7 @@ def product(ctx: Lowering, a: View, b: View, base: View | None = None, beta: flo
         return NotImplemented
     if any(is_zero(n) for v in (a, b) for n in v.size):
         return NotImplemented
-    if base is not None and not _is_spread(base, out):
+    if base is not None and not _can_broadcast(base, out):
         return NotImplemented
     made = ctx.result()
     rank = len(made.size)
@@ -67,17 +71,18 @@ def product(ctx: Lowering, a: View, b: View, base: View | None = None, beta: flo
     if base is not None and (not isinstance(beta, int | float) or beta != 0):
         added = loop.load(base, loop.coords[:rank], out.dtype)
         value = value + (added * beta if beta != 1 else added)
-    ctx.notes.append(Note("lower", ctx.node.name, f"{ctx.node.op}: a product in a kernel of ours: {why}"))
+    ctx.notes.append(Note("lower", ctx.node.name, f"{ctx.node.op}: compiled to a kernel, because {why}"))
     return ctx.store(loop, made, loop.coords[:rank], value)
 
 
-def _is_spread(base: View, out: TensorMeta) -> bool:
-    """Whether it is known of each dimension that it is the result's, or of size 1."""
+def _can_broadcast(base: View, out: TensorMeta) -> bool:
+    """Whether each dimension of `base` is known to be the result's or to have size 1."""
     tail = sizes(out.size)[len(out.size) - len(base.size) :]
     return all(is_one(n) or n == m for n, m in zip(base.size, tail, strict=True))
 
 
 def _operand(ctx: Lowering, loop: Loop, view: View, at: tuple[Expr, ...]) -> Term:
+    """An element of a factor, rounded to its tensor's dtype, or to TF32 if the options allow that for float32."""
     value = loop.load(view, at)
     if view.dtype == F32 and ctx.env.options.matmul_precision == "tf32":
         return loop.term(loop.b.round_to(value.at, TF32))
@@ -85,7 +90,7 @@ def _operand(ctx: Lowering, loop: Loop, view: View, at: tuple[Expr, ...]) -> Ter
 
 
 def added_product(ctx: Lowering, base: View, a: View, b: View, *, beta: float = 1, alpha: float = 1) -> Value:
-    """addmm and baddbmm."""
+    """Lowers addmm and baddbmm."""
     return product(ctx, a, b, base, beta, alpha)
 
 

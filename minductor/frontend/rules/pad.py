@@ -1,7 +1,10 @@
-"""Padding with what is there already: reflected or replicated elements, forward and backward.
+"""Rules of padding with the tensor's own elements: reflection_pad1d/2d/3d, replication_pad1d/2d/3d and their gradients.
 
-Takes views and pads, a pair a dimension, the last dimension first; negative ones cut. Gives one kernel a result. A
-gradient is gathered: each element of the input asks the places of the result that show it. Refuses nothing.
+Padding with a constant (constant_pad_nd) is in `concat.py`; circular padding is decomposed by torch.
+
+Takes a view and ATen's pads: a pair (before, after) for each padded dimension, the last dimension first; negative pads
+cut. Gives one kernel per result, over the elements of that result. A gradient is a gather and no scatter: each input
+element sums the gradients of the output elements that show it, so the sums need no atomics. Refuses nothing.
 """
 
 from __future__ import annotations
@@ -20,21 +23,21 @@ from minductor.ir.program.nodes import View
 Rule = Callable[..., Value]
 
 
-def pairs(pad: Sequence[Operand], rank: int) -> list[tuple[Expr, Expr]]:
-    """What goes before and after, for the last `rank` dimensions in order."""
+def pads_by_dim(pad: Sequence[Operand], rank: int) -> list[tuple[Expr, Expr]]:
+    """The pads (before, after) of the last `rank` dimensions, in the order of the dimensions."""
     given = [as_expr(p) for p in pad if isinstance(p, int | Expr)]
     return [(given[2 * d], given[2 * d + 1]) for d in reversed(range(rank))]
 
 
 def reflected(place: Expr, size: Expr) -> Expr:
-    """The element that is as far inside of an edge as `place` is outside."""
+    """The index that a reflecting pad shows at `place`: as far inside the nearer edge as `place` is outside of it."""
     inner = maximum(place, -place)
     return minimum(inner, 2 * (size - 1) - inner)
 
 
 def padded(rank: int, source: Callable[[Expr, Expr], Expr], ctx: Lowering, x: View, pad: Sequence[Operand]) -> Value:
-    """Each element is the one at `source(place, size)` along the last dimensions."""
-    before = [b for b, _ in pairs(pad, rank)]
+    """Lowers a padding: each output element loads the input at `source(index, size)` in the last `rank` dimensions."""
+    before = [b for b, _ in pads_by_dim(pad, rank)]
 
     def fn(loop: Loop) -> Term:
         lead = len(loop.coords) - rank
@@ -45,11 +48,15 @@ def padded(rank: int, source: Callable[[Expr, Expr], Expr], ctx: Lowering, x: Vi
 
 
 def replicated(place: Expr, size: Expr) -> Expr:
+    """The index that a replicating pad shows at `place`: the nearest one that exists."""
     return clamped(place, size - 1)
 
 
 def reflections(size: Expr, before: Expr, after: Expr, number: Expr) -> Taps:
-    """Where a reflecting pad shows an element: left of the edge, in its place, right of the edge."""
+    """The output elements that show an input element under reflecting padding.
+
+    An element appears at its own place, and at most once in each pad. `number` is the size of the output.
+    """
 
     def tap(at: Expr, k: Expr) -> tuple[Expr, tuple[Expr, ...]]:
         last = size - 1
@@ -66,7 +73,11 @@ def reflections(size: Expr, before: Expr, after: Expr, number: Expr) -> Taps:
 
 
 def replicas(size: Expr, before: Expr, after: Expr, number: Expr) -> Taps:
-    """Where a replicating pad shows an element: its own place; for the outermost ones the pad's places too."""
+    """The output elements that show an input element under replicating padding.
+
+    Each element appears at its own place, and the first and the last element also fill their pad. `number` is the size
+    of the output.
+    """
     low, high = maximum(before, integer(0)), maximum(after, integer(0))
 
     def tap(at: Expr, k: Expr) -> tuple[Expr, tuple[Expr, ...]]:
@@ -86,14 +97,15 @@ def replicas(size: Expr, before: Expr, after: Expr, number: Expr) -> Taps:
 
 def padded_backward(
     rank: int,
-    spans: Callable[[Expr, Expr, Expr, Expr], Taps],
+    taps: Callable[[Expr, Expr, Expr, Expr], Taps],
     ctx: Lowering,
     grad: View,
     x: View,
     pad: Sequence[Operand],
 ) -> Value:
-    rows = zip(x.size[-rank:], pairs(pad, rank), grad.size[-rank:], strict=True)
-    return gather_taps(ctx, ctx.meta, [spans(n, before, after, m) for n, (before, after), m in rows], load_tap(grad, 0))
+    """Lowers the gradient of a padding: each input element sums the gradient over the output elements that show it."""
+    rows = zip(x.size[-rank:], pads_by_dim(pad, rank), grad.size[-rank:], strict=True)
+    return gather_taps(ctx, ctx.meta, [taps(n, before, after, m) for n, (before, after), m in rows], load_tap(grad, 0))
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(

@@ -1,11 +1,16 @@
-"""Random numbers inside kernels under options.fuse_random; without it random operators stay ATen calls.
+"""Rules of random operators, used under options.fuse_random only; otherwise they are extern calls.
 
-Takes distributions' parameters. Gives kernels whose numbers depend on a seed, on the operator's place in the graph and
-on the element's row-major place, and on nothing else: not on threads, layouts or fusion. The seed is drawn once a call
-from torch's default generator, so that `torch.manual_seed` repeats a run. Refuses permutations and samples without
-replacement.
+- uniform numbers: rand, rand_like, uniform, bernoulli, randint, randint_like, native_dropout
+- other distributions: randn, randn_like, normal, log_normal, exponential, cauchy, geometric
 
-The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): two words each.
+Takes the parameters of the distribution. Gives one kernel over the result, which computes each element's random bits
+itself. The bits depend on the seed, on the number of the operator in the graph and on the element's row-major number;
+they do not depend on threads, layouts or fusion. The seed is drawn once per call from torch's default generator, so
+`torch.manual_seed` repeats a run, but the numbers are not eager's. Refuses (to an extern call) a generator argument;
+randperm, multinomial and others that draw without replacement have no rule.
+
+The bits come from Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011); each element
+uses two of the four 32-bit words.
 """
 
 from __future__ import annotations
@@ -23,15 +28,15 @@ from minductor.frontend.lowering_context.values import Operand, Term, Value, row
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
-Draw = Callable[[Loop], Term]  # 64 random bits of an element
+Draw = Callable[[Loop], Term]  # loop -> the 64 random bits of its current element
 
-WORD = 2.0**-32
-# what a dtype holds of a number in [0, 1): with more digits the largest would be rounded to 1
+WORD = 2.0**-32  # scales a 32-bit word to [0, 1)
+# bits of mantissa in a uniform number of each dtype: with more bits the largest number would be rounded to 1
 _DIGITS: Mapping[str, int] = MappingProxyType({"bf16": 8, "f16": 11, "f32": 24, "f64": 53})
 
 
 def draws(ctx: Lowering, meta: TensorMeta) -> Draw:
-    """This operator's random bits, for a loop over the elements of a result."""
+    """A function that gives the current operator's random bits in a loop over the elements of `meta`."""
     seed, stream = ctx.random_stream()
     steps = row_major(sizes(meta.size))
 
@@ -42,8 +47,8 @@ def draws(ctx: Lowering, meta: TensorMeta) -> Draw:
     return draw
 
 
-def fused(fn: Callable[..., Value]) -> Rule:
-    """A rule that holds only where the user asks for it; a generator of the user's own stays with ATen."""
+def if_fuse_random(fn: Callable[..., Value]) -> Rule:
+    """`fn` as a rule that applies only under options.fuse_random and without a generator argument."""
 
     def rule(ctx: Lowering, *args: Value, **named: Value) -> Value:
         if not ctx.env.options.fuse_random or named.get("generator") is not None:
@@ -54,30 +59,33 @@ def fused(fn: Callable[..., Value]) -> Rule:
 
 
 def words(bits: Term) -> tuple[Term, Term]:
-    """The two words of a draw, as integers in [0, 2**32)."""
+    """The low and the high 32 bits of a draw, as int64 numbers in [0, 2**32)."""
     return bits.op("bitwise_and", 0xFFFFFFFF), bits.op("rshift", 32).op("bitwise_and", 0xFFFFFFFF)
 
 
-def unit(bits: Term, dtype: DType) -> Term:
-    """A number in [0, 1) with all the digits of `dtype`."""
+def unit_uniform(bits: Term, dtype: DType) -> Term:
+    """A uniform number in [0, 1) with as many mantissa bits as `dtype` has."""
     digits = _DIGITS[dtype.name]
     return bits.op("bitwise_and", 2**digits - 1).cast(compute_dtype(dtype)) * 2.0**-digits
 
 
-def positive(word: Term, dtype: DType) -> Term:
-    """A word as a number in (0, 1], whose logarithm is finite."""
+def positive_uniform(word: Term, dtype: DType) -> Term:
+    """A 32-bit word as a uniform number in (0, 1], so that its logarithm is finite."""
     return (word.cast(compute_dtype(dtype)) + 1) * WORD
 
 
 def gaussian(bits: Term, dtype: DType) -> Term:
-    """Box and Muller's transform."""
+    """A standard normal number from two uniform ones (Box and Muller, 1958)."""
     first, second = words(bits)
     angle = second.cast(compute_dtype(dtype)) * (WORD * 2 * math.pi)
-    return (positive(first, dtype).op("log") * -2).op("sqrt") * angle.op("cos")
+    return (positive_uniform(first, dtype).op("log") * -2).op("sqrt") * angle.op("cos")
 
 
 def sampled(ctx: Lowering, fn: Callable[..., Term], *parameters: Operand) -> Value:
-    """`fn(bits, *parameters)` for each element; parameters are numbers or tensors that broadcast."""
+    """One kernel of `fn(bits, *parameters)` for each element; parameters are numbers or tensors that broadcast.
+
+    Refuses results that are not of a floating dtype in the table of digits.
+    """
     dtype = ctx.meta.dtype
     if dtype.kind != "float" or dtype.name not in _DIGITS:
         return NotImplemented
@@ -86,70 +94,87 @@ def sampled(ctx: Lowering, fn: Callable[..., Term], *parameters: Operand) -> Val
 
 
 def rand(ctx: Lowering, *ignored: Value, **layout: Value) -> Value:
-    return sampled(ctx, lambda bits: unit(bits, ctx.meta.dtype))
+    """Lowers rand and rand_like: uniform in [0, 1)."""
+    return sampled(ctx, lambda bits: unit_uniform(bits, ctx.meta.dtype))
 
 
 def randn(ctx: Lowering, *ignored: Value, **layout: Value) -> Value:
+    """Lowers randn and randn_like: standard normal."""
     return sampled(ctx, lambda bits: gaussian(bits, ctx.meta.dtype))
 
 
 def uniform(ctx: Lowering, x: View, low: Operand = 0.0, high: Operand = 1.0, **ignored: Value) -> Value:
-    return sampled(ctx, lambda bits, a, b: unit(bits, x.dtype) * (b - a) + a, low, high)
+    """Lowers uniform: uniform in [low, high)."""
+    return sampled(ctx, lambda bits, a, b: unit_uniform(bits, x.dtype) * (b - a) + a, low, high)
 
 
 def normal(ctx: Lowering, mean: Operand = 0.0, std: Operand = 1.0, *ignored: Value, **named: Value) -> Value:
+    """Lowers normal, whose mean and standard deviation are numbers or tensors."""
     return sampled(ctx, lambda bits, m, s: gaussian(bits, ctx.meta.dtype) * s + m, mean, std)
 
 
 def log_normal(ctx: Lowering, x: View, mean: float = 1.0, std: float = 2.0, **ignored: Value) -> Value:
+    """Lowers log_normal: exp of a normal number."""
     return sampled(ctx, lambda bits, m, s: (gaussian(bits, x.dtype) * s + m).op("exp"), mean, std)
 
 
 def exponential(ctx: Lowering, x: View, rate: float = 1.0, **ignored: Value) -> Value:
-    return sampled(ctx, lambda bits, r: -positive(words(bits)[0], x.dtype).op("log") / r, rate)
+    """Lowers exponential by inversion: -log(u) / rate."""
+    return sampled(ctx, lambda bits, r: -positive_uniform(words(bits)[0], x.dtype).op("log") / r, rate)
 
 
 def cauchy(ctx: Lowering, x: View, median: float = 0.0, sigma: float = 1.0, **ignored: Value) -> Value:
+    """Lowers cauchy by inversion: median + sigma * tan(pi * (u - 1/2))."""
+
     def fn(bits: Term, m: Term, s: Term) -> Term:
-        return ((positive(words(bits)[0], x.dtype) - 0.5) * math.pi).op("tan") * s + m
+        return ((positive_uniform(words(bits)[0], x.dtype) - 0.5) * math.pi).op("tan") * s + m
 
     return sampled(ctx, fn, median, sigma)
 
 
 def geometric(ctx: Lowering, x: View, p: float, **ignored: Value) -> Value:
-    """The number of trials up to the first success."""
+    """Lowers geometric by inversion: the number of trials up to the first success, at least 1."""
     if not 0 < p < 1:
         return NotImplemented
     scale = 1 / math.log1p(-p)
-    return sampled(ctx, lambda bits: (positive(words(bits)[0], x.dtype).op("log") * scale).op("ceil").op("maximum", 1))
+    return sampled(
+        ctx, lambda bits: (positive_uniform(words(bits)[0], x.dtype).op("log") * scale).op("ceil").op("maximum", 1)
+    )
 
 
 def bernoulli(ctx: Lowering, x: View, p: Operand | None = None, **ignored: Value) -> Value:
-    """1 with the probability `p`, or with the one that the element of `x` says."""
+    """Lowers bernoulli: 1 with probability `p`, or with the probability that is x's element, else 0."""
     chance = x if p is None else p
     draw = draws(ctx, ctx.meta)
     width = F64 if isinstance(chance, View) and chance.dtype == F64 else F32
 
     def fn(loop: Loop) -> Term:
-        return (unit(draw(loop), width) < loop.load(chance, None, width)).cast(compute_dtype(ctx.meta.dtype))
+        return (unit_uniform(draw(loop), width) < loop.load(chance, None, width)).cast(compute_dtype(ctx.meta.dtype))
 
     return ctx.map(fn)
 
 
 def dropout(ctx: Lowering, x: View, p: float, train: bool | None) -> Value:
-    """Each element kept with the probability 1 - p, and scaled so that the mean stays."""
+    """Lowers native_dropout in training: keeps an element with probability 1 - p and scales it by 1 / (1 - p).
+
+    Makes two kernels: the bool mask, and the product that reads it.
+    """
     out, mask = ctx.metas
     if train is False or x.dtype.kind != "float":
         return NotImplemented
     scale = 0.0 if p == 1 else 1 / (1 - p)
     draw = draws(ctx, mask)
-    kept = ctx.map(lambda loop: unit(draw(loop), F32).op("ge", p), mask)
+    kept = ctx.map(lambda loop: unit_uniform(draw(loop), F32).op("ge", p), mask)
     wide = compute_dtype(x.dtype)
     return ctx.map(lambda loop: loop.load(kept, None, BOOL).where(loop.load(x, None, wide) * scale, 0.0), out), kept
 
 
 def randint(ctx: Lowering, low: Operand, high: Operand, *ignored: Value, **layout: Value) -> Value:
-    """low + a number below high - low: a word times the range for ranges below 2**31, else a remainder."""
+    """Lowers randint(low, high): `low` plus a number below n = high - low.
+
+    If n is known to be below 2**31 the number is (word * n) >> 32 (Lemire 2019, without the rejection), else the
+    remainder of 63 bits by n. The bias of a number's probability is at most n / 2**32 of it.
+    """
     assert isinstance(low, int | Expr) and isinstance(high, int | Expr)
     first = as_expr(low)
     span = as_expr(high) - first
@@ -167,24 +192,25 @@ def randint(ctx: Lowering, low: Operand, high: Operand, *ignored: Value, **layou
 
 
 def randint_below(ctx: Lowering, high: Operand, *ignored: Value, **layout: Value) -> Value:
+    """Lowers randint(high)."""
     return randint(ctx, 0, high)
 
 
-def like(rule: Rule) -> Rule:
-    """The rule's form whose first argument is a tensor of the result's size."""
+def without_like(rule: Rule) -> Rule:
+    """`rule` for the overload whose first argument is a tensor of the result's size, which is dropped."""
     return lambda ctx, x, *parameters, **named: rule(ctx, *parameters, **named)
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
-        name: fused(rule)
+        name: if_fuse_random(rule)
         for name, rule in {
             "aten.rand.default": rand,
             "aten.rand_like.default": rand,
             "aten.randn.default": randn,
             "aten.randn_like.default": randn,
             "aten.uniform.default": uniform,
-            "aten.normal_functional.default": like(normal),
+            "aten.normal_functional.default": without_like(normal),
             "aten.normal.float_float": normal,
             "aten.normal.Tensor_float": normal,
             "aten.normal.float_Tensor": normal,
@@ -198,8 +224,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
             "aten.native_dropout.default": dropout,
             "aten.randint.default": randint_below,
             "aten.randint.low": randint,
-            "aten.randint_like.default": like(randint_below),
-            "aten.randint_like.low_dtype": like(randint),
+            "aten.randint_like.default": without_like(randint_below),
+            "aten.randint_like.low_dtype": without_like(randint),
         }.items()
     }
 )

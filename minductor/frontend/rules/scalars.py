@@ -1,7 +1,12 @@
-"""Numbers read from tensors, what is promised of them, and windows whose place such a number decides.
+"""Rules of data-dependent numbers: item(), assertions about them, and slices and selects whose bounds they are.
 
-Takes tensors and numbers. Gives symbols: one for what an item holds, others for the size and offset of a slice; and
-requirements. Refuses nothing: a promise that does not hold raises RuntimeError at the call, as in eager.
+- _local_scalar_dense (what `tensor.item()` becomes)
+- _assert_scalar, _assert_async, _functional_assert_async, sym_constrain_range (what `torch._check` becomes)
+- slice.Tensor and select.int, whose rows are in `views.py`
+
+Takes tensors and numbers. Gives symbols, which later nodes use as sizes: one for the number that a tensor holds, and
+others for the size and the offset of a slice with such bounds; and `Require` nodes for what the program promised of
+them. Refuses nothing. A promise that does not hold raises RuntimeError at the call, as in eager.
 """
 
 from __future__ import annotations
@@ -21,14 +26,15 @@ from minductor.ir.program.nodes import Body, Require, View
 
 Rule = Callable[..., Value]
 
-NOT_TRUE = "Expected Tensor with single nonzero value, but got zero"  # eager's words
+NOT_TRUE = "Expected Tensor with single nonzero value, but got zero"  # eager's message
 
 
 def local_scalar(ctx: Lowering, x: View) -> Value:
-    """The number that a tensor holds.
+    """Lowers _local_scalar_dense: reads the number of a one-element tensor into a symbol, by an extern call.
 
-    Where the tracer calls it by a symbol of its own, that is it; where a promise has made it something else (a
-    constant, another size), the promise is kept to.
+    If the tracer has a symbol for the number that nothing else defines, the call defines that symbol. If a promise of
+    the program (torch._check) made the number a constant or another size, the number is read into a new symbol and a
+    `Require` node checks the promise.
     """
     meta = ctx.node.meta
     assert isinstance(meta, int | float | Expr)
@@ -38,14 +44,15 @@ def local_scalar(ctx: Lowering, x: View) -> Value:
         return meta
     raw = ctx.new_symbol("truth" if x.dtype.kind == "bool" else "real" if x.dtype.kind == "float" else "size")
     ctx.read_scalar(x, raw)
-    if len(unknown) == 1 and raw.kind == "truth":  # torch asks whether an integer of its own is 1
+    if len(unknown) == 1 and raw.kind == "truth":  # torch's symbol is an integer, and the bool is whether that is 1
         ctx.define(unknown[0], lambda b: b.cast(b.index(raw), I64))
     elif (body := _equal(raw, meta)) is not None:
-        ctx.nodes.append(Require(body, f"{ctx.node.name} is not {meta}, as was promised", (ctx.origin,)))
+        ctx.nodes.append(Require(body, f"{ctx.node.name} is not {meta}, as the program had promised", (ctx.origin,)))
     return meta
 
 
 def _equal(raw: Symbol, meta: Expr | float) -> Body | None:
+    """A body that computes raw == meta; None if their dtypes differ, so that they cannot be compared."""
     b = Builder()
     at = b.index(raw)
     other = b.index(meta) if isinstance(meta, Expr) else b.constant(meta, b.dtype(at))
@@ -53,7 +60,10 @@ def _equal(raw: Symbol, meta: Expr | float) -> Body | None:
 
 
 def assert_scalar(ctx: Lowering, condition: Operand, message: str) -> Value:
-    """What torch cannot answer while tracing; what it can, the ranges of symbols and `local_scalar` see to."""
+    """Lowers _assert_scalar of a condition that the tracer could not decide: a `Require` node with `message`.
+
+    Conditions that the tracer did decide live on as ranges of symbols, and in the checks of `local_scalar`.
+    """
     b = Builder()
     match condition:
         case Symbol(kind="truth"):
@@ -71,7 +81,7 @@ def assert_scalar(ctx: Lowering, condition: Operand, message: str) -> Value:
 
 
 def assert_async(ctx: Lowering, x: View, message: str = NOT_TRUE) -> Value:
-    """An assertion inside a kernel: it may be joined with the kernel that computes its condition."""
+    """Lowers _assert_async of a one-element tensor: a kernel that asserts it, so that it fuses with its producer."""
     if not is_one(count(x.size)):
         return NotImplemented
     loop = Loop(x.size)
@@ -81,25 +91,28 @@ def assert_async(ctx: Lowering, x: View, message: str = NOT_TRUE) -> Value:
 
 
 def functional_assert_async(ctx: Lowering, x: View, message: str, token: View) -> Value:
-    """The token only orders it after others, as its place in the graph does."""
+    """Lowers _functional_assert_async; `token` orders assertions, and the order of the graph does so already."""
     return NotImplemented if assert_async(ctx, x, message) is NotImplemented else token
 
 
-def nothing(ctx: Lowering, *ignored: Value, **named: Value) -> Value:
-    """A fact that the symbols' ranges hold already."""
+def no_check(ctx: Lowering, *ignored: Value, **named: Value) -> Value:
+    """Lowers sym_constrain_range to nothing: the tracer has put the range into the symbol."""
     return None
 
 
 def slice_tensor(
     ctx: Lowering, x: View, dim: int = 0, start: Operand | None = None, end: Operand | None = None, step: int = 1
 ) -> Value:
-    """A window; where data decide its ends, its size and offset are computed as eager cuts them."""
-    size, offset = _unknown_parts(ctx, dim := wrap_dim(dim, len(x.size)))
+    """Lowers slice.Tensor: a view; if data decide its bounds, the program computes its size and offset.
+
+    As in eager, bounds count from the end if negative and are clamped to the dimension.
+    """
+    size, offset = _undefined_size_and_offset(ctx, dim := wrap_dim(dim, len(x.size)))
     extent = x.size[dim]
 
     def bounds(b: Builder) -> tuple[int, int]:
-        first = _cut(b, 0 if start is None else start, extent)
-        last = _cut(b, extent if end is None else end, extent)
+        first = _clamped(b, 0 if start is None else start, extent)
+        last = _clamped(b, extent if end is None else end, extent)
         return first, b.op("maximum", last, first)
 
     def length(b: Builder) -> int:
@@ -110,23 +123,23 @@ def slice_tensor(
     if size is not None:
         ctx.define(size, length)
     if offset is not None:
-        ctx.define(offset, lambda b: _shifted(ctx, b, bounds(b)[0], x.stride[dim]))
+        ctx.define(offset, lambda b: _offset_of(ctx, b, bounds(b)[0], x.stride[dim]))
     return ctx.window(x)
 
 
 def select(ctx: Lowering, x: View, dim: int, index: Operand) -> Value:
-    """A window at one place along a dimension; outside of it the call raises."""
-    _, offset = _unknown_parts(ctx, dim := wrap_dim(dim, len(x.size)))
+    """Lowers select.int: a view at one index of a dimension; the call raises if the index is out of range."""
+    _, offset = _undefined_size_and_offset(ctx, dim := wrap_dim(dim, len(x.size)))
     if offset is not None and isinstance(index, int | Expr):
         extent = x.size[dim]
         if not require_index(ctx, index, dim, extent):
             return NotImplemented
-        ctx.define(offset, lambda b: _shifted(ctx, b, _wrapped(b, index, extent), x.stride[dim]))
+        ctx.define(offset, lambda b: _offset_of(ctx, b, _wrapped(b, index, extent), x.stride[dim]))
     return ctx.window(x)
 
 
-def _unknown_parts(ctx: Lowering, dim: int) -> tuple[Symbol | None, Symbol | None]:
-    """The symbols, if nobody has told them, that are the window's size along a dimension and its offset."""
+def _undefined_size_and_offset(ctx: Lowering, dim: int) -> tuple[Symbol | None, Symbol | None]:
+    """The result's size along `dim` and its offset, each if it is a symbol that no node defines yet, else None."""
     meta = ctx.meta
     unknown = ctx.undefined((meta.size, meta.offset))
     size = meta.size[dim] if dim < len(meta.size) else None
@@ -135,23 +148,25 @@ def _unknown_parts(ctx: Lowering, dim: int) -> tuple[Symbol | None, Symbol | Non
 
 
 def _number(b: Builder, value: Operand | Expr) -> int:
+    """An int or a size as a value of the body."""
     assert isinstance(value, int | Expr)
     return b.index(as_expr(value))
 
 
 def _wrapped(b: Builder, index: Operand, extent: Expr) -> int:
+    """An index that may count from the end, counted from the start."""
     at = _number(b, index)
     return b.op("where", b.op("lt", at, b.constant(0, I64)), b.op("add", at, b.index(extent)), at)
 
 
-def _cut(b: Builder, end: Operand, extent: Expr) -> int:
-    """An end of a slice, counted from the start and moved into the dimension."""
+def _clamped(b: Builder, end: Operand, extent: Expr) -> int:
+    """A bound of a slice, counted from the start and clamped to [0, extent]."""
     at = b.op("maximum", _wrapped(b, end, extent), b.constant(0, I64))
     return b.op("minimum", at, b.index(extent))
 
 
-def _shifted(ctx: Lowering, b: Builder, places: int, stride: Expr) -> int:
-    """The traced offset of a window that starts that many places into the current node's first argument."""
+def _offset_of(ctx: Lowering, b: Builder, places: int, stride: Expr) -> int:
+    """The traced storage offset of a view that starts `places` elements into the node's first argument along a dim."""
     base = ctx.traced(ctx.node.args[0])
     return b.op("add", b.index(as_expr(base.offset)), b.op("mul", places, b.index(stride)))
 
@@ -163,7 +178,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten._assert_async.default": assert_async,
         "aten._assert_async.msg": assert_async,
         "aten._functional_assert_async.msg": functional_assert_async,
-        "aten.sym_constrain_range.default": nothing,
-        "aten.sym_constrain_range_for_size.default": nothing,
+        "aten.sym_constrain_range.default": no_check,
+        "aten.sym_constrain_range_for_size.default": no_check,
     }
 )

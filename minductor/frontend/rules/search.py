@@ -1,8 +1,9 @@
-"""Binary search in sorted rows: searchsorted and bucketize.
+"""Rules of binary search in sorted rows: searchsorted and bucketize.
 
-Takes a row of a size that is known, or rows that match those of the values. Gives one kernel: since the size is known,
-so is each step's length, and the search is a straight line of loads and selects that vectorises. Refuses (to an extern
-call) sizes that are not known, rows longer than LONGEST, and bools.
+Takes one sorted row, or one row for each row of values; the row's length must be known when compiling. Gives one
+kernel over the values. The known length fixes the number and the length of the search steps, so that the search is
+straight-line code of loads and selects, which vectorizes. Refuses (to an extern call) rows of symbolic length, rows
+longer than MAX_ROW_LENGTH, and bools.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from minductor.frontend.lowering_context.values import Operand, Term, Value, pro
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
-LONGEST = 1 << 20  # a step is a handful of operations, and a kernel has a few hundred
+MAX_ROW_LENGTH = 1 << 20  # elements: 20 steps of a handful of operations each, which is a large kernel already
 
 
 def searchsorted(
@@ -31,21 +32,25 @@ def searchsorted(
     side: str | None = None,
     sorter: View | None = None,
 ) -> Value:
-    """For each value, how many elements of its row are before it; `sorter` is the order that sorts the row."""
+    """Lowers searchsorted: for each value of `x`, how many elements of its row come before it.
+
+    `right` (or side="right") counts equal elements too. `sorter` holds the indices that sort a row. Values and rows are
+    compared in their promoted dtype; a NaN sorts behind all numbers, as in eager.
+    """
     length = as_int(rows.size[-1]) if rows.size else None
     compared = promoted([rows, x])
-    if length is None or length > LONGEST or compared == BOOL:
+    if length is None or length > MAX_ROW_LENGTH or compared == BOOL:
         return NotImplemented
     is_right = right or side == "right"
 
     def found(loop: Loop) -> Term:
-        # as memory holds it, as the elements of the row are: ties are many among 16-bit values
+        # rounded to its dtype, as the row's elements in memory are: 16-bit values tie often, and ties decide the index
         value = loop.load(x, None, compared).cast(compared)
         row = loop.coords[:-1] if len(rows.size) > 1 else ()
 
         def is_before(place: Expr) -> Term:
-            at = place if sorter is None else _place(loop, loop.load(sorter, (*row, place)), length)
-            # a NaN stands behind all: the comparison is false
+            at = place if sorter is None else _checked_index(loop, loop.load(sorter, (*row, place)), length)
+            # negated, because a comparison with NaN is false and NaN has to come last
             return (
                 loop.load(rows, (*row, at), compared)
                 .cast(compared)
@@ -59,25 +64,30 @@ def searchsorted(
 
 
 def _search(loop: Loop, length: int, is_before: Callable[[Expr], Term]) -> Term:
-    """How many of `length` elements are before: those that are come first. The answer lies in [found, found + left]."""
+    """How many of the first `length` elements satisfy `is_before`, which must hold for a prefix of them.
+
+    Unrolled bisection: before each step the answer lies in [found, found + left].
+    """
     found, left = loop.term(loop.b.constant(0, I64)), length
     while left:
         half = max(left // 2, 1)
         if left == length:
             place = integer(half - 1)
         else:
-            place = _place(loop, found + (half - 1) if half > 1 else found, length)
+            place = _checked_index(loop, found + (half - 1) if half > 1 else found, length)
         found = is_before(place).where(found + half, found)
         left -= half
     return found
 
 
-def _place(loop: Loop, value: Term, length: int) -> Expr:
+def _checked_index(loop: Loop, value: Term, length: int) -> Expr:
+    """A computed index into a row of that length; the call raises if it is out of range."""
     return loop.b.check(value.at, integer(length), wrap=False)
 
 
 def bucketize(ctx: Lowering, x: Operand, boundaries: View, *, out_int32: bool = False, right: bool = False) -> Value:
-    if len(boundaries.size) != 1:  # the call raises
+    """Lowers bucketize: searchsorted in one row of boundaries."""
+    if len(boundaries.size) != 1:  # eager raises
         return NotImplemented
     return searchsorted(ctx, boundaries, x, right=right)
 

@@ -1,6 +1,8 @@
-"""The operators that become kernels or views: one literal table, assembled from the families.
+"""The table of all lowering rules, put together from the tables of the family files.
 
-Takes nothing, gives RULES: operator -> rule(ctx, *args, **kwargs). What is not here becomes an extern call.
+Takes nothing. Gives RULES: operator name ("aten.add.Tensor") -> rule(ctx, *args, **kwargs). An operator that has no row
+becomes an extern call, that is, a call of ATen's own kernel. Operators on complex tensors have a table of their own in
+`complex.py`; higher-order operators and collectives have theirs in `higher_order.py` and `collectives.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,13 @@
-"""View operators: the same storage through another window. They cost nothing.
+"""Rules of view operators, which make no kernel: view, reshape, transpose, permute, expand, slice, select, split, ...
 
-Takes a view. Gives a view with the traced size, stride and offset; no kernel. Refuses memory that the tensor's
-storage has in eager only, or nowhere (UnsupportedInput: such a graph runs in eager).
+- one view: view, reshape, t, transpose, permute, expand, squeeze, unsqueeze, diagonal, unfold, narrow, detach, alias
+- several views: split, split_with_sizes, chunk, unbind and their `unsafe_` forms
+- as_strided, which addresses the storage and not the tensor
+- slice and select, whose rules are in `scalars.py` because data may decide their bounds
+
+Takes a view. Gives a view of the same storage with the size, stride and offset that the tracer found. Refuses
+(UnsupportedInput, so that the graph runs in eager) an as_strided view that may reach memory beside the elements that
+the compiled program has.
 """
 
 from __future__ import annotations
@@ -28,11 +34,12 @@ Rule = Callable[..., Value]
 
 
 def window(ctx: Lowering, base: View, *ignored: Value, **named: Value) -> Value:
+    """Lowers an operator that returns one view of `base`. The layout comes from the trace, so arguments are ignored."""
     return ctx.window(base)
 
 
 def windows(ctx: Lowering, base: View, *ignored: Value, **named: Value) -> Value:
-    """Several windows on one storage."""
+    """Lowers an operator that returns several views of `base`: split, chunk, unbind."""
     metas = ctx.node.meta
     assert isinstance(metas, tuple)
     return tuple(ctx.window(base, m) if isinstance(m, TensorMeta) else None for m in metas)
@@ -41,10 +48,11 @@ def windows(ctx: Lowering, base: View, *ignored: Value, **named: Value) -> Value
 def as_strided(
     ctx: Lowering, base: View, size: Value, stride: Value, storage_offset: Value = None, **named: Value
 ) -> Value:
-    """The offset counts from where the storage begins; without one the window begins where the tensor does.
+    """Lowers as_strided, whose offset counts from the start of the storage (by default: from `base`'s first element).
 
-    The window may lie beside the tensor's own elements; whether an input has memory there, nothing guards. Between the
-    elements of a result eager may have copied what lay between the argument's: diagonal_scatter does.
+    The view may address elements of the buffer that are no elements of `base`. What lies beside the buffer of an input
+    is not known here, so such a view is refused. Of a local buffer that has gaps between its elements only the whole is
+    allowed: eager's operators may have copied the gaps too (diagonal_scatter does), so they hold other values there.
     """
     given = ctx.node.args[0]
     written = given if storage_offset is None else _before_writes(ctx, given)
@@ -62,7 +70,7 @@ def as_strided(
 
 
 def _require_within(ctx: Lowering, view: View, whole: View) -> None:
-    """The call raises where symbols make the view reach out of the storage, as eager does."""
+    """Adds a check to the program: the call raises, as eager does, if the view's symbolic sizes exceed the storage."""
     b = Builder()
     first, end = b.index(view.offset), b.index(view.offset + span(view.size, view.stride))
     is_behind = b.op("ge", first, b.constant(0, I64))
@@ -71,29 +79,32 @@ def _require_within(ctx: Lowering, view: View, whole: View) -> None:
 
 
 def _before_writes(ctx: Lowering, arg: Arg) -> Arg:
-    """The tensor into which windows were written. Eager writes them into a copy of its whole storage, which begins
-    where it does; torch traces a copy of the tensor."""
+    """The tensor that a chain of functional window writes (slice_scatter, ...) started from; `arg` if there is none.
+
+    Eager copies the whole storage before such a write, so that offsets still count from that storage's start. The
+    tracer copies the tensor alone and gives the copy the offset 0.
+    """
     nodes = {node.name: node for node in ctx.graph.nodes}
     while isinstance(arg, NodeRef) and arg.name in nodes and nodes[arg.name].op in WINDOW_WRITES:
         arg = nodes[arg.name].args[0]
     return arg
 
 
-_ONE = (
+_ONE_VIEW = (
     "view.default _unsafe_view.default reshape.default _reshape_alias.default t.default numpy_T.default"
     " transpose.int permute.default expand.default expand_as.default squeeze.default squeeze.dim squeeze.dims"
     " unsqueeze.default diagonal.default unfold.default"
     " alias.default detach.default lift_fresh.default narrow.default view_as.default movedim.int swapaxes.default"
 )
-_SEVERAL = (
+_SEVERAL_VIEWS = (
     "split.Tensor split_with_sizes.default chunk.default unbind.int unsafe_split.Tensor"
     " unsafe_split_with_sizes.default unsafe_chunk.default"
 )
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
-        **{f"aten.{name}": window for name in _ONE.split()},
-        **{f"aten.{name}": windows for name in _SEVERAL.split()},
+        **{f"aten.{name}": window for name in _ONE_VIEW.split()},
+        **{f"aten.{name}": windows for name in _SEVERAL_VIEWS.split()},
         "aten.as_strided.default": as_strided,
         "aten.slice.Tensor": scalars.slice_tensor,
         "aten.select.int": scalars.select,
