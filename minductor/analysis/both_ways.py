@@ -88,14 +88,14 @@ def objection(body: Body, axes: Sequence[Axis], ways: BothWays) -> str | None:
     varying = _depends_on_reduction(body, ways.rows)
     for op, needs in zip(body.ops, varying, strict=True):
         if needs and not ways.rows.isdisjoint(_axes_of(op, body)):
-            return f"needs a reduce over {_names(ways.rows)} in each row"
+            return f"each row needs the result of a reduction over {_names(ways.rows)}"
         if op.is_effect and not (ways.columns.issubset(op.axes) or ways.rows.issubset(op.axes)):
-            return f"would repeat what does not vary over {_names(every - set(op.axes))}"
+            return f"would repeat a store or check that does not depend on {_names(every - set(op.axes))}"
         if isinstance(op.attrs, Reduce) and _axes_of(op, body) != every:
-            return "reduces what a reduce gives"
+            return "reduces the result of another reduction"
     parts = most_parts(body, axes, ways)
     if parts is None:
-        return f"the extent of {_names(ways.columns)} is not known, and accumulators stand for each of its elements"
+        return f"needs an accumulator for each element of {_names(ways.columns)}, whose number is not known"
     if parts < FEW_PARTS and estimate(axis.extent for axis in axes) > MANY_POINTS:
         return f"only {parts} parts of {_names(ways.rows)} could run in parallel"
     return None

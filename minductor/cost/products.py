@@ -26,16 +26,16 @@ def product_objection(kernels: Sequence[Kernel], joined: Kernel) -> str | None:
         return None
     dots = find_dots(joined)
     if dots is None:
-        return "it would be no matrix product any more"
+        return "the fused kernel would no longer be a matrix product"
     extents = {axis.name: axis.extent for axis in joined.axes}
     for number, op in enumerate(joined.body.ops):
         if not isinstance(op.attrs, Reduce) or number in dots.reduces:
             continue
         other = dots.row if dots.column in op.axes else dots.column
         if _blocks(extents[other]) > 1:
-            return f"would reduce each of its rows again for {_blocks(extents[other])} blocks of a matrix product"
+            return f"a reduction would be repeated for each of {_blocks(extents[other])} blocks of the matrix product"
     more = _again(joined, dots) - sum(_again(kernel, old) for kernel in kernels if (old := find_dots(kernel)))
-    return None if more <= KEPT else "an operand would be computed again for each block of a matrix product"
+    return None if more <= KEPT else "an operand would be computed again for each block of the matrix product"
 
 
 def _again(kernel: Kernel, dots: Dots) -> int:

@@ -76,7 +76,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("wrong-candidate-wins", "minductor.runtime.tune.tune", "Tuner._fastest", "if reason:", "if False:"),
     # --- scheduling
     Mutant("fusion-off", "minductor.passes.fuse.fuse", "fuse", "if env.options.fuse", "if not env.options.fuse"),
-    Mutant("over-fusion", JOIN, "_overwriting", "if load.index != write.index:", "if False:"),
+    Mutant("over-fusion", JOIN, "_overwriting_objection", "if load.index != write.index:", "if False:"),
     Mutant(
         "war-edge-dropped",
         "minductor.analysis.dependencies",

@@ -95,9 +95,9 @@ def scalar(b: Builder, axes: Sequence[Axis], x: int) -> None:
 @pytest.mark.parametrize(
     ("fill", "reason"),
     [
-        (centred_columns, "needs a reduce over i0 in each row"),
-        (sum_of_sums, "reduces what a reduce gives"),
-        (scalar, "would repeat what does not vary over i0, i1"),
+        (centred_columns, "each row needs the result of a reduction over i0"),
+        (sum_of_sums, "reduces the result of another reduction"),
+        (scalar, "would repeat a store or check that does not depend on i0, i1"),
     ],
 )
 def test_what_one_pass_cannot_do(fill: Callable[[Builder, Sequence[Axis], int], None], reason: str) -> None:
@@ -108,9 +108,7 @@ def test_what_one_pass_cannot_do(fill: Callable[[Builder, Sequence[Axis], int], 
 
 def test_columns_of_unknown_extent_have_no_accumulators() -> None:
     axes, body = sums(64, S0)
-    assert objection(body, axes, WAYS) == (
-        "the extent of i1 is not known, and accumulators stand for each of its elements"
-    )
+    assert objection(body, axes, WAYS) == ("needs an accumulator for each element of i1, whose number is not known")
 
 
 def only_kernel(program: Program) -> Kernel:

@@ -71,7 +71,7 @@ def test_a_pair_that_is_ordered_stays_a_pair_and_says_why() -> None:
     made = through(ordered(program, (0, 1)))
     assert shape(made) == ["kernel", "kernel"]
     reasons = [note.reason for note in made.notes if isinstance(note, WhyNot)]
-    assert reasons == ["the second has to begin after the first has ended"]
+    assert reasons == ["the second must begin after the first has ended (control_deps)"]
 
 
 def test_others_are_still_joined() -> None:

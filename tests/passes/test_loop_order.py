@@ -160,7 +160,7 @@ def test_what_still_does_not_match_is_noted_once() -> None:
     notes = [note for note in after.notes if isinstance(note, WhyNot)]
     said = [(note.first, note.second, note.reason) for note in notes]
     assert len(set(said)) == len(said)
-    assert ("k0", "k3", "x1 (aten.neg.out) must run in between") in said
+    assert ("k0", "k3", "x1 (aten.neg.out) must run between them") in said
     assert [note.stage for note in notes if (note.first, note.second) == ("k0", "k2")] == ["fuse", "loop_order"]
 
 

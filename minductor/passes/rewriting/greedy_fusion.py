@@ -1,9 +1,15 @@
-"""Joins kernels that inline left apart: producer and consumer, readers of the same data, reductions and neighbours.
+"""One round of fusion: tries pairs of kernels, those that save most bytes first, until no pair can be fused.
 
-Takes a program whose nodes stand in an order that respects their edges. Gives one with fewer kernels, in such an order.
-Refuses, with a WhyNot for each candidate pair, what `join` refuses and what would make a cycle.
+Takes a program whose nodes stand in an order that respects their dependencies. Gives a program with fewer kernels, in
+such an order. Refuses, with a `WhyNot` for each pair that was tried: what `join_kernels` refuses; pairs between which
+another node must run; kernels on different devices; an order that the user asked for; and fusions that keep more bytes
+alive than they are worth.
 
-Greedy: the pair that saves most bytes first; a joined kernel is a candidate again.
+Two stages run such a round: `fuse`, and `loop_order` on pairs with split, merged or unrolled loops.
+
+Candidates are a producer and its consumer, two kernels that read the same version of a storage, and kernels that write
+slices of one storage. For each pair the saved bytes are estimated: a value that the second kernel need not load, and
+that the first one need not store if nobody else reads it. A fused kernel is a candidate for further pairs.
 """
 
 from __future__ import annotations
@@ -37,42 +43,49 @@ from minductor.passes.rewriting.join_kernels import CannotJoin, JoinContext, joi
 from minductor.passes.rewriting.prune import with_nodes
 from minductor.target import Env
 
-WINDOW = 4  # readers of the same buffer on either side that a kernel is compared with
-REACH = 64  # readers further apart than this are left alone: joining them would keep buffers alive for long
-Views: TypeAlias = Callable[[Kernel, Kernel], Iterable[tuple[Kernel, Kernel]]]
+MAX_NEIGHBOURS = 4  # kernels: with so many readers of the same version, before and after it, a reader is compared
+MAX_DISTANCE = 64  # nodes: readers further apart are not compared; fusing them would keep other buffers alive for long
+# bytes: a fusion may keep so many more alive at once than its two kernels would, or if that is more,
+# EXTRA_LIVE_PER_SAVED times the bytes that it saves
+EXTRA_LIVE_BYTES = 1 << 20
+EXTRA_LIVE_PER_SAVED = 32
+LAUNCH_POINTS = 4096  # points: launching a smaller kernel costs more than its work, so any common data is worth a try
 
-HELD_BYTES = 1 << 20  # that a join may hold at once beyond what its two kernels would, ...
-HELD_SHARE = 32  # ... or so many times the bytes that it saves, if that is more
-LAUNCH_POINTS = 4096  # below this a launch costs more than the work
+# Gives other forms of a pair of kernels, with other loops, for `join` to try.
+Views: TypeAlias = Callable[[Kernel, Kernel], Iterable[tuple[Kernel, Kernel]]]
 
 
 class GreedyFusion:
-    """One round of joining; with `views`, of pairs as these show them, and as they are if one has been joined in it."""
+    """One round of fusion over a program; `fused` runs it.
+
+    `stage`: the name that the notes of this round have. `views`: if given, pairs are tried in the forms that it gives.
+    Nodes are known by their position in the program. A fused kernel has the position of the first of its two kernels.
+    """
 
     def __init__(self, program: Program, env: Env, stage: str, views: Views | None = None) -> None:
         self.program = program
         self.stage = stage
         self.views = views
-        self.most = env.options.max_live_bytes
+        self.max_live_bytes = env.options.max_live_bytes
         self.nodes: list[Node | None] = list(program.nodes)
-        # what is asked of a node again and again, and takes a walk through its body
+        # These need a walk through a node's body, and are asked for again and again.
         self.reads, self.writes = [reads(node) for node in program.nodes], [writes(node) for node in program.nodes]
-        self.points = [count_points(node) if isinstance(node, Kernel) else 0 for node in program.nodes]
-        self.limits = JoinContext(program.real_table(), env.target)
-        self.bytes = {name: buffer_bytes(buffer) for name, buffer in self.limits.table.items()}
+        self.point_counts = [count_points(node) if isinstance(node, Kernel) else 0 for node in program.nodes]
+        self.context = JoinContext(program.real_table(), env.target)
+        self.buffer_bytes = {name: buffer_bytes(buffer) for name, buffer in self.context.table.items()}
         self.order = AcyclicOrder(len(self.nodes), dict.fromkeys((e.source, e.target) for e in dependencies(program)))
         self.members: list[tuple[int, ...]] = [(n,) for n in range(len(self.nodes))]
-        self.stamp = [0] * len(self.nodes)
-        self.home = list(range(len(self.nodes)))
-        self.refusals: dict[tuple[int, int], str | int] = {}  # the reason, or a node that must run in between
+        self.stamps = [0] * len(self.nodes)
+        self.merged_into = list(range(len(self.nodes)))  # by position; a node that still exists names itself
+        self.refusals: dict[tuple[int, int], str | int] = {}  # a reason, or the node that must run between the two
         self.is_changed = False
         self.writer: dict[Ref, int] = {}
-        self.readers: dict[Ref, list[int]] = {}  # in order of id
-        self.written: dict[str, int] = {}  # by how many nodes
+        self.readers: dict[Ref, list[int]] = {}  # sorted positions
+        self.writer_count: dict[str, int] = {}  # by how many nodes a storage is written
         self.versions: dict[str, dict[Ref, None]] = {}
-        self.kept = {view.ref.storage for output in program.outputs for view in views_of(output)}
-        self.kept.update(buffer.name for buffer in program.buffers if buffer.kind != "local")
-        self.kept.update(ref.storage for node in program.nodes for ref in awaited(node))
+        self.kept_storages = {view.ref.storage for output in program.outputs for view in views_of(output)}
+        self.kept_storages.update(buffer.name for buffer in program.buffers if buffer.kind != "local")
+        self.kept_storages.update(ref.storage for node in program.nodes for ref in awaited(node))
         for position in range(len(self.nodes)):
             for ref in self.reads[position]:
                 self.readers.setdefault(ref, []).append(position)
@@ -80,25 +93,29 @@ class GreedyFusion:
                 self.writer[ref] = position
                 self.versions.setdefault(ref.storage, {})[ref] = None
             for storage in dict.fromkeys(ref.storage for ref in self.writes[position]):
-                self.written[storage] = self.written.get(storage, 0) + 1
+                self.writer_count[storage] = self.writer_count.get(storage, 0) + 1
 
     def fused(self) -> Program:
-        """The program after it, with what was refused; the same object if there is nothing to say."""
+        """The program after this round, with its refusals as notes; the same object if there is nothing new."""
         self._run()
         notes = self._notes()
         program = replace(self.program, notes=(*self.program.notes, *notes)) if notes else self.program
-        return with_nodes(program, self._result()) if self.is_changed else program
+        return with_nodes(program, self._new_nodes()) if self.is_changed else program
 
     def _run(self) -> None:
-        """Best pair first, until no pair is left."""
+        """Fuses pairs, best first, until no pair is left."""
         heap = [entry for n in range(len(self.nodes)) for entry in self._candidates(n) if entry[1] == n]
         heapq.heapify(heap)
         while heap:
             saved, a, b, stamp_a, stamp_b = heapq.heappop(heap)
-            if (self.stamp[a], self.stamp[b]) != (stamp_a, stamp_b):
+            if (self.stamps[a], self.stamps[b]) != (stamp_a, stamp_b):
                 continue
             first, second = (a, b) if self.order.rank[a] < self.order.rank[b] else (b, a)
-            joined = self._too_much(first, second, -saved) or self._beyond(first, second) or self._joined(first, second)
+            joined = (
+                self._live_bytes_refusal(first, second, -saved)
+                or self._limit_refusal(first, second)
+                or self._try_pair(first, second)
+            )
             if isinstance(joined, CannotJoin):
                 self.refusals[first, second] = joined.reason
             if not isinstance(joined, Kernel):
@@ -107,8 +124,8 @@ class GreedyFusion:
             for entry in self._candidates(first):
                 heapq.heappush(heap, entry)
 
-    def _joined(self, first: int, second: int) -> Kernel | CannotJoin | None:
-        """None if there is nothing to try."""
+    def _try_pair(self, first: int, second: int) -> Kernel | CannotJoin | None:
+        """The two nodes as one kernel, or the reason why not; None if `views` has no form of the pair to try."""
         a, b = self.nodes[first], self.nodes[second]
         assert isinstance(a, Kernel)
         assert isinstance(b, Kernel)
@@ -116,49 +133,56 @@ class GreedyFusion:
             self.refusals[first, second] = other
             return None
         made = self.writes[first]
-        if len({self.limits.table[ref.storage].device for ref in (*made, *self.writes[second])}) > 1:
+        if len({self.context.table[ref.storage].device for ref in (*made, *self.writes[second])}) > 1:
             return CannotJoin("they run on different devices")
         if not set(b.after).isdisjoint(made):
-            return CannotJoin("the second has to begin after the first has ended")
+            return CannotJoin("the second must begin after the first has ended (control_deps)")
         droppable = frozenset(ref for ref in made if self._is_private(ref, first, second))
         joined: Kernel | CannotJoin | None = None
-        if self.views is None or self.stamp[first] or self.stamp[second]:
-            joined = join(a, b, droppable, self.limits)
+        if self.views is None or self.stamps[first] or self.stamps[second]:
+            joined = join(a, b, droppable, self.context)
         for pair in self.views(a, b) if self.views is not None and not isinstance(joined, Kernel) else ():
-            joined = join(*pair, droppable, self.limits)
+            joined = join(*pair, droppable, self.context)
             if isinstance(joined, Kernel):
                 break
         return joined
 
-    def _too_much(self, first: int, second: int, saved: int) -> CannotJoin | None:
-        """What dies in one kernel makes room for the operands of the other; joined, all are alive at once."""
-        dying = [self._dying(first, second), self._dying(second, first)]
+    def _live_bytes_refusal(self, first: int, second: int, saved: int) -> CannotJoin | None:
+        """A refusal if fusion keeps too many bytes alive: operands of both kernels, which else die in turn."""
+        dying = [self._dying_operands(first, second), self._dying_operands(second, first)]
         room: list[int] = []
         for node, mine, others in ((first, *dying), (second, *reversed(dying))):
-            # what one node makes is alive at once in any case
+            # operands that one node makes are all alive at once, fused or not
             apart = [storage for storage, maker in mine.items() if maker not in others.values()]
             made = dict.fromkeys(ref.storage for ref in self.writes[node])
-            room.append(sum(self.bytes[storage] for storage in apart) - sum(self.bytes[storage] for storage in made))
+            room.append(
+                sum(self.buffer_bytes[storage] for storage in apart)
+                - sum(self.buffer_bytes[storage] for storage in made)
+            )
         more = min(room)
-        if more <= max(HELD_BYTES, HELD_SHARE * saved):
+        if more <= max(EXTRA_LIVE_BYTES, EXTRA_LIVE_PER_SAVED * saved):
             return None
-        return CannotJoin(f"joined, they would hold {more} bytes more at once, and save {saved}")
+        return CannotJoin(
+            f"fused, they would keep {more} more bytes alive at once, to save {saved} bytes of memory traffic"
+        )
 
-    def _beyond(self, first: int, second: int) -> CannotJoin | None:
-        """Whether the joined kernel would wait for more intermediate results than the user allows."""
-        if not self.most:
+    def _limit_refusal(self, first: int, second: int) -> CannotJoin | None:
+        """A refusal if the fused kernel needs more bytes of intermediate results than the user allows."""
+        if not self.max_live_bytes:
             return None
-        names = {ref.storage for ref in (*self.reads[first], *self.reads[second]) if ref.storage in self.written}
-        wanted = sum(self.bytes[name] for name in names - {ref.storage for ref in self.writes[first]})
-        if wanted <= self.most:
+        names = {ref.storage for ref in (*self.reads[first], *self.reads[second]) if ref.storage in self.writer_count}
+        wanted = sum(self.buffer_bytes[name] for name in names - {ref.storage for ref in self.writes[first]})
+        if wanted <= self.max_live_bytes:
             return None
-        return CannotJoin(f"would wait for {wanted} bytes of intermediate results, {self.most} being the bound")
+        return CannotJoin(
+            f"would need {wanted} bytes of intermediate results at once; the limit is {self.max_live_bytes}"
+        )
 
-    def _dying(self, node: int, other: int) -> dict[str, int]:
-        """The storages that nobody else reads, and that come from neither of the two, with their makers."""
+    def _dying_operands(self, node: int, other: int) -> dict[str, int]:
+        """The storages that only `node` reads and neither of the two nodes writes, with the nodes that write them."""
         found: dict[str, int] = {}
         for storage in dict.fromkeys(ref.storage for ref in self.reads[node]):
-            versions = self.versions.get(storage, {}) if storage not in self.kept else {}
+            versions = self.versions.get(storage, {}) if storage not in self.kept_storages else {}
             readers = {reader for ref in versions for reader in self.readers.get(ref, ())[:2]}
             makers = [self.writer[ref] for ref in versions]
             if readers == {node} and node not in makers and other not in makers:
@@ -166,93 +190,100 @@ class GreedyFusion:
         return found
 
     def _is_private(self, ref: Ref, first: int, second: int) -> bool:
-        """Whether nobody else would miss what the first makes and the second reads."""
-        if ref.storage in self.kept or self.written[ref.storage] > 1:
+        """Whether no node but these two reads a version that the first writes, so that its store can be left out."""
+        if ref.storage in self.kept_storages or self.writer_count[ref.storage] > 1:
             return False
         readers = (self.readers.get(version, ()) for version in self.versions[ref.storage])
         return all(reader in (first, second) for some in readers for reader in some[:3])
 
     def _merge(self, first: int, second: int, joined: Kernel) -> None:
-        joined = replace(joined, after=self._after(first, second))
+        joined = replace(joined, after=self._waits_for(first, second))
         for node in (first, second):
             for ref in self.reads[node]:
                 readers = self.readers[ref]
                 del readers[bisect_left(readers, node)]
         mine = {ref.storage for ref in self.writes[first]}
         for storage in mine & {ref.storage for ref in self.writes[second]}:
-            self.written[storage] -= 1
+            self.writer_count[storage] -= 1
         self.order.merge(first, second)
         self.members[first] = tuple(sorted((*self.members[first], *self.members[second])))
-        self.home[second] = first
+        self.merged_into[second] = first
         self.nodes[first], self.nodes[second] = joined, None
-        self.stamp[first] += 1
-        self.stamp[second] = -1
+        self.stamps[first] += 1
+        self.stamps[second] = -1
         self.is_changed = True
-        self.reads[first], self.writes[first], self.points[first] = reads(joined), writes(joined), count_points(joined)
+        self.reads[first], self.writes[first], self.point_counts[first] = (
+            reads(joined),
+            writes(joined),
+            count_points(joined),
+        )
         for ref in self.reads[first]:
             insort(self.readers[ref], first)
         for ref in self.writes[first]:
             self.writer[ref] = first
 
-    def _after(self, first: int, second: int) -> tuple[Ref, ...]:
-        """What a joined kernel runs after."""
+    def _waits_for(self, first: int, second: int) -> tuple[Ref, ...]:
+        """The versions that must be complete before the fused kernel begins, because the user asked for that."""
         both = (self.nodes[first], self.nodes[second])
         return tuple(dict.fromkeys(ref for node in both if node is not None for ref in awaited(node)))
 
     # --- candidates
 
     def _candidates(self, node: int) -> Iterator[tuple[int, int, int, int, int]]:
-        """Pairs with this node: the negative of the bytes saved, the lower id, the other one, their stamps."""
+        """Pairs with this node as heap entries: minus the saved bytes, the lower position, the higher, their stamps.
+
+        A stamp changes when its node is fused, which makes older entries invalid.
+        """
         if not isinstance(self.nodes[node], Kernel):
             return
         saved: dict[int, int] = {}
         flows: set[int] = set()
         for ref in self.writes[node]:
             for other in self.readers.get(ref, ()):
-                self._count(saved, flows, node, other, ref)
+                self._add_saving(saved, flows, node, other, ref)
             for version in (ref.version - 1, ref.version + 1):
-                # slices of one storage: nothing is saved but a launch
+                # Kernels that write slices of one storage: fusing them saves only a launch.
                 other = self.writer.get(Ref(ref.storage, version), node)
                 saved[other] = saved.get(other, 0) + 1
                 flows.add(other)
-            # who reads what this overwrites: the element is in the cache then
+            # A reader of the value that this node overwrites: the element is in the cache then.
             for other in self.readers.get(Ref(ref.storage, ref.version - 1), ()):
                 saved[other] = saved.get(other, 0) + 1
                 flows.add(other)
         for ref in self.reads[node]:
             if ref in self.writer:
-                self._count(saved, flows, self.writer[ref], node, ref)
+                self._add_saving(saved, flows, self.writer[ref], node, ref)
             other = self.writer.get(Ref(ref.storage, ref.version + 1), node)
             saved[other] = saved.get(other, 0) + 1
             flows.add(other)
-            for other in self._near(node, ref):
-                saved[other] = saved.get(other, 0) + self.bytes[ref.storage]
+            for other in self._nearby_readers(node, ref):
+                saved[other] = saved.get(other, 0) + self.buffer_bytes[ref.storage]
         for other, amount in saved.items():
             if other == node or not isinstance(self.nodes[other], Kernel):
                 continue
-            least = min(self.points[node], self.points[other])
+            least = min(self.point_counts[node], self.point_counts[other])
             if other in flows or least <= LAUNCH_POINTS or 2 * amount >= least:
                 a, b = min(node, other), max(node, other)
-                yield -amount, a, b, self.stamp[a], self.stamp[b]
+                yield -amount, a, b, self.stamps[a], self.stamps[b]
 
-    def _count(self, saved: dict[int, int], flows: set[int], first: int, second: int, ref: Ref) -> None:
-        """A value that the second need not read, and that the first need not write if nobody else reads it."""
+    def _add_saving(self, saved: dict[int, int], flows: set[int], first: int, second: int, ref: Ref) -> None:
+        """Adds the bytes of a value that the second need not load, and the first need not store if it is private."""
         times = 2 if self._is_private(ref, first, second) else 1
         for node in (first, second):
-            saved[node] = saved.get(node, 0) + times * self.bytes[ref.storage]
+            saved[node] = saved.get(node, 0) + times * self.buffer_bytes[ref.storage]
             flows.add(node)
 
-    def _near(self, node: int, ref: Ref) -> list[int]:
-        """Other readers of a version, within the window."""
+    def _nearby_readers(self, node: int, ref: Ref) -> list[int]:
+        """Other readers of a version that are near enough to be compared with this node."""
         readers, rank = self.readers[ref], self.order.rank
         place = bisect_left(readers, node)
-        around = readers[max(0, place - WINDOW) : place + WINDOW + 1]
-        return [n for n in around if n != node and abs(rank[n] - rank[node]) <= REACH]
+        around = readers[max(0, place - MAX_NEIGHBOURS) : place + MAX_NEIGHBOURS + 1]
+        return [n for n in around if n != node and abs(rank[n] - rank[node]) <= MAX_DISTANCE]
 
-    # --- what comes out
+    # --- the fused program
 
-    def _result(self) -> tuple[Node, ...]:
-        """The nodes in their new order, each with the origins of its members in the old one."""
+    def _new_nodes(self) -> tuple[Node, ...]:
+        """The nodes in their new order. The origins of a fused kernel are those of its kernels, in the old order."""
         nodes: list[Node] = []
         for node in sorted((n for n, node in enumerate(self.nodes) if node is not None), key=self._rank):
             made = self.nodes[node]
@@ -269,40 +300,45 @@ class GreedyFusion:
         return tuple(dict.fromkeys(o for m in self.members[node] for o in self.program.nodes[m].origins))
 
     def _notes(self) -> tuple[WhyNot | Joined, ...]:
-        """The last refusal of each pair that is still two, by the names that the kernels have now, and who is gone.
+        """The last refusal of each pair that was not fused, by the present names, and which kernel is part of which.
 
-        What an earlier round has said of a pair is not said again.
+        Refusals that a note of an earlier round already states are left out.
         """
         found: dict[tuple[str, str], WhyNot] = {}
         known = {(n.first, n.second, n.reason) for n in self.program.notes if isinstance(n, WhyNot)}
-        for (first, second), said in self.refusals.items():
-            a, b = self._now(first), self._now(second)
-            reason = said if isinstance(said, str) else f"{self._called(said, (a, b))} must run in between"
+        for (first, second), refusal in self.refusals.items():
+            a, b = self._current_kernel(first), self._current_kernel(second)
+            reason = (
+                refusal if isinstance(refusal, str) else f"{self._described(refusal, (a, b))} must run between them"
+            )
             if a is not b and (a.name, b.name, reason) not in known:
                 found[a.name, b.name] = WhyNot(self.stage, a.name, b.name, reason)
-        gone = [n for n, home in enumerate(self.home) if home != n]
-        return (*found.values(), *(Joined(self.stage, self._named(n), self._now(n).name) for n in gone))
+        gone = [n for n, target in enumerate(self.merged_into) if target != n]
+        return (
+            *found.values(),
+            *(Joined(self.stage, self._original_name(n), self._current_kernel(n).name) for n in gone),
+        )
 
-    def _named(self, node: int) -> str:
+    def _original_name(self, node: int) -> str:
         kernel = self.program.nodes[node]
         assert isinstance(kernel, Kernel)
         return kernel.name
 
-    def _now(self, node: int) -> Kernel:
-        kernel = self._there(node)
+    def _current_kernel(self, node: int) -> Kernel:
+        kernel = self._current_node(node)
         assert isinstance(kernel, Kernel)
         return kernel
 
-    def _there(self, node: int) -> Node:
-        while self.home[node] != node:
-            node = self.home[node]
+    def _current_node(self, node: int) -> Node:
+        while self.merged_into[node] != node:
+            node = self.merged_into[node]
         found = self.nodes[node]
         assert found is not None
         return found
 
-    def _called(self, node: int, pair: tuple[Kernel, Kernel]) -> str:
-        """A node as a sentence about a pair names it: by what it was, if it is a part of one of them by now."""
-        found = self._there(node)
+    def _described(self, node: int, pair: tuple[Kernel, Kernel]) -> str:
+        """The name of a node for a message about a pair: its original name if it is part of one of the two by now."""
+        found = self._current_node(node)
         match self.program.nodes[node] if found in pair else found:
             case Kernel(name=name):
                 return name
@@ -311,4 +347,4 @@ class GreedyFusion:
             case SymbolDef(symbol=symbol):
                 return f"the definition of {symbol}"
             case Require(message=message):
-                return f"the check that {message!r} stands for"
+                return f"the check for {message!r}"

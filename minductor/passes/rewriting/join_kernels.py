@@ -1,15 +1,21 @@
-"""Makes one kernel of two, if their points match and no value changes by it.
+"""Makes one kernel of two, if that changes no value and does not cost more than it saves.
 
-Takes two kernels of which the first may run directly before the second. Gives the joined kernel, or says why not.
+Takes two kernels of which the first may run directly before the second. Gives the joined kernel. Refuses with a reason
+(`CannotJoin`), which `explain` shows.
 
-The kernel with more points lends its axes; the other's are solved from what both touch: `store index == load index`
-where the second reads what the first writes, `load index == load index` where both read the same. Axes that this
-leaves open are matched by their extents. Laws of a joined kernel, checked on its body: it has rows (the points of
-the axes that no reduce runs over) and columns; every reduce runs over all columns, and every effect happens once a row
-or once a point. A scan runs along the only column axis, and all scans from the same end. A kernel that reduces both
-ways, along its rows and down its columns, has the laws of `both_ways`.
-What the second kernel reads of the first one's stores is the very element of the same point, as memory holds it if
-it is kept there.
+How it works. The kernel with more points lends its axes. The axes of the other kernel are solved from an element that
+both touch: `store index == load index` where the second kernel reads what the first one writes, or `load index == load
+index` where both read the same. Axes that no such equation contains are matched with axes of equal extent.
+
+Laws of a joined kernel, checked on its body:
+- Its axes are rows, over which no reduction runs, and columns. Every reduction runs over all columns. Every store
+  happens once for each row, or once for each point.
+- A scan runs along the only column axis, and all scans in one direction.
+- A kernel that reduces along rows and along columns has the laws of `analysis/both_ways.py` instead.
+- If the second kernel reads what the first one stores, it reads the element that the same point has stored. It then
+  uses the value directly, rounded to the storage's dtype if the storage is still written.
+- An in-place write is legal if every read of the old value is of the element that is being written.
+- What the joined kernel costs more than its two kernels (`cost`) is no more than a launch.
 """
 
 from __future__ import annotations
@@ -55,17 +61,17 @@ from minductor.passes.rewriting.prune import prune_body
 from minductor.passes.rewriting.stored_values import as_stored
 from minductor.target import Target
 
-TOO_MANY_OPS = f"more than {MAX_OPS} ops"
-MAX_PAIRS = 12  # accesses of one buffer that are compared
-FEW_ROWS = 8  # with fewer, a reduction and what follows it are better two kernels that each use all cores
-NEAR = range(1, 5)  # elements from one column to the next, where a row's cache lines are its own
-ROW_BLOCK_BYTES = 1024  # of rows side by side that are worked on at a time if rows are not contiguous
-# as `_unless_slower` counts them
+TOO_MANY_OPS = f"the fused kernel would have more than {MAX_OPS} operations"
+MAX_PAIRS = 12  # pairs of accesses to one buffer that are compared
+FEW_ROWS = 8  # with fewer rows, a reduction and what follows it are two kernels, each of which uses all cores
+NEAR = range(1, 5)  # strides, in elements, with which a row counts as contiguous
+ROW_BLOCK_BYTES = 1024  # of neighbouring rows that are processed together if rows are not contiguous
+# in the order in which `_unless_slower` counts them
 COSTS = (
-    "accesses in strides",
-    "rows that the cache does not keep",
-    "values that a thread has no registers for",
-    "what it computes again",
+    "strided accesses",
+    "rows that are read from memory again",
+    "spilled registers",
+    "repeated computation",
 )
 
 Pairs: TypeAlias = list[tuple[Expr, Expr]]
@@ -73,33 +79,39 @@ Pairs: TypeAlias = list[tuple[Expr, Expr]]
 
 @dataclass(frozen=True, slots=True)
 class CannotJoin:
-    """Why two kernels stay two."""
+    """The reason why two kernels cannot be fused, shown to the user."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class JoinContext:
-    """What of the program and the target a join must know."""
+    """What `join` has to know of the program and the target.
+
+    `table`: the program's buffers by name, complex ones as real numbers.
+    """
 
     table: Mapping[str, Buffer]
     target: Target
 
     @property
-    def cache(self) -> int:
+    def cache_bytes(self) -> int:
         return self.target.l2_bytes or self.target.shared_memory
 
 
-def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: JoinContext) -> Kernel | CannotJoin:
-    """Both as one kernel; stores of `droppable` versions are left out. Name and origins are the first one's."""
+def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], context: JoinContext) -> Kernel | CannotJoin:
+    """The two kernels as one, or the reason why not.
+
+    Stores of `droppable` versions are left out. The joined kernel has the name and the origins of the first one.
+    """
     for kernel in (first, second):
         if any(isinstance(op.attrs, Atomic) for op in kernel.body.ops):
-            return CannotJoin(f"{kernel.name} has an atomic")
+            return CannotJoin(f"{kernel.name} may write an element several times (a scatter)")
     pairs = common_accesses(first, second)
     if not pairs and not _fill_one_storage(first, second):
-        return CannotJoin("no access of a common buffer names its points")
+        return CannotJoin("no load or store of a common buffer tells which of their points belong together")
     if len(_touched(first.body) | _touched(second.body)) - len(droppable) > MAX_BUFFERS:
-        return CannotJoin(f"more than {MAX_BUFFERS} buffers")
+        return CannotJoin(f"the fused kernel would touch more than {MAX_BUFFERS} buffers")
     reasons: dict[str, None] = {}
     for is_first in _targets(first, second):
         target, source = (first, second) if is_first else (second, first)
@@ -107,29 +119,32 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], limits: JoinC
         for solution in _alignments(source, target, aligned):
             groups = {*_walked_groups(target.body), *_walked_by(solution, source)}
             if any(axis_step(at) is None for axis, at in solution.items() if axis.name in _scanned(source.body)):
-                reasons["a scan would not run along one axis"] = None
+                reasons["a scan would not run along one axis of the fused kernel"] = None
                 continue
             if any(a != b and not a.isdisjoint(b) for a in groups for b in groups):
-                reasons[f"reduces over {_alternatives(groups)}"] = None
+                reasons[f"reductions over {_alternatives(groups)} need different loops"] = None
                 continue
             same: Solution = {}
             maps = (same, solution) if is_first else (solution, same)
-            joined = _join_aligned((first, second), target.axes, maps, droppable, limits)
-            if isinstance(joined, Kernel) and limits.target.is_gpu:
+            joined = _join_aligned((first, second), target.axes, maps, droppable, context)
+            if isinstance(joined, Kernel) and context.target.is_gpu:
                 reason = product_objection((first, second), joined)
                 joined = joined if reason is None else CannotJoin(reason)
             if isinstance(joined, Kernel):
-                again = 0 if is_first else repeated(first, target.axes, solution, limits.target)
-                joined = _unless_slower((first, second), joined, again, limits)
+                again = 0 if is_first else repeated(first, target.axes, solution, context.target)
+                joined = _unless_slower((first, second), joined, again, context)
             if isinstance(joined, Kernel):
                 return joined
-            if joined.reason == TOO_MANY_OPS:  # whosever axes they are
+            if joined.reason == TOO_MANY_OPS:  # the other kernel's axes would not change that
                 return joined
             reasons[joined.reason] = None
-    return CannotJoin("; ".join(reasons) or f"{_shape(first)} points do not match {_shape(second)} one to one")
+    return CannotJoin(
+        "; ".join(reasons)
+        or f"the loops over {_extents_text(first)} and over {_extents_text(second)} elements do not match one to one"
+    )
 
 
-def _shape(kernel: Kernel) -> str:
+def _extents_text(kernel: Kernel) -> str:
     return " x ".join(str(axis.extent) for axis in kernel.axes) or "1"
 
 
@@ -141,7 +156,7 @@ def _touched(body: Body) -> set[str]:
 
 
 def common_accesses(first: Kernel, second: Kernel) -> Pairs:
-    """Index pairs (first, second) of elements that both touch, most axes first."""
+    """Pairs of indices, of the first and of the second kernel, at which both may touch one element; most axes first."""
     stored: dict[Ref, list[Expr]] = {}
     for write in body_writes(first.body):
         stored.setdefault(write.ref, []).append(write.index)
@@ -152,7 +167,7 @@ def common_accesses(first: Kernel, second: Kernel) -> Pairs:
             pairs += [(made, index) for made in stored[ref] for index in indices][:MAX_PAIRS]
         elif ref in first_loads:
             pairs += [(a, b) for a in first_loads[ref] for b in indices][:MAX_PAIRS]
-    for write in body_writes(second.body):  # what the first reads and the second overwrites
+    for write in body_writes(second.body):  # the first kernel reads the value that the second one overwrites
         old = first_loads.get(Ref(write.ref.storage, write.ref.version - 1), ())
         pairs += [(index, write.index) for index in old[:MAX_PAIRS]]
     usable = [pair for pair in pairs if not any(s.kind == "value" for index in pair for s in free_symbols(index))]
@@ -167,7 +182,7 @@ def _loads(body: Body) -> dict[Ref, list[Expr]]:
 
 
 def _targets(first: Kernel, second: Kernel) -> tuple[bool, ...]:
-    """Whose axes to try: True for the first's. With equally many points, the reduction's, then the consumer's."""
+    """Which axes to try: True means those of the first kernel. With equally many points, those of a reduction first."""
     a, b = count_points(first), count_points(second)
     if a != b:
         return (a > b,)
@@ -180,7 +195,7 @@ def _has_reduce(body: Body) -> bool:
 
 
 def _alignments(source: Kernel, target: Kernel, pairs: Pairs) -> Iterator[Solution]:
-    """Ways to write the source's axes in the target's, the most promising first."""
+    """Ways to express the axes of `source` in the axes of `target`, the most promising one first."""
     tried: set[tuple[tuple[Symbol, Expr], ...]] = set()
     for number in range(min(3, len(pairs))):
         solution = _aligned(source, target, [pairs[number], *pairs[:number], *pairs[number + 1 :]])
@@ -194,12 +209,13 @@ def _alignments(source: Kernel, target: Kernel, pairs: Pairs) -> Iterator[Soluti
 
 
 def _fill_one_storage(first: Kernel, second: Kernel) -> bool:
-    """Whether both write slices of one storage: then they may run together, whatever they read."""
+    """Whether both write slices of one storage, as in a concatenation: then fusing them saves a launch."""
     filled = {write.ref.storage for write in body_writes(first.body)}
     return any(write.ref.storage in filled for write in body_writes(second.body))
 
 
 def _aligned(source: Kernel, target: Kernel, pairs: Pairs) -> Solution | None:
+    """The axes of `source` in those of `target`, by equations `index == wanted` for each pair; None if not found."""
     extents = extents_of(target.axes)
     found: Solution = {}
     for index, wanted in pairs:
@@ -212,17 +228,19 @@ def _aligned(source: Kernel, target: Kernel, pairs: Pairs) -> Solution | None:
         unknown = [axis for axis in open_axes if as_int(split[0][axis.symbol]) != 0]
         if not unknown:
             continue
-        # what is known already stands in the target's axes, so it moves to the other side
+        # axes that are solved already are expressions in the target's axes: they move to the other side
         known = [(c, found[axis]) for axis, c in split[0].items() if axis in found]
         rest = sum((split[0][axis.symbol] * axis.symbol for axis in unknown), split[1])
         solved = solve(rest, unknown, wanted - sum((c * at for c, at in known), start=split[1] * 0), extents)
         if solved is not None and not any(has_division(at) for at in solved.values()):
             found.update(solved)
-    return _completed(source, target, found, extents)
+    return _with_matched_axes(source, target, found, extents)
 
 
-def _completed(source: Kernel, target: Kernel, found: Solution, extents: Mapping[Symbol, Expr]) -> Solution | None:
-    """Matches what is still open by extent; None if the points then do not match."""
+def _with_matched_axes(
+    source: Kernel, target: Kernel, found: Solution, extents: Mapping[Symbol, Expr]
+) -> Solution | None:
+    """The solution with unsolved axes matched by extent; None if the points then do not match one to one."""
     used = {symbol for at in found.values() for symbol in free_symbols(at)}
     for axis in source.axes:
         if axis.symbol in found:
@@ -235,18 +253,19 @@ def _completed(source: Kernel, target: Kernel, found: Solution, extents: Mapping
         used.add(match)
     ordered = {axis.symbol: found[axis.symbol] for axis in source.axes}
     matched = ordered
-    if _scanned(source.body) or _scanned(target.body):  # a flip before or behind a scan turns it round
-        matched = {axis.symbol: _turned(ordered[axis.symbol], axis.extent) for axis in source.axes}
+    if _scanned(source.body) or _scanned(target.body):  # a flip before or after a scan reverses its axis
+        matched = {axis.symbol: _unflipped(ordered[axis.symbol], axis.extent) for axis in source.axes}
     return ordered if is_bijection(matched, extents_of(source.axes), extents) else None
 
 
-def _turned(at: Expr, extent: Expr) -> Expr:
-    """The axis, where a coordinate is one counted from its end."""
+def _unflipped(at: Expr, extent: Expr) -> Expr:
+    """The axis itself if `at` counts it from its end, else `at`."""
     mirrored = extent - 1 - at
     return mirrored if isinstance(mirrored, Symbol) else at
 
 
 def _reduced(body: Body) -> set[str]:
+    """The axes that reductions run over."""
     return {name for op in body.ops if isinstance(op.attrs, Reduce) for name in op.attrs.axes}
 
 
@@ -256,12 +275,12 @@ def _scanned(body: Body) -> dict[str, None]:
 
 
 def _walked_groups(body: Body) -> list[frozenset[str]]:
-    """The sets of axes that a reduce or scan walks along, each once."""
+    """The sets of axes that a reduction or scan runs over, each once."""
     return list(dict.fromkeys([*reduced_groups(body), *(frozenset((axis,)) for axis in _scanned(body))]))
 
 
 def _walked_by(solution: Solution, source: Kernel) -> list[frozenset[str]]:
-    """The target's axes that each of the source's reduces and scans walks along."""
+    """The target's axes that each of the source's reductions and scans runs over."""
     names = {axis.name: {s.name for s in free_symbols(at)} for axis, at in solution.items()}
     return [frozenset[str]().union(*(names[n] for n in group)) for group in _walked_groups(source.body)]
 
@@ -274,51 +293,54 @@ def _join_aligned(
     axes: tuple[Axis, ...],
     maps: tuple[Mapping[Symbol, Expr], Mapping[Symbol, Expr]],
     droppable: frozenset[Ref],
-    limits: JoinContext,
+    context: JoinContext,
 ) -> Kernel | CannotJoin:
     first, second = kernels
     extents = extents_of(axes)
     builder = Builder([axis.symbol for axis in axes], extents)
     places = builder.splice(first.body, maps[0], effects=lambda op: not _stores(op, droppable), node=first.only_node)
-    stored = _stored(kernels, builder, places, maps[0], droppable, limits)
+    stored = _stored_values(kernels, builder, places, maps[0], droppable, context)
     trouble: list[str] = []
 
     def load(b: Builder, wanted: Load, _: DType) -> int | None:
         if wanted.ref not in stored:
             return None
         if b is not builder:
-            trouble.append(f"{wanted.ref} is read inside a masked region")
+            trouble.append(f"the second kernel reads {wanted.ref} under a mask")
             return None
         there = Load(wanted.ref, simplify(wanted.index, extents))
-        # what the last write left alone, an earlier one may have made
+        # If the last write is elsewhere, the element may come from an earlier write to the same storage.
         for version in range(wanted.ref.version, -1, -1):
             made = stored.get(Ref(wanted.ref.storage, version), [])
             if (value := next((value for index, value in made if index == there.index), None)) is not None:
                 return value
-            if not made or not all(_is_apart(there, Store(there.ref, at), extents, limits.table) for at, _ in made):
+            if not made or not all(_is_apart(there, Store(there.ref, at), extents, context.table) for at, _ in made):
                 break
-        trouble.append(f"{wanted.ref} is read at another element than the one stored at the same point")
+        trouble.append(
+            f"a point of the second kernel reads another element of {wanted.ref} than the first stores there"
+        )
         return None
 
     builder.splice(second.body, maps[1], load, node=second.only_node)
     if trouble:
         return CannotJoin(trouble[0])
     body = prune_body(builder.build())
-    reason = _objection(body, axes, extents, limits)
+    reason = _objection(body, axes, extents, context)
     return CannotJoin(reason) if reason is not None else replace(first, axes=axes, body=body)
 
 
-def _stored(
+def _stored_values(
     kernels: tuple[Kernel, Kernel],
     b: Builder,
     places: Sequence[int],
     at: Mapping[Symbol, Expr],
     droppable: frozenset[Ref],
-    limits: JoinContext,
+    context: JoinContext,
 ) -> dict[Ref, list[tuple[Expr, int]]]:
-    """By version, where in what the second kernel reads the first one stores which value, as memory holds it.
+    """By version that the second kernel reads: the indices and values that the first kernel stores.
 
-    What is never in memory is not rounded, unless an earlier user was given it as memory had it then.
+    Values are rounded to the dtype of the storage, as a load would see them. A value whose store is dropped is not
+    rounded, unless the first kernel itself uses the rounded value.
     """
     first, second = kernels
     read = {load.ref.storage for load in body_reads(second.body)}
@@ -327,21 +349,20 @@ def _stored(
     for op in first.body.ops:
         if not isinstance(op.attrs, Store) or op.attrs.ref.storage not in read:
             continue
-        ref, value, dtype = op.attrs.ref, places[op.args[0]], limits.table[op.attrs.ref.storage].dtype
+        ref, value, dtype = op.attrs.ref, places[op.args[0]], context.table[op.attrs.ref.storage].dtype
         if ref not in droppable or (op.args[0], dtype) in rounded:
-            value = as_stored(b, value, dtype, limits.table)
+            value = as_stored(b, value, dtype, context.table)
         index = simplify(substitute(op.attrs.index, at), b.extents)
         found.setdefault(ref, []).append((index, value))
     return found
 
 
 def _unless_slower(
-    kernels: tuple[Kernel, Kernel], joined: Kernel, again: int, limits: JoinContext
+    kernels: tuple[Kernel, Kernel], joined: Kernel, again: int, context: JoinContext
 ) -> Kernel | CannotJoin:
-    """The joined kernel, if what it costs more on the target than the two did, with what the first computes again, is
-    no more than the launch it saves."""
+    """The joined kernel if it costs at most its two kernels and a launch; `again`: the bytes of repeated operations."""
     costs = [
-        (traffic(k, limits.table), read_again(k, limits.table, limits.target), spilled(k, limits.target))
+        (traffic(k, context.table), read_again(k, context.table, context.target), spilled(k, context.target))
         for k in (*kernels, joined)
     ]
     more = [*(after - first - second for first, second, after in zip(*costs, strict=True)), again]
@@ -349,7 +370,7 @@ def _unless_slower(
     return (
         joined
         if worse <= 0
-        else CannotJoin(f"{COSTS[more.index(max(more))]} would cost {worse} bytes more than is saved")
+        else CannotJoin(f"{COSTS[more.index(max(more))]} would cost {worse} bytes more than fusion saves")
     )
 
 
@@ -357,26 +378,26 @@ def _stores(op: Op, refs: frozenset[Ref]) -> bool:
     return isinstance(op.attrs, Store) and op.attrs.ref in refs
 
 
-def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr], limits: JoinContext) -> str | None:
-    """What speaks against a body, or None."""
+def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr], context: JoinContext) -> str | None:
+    """The reason why a body must not be one kernel, or None."""
     if len(body.ops) > MAX_OPS:
         return TOO_MANY_OPS
     ways = both_ways(body, axes)
-    if ways is not None and limits.target.is_gpu:
-        return "reduces along rows and down them: a program of a GPU sees a few rows only"
+    if ways is not None and context.target.is_gpu:
+        return "reduces along rows and along columns, and a program of a GPU sees only a few rows"
     if ways is not None and _scanned(body):
-        return f"scans and reduces over {_alternatives(_walked_groups(body))}"
+        return _needs_different_loops(body)
     columns = _reduced(body) | _scanned(body).keys() if ways is None else ways.columns
     return (
         (_one_way_objection(body, axes, columns) if ways is None else both_ways_objection(body, axes, ways))
-        or _row_objection(body, axes, columns, limits.cache)
-        # a scan walks along its row once
-        or _overwriting(body, columns if _reduced(body) else set(), extents, limits.table)
+        or _row_objection(body, axes, columns, context.cache_bytes)
+        # a kernel that scans and does not reduce reads its row only once
+        or _overwriting_objection(body, columns if _reduced(body) else set(), extents, context.table)
         or next(
             (
                 reason
-                for a, b in _slices(body, extents, limits.table)
-                if (reason := _overlap(a, b, columns, extents, limits.table)) is not None
+                for a, b in _store_pairs(body, extents, context.table)
+                if (reason := _overlap_objection(a, b, columns, extents, context.table)) is not None
             ),
             None,
         )
@@ -384,18 +405,23 @@ def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr
 
 
 def _one_way_objection(body: Body, axes: tuple[Axis, ...], columns: Set[str]) -> str | None:
-    """Whether a reduce runs over other axes than the columns, or an effect would happen once for each of several."""
+    """The reason why a body is no kernel of rows and columns: its reductions, its scans or its stores."""
     rows = {axis.name for axis in axes if axis.name not in columns}
     for op in body.ops:
         if isinstance(op.attrs, Reduce) and set(op.attrs.axes) != columns:
-            return f"reduces over {_alternatives(reduced_groups(body))}"
+            return _needs_different_loops(body)
         if isinstance(op.attrs, Scan) and {op.attrs.axis} != columns:
-            return f"scans and reduces over {_alternatives(_walked_groups(body))}"
+            return _needs_different_loops(body)
         if op.is_effect and not rows.issubset(op.axes):
-            return f"would repeat what does not vary over {_names(rows - set(op.axes))}"
+            return f"would repeat a store or check that does not depend on {_names(rows - set(op.axes))}"
     if len({op.attrs.reverse for op in body.ops if isinstance(op.attrs, Scan)}) > 1:
-        return "scans a row from both ends"
+        return "scans a row in both directions"
     return None
+
+
+def _needs_different_loops(body: Body) -> str:
+    kinds = "scans and reductions" if _scanned(body) else "reductions"
+    return f"{kinds} over {_alternatives(_walked_groups(body))} need different loops"
 
 
 def _alternatives(groups: Iterable[Set[str]]) -> str:
@@ -407,7 +433,7 @@ def _names(axes: Iterable[str]) -> str:
 
 
 def _row_objection(body: Body, axes: Sequence[Axis], columns: Set[str], cache: int) -> str | None:
-    """Whether what is read again after a reduce is too few rows, or in strides that no cache bridges."""
+    """The reason why a kernel that reads its rows again after a reduction would be slow, or None."""
     if not _has_second_phase(body, columns):
         return None
     rows = estimate(axis.extent for axis in axes if axis.name not in columns)
@@ -419,14 +445,17 @@ def _row_objection(body: Body, axes: Sequence[Axis], columns: Set[str], cache: i
         split = linear(access.index, symbols)
         if split is not None and any(s.name in columns and as_int(c) in NEAR for s, c in split[0].items()):
             return None
-    # Rows side by side are worked on in blocks instead, which costs more arithmetic than two kernels and less memory.
+    # No access is contiguous along a row. So neighbouring rows are processed in blocks, which must fit the cache. That
+    # costs more arithmetic than two kernels and pays only if the data would leave the cache between the two.
     if width * ROW_BLOCK_BYTES > cache:
-        return "a block of rows, read twice in strides, would not fit the cache"
-    return None if 4 * rows * width > 8 * cache else "so little data in strides stays in the cache between two kernels"
+        return "rows that are not contiguous are read twice, and a block of them does not fit the cache"
+    if 4 * rows * width > 8 * cache:
+        return None
+    return "rows that are not contiguous are read twice, while two kernels find them in the cache"
 
 
 def _has_second_phase(body: Body, columns: Set[str]) -> bool:
-    """Whether something varies over the columns and needs a reduce over them."""
+    """Whether a value varies over the columns and depends on a reduction over them, so that rows are read again."""
     after: list[bool] = []
     for op in body.ops:
         needs = any(after[a] for a in op.args)
@@ -436,12 +465,14 @@ def _has_second_phase(body: Body, columns: Set[str]) -> bool:
     return False
 
 
-def _overwriting(
+def _overwriting_objection(
     body: Body, columns: Set[str], extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]
 ) -> str | None:
-    """A version may be overwritten where it is read only at the same element, and not where a row is read again.
+    """The reason why an in-place write of a body is illegal, or None.
 
-    What is read may also be apart from all that is written. No two points write one element: such a write is an Atomic.
+    An in-place write is legal if every read of the old value is of the element that is being written, or of elements
+    that are never written. A row that is read again after a reduction must not be overwritten in between. No two points
+    write one element, since such a write is an Atomic.
     """
     writes = [write for write in body_writes(body) if isinstance(write, Store)]
     varying = {write.ref for op in body.ops if isinstance(write := op.attrs, Store) and not columns.isdisjoint(op.axes)}
@@ -453,66 +484,71 @@ def _overwriting(
         if _is_apart(load, write, extents, table):
             continue
         if has_scan:
-            return f"{load.ref} is overwritten while a scan walks over it"
+            return f"{load.ref} is overwritten while a scan still reads it"
         if load.index != write.index:
             return f"{load.ref} is overwritten at another element than the one read"
         if write.ref in varying:
-            return f"{load.ref} is overwritten while its row is in use"
+            return f"{load.ref} is overwritten while its row is still read"
         if load in inside:
-            return f"{load.ref} is overwritten and read inside a masked region"
+            return f"{load.ref} is overwritten, and read under a mask"
     return None
 
 
-def _slices(body: Body, extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]) -> Iterator[tuple[Store, Store]]:
-    """Pairs of stores to the same storage, but for storages whose stores lie in a row."""
+def _store_pairs(
+    body: Body, extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]
+) -> Iterator[tuple[Store, Store]]:
+    """Pairs of stores to one storage that have to be compared. Stores that lie one behind the other are left out."""
     stores: dict[str, list[Store]] = {}
     for op in body.ops:
         if isinstance(op.attrs, Store):
             stores.setdefault(op.attrs.ref.storage, []).append(op.attrs)
     for same in stores.values():
-        if len(same) > 1 and not _in_a_row(same, extents, table):
+        if len(same) > 1 and not _are_in_sequence(same, extents, table):
             yield from combinations(same, 2)
 
 
-def _in_a_row(stores: Sequence[Store], extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]) -> bool:
-    """Whether their boxes stand one behind the other along a dimension, as the parts of a concatenation do."""
-    boxes = [box for store in stores if (box := _box(store, extents, table)) is not None]
+def _are_in_sequence(stores: Sequence[Store], extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]) -> bool:
+    """Whether stores lie one behind the other along a dimension, as the tensors of a concatenation do."""
+    boxes = [box for store in stores if (box := _coordinate_ranges(store, extents, table)) is not None]
     return len(boxes) == len(stores) and any(
-        all(_is_below(one, other) for one, other in pairwise(sorted(spans, key=_start)))
+        all(_is_below(one, other) for one, other in pairwise(sorted(spans, key=_lower_end)))
         for spans in zip(*boxes, strict=True)
     )
 
 
-def _overlap(
+def _overlap_objection(
     a: Store, b: Store, columns: Set[str], extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]
 ) -> str | None:
-    """Why two stores to one storage may hit the same element; None if their boxes are apart in some dimension.
+    """The reason why two stores to one storage must not be in one kernel; None if they may.
 
-    Without a reduce each point does its stores in order, so that the second may also overwrite the first.
+    They may if they never write the same element. Without a reduction each point does its stores in order, so the
+    second store may also overwrite the very element of the first one.
     """
     if a.index == b.index and not columns:
         return None
-    return None if _is_apart(a, b, extents, table) else f"{a.ref} and {b.ref} may overlap"
+    return None if _is_apart(a, b, extents, table) else f"the stores to {a.ref} and {b.ref} may overlap"
 
 
 def _is_apart(a: Load | Store, b: Store, extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]) -> bool:
-    """Whether two accesses of one storage never touch the same element, at whatever points."""
-    if _is_between(a.index, b.index, extents):
+    """Whether two accesses of one storage are proved never to touch the same element, at any two points."""
+    if _is_interleaved(a.index, b.index, extents):
         return True
-    box, other_box = _box(a, extents, table), _box(b, extents, table)
+    box, other_box = _coordinate_ranges(a, extents, table), _coordinate_ranges(b, extents, table)
     if box is None or other_box is None:
         return False
     return any(_is_below(one, other) or _is_below(other, one) for one, other in zip(box, other_box, strict=True))
 
 
-def _box(access: Load | Store, extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]) -> list[Range] | None:
-    """From where to where it reaches in each dimension of its buffer."""
+def _coordinate_ranges(
+    access: Load | Store, extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]
+) -> list[Range] | None:
+    """The first and last coordinate of an access in each dimension of its buffer; None if they are not known."""
     buffer = table[access.ref.storage]
     at = delinearize(access.index, buffer.size, buffer.stride, extents)
     return None if at is None else [interval(coordinate, extents) for coordinate in at]
 
 
-def _start(span: Range) -> float:
+def _lower_end(span: Range) -> float:
     return -inf if span[0] is None else span[0]
 
 
@@ -520,8 +556,8 @@ def _is_below(one: Range, other: Range) -> bool:
     return one[1] is not None and other[0] is not None and one[1] < other[0]
 
 
-def _is_between(a: Expr, b: Expr, extents: Mapping[Symbol, Expr]) -> bool:
-    """Whether both move by multiples of one step, and stand apart by what is none: even elements and odd ones."""
+def _is_interleaved(a: Expr, b: Expr, extents: Mapping[Symbol, Expr]) -> bool:
+    """Whether two indices never meet because they interleave, as even and odd elements do."""
     starts: list[Expr] = []
     steps: list[int | None] = []
     for index in (a, b):

@@ -1,7 +1,7 @@
-"""Takes away what nothing needs: ops of a body, nodes and buffers of a program.
+"""Dead code elimination: removes ops of a body, and nodes and buffers of a program, that nothing needs.
 
-Takes a body or a program. Gives the same without dead ops, dead nodes and undeclared buffers' declarations; the same
-object if nothing is dead. Refuses to drop effects, and writes to storages that the caller can see.
+Takes a body or a program. Gives it without dead ops, or without dead nodes and the buffers that only those used; the
+same object if nothing is dead. Refuses to remove effects, and writes to storages that the caller can see.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from minductor.ir.program.nodes import (
 
 
 def prune_body(body: Body) -> Body:
-    """Without the ops that neither an effect nor a result needs; regions are left as they are."""
+    """The body without the ops that neither an effect nor a result needs. The bodies of masked ops stay as they are."""
     needed = [op.is_effect for op in body.ops]
     for position in body.results:
         needed[position] = True
@@ -51,14 +51,14 @@ def prune_body(body: Body) -> Body:
 
 
 def live_nodes(program: Program) -> tuple[Node, ...]:
-    """The nodes whose results somebody uses: the caller, an effect, or another such node.
+    """The nodes whose results are used: by the caller, by an effect, or by another live node.
 
-    A write makes part of a version, so a read of a version needs all earlier writers of its storage too.
+    A node may write only part of a storage, so a read of a version also needs all earlier writers of that storage.
     """
     storages = {view.ref.storage for output in program.outputs for view in views_of(output)}
     storages.update(buffer.name for buffer in program.buffers if buffer.kind != "local")
     table = program.buffer_table()
-    makes_sizes = any(makes(node) for node in program.nodes)  # else nobody has to be searched for symbols
+    makes_sizes = any(makes(node) for node in program.nodes)  # else no node has to be searched for symbols
     sizes = set(symbols_in((program.outputs, program.guards))) if makes_sizes else set[Symbol]()
     kept: list[Node] = []
     for node in reversed(program.nodes):
@@ -73,7 +73,7 @@ def live_nodes(program: Program) -> tuple[Node, ...]:
 
 def _has_effect(node: Node) -> bool:
     if awaited(node):
-        return True  # it was given a place in the order
+        return True  # the user asked for its place in the order, so it has to run
     match node:
         case Extern(effect=effect):
             return effect
@@ -86,7 +86,7 @@ def _has_effect(node: Node) -> bool:
 
 
 def with_nodes(program: Program, nodes: tuple[Node, ...]) -> Program:
-    """The program with other nodes, and only the buffers that these and the outputs mention."""
+    """The program with these nodes, and with only those buffers of its own that they or the outputs use."""
     used = {ref.storage for node in nodes for ref in (*reads(node), *writes(node), *awaited(node))}
     used.update(view.ref.storage for output in program.outputs for view in views_of(output))
     buffers = tuple(buffer for buffer in program.buffers if buffer.kind != "local" or buffer.name in used)

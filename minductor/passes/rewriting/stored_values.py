@@ -1,8 +1,8 @@
-"""The value of what a kernel has stored, for what it computes from it without loading it again.
+"""The value that a load would give after a kernel has stored a value, without the load.
 
-Takes a body under construction, a value that it stores, and the storage's dtype. Gives the position of the value that a
-load would give: kernels compute in float32 what memory holds in 16 or 8 bits, and a tensor has one value, whether a
-kernel reads it or has just made it. Gives the value itself where the storage holds it exactly; refuses nothing.
+Takes a body under construction, a value that it stores, and the storage's dtype. Gives the position of that value,
+rounded to the dtype. Refuses nothing. Kernels compute 16-bit and 8-bit floats in float32. A tensor must have one value
+only, so a fused kernel goes on with the rounded value, as an unfused one would load it.
 
 >>> from minductor.core.dtypes import BF16, F32
 >>> b = Builder()
@@ -22,6 +22,6 @@ from minductor.ir.program.nodes import Buffer
 
 
 def as_stored(b: Builder, value: int, dtype: DType, table: Mapping[str, Buffer]) -> int:
-    """See above."""
+    """The position in `b` of `value` rounded to `dtype`; `value` itself if that changes nothing."""
     is_same = compute_dtype(dtype) == dtype or is_held(value, lambda p: b[p], dtype, lambda name: table[name].dtype)
     return value if is_same else b.round_to(value, dtype)
