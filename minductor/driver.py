@@ -524,7 +524,7 @@ class Compiler:
         """The texts, the plan and the facts of a captured graph. No effect but the trace."""
         from minductor.frontend.capture.schemas import with_schemas
         from minductor.ir.artefact.source import Source
-        from minductor.ir.plan.plan import with_operators
+        from minductor.ir.plan.plan import replace_operators
         from minductor.ir.report.report import report
 
         value: Any = graph
@@ -532,7 +532,7 @@ class Compiler:
         for stage in _stages(backend):
             program = program if stage.takes == "plan" else value
             value = self.run_stage(stage, value, graph.role, env)
-        value = with_schemas(with_operators(value, backend.externs))
+        value = with_schemas(replace_operators(value, backend.externs))
         start = time.perf_counter()
         units = resolve(backend.kernels)(value, env)
         source = Source(tuple(units), *_wrapper(value, env, backend))

@@ -24,13 +24,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from minductor.core.expressions.algebra import children, factors_of, parts, product_of
+from minductor.core.expressions.algebra import children, const_and_terms, factors_of, product_of
 from minductor.core.expressions.bounds import Extents, at_least, divides
 from minductor.core.expressions.division import divide
 from minductor.core.expressions.expr import Expr, FloorDiv, Mod, Symbol, add, expand, free_symbols, integer
 from minductor.core.expressions.rewrite import simplify
 from minductor.ir.program.memory_access import ONE, ZERO, BlockAccess, BlockDim
-from minductor.ir.program.nodes import CALL_KINDS, Atomic, Axis, Body, Constant, Index, Load, Masked, Op, Store
+from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, Atomic, Axis, Body, Constant, Index, Load, Masked, Op, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ def terms_of(index: Expr, extents: Extents) -> tuple[Expr, dict[str, list[Term]]
     True
     """
     plain = expand(simplify(expand(index, identity=True), extents))
-    const, items = parts(plain)
+    const, items = const_and_terms(plain)
     offset: list[Expr | int] = [const]
     found: dict[str, list[Term]] = {}
     for item, count in items:
-        moving = [s for s in free_symbols(item) if s.kind not in CALL_KINDS]
+        moving = [s for s in free_symbols(item) if s.kind not in CALL_SYMBOL_KINDS]
         if not moving:
             offset.append(item * count)
             continue
@@ -120,7 +120,7 @@ def _term(atom: Expr, factor: Expr) -> Term | None:
 
 def _moves(expr: Expr) -> bool:
     """Whether an expression changes within a call: it contains an axis, or a value that is loaded."""
-    return any(s.kind not in CALL_KINDS for s in free_symbols(expr))
+    return any(s.kind not in CALL_SYMBOL_KINDS for s in free_symbols(expr))
 
 
 def digits_of(axis: Axis, terms: Sequence[Term]) -> tuple[BlockDim, ...] | str:
@@ -244,7 +244,7 @@ def windows_of(ops: Sequence[Op], condition: int, axes: Sequence[Axis]) -> dict[
     high: dict[str, list[Expr]] = {}
     by_symbol = {axis.symbol: axis for axis in axes}
     for difference in _comparisons(ops, condition):  # the condition says that each is at least 0
-        moving = [s for s in free_symbols(difference or ZERO) if s.kind not in CALL_KINDS] if difference else []
+        moving = [s for s in free_symbols(difference or ZERO) if s.kind not in CALL_SYMBOL_KINDS] if difference else []
         if difference is None or len(moving) != 1 or moving[0] not in by_symbol:
             return None
         (axis,) = moving

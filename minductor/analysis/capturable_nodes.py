@@ -29,9 +29,9 @@ from minductor.ir.program.nodes import (
     Region,
     Require,
     SymbolDef,
-    makes,
-    mentioned,
+    defined_symbols,
     reads,
+    required_symbols,
     writes,
 )
 from minductor.target import Target
@@ -115,9 +115,9 @@ def _reasons(program: Program, devices: Mapping[str, str]) -> list[str]:
     found: list[str] = []
     data_dependent: set[Symbol] = set()  # sizes that an operator returns, and those computed from them
     for node in program.nodes:
-        is_late = any(symbol in data_dependent for symbol in mentioned(node, table))
+        is_late = any(symbol in data_dependent for symbol in required_symbols(node, table))
         if isinstance(node, Extern) or is_late:
-            data_dependent.update(makes(node))
+            data_dependent.update(defined_symbols(node))
         found.append(_refusal(node, devices, inputs, is_late=is_late))
     return found
 
@@ -150,7 +150,7 @@ def _call_refusal(node: Extern) -> str:
     """The reason why an extern cannot be captured on any device, or ""."""
     if any(_has_region(argument) for argument in node.args):
         return "it calls graphs, as the host decides"
-    if makes(node) or node.op in SYNCHRONISING:
+    if defined_symbols(node) or node.op in SYNCHRONISING:
         return "the host waits for a number that data decide"
     if not node.is_capturable:
         return "its author says that it cannot be captured"

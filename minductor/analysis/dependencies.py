@@ -40,12 +40,12 @@ from minductor.ir.program.nodes import (
     Program,
     Ref,
     Require,
-    awaited,
+    awaited_refs,
     body_reads,
     body_writes,
-    makes,
-    mentioned,
+    defined_symbols,
     reads,
+    required_symbols,
     writes,
 )
 
@@ -88,7 +88,7 @@ def dependencies(program: Program) -> tuple[Edge, ...]:
         writer.update((ref, (position, at)) for ref, at in written.items())
         for ref, at in read.items():
             readers.setdefault(ref, []).append((position, at))
-        found += [Edge("control", writer[ref][0], position, ref) for ref in awaited(node)]
+        found += [Edge("control", writer[ref][0], position, ref) for ref in awaited_refs(node)]
     for ref, users in readers.items():
         if ref in writer:
             found += _edges("raw", ref, [writer[ref]], users)
@@ -136,12 +136,12 @@ def _edges(
 def _symbol_edges(program: Program) -> Iterator[Edge]:
     """Edges from the node that defines a size to its users, and from a `Require` to the later users of its sizes."""
     nodes, table = program.nodes, program.buffer_table()
-    maker = {made: position for position, node in enumerate(nodes) for made in makes(node)}
+    maker = {made: position for position, node in enumerate(nodes) for made in defined_symbols(node)}
     if not maker and not any(isinstance(node, Require) for node in nodes):  # searching nodes for symbols is slow
         return
     required: dict[Symbol, list[int]] = {}
     for position, node in enumerate(nodes):
-        used = mentioned(node, table)
+        used = required_symbols(node, table)
         sources = [maker[s] for s in used if s in maker]
         sources += [source for s in used for source in required.get(s, ())]
         yield from (Edge("symbol", source, position) for source in dict.fromkeys(sources) if source != position)

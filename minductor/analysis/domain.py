@@ -19,7 +19,7 @@ from minductor.core.expressions.algebra import children
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, FloorDiv, Mod, Symbol, as_expr, as_int, free_symbols, linear
 from minductor.core.expressions.rewrite import delinearize, simplify
-from minductor.ir.plan.storage import TYPICAL
+from minductor.ir.plan.storage import TYPICAL_SIZE
 from minductor.ir.program.nodes import Atomic, Axis, Buffer, Kernel, Reduce, Scan, Store
 
 Solution = dict[Symbol, Expr]
@@ -92,7 +92,7 @@ def estimate(sizes: Iterable[Expr]) -> int:
     total = 1
     for size in sizes:
         known = as_int(size)
-        total *= TYPICAL ** max(1, len(free_symbols(size))) if known is None else known
+        total *= TYPICAL_SIZE ** max(1, len(free_symbols(size))) if known is None else known
     return total
 
 

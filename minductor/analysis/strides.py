@@ -12,7 +12,7 @@ and changes along the axis, as in a gather.
 
 from __future__ import annotations
 
-from minductor.core.expressions.algebra import parts
+from minductor.core.expressions.algebra import const_and_terms
 from minductor.core.expressions.expr import Expr, Symbol, as_int, free_symbols, integer, substitute
 from minductor.ir.program.nodes import Atomic, Load, Op, Store
 
@@ -21,7 +21,7 @@ def step_along(index: Expr, axis: Symbol) -> Expr:
     """The index at axis + 1, less the index at axis, in elements."""
     if axis not in free_symbols(index):
         return integer(0)
-    holding = [(term, factor) for term, factor in parts(index)[1] if axis in free_symbols(term)]
+    holding = [(term, factor) for term, factor in const_and_terms(index)[1] if axis in free_symbols(term)]
     if len(holding) == 1 and holding[0][0] == axis:
         return integer(holding[0][1])
     return substitute(index, {axis: axis + 1}) - index

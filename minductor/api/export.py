@@ -271,14 +271,14 @@ def _symbols(leaves: Sequence[Leaf], graph: Graph, found: Exported) -> Iterator[
     from minductor.core.expressions.expr import Symbol
     from minductor.frontend.capture.captured_graph import TensorMeta
     from minductor.ir.artefact.manifest import SymbolRange
-    from minductor.ir.program.nodes import symbols_in, told_by_sizes
+    from minductor.ir.program.nodes import size_sources, symbols_in
 
     told: dict[Symbol, SymbolRange] = {}
     metas = [(n, graph.inputs[leaf.input].meta) for n, leaf in enumerate(found.inputs) if leaf.input is not None]
     for number, meta in metas:
         if isinstance(meta, Symbol):
             told.setdefault(meta, SymbolRange(meta.name, meta.lo, meta.hi, number, None, 1, 0))
-    sizes = told_by_sizes((number, meta.size) for number, meta in metas if isinstance(meta, TensorMeta))
+    sizes = size_sources((number, meta.size) for number, meta in metas if isinstance(meta, TensorMeta))
     for s, where in sizes.items():
         told.setdefault(s, SymbolRange(s.name, s.lo, s.hi, *where))
     for number, meta in metas:

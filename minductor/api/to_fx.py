@@ -173,11 +173,11 @@ def _define(nodes: Nodes, inputs: Sequence[GraphInput]) -> None:
     from minductor.core.expressions.expr import Symbol
     from minductor.frontend.capture.captured_graph import TensorMeta
     from minductor.ir.artefact.fx_graph import Result
-    from minductor.ir.program.nodes import told_by_sizes
+    from minductor.ir.program.nodes import size_sources
 
     metas = [(given.name, given.meta) for given in inputs]
     nodes.values.update({meta.name: Result(name) for name, meta in metas if isinstance(meta, Symbol)})
-    sizes = told_by_sizes((name, meta.size) for name, meta in metas if isinstance(meta, TensorMeta))
+    sizes = size_sources((name, meta.size) for name, meta in metas if isinstance(meta, TensorMeta))
     for symbol, (name, *where) in sizes.items():
         if symbol.name not in nodes.values:
             nodes.values[symbol.name] = nodes.size(symbol.name, nodes.values[name], *where)

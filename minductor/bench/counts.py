@@ -34,7 +34,7 @@ from minductor.bench.claims import OURS, PEER
 from minductor.core.errors import UnknownTarget
 from minductor.driver import Compiler
 from minductor.ir.program.nodes import Buffer, Extern, Kernel, Program, Ref, reads, writes
-from minductor.ir.report.counted_cost import kernel_cost, storage_bytes
+from minductor.ir.report.counted_cost import kernel_cost, known_bytes
 from minductor.target import TARGETS, Target, by_name
 
 CPU = TARGETS["cpu"]
@@ -105,7 +105,7 @@ def counted(program: Program) -> Counts:
 
 
 def _bytes(refs: Iterable[Ref], buffers: Mapping[str, Buffer]) -> int:
-    return sum(storage_bytes(buffers[name]) for name in {ref.storage for ref in refs})
+    return sum(known_bytes(buffers[name]) for name in {ref.storage for ref in refs})
 
 
 def measured_peak(call: Callable[[], object]) -> int:

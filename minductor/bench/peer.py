@@ -21,7 +21,7 @@ from unittest.mock import patch
 import torch
 
 from minductor.bench.bench_results import Counts, Launch
-from minductor.ir.report.counted_cost import Region, region, touched
+from minductor.ir.report.counted_cost import ElementSet, distinct_elements, element_set
 from minductor.target import Target
 
 HOME = "torch" + "._inductor"
@@ -113,8 +113,8 @@ def is_nop(node: Any) -> bool:
 def kernel_launch(node: Any, operators: list[Any], scheduler: Any, graph: Any) -> Launch:
     """The memory that a kernel reads, but for what it writes itself, and what it writes, but for what is not stored."""
     real: Any = scheduler.mutation_real_name
-    reads: dict[str, set[Region]] = {}
-    writes: dict[str, set[Region]] = {}
+    reads: dict[str, set[ElementSet]] = {}
+    writes: dict[str, set[ElementSet]] = {}
     gone: set[str] = graph.removed_buffers | graph.inplaced_to_remove
     made = {name for operator in operators for name in operator.get_buffer_names()}
     for operator in operators:
@@ -127,9 +127,10 @@ def kernel_launch(node: Any, operators: list[Any], scheduler: Any, graph: Any) -
     return Launch(node.get_name(), total(reads, scheduler, graph), total(writes, scheduler, graph))
 
 
-def total(table: dict[str, set[Region]], scheduler: Any, graph: Any) -> int:
+def total(table: dict[str, set[ElementSet]], scheduler: Any, graph: Any) -> int:
     return sum(
-        touched(regions, elements(name, graph)) * graph.get_dtype(name).itemsize for name, regions in table.items()
+        distinct_elements(regions, elements(name, graph)) * graph.get_dtype(name).itemsize
+        for name, regions in table.items()
     )
 
 
@@ -146,20 +147,20 @@ def number(size: Any) -> int:
     return int(size) if isinstance(size, int) or size.is_Integer else 1
 
 
-def region_of(dep: Any, graph: Any) -> Region:
+def region_of(dep: Any, graph: Any) -> ElementSet:
     """Where a dependency is, in the form of `ir/report/counted_cost.py`."""
     lengths = {symbol: number(size) for symbol, size in zip(dep.var_names, dep.size, strict=True)}
     index = dep.index.expand()
     if any(symbol not in lengths and not symbol.name.startswith(("s", "u")) for symbol in index.free_symbols):
-        return Region(str(index), (), None)  # data decide
+        return ElementSet(str(index), (), None)  # data decide
     strides = {symbol: index.coeff(symbol, 1) for symbol in lengths}
     rest = (index - sum(stride * symbol for symbol, stride in strides.items())).expand()
     if not rest.free_symbols & lengths.keys() and all(stride.is_Integer for stride in strides.values()):
-        return region(rest, [(int(stride), lengths[symbol]) for symbol, stride in strides.items()])
+        return element_set(rest, [(int(stride), lengths[symbol]) for symbol, stride in strides.items()])
     points = 1
     for symbol in index.free_symbols & lengths.keys():
         points *= lengths[symbol]
-    return Region(str(index), (), min(points, span(index, lengths)))
+    return ElementSet(str(index), (), min(points, span(index, lengths)))
 
 
 def span(index: Any, lengths: dict[Any, int]) -> int:

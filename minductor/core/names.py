@@ -65,10 +65,10 @@ def kernel_name(ops: Sequence[str], number: int, limit: int = 64) -> str:
     return f"{head}{'_'.join(words)[:room].rstrip('_') or 'kernel'}_{number}"
 
 
-def unique(name: str, taken: Iterable[str]) -> str:
+def unique_name(name: str, taken: Iterable[str]) -> str:
     """The name, or the name with the first free number: ``tmp``, ``tmp_1``, ``tmp_2``.
 
-    >>> unique("tmp", {"tmp", "tmp_1"})
+    >>> unique_name("tmp", {"tmp", "tmp_1"})
     'tmp_2'
     """
     used = set(taken)

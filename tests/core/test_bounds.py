@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minductor.core.expressions.bounds import at_least, divides, fits_int32, interval, known, known_factor
+from minductor.core.expressions.bounds import at_least, divides, fits_int32, interval, is_proved, known_factor
 from minductor.core.expressions.expr import (
     Expr,
     Rel,
@@ -52,7 +52,7 @@ def test_known_relations_hold(left: Recipe, right: Recipe, op: str, points: list
         return
     rel = compare(op, a, b)
     for claim in (rel, negate(rel)):
-        if known(claim, EXTENTS):
+        if is_proved(claim, EXTENTS):
             for point in points:
                 if value(left, point) is not None and value(right, point) is not None:
                     assert evaluate_rel(claim, point)
@@ -125,7 +125,7 @@ HERE: dict[Symbol, Expr] = {i: a, j: b, k: d}
     ids=str,
 )
 def test_is_known(rel: Rel) -> None:
-    assert known(rel, HERE)
+    assert is_proved(rel, HERE)
     for point in ({"a": 1, "b": 1, "d": 1, "i": 0, "j": 0, "k": 0, "c": 63},):
         assert evaluate_rel(rel, point)
 
@@ -136,11 +136,11 @@ def test_is_known(rel: Rel) -> None:
     ids=str,
 )
 def test_is_not_known(rel: Rel) -> None:
-    assert not known(rel, HERE)
+    assert not is_proved(rel, HERE)
 
 
 def test_without_extents_nothing_bounds_an_axis() -> None:
-    assert not known(lt(i, a)) and interval(i) == (0, None)
+    assert not is_proved(lt(i, a)) and interval(i) == (0, None)
     assert interval(i, {i: integer(8)}) == (0, 7)
     assert interval(a - i, HERE) == (1, None)
     assert at_least(a - i, 1, HERE) and not at_least(a - i, 2, HERE)

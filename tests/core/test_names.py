@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minductor.core.names import is_identifier, kernel_name, slug, unique
+from minductor.core.names import is_identifier, kernel_name, slug, unique_name
 
 
 @given(st.text(max_size=30))
@@ -39,5 +39,5 @@ def test_words_of_the_languages_are_no_names(word: str) -> None:
 
 @given(st.sets(st.sampled_from(["x", "x_1", "x_2", "x_3"])))
 def test_unique_is_free_and_leaves_free_names_alone(taken: set[str]) -> None:
-    assert unique("x", taken) not in taken
-    assert unique("y", taken) == "y"
+    assert unique_name("x", taken) not in taken
+    assert unique_name("y", taken) == "y"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from minductor.ir.program.signature import role_of
+from minductor.ir.program.signature import pointer_role
 from minductor.runtime.launch.interpret import Interpreter
 from minductor.runtime.store.store import Store
 from minductor.runtime.tune import tune
@@ -223,7 +223,7 @@ def test_a_fast_kernel_with_other_results(compiled: Compile, monkeypatch: pytest
     ran: list[str] = []
 
     def bind(kernels: Interpreter, symbol: str) -> Callable[..., int]:
-        roles = [role_of(name) for name in kernels.launches[symbol][1]]
+        roles = [pointer_role(name) for name in kernels.launches[symbol][1]]
 
         def run(*args: Any) -> int:
             ran.append(symbol)

@@ -17,7 +17,7 @@ import minductor
 from minductor.backends import BUILT_IN, Backend, Pass, kinds, register_backend, unregister_backend
 from minductor.core.errors import BadOptionValue, TargetElsewhere, UnknownOption, UnknownTarget
 from minductor.driver import Compiled, Compiler
-from minductor.ir.program.nodes import Note, Program
+from minductor.ir.program.nodes import NodeNote, Program
 from minductor.runtime.store.store import Store
 from minductor.target import Env
 
@@ -120,7 +120,7 @@ def test_a_pass_runs_and_its_fingerprint_counts(watched: Watched, x: Tensor) -> 
 
     def noted(program: Program, env: Env) -> Program:
         seen.append(program.name)
-        note = Note("noted", program.name, f"level {env.options.backend_options['toy.optimise']}")
+        note = NodeNote("noted", program.name, f"level {env.options.backend_options['toy.optimise']}")
         return replace(program, notes=(*program.notes, note))
 
     mine = Pass(name="noted", after="fuse", function=noted, fingerprint="1")

@@ -11,7 +11,7 @@ from minductor.core.errors import FallbackRefused
 from minductor.frontend.capture import schemas
 from minductor.frontend.capture.capture import capture
 from minductor.frontend.lower.lower import lower
-from minductor.ir.program.nodes import Extern, Note, Ref, View, reads, writes
+from minductor.ir.program.nodes import Extern, NodeNote, Ref, View, reads, writes
 from minductor.options import Options
 from minductor.target import Env, by_name
 from tests.frontend.tracing import CPU, compiled, grads, integers, loads, lowered, randn
@@ -93,7 +93,7 @@ def test_products_write_into_planned_memory() -> None:
     externs = [n for n in seen.program.nodes if isinstance(n, Extern)]
     assert [(n.op, n.form) for n in externs] == [("aten.addmm.out", "out"), ("aten.mm.out", "out")]
     assert {n.reason for n in externs} == {"matrix products are the library's"}
-    assert [n.subject for n in seen.program.notes if isinstance(n, Note)] == ["addmm", "mm"]
+    assert [n.subject for n in seen.program.notes if isinstance(n, NodeNote)] == ["addmm", "mm"]
 
 
 def test_convolution_keeps_the_traced_layout() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from minductor.core.dtypes import BF16, F32, I64
 from minductor.core.expressions.expr import integer, symbol
-from minductor.ir.program.build import Builder, combine, is_named
+from minductor.ir.program.build import Builder, combine, is_standard_combine
 from minductor.ir.program.nodes import Check, Load, Masked, Ref, Round, Scan, Store
 
 A, J, K = (symbol(name, "axis", 0, 7) for name in ("i0", "i1", "i2"))
@@ -113,8 +113,8 @@ def test_a_reduce_follows_an_axis_that_splits() -> None:
 
 def test_a_combine_of_another_body_is_not_the_named_one() -> None:
     named = combine("sum", F32)
-    assert is_named(named, F32)
-    assert not is_named(named, I64)
+    assert is_standard_combine(named, F32)
+    assert not is_standard_combine(named, I64)
 
 
 def test_a_scan_turns_round_with_its_axis_and_needs_one_to_run_along() -> None:

@@ -2,22 +2,22 @@
 
 from minductor.ir.program.nodes import Kernel
 from minductor.ir.program.parser import parse_program
-from minductor.ir.report.counted_cost import kernel_cost, region, touched
+from minductor.ir.report.counted_cost import distinct_elements, element_set, kernel_cost
 
 
 def test_equal_regions_count_once_and_never_more_than_the_buffer() -> None:
-    rows, all_of_it = region(0, [(64, 4), (1, 64)]), region(0, [(1, 256)])
+    rows, all_of_it = element_set(0, [(64, 4), (1, 64)]), element_set(0, [(1, 256)])
     assert rows == all_of_it
-    assert touched([rows, all_of_it], 1000) == 256
-    assert touched([rows, region(256, [(1, 256)])], 1000) == 512
-    assert touched([rows, region(1, [(1, 256)])], 300) == 300
+    assert distinct_elements([rows, all_of_it], 1000) == 256
+    assert distinct_elements([rows, element_set(256, [(1, 256)])], 1000) == 512
+    assert distinct_elements([rows, element_set(1, [(1, 256)])], 300) == 300
 
 
 def test_columns_and_windows() -> None:
-    assert region(0, [(64, 4), (1, 8)]).count == 32
-    assert region(0, [(1, 5), (1, 3)]).count == 7
-    assert region(3, [(-1, 4)]) == region(0, [(1, 4)])
-    assert region(0, [(0, 100), (1, 4)]).count == 4
+    assert element_set(0, [(64, 4), (1, 8)]).count == 32
+    assert element_set(0, [(1, 5), (1, 3)]).count == 7
+    assert element_set(3, [(-1, 4)]) == element_set(0, [(1, 4)])
+    assert element_set(0, [(0, 100), (1, 4)]).count == 4
 
 
 def test_a_kernel_reads_an_element_once_however_it_is_named() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import as_int, integer, symbol
-from minductor.ir.plan.storage import TYPICAL, Usage, storage_bytes, typical
+from minductor.ir.plan.storage import TYPICAL_SIZE, Usage, storage_bytes, typical_size
 from minductor.ir.program.nodes import Buffer, Input
 from tests.passes.sketch import Sketch
 
@@ -25,7 +25,9 @@ def test_a_storage_takes_what_torch_allocates(size: tuple[int, ...], stride: tup
 
 def test_an_unknown_size_counts_as_a_typical_one() -> None:
     n = symbol("s0", "size")
-    assert typical(storage_bytes(Buffer("buf0", F32, (n, integer(2)), (integer(2), integer(1))))) == 8 * TYPICAL
+    assert (
+        typical_size(storage_bytes(Buffer("buf0", F32, (n, integer(2)), (integer(2), integer(1))))) == 8 * TYPICAL_SIZE
+    )
 
 
 def test_a_donated_input_counts_until_its_last_use() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from minductor.core.dtypes import BOOL, F32, I64, by_name
 from minductor.core.expressions.expr import integer, symbol
 from minductor.ir.program.build import Builder, combine
-from minductor.ir.program.nodes import Axis, Constant, Joined, Kernel, Note, Origin, Ref, Token, WhyNot
+from minductor.ir.program.nodes import Axis, Constant, FusionRefusal, Kernel, MergedKernel, NodeNote, Origin, Ref, Token
 from minductor.ir.program.parser import parse_kernel, parse_program
 from minductor.ir.program.printer import print_argument, print_kernel, print_program
 from tests.ir.programs import ALL, SOFTMAX
@@ -25,9 +25,9 @@ def test_text_reads_back(name: str) -> None:
 def test_notes_are_printed_and_not_compared() -> None:
     program = parse_program(ALL["chain"])
     assert program.notes == (
-        Note("lower", "mm", "aten.mm.default: a matrix product"),
-        WhyNot("fuse", "k0", "k1", "a product stands between"),
-        Joined("fuse", "k2", "k1"),
+        NodeNote("lower", "mm", "aten.mm.default: a matrix product"),
+        FusionRefusal("fuse", "k0", "k1", "a product stands between"),
+        MergedKernel("fuse", "k2", "k1"),
     )
     assert [str(note) for note in program.notes] == [
         "mm: aten.mm.default: a matrix product",

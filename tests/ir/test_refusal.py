@@ -8,7 +8,7 @@ import pytest
 
 from minductor.core.errors import UnknownKernel
 from minductor.ir.program.nodes import Program
-from minductor.ir.report.refusals import NEAR, Place, Refusals
+from minductor.ir.report.refusals import MAX_DISTANCE, FinalNode, Refusals
 from minductor.ir.report.report import Report, report
 from minductor.passes.access.access import access
 from minductor.passes.bundle.bundle import bundle
@@ -21,12 +21,12 @@ from tests.passes.sketch import CPU, Sketch
 
 FACTS = Refusals(
     (
-        Place("k0", "exp_0", "", ("arg0", "buf0")),
-        Place("x0", "", "aten.mm.out", ("buf0", "buf1")),
-        Place("k3", "fused_1", "", ("buf1", "buf3")),
-        Place("k7", "fused_1", "", ("buf3", "buf7")),
-        *(Place(f"k{n}", f"sin_{n}", "", (f"arg{n}",)) for n in range(10, 10 + NEAR)),
-        Place("k9", "sum_2", "", ("arg0", "buf7")),
+        FinalNode("k0", "exp_0", "", ("arg0", "buf0")),
+        FinalNode("x0", "", "aten.mm.out", ("buf0", "buf1")),
+        FinalNode("k3", "fused_1", "", ("buf1", "buf3")),
+        FinalNode("k7", "fused_1", "", ("buf3", "buf7")),
+        *(FinalNode(f"k{n}", f"sin_{n}", "", (f"arg{n}",)) for n in range(10, 10 + MAX_DISTANCE)),
+        FinalNode("k9", "sum_2", "", ("arg0", "buf7")),
     ),
     (("k4", "k5"), ("k5", "k3"), ("k6", "k7"), ("k6", "k9"), ("k9", "k9")),
     (("inline", "k4", "k6", "recomputing costs more than keeping"), ("fuse", "k3", "k7", "sizes differ")),
@@ -44,7 +44,11 @@ FACTS = Refusals(
         ("k6", "k9", "k6 and k9 are one kernel: k9"),
         ("k0", "x0", "x0 is a call of aten.mm.out, which no kernel joins"),
         ("k0", "k3", "they touch no common data"),
-        ("k7", "k9", f"they share buf7, and were not weighed: they are too far apart, with {NEAR} nodes between them"),
+        (
+            "k7",
+            "k9",
+            f"they share buf7, and were not weighed: they are too far apart, with {MAX_DISTANCE} nodes between them",
+        ),
         ("sin_10", "k11", "they touch no common data"),
     ],
 )

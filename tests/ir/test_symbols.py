@@ -29,8 +29,8 @@ from minductor.ir.program.nodes import (
     Program,
     Ref,
     View,
+    size_source,
     symbols_in,
-    told_by,
 )
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.signature import signature
@@ -96,7 +96,7 @@ def used_only_by(how: str) -> Program:
     program = parse_program(NUMBERS)
     item = program.nodes[0]
     assert isinstance(item, Extern)
-    (u0,) = nodes.makes(item)
+    (u0,) = nodes.defined_symbols(item)
     whole = View(Ref("arg0", 0), F32, (symbol("s0", "size", 2),), (u0 * 0 + 1,), u0 * 0)
     window = replace(whole, size=(u0,))
     call = Extern("x9", "aten.neg.default", (window,), (), (replace(whole, ref=Ref("buf2", 0)),), (), "")
@@ -141,8 +141,8 @@ def test_a_requirement_stays_between_what_it_asks_and_who_relies_on_it() -> None
 def test_where_a_size_tells_a_number() -> None:
     nonzero = parse_program(NUMBERS).nodes[4]
     assert isinstance(nonzero, Extern)
-    assert told_by(nonzero, nonzero.defines[0]) == (0, 0, 2, 1)
-    assert told_by(nonzero, symbol("u8", "size")) is None
+    assert size_source(nonzero, nonzero.defines[0]) == (0, 0, 2, 1)
+    assert size_source(nonzero, symbol("u8", "size")) is None
 
 
 def test_an_input_may_be_a_number() -> None:

@@ -8,7 +8,7 @@ from minductor.core.dtypes import I64
 from minductor.core.expressions.expr import integer, symbol
 from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import Check
-from minductor.ir.program.value_bounds import bounds
+from minductor.ir.program.value_bounds import value_bounds
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from minductor.ir.program.value_bounds import bounds
 def test_divisions_of_known_numbers(name: str, by: int, wanted: tuple[str, str]) -> None:
     b = Builder((symbol("i0", "axis", 0, 8191),))
     value = b.op(name, b.index(b.axes[0]), b.constant(by, I64))
-    assert tuple(map(str, bounds(b.build().ops, value))) == wanted
+    assert tuple(map(str, value_bounds(b.build().ops, value))) == wanted
 
 
 def test_a_computed_block_number_is_no_indirect_index() -> None:

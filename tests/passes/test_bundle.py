@@ -14,7 +14,7 @@ from minductor.core.dtypes import F32
 from minductor.core.errors import VerifyError
 from minductor.core.expressions.expr import symbol
 from minductor.ir.program.build import combine
-from minductor.ir.program.bundled import parts
+from minductor.ir.program.bundled import bundled_kernels
 from minductor.ir.program.nodes import Kernel, Program, View
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
@@ -62,8 +62,10 @@ def test_the_parts_are_the_kernels_that_were_joined() -> None:
         return re.sub(r"\bi\d+", "i", canonical(kernel, signature(kernel).storages, buffers)[1])
 
     made = kernels(bundle(program, CPU))
-    assert sorted(text(part) for kernel in made for part in parts(kernel)) == sorted(map(text, kernels(program)))
-    assert all(len(parts(kernel)) == 3 for kernel in made)
+    assert sorted(text(part) for kernel in made for part in bundled_kernels(kernel)) == sorted(
+        map(text, kernels(program))
+    )
+    assert all(len(bundled_kernels(kernel)) == 3 for kernel in made)
 
 
 def test_equal_parts_are_one_function() -> None:
@@ -128,7 +130,7 @@ def test_a_part_keeps_an_axis_that_it_only_reduces_over() -> None:
         b.store(sums[-1].ref, element(sums[-1], at[:1]), total)
         s.kernel(axes, b)
     (kernel,) = kernels(bundled(s.done(*sums)))
-    assert [len(part.axes) for part in parts(kernel)] == [2, 2]
+    assert [len(part.axes) for part in bundled_kernels(kernel)] == [2, 2]
     assert "+ 2.0f" in kernel_text(kernel, "sums", dict.fromkeys(signature(kernel).storages, F32))
 
 
@@ -143,8 +145,13 @@ def test_a_float_of_the_call_reaches_the_parts() -> None:
 def test_on_a_gpu_parts_have_blocks_of_the_same_sizes() -> None:
     program = tile(several((40, 80), (5000,), (3, 3)), GPU)
     made = kernels(bundle(program, GPU))
-    assert sorted(len(parts(kernel)) for kernel in made) == [1, 1, 2, 2]  # neg and exp; the short one is alone
-    together = next(kernel for kernel in made if len(parts(kernel)) == 2)
+    assert sorted(len(bundled_kernels(kernel)) for kernel in made) == [
+        1,
+        1,
+        2,
+        2,
+    ]  # neg and exp; the short one is alone
+    together = next(kernel for kernel in made if len(bundled_kernels(kernel)) == 2)
     names = dict.fromkeys(signature(together).storages, F32)
     assert programs_of(together) == "4 + 5"
     assert "if (number >= end0) & (number < end1):" in kernel_functions(together, "k", names)["k"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from minductor.core.errors import VerifyError
 from minductor.ir.plan.plan import ExternLine, FreeLine, LaunchLine, ReuseLine
-from minductor.ir.program.nodes import Extern, Kernel, Node, Program, WhyNot, awaited, writes
+from minductor.ir.program.nodes import Extern, FusionRefusal, Kernel, Node, Program, awaited_refs, writes
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
 from minductor.ir.program.verify_program import verify
@@ -70,7 +70,7 @@ def test_a_pair_that_is_ordered_stays_a_pair_and_says_why() -> None:
     assert len(through(program).nodes) == 1
     made = through(ordered(program, (0, 1)))
     assert shape(made) == ["kernel", "kernel"]
-    reasons = [note.reason for note in made.notes if isinstance(note, WhyNot)]
+    reasons = [note.reason for note in made.notes if isinstance(note, FusionRefusal)]
     assert reasons == ["the second must begin after the first has ended (control_deps)"]
 
 
@@ -80,8 +80,8 @@ def test_others_are_still_joined() -> None:
     program = s.done(s.op("exp", x), s.op("neg", x), s.op("sin", x), s.op("cos", x))
     made = through(ordered(program, (0, 2), (0, 3)))
     assert len(made.nodes) == 2
-    (waits,) = [node for node in made.nodes if awaited(node)]
-    assert awaited(waits) == writes(program.nodes[0])
+    (waits,) = [node for node in made.nodes if awaited_refs(node)]
+    assert awaited_refs(waits) == writes(program.nodes[0])
 
 
 def test_what_waits_is_recomputed_only_by_those_that_wait_as_well() -> None:

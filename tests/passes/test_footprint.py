@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from minductor.cost.footprint import alive, read_again, spilled
-from minductor.ir.program.nodes import Kernel, Program, View, WhyNot
+from minductor.ir.program.nodes import FusionRefusal, Kernel, Program, View
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
@@ -22,7 +22,7 @@ LONG = 3 << 16  # floats of a row: one lies in the second cache of a core, and t
 def fused(program: Program, target: Target) -> tuple[list[Kernel], list[str]]:
     env = Env(Options(), target)
     made = fuse(inline(program, env), env)
-    refused = [note.reason for note in made.notes if isinstance(note, WhyNot) and note.stage == "fuse"]
+    refused = [note.reason for note in made.notes if isinstance(note, FusionRefusal) and note.stage == "fuse"]
     return [node for node in made.nodes if isinstance(node, Kernel)], refused
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from minductor.core.dtypes import BOOL, F32
 from minductor.ir.program.build import Builder, combine
-from minductor.ir.program.nodes import Kernel, Program, Ref, View, WhyNot, body_reads, body_writes
+from minductor.ir.program.nodes import FusionRefusal, Kernel, Program, Ref, View, body_reads, body_writes
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
 from minductor.ir.program.verify_program import verify
@@ -33,7 +33,7 @@ def fused(program: Program) -> Program:
 
 
 def reasons(program: Program) -> list[str]:
-    return [note.reason for note in program.notes if isinstance(note, WhyNot) and note.stage == "fuse"]
+    return [note.reason for note in program.notes if isinstance(note, FusionRefusal) and note.stage == "fuse"]
 
 
 def softmax(s: Sketch, x: View, dim: int) -> View:

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from minductor.ir.program.nodes import Check, Kernel, Program, WhyNot, body_reads, reads, writes
+from minductor.ir.program.nodes import Check, FusionRefusal, Kernel, Program, body_reads, reads, writes
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.signature import all_ops
 from minductor.ir.program.verify_program import verify
@@ -45,7 +45,7 @@ def inlined(program: Program) -> Program:
 
 
 def reasons(program: Program) -> set[str]:
-    return {note.reason for note in program.notes if isinstance(note, WhyNot)}
+    return {note.reason for note in program.notes if isinstance(note, FusionRefusal)}
 
 
 def test_a_chain_becomes_one_kernel_with_all_origins_in_order() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import as_int, integer, symbol
-from minductor.ir.program.nodes import Kernel, Program, View, WhyNot, body_reads, body_writes
+from minductor.ir.program.nodes import FusionRefusal, Kernel, Program, View, body_reads, body_writes
 from minductor.ir.program.printer import print_program
 from minductor.ir.program.verify_program import verify
 from minductor.options import Options
@@ -157,7 +157,7 @@ def test_what_still_does_not_match_is_noted_once() -> None:
     x = s.op("exp", s.input(128, 64))
     y = s.extern(x)
     _, after = both(s.done(x, s.op("neg", narrow(reshaped(x, 64, 128), 0, 1, 63)), s.op("add", x, y)))
-    notes = [note for note in after.notes if isinstance(note, WhyNot)]
+    notes = [note for note in after.notes if isinstance(note, FusionRefusal)]
     said = [(note.first, note.second, note.reason) for note in notes]
     assert len(set(said)) == len(said)
     assert ("k0", "k3", "x1 (aten.neg.out) must run between them") in said

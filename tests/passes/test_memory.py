@@ -13,7 +13,7 @@ from minductor.ir.plan.plan import (
     ReuseLine,
     ViewLine,
 )
-from minductor.ir.plan.storage import peak
+from minductor.ir.plan.storage import peak_bytes
 from minductor.ir.plan.verify_plan import verify_plan
 from minductor.ir.program.nodes import Program, Token
 from minductor.ir.program.parser import parse_program
@@ -66,7 +66,7 @@ def test_a_dead_storage_is_taken_over() -> None:
         ("buf4", "buf2"),
         ("buf5", "buf3"),
     ]
-    assert peak(plan.storages) == 2 * 64 * 1024 * 4
+    assert peak_bytes(plan.storages) == 2 * 64 * 1024 * 4
 
 
 def test_an_output_is_never_taken_over() -> None:

@@ -23,7 +23,17 @@ from minductor.ir.plan.plan import DeviceScopeLine, LaunchLine, PartitionLine, P
 from minductor.ir.plan.plan_text import print_plan
 from minductor.ir.plan.verify_plan import verify_plan
 from minductor.ir.program.build import Builder
-from minductor.ir.program.nodes import Extern, Kernel, Origin, Program, Region, Require, SymbolDef, View, makes
+from minductor.ir.program.nodes import (
+    Extern,
+    Kernel,
+    Origin,
+    Program,
+    Region,
+    Require,
+    SymbolDef,
+    View,
+    defined_symbols,
+)
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
 from minductor.ir.program.verify_program import verify
@@ -214,7 +224,7 @@ def test_numbers_that_data_decide_reach_all_who_use_them() -> None:
     program = called(results=(symbol("u0", "size", 0, None),))
     first, call, last = program.nodes
     assert isinstance(last, Kernel) and isinstance(call, Extern)
-    (found,) = makes(call)
+    (found,) = defined_symbols(call)
     other = symbol("u1", "size", 0, None)
     b = Builder()
     twice = SymbolDef(other, b.build([b.index(found * 2)]))
@@ -227,7 +237,7 @@ def test_numbers_that_data_decide_reach_all_who_use_them() -> None:
 def test_a_number_that_data_decide_says_why_by_its_name() -> None:
     """It comes from no node of its own; the partition that can be captured has no part in it."""
     program = called(results=(symbol("u0", "size", 0, None),))
-    (found,) = makes(program.nodes[1])
+    (found,) = defined_symbols(program.nodes[1])
     b = Builder()
     twice = SymbolDef(symbol("u1", "size", 0, None), b.build([b.index(found * 2)]))
     holds = Require(b.build([b.op("gt", b.index(found), b.index(integer(0)))]), "it is positive")

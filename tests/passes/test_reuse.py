@@ -15,7 +15,7 @@ from torch import Tensor
 from minductor.codegen.wrapper.wrapper_python import wrapper_python
 from minductor.core.expressions.expr import as_int
 from minductor.ir.plan.plan import AllocateLine, KernelLine, Plan, ReuseLine
-from minductor.ir.plan.storage import Usage, peak
+from minductor.ir.plan.storage import Usage, peak_bytes
 from minductor.ir.plan.verify_plan import verify_plan
 from minductor.ir.program.nodes import Input, Kernel, Program, Ref
 from minductor.ir.program.signature import rename_storages, signature
@@ -79,7 +79,7 @@ def test_the_bits_are_the_same_and_the_peak_is_what_is_needed(program: Program, 
         settings = env(reuse=way[0], inplace=way[1])
         plan = memory(program, settings)
         verify_plan(plan)
-        peaks[way] = peak(plan.storages)
+        peaks[way] = peak_bytes(plan.storages)
         for found, value in zip(run(plan, settings, arguments(program)), wanted, strict=True):
             assert found.stride() == value.stride() or found.numel() <= 1
             torch.testing.assert_close(found, value, rtol=0, atol=0, equal_nan=True)
@@ -99,7 +99,7 @@ def test_no_block_of_all_storages_would_be_smaller(program: Program) -> None:
     together = max(
         (sum(as_int(s.bytes) or 0 for s in own if s.birth <= n and not (s.death or n) < n) for n in steps), default=0
     )
-    assert peak(storages) == together
+    assert peak_bytes(storages) == together
 
 
 def names(plan: Plan, kind: type) -> list[str]:
@@ -122,15 +122,15 @@ def test_a_dead_storage_is_kept_only_where_that_costs_no_peak() -> None:
     few, much = memory(waiting(large=False), plain), memory(waiting(large=True), plain)
     assert len(names(few, ReuseLine)) == 1
     assert names(much, ReuseLine) == []
-    assert peak(much.storages) == Usage(waiting(large=True)).peak(range(len(waiting(large=True).nodes)))
+    assert peak_bytes(much.storages) == Usage(waiting(large=True)).peak(range(len(waiting(large=True).nodes)))
 
 
 def test_kept_at_any_price_it_would_raise_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the tests above can see it."""
     program = waiting(large=True)
-    before = peak(memory(program, CPU).storages)
+    before = peak_bytes(memory(program, CPU).storages)
     monkeypatch.setattr(reuse._Holding, "keep", lambda *_: True)
-    assert (peak(memory(program, CPU).storages) or 0) > (before or 0)
+    assert (peak_bytes(memory(program, CPU).storages) or 0) > (before or 0)
 
 
 def test_switched_off_nothing_is_shared() -> None:

@@ -21,9 +21,9 @@ from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Symbol
 from minductor.ir.artefact.source import Unit
 from minductor.ir.plan.plan import KernelLine, Plan
-from minductor.ir.program.bundled import parts
+from minductor.ir.program.bundled import bundled_kernels
 from minductor.ir.program.nodes import Check, Kernel, Origin, Reduce, Ref, Store, reads, writes
-from minductor.ir.program.signature import all_ops, may_fail, node_of, pointer_names, rename_storages, signature
+from minductor.ir.program.signature import all_ops, error_node, may_fail, pointer_names, rename_storages, signature
 from minductor.target import Env
 
 UNIT_KERNELS = 32  # at most so many in one translation unit
@@ -93,7 +93,7 @@ def kernel_text(
             out.add(line)
     NestPrinter(kernel, values).print()
     order = {origin.node: n for n, origin in enumerate(kernel.origins if origins is None else origins)}
-    for number, op in sorted(enumerate(checked, 1), key=lambda row: order.get(node_of(row[1]), 0)):
+    for number, op in sorted(enumerate(checked, 1), key=lambda row: order.get(error_node(row[1]), 0)):
         cpp_checks.report(kernel, op, number, values)
     out.add("return 0;")
     out.close()
@@ -107,7 +107,7 @@ def parts_text(
     names: dict[str, str] = {}  # text -> function
     calls: list[str] = []
     written: list[str] = []
-    for part in parts(kernel):
+    for part in bundled_kernels(kernel):
         needs = signature(part)
         plain = rename_storages(part, {ref: Ref(f"p{n}", ref.version) for n, ref in _refs(part)})
         of = {f"p{n}": dtypes[name] for n, name in enumerate(needs.storages)}

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from minductor.core.dtypes import BF16, F16, DType
-from minductor.ir.program.held import is_held
+from minductor.ir.program.exact_in_dtype import is_exact_in_dtype
 from minductor.ir.program.nodes import Body, Load, Masked, Op, Round, Store
 
 # a load, or a masked one, whose bits a store writes, and that store; a rounding that changes nothing, or that stores do
@@ -35,7 +35,7 @@ def stored_as(body: Body, dtypes: Mapping[str, DType]) -> dict[int, How]:
     """See above."""
 
     def is_held_as(position: int, dtype: DType) -> bool:
-        return is_held(position, body.ops.__getitem__, dtype, lambda name: dtypes[name])
+        return is_exact_in_dtype(position, body.ops.__getitem__, dtype, lambda name: dtypes[name])
 
     found: dict[int, How] = {}
     users: dict[int, list[Op]] = {}

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from minductor.core.dtypes import DType
 from minductor.core.expressions.algebra import Const, FloorDiv, Identity, Max, Min, Mod, Product, Sum, Symbol
 from minductor.core.expressions.expr import Expr
-from minductor.ir.program.nodes import Literal_
+from minductor.ir.program.nodes import LiteralValue
 
 
 class Lines:
@@ -47,7 +47,7 @@ class Lines:
         self.lines.append("#pragma " + text)
 
 
-def literal(value: Literal_, dtype: DType) -> str:
+def literal(value: LiteralValue, dtype: DType) -> str:
     """A constant of a compute dtype."""
     match dtype.kind:
         case "bool":

@@ -23,7 +23,7 @@ from minductor.ir.program.nodes import (
     Check,
     Constant,
     Index,
-    Literal_,
+    LiteralValue,
     Load,
     Masked,
     Op,
@@ -237,7 +237,7 @@ class Values:
 
     # --- regions
 
-    def masked(self, body: Body, other: Literal_, dtype: DType, args: Sequence[str], label: str) -> str:
+    def masked(self, body: Body, other: LiteralValue, dtype: DType, args: Sequence[str], label: str) -> str:
         taken = parameter_count(body)
         self.out.add(f"{cpp_type(dtype)} {label} = {literal(other, dtype)};")
         self.out.open(f"if ({args[0]})")

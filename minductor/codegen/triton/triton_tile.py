@@ -31,7 +31,7 @@ from minductor.core.dtypes import F8E5M2, F64, DType
 from minductor.core.errors import Unwritable
 from minductor.core.expressions.bounds import at_least, divides, fits_int32
 from minductor.core.expressions.expr import Expr, Symbol, expand, free_symbols
-from minductor.ir.program.build import is_named, parameter_count
+from minductor.ir.program.build import is_standard_combine, parameter_count
 from minductor.ir.program.nodes import (
     Assert,
     Atomic,
@@ -600,7 +600,7 @@ class TilePrinter:
     def function(self, how: Combine, dtypes: Sequence[DType]) -> str:
         """The function that joins two groups of values."""
         name = f"{how.name}_{'_'.join(d.name for d in dtypes)}"
-        name = name if is_named(how, dtypes[0]) else f"{self.symbol}_{name}"
+        name = name if is_standard_combine(how, dtypes[0]) else f"{self.symbol}_{name}"
         if name not in self.functions:
             self.functions[name] = _combine_text(name, how)
         return name

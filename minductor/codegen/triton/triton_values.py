@@ -20,7 +20,7 @@ from minductor.core.dtypes import F8E5M2, TF32, DType
 from minductor.core.errors import Unwritable
 from minductor.core.expressions.algebra import Const, Symbol
 from minductor.core.expressions.expr import Expr
-from minductor.ir.program.nodes import Constant, Index, Literal_, Op, Round
+from minductor.ir.program.nodes import Constant, Index, LiteralValue, Op, Round
 
 TYPES: Mapping[str, str] = MappingProxyType(
     {
@@ -45,7 +45,7 @@ def triton_type(dtype: DType) -> str:
     return TYPES[dtype.name]
 
 
-def literal(value: Literal_, dtype: DType) -> str:
+def literal(value: LiteralValue, dtype: DType) -> str:
     """A constant of a compute dtype, as Python writes it."""
     if isinstance(value, complex):
         raise Unwritable("Triton kernels do not compute in complex numbers")
@@ -82,7 +82,7 @@ def is_open(op: Op, args: Sequence[Op]) -> bool:
     return "libdevice." not in text and "md_" not in text
 
 
-def _constant(value: Literal_, dtype: DType, *, is_bare: bool) -> str:
+def _constant(value: LiteralValue, dtype: DType, *, is_bare: bool) -> str:
     text = literal(value, dtype)
     if not is_bare:
         return f"tl.full([], {text}, {triton_type(dtype)})"

@@ -42,8 +42,8 @@ from minductor.ir.plan.plan import (
     SymbolLine,
     ViewLine,
 )
-from minductor.ir.plan.storage_lives import tensors as tensors_of
-from minductor.ir.plan.storage_lives import touched
+from minductor.ir.plan.storage_lives import tensor_names as tensors_of
+from minductor.ir.plan.storage_lives import used_tensors
 from minductor.ir.program.nodes import Argument, Input, Origin, Region, Token, symbols_in
 from minductor.target import Env
 
@@ -163,7 +163,7 @@ class _Function:
             if not is_identifier(given.name) or given.name == "md":
                 raise NotNative(f"an input called {given.name!r}")
         tensors = [name for name in self.tensors() if name not in inputs]
-        used = {name for line in self.plan.lines for name in touched(line)} | set(tensors_of(_returned(self.plan)))
+        used = {name for line in self.plan.lines for name in used_tensors(line)} | set(tensors_of(_returned(self.plan)))
         yield ""
         yield f"static bool {name}(md_Call& md, md_Value* md_given, md_Value* md_made) {{"
         for number, given in enumerate(self.plan.inputs):
@@ -323,7 +323,7 @@ class _Function:
     def by_python(self, line: ExternLine) -> str:
         """A call that Python makes: the tensors and numbers that it is given, and where its results go."""
         self.unit.python.append(line)
-        tensors, numbers = dict.fromkeys(touched(line)), numbers_of(line)
+        tensors, numbers = dict.fromkeys(used_tensors(line)), numbers_of(line)
         given = [*(f"md_lend({name})" for name in tensors), *map(_value, numbers)]
         names = [name for name in line.results if name is not None and not line.is_out]
         if any(self.is_number(name) for name in names):
@@ -427,13 +427,13 @@ def _value(value: Argument) -> str:
 
 def _kinds(line: ExternLine) -> str:
     """A letter for each tensor and number that a call is given by Python."""
-    return "t" * len(dict.fromkeys(touched(line))) + "".join(map(letter, numbers_of(line)))
+    return "t" * len(dict.fromkeys(used_tensors(line))) + "".join(map(letter, numbers_of(line)))
 
 
 def _given_eager(line: ExternLine) -> Iterator[str]:
     """The same tensors and numbers behind their letters, as a function with any count of them takes them."""
     yield f'"{_kinds(line)}"'
-    yield from (f"{name}.handle" for name in dict.fromkeys(touched(line)))
+    yield from (f"{name}.handle" for name in dict.fromkeys(used_tensors(line)))
     for number in numbers_of(line):
         yield number.name if letter(number) == "d" else f"(int64_t){number.name}"
 

@@ -41,7 +41,7 @@ from minductor.ir.plan.plan import (
     SymbolLine,
     ViewLine,
 )
-from minductor.ir.plan.storage_lives import tensors
+from minductor.ir.plan.storage_lives import tensor_names
 from minductor.ir.program.nodes import Argument, Body, Region, Token, View
 from minductor.target import Env
 
@@ -103,7 +103,7 @@ def signatures(plan: Plan) -> Mapping[str, Signature]:
 def _gives_own(plan: Plan) -> bool:
     """Whether each tensor that a graph gives has memory of its own, which nobody else knows."""
     storage_of = {name.name: storage for storage in plan.storages for name in storage.names}
-    given = [name for line in plan.lines if isinstance(line, ReturnLine) for name in tensors(line.values)]
+    given = [name for line in plan.lines if isinstance(line, ReturnLine) for name in tensor_names(line.values)]
     owned = {storage_of[name].name for name in given if name in storage_of and storage_of[name].owner == "own"}
     return len(owned) == len(given)
 

@@ -22,7 +22,7 @@ from minductor.ir.plan.plan import (
     ViewLine,
 )
 from minductor.ir.plan.storage import Storage
-from minductor.ir.plan.storage_lives import tensors
+from minductor.ir.plan.storage_lives import tensor_names
 
 
 def table(name: str, storages: Iterable[Storage]) -> Iterator[str]:
@@ -48,11 +48,11 @@ def before(line: Line, symbols: Mapping[str, str]) -> Iterator[str]:
         case DispatchLine(own=own, tensors=given):
             yield f"life.call({symbols[own.kernel]!r}, {_pairs(given)})"
         case ExternLine(op=op, args=args, kwargs=kwargs, results=results, is_out=is_out):
-            given = (*tensors(args), *(name for _, value in kwargs for name in tensors(value)))
+            given = (*tensor_names(args), *(name for _, value in kwargs for name in tensor_names(value)))
             into = tuple(name for name in results if name is not None) if is_out else ()
             yield f"life.call({op!r}, {_pairs((*given, *into))})"
         case ReturnLine(values):
-            yield f"life.returns({_pairs(tensors(values))})"
+            yield f"life.returns({_pairs(tensor_names(values))})"
         case _:
             return
 

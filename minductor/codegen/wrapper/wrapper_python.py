@@ -40,7 +40,7 @@ from minductor.ir.plan.plan import (
     SymbolLine,
     ViewLine,
 )
-from minductor.ir.plan.storage_lives import tensors, touched
+from minductor.ir.plan.storage_lives import tensor_names, used_tensors
 from minductor.ir.program.nodes import Argument, Body, Constant, Index, Origin, Region, Token, View, symbols_in
 from minductor.target import Env
 
@@ -87,7 +87,7 @@ def eager_call(line: ExternLine, env: Env) -> str:
     written = [name for name in line.results if name is not None] if line.is_out else []
     for place, parameter in enumerate(schema.parameters):
         if parameter.is_written:
-            written += tensors(line.args[place] if place < len(line.args) else given.get(parameter.name))
+            written += tensor_names(line.args[place] if place < len(line.args) else given.get(parameter.name))
         if parameter.type == "Generator?":
             given[parameter.name] = Token("generator", "default_generator.clone_state()")
     emitter = _Eager(env, frozenset(written))
@@ -97,7 +97,7 @@ def eager_call(line: ExternLine, env: Env) -> str:
 def called_with(line: ExternLine) -> tuple[str, ...]:
     """The tensors and numbers that a call reads or writes: tensors in the order of its arguments, those that it writes
     its results into behind them, then numbers in the order of their names."""
-    return (*dict.fromkeys(touched(line)), *(number.name for number in numbers_of(line)))
+    return (*dict.fromkeys(used_tensors(line)), *(number.name for number in numbers_of(line)))
 
 
 def numbers_of(line: ExternLine) -> tuple[Symbol, ...]:

@@ -315,12 +315,12 @@ def _plus(a: Expr, b: Expr | int, sign: int) -> Expr:
     kind = type(b)
     if kind is Const or isinstance(b, int):
         n = sign * (b.value if isinstance(b, Const) else cast(int, b))
-        const, terms = parts(a)
+        const, terms = const_and_terms(a)
         return from_sorted(const + n, terms) if n else a
     if type(a) is Const:
         return _plus(scaled(b, sign), a, 1)
     if kind is Sum:
-        const, terms = parts(a)
+        const, terms = const_and_terms(a)
         acc = dict(terms)
         return from_terms(const + collect_into(acc, b, sign), acc)
     return _with_term(a, as_expr(b), sign)
@@ -353,11 +353,11 @@ def scaled(a: Expr, n: int) -> Expr:
     return _sum(0, ((a, n),))
 
 
-def parts(expr: Expr) -> tuple[int, Terms]:
+def const_and_terms(expr: Expr) -> tuple[int, Terms]:
     """Any expression as a constant and (term, coefficient) pairs.
 
     >>> x = symbol("x", "axis")
-    >>> parts(4 * x + 3) == (3, ((x, 4),)), parts(x) == (0, ((x, 1),))
+    >>> const_and_terms(4 * x + 3) == (3, ((x, 4),)), const_and_terms(x) == (0, ((x, 1),))
     (True, True)
     """
     if isinstance(expr, Sum):
@@ -374,12 +374,12 @@ def factors_of(term: Expr) -> Factors:
     return term.args if isinstance(term, Product) else (term,)
 
 
-def by_key(expr: Expr) -> tuple[Any, ...]:
+def _by_sort_key(expr: Expr) -> tuple[Any, ...]:
     return expr.sort_key
 
 
 def product_of(factors: Iterable[Expr]) -> Expr:
-    args = sorted(factors, key=by_key)
+    args = sorted(factors, key=_by_sort_key)
     if len(args) > 1:
         return node(Product, tuple(args))
     return args[0] if args else constant(1)
@@ -406,9 +406,9 @@ def _times(a: Expr, b: Expr) -> Expr:
 def distribute(a: Expr, b: Expr) -> Expr:
     """a * b with no product of sums left at the top, when no term of a or b is one."""
     acc: dict[Expr, int] = {}
-    const, right = parts(b)
+    const, right = const_and_terms(b)
     total = collect_into(acc, a, const)
-    offset, left = parts(a)
+    offset, left = const_and_terms(a)
     for term, coefficient in right:
         acc[term] = acc.get(term, 0) + offset * coefficient
         for other, factor in left:
@@ -438,7 +438,7 @@ def content(expr: Expr) -> tuple[int, Factors, Expr]:
     >>> [str(part) for part in content(-2 * x * y - 4 * x)]
     ['-2', '(Symbol<x>,)', 'y + 2']
     """
-    const, terms = parts(expr)
+    const, terms = const_and_terms(expr)
     if not terms:
         return (const, (), constant(1)) if const else (1, (), expr)
     number = math.gcd(const, *(coefficient for _, coefficient in terms))
@@ -446,20 +446,20 @@ def content(expr: Expr) -> tuple[int, Factors, Expr]:
     for term, _ in terms[1:]:
         theirs = list(factors_of(term))
         common = [factor for factor in common if take_out(theirs, factor)]
-    rest = without(expr, number, common)
-    if parts(rest)[1] and parts(rest)[1][0][1] < 0:
+    rest = divide_out(expr, number, common)
+    if const_and_terms(rest)[1] and const_and_terms(rest)[1][0][1] < 0:
         return -number, tuple(common), -rest
     return number, tuple(common), rest
 
 
-def without(expr: Expr, number: int, common: Iterable[Expr]) -> Expr:
+def divide_out(expr: Expr, number: int, common: Iterable[Expr]) -> Expr:
     """An expression divided by a number and by factors that all of its terms have.
 
     >>> x, s = symbol("x", "axis"), symbol("s", "size", 2)
-    >>> str(without(2 * (x + 1) * (s - 1), 2, [s - 1]))
+    >>> str(divide_out(2 * (x + 1) * (s - 1), 2, [s - 1]))
     'x + 1'
     """
-    const, terms = parts(expr)
+    const, terms = const_and_terms(expr)
     const //= number
     acc: dict[Expr, int] = {}
     for term, coefficient in terms:
@@ -492,7 +492,7 @@ def _extreme(cls: type[Min] | type[Max], args: Iterable[Expr | int], sign: int) 
             continue
         kept = [other for other in kept if not _is_not_less(sign * (other - arg))]
         kept.append(arg)
-    return kept[0] if len(kept) == 1 else node(cls, tuple(sorted(kept, key=by_key)))
+    return kept[0] if len(kept) == 1 else node(cls, tuple(sorted(kept, key=_by_sort_key)))
 
 
 def _is_not_less(difference: Expr) -> bool:

@@ -8,7 +8,7 @@ Refuses: nothing; it never guesses from hints and never guards.
 >>> t, c, s = symbol("t", "axis"), symbol("c", "axis", 0, 63), symbol("s", "size", 1)
 >>> interval(64 * t + c, {t: integer(8)})
 (0, 511)
->>> known(lt(64 * t + c, 64 * s), {t: s}), known(lt(64 * t + c, 64 * s))
+>>> is_proved(lt(64 * t + c, 64 * s), {t: s}), is_proved(lt(64 * t + c, 64 * s))
 (True, False)
 >>> divides(4, 8 * t + 4 * (c % 8)), divides(s, s * t + 2 * s), divides(4, 4 * t + c)
 (True, True, False)
@@ -47,6 +47,7 @@ from minductor.core.expressions.expr import (
     as_expr,
     as_int,
     children,
+    const_and_terms,
     expand,
     floordiv,
     free_symbols,
@@ -54,7 +55,6 @@ from minductor.core.expressions.expr import (
     linear,
     mod,
     negate,
-    parts,
 )
 from minductor.core.expressions.intervals import Range
 
@@ -70,14 +70,14 @@ def interval(expr: Expr | int, extents: Extents = NO_EXTENTS) -> Range:
     expr = as_expr(expr)
     low, high = _plain(expr, extents)
     if low is None:
-        low = _proved_least(expr, relevant(expr, extents))
+        low = _proved_least(expr, relevant_extents(expr, extents))
     if high is None:
-        least = _proved_least(-expr, relevant(expr, extents))
+        least = _proved_least(-expr, relevant_extents(expr, extents))
         high = None if least is None else -least
     return low, high
 
 
-def known(rel: Rel, extents: Extents = NO_EXTENTS) -> bool:
+def is_proved(rel: Rel, extents: Extents = NO_EXTENTS) -> bool:
     """Whether the relation is proved to hold for all values that the ranges and extents allow."""
     match rel:
         case Compare("<=", left, right):
@@ -91,13 +91,13 @@ def known(rel: Rel, extents: Extents = NO_EXTENTS) -> bool:
             gap = expand(left - right, identity=True)
             return _is_never_zero(gap) or at_least(gap, 1, extents) or at_least(-gap, 1, extents)
         case And(args):
-            return all(known(arg, extents) for arg in args)
+            return all(is_proved(arg, extents) for arg in args)
         case Or(args):
-            return any(known(arg, extents) for arg in args)
+            return any(is_proved(arg, extents) for arg in args)
         case Not(And(args)):
-            return any(known(negate(arg), extents) for arg in args)
+            return any(is_proved(negate(arg), extents) for arg in args)
         case Not(Or(args)):
-            return all(known(negate(arg), extents) for arg in args)
+            return all(is_proved(negate(arg), extents) for arg in args)
         case _:
             return isinstance(rel, TrueRel)
 
@@ -107,11 +107,11 @@ def at_least(expr: Expr, bound: int, extents: Extents = NO_EXTENTS) -> bool:
     low = _plain(expr, extents)[0]
     if low is not None and low >= bound:
         return True
-    low = _proved_least(expr, relevant(expr, extents))
+    low = _proved_least(expr, relevant_extents(expr, extents))
     return low is not None and low >= bound
 
 
-def relevant(expr: Expr, extents: Extents) -> tuple[tuple[Symbol, Expr], ...]:
+def relevant_extents(expr: Expr, extents: Extents) -> tuple[tuple[Symbol, Expr], ...]:
     """The extents of the axes that occur: with the expression, a key for what is known about it."""
     return tuple([(s, extents[s]) for s in free_symbols(expr) if s in extents]) if extents else ()
 
@@ -172,7 +172,7 @@ def fits_int32(expr: Expr | int, extents: Extents = NO_EXTENTS) -> bool:
 
 def _is_never_zero(gap: Expr) -> bool:
     """No sum of multiples of g is zero when its constant is no multiple of g."""
-    const, terms = parts(gap)
+    const, terms = const_and_terms(gap)
     factor = math.gcd(*(coefficient * known_factor(term) for term, coefficient in terms))
     return factor > 1 and const % factor != 0
 
@@ -229,14 +229,16 @@ def _least(expr: Expr, extents: Extents, fuel: int) -> int | None:
 
 
 def _open(expr: Expr) -> Expr:
-    is_closed = any(isinstance(factor, (Sum, Identity)) for term, _ in parts(expr)[1] for factor in factors_of(term))
+    is_closed = any(
+        isinstance(factor, (Sum, Identity)) for term, _ in const_and_terms(expr)[1] for factor in factors_of(term)
+    )
     return expand(expr, identity=True) if is_closed else expr
 
 
 def _targets(expr: Expr, extents: Extents) -> list[Expr]:
     """The atoms whose bounds tell more than interval arithmetic did: composed ones, axes, then what bounds an axis."""
     found: dict[Expr, int] = {}
-    for term, _ in parts(expr)[1]:
+    for term, _ in const_and_terms(expr)[1]:
         factors = factors_of(term)
         for factor in factors:
             is_axis = factor in extents
@@ -252,7 +254,7 @@ def _has_fraction(factor: Expr, den: Expr) -> bool:
 
 def _split(expr: Expr, atom: Expr) -> tuple[Expr, Expr]:
     """(c, rest) with expr == c*atom + rest."""
-    const, terms = parts(expr)
+    const, terms = const_and_terms(expr)
     factor: dict[Expr, int] = {}
     rest: dict[Expr, int] = {}
     offset = 0

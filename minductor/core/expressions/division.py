@@ -26,16 +26,16 @@ from minductor.core.expressions.algebra import (
     Mod,
     as_expr,
     collect_into,
+    const_and_terms,
     constant,
     content,
+    divide_out,
     factors_of,
     from_sorted,
     from_terms,
-    parts,
     product_of,
     scaled,
     take_out,
-    without,
 )
 from minductor.core.expressions.interning import node
 
@@ -57,7 +57,7 @@ def _floordiv_const(a: Expr, n: int) -> Expr:
         return _floordiv_const(scaled(a, -1), -n)
     if n == 1:
         return a
-    const, terms = parts(a)
+    const, terms = const_and_terms(a)
     whole = {term: c // n for term, c in terms if c % n == 0}
     rest = [(term, c) for term, c in terms if c % n]
     if not rest:
@@ -71,7 +71,7 @@ def _floordiv_const(a: Expr, n: int) -> Expr:
 
 def _quotient(a: Expr, b: Expr) -> Expr:
     """a//b for b > 0, after what divides exactly is out."""
-    const, terms = parts(a)
+    const, terms = const_and_terms(a)
     if len(terms) == 1 and terms[0][1] == 1 and isinstance(inner := terms[0][0], FloorDiv):
         return floordiv(inner.num + inner.den * const, inner.den * b)
     low, high = intervals.floordiv(a.range, b.range)
@@ -86,7 +86,7 @@ def _mod_const(a: Expr, n: int) -> Expr:
     low, high = a.range
     if low is not None and high is not None and low // n == high // n:
         return a - n * (low // n)
-    const, terms = parts(a)
+    const, terms = const_and_terms(a)
     acc: dict[Expr, int] = {}
     for term, c in terms:
         c = int(math.copysign(abs(c) % n, c))
@@ -124,16 +124,16 @@ def divide(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     >>> [str(part) for part in divide(x * s + x + y, s + 1)]
     ['x', 'y']
     """
-    const, terms = parts(b)
+    const, terms = const_and_terms(b)
     if not terms:
-        quotient = {term: c // const for term, c in parts(a)[1] if c % const == 0}
-        whole = from_terms(parts(a)[0] // const if parts(a)[0] % const == 0 else 0, quotient)
+        quotient = {term: c // const for term, c in const_and_terms(a)[1] if c % const == 0}
+        whole = from_terms(const_and_terms(a)[0] // const if const_and_terms(a)[0] % const == 0 else 0, quotient)
         return whole, a - whole * const
     lead, coefficient = max(terms, key=lambda item: (len(factors_of(item[0])), item[0].sort_key))
     quotient: dict[Expr, int] = {}
     total = 0
     remainder = a
-    for term, c in parts(a)[1]:
+    for term, c in const_and_terms(a)[1]:
         left = list(factors_of(term))
         if c % coefficient or not all(take_out(left, factor) for factor in factors_of(lead)):
             continue
@@ -141,8 +141,8 @@ def divide(a: Expr, b: Expr) -> tuple[Expr, Expr]:
         product = step * b
         if len(terms) > 1 or const:
             # a step must not leave more than it takes away: s//(s + 1) is not 1 + -1//(s + 1)
-            have_const, have = parts(remainder)[0], dict(parts(remainder)[1])
-            want_const, want = parts(product)
+            have_const, have = const_and_terms(remainder)[0], dict(const_and_terms(remainder)[1])
+            want_const, want = const_and_terms(product)
             if (
                 any(have.get(t, 0) * k <= 0 for t, k in want)
                 or want_const * have_const < 0
@@ -163,7 +163,7 @@ def _cancel(a: Expr, b: Expr) -> tuple[int, Factors, Expr, Expr]:
     number = math.gcd(number, other)
     if number == 1 and not shared:
         return 1, (), a, b
-    return number, shared, without(a, number, shared), without(b, number, shared)
+    return number, shared, divide_out(a, number, shared), divide_out(b, number, shared)
 
 
 def _floordiv_symbolic(a: Expr, b: Expr) -> Expr:

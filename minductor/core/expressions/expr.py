@@ -41,6 +41,7 @@ from minductor.core.expressions.algebra import (
     as_int,
     children,
     collect_into,
+    const_and_terms,
     distribute,
     factors_of,
     from_terms,
@@ -49,7 +50,6 @@ from minductor.core.expressions.algebra import (
     maximum,
     minimum,
     mul,
-    parts,
     symbol,
 )
 from minductor.core.expressions.division import floordiv, mod
@@ -125,7 +125,7 @@ __all__ = [
     "mul",
     "ne",
     "negate",
-    "parts",
+    "const_and_terms",
     "substitute",
     "symbol",
 ]
@@ -268,7 +268,7 @@ def linear(expr: Expr, symbols: Iterable[Symbol]) -> tuple[dict[Symbol, Expr], E
     """expr == sum(coefficient[s] * s) + rest, with no s in a coefficient or the rest; None where it is not linear."""
     wanted = dict.fromkeys(symbols, None)
     found: dict[Symbol, list[Expr]] = {s: [] for s in wanted}
-    const, terms = parts(expr)
+    const, terms = const_and_terms(expr)
     rest: list[Expr | int] = [const]
     for term, factor in terms:
         here = [s for s in free_symbols(term) if s in wanted]

@@ -2,7 +2,7 @@
 
 Takes: two expressions or ints; or relations.
 Gives: interned `Rel` values in canonical form. A comparison that the symbols' ranges decide is `TRUE` or `FALSE`.
-Refuses: the truth value of a relation, with TypeError: ask `bounds.known`.
+Refuses: the truth value of a relation, with TypeError: ask `bounds.is_proved`.
 
 >>> from minductor.core.expressions.algebra import symbol
 >>> x, y = symbol("x", "axis", 0, 7), symbol("y", "axis", 0, 7)
@@ -27,7 +27,7 @@ class Rel(Node):
     __slots__ = ()
 
     def __bool__(self) -> bool:
-        raise TypeError(f"'{self}' has no truth value by itself: ask bounds.known, or compare with `is not None`")
+        raise TypeError(f"'{self}' has no truth value by itself: ask bounds.is_proved, or compare with `is not None`")
 
     @property
     def sort_key(self) -> tuple[Any, ...]:

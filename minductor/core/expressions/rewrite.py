@@ -23,7 +23,7 @@ import functools
 from collections.abc import Sequence
 
 from minductor.core.expressions.algebra import factors_of, from_terms, product_of
-from minductor.core.expressions.bounds import NO_EXTENTS, Extents, at_least, interval, relevant
+from minductor.core.expressions.bounds import NO_EXTENTS, Extents, at_least, interval, relevant_extents
 from minductor.core.expressions.division import divide
 from minductor.core.expressions.expr import (
     Const,
@@ -38,6 +38,7 @@ from minductor.core.expressions.expr import (
     as_expr,
     as_int,
     children,
+    const_and_terms,
     expand,
     floordiv,
     integer,
@@ -45,7 +46,6 @@ from minductor.core.expressions.expr import (
     maximum,
     minimum,
     mod,
-    parts,
     rebuild,
     substitute,
     symbol,
@@ -58,7 +58,7 @@ _ROUNDS = 16
 def simplify(expr: Expr | int, extents: Extents = NO_EXTENTS) -> Expr:
     """An equal expression, simplified until nothing changes, which takes two or three rounds."""
     expr = as_expr(expr)
-    return _simplified(expr, relevant(expr, extents))
+    return _simplified(expr, relevant_extents(expr, extents))
 
 
 def simplify_between(expr: Expr, axis: Symbol, start: Expr, stop: Expr, extents: Extents = NO_EXTENTS) -> Expr:
@@ -185,7 +185,7 @@ def _known_quotient(num: Expr, den: Expr, extents: Extents) -> Expr | None:
 
 def _common_parts(num: Expr, den: Expr) -> list[Expr]:
     """What den shares with terms of num, without being den itself: the places where a numerator may be split."""
-    den_const, den_terms = parts(den)
+    den_const, den_terms = const_and_terms(den)
     if den_const and den_terms:
         return []
     den_factors = factors_of(den_terms[0][0]) if len(den_terms) == 1 else ()
@@ -193,7 +193,7 @@ def _common_parts(num: Expr, den: Expr) -> list[Expr]:
     if len(den_terms) > 1:
         return []
     found: dict[Expr, int] = {}
-    for term, coefficient in parts(num)[1]:
+    for term, coefficient in const_and_terms(num)[1]:
         left = list(factors_of(term))
         shared: list[Expr] = []
         for factor in den_factors:
@@ -203,7 +203,9 @@ def _common_parts(num: Expr, den: Expr) -> list[Expr]:
         part = product_of(shared) * _gcd(den_number, coefficient)
         if part != 1 and part != den:
             found[part] = len(shared)
-    return sorted(found, key=lambda part: (-found[part], -(parts(part)[1] or ((part, as_int(part) or 0),))[0][1]))
+    return sorted(
+        found, key=lambda part: (-found[part], -(const_and_terms(part)[1] or ((part, as_int(part) or 0),))[0][1])
+    )
 
 
 def _gcd(a: int, b: int) -> int:
@@ -214,7 +216,7 @@ def _gcd(a: int, b: int) -> int:
 
 def _split(num: Expr, part: Expr, extents: Extents) -> tuple[Expr, Expr] | None:
     """(a, b) with num == part*a + b and 0 <= b < part."""
-    const, terms = parts(num)
+    const, terms = const_and_terms(num)
     multiples: dict[Expr, int] = {}
     rest: dict[Expr, int] = {}
     for term, coefficient in terms:
@@ -231,7 +233,7 @@ def _split(num: Expr, part: Expr, extents: Extents) -> tuple[Expr, Expr] | None:
 
 def _without_inner_mods(num: Expr, den: Expr) -> Expr:
     """num, where k*(a % m) is k*a if den divides k*m."""
-    const, terms = parts(num)
+    const, terms = const_and_terms(num)
     kept: list[Expr | int] = [const]
     is_changed = False
     for term, coefficient in terms:
@@ -253,7 +255,7 @@ def _without_inner_mods(num: Expr, den: Expr) -> Expr:
 
 def _recombine(expr: Expr) -> Expr:
     """d*(x//d) + x % d is x, and x - d*(x//d) is x % d."""
-    for term, coefficient in parts(expr)[1]:
+    for term, coefficient in const_and_terms(expr)[1]:
         for factor in factors_of(term):
             if not isinstance(factor, (FloorDiv, Mod)):
                 continue
@@ -285,9 +287,9 @@ def _remainder(expr: Expr, quotient: FloorDiv, scale: Expr) -> Expr | None:
 
 def _holds(expr: Expr, part: Expr) -> bool:
     """Whether all terms of the part are terms of expr, coefficient by coefficient."""
-    const, terms = parts(part)
-    have = dict(parts(expr)[1])
-    return (not const or const == parts(expr)[0]) and all(have.get(term) == c for term, c in terms)
+    const, terms = const_and_terms(part)
+    have = dict(const_and_terms(expr)[1])
+    return (not const or const == const_and_terms(expr)[0]) and all(have.get(term) == c for term, c in terms)
 
 
 # Layouts.
@@ -298,7 +300,7 @@ def delinearize(
 ) -> tuple[Expr, ...] | None:
     """The coordinates of the element at a storage offset, which is taken to be an offset of the layout."""
     index = as_expr(index)
-    return _coordinates(index, tuple(size), tuple(stride), relevant(index, extents))
+    return _coordinates(index, tuple(size), tuple(stride), relevant_extents(index, extents))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -341,7 +343,7 @@ def _digits(index: Expr, size: Sequence[Expr], stride: Sequence[Expr], extents: 
     values: list[Expr] = []
     for step in stride:
         quotient, index = divide(index, step)
-        offset, number = parts(index)[0], as_int(step)
+        offset, number = const_and_terms(index)[0], as_int(step)
         if number is not None and offset:
             quotient, index = quotient + offset // number, index - offset // number * number
         values.append(quotient)

@@ -55,7 +55,7 @@ from minductor.frontend.quirks.torch_versions import (
     rebuilt_outputs,
     static_indices,
 )
-from minductor.ir.program.nodes import CALL_KINDS, Token, symbols_in
+from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, Token, symbols_in
 
 
 def capture(gm: fx.GraphModule, role: Role) -> Graph:
@@ -142,7 +142,9 @@ class _Reader:
             return Region(name, graph)
         used = symbols_in((graph.inputs, graph.constants, graph.nodes, graph.outputs))
         own = {given.meta for given in graph.inputs}
-        outer = tuple(s for s in used if s.kind in CALL_KINDS and s not in own and self.sizes.is_given(s, self.before))
+        outer = tuple(
+            s for s in used if s.kind in CALL_SYMBOL_KINDS and s not in own and self.sizes.is_given(s, self.before)
+        )
         taken = {given.name for given in graph.inputs}
         first = tuple(GraphInput(f"size_{s.name}" if s.name in taken else s.name, s) for s in outer)
         definitions = tuple(d for d in self.sizes.definitions() if d.symbol not in outer)

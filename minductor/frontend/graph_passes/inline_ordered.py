@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from minductor.core.names import unique
+from minductor.core.names import unique_name
 from minductor.frontend.capture.captured_graph import HIGHER_ORDER, Arg, Graph, Live, Node, NodeRef, Region
 from minductor.frontend.graph_passes.dead_code import used
 from minductor.ir.program.nodes import Token
@@ -95,7 +95,7 @@ class _Inliner:
 
     def _free(self, name: str) -> str:
         """A name that no node has yet."""
-        made = unique(name, self.taken) if name in self.taken else name
+        made = unique_name(name, self.taken) if name in self.taken else name
         self.taken.add(made)
         return made
 

@@ -58,7 +58,7 @@ from minductor.frontend.lowering_context.values import (
 from minductor.frontend.rules import higher_order
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
-from minductor.ir.program.nodes import Buffer, Extern, Kernel, Note, Origin, Program, Ref, View
+from minductor.ir.program.nodes import Buffer, Extern, Kernel, NodeNote, Origin, Program, Ref, View
 from minductor.target import Env
 
 MAX_CHAIN = 1  # writes into copies that may come before one that gets a kernel of its own
@@ -85,7 +85,7 @@ class Lowering:
         self.values: dict[str, Value] = {}
         self.buffers: list[Buffer] = []
         self.nodes: list[ir.Node] = []
-        self.notes: list[ir.WhyNot | ir.Joined | Note] = []
+        self.notes: list[ir.FusionRefusal | ir.MergedKernel | NodeNote] = []
         self.guards: list[ir.Guard] = []
         self.versions: dict[str, int] = {}
         self._metas = graph.metas()
@@ -194,7 +194,7 @@ class Lowering:
         if not self._uninitialised:
             return
         used = {view.ref.storage for view in ir.views_of(outputs)}
-        used.update(ref.storage for node in self.nodes for ref in (*ir.reads(node), *ir.awaited(node)))
+        used.update(ref.storage for node in self.nodes for ref in (*ir.reads(node), *ir.awaited_refs(node)))
         dropped = self._uninitialised - used
         self.nodes = [n for n in self.nodes if not any(ref.storage in dropped for ref in ir.writes(n))]
         self.buffers = [b for b in self.buffers if b.name not in dropped]
@@ -316,7 +316,7 @@ class Lowering:
     def read_scalar(self, x: View, made: Symbol) -> None:
         """`made` is the one element of a tensor."""
         op = "aten._local_scalar_dense.default"
-        self.notes.append(Note("lower", self.node.name, f"{op}: {schemas.reason(op)}"))
+        self.notes.append(NodeNote("lower", self.node.name, f"{op}: {schemas.reason(op)}"))
         self.add_extern(op, (x,), {}, (made,), schemas.reason(op))
         self._open.pop(made, None)
 
@@ -579,7 +579,7 @@ class Lowering:
         why = reason or schemas.reason(op)
         if not reason and not schemas.is_expected(op) and self.env.options.fallback == "error":
             raise FallbackRefused(op, why, node=self.node.name)
-        self.notes.append(Note("lower", self.node.name, f"{op}: {why}"))
+        self.notes.append(NodeNote("lower", self.node.name, f"{op}: {why}"))
         meta = self.node.meta
         if facts.written:
             metas = meta if isinstance(meta, tuple) and len(facts.returned) > 1 else (meta,) * len(facts.returned)
@@ -618,7 +618,7 @@ class Lowering:
         if any(is_zero(s) and not is_one(n) for n, s in zip(out.size, out.stride, strict=True)):
             raise UnsupportedInput(self.node.name, f"an overlapping view ({self.node.op})")
         reason = "its view is copied"
-        self.notes.append(Note("lower", self.node.name, f"{op}: {reason}"))
+        self.notes.append(NodeNote("lower", self.node.name, f"{op}: {reason}"))
         if op == "aten._conj_copy.out" and self.node.name in self._shown:  # with the strides that its argument has
             self.add_extern("aten.conj_physical.default", args, kwargs, (out,), reason)
         else:
@@ -672,7 +672,7 @@ class Lowering:
         facts = schemas.facts(op)
         if facts is not None and not facts.is_capturable:
             made = replace(made, is_capturable=False)
-        told = tuple(s for s in unknown if form == "return" and ir.told_by(made, s) is not None)
+        told = tuple(s for s in unknown if form == "return" and ir.size_source(made, s) is not None)
         self.nodes.append(made if told == unknown else replace(made, defines=told))
         for s in told:
             self._open.pop(s)

@@ -20,7 +20,7 @@ def given_by_caller(graph: Graph) -> tuple[Symbol, ...]:
     """The symbols that are a parameter, or that a parameter's size tells: of a backward, also one that the forward
     computed."""
     metas = [given.meta for given in graph.inputs]
-    told = {*metas, *ir.told_by_sizes((meta, meta.size) for meta in metas if isinstance(meta, TensorMeta))}
+    told = {*metas, *ir.size_sources((meta, meta.size) for meta in metas if isinstance(meta, TensorMeta))}
     return tuple(s for s in (*graph.symbols, *(made.symbol for made in graph.definitions)) if s in told)
 
 
@@ -36,7 +36,7 @@ def settle(
     def need(value: object, own: Iterable[Symbol] = ()) -> None:
         """Defines what `value` mentions."""
         for used in ir.symbols_in(value):
-            if used.kind not in ir.CALL_KINDS or used in known or used in own:
+            if used.kind not in ir.CALL_SYMBOL_KINDS or used in known or used in own:
                 continue
             if used not in definitions:
                 raise UnsupportedInput("a size", f"decided by data in a way that no result tells ({used})")
@@ -48,14 +48,14 @@ def settle(
         need(guard.body)
         found.append(Require(guard.body, guard.message))
     for node in nodes:
-        used = ir.mentioned(node, buffers)
+        used = ir.required_symbols(node, buffers)
         if waiting and not isinstance(node, SymbolDef | Require):
             touched = set(used)
             for fact in [f for f in waiting if not touched.isdisjoint(ir.symbols_in(f.body))]:
                 if known.issuperset(ir.symbols_in(fact.body)):
                     found.append(Require(fact.body, fact.message))
                     waiting.remove(fact)
-        made = ir.makes(node)
+        made = ir.defined_symbols(node)
         need(used, made)
         found.append(node)
         known.update(made)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from minductor.frontend.capture import schemas
 from minductor.frontend.capture.captured_graph import Meta, TensorMeta
 from minductor.frontend.lowering_context.values import Value, sizes, views_in
-from minductor.ir.program.nodes import Note, View
+from minductor.ir.program.nodes import NodeNote, View
 
 if TYPE_CHECKING:
     from minductor.frontend.lower.lower import Lowering
@@ -46,7 +46,7 @@ def _start(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, V
         return ctx.buffer(meta.dtype, sizes(meta.size)) if isinstance(meta, TensorMeta) else None
 
     result, why = made(ctx.node.meta), schemas.reason(op)
-    ctx.notes.append(Note("lower", ctx.node.name, f"{op}: {why}"))
+    ctx.notes.append(NodeNote("lower", ctx.node.name, f"{op}: {why}"))
     ctx.add_extern(op, args, kwargs, tuple(views_in(result)), why, is_ordered=True)
     return result
 

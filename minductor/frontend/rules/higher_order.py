@@ -25,7 +25,7 @@ from minductor.frontend.capture.captured_graph import COLLECTIVE, HIGHER_ORDER, 
 from minductor.frontend.lowering_context.values import Value, is_row_major, span
 from minductor.frontend.rules import collectives
 from minductor.ir.program import nodes as ir
-from minductor.ir.program.nodes import Extern, Note, Program, Region, Token, View
+from minductor.ir.program.nodes import Extern, NodeNote, Program, Region, Token, View
 
 if TYPE_CHECKING:
     from minductor.frontend.lower.lower import Lowering
@@ -70,7 +70,7 @@ def _called(
 ) -> Value:
     """An extern call that gives new tensors, with its results in the tree that the tracer saw."""
     results, tree = new_results(ctx, ctx.node.meta)
-    ctx.notes.append(Note("lower", ctx.node.name, f"{op}: {why}"))
+    ctx.notes.append(NodeNote("lower", ctx.node.name, f"{op}: {why}"))
     ctx.add_extern(op, args, kwargs, results, why, is_ordered=is_ordered)
     return tree
 
@@ -277,7 +277,7 @@ def _call_in_place(ctx: Lowering, op: str, named: Mapping[str, Value], bases: Se
     assert isinstance(ctx.node.meta, tuple)
     count = len(ctx.node.meta) - len(bases)
     why = schemas.reason(op)
-    ctx.notes.append(Note("lower", ctx.node.name, f"{op}: {why}"))
+    ctx.notes.append(NodeNote("lower", ctx.node.name, f"{op}: {why}"))
     facts = schemas.facts(op)
     assert facts is not None
     own = ctx.in_place(op, (), named, ctx.node.meta[:count] if facts.returned else (), why)

@@ -20,8 +20,8 @@ from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.lower.lower import Lowering
 from minductor.frontend.lowering_context.kernel_builder import Loop
 from minductor.frontend.lowering_context.values import Term, Value, is_one, is_zero, sizes
-from minductor.ir.program.dots import LEAST
-from minductor.ir.program.nodes import Note, View
+from minductor.ir.program.dots import MIN_ROWS_AND_COLUMNS
+from minductor.ir.program.nodes import NodeNote, View
 
 Rule = Callable[..., Value]
 
@@ -40,7 +40,7 @@ def why_native(ctx: Lowering, size: Sequence[Expr], inner: Expr) -> str:
     if options.matmul == "native":
         return "options.matmul is 'native'"
     known = [as_int(n) for n in size[-2:]]
-    if options.autotune and all(n is None or n >= LEAST for n in known):
+    if options.autotune and all(n is None or n >= MIN_ROWS_AND_COLUMNS for n in known):
         return "autotuning measures it against the library"
     count = as_int(inner)
     return f"each element sums only {count} products" if count is not None and count <= MAX_SHORT_SUM else ""
@@ -71,7 +71,7 @@ def product(ctx: Lowering, a: View, b: View, base: View | None = None, beta: flo
     if base is not None and (not isinstance(beta, int | float) or beta != 0):
         added = loop.load(base, loop.coords[:rank], out.dtype)
         value = value + (added * beta if beta != 1 else added)
-    ctx.notes.append(Note("lower", ctx.node.name, f"{ctx.node.op}: compiled to a kernel, because {why}"))
+    ctx.notes.append(NodeNote("lower", ctx.node.name, f"{ctx.node.op}: compiled to a kernel, because {why}"))
     return ctx.store(loop, made, loop.coords[:rank], value)
 
 

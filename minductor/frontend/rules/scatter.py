@@ -44,7 +44,7 @@ from minductor.frontend.rules.index import (
     replace_coord,
     unravel,
 )
-from minductor.ir.plan.storage import typical
+from minductor.ir.plan.storage import typical_size
 from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import ErrorKind, View
 
@@ -122,7 +122,7 @@ def is_sparse(x: View, extents: Sequence[Expr]) -> bool:
 
     It is a judgement of cost, so a size that only the call knows counts as a typical one.
     """
-    return typical(count(x.size)) >= max(SPARSE_ELEMENTS, SPARSE_RATIO * typical(count(extents)))
+    return typical_size(count(x.size)) >= max(SPARSE_ELEMENTS, SPARSE_RATIO * typical_size(count(extents)))
 
 
 def accumulate_sparsely(into: Destination, extents: Sequence[Expr], where: Where, what: What, kind: str) -> View:

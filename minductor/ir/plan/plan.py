@@ -228,7 +228,7 @@ Line: TypeAlias = (
 )
 
 
-def launched(lines: Iterable[Line]) -> Iterator[LaunchLine]:
+def kernel_launches(lines: Iterable[Line]) -> Iterator[LaunchLine]:
     """The launch of each kernel node, in order."""
     for line in lines:
         if isinstance(line, LaunchLine):
@@ -296,12 +296,12 @@ class Plan:
     partitions: tuple[Partition, ...] = ()
 
 
-def with_operators(plan: Plan, others: Mapping[str, str]) -> Plan:
+def replace_operators(plan: Plan, others: Mapping[str, str]) -> Plan:
     """The plan with other operators in the place of some: a device's library in the place of torch's own."""
     if not others:
         return plan
     lines = tuple([_with_operators(line, others) for line in plan.lines])
-    return replace(plan, lines=lines, regions=tuple(with_operators(region, others) for region in plan.regions))
+    return replace(plan, lines=lines, regions=tuple(replace_operators(region, others) for region in plan.regions))
 
 
 def _with_operators(line: Line, others: Mapping[str, str]) -> Line:

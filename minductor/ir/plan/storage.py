@@ -32,15 +32,15 @@ from minductor.core.expressions.expr import Expr, add, as_int, free_symbols, int
 from minductor.ir.program.nodes import Buffer, Program, reads, views_of, writes
 
 # what an unknown size counts as where a number has to be had; never a fact
-TYPICAL = 256
+TYPICAL_SIZE = 256
 
 
 def storage_bytes(buffer: Buffer) -> Expr:
     """What a new tensor of this layout takes: from its first element to its last one, gaps included."""
-    return mul(span(buffer), buffer.dtype.itemsize)
+    return mul(span_elements(buffer), buffer.dtype.itemsize)
 
 
-def span(buffer: Buffer) -> Expr:
+def span_elements(buffer: Buffer) -> Expr:
     """The same in elements."""
     known = [(as_int(size), as_int(stride)) for size, stride in zip(buffer.size, buffer.stride, strict=True)]
     if any(size == 0 for size, _ in known):
@@ -54,11 +54,11 @@ def span(buffer: Buffer) -> Expr:
     return add(rest, count)
 
 
-def typical(size: Expr) -> int:
+def typical_size(size: Expr) -> int:
     """The number, with TYPICAL for each symbol."""
     known = as_int(size)
     if known is None:
-        known = as_int(substitute(size, dict.fromkeys(free_symbols(size), TYPICAL)))
+        known = as_int(substitute(size, dict.fromkeys(free_symbols(size), TYPICAL_SIZE)))
     return 0 if known is None else max(known, 0)
 
 
@@ -73,7 +73,7 @@ class Usage:
     def __init__(self, program: Program) -> None:
         donated = {given.name for given in program.inputs if given.is_donated}
         ours = [b for b in program.buffers if b.kind == "local" or b.name in donated]
-        self.size = {buffer.name: typical(storage_bytes(buffer)) for buffer in ours}
+        self.size = {buffer.name: typical_size(storage_bytes(buffer)) for buffer in ours}
         self.uses: list[tuple[str, ...]] = []  # by node
         self.users: dict[str, list[int]] = {name: [] for name in self.size}
         for position, node in enumerate(program.nodes):
@@ -152,7 +152,7 @@ class Storage:
         return self.names[0].name
 
 
-def peak(storages: Sequence[Storage], inside: Mapping[int, int] = MappingProxyType({})) -> int | None:
+def peak_bytes(storages: Sequence[Storage], inside: Mapping[int, int] = MappingProxyType({})) -> int | None:
     """The most bytes that a call's own and donated storages hold at once; None if a size is not a number.
 
     `inside`: what is held beside them during a call, by its number.

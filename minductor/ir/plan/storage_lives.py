@@ -23,15 +23,15 @@ from minductor.ir.plan.plan import (
     ReuseLine,
     ViewLine,
 )
-from minductor.ir.plan.storage import Making, Name, Owner, Storage, is_foreign, peak
+from minductor.ir.plan.storage import Making, Name, Owner, Storage, is_foreign, peak_bytes
 from minductor.ir.program.nodes import Argument, Input, Region, Token
 
 # operators that call a graph once, and the one that keeps no more than its last round's results
-ONCE = frozenset(("higher_order.cond", "higher_order.invoke_subgraph"))
-KEEPS_ONE = frozenset(("higher_order.while_loop",))
+CALLS_REGION_ONCE = frozenset(("higher_order.cond", "higher_order.invoke_subgraph"))
+KEEPS_LAST_ROUND = frozenset(("higher_order.while_loop",))
 
 
-def lives(
+def storage_lives(
     lines: Iterable[Line], inputs: Sequence[Input], sizes: Mapping[str, Expr], lent: Iterable[str] = ()
 ) -> tuple[Storage, ...]:
     """The storages of one call in the order of their births; `sizes`: the bytes of each buffer, by its name.
@@ -60,7 +60,7 @@ def lives(
     )
 
 
-def most_held(plan: Plan) -> int | None:
+def plan_peak_bytes(plan: Plan) -> int | None:
     """The most bytes that a call of a plan holds at once, with what its regions hold; None if a size is no number.
 
     What a region returns is among the storages of the plan that calls it. A loop's has what the round before gave
@@ -78,12 +78,12 @@ def most_held(plan: Plan) -> int | None:
                 return None
             if made:
                 inside[made[0].birth] = held
-    return peak(plan.storages, inside)
+    return peak_bytes(plan.storages, inside)
 
 
 def _stacked(call: ExternLine) -> tuple[str | None, ...]:
     """The results of a call of regions whose rows are made one by one, and stand beside each other at last."""
-    if call.op in ONCE or call.op in KEEPS_ONE:
+    if call.op in CALLS_REGION_ONCE or call.op in KEEPS_LAST_ROUND:
         return ()
     carried = call.args[1] if call.op == "higher_order.scan" else ()
     return call.results[len(carried) if isinstance(carried, tuple) else 0 :]
@@ -93,10 +93,10 @@ def _held(op: str, called: Iterable[Plan], stacked: Iterable[Storage]) -> int | 
     """What is held during a call of regions beside what it gives."""
     most: list[int] = [0]
     for region in called:
-        held, kept = most_held(region), _sum(s for s in region.storages if s.owner == "own" and s.is_returned)
+        held, kept = plan_peak_bytes(region), _sum(s for s in region.storages if s.owner == "own" and s.is_returned)
         if held is None or kept is None:
             return None
-        most.append(held - kept if op in ONCE else held)
+        most.append(held - kept if op in CALLS_REGION_ONCE else held)
     again = _sum(stacked)
     return None if again is None else max(*most, again)
 
@@ -115,26 +115,26 @@ def _sum(storages: Iterable[Storage]) -> int | None:
     return as_int(sum((storage.bytes for storage in storages), start=integer(0)))
 
 
-def tensors(value: Argument) -> tuple[str, ...]:
+def tensor_names(value: Argument) -> tuple[str, ...]:
     """The names of the tensors in an argument tree of a plan's line."""
     match value:
         case Token("tensor", name):
             return (name,)
         case tuple():
-            return tuple(name for item in value for name in tensors(item))
+            return tuple(name for item in value for name in tensor_names(item))
         case _:
             return ()
 
 
-def touched(line: Line) -> tuple[str, ...]:
+def used_tensors(line: Line) -> tuple[str, ...]:
     """The names of the tensors that a launch, a call or a window uses, and those that a call writes."""
     match line:
         case LaunchLine(tensors=given) | DispatchLine(tensors=given):
             return given
         case ExternLine(args=args, kwargs=kwargs, results=results, is_out=is_out):
-            named = (name for _, value in kwargs for name in tensors(value))
+            named = (name for _, value in kwargs for name in tensor_names(value))
             into = (name for name in results if name is not None and is_out)
-            return (*tensors(args), *named, *into)
+            return (*tensor_names(args), *named, *into)
         case ViewLine(of=of):
             return (of,)
         case _:
@@ -181,7 +181,7 @@ class _Reader:
             case ExternLine():
                 self.extern(line)
             case ReturnLine(values):
-                for name in tensors(values):
+                for name in tensor_names(values):
                     self.owner[name].is_returned = True
             case _:
                 pass
@@ -194,7 +194,7 @@ class _Reader:
             for name in made:
                 self.begin(name, "give", "own", self.calls)
         if is_foreign(line.op):
-            given = (*tensors(line.args), *(name for _, value in line.kwargs for name in tensors(value)))
+            given = (*tensor_names(line.args), *(name for _, value in line.kwargs for name in tensor_names(value)))
             for name in (*given, *made):
                 self.owner[name].is_shown = True
 

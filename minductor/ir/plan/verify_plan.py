@@ -31,8 +31,8 @@ from minductor.ir.plan.plan import (
     ViewLine,
     handles,
 )
-from minductor.ir.plan.storage_lives import lives, tensors, touched
-from minductor.ir.program.nodes import CALL_KINDS, Kernel, symbols_in
+from minductor.ir.plan.storage_lives import storage_lives, tensor_names, used_tensors
+from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, Kernel, symbols_in
 from minductor.ir.program.signature import signature
 
 
@@ -155,7 +155,7 @@ def _read_and_written(group: Iterable[Line], kernels: Mapping[str, Kernel]) -> t
                     if storage not in needs.written or storage in needs.overwritten:
                         read.add(tensor)
             case ExternLine(args=args, kwargs=kwargs, results=results, is_out=True):
-                read.update(tensors((*args, *(value for _, value in kwargs))))
+                read.update(tensor_names((*args, *(value for _, value in kwargs))))
                 written.update(name for name in results if name is not None)
             case _:
                 pass
@@ -180,7 +180,7 @@ def _life_faults(plan: Plan) -> Iterator[str]:
     sizes = {name.name: storage.bytes for storage in plan.storages for name in storage.names}
     defined = {line.name for line in plan.lines if isinstance(line, ConstantLine)}
     constants = [s.name for s in plan.storages if s.names[0].making == "constant" and s.name not in defined]
-    found = {storage.name: storage for storage in lives(plan.lines, plan.inputs, sizes, constants)}
+    found = {storage.name: storage for storage in storage_lives(plan.lines, plan.inputs, sizes, constants)}
     for storage in plan.storages:
         if (other := found.pop(storage.name, None)) != storage:
             yield f"{storage.name} was planned as {storage}, and is {other}"
@@ -215,15 +215,15 @@ def _used(line: Line) -> tuple[str, ...]:
         case SymbolLine(_, SizeOf(tensor=name)) | SymbolLine(_, str() as name) | LayoutLine(name=name):
             return (name,)
         case ReturnLine(values):
-            return tensors(values)
+            return tensor_names(values)
         case _:
-            return touched(line)
+            return used_tensors(line)
 
 
 def _numbers(line: Line) -> tuple[str, ...]:
     """The numbers of the call that a line mentions; a choice's lines are asked one by one."""
     mentioned = line.source if isinstance(line, SymbolLine) else line.sizes if isinstance(line, DispatchLine) else line
-    return tuple(symbol.name for symbol in symbols_in(mentioned) if symbol.kind in CALL_KINDS)
+    return tuple(symbol.name for symbol in symbols_in(mentioned) if symbol.kind in CALL_SYMBOL_KINDS)
 
 
 # each yields a sentence for every place that breaks it

@@ -36,7 +36,7 @@ from minductor.ir.program.nodes import (
     Constant,
     ErrorKind,
     Index,
-    Literal_,
+    LiteralValue,
     Load,
     Masked,
     Op,
@@ -50,7 +50,7 @@ from minductor.ir.program.nodes import (
     symbols_in,
 )
 from minductor.ir.program.ops import COMBINES, result_dtype
-from minductor.ir.program.value_bounds import bounds
+from minductor.ir.program.value_bounds import value_bounds
 
 # a splice asks this for each load: a position that holds the value already, or None to load it
 LoadHook = Callable[["Builder", Load, DType], int | None]
@@ -92,7 +92,7 @@ class Builder:
 
     # --- leaves
 
-    def constant(self, value: Literal_, dtype: DType) -> int:
+    def constant(self, value: LiteralValue, dtype: DType) -> int:
         """A literal, stored as `dtype`'s kind of Python number."""
         match dtype.kind:
             case "float":
@@ -167,7 +167,7 @@ class Builder:
 
         An index that is proved to be in range is no error, and an expression in range is its own symbol.
         """
-        low, high = bounds(self._ops, value)
+        low, high = value_bounds(self._ops, value)
         if high is not None and at_least(size - 1 - high, 0, self.extents):
             is_natural = low is not None and at_least(low, 0, self.extents)
             if is_natural and low == high:
@@ -185,7 +185,7 @@ class Builder:
         assert isinstance(attrs, Check)
         return attrs.symbol
 
-    def masked(self, cond: int, captured: Sequence[int], body: Body, other: Literal_, dtype: DType) -> int:
+    def masked(self, cond: int, captured: Sequence[int], body: Body, other: LiteralValue, dtype: DType) -> int:
         """`body` where `cond` holds, else `other`; parameters of the body are the captured values."""
         outer = [s for s in symbols_in(body) if s in self._checks]  # an index inside may use a check made outside
         args = (cond, *captured, *(self._checks[s] for s in outer))
@@ -454,12 +454,12 @@ def combine(name: str, dtype: DType) -> Combine:
             raise ValueError(f"unknown way to combine: {name!r}")
 
 
-def is_named(how: Combine, dtype: DType | None) -> bool:
+def is_standard_combine(how: Combine, dtype: DType | None) -> bool:
     """Whether `how` is the standard way of its name, so that the name says it all."""
     return dtype is not None and how.name in COMBINES and how == combine(how.name, dtype)
 
 
-def _identity(name: str, dtype: DType) -> Literal_:
+def _identity(name: str, dtype: DType) -> LiteralValue:
     match name:
         case "sum" | "xor":
             return 0.0 if dtype.kind == "float" else 0

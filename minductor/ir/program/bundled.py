@@ -16,7 +16,7 @@ from minductor.ir.program.nodes import Axis, Body, Kernel, Op, Reduce
 from minductor.ir.program.schedule import Schedule, Step, moved, positions
 
 
-def parts(kernel: Kernel) -> tuple[Kernel, ...]:
+def bundled_kernels(kernel: Kernel) -> tuple[Kernel, ...]:
     """The kernels whose launches, in any order, do what one launch of this one does."""
     if kernel.schedule is None or not kernel.schedule.parts:
         return (kernel,)

@@ -26,11 +26,11 @@ from typing import Literal, TypeAlias
 
 from minductor.core.dtypes import F32, F64
 from minductor.core.expressions.expr import as_int, linear
-from minductor.ir.program.build import is_named
+from minductor.ir.program.build import is_standard_combine
 from minductor.ir.program.nodes import Axis, Body, Check, Kernel, Op, Reduce, Scan, Store
 
 Side: TypeAlias = Literal["left", "right"]
-LEAST = 8  # rows and columns: with fewer most of a matrix unit's work would be on padding
+MIN_ROWS_AND_COLUMNS = 8  # rows and columns: with fewer most of a matrix unit's work would be on padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def dots_of(body: Body, reduces: Sequence[int], row: str, column: str, inner: st
 def _is_sum_of_products(op: Op, ops: Sequence[Op]) -> bool:
     if not isinstance(op.attrs, Reduce) or op.dtype not in (F32, F64) or len(op.args) != 1:
         return False
-    if op.attrs.combine.name != "sum" or not is_named(op.attrs.combine, op.dtype):
+    if op.attrs.combine.name != "sum" or not is_standard_combine(op.attrs.combine, op.dtype):
         return False
     factor = ops[op.args[0]]
     if factor.name != "mul" or factor.args[0] == factor.args[1]:
@@ -111,7 +111,7 @@ def _roles(kernel: Kernel, reduce: int) -> tuple[str, str, str] | None:
     column = most(x ^ y, lambda name: steps.get(name, 0))
     row = most(x - y if column in y else y - x, lambda name: 0)
     inner = most(op.attrs.axes, lambda name: 0)
-    return None if min(extents[row], extents[column]) < LEAST else (row, column, inner)
+    return None if min(extents[row], extents[column]) < MIN_ROWS_AND_COLUMNS else (row, column, inner)
 
 
 def _extent(axis: Axis) -> int:

@@ -108,7 +108,7 @@ class Region:
 Argument: TypeAlias = (
     View | Region | Expr | DType | Token | bool | int | float | complex | str | tuple["Argument", ...] | None
 )
-Literal_: TypeAlias = bool | int | float | complex
+LiteralValue: TypeAlias = bool | int | float | complex
 T = TypeVar("T")
 # eager's kinds of error for an index out of range
 ErrorKind: TypeAlias = Literal["IndexError", "RuntimeError"]
@@ -129,7 +129,7 @@ class Origin:
 class Constant:
     """A literal. Equality tells 0.0 from -0.0 and True from 1, and lets NaN equal itself."""
 
-    value: Literal_
+    value: LiteralValue
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Constant) and repr(self.value) == repr(other.value)
@@ -229,7 +229,7 @@ class Masked:
     """
 
     body: Body
-    other: Literal_
+    other: LiteralValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class Combine:
     """An associative way to join two groups of k carried values; `body` takes 2k parameters and yields k results."""
 
     name: str
-    identity: tuple[Literal_, ...]
+    identity: tuple[LiteralValue, ...]
     body: Body
 
 
@@ -291,7 +291,7 @@ Attrs: TypeAlias = (
 )
 EFFECTS = (Store, Atomic, Assert)
 # the symbols that a call knows as numbers: handed in, or defined once on the way; the others live within a kernel
-CALL_KINDS = ("size", "real", "truth")
+CALL_SYMBOL_KINDS = ("size", "real", "truth")
 # of a kernel that was made of several; `bundle` adds up those of its parts
 MAX_OPS, MAX_BUFFERS = 256, 64
 
@@ -441,7 +441,7 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
-class WhyNot:
+class FusionRefusal:
     """Why two nodes were not joined."""
 
     stage: str
@@ -454,7 +454,7 @@ class WhyNot:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class MergedKernel:
     """A kernel that became part of another, or of several: where its name went."""
 
     stage: str
@@ -466,7 +466,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class NodeNote:
     """A decision about one node, e.g. why an operator stayed an extern call."""
 
     stage: str
@@ -488,7 +488,7 @@ class Program:
     nodes: tuple[Node, ...]
     outputs: tuple[Argument, ...]
     guards: tuple[Guard, ...] = ()
-    notes: tuple[WhyNot | Joined | Note, ...] = field(default=(), compare=False)
+    notes: tuple[FusionRefusal | MergedKernel | NodeNote, ...] = field(default=(), compare=False)
     regions: tuple[Program, ...] = ()
     # Each group of outputs is one tensor object of its own. Equal outputs are one object otherwise, and one that is all
     # of an input is the input: but what autograd notes on one object would then hold for values that differ in that.
@@ -593,12 +593,12 @@ def overwritten(nodes: Iterable[Node]) -> frozenset[str]:
     return frozenset((written & read) | added)
 
 
-def awaited(node: Node) -> tuple[Ref, ...]:
+def awaited_refs(node: Node) -> tuple[Ref, ...]:
     """The versions that have to be there when a node begins, beside those it reads."""
     return node.after if isinstance(node, Kernel | Extern) else ()
 
 
-def makes(node: Node) -> tuple[Symbol, ...]:
+def defined_symbols(node: Node) -> tuple[Symbol, ...]:
     """The symbols that a node defines."""
     match node:
         case Extern(results=results, defines=defines):
@@ -609,25 +609,25 @@ def makes(node: Node) -> tuple[Symbol, ...]:
             return ()
 
 
-def told_by(node: Extern, symbol: Symbol) -> tuple[int, int, int, int] | None:
+def size_source(node: Extern, symbol: Symbol) -> tuple[int, int, int, int] | None:
     """Where a call tells a symbol that it defines: the size of result r along d is `scale * symbol + shift`."""
     sizes = ((number, result.size) for number, result in enumerate(node.results) if isinstance(result, View))
-    return told_by_sizes(sizes).get(symbol)
+    return size_sources(sizes).get(symbol)
 
 
-def told_by_sizes(layouts: Iterable[tuple[T, Sequence[object]]]) -> Mapping[Symbol, tuple[T, int, int, int]]:
+def size_sources(layouts: Iterable[tuple[T, Sequence[object]]]) -> Mapping[Symbol, tuple[T, int, int, int]]:
     """Where sizes of tensors tell symbols: each symbol is `(size of T along dim - shift) / scale`, as (T, dim, scale,
     shift). A size that is the symbol itself goes first, then the earlier one."""
     sizes = [(of, dim, size) for of, row in layouts for dim, size in enumerate(row) if isinstance(size, Expr)]
     told: dict[Symbol, tuple[T, int, int, int]] = {}
     for of, dim, size in sorted(sizes, key=lambda found: not isinstance(found[2], Symbol)):
         for symbol in free_symbols(size):
-            if symbol not in told and (rule := tells(size, symbol)) is not None:
+            if symbol not in told and (rule := scale_and_shift(size, symbol)) is not None:
                 told[symbol] = (of, dim, *rule)
     return told
 
 
-def tells(size: Expr, symbol: Symbol) -> tuple[int, int] | None:
+def scale_and_shift(size: Expr, symbol: Symbol) -> tuple[int, int] | None:
     """The (scale, shift) for which a size is `scale * symbol + shift`, so that it tells the symbol."""
     if symbol not in free_symbols(size):
         return None
@@ -660,6 +660,6 @@ def symbols_in(value: object) -> tuple[Symbol, ...]:
     return tuple(dict.fromkeys(s for found in expressions_in(value) for s in free_symbols(found)))
 
 
-def mentioned(node: Node, buffers: Mapping[str, Buffer]) -> tuple[Symbol, ...]:
+def required_symbols(node: Node, buffers: Mapping[str, Buffer]) -> tuple[Symbol, ...]:
     """The symbols that have to be known where a node runs: its own, and those in the layouts of what it makes."""
     return symbols_in((node, tuple(buffers[ref.storage] for ref in writes(node) if ref.storage in buffers)))

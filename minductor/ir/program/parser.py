@@ -29,16 +29,17 @@ from minductor.ir.program.nodes import (
     Constant,
     ErrorKind,
     Extern,
+    FusionRefusal,
     Guard,
     Index,
     Input,
-    Joined,
     Kernel,
-    Literal_,
+    LiteralValue,
     Load,
     Masked,
+    MergedKernel,
     Node,
-    Note,
+    NodeNote,
     Op,
     Origin,
     Parameter,
@@ -55,7 +56,6 @@ from minductor.ir.program.nodes import (
     Token,
     Variant,
     View,
-    WhyNot,
 )
 from minductor.ir.program.schedule import Schedule, parse_schedule
 
@@ -143,7 +143,7 @@ class _Reader:
             found.append(self.position())
         return tuple(found)
 
-    def literal(self) -> Literal_:
+    def literal(self) -> LiteralValue:
         token = self.tokens.peek
         if token.kind == "float":
             value = float(self.tokens.take("float"))
@@ -170,7 +170,7 @@ class _Reader:
         inputs: list[Input] = []
         buffers: list[Buffer] = []
         guards: list[Guard] = []
-        notes: list[WhyNot | Joined | Note] = []
+        notes: list[FusionRefusal | MergedKernel | NodeNote] = []
         regions: list[Program] = []
         while True:
             if self.accept("symbol"):
@@ -259,13 +259,13 @@ class _Reader:
             device = f"{device}:{self.tokens.take('number')}"
         return Buffer(name, dtype, size, stride, where, device)
 
-    def note(self) -> WhyNot | Joined | Note:
+    def note(self) -> FusionRefusal | MergedKernel | NodeNote:
         stage, first = self.name(), self.name()
         if self.accept("|"):
-            return WhyNot(stage, first, self.name(), self.text())
+            return FusionRefusal(stage, first, self.name(), self.text())
         if self.accept("into"):
-            return Joined(stage, first, self.name())
-        return Note(stage, first, self.text())
+            return MergedKernel(stage, first, self.name())
+        return NodeNote(stage, first, self.text())
 
     def nodes(self) -> list[Node]:
         found: list[Node] = []
@@ -610,7 +610,7 @@ class _Reader:
     def collective(self, name: str) -> tuple[tuple[int, ...], Reduce | Scan]:
         reverse = self.accept("reverse")
         how = self.name()
-        identity: list[Literal_] = []
+        identity: list[LiteralValue] = []
         if self.accept("("):
             while not self.accept(")"):
                 identity.append(self.literal())

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol, as_int
-from minductor.ir.program.build import is_named
+from minductor.ir.program.build import is_standard_combine
 from minductor.ir.program.memory_access import BlockAccess, BlockForm
 from minductor.ir.program.nodes import (
     Argument,
@@ -24,14 +24,15 @@ from minductor.ir.program.nodes import (
     Combine,
     Constant,
     Extern,
+    FusionRefusal,
     Index,
     Input,
-    Joined,
     Kernel,
     Load,
     Masked,
+    MergedKernel,
     Node,
-    Note,
+    NodeNote,
     Op,
     Origin,
     Parameter,
@@ -47,8 +48,7 @@ from minductor.ir.program.nodes import (
     SymbolDef,
     Token,
     View,
-    WhyNot,
-    makes,
+    defined_symbols,
 )
 from minductor.ir.program.schedule import Schedule
 
@@ -72,7 +72,7 @@ def _program(program: Program) -> Iterator[str]:
     yield f"program {program.name}"
     for symbol in program.symbols:
         yield f"  symbol {_declared(symbol)}"
-    for symbol in (made for node in program.nodes for made in makes(node)):
+    for symbol in (made for node in program.nodes for made in defined_symbols(node)):
         yield f"  made {_declared(symbol)}"
     table = program.buffer_table()
     for given in program.inputs:
@@ -86,11 +86,11 @@ def _program(program: Program) -> Iterator[str]:
         yield f"  guard {guard.rel} because {quote(guard.reason)}"
     for note in program.notes:
         match note:
-            case WhyNot(stage, first, second, reason):
+            case FusionRefusal(stage, first, second, reason):
                 yield f"  note {stage} {first} | {second} {quote(reason)}"
-            case Joined(stage, name, into):
+            case MergedKernel(stage, name, into):
                 yield f"  note {stage} {name} into {into}"
-            case Note(stage, subject, text):
+            case NodeNote(stage, subject, text):
                 yield f"  note {stage} {subject} {quote(text)}"
     for region in program.regions:
         yield "  region {"
@@ -270,7 +270,7 @@ def _region(op: Op) -> Body | None:
         case Masked(inner, _):
             return inner
         case Reduce(_, how) | Scan(_, how, _):
-            return None if is_named(how, op.dtype) else how.body
+            return None if is_standard_combine(how, op.dtype) else how.body
         case _:
             return None
 
@@ -321,6 +321,6 @@ def _given(args: str) -> str:
 
 
 def _combine(how: Combine, dtype: DType | None) -> str:
-    if is_named(how, dtype):
+    if is_standard_combine(how, dtype):
         return how.name
     return f"{how.name}({', '.join(map(print_literal, how.identity))})"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from minductor.core.expressions.expr import Symbol
 from minductor.ir.program.nodes import (
-    CALL_KINDS,
+    CALL_SYMBOL_KINDS,
     Assert,
     Atomic,
     Body,
@@ -58,9 +58,9 @@ def signature(kernel: Kernel) -> Signature:
                 written.add(ref.storage)
             case _:
                 pass
-    sizes = [s for s in symbols_in((kernel.axes, kernel.body)) if s.kind in CALL_KINDS]
+    sizes = [s for s in symbols_in((kernel.axes, kernel.body)) if s.kind in CALL_SYMBOL_KINDS]
     order = tuple(sorted(sizes, key=lambda s: s.name))
-    return Signature(tuple(storages), frozenset(written), overwritten((kernel,)), order, errors(kernel))
+    return Signature(tuple(storages), frozenset(written), overwritten((kernel,)), order, kernel_errors(kernel))
 
 
 def pointer_names(given: Signature) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def pointer_names(given: Signature) -> tuple[str, ...]:
     return tuple(f"{role(storage)}{place}" for place, storage in enumerate(given.storages))
 
 
-def role_of(pointer: str) -> str:
+def pointer_role(pointer: str) -> str:
     """The role that `pointer_names` wrote: "in" is read, "out" is written, "io" is overwritten."""
     return pointer.rstrip("0123456789")
 
@@ -94,7 +94,7 @@ def may_fail(op: Op) -> bool:
     return isinstance(op.attrs, Assert) or (isinstance(op.attrs, Check) and op.attrs.error is not None)
 
 
-def errors(kernel: Kernel) -> tuple[tuple[str, str], ...]:
+def kernel_errors(kernel: Kernel) -> tuple[tuple[str, str], ...]:
     """What the flag's value k means: the k-th (from 1) check or assert, as an exception's name and its message.
 
     A message is a text for `str.format`, given the value that is no index and the size of the dimension.
@@ -111,12 +111,12 @@ def errors(kernel: Kernel) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def nodes_of_errors(kernel: Kernel) -> tuple[str, ...]:
+def error_nodes(kernel: Kernel) -> tuple[str, ...]:
     """The ATen node of each of the errors."""
-    return tuple([node_of(op) for op in all_ops(kernel.body) if may_fail(op)])
+    return tuple([error_node(op) for op in all_ops(kernel.body) if may_fail(op)])
 
 
-def node_of(op: Op) -> str:
+def error_node(op: Op) -> str:
     """The ATen node of a check or assert."""
     return op.attrs.node if isinstance(op.attrs, Check | Assert) else ""
 

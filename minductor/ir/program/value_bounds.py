@@ -9,7 +9,7 @@ Takes the ops of a body and a position. Gives a lower and an upper bound, None w
 >>> b = Builder((symbol("i0", "axis", 0, 7),))
 >>> loaded = b.load(Ref("arg0", 0), b.axes[0], I64)
 >>> _ = b.op("minimum", b.op("maximum", loaded, b.constant(0, I64)), b.index(symbol("s0", "size", 1) - 1))
->>> tuple(map(str, bounds(b.build().ops, len(b) - 1)))
+>>> tuple(map(str, value_bounds(b.build().ops, len(b) - 1)))
 ('0', 's0 - 1')
 """
 
@@ -29,7 +29,7 @@ NOTHING: Bounds = (None, None)
 DEPTH = 8  # operators that are looked through
 
 
-def bounds(ops: Sequence[Op], position: int, depth: int = DEPTH) -> Bounds:
+def value_bounds(ops: Sequence[Op], position: int, depth: int = DEPTH) -> Bounds:
     """See above."""
     op = ops[position]
     match op.attrs:
@@ -101,7 +101,7 @@ def _of_dtype(op: Op) -> Bounds:
 
 
 def _pointwise(ops: Sequence[Op], op: Op, depth: int) -> Bounds:
-    args = [bounds(ops, a, depth) for a in op.args]
+    args = [value_bounds(ops, a, depth) for a in op.args]
     lows, highs = [low for low, _ in args], [high for _, high in args]
     match op.name:
         case "maximum":

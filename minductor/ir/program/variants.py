@@ -15,7 +15,7 @@ from minductor.ir.program.choices import Choice
 from minductor.ir.program.nodes import Buffer, Kernel, Node, Program
 
 
-def structural(kernel: Kernel) -> Choice:
+def variant_choice(kernel: Kernel) -> Choice:
     """The choice among a kernel's variants; ValueError if it has none."""
     names = {variant.name for variant in kernel.variants}
     for choice in kernel.choices:
@@ -24,29 +24,29 @@ def structural(kernel: Kernel) -> Choice:
     raise ValueError(f"kernel {kernel.name} has no variants")
 
 
-def own_name(kernel: Kernel) -> str:
+def base_option(kernel: Kernel) -> str:
     """The option that the kernel itself is."""
     names = {variant.name for variant in kernel.variants}
-    (own,) = (option for option in structural(kernel).options if option not in names)
+    (own,) = (option for option in variant_choice(kernel).options if option not in names)
     return str(own)
 
 
-def plain(kernel: Kernel) -> Kernel:
+def without_variants(kernel: Kernel) -> Kernel:
     """The kernel itself, without its variants and the choice among them."""
     if not kernel.variants:
         return kernel
-    open_choices = tuple(choice for choice in kernel.choices if choice != structural(kernel))
+    open_choices = tuple(choice for choice in kernel.choices if choice != variant_choice(kernel))
     return replace(kernel, choices=open_choices, variants=())
 
 
-def with_variants(nodes: Iterable[Node]) -> Iterator[Kernel]:
+def kernels_with_variants(nodes: Iterable[Node]) -> Iterator[Kernel]:
     """The kernels that have some."""
     return (node for node in nodes if isinstance(node, Kernel) and node.variants)
 
 
-def taken(program: Program, picks: Mapping[str, str]) -> Program:
+def select_variants(program: Program, picks: Mapping[str, str]) -> Program:
     """Without variants: by a kernel's name the one to take, and its default for kernels that are not named."""
-    if not any(True for _ in with_variants(program.nodes)):
+    if not any(True for _ in kernels_with_variants(program.nodes)):
         return program
     nodes: list[Node] = []
     buffers: list[Buffer] = list(program.buffers)
@@ -54,9 +54,9 @@ def taken(program: Program, picks: Mapping[str, str]) -> Program:
         if not isinstance(node, Kernel) or not node.variants:
             nodes.append(node)
             continue
-        option = picks.get(node.name, str(structural(node).default))
-        if option == own_name(node):
-            nodes.append(plain(node))
+        option = picks.get(node.name, str(variant_choice(node).default))
+        if option == base_option(node):
+            nodes.append(without_variants(node))
             continue
         variant = {variant.name: variant for variant in node.variants}[option]
         nodes += variant.nodes

@@ -18,7 +18,7 @@ from minductor.core.expressions.expr import Expr, Symbol, evaluate, free_symbols
 from minductor.ir.program.dots import find_dots
 from minductor.ir.program.memory_access import BlockAccess
 from minductor.ir.program.nodes import (
-    CALL_KINDS,
+    CALL_SYMBOL_KINDS,
     MAX_BUFFERS,
     MAX_OPS,
     Atomic,
@@ -43,20 +43,20 @@ from minductor.ir.program.nodes import (
     Store,
     SymbolDef,
     View,
-    awaited,
+    awaited_refs,
     body_writes,
+    defined_symbols,
     expressions_in,
-    makes,
-    mentioned,
     reads,
+    required_symbols,
+    size_source,
     symbols_in,
-    told_by,
     views_of,
     writes,
 )
 from minductor.ir.program.ops import POINTWISE, result_dtype
 from minductor.ir.program.schedule import loops, positions
-from minductor.ir.program.variants import structural, taken, with_variants
+from minductor.ir.program.variants import kernels_with_variants, select_variants, variant_choice
 
 # a rule yields a sentence for each place that breaks it
 Rule: TypeAlias = Callable[[Program], Iterator[str]]
@@ -66,9 +66,9 @@ def verify(program: Program, stage: str) -> None:
     """Checks every rule that holds from `stage` on."""
     for region in program.regions:
         verify(region, stage)
-    for kernel in with_variants(program.nodes):
-        for option in structural(kernel).options:
-            verify(taken(program, {kernel.name: str(option)}), stage)
+    for kernel in kernels_with_variants(program.nodes):
+        for option in variant_choice(kernel).options:
+            verify(select_variants(program, {kernel.name: str(option)}), stage)
     for name, (since, rule) in VERIFIER_RULES.items():
         if STAGES.index(stage) >= STAGES.index(since):
             for fault in rule(program):
@@ -86,7 +86,7 @@ def _buffers_declared(program: Program) -> Iterator[str]:
         if given.symbol is None and given.name not in known:
             yield f"input {given.name} has no buffer"
     for node in program.nodes:
-        for ref in (*reads(node), *writes(node), *awaited(node)):
+        for ref in (*reads(node), *writes(node), *awaited_refs(node)):
             if ref.storage not in known:
                 yield f"{ref} has no buffer"
 
@@ -111,7 +111,7 @@ def _waits_backwards(program: Program) -> Iterator[str]:
     made: set[Ref] = set()
     for number, node in enumerate(program.nodes):
         yield from (
-            f"node {number} waits for {ref}, which no node before it makes" for ref in set(awaited(node)) - made
+            f"node {number} waits for {ref}, which no node before it makes" for ref in set(awaited_refs(node)) - made
         )
         made.update(writes(node))
 
@@ -156,13 +156,13 @@ def _regions_called(program: Program) -> Iterator[str]:
 def _symbols_declared(program: Program) -> Iterator[str]:
     known, table = set(program.symbols), program.buffer_table()
     for node in program.nodes:
-        made = makes(node)
+        made = defined_symbols(node)
         for symbol in made:
             if symbol in known:
                 yield f"symbol {symbol} is defined twice"
         if not isinstance(node, SymbolDef):  # the sizes of a call's results mention what they tell
             known.update(made)
-        used = symbols_in(node.body) if isinstance(node, SymbolDef) else mentioned(node, table)
+        used = symbols_in(node.body) if isinstance(node, SymbolDef) else required_symbols(node, table)
         yield from (f"symbol {s} is used before it is defined" for s in used if _is_late(s, known))
         known.update(made)
     used = symbols_in((program.outputs, program.inputs, program.guards))
@@ -170,13 +170,13 @@ def _symbols_declared(program: Program) -> Iterator[str]:
 
 
 def _is_late(symbol: Symbol, known: set[Symbol]) -> bool:
-    return symbol.kind in CALL_KINDS and symbol not in known
+    return symbol.kind in CALL_SYMBOL_KINDS and symbol not in known
 
 
 def _told_by_sizes(program: Program) -> Iterator[str]:
     for node in program.nodes:
         if isinstance(node, Extern):
-            yield from (f"{node.name}: no size tells {s}" for s in node.defines if told_by(node, s) is None)
+            yield from (f"{node.name}: no size tells {s}" for s in node.defines if size_source(node, s) is None)
 
 
 def _scalars_stand_alone(program: Program) -> Iterator[str]:
@@ -356,7 +356,7 @@ def _cut_in_order(program: Program) -> Iterator[str]:
         extents = {axis.name: axis.extent for axis in kernel.axes}
         for loop in loops(kernel.schedule.steps if kernel.schedule else ()):
             ends = (integer(0), *loop.cuts, extents[loop.axis])
-            is_known = all(s.kind in CALL_KINDS for at in loop.cuts for s in free_symbols(at))
+            is_known = all(s.kind in CALL_SYMBOL_KINDS for at in loop.cuts for s in free_symbols(at))
             if loop.cuts and not (is_known and all(at_least(b - a, 0) for a, b in pairwise(ends))):
                 yield f"{kernel.name}: the loop over {loop.axis} is cut at {', '.join(map(str, loop.cuts))}"
 
@@ -372,7 +372,7 @@ def _dots_are_products(program: Program) -> Iterator[str]:
 
 
 def _variants_agree(program: Program) -> Iterator[str]:
-    for kernel in with_variants(program.nodes):
+    for kernel in kernels_with_variants(program.nodes):
         for variant in kernel.variants:
             own = {buffer.name for buffer in variant.buffers}
             made = {ref for node in variant.nodes for ref in writes(node) if ref.storage not in own}

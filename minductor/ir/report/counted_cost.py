@@ -36,7 +36,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class ElementSet:
     """Elements of a buffer: from `start`, loops of (stride, length), the innermost first; `count` of them.
 
     No count: any of the buffer's. Equal regions are the same elements; others are taken to be apart.
@@ -47,14 +47,14 @@ class Region:
     count: int | None
 
 
-def region(start: Any, loops: Iterable[tuple[int, int]]) -> Region:
+def element_set(start: Any, loops: Iterable[tuple[int, int]]) -> ElementSet:
     """The elements that affine loops reach, in one form: ascending strides, and what runs on joined to one loop.
 
-    >>> region(0, [(64, 8), (1, 64)])
-    Region(start=0, loops=((1, 512),), count=512)
-    >>> region(511, [(-1, 512)]) == region(0, [(64, 8), (1, 64)])
+    >>> element_set(0, [(64, 8), (1, 64)])
+    ElementSet(start=0, loops=((1, 512),), count=512)
+    >>> element_set(511, [(-1, 512)]) == element_set(0, [(64, 8), (1, 64)])
     True
-    >>> region(0, [(2, 16), (1, 3)]).count  # windows that overlap
+    >>> element_set(0, [(2, 16), (1, 3)]).count  # windows that overlap
     33
     """
     joined: list[tuple[int, int]] = []
@@ -70,10 +70,10 @@ def region(start: Any, loops: Iterable[tuple[int, int]]) -> Region:
             joined[-1] = (below[0], below[1] + stride // below[0] * (length - 1))
         else:
             joined.append((stride, length))
-    return Region(start, tuple(joined), prod(length for _, length in joined))
+    return ElementSet(start, tuple(joined), prod(length for _, length in joined))
 
 
-def touched(regions: Iterable[Region], elements: int) -> int:
+def distinct_elements(regions: Iterable[ElementSet], elements: int) -> int:
     """How many of a buffer's elements are in any of these regions, at most all."""
     return min(elements, sum(elements if each.count is None else each.count for each in set(regions)))
 
@@ -81,8 +81,8 @@ def touched(regions: Iterable[Region], elements: int) -> int:
 def kernel_cost(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Cost:
     """Bytes and operations of one launch with static sizes; unknown extents count as 1."""
     extents = {axis.name: _count(axis.extent) for axis in kernel.axes}
-    read: dict[str, set[Region]] = {}
-    written: dict[str, set[Region]] = {}
+    read: dict[str, set[ElementSet]] = {}
+    written: dict[str, set[ElementSet]] = {}
     operations = 0
     for op in all_ops(kernel.body):
         points = 1
@@ -99,7 +99,7 @@ def kernel_cost(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Cost:
     return Cost(_bytes(read, buffers), _bytes(written, buffers), operations)
 
 
-def storage_bytes(buffer: Buffer) -> int:
+def known_bytes(buffer: Buffer) -> int:
     """All of it; unknown sizes count as 1."""
     return _elements(buffer) * buffer.dtype.itemsize
 
@@ -113,25 +113,26 @@ def _count(size: Expr) -> int:
     return 1 if known is None else known
 
 
-def _bytes(table: Mapping[str, set[Region]], buffers: Mapping[str, Buffer]) -> int:
+def _bytes(table: Mapping[str, set[ElementSet]], buffers: Mapping[str, Buffer]) -> int:
     return sum(
-        touched(regions, _elements(buffers[name])) * buffers[name].dtype.itemsize for name, regions in table.items()
+        distinct_elements(regions, _elements(buffers[name])) * buffers[name].dtype.itemsize
+        for name, regions in table.items()
     )
 
 
-def _region(index: Expr, kernel: Kernel, extents: Mapping[str, int]) -> Region:
+def _region(index: Expr, kernel: Kernel, extents: Mapping[str, int]) -> ElementSet:
     """Where a kernel accesses a buffer: an index that data decide may be anywhere in it."""
     symbols = [axis.symbol for axis in kernel.axes]
     used = free_symbols(index)
     if any(symbol.kind == "value" for symbol in used):
-        return Region(str(index), (), None)
+        return ElementSet(str(index), (), None)
     split = linear(index, symbols)
     if split is not None:
         loops = [(as_int(c), extents[axis.name]) for axis, c in split[0].items()]
         known = [(c, n) for c, n in loops if c is not None]
         if len(known) == len(loops):
-            return region(split[1], known)
+            return element_set(split[1], known)
     points = prod(extents.get(symbol.name, 1) for symbol in used)
     low, high = interval(index, {axis.symbol: axis.extent for axis in kernel.axes})
     span = points if low is None or high is None else high - low + 1
-    return Region(str(index), (), min(points, span))
+    return ElementSet(str(index), (), min(points, span))

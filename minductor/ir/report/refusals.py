@@ -3,7 +3,7 @@
 Takes the nodes of a scheduled program, where names of joined kernels went, what was refused, and two names: of a kernel
 in any stage's program, of a generated function, or of a call. Gives sentences. Refuses names that never were.
 
->>> nodes = (Place("k0", "add_0", "", ("arg0", "buf0")), Place("k2", "sum_1", "", ("buf0", "buf2")))
+>>> nodes = (FinalNode("k0", "add_0", "", ("arg0", "buf0")), FinalNode("k2", "sum_1", "", ("buf0", "buf2")))
 >>> facts = Refusals(nodes, (("k1", "k2"),), (("fuse", "k0", "k2", "reduces over i0"),))
 >>> facts.why_not("add_0", "k1"), facts.why_not("k1", "k2")
 (('fuse: reduces over i0',), ('k1 and k2 are one kernel: k2',))
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from minductor.core.errors import UnknownKernel
 
-NEAR = 4  # fuse compares readers of the same data that are as near as this
+MAX_DISTANCE = 4  # fuse compares readers of the same data that are as near as this
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FinalNode:
     """One kernel or call of the final program: its name, the function's, the operator called, what it touches."""
 
     name: str
@@ -33,7 +33,7 @@ class Place:
 class Refusals:
     """`joined`: a name and what it became part of. `refused`: a stage, two names and the reason."""
 
-    places: tuple[Place, ...]
+    places: tuple[FinalNode, ...]
     joined: tuple[tuple[str, str], ...]
     refused: tuple[tuple[str, str, str, str], ...]
 
@@ -87,6 +87,6 @@ class Refusals:
             return "they touch no common data"
         between = abs(a - b) - 1
         start = f"they share {', '.join(common)}, and were not weighed: "
-        if between >= NEAR:
+        if between >= MAX_DISTANCE:
             return f"{start}they are too far apart, with {between} nodes between them"
         return f"{start}joining them saves too little"

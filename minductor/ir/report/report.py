@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from minductor.core.expressions.expr import as_int
-from minductor.ir.plan.plan import DispatchLine, ExternLine, KernelLine, LaunchLine, Line, Plan, launched
-from minductor.ir.plan.storage_lives import most_held
+from minductor.ir.plan.plan import DispatchLine, ExternLine, KernelLine, LaunchLine, Line, Plan, kernel_launches
+from minductor.ir.plan.storage_lives import plan_peak_bytes
 from minductor.ir.program.choices import Choice
-from minductor.ir.program.nodes import Extern, Joined, Kernel, Program, WhyNot, reads, writes
+from minductor.ir.program.nodes import Extern, FusionRefusal, Kernel, MergedKernel, Program, reads, writes
 from minductor.ir.program.schedule import tiled_axes
 from minductor.ir.report.counted_cost import Cost, kernel_cost
-from minductor.ir.report.refusals import Place, Refusals
+from minductor.ir.report.refusals import FinalNode, Refusals
 
 SCHEMA = 2
 
@@ -58,7 +58,7 @@ class Report:
 
     def why_not(self, first: str, second: str) -> tuple[str, ...]:
         """Why two kernels were not joined; by the names of any stage, or of the generated functions. UnknownKernel."""
-        places = tuple(Place(*row) for row in self.nodes)
+        places = tuple(FinalNode(*row) for row in self.nodes)
         return Refusals(places, self.joined, self.refusals).why_not(first, second)
 
     def to_json(self) -> dict[str, Any]:
@@ -86,15 +86,15 @@ def report(program: Program, plan: Plan) -> Report:
         externs=len(externs),
         bytes=total.bytes,
         operations=total.operations,
-        peak=most_held(plan),
+        peak=plan_peak_bytes(plan),
         block_accesses=sum(a.kind == "block" for kernel in kernels for a in kernel.access),
         block_pointers=sum(a.form == "pointer" for kernel in kernels for a in kernel.access),
         descriptors=sum(a.form == "descriptor" for kernel in kernels for a in kernel.access),
         tiles=sum(len(tiled_axes(kernel.schedule)) for kernel in kernels if kernel.schedule is not None),
-        kernel_names=tuple(names[line.kernel] for _, _, p in parts for line in launched(p.lines)),
+        kernel_names=tuple(names[line.kernel] for _, _, p in parts for line in kernel_launches(p.lines)),
         extern_reasons=tuple((node.op, node.reason) for node in externs),
         refusals=tuple(
-            (n.stage, _in(w, n.first), _in(w, n.second), n.reason) for w, n in notes if isinstance(n, WhyNot)
+            (n.stage, _in(w, n.first), _in(w, n.second), n.reason) for w, n in notes if isinstance(n, FusionRefusal)
         ),
         nodes=tuple(
             (_in(w, name), symbol, op, tuple([_in(w, s) for s in touched]))
@@ -103,7 +103,7 @@ def report(program: Program, plan: Plan) -> Report:
         ),
         partitions=tuple((part.device, part.calls, part.is_capturable) for part in plan.partitions),
         barriers=tuple((b.node, b.op, b.origin, b.reason) for part in plan.partitions for b in part.barriers),
-        joined=tuple((_in(w, n.name), _in(w, n.into)) for w, n in notes if isinstance(n, Joined)),
+        joined=tuple((_in(w, n.name), _in(w, n.into)) for w, n in notes if isinstance(n, MergedKernel)),
         calls=tuple(call for line in plan.lines for call in _called(line, names)),
         choices=tuple(
             (name, choice.id, choice.affects, str(choice.default), tuple(map(str, choice.options)))
@@ -132,7 +132,7 @@ def _choices(program: Program, plan: Plan, symbols: Mapping[str, str]) -> Iterat
     """What is left open of each kernel, once for each function."""
     seen: set[str] = set()
     kernels = (node for node in program.nodes if isinstance(node, Kernel))
-    for kernel, line in zip(kernels, launched(plan.lines), strict=True):
+    for kernel, line in zip(kernels, kernel_launches(plan.lines), strict=True):
         if symbols[line.kernel] not in seen:
             seen.add(symbols[line.kernel])
             yield from ((symbols[line.kernel], choice) for choice in kernel.choices)
@@ -147,7 +147,7 @@ def _places(
     program: Program, plan: Plan, symbols: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
     """The kernels and calls of a program as places; a plan launches the kernels in the program's order."""
-    symbol = iter(symbols[line.kernel] for line in launched(plan.lines))
+    symbol = iter(symbols[line.kernel] for line in kernel_launches(plan.lines))
     for node in program.nodes:
         touched = tuple(dict.fromkeys(ref.storage for ref in (*reads(node), *writes(node))))
         match node:

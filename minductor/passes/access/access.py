@@ -16,7 +16,18 @@ from minductor.analysis.strides import step_of
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, as_int, free_symbols
 from minductor.ir.program.memory_access import ZERO, Access, BlockAccess, BlockForm
-from minductor.ir.program.nodes import CALL_KINDS, Atomic, Body, Kernel, Load, Note, Op, Program, Store, Variant
+from minductor.ir.program.nodes import (
+    CALL_SYMBOL_KINDS,
+    Atomic,
+    Body,
+    Kernel,
+    Load,
+    NodeNote,
+    Op,
+    Program,
+    Store,
+    Variant,
+)
 from minductor.ir.program.schedule import Schedule, loops, positions
 from minductor.passes.access.block_forms import Tile, why_not_descriptor, why_not_pointer
 from minductor.target import Env
@@ -25,12 +36,12 @@ from minductor.target import Env
 def access(program: Program, env: Env) -> Program:
     """Kernels without a schedule, and those that are classified already, stay."""
     dtypes = {name: buffer.dtype for name, buffer in program.real_table().items()}
-    notes: list[Note] = []
+    notes: list[NodeNote] = []
     nodes = tuple(_classified(node, dtypes, env, notes) if isinstance(node, Kernel) else node for node in program.nodes)
     return program if nodes == program.nodes else replace(program, nodes=nodes, notes=(*program.notes, *notes))
 
 
-def _classified(kernel: Kernel, dtypes: Mapping[str, DType], env: Env, notes: list[Note]) -> Kernel:
+def _classified(kernel: Kernel, dtypes: Mapping[str, DType], env: Env, notes: list[NodeNote]) -> Kernel:
     """The kernel with its accesses, and its variants with theirs."""
     variants: list[Variant] = []
     for variant in kernel.variants:
@@ -106,13 +117,13 @@ class _TileAccesses:
         # in the order of the tile; an axis that nothing moves along has no loop
         self.axes = [axes[name] for name in blocks]
         self.tile = Tile(blocks, {name: axes[name].extent for name in blocks})
-        self.notes: list[Note] = []
+        self.notes: list[NodeNote] = []
 
     def access(self, position: int, op: Op, context: MaskContext) -> Access:
         assert isinstance(op.attrs, Load | Store | Atomic)
         outer, *inside = (*context.path, position)
         index = op.attrs.index
-        if not any(s.kind not in CALL_KINDS for s in free_symbols(index)):
+        if not any(s.kind not in CALL_SYMBOL_KINDS for s in free_symbols(index)):
             return Access(outer, "scalar", inside=tuple(inside))
         block = block_of(op, self.axes, context)
         if block is None or not block.is_exact(self.tile.blocks):
@@ -142,5 +153,5 @@ class _TileAccesses:
             reason = why_not_descriptor(block, self.tile, self.dtypes[storage])
         if not reason:
             return self.wanted
-        self.notes.append(Note("access", self.kernel.name, f"{storage} is no {self.wanted}: {reason}"))
+        self.notes.append(NodeNote("access", self.kernel.name, f"{storage} is no {self.wanted}: {reason}"))
         return "offsets"

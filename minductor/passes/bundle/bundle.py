@@ -22,8 +22,8 @@ from minductor.ir.program.nodes import (
     Atomic,
     Axis,
     Check,
-    Joined,
     Kernel,
+    MergedKernel,
     Node,
     Program,
     Scan,
@@ -58,7 +58,7 @@ def bundle(program: Program, env: Env) -> Program:
     ranked = sorted(groups, key=lambda first: order.rank[first])
     nodes = [_joined([program.nodes[n] for n in groups[first]]) for first in ranked]
     gone = [
-        Joined("bundle", _name(program.nodes[n]), _name(program.nodes[first]))
+        MergedKernel("bundle", _name(program.nodes[n]), _name(program.nodes[first]))
         for first in ranked
         for n in groups[first][1:]
     ]

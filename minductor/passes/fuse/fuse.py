@@ -1,7 +1,7 @@
 """Fuses kernels that inlining left apart: producer and consumer, readers of the same data, neighbouring reductions.
 
 Takes a program whose nodes stand in an order that respects their dependencies. Gives a program with fewer kernels, in
-such an order. Refuses, with a `WhyNot` for each pair that it compared, what `GreedyFusion` refuses.
+such an order. Refuses, with a `FusionRefusal` for each pair that it compared, what `GreedyFusion` refuses.
 """
 
 from __future__ import annotations

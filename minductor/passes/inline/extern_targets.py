@@ -15,15 +15,15 @@ from minductor.core.expressions.expr import Expr, as_int, free_symbols, integer,
 from minductor.ir.program.nodes import (
     Buffer,
     Extern,
-    Joined,
     Kernel,
     Load,
+    MergedKernel,
     Node,
     Program,
     Ref,
     Store,
     View,
-    awaited,
+    awaited_refs,
     reads,
     views_of,
     writes,
@@ -39,7 +39,7 @@ def write_into_targets(program: Program) -> Program:
     """One program in, one out; the same object if there is nothing to do."""
     table = program.real_table()
     kept = {view.ref.storage for output in program.outputs for view in views_of(output)}
-    kept.update(ref.storage for node in program.nodes for ref in awaited(node))
+    kept.update(ref.storage for node in program.nodes for ref in awaited_refs(node))
     makers: dict[Ref, int] = {}
     users: dict[str, list[int]] = {}
     for position, node in enumerate(program.nodes):
@@ -48,7 +48,7 @@ def write_into_targets(program: Program) -> Program:
         if isinstance(node, Extern) and node.form == "out" and not node.effect and not node.after:
             makers.update(dict.fromkeys(writes(node), position))
     nodes: list[Node | None] = list(program.nodes)
-    notes: list[Joined] = []
+    notes: list[MergedKernel] = []
     for position, copy in enumerate(program.nodes):
         source = _copied(copy)
         if source is None or (maker := makers.get(source.ref)) is None or source.ref.storage in kept:
@@ -63,7 +63,7 @@ def write_into_targets(program: Program) -> Program:
             continue
         nodes[position] = replace(call, results=(there,), origins=(*call.origins, *copy.origins))
         nodes[maker] = None
-        notes.append(Joined("inline", copy.name, call.name))
+        notes.append(MergedKernel("inline", copy.name, call.name))
     if not notes:
         return program
     return with_nodes(replace(program, notes=(*program.notes, *notes)), tuple(n for n in nodes if n is not None))

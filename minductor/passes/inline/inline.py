@@ -1,9 +1,9 @@
 """Moves the bodies of cheap or single-use producers into their consumers, so that their buffers never exist.
 
 Takes a program with one kernel per computed buffer. Gives the program without the kernels that became part of others,
-and without dead nodes. Refuses, with a WhyNot, to move what must be materialised: what the caller or an extern reads,
-what has a place in an order that was asked for, reductions, storages with several writers, and what costs more to
-recompute than to keep (`_is_worth`).
+and without dead nodes. Refuses, with a FusionRefusal, to move what must be materialised: what the caller or an
+extern reads, what has a place in an order that was asked for, reductions, storages with several writers, and what costs
+more to recompute than to keep (`_is_worth`).
 
 A consumer's load of an element is answered by the producer's body at the point that stores this element.
 """
@@ -27,18 +27,18 @@ from minductor.ir.program.nodes import (
     Body,
     Buffer,
     Check,
-    Joined,
+    FusionRefusal,
     Kernel,
     Load,
     Masked,
+    MergedKernel,
     Node,
     Op,
     Origin,
     Program,
     Ref,
     Store,
-    WhyNot,
-    awaited,
+    awaited_refs,
     body_reads,
     body_writes,
     reads,
@@ -122,7 +122,7 @@ class _Inliner:
         self.is_mixed = len({buffer.device for buffer in program.buffers}) > 1
         self.refused = refused
         self.failed: dict[str, str] = {}
-        self.notes: list[WhyNot | Joined] = []
+        self.notes: list[FusionRefusal | MergedKernel] = []
         self.readers: dict[Ref, list[int]] = {}
         self.writers: dict[str, list[int]] = {}
         self.overwritten: dict[Ref, int] = {}
@@ -147,7 +147,7 @@ class _Inliner:
         """Sinks first, so that each producer's uses are known when its turn comes."""
         nodes = self.program.nodes
         fixed = {view.ref.storage for output in self.program.outputs for view in views_of(output)}
-        fixed.update(ref.storage for node in nodes for ref in awaited(node))
+        fixed.update(ref.storage for node in nodes for ref in awaited_refs(node))
         producers = self._producers(fixed)
         uses: dict[Ref, _Uses] = {}
         for position in range(len(nodes) - 1, -1, -1):
@@ -170,7 +170,7 @@ class _Inliner:
         for root, keys in uses.roots.items():
             self.size[root] += producer.ops * len(keys)
             self.touched[root] = self._with(producer, root)
-            self.notes.append(Joined("inline", producer.kernel.name, self.kernels[root].name))
+            self.notes.append(MergedKernel("inline", producer.kernel.name, self.kernels[root].name))
 
     def _with(self, producer: _Producer, root: int) -> set[str]:
         """The storages of a kernel once a producer has moved into it."""
@@ -298,7 +298,7 @@ class _Inliner:
 
     def _note(self, producer: _Producer, reason: str) -> None:
         for position in self.readers[producer.store.ref]:
-            self.notes.append(WhyNot("inline", producer.kernel.name, self.kernels[position].name, reason))
+            self.notes.append(FusionRefusal("inline", producer.kernel.name, self.kernels[position].name, reason))
 
     # --- the new bodies
 

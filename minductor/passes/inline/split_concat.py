@@ -24,17 +24,17 @@ from minductor.ir.program.nodes import (
     Axis,
     Buffer,
     Extern,
-    Joined,
     Kernel,
     Load,
     Masked,
+    MergedKernel,
     Node,
     Op,
     Program,
     Ref,
     Store,
     View,
-    awaited,
+    awaited_refs,
     body_reads,
     reads,
     views_of,
@@ -80,7 +80,7 @@ def split_concat(program: Program) -> Program:
     if not nodes:
         return program
     gone = [
-        Joined("inline", part.kernel.name, made.name)
+        MergedKernel("inline", part.kernel.name, made.name)
         for seam, parts in nodes.values()
         for part, made in zip(seam.slices, parts, strict=True)
     ]
@@ -103,7 +103,7 @@ class _Uses:
         self.writer: dict[Ref, int] = {}
         self.versions: dict[str, int] = {}
         self.returned = {view.ref.storage for output in program.outputs for view in views_of(output)}
-        self.awaited = {ref.storage for node in program.nodes for ref in awaited(node)}
+        self.awaited = {ref.storage for node in program.nodes for ref in awaited_refs(node)}
         for position, node in enumerate(program.nodes):
             for ref in reads(node):
                 self.readers.setdefault(ref.storage, {})[position] = None
@@ -130,7 +130,7 @@ def _seam(storage: str, uses: _Uses, table: Mapping[str, Buffer]) -> _Seam | Non
     if any(isinstance(uses.nodes[reader], Kernel) for reader in uses.readers.get(store.ref.storage, ())):
         return None
     writers = [uses.nodes[uses.writer[Ref(storage, version)]] for version in range(count)]
-    if any(awaited(writer) for writer in writers):
+    if any(awaited_refs(writer) for writer in writers):
         return None
     found = _slices(writers, table[storage])
     if found is None or any(_is_overwritten(part.kernel, readers[0], uses) for part in found[1]):

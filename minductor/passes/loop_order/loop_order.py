@@ -1,7 +1,7 @@
 """Joins kernels whose points match once loops are split, merged or unrolled: a round of its own, the last.
 
 Takes what fuse gives. Gives a program with fewer kernels, or the same object: it only joins, so it loses nothing that
-fuse has found. Refuses, with a WhyNot, the pairs that still do not match. The order of loops needs no care here:
+fuse has found. Refuses, with a FusionRefusal, the pairs that still do not match. The order of loops needs no care here:
 `join` solves the axes of one kernel in those of the other, in whatever order they stand.
 
 No kernel is changed on trial: a pair is tried in other views of it, and a view is kept only if the pair is joined.

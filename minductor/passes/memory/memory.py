@@ -16,13 +16,13 @@ from itertools import count
 from minductor.analysis.capturable_nodes import partitions
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol, integer
-from minductor.core.names import kernel_name, unique
+from minductor.core.names import kernel_name, unique_name
 from minductor.ir.plan import plan as lines
 from minductor.ir.plan.plan import Line, Plan
 from minductor.ir.plan.storage import is_foreign, storage_bytes
-from minductor.ir.plan.storage_lives import lives, touched
+from minductor.ir.plan.storage_lives import storage_lives, used_tensors
 from minductor.ir.program.nodes import (
-    CALL_KINDS,
+    CALL_SYMBOL_KINDS,
     Argument,
     Buffer,
     Extern,
@@ -36,17 +36,17 @@ from minductor.ir.program.nodes import (
     Token,
     View,
     as_real,
-    makes,
+    defined_symbols,
     overwritten,
     reads,
+    size_source,
+    size_sources,
     symbols_in,
-    told_by,
-    told_by_sizes,
     views_of,
     writes,
 )
-from minductor.ir.program.signature import Signature, canonical, digest, nodes_of_errors, rename_storages, signature
-from minductor.ir.program.variants import own_name, plain, structural
+from minductor.ir.program.signature import Signature, canonical, digest, error_nodes, rename_storages, signature
+from minductor.ir.program.variants import base_option, variant_choice, without_variants
 from minductor.options import Options
 from minductor.passes.memory.reuse import Sharing, is_planned, reuse
 from minductor.passes.memory.scope_lines import scope_lines
@@ -61,7 +61,10 @@ def memory(program: Program, env: Env) -> Plan:
     definitions = planner.definitions()
     whole = (*definitions, *plan.lines)
     return replace(
-        plan, lines=whole, kernels=tuple(planner.kernels.items()), storages=lives(whole, plan.inputs, planner.bytes())
+        plan,
+        lines=whole,
+        kernels=tuple(planner.kernels.items()),
+        storages=storage_lives(whole, plan.inputs, planner.bytes()),
     )
 
 
@@ -83,7 +86,7 @@ def _planned(planner: _Planner, before: Mapping[int, tuple[Line, ...]]) -> Plan:
         inner.enter()
         plan = _planned(inner, {})
         constants = [b.name for b in region.buffers if b.kind == "constant"]
-        regions.append(replace(plan, storages=lives(plan.lines, plan.inputs, inner.bytes(), constants)))
+        regions.append(replace(plan, storages=storage_lives(plan.lines, plan.inputs, inner.bytes(), constants)))
     return Plan(program.name, program.inputs, tuple(planner.body), (), program.guards, tuple(regions))
 
 
@@ -131,7 +134,7 @@ class _Planner:
             if isinstance(parameter.symbol, Symbol) and parameter.symbol not in given:
                 given[parameter.symbol] = lines.SymbolLine(parameter.symbol, parameter.name)
         tensors = [given.name for given in self.program.inputs if given.symbol is None]
-        for symbol, where in told_by_sizes((name, self.buffers[name].size) for name in tensors).items():
+        for symbol, where in size_sources((name, self.buffers[name].size) for name in tensors).items():
             given.setdefault(symbol, lines.SymbolLine(symbol, lines.SizeOf(*where)))
         self.body.extend(line for line in given.values() if line.source != line.symbol.name)
 
@@ -164,15 +167,15 @@ class _Planner:
         for buffer in scratch:
             self.buffers[buffer.name] = buffer
             self._make(buffer.name)
-        choice, own = structural(kernel), plain(kernel)
+        choice, own = variant_choice(kernel), without_variants(kernel)
         nodes = {variant.name: variant.nodes for variant in kernel.variants}
         groups = tuple(self._group(number, nodes.get(str(option), (own,))) for option in choice.options)
-        (launch,) = groups[choice.options.index(own_name(kernel))]
+        (launch,) = groups[choice.options.index(base_option(kernel))]
         assert isinstance(launch, lines.LaunchLine)
-        used = [name for group in groups for line in group for name in touched(line)]
+        used = [name for group in groups for line in group for name in used_tensors(line)]
         tensors = tuple(dict.fromkeys(name for name in used if name in self.buffers))  # others are windows on these
         changed = {name for option in (*nodes.values(), (own,)) for name in overwritten(option)} & {*launch.tensors}
-        sizes = sorted({s for s in symbols_in(groups) if s.kind in CALL_KINDS}, key=lambda s: s.name)
+        sizes = sorted({s for s in symbols_in(groups) if s.kind in CALL_SYMBOL_KINDS}, key=lambda s: s.name)
         # its text tells what it does with which sizes
         identity = digest(f"{next(d.digest for d in self.texts.values() if d.id == launch.kernel)} {choice}")
         given = (tensors, tuple(sizes), tuple(name for name in tensors if name in changed))
@@ -218,7 +221,7 @@ class _Planner:
         definition = self._define(kernel, needs)
         device = next((self.buffers[name].device for name in needs.storages), "cpu")
         given = (definition.id, needs.storages, needs.sizes, kernel.origins)
-        checked = tuple(map(self._qualified, nodes_of_errors(kernel)))
+        checked = tuple(map(self._qualified, error_nodes(kernel)))
         self.body.append(lines.LaunchLine(*given, next(self.handles), device, checked))
 
     def _qualified(self, node: str) -> str:
@@ -270,8 +273,8 @@ class _Planner:
         Kernels and windows read memory by the traced layout, and meta functions are wrong about some; the operator's
         own strides stay on what only the user and other operators see.
         """
-        for symbol in makes(node):
-            if (place := told_by(node, symbol)) is not None:
+        for symbol in defined_symbols(node):
+            if (place := size_source(node, symbol)) is not None:
                 result, dim, scale, shift = place
                 view = node.results[result]
                 assert isinstance(view, View)
@@ -352,7 +355,7 @@ class _Planner:
         taken.update(given.name for program in programs for given in program.inputs)
         taken.update(program.name for program in programs)
         for number, found in enumerate(self.texts.values()):
-            name = unique(kernel_name(found.ops, number), taken)
+            name = unique_name(kernel_name(found.ops, number), taken)
             needs = signature(self.kernels[found.id])
             takes = lines.KernelLine(found.id, name, found.parameters, found.digest, tuple(found.origins))
             written = tuple(place for place, name in enumerate(needs.storages) if name in needs.written)

@@ -17,7 +17,7 @@ from itertools import accumulate
 
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, as_int, integer, mul
-from minductor.ir.plan.storage import is_foreign, span, storage_bytes, typical
+from minductor.ir.plan.storage import is_foreign, span_elements, storage_bytes, typical_size
 from minductor.ir.program.nodes import (
     Atomic,
     Buffer,
@@ -169,7 +169,7 @@ def _taken(facts: _Facts, in_place: Mapping[str, str]) -> Iterator[tuple[str, st
             if name in in_place or not (pool := waiting.get(_key(buffer))):
                 continue
             old = next((other for other in reversed(pool) if _is_cheap(facts.buffers[other], buffer)), None)
-            if old is not None and holding.keep(typical(storage_bytes(buffer)), facts.last_use[old], number):
+            if old is not None and holding.keep(typical_size(storage_bytes(buffer)), facts.last_use[old], number):
                 pool.remove(old)
                 yield name, old
         for name in facts.dying.get(number, ()):
@@ -182,7 +182,7 @@ def _holding(facts: _Facts, in_place: Mapping[str, str]) -> _Holding:
     change = [0] * (len(facts.nodes) + 1)
     first = {name: 0 for name in facts.donated if name in facts.last_use or name in facts.returned} | facts.first_use
     for name, start in first.items():
-        size = typical(storage_bytes(facts.buffers[name]))
+        size = typical_size(storage_bytes(facts.buffers[name]))
         change[start + (name in in_place)] += size
         if name not in facts.returned:
             change[facts.last_use[name] + 1] -= size
@@ -199,7 +199,7 @@ def is_planned(node: Node) -> bool:
 
 def is_dense(buffer: Buffer) -> bool:
     """Whether the elements fill their storage without gaps, in any order of dims; unknown counts as no."""
-    return span(buffer) == _elements(buffer)
+    return span_elements(buffer) == _elements(buffer)
 
 
 def _elements(buffer: Buffer) -> Expr:

@@ -10,5 +10,5 @@
 
 Laws: a rewriting computes the same values and gives back the same object if it changes nothing. Thresholds are named
 constants, with their units, at the top of `greedy_fusion.py` and `join_kernels.py`. The user sees refusals of fusion as
-`WhyNot` notes, through `explain`, `Report.why_not` and `MINDUCTOR_TRACE=2`.
+`FusionRefusal` notes, through `explain`, `Report.why_not` and `MINDUCTOR_TRACE=2`.
 """

@@ -1,9 +1,9 @@
 """One round of fusion: tries pairs of kernels, those that save most bytes first, until no pair can be fused.
 
 Takes a program whose nodes stand in an order that respects their dependencies. Gives a program with fewer kernels, in
-such an order. Refuses, with a `WhyNot` for each pair that was tried: what `join_kernels` refuses; pairs between which
-another node must run; kernels on different devices; an order that the user asked for; and fusions that keep more bytes
-alive than they are worth.
+such an order. Refuses, with a `FusionRefusal` for each pair that was tried: what `join_kernels` refuses; pairs between
+which another node must run; kernels on different devices; an order that the user asked for; and fusions that keep more
+bytes alive than they are worth.
 
 Two stages run such a round: `fuse`, and `loop_order` on pairs with split, merged or unrolled loops.
 
@@ -25,16 +25,16 @@ from minductor.analysis.dependencies import dependencies
 from minductor.analysis.domain import buffer_bytes, count_points
 from minductor.ir.program.nodes import (
     Extern,
-    Joined,
+    FusionRefusal,
     Kernel,
+    MergedKernel,
     Node,
     Origin,
     Program,
     Ref,
     Require,
     SymbolDef,
-    WhyNot,
-    awaited,
+    awaited_refs,
     reads,
     views_of,
     writes,
@@ -85,7 +85,7 @@ class GreedyFusion:
         self.versions: dict[str, dict[Ref, None]] = {}
         self.kept_storages = {view.ref.storage for output in program.outputs for view in views_of(output)}
         self.kept_storages.update(buffer.name for buffer in program.buffers if buffer.kind != "local")
-        self.kept_storages.update(ref.storage for node in program.nodes for ref in awaited(node))
+        self.kept_storages.update(ref.storage for node in program.nodes for ref in awaited_refs(node))
         for position in range(len(self.nodes)):
             for ref in self.reads[position]:
                 self.readers.setdefault(ref, []).append(position)
@@ -225,7 +225,7 @@ class GreedyFusion:
     def _waits_for(self, first: int, second: int) -> tuple[Ref, ...]:
         """The versions that must be complete before the fused kernel begins, because the user asked for that."""
         both = (self.nodes[first], self.nodes[second])
-        return tuple(dict.fromkeys(ref for node in both if node is not None for ref in awaited(node)))
+        return tuple(dict.fromkeys(ref for node in both if node is not None for ref in awaited_refs(node)))
 
     # --- candidates
 
@@ -299,24 +299,24 @@ class GreedyFusion:
     def _origins(self, node: int) -> tuple[Origin, ...]:
         return tuple(dict.fromkeys(o for m in self.members[node] for o in self.program.nodes[m].origins))
 
-    def _notes(self) -> tuple[WhyNot | Joined, ...]:
+    def _notes(self) -> tuple[FusionRefusal | MergedKernel, ...]:
         """The last refusal of each pair that was not fused, by the present names, and which kernel is part of which.
 
         Refusals that a note of an earlier round already states are left out.
         """
-        found: dict[tuple[str, str], WhyNot] = {}
-        known = {(n.first, n.second, n.reason) for n in self.program.notes if isinstance(n, WhyNot)}
+        found: dict[tuple[str, str], FusionRefusal] = {}
+        known = {(n.first, n.second, n.reason) for n in self.program.notes if isinstance(n, FusionRefusal)}
         for (first, second), refusal in self.refusals.items():
             a, b = self._current_kernel(first), self._current_kernel(second)
             reason = (
                 refusal if isinstance(refusal, str) else f"{self._described(refusal, (a, b))} must run between them"
             )
             if a is not b and (a.name, b.name, reason) not in known:
-                found[a.name, b.name] = WhyNot(self.stage, a.name, b.name, reason)
+                found[a.name, b.name] = FusionRefusal(self.stage, a.name, b.name, reason)
         gone = [n for n, target in enumerate(self.merged_into) if target != n]
         return (
             *found.values(),
-            *(Joined(self.stage, self._original_name(n), self._current_kernel(n).name) for n in gone),
+            *(MergedKernel(self.stage, self._original_name(n), self._current_kernel(n).name) for n in gone),
         )
 
     def _original_name(self, node: int) -> str:

@@ -19,10 +19,10 @@ from minductor.ir.program.nodes import (
     Program,
     Require,
     SymbolDef,
-    awaited,
-    makes,
-    mentioned,
+    awaited_refs,
+    defined_symbols,
     reads,
+    required_symbols,
     symbols_in,
     views_of,
     writes,
@@ -58,21 +58,21 @@ def live_nodes(program: Program) -> tuple[Node, ...]:
     storages = {view.ref.storage for output in program.outputs for view in views_of(output)}
     storages.update(buffer.name for buffer in program.buffers if buffer.kind != "local")
     table = program.buffer_table()
-    makes_sizes = any(makes(node) for node in program.nodes)  # else no node has to be searched for symbols
+    makes_sizes = any(defined_symbols(node) for node in program.nodes)  # else no node has to be searched for symbols
     sizes = set(symbols_in((program.outputs, program.guards))) if makes_sizes else set[Symbol]()
     kept: list[Node] = []
     for node in reversed(program.nodes):
-        is_live = _has_effect(node) or not sizes.isdisjoint(makes(node))
+        is_live = _has_effect(node) or not sizes.isdisjoint(defined_symbols(node))
         if is_live or any(ref.storage in storages for ref in writes(node)):
             kept.append(node)
-            storages.update(ref.storage for ref in (*reads(node), *awaited(node)))
+            storages.update(ref.storage for ref in (*reads(node), *awaited_refs(node)))
             if makes_sizes:
-                sizes.update(mentioned(node, table))
+                sizes.update(required_symbols(node, table))
     return program.nodes if len(kept) == len(program.nodes) else tuple(reversed(kept))
 
 
 def _has_effect(node: Node) -> bool:
-    if awaited(node):
+    if awaited_refs(node):
         return True  # the user asked for its place in the order, so it has to run
     match node:
         case Extern(effect=effect):
@@ -87,7 +87,7 @@ def _has_effect(node: Node) -> bool:
 
 def with_nodes(program: Program, nodes: tuple[Node, ...]) -> Program:
     """The program with these nodes, and with only those buffers of its own that they or the outputs use."""
-    used = {ref.storage for node in nodes for ref in (*reads(node), *writes(node), *awaited(node))}
+    used = {ref.storage for node in nodes for ref in (*reads(node), *writes(node), *awaited_refs(node))}
     used.update(view.ref.storage for output in program.outputs for view in views_of(output))
     buffers = tuple(buffer for buffer in program.buffers if buffer.kind != "local" or buffer.name in used)
     return replace(program, nodes=nodes, buffers=buffers)

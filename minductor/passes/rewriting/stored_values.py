@@ -17,11 +17,13 @@ from collections.abc import Mapping
 
 from minductor.core.dtypes import DType, compute_dtype
 from minductor.ir.program.build import Builder
-from minductor.ir.program.held import is_held
+from minductor.ir.program.exact_in_dtype import is_exact_in_dtype
 from minductor.ir.program.nodes import Buffer
 
 
 def as_stored(b: Builder, value: int, dtype: DType, table: Mapping[str, Buffer]) -> int:
     """The position in `b` of `value` rounded to `dtype`; `value` itself if that changes nothing."""
-    is_same = compute_dtype(dtype) == dtype or is_held(value, lambda p: b[p], dtype, lambda name: table[name].dtype)
+    is_same = compute_dtype(dtype) == dtype or is_exact_in_dtype(
+        value, lambda p: b[p], dtype, lambda name: table[name].dtype
+    )
     return value if is_same else b.round_to(value, dtype)

@@ -33,7 +33,7 @@ from minductor.core.expressions.expr import (
     linear,
 )
 from minductor.core.expressions.rewrite import simplify_between
-from minductor.ir.program.nodes import CALL_KINDS, Atomic, Axis, Kernel, Load, Masked, Op, Store
+from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, Atomic, Axis, Kernel, Load, Masked, Op, Store
 from minductor.ir.program.schedule import Loop, Schedule, Step
 
 MOST = 4  # cuts of a loop
@@ -131,6 +131,6 @@ def _line(expr: Expr, axis: Symbol) -> tuple[int, Expr] | None:
     """How an expression moves with the axis, and what it is at 0, if data have no part in it."""
     split = linear(expr, [axis])
     slope = None if split is None else as_int(split[0][axis])
-    if split is None or not slope or any(s.kind not in CALL_KINDS for s in free_symbols(split[1])):
+    if split is None or not slope or any(s.kind not in CALL_SYMBOL_KINDS for s in free_symbols(split[1])):
         return None
     return slope, split[1]

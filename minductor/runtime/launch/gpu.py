@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from minductor.core.errors import CompileFailed, CompilerNotFound, LoadFailed
-from minductor.ir.program.signature import role_of
+from minductor.ir.program.signature import pointer_role
 from minductor.runtime.build.pool import Pool, pool_size
 from minductor.runtime.build.probe import probe, version
 from minductor.runtime.build.toolchain import Toolchain, Unit
@@ -70,7 +70,7 @@ def row(text: str, facts: KernelFacts) -> Row:
         facts.shared,
         facts.scratch,
         facts.is_aligned,
-        [number for number, name in enumerate(types) if number < pointers and role_of(name) != "in"],
+        [number for number, name in enumerate(types) if number < pointers and pointer_role(name) != "in"],
     )
 
 
@@ -234,7 +234,7 @@ class Kernels:
         if self._tuner is None or not others:
             return self._plain(symbol)
         kinds = launches(self._text)[symbol][1]
-        places = {role: [n for n, name in enumerate(kinds) if role_of(name) == role] for role in ("io", "out")}
+        places = {role: [n for n, name in enumerate(kinds) if pointer_role(name) == role] for role in ("io", "out")}
         sizes = [number for number, kind in enumerate(kinds.values()) if kind == "i64"]
         made: dict[str, Callable[..., int]] = {}
 

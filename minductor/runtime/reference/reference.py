@@ -60,7 +60,7 @@ from minductor.ir.program.nodes import (
     Token,
     View,
     reads,
-    told_by,
+    size_source,
     writes,
 )
 from minductor.runtime.launch.control_flow import CONTROL
@@ -192,7 +192,7 @@ class _State:
             return
         results = list(zip(node.results, _leaves(result), strict=False))
         for symbol in node.defines:
-            number, dim, scale, shift = told_by(node, symbol) or (0, 0, 1, 0)
+            number, dim, scale, shift = size_source(node, symbol) or (0, 0, 1, 0)
             self.sizes[symbol.name] = (results[number][1].size(dim) - shift) // scale
         for place, made in results:
             if isinstance(place, Symbol):

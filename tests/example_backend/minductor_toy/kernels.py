@@ -17,7 +17,7 @@ from minductor.core.expressions.expr import Const, Expr, FloorDiv, Identity, Max
 from minductor.ir.artefact.source import Unit
 from minductor.ir.plan.plan import KernelLine, Plan
 from minductor.ir.program.build import parameter_count
-from minductor.ir.program.bundled import parts
+from minductor.ir.program.bundled import bundled_kernels
 from minductor.ir.program.nodes import (
     Body,
     Constant,
@@ -56,7 +56,7 @@ def _function(kernel: Kernel, defined: KernelLine) -> Iterator[str]:
     parameters += [f"{'double' if size.kind == 'real' else 'int64_t'} {size.name}" for size in given.sizes]
     yield f"\n// {', '.join(origin.node for origin in defined.origins)}"
     yield f"int64_t {defined.symbol}({', '.join((*parameters, 'int64_t threads'))}) {{"
-    for part in parts(kernel):
+    for part in bundled_kernels(kernel):
         yield "  {"
         yield from (f"    {line}" for line in _Nest(part, dtypes).lines)
         yield "  }"

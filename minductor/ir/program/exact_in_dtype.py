@@ -7,7 +7,8 @@ is known. Refuses nothing.
 >>> from minductor.ir.program.build import Builder
 >>> b = Builder()
 >>> one, third = b.constant(1, F32), b.constant(1 / 3, F32)
->>> [is_held(value, b.__getitem__, BF16, by_name) for value in (one, b.op("neg", one), third, b.round_to(third, BF16))]
+>>> values = (one, b.op("neg", one), third, b.round_to(third, BF16))
+>>> [is_exact_in_dtype(value, b.__getitem__, BF16, by_name) for value in values]
 [True, True, False, True]
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from minductor.core.dtypes import DType
-from minductor.ir.program.nodes import Constant, Literal_, Load, Masked, Op, Reduce, Round
+from minductor.ir.program.nodes import Constant, LiteralValue, Load, Masked, Op, Reduce, Round
 
 # what they give is what they were given, but for its sign, or 0
 CHOOSING = ("neg", "abs", "relu", "maximum", "minimum", "where")
@@ -24,7 +25,7 @@ WHOLE = 8  # each dtype has the whole numbers up to it
 DEPTH = 8  # operators that are looked through
 
 
-def is_held(
+def is_exact_in_dtype(
     value: int, op_at: Callable[[int], Op], dtype: DType, dtype_of: Callable[[str], DType], depth: int = DEPTH
 ) -> bool:
     """See above."""
@@ -37,7 +38,7 @@ def is_held(
         case Round(rounded):
             return rounded == dtype
         case Masked(body, other) if _is_small_whole(other):
-            return depth > 0 and is_held(body.results[0], body.ops.__getitem__, dtype, dtype_of, depth - 1)
+            return depth > 0 and is_exact_in_dtype(body.results[0], body.ops.__getitem__, dtype, dtype_of, depth - 1)
         case Reduce(_, how) if how.name in ("max", "min"):
             given = op.args
         case None if op.name == "copysign":
@@ -46,8 +47,8 @@ def is_held(
             given = op.args[op.name == "where" :]
         case _:
             return False
-    return depth > 0 and all(is_held(arg, op_at, dtype, dtype_of, depth - 1) for arg in given)
+    return depth > 0 and all(is_exact_in_dtype(arg, op_at, dtype, dtype_of, depth - 1) for arg in given)
 
 
-def _is_small_whole(number: Literal_) -> bool:
+def _is_small_whole(number: LiteralValue) -> bool:
     return not isinstance(number, complex) and abs(number) <= WHOLE and number == int(number)
