@@ -6,6 +6,9 @@ PY := $(VENV)/bin/python
 WORKERS ?= 2
 SOURCES := $(shell find minductor pytest_plugin -name '*.py' -o -name '*.h' 2>/dev/null)
 
+# Without it every process that a test starts compiles all sources anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all triton39 opinfo sanitize programs lint format bench clean
 
