@@ -11,8 +11,8 @@ import argparse
 import subprocess
 
 from pytest_plugin.goldens.disagreement import Disagreement
-from pytest_plugin.goldens.edits import clustered
-from pytest_plugin.goldens.golden import form
+from pytest_plugin.goldens.edit_clusters import cluster_edits
+from pytest_plugin.goldens.golden import comparable_form
 from pytest_plugin.goldens.golden_file import Golden, parse
 
 LEVELS = ("exact", "canonical", "skeleton", "facts")
@@ -39,7 +39,9 @@ def red_at(old: Golden, new: Golden, language: str) -> list[str]:
     """The levels at which the two are not equal."""
     view = new.header.view
     red = [
-        level for level in LEVELS[:3] if form(old.text, language, view, level) != form(new.text, language, view, level)
+        level
+        for level in LEVELS[:3]
+        if comparable_form(old.text, language, view, level) != comparable_form(new.text, language, view, level)
     ]
     return red + ["facts"] * (old.header.facts != new.header.facts)
 
@@ -64,7 +66,7 @@ def main() -> None:
                          old.header.facts, new.header.facts, "", "")
             for path, old, new in changed
         ]  # fmt: skip
-        edits += len(clustered(told))
+        edits += len(cluster_edits(told))
     print(f"{len(commits)} commits, {seen} changed files, {edits} distinct edits\n")
     print("| level | files red | commits red |\n|---|---:|---:|")
     for level in LEVELS:

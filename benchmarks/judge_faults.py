@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_plugin.oracle import oracle
+from pytest_plugin.oracle import reference_runs
 from pytest_plugin.random_programs.programs import Program
-from pytest_plugin.random_programs.verdict import verdict
+from pytest_plugin.random_programs.verdict import judge
 from tests.e2e.hunt import Name
 
 Change = Callable[[Tensor], Tensor]
@@ -98,7 +98,7 @@ def words(program: Program, seed: int, kind: Callable[[Change], Change]) -> Iter
         for name, change in CHANGES.items():
             function = with_fault(place, kind(change))
             if has_effect(program, function):
-                found = verdict(program, lambda fn, own=function: own, reference=lambda fn: fn)
+                found = judge(program, lambda fn, own=function: own, reference=lambda fn: fn)
                 called[name] = found.word
         yield from called.items()
         effective += bool(called)
@@ -120,8 +120,8 @@ def has_effect(program: Program, function: Callable[..., Any]) -> bool:
 
 
 def left(program: Program, function: Callable[..., Any]) -> list[Tensor]:
-    own = oracle.copied(oracle.Program(function, tuple(program.arguments()), {}), exact=False)
-    found = oracle.run(own, function, grad=program.differentiable)
+    own = reference_runs.copy_call(reference_runs.OwnedCall(function, tuple(program.arguments()), {}), exact=False)
+    found = reference_runs.run_call(own, function, grad=program.differentiable)
     return [*found.out, *(grad for grad in found.grads.values() if grad is not None)]
 
 

@@ -18,7 +18,7 @@ from unittest import mock
 
 import pytest
 
-from pytest_plugin.oracle import oracle
+from pytest_plugin.oracle import reference_runs
 
 SUITE = """
 import pytest, torch
@@ -65,7 +65,7 @@ def main() -> None:
         common = [folder, f"--rootdir={folder}", "-q", "-n0", "-p", "no:cacheprovider", "-p", "pytest_plugin.plugin"]
         pytest.main([*common, "--golden=accept"])
         watch = Stopwatch()
-        with mock.patch.object(oracle, "run", watch.timed(oracle.run)):
+        with mock.patch.object(reference_runs, "run_call", watch.timed(reference_runs.run_call)):
             assert pytest.main([*common, "--golden=check"], plugins=[watch]) == 0
     tests = [(1e3 * whole, 1e3 * (whole - running)) for whole, running in watch.tests[WARM:]]
     for name, values in zip(("a whole test", "beside the runs"), zip(*tests, strict=True), strict=True):

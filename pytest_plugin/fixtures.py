@@ -18,7 +18,7 @@ from pytest_plugin.stash import TRIAL
 # a run whose tests ask for none of this loads none of it
 if TYPE_CHECKING:
     from pytest_plugin.adapters import Adapter, FreshStore
-    from pytest_plugin.devices.devices import Device
+    from pytest_plugin.devices.device_choice import Device
     from pytest_plugin.goldens.golden import Goldens
     from pytest_plugin.oracle.compiled import Compile
     from pytest_plugin.oracle.memory import GraphMemory
@@ -77,29 +77,35 @@ def compiled(
     tells = "memory" in request.fixturenames or request.node.get_closest_marker("memory") is not None
     evidence = evidence_of(request.node)
     make = Compile(
-        compiler, folder, evidence.runs.append, minductor_device, policy=state.policy, begins=evidence.calls.append
+        compiler, folder, evidence.runs.append, minductor_device, policy=state.policy, on_call=evidence.calls.append
     )
-    if TRIAL in request.node.stash and not (trial := request.node.stash[TRIAL]).is_own:
-        make = replace(make, forgive=trial.forgives)
-    yield replace(make, always=compiler.memory_options) if tells else make
+    if TRIAL in request.node.stash and not (trial := request.node.stash[TRIAL]).is_test_itself:
+        make = replace(make, on_wrong_result=trial.note_wrong_result)
+    yield replace(make, extra_options=compiler.memory_options) if tells else make
     random.set_rng_state(before)
 
 
 @pytest.fixture
-def closer(pytestconfig: pytest.Config) -> Callable[..., float]:
-    """Compare a result with eager and with the float64 truth: closer(actual, eager, exact64)."""
-    from pytest_plugin.oracle.closer import closer
+def check_accuracy(pytestconfig: pytest.Config) -> Callable[..., float]:
+    """Compare a result with eager and with the float64 truth: check_accuracy(actual, eager, exact64)."""
+    from pytest_plugin.oracle.accuracy import check_accuracy
     from pytest_plugin.session import state_of
 
-    return partial(closer, policy=state_of(pytestconfig).policy)
+    return partial(check_accuracy, policy=state_of(pytestconfig).policy)
+
+
+@pytest.fixture
+def closer(check_accuracy: Callable[..., float]) -> Callable[..., float]:
+    """The fixture `check_accuracy` by its earlier name."""
+    return check_accuracy
 
 
 @pytest.fixture
 def memory() -> Callable[..., GraphMemory]:
     """The life of each storage of a run: memory(run) tells what is allocated, when it is gone, and shows it as bars."""
-    from pytest_plugin.oracle.memory import of
+    from pytest_plugin.oracle.memory import memory_of
 
-    return of
+    return memory_of
 
 
 @pytest.fixture

@@ -47,22 +47,22 @@ class Limit:
 
 def at_most(bound: float | str) -> Limit:
     """A value of at most `bound`: a number, or a text such as "2.1 MiB" or "inputs + output"."""
-    return Limit("at most", *_read(bound))
+    return Limit("at most", *_read_bound(bound))
 
 
 def at_least(bound: float | str) -> Limit:
     """A value of at least `bound`: a number, or a text such as "64 KiB"."""
-    return Limit("at least", *_read(bound))
+    return Limit("at least", *_read_bound(bound))
 
 
-def _read(bound: float | str) -> tuple[float, str, tuple[str, ...]]:
+def _read_bound(bound: float | str) -> tuple[float, str, tuple[str, ...]]:
     if not isinstance(bound, str):
         return bound, str(bound), ()
     parts = [part.strip() for part in bound.split("+")]
-    return sum(_number(part) for part in parts if part not in WORDS), bound, tuple(p for p in parts if p in WORDS)
+    return sum(_read_number(part) for part in parts if part not in WORDS), bound, tuple(p for p in parts if p in WORDS)
 
 
-def _number(text: str) -> float:
+def _read_number(text: str) -> float:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(\w*)\s*", text)
     if found is None or found[2] not in (*UNITS, ""):
         units, words = ", ".join(UNITS), ", ".join(WORDS)

@@ -12,13 +12,13 @@ from types import MappingProxyType
 import pytest
 
 from pytest_plugin.adapters import compilers
-from pytest_plugin.devices.devices import marker_misuse, skip_misuse
+from pytest_plugin.devices.device_choice import devices_misuse, skip_on_misuse
 from pytest_plugin.devices.run_devices import RunDevices
 from pytest_plugin.oracle import counts, memory
 from pytest_plugin.vocabulary import ADAPTERS, CAPABILITIES, LEVELS, VIEWS
 from pytest_plugin.xfail import Xfail
 
-REPEATS = ("runs", "hash_seeds", "threads", "clock")
+DETERMINISTIC_KEYWORDS = ("runs", "hash_seeds", "threads", "clock")
 GOLDEN_KEYWORDS = ("view", "level")
 OF_DEVICES = ("devices", "skip_on")
 
@@ -46,7 +46,7 @@ def has_devices(item: pytest.Item) -> bool:
     return "minductor_device" in getattr(item, "fixturenames", ()) or hasattr(getattr(item, "cls", None), "device")
 
 
-def _unknown(marker: pytest.Mark, keywords: Iterable[str]) -> str:
+def _unknown_keyword(marker: pytest.Mark, keywords: Iterable[str]) -> str:
     """Of a marker that takes nothing but these keywords."""
     unknown = [name for name in marker.kwargs if name not in keywords]
     if not (marker.args or unknown):
@@ -56,11 +56,11 @@ def _unknown(marker: pytest.Mark, keywords: Iterable[str]) -> str:
 
 
 def _devices(marker: pytest.Mark, devices: RunDevices) -> str:
-    return marker_misuse(marker.args, marker.kwargs, devices.known)
+    return devices_misuse(marker.args, marker.kwargs, devices.known)
 
 
 def _skip_on(marker: pytest.Mark, devices: RunDevices) -> str:
-    return skip_misuse(marker.args, marker.kwargs, devices.known)
+    return skip_on_misuse(marker.args, marker.kwargs, devices.known)
 
 
 def _needs(marker: pytest.Mark, devices: RunDevices) -> str:
@@ -93,22 +93,22 @@ def _must_fail_under(marker: pytest.Mark, devices: RunDevices) -> str:
 
 def _deterministic(marker: pytest.Mark, devices: RunDevices) -> str:
     del devices
-    return _unknown(marker, REPEATS)
+    return _unknown_keyword(marker, DETERMINISTIC_KEYWORDS)
 
 
 def _counts(marker: pytest.Mark, devices: RunDevices) -> str:
     del devices
-    return "counts takes keywords only" if marker.args else counts.misuse(marker.kwargs)
+    return "counts takes keywords only" if marker.args else counts.counts_misuse(marker.kwargs)
 
 
 def _memory(marker: pytest.Mark, devices: RunDevices) -> str:
     del devices
-    return "memory takes keywords only" if marker.args else memory.misuse(marker.kwargs)
+    return "memory takes keywords only" if marker.args else memory.memory_misuse(marker.kwargs)
 
 
 def _golden(marker: pytest.Mark, devices: RunDevices) -> str:
     del devices
-    if problem := _unknown(marker, GOLDEN_KEYWORDS):
+    if problem := _unknown_keyword(marker, GOLDEN_KEYWORDS):
         return problem
     views = marker.kwargs.get("view", ())
     for view in (views,) if isinstance(views, str) else views:

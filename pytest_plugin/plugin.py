@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_plugin import fixtures, short_names
-from pytest_plugin.stash import EVIDENCE, STATE, TRIAL, WATCH, WORKER_KEY, golden_dir, is_worker
+from pytest_plugin.stash import EVIDENCE, GOLDEN_USE, STATE, TRIAL, WORKER_KEY, golden_dir, is_worker
 from pytest_plugin.vocabulary import (
     ADAPTERS,
-    FINGERPRINT,
+    FINGERPRINT_VARIABLE,
     KILLS_KEY,
     LEVELS,
     MARKERS,
     MODES,
     REPORT_KEY,
     STORES,
-    UNUSED,
+    UNUSED_MODES,
     amount,
 )
 from pytest_plugin.xfail import devices_and_reason
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from pytest_plugin.session import State
 
 TRIAL_MARKERS = ("must_fail_under", "deterministic")
-LACKS = "Skipped: needs "
-TRACE = "DEBUG    torch.__trace:"
+LACKS_PREFIX = "Skipped: needs "
+TRACE_PREFIX = "DEBUG    torch.__trace:"
 VARIABLES = ("RUN_CPU", "RUN_GPU", "PYTORCH_TESTING_DEVICE_ONLY_FOR", "PYTORCH_TESTING_DEVICE_EXCEPT_FOR")
 OPTIONS = ("minductor_compiler", "minductor_device", "minductor_golden", "minductor_store")
-SHORT = ("device", "golden")
+SHORT_FIXTURES = ("device", "golden")
 
 
 def state_of(config: pytest.Config) -> State:
@@ -124,9 +124,10 @@ def _add_golden_options(parser: pytest.Parser, group: pytest.OptionGroup) -> Non
         "--minductor-golden-unused",
         "--golden-unused",
         dest="minductor_golden_unused",
-        default=UNUSED[0],
+        default=UNUSED_MODES[0],
         metavar="HOW",
-        help=f"golden files that nothing uses, after a complete run: {', '.join(UNUSED)}; auto fails if CI is set",
+        help=f"what golden files that no test uses do to a complete run: {', '.join(UNUSED_MODES)}; auto is fail if "
+        "CI is set, and warn otherwise",
     )
     group.addoption(
         "--minductor-golden-report",
@@ -155,13 +156,13 @@ def pytest_configure(config: pytest.Config) -> None:
     manager = config.pluginmanager
     taken = {name for plugin in manager.get_plugins() for name in _fixture_names(plugin)}
     manager.register(fixtures, "pytest_plugin.fixtures")
-    for name in SHORT:
+    for name in SHORT_FIXTURES:
         if name not in taken:
             holder = ModuleType(f"pytest_plugin.{name}")
             setattr(holder, name, getattr(short_names, name))
             manager.register(holder, holder.__name__)
     if not is_worker(config):
-        manager.register(Collector(config), "pytest_plugin.collector")
+        manager.register(ReportCollector(config), "pytest_plugin.collector")
     _watch_goldens(config)
     if any(config.getoption(option) for option in OPTIONS):
         state_of(config)  # which refuses what cannot be followed
@@ -171,18 +172,18 @@ def _watch_goldens(config: pytest.Config) -> None:
     """Notes what uses the golden files, if there are any."""
     folder = golden_dir(config) / str(config.getoption("minductor_compiler") or next(iter(ADAPTERS)))
     if folder.is_dir():
-        from pytest_plugin.goldens.unused import Watch, goldens_below
+        from pytest_plugin.goldens.unused_goldens import GoldenUse, goldens_below
 
         if goldens := goldens_below(folder):
-            config.stash[WATCH] = Watch(config, goldens)
-            config.pluginmanager.register(config.stash[WATCH], "pytest_plugin.goldens.unused")
+            config.stash[GOLDEN_USE] = GoldenUse(config, goldens)
+            config.pluginmanager.register(config.stash[GOLDEN_USE], "pytest_plugin.goldens.unused_goldens")
 
 
 def _fixture_names(plugin: object) -> list[str]:
     """The fixtures that a plugin defines, of those whose names we would take."""
     kind = type(short_names.device)
     found: list[str] = []
-    for attribute in SHORT:
+    for attribute in SHORT_FIXTURES:
         value = getattr(plugin, attribute, None)
         if isinstance(value, kind):
             found.append(attribute)
@@ -195,7 +196,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     revision = str(config.getoption("minductor_golden_base"))
     if not revision or is_worker(config):
         return
-    from pytest_plugin.goldens.revision import CannotBuild, build
+    from pytest_plugin.goldens.base_revision import CannotBuild, build_goldens
 
     folder = tempfile.TemporaryDirectory(prefix="golden-base-")
     config.add_cleanup(folder.cleanup)
@@ -206,7 +207,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     options += [f"--minductor-device={config.getoption('minductor_device')}", "--minductor-store=fresh"]
     options += ["-n0"] if config.pluginmanager.hasplugin("xdist") else []
     try:
-        state_of(config).golden_dir = build(config.rootpath, revision, tests, options, Path(folder.name))
+        state_of(config).golden_dir = build_goldens(config.rootpath, revision, tests, options, Path(folder.name))
     except CannotBuild as problem:
         raise pytest.UsageError(f"--golden-base={revision}: {problem}") from None
 
@@ -242,11 +243,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)  # so that ids open with the device
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "minductor_device" in metafunc.fixturenames:
-        from pytest_plugin.devices.selection import parameters
+        from pytest_plugin.devices.tests_per_device import device_parameters
 
         marker = metafunc.definition.get_closest_marker("devices")
         metafunc.parametrize(
-            "minductor_device", list(parameters(marker, state_of(metafunc.config).devices)), indirect=True
+            "minductor_device", list(device_parameters(marker, state_of(metafunc.config).devices)), indirect=True
         )
 
 
@@ -258,30 +259,35 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: objec
         return made
     if not issubclass(obj, sys.modules["unittest"].TestCase):
         return made
-    from pytest_plugin.devices.selection import asks_for_devices, classes, runs_on, torch_device_of
+    from pytest_plugin.devices.tests_per_device import (
+        asks_for_devices,
+        device_classes,
+        is_memory_chosen,
+        torch_device_of,
+    )
 
     state = state_of(collector.config)
     if memory := torch_device_of(obj):
         state.has_torch_classes = True
-        return made if memory not in ("cpu", "cuda") or runs_on(memory, state.devices) else []
-    return classes(made, obj, state.devices) if asks_for_devices(obj) else made
+        return made if memory not in ("cpu", "cuda") or is_memory_chosen(memory, state.devices) else []
+    return device_classes(made, obj, state.devices) if asks_for_devices(obj) else made
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Before anything is deselected."""
     if item.get_closest_marker("compilers") is not None or item.config.getini("expected_failures"):
-        from pytest_plugin.devices.selection import mark
+        from pytest_plugin.devices.tests_per_device import mark_item
 
         state = state_of(item.config)
-        mark(item, state.adapter.name, state.expected)
+        mark_item(item, state.adapter.name, state.expected)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not any(map(_is_ours, items)) and STATE not in config.stash:
+    if not any(map(_uses_plugin, items)) and STATE not in config.stash:
         return
     from pytest_plugin import markers
-    from pytest_plugin.devices.selection import has_no_device
+    from pytest_plugin.devices.tests_per_device import has_no_device
 
     state = state_of(config)
     asks = any(map(_asks_for_device, items)) or state.has_torch_classes
@@ -306,7 +312,7 @@ def _asks_for_device(item: pytest.Item) -> bool:
     return "minductor_device" in getattr(item, "fixturenames", ()) or "[none]::" in item.nodeid
 
 
-def _is_ours(item: pytest.Item) -> bool:
+def _uses_plugin(item: pytest.Item) -> bool:
     return _asks_for_device(item) or any(marker.name in MARKERS for marker in item.iter_markers())
 
 
@@ -322,7 +328,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     minutes = config.getoption("minductor_fuzz")
     if minutes is None or is_worker(config):
         return None
-    from pytest_plugin.random_programs.fuzz import BAD, Campaign, table
+    from pytest_plugin.random_programs.campaign import BAD, Campaign, verdict_lines
     from pytest_plugin.strategies import campaign_program
 
     cache: Any = getattr(config, "cache", None)
@@ -333,7 +339,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     campaign.run(float(minutes), reporter.write_line)
     records = campaign.records()
-    state.endings += table(records)
+    state.endings += verdict_lines(records)
     session.testsfailed += sum(record["word"] in BAD for record in records)
     session.testscollected += sum(record["word"] != "begun" for record in records)
     return True
@@ -355,7 +361,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         from pytest_plugin.devices.item_device import device_of
 
         for name in marker.args:
-            if why := state_of(item.config).devices.lack(name, device_of(item)):
+            if why := state_of(item.config).devices.lack_reason(name, device_of(item)):
                 pytest.skip(f"needs {name}: {why}")
 
 
@@ -364,26 +370,26 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """After the body has passed: what the test declared, and that something ran at all."""
     trial = None
     if TRIAL in item.stash:
-        from pytest_plugin.faults.trials import forgiving, kind_of
+        from pytest_plugin.faults.trials import collecting_trial, kind_of_check
 
-        trial = forgiving(item)
+        trial = collecting_trial(item)
         try:
             result = yield
         except (Exception, pytest.fail.Exception) as error:
             if trial is None:
                 raise
-            trial.refused(kind_of(error))
+            trial.note_refusal(kind_of_check(error))
             result = None
     else:
         result = yield
     refusals = list(_refusals(item))  # all: one change moves counts and goldens, and is seen in one run
     if trial is not None:
         for kind, _ in refusals:
-            trial.refused(kind)
+            trial.note_refusal(kind)
     elif refusals:
         pytest.fail("\n".join(wrong for _, wrong in refusals), pytrace=False)
     if TRIAL in item.stash:
-        item.stash[TRIAL].saw(item.stash[EVIDENCE].runs if EVIDENCE in item.stash else ())
+        item.stash[TRIAL].note_runs(item.stash[EVIDENCE].runs if EVIDENCE in item.stash else ())
     return result
 
 
@@ -399,9 +405,9 @@ def _refusals(item: pytest.Item) -> Iterator[tuple[str, str]]:
     from pytest_plugin.session import evidence_of, goldens_of
 
     evidence = evidence_of(item)
-    if wrong := evidence.wrong(item.name, device_of(item), declared, is_counted=bool(markers["counts"])):
+    if wrong := evidence.count_errors(item.name, device_of(item), declared, is_counted=bool(markers["counts"])):
         yield "counts", wrong
-    if markers["memory"] and (wrong := evidence.wrong_memory(item.name, held)):
+    if markers["memory"] and (wrong := evidence.memory_errors(item.name, held)):
         yield "memory", wrong
     if marker := item.get_closest_marker("golden"):
         if len(evidence.runs) != 1:
@@ -418,15 +424,15 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     is_asked = item.config.getoption("minductor_mutants") is not None and "compiled" in getattr(
         item, "fixturenames", ()
     )
-    if FINGERPRINT in os.environ:
-        from pytest_plugin.faults.trials import observed
+    if FINGERPRINT_VARIABLE in os.environ:
+        from pytest_plugin.faults.trials import run_and_write_fingerprint
 
-        observed(item, nextitem, state_of(item.config).adapter)
+        run_and_write_fingerprint(item, nextitem, state_of(item.config).adapter)
         return True
     if is_asked or any(item.get_closest_marker(name) for name in TRIAL_MARKERS):
-        from pytest_plugin.faults.trials import protocol
+        from pytest_plugin.faults.trials import run_trials
 
-        protocol(item, nextitem, state_of(item.config).adapter)
+        run_trials(item, nextitem, state_of(item.config).adapter)
         return True
     return None
 
@@ -436,16 +442,16 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     report.sections = [kept for name, text in report.sections if (kept := (name, without_trace(text)))[1]]
     if call.when == "call" and call.excinfo is not None and hasattr(report, "wasxfail"):
-        from pytest_plugin.devices.expected import contradiction
+        from pytest_plugin.devices.known_failures import contradiction
 
         if wrong := contradiction(item, str(call.excinfo.value)):
             del report.wasxfail
             report.outcome, report.longrepr = "failed", wrong
     if call.when == "call" and EVIDENCE in item.stash:
         from pytest_plugin.devices.item_device import device_of
-        from pytest_plugin.session import repro_of
+        from pytest_plugin.session import repro_line
 
-        if report.failed and (line := repro_of(item, report.longreprtext)):
+        if report.failed and (line := repro_line(item, report.longreprtext)):
             report.sections.append(("minductor", line))
         setattr(report, REPORT_KEY, item.stash[EVIDENCE].summary(device_of(item)))
     return report
@@ -457,7 +463,7 @@ def without_trace(captured: str) -> str:
     >>> without_trace("DEBUG    torch.__trace:utils.py:2350 \\nWARNING  mine:a.py:1 what is said\\n")
     'WARNING  mine:a.py:1 what is said\\n'
     """
-    return "".join(line for line in captured.splitlines(keepends=True) if not line.startswith(TRACE))
+    return "".join(line for line in captured.splitlines(keepends=True) if not line.startswith(TRACE_PREFIX))
 
 
 @pytest.hookimpl(trylast=True)
@@ -470,7 +476,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 # --- where the terminal is
 
 
-class Collector:
+class ReportCollector:
     """Adds up what the reports carry, from workers too."""
 
     def __init__(self, config: pytest.Config) -> None:
@@ -482,8 +488,8 @@ class Collector:
             state_of(self.config).totals.add(summary)
         if kills := getattr(report, KILLS_KEY, None):
             state_of(self.config).kills[report.nodeid] = kills
-        if report.skipped and isinstance(report.longrepr, tuple) and report.longrepr[2].startswith(LACKS):
-            state_of(self.config).totals.lacks[report.longrepr[2].removeprefix(LACKS)] += 1
+        if report.skipped and isinstance(report.longrepr, tuple) and report.longrepr[2].startswith(LACKS_PREFIX):
+            state_of(self.config).totals.lacks[report.longrepr[2].removeprefix(LACKS_PREFIX)] += 1
         elif report.when == "call":
             self.ran = True
 
@@ -503,18 +509,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     state = state_of(config)
     if state.worker_misuse:
         terminalreporter.write_line(f"ERROR: {state.worker_misuse}", red=True)
-    if lines := [*state.devices.required(), *state.totals.lines(), *_killed(state), *state.endings]:
+    if lines := [*state.devices.required(), *state.totals.lines(), *_kill_lines(state), *state.endings]:
         terminalreporter.section("minductor")
         for line in lines:
             terminalreporter.write_line(line)
 
 
-def _killed(state: State) -> Iterator[str]:
+def _kill_lines(state: State) -> Iterator[str]:
     if state.kills:
-        from pytest_plugin.faults.trials import Kill, matrix
+        from pytest_plugin.faults.kill_matrix import MutantResult, kill_matrix
 
-        rows = {test: [Kill.of(plain) for plain in kills] for test, kills in sorted(state.kills.items())}
-        yield from matrix(rows, verbose=state.rules.limit is None)
+        rows = {test: [MutantResult.of(plain) for plain in kills] for test, kills in sorted(state.kills.items())}
+        yield from kill_matrix(rows, verbose=state.rules.limit is None)
 
 
 # --- xdist
@@ -523,7 +529,7 @@ def _killed(state: State) -> Iterator[str]:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
     """Of several GPUs each worker sees one, from its start: what it imports could look at all of them."""
-    for spec, gpu in zip(specs, state_of(config).devices.pins(len(specs)), strict=False):
+    for spec, gpu in zip(specs, state_of(config).devices.gpus_of_workers(len(specs)), strict=False):
         spec.env.setdefault("CUDA_VISIBLE_DEVICES", gpu)
 
 
@@ -541,14 +547,14 @@ def pytest_testnodedown(node: Any, error: object) -> None:
         state_of(node.config).worker_misuse = misuse
     if rows := told.get("unused_rows"):
         state_of(node.config).worker_rows = rows
-    if "collected" in told and WATCH in node.config.stash:
-        node.config.stash[WATCH].take(told["collected"])  # all workers collect the same
+    if "collected" in told and GOLDEN_USE in node.config.stash:
+        node.config.stash[GOLDEN_USE].take(told["collected"])  # all workers collect the same
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
-    watch = config.stash.get(WATCH, None)
+    watch = config.stash.get(GOLDEN_USE, None)
     if is_worker(config):
         told: dict[str, Any] = getattr(config, "workeroutput", {}).setdefault(WORKER_KEY, {})
         if watch is not None:
@@ -563,10 +569,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         f"unused   {row}: a failure is expected, and it does not run there" for row in state.unused_rows()
     ]
     if watch is not None or state.totals.disagreements:
-        from pytest_plugin.goldens.golden_run import GoldenRun
+        from pytest_plugin.goldens.end_of_run import EndOfRun
 
         totals, folder = state.totals, state.golden_dir
-        end = GoldenRun(session, state.rules, folder, state.adapter.name, totals.disagreements, totals.looked_at)
+        end = EndOfRun(session, state.rules, folder, state.adapter.name, totals.disagreements, totals.checked_files)
         state.endings += end.lines(watch)
     # the controller collects nothing itself, so it learns of a usage error from its workers
     if state.worker_misuse:

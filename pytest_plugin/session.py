@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 
 from pytest_plugin.adapters import Adapter, compilers, find_adapter
-from pytest_plugin.devices.devices import Wishes
-from pytest_plugin.devices.expected import Expected, rows
+from pytest_plugin.devices.device_choice import DeviceSettings
 from pytest_plugin.devices.item_device import device_of, name_without_device, title_and_target
+from pytest_plugin.devices.known_failures import KnownFailures, read_failures
 from pytest_plugin.devices.run_devices import RunDevices
+from pytest_plugin.goldens.base_revision import STAGES_VARIABLE
 from pytest_plugin.goldens.golden import Goldens, Rules
-from pytest_plugin.goldens.revision import STAGES
-from pytest_plugin.oracle.closer import DEFAULT, Policy, policy_of
-from pytest_plugin.oracle.repro import write
+from pytest_plugin.oracle.accuracy import DEFAULT_POLICY, Policy, read_policy
+from pytest_plugin.oracle.repro_script import write_script
 from pytest_plugin.stash import EVIDENCE, STATE, TRIAL, WORKER_KEY, golden_dir
 from pytest_plugin.summary.evidence import Evidence
 from pytest_plugin.summary.totals import Totals
-from pytest_plugin.vocabulary import ADAPTERS, LEVELS, MODES, STORES, UNUSED
+from pytest_plugin.vocabulary import ADAPTERS, LEVELS, MODES, STORES, UNUSED_MODES
 
 
 @dataclass(slots=True)
@@ -37,11 +37,11 @@ class State:
     devices: RunDevices
     golden_dir: Path
     rules: Rules
-    policy: Policy = DEFAULT  # how far numbers may be off
+    policy: Policy = DEFAULT_POLICY  # how far numbers may be off
     shared_store: Path | None = None  # where all tests keep artefacts, if they share them
     worker_misuse: str = ""  # why the run ends with a usage error, as an xdist worker reported it
     worker_rows: list[str] = field(default_factory=list[str])  # rows of known failures that no worker has used
-    expected: Expected | None = None  # failures that are known
+    expected: KnownFailures | None = None  # failures that are known
     has_torch_classes: bool = False  # some tests are of PyTorch's `instantiate_device_type_tests`
     totals: Totals = field(default_factory=Totals)
     kills: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])  # by test, what mutants met
@@ -78,8 +78,14 @@ def make_state(config: pytest.Config) -> State:
         if name != "all" and name not in table:
             known = ", ".join(sorted(table)) or "none"
             raise pytest.UsageError(f"--mutants={name}: {adapter.name} has {known}; write --mutants=all for all")
-    wishes = Wishes.of(os.environ, str(config.getoption("minductor_device")), config.getini("minductor_devices"))
-    rules, policy, store = _rules(config, os.environ), _policy(config), _store(config, adapter.name)
+    wishes = DeviceSettings.of(
+        os.environ, str(config.getoption("minductor_device")), config.getini("minductor_devices")
+    )
+    rules, policy, store = (
+        _golden_rules(config, os.environ),
+        _numeric_policy(config),
+        _shared_store(config, adapter.name),
+    )
     devices = RunDevices(adapter, wishes)
     state = State(adapter, devices, golden_dir(config), rules, policy, store)
     given = getattr(config, "workerinput", {}).get(WORKER_KEY)
@@ -92,29 +98,29 @@ def make_state(config: pytest.Config) -> State:
         if devices.misuse:
             raise pytest.UsageError(devices.misuse)
     if file := str(config.getini("expected_failures")):
-        state.expected = _expected(config, file, state)
+        state.expected = _known_failures(config, file, state)
     return state
 
 
-def _expected(config: pytest.Config, file: str, state: State) -> Expected:
+def _known_failures(config: pytest.Config, file: str, state: State) -> KnownFailures:
     try:
         text = (config.rootpath / file).read_text(encoding="utf-8")
-        found = rows(text, state.adapter.name, state.devices.known, compilers())
+        found = read_failures(text, state.adapter.name, state.devices.known, compilers())
     except (OSError, ValueError) as error:
         raise pytest.UsageError(f"expected_failures = {file}: {error}") from None
     is_partial = any("::" in argument for argument in config.args) or bool(getattr(config.option, "lf", False))
-    return Expected(found, config.rootpath, is_partial)
+    return KnownFailures(found, config.rootpath, is_partial)
 
 
-def _policy(config: pytest.Config) -> Policy:
+def _numeric_policy(config: pytest.Config) -> Policy:
     """The ini key `numeric_policy`."""
     try:
-        return policy_of(config.getini("numeric_policy"))
+        return read_policy(config.getini("numeric_policy"))
     except ValueError as error:
         raise pytest.UsageError(f"numeric_policy: {error}") from None
 
 
-def _store(config: pytest.Config, compiler: str) -> Path | None:
+def _shared_store(config: pytest.Config, compiler: str) -> Path | None:
     """The folder that tests share, if they do."""
     chosen = str(config.getoption("minductor_store") or STORES[0])
     if chosen not in STORES:
@@ -125,7 +131,7 @@ def _store(config: pytest.Config, compiler: str) -> Path | None:
     return Path(cache.mkdir("minductor")) / "store" / compiler if chosen == "shared" else None
 
 
-def _mode(config: pytest.Config, environ: Mapping[str, str]) -> str:
+def _golden_mode(config: pytest.Config, environ: Mapping[str, str]) -> str:
     is_ci = _is_ci(environ)
     mode = str(config.getoption("minductor_golden") or ("check" if is_ci else "new"))
     if mode not in MODES:
@@ -135,7 +141,7 @@ def _mode(config: pytest.Config, environ: Mapping[str, str]) -> str:
     return mode
 
 
-def _rules(config: pytest.Config, environ: Mapping[str, str]) -> Rules:
+def _golden_rules(config: pytest.Config, environ: Mapping[str, str]) -> Rules:
     raised = str(config.getoption("minductor_golden_level") or config.getini("golden_level"))
     if raised and raised not in LEVELS:
         raise pytest.UsageError(f"--golden-level={raised}: the levels are {', '.join(LEVELS)}")
@@ -144,13 +150,13 @@ def _rules(config: pytest.Config, environ: Mapping[str, str]) -> Rules:
         raise pytest.UsageError(f"golden_max_diff = {lines}: a number of lines")
     limit = None if config.get_verbosity() > 0 else int(lines)
     unused = str(config.getoption("minductor_golden_unused"))
-    if unused not in UNUSED:
-        raise pytest.UsageError(f"--golden-unused={unused}: it is {', '.join(UNUSED)}")
+    if unused not in UNUSED_MODES:
+        raise pytest.UsageError(f"--golden-unused={unused}: it is {', '.join(UNUSED_MODES)}")
     fails = unused == "fail" or (unused == "auto" and _is_ci(environ))
     base = str(config.getoption("minductor_golden_base"))
     # what another revision generated is compared with, and is nobody's to write
-    mode = "check" if base else _mode(config, environ)
-    stages = STAGES in environ
+    mode = "check" if base else _golden_mode(config, environ)
+    stages = STAGES_VARIABLE in environ
     return Rules(mode, raised, limit, fails_unused=fails, may_lack=bool(base), keeps_stages=stages, base=base)
 
 
@@ -162,7 +168,7 @@ def evidence_of(item: pytest.Item) -> Evidence:
     return item.stash.setdefault(EVIDENCE, Evidence())
 
 
-def repro_of(item: pytest.Item, why: str) -> str:
+def repro_line(item: pytest.Item, why: str) -> str:
     """A line about the script that compiles the test's last program again; empty if it compiled none."""
     cache: Any = getattr(item.config, "cache", None)
     calls, device = evidence_of(item).calls, device_of(item)
@@ -175,7 +181,7 @@ def repro_of(item: pytest.Item, why: str) -> str:
     call = replace(calls[-1], options=options)
     path = Path(cache.mkdir("minductor")) / "repro" / (re.sub(r"[^\w.=+-]+", "-", item.nodeid).strip("-") + ".py")
     try:
-        write(call, path, adapter.name, item.nodeid, why)
+        write_script(call, path, adapter.name, item.nodeid, why)
     except Exception as error:  # whatever keeps it from being written must not hide the failure
         return f"repro   none: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     here = item.config.invocation_params.dir
@@ -188,7 +194,7 @@ def goldens_of(item: pytest.Item) -> Goldens:
     if evidence.goldens is None:
         state = state_of(item.config)
         node, parameters = name_without_device(item)
-        is_own = TRIAL not in item.stash or item.stash[TRIAL].is_own
+        is_test_itself = TRIAL not in item.stash or item.stash[TRIAL].is_test_itself
         file = Path(node.partition("::")[0]).with_suffix("")
         inner = file.relative_to("tests") if file.is_relative_to("tests") else file
         evidence.goldens = Goldens(
@@ -202,6 +208,6 @@ def goldens_of(item: pytest.Item) -> Goldens:
             nodeid=item.nodeid,
             shown=item.name,
             # a trial writes nothing
-            rules=state.rules if is_own else replace(state.rules, mode="check", may_lack=True),
+            rules=state.rules if is_test_itself else replace(state.rules, mode="check", may_lack=True),
         )
     return evidence.goldens

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_plugin.devices.devices import Device
+    from pytest_plugin.devices.device_choice import Device
     from pytest_plugin.goldens.golden import Goldens
 
 

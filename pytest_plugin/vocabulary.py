@@ -23,7 +23,7 @@ MODES = ("check", "new", "accept", "refresh", "review", "off")
 # --minductor-store
 STORES = ("fresh", "shared")
 # --golden-unused
-UNUSED = ("auto", "fail", "warn")
+UNUSED_MODES = ("auto", "fail", "warn")
 # @pytest.mark.golden(view=..., level=...); each level asks for all that those before it do
 VIEWS = ("kernel", "wrapper", "plan")
 LEVELS = ("facts", "skeleton", "canonical", "exact")
@@ -31,8 +31,8 @@ LEVELS = ("facts", "skeleton", "canonical", "exact")
 REPORT_KEY = "minductor"
 KILLS_KEY = "minductor_kills"
 # The environment variable with the path to which a test in a process of its own writes digests of what it generated.
-FINGERPRINT = "MINDUCTOR_TEST_FINGERPRINT"
-# Everything that can make a test of ours red; tests/plugin/test_twins.py has a test that must fail for each.
+FINGERPRINT_VARIABLE = "MINDUCTOR_TEST_FINGERPRINT"
+# Everything that can make a test of ours red; tests/plugin/test_checks_can_fail.py has a test that must fail for each.
 CHECKS = (
     "numeric",
     "counts",
@@ -89,10 +89,10 @@ MARKERS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def meant(word: str, known: Iterable[str]) -> str:
+def suggestion(word: str, known: Iterable[str]) -> str:
     """The question that follows an unknown word, if it is nearly a known one.
 
-    >>> meant("skeletn", LEVELS), meant("x", LEVELS)
+    >>> suggestion("skeletn", LEVELS), suggestion("x", LEVELS)
     ("; did you mean 'skeleton'?", '')
     """
     import difflib

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pytest_plugin.adapters.captured_graph import Facts, Graph, Kernel
-from pytest_plugin.devices.devices import Device
+from pytest_plugin.devices.device_choice import Device
 
 
 class Session:

@@ -31,7 +31,7 @@ from typing import Any
 from unittest import mock
 
 from pytest_plugin.adapters.captured_graph import Facts, Graph, Kernel
-from pytest_plugin.devices.devices import Device
+from pytest_plugin.devices.device_choice import Device
 
 # what the generated code depends on, and would otherwise take from the machine
 WIDTH: Mapping[str, object] = MappingProxyType({"cpp.simdlen": 256, "cpp.dynamic_threads": True})

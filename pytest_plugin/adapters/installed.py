@@ -12,7 +12,7 @@ import importlib.metadata
 from pytest_plugin.adapters.protocol import Adapter
 from pytest_plugin.vocabulary import ADAPTERS, ENTRY_POINTS
 
-PARTS = ("name", "devices", "memory_options", "version", "session", "fresh_store")
+REQUIRED_PARTS = ("name", "devices", "memory_options", "version", "session", "fresh_store")
 
 
 def find_adapter(name: str) -> Adapter:
@@ -20,11 +20,11 @@ def find_adapter(name: str) -> Adapter:
     if name in ADAPTERS:
         module, _, attribute = ADAPTERS[name].partition(":")
         return getattr(importlib.import_module(module), attribute)()
-    others = _brought()
+    others = _entry_points()
     if name not in others:
         raise ValueError(f"no compiler is called {name!r}; the compilers are {', '.join(compilers())}")
     adapter = others[name].load()()
-    missing = [part for part in PARTS if not hasattr(adapter, part)]
+    missing = [part for part in REQUIRED_PARTS if not hasattr(adapter, part)]
     if missing:
         raise ValueError(f"the adapter {name!r} of {others[name].value} has no {', '.join(missing)}")
     return adapter
@@ -32,8 +32,8 @@ def find_adapter(name: str) -> Adapter:
 
 def compilers() -> tuple[str, ...]:
     """The names of all adapters that are installed."""
-    return (*ADAPTERS, *_brought())
+    return (*ADAPTERS, *_entry_points())
 
 
-def _brought() -> dict[str, importlib.metadata.EntryPoint]:
+def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}

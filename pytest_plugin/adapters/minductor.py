@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from pytest_plugin.adapters.captured_graph import Assembly, Facts, Graph, Kernel, Storage
-from pytest_plugin.devices.devices import Device
+from pytest_plugin.devices.device_choice import Device
 from pytest_plugin.vocabulary import COUNTS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_plugin.adapters.captured_graph import Graph
-from pytest_plugin.devices.devices import Device
+from pytest_plugin.devices.device_choice import Device
 
 
 @dataclass(frozen=True, slots=True)

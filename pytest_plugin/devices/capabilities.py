@@ -36,7 +36,7 @@ if torch.cuda.is_available():
 print(json.dumps(found))
 """
 BROWSERS = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome", "chrome")
-BIG = 68  # multiprocessors of a GPU on which the largest tilings pay
+BIG_GPU_MULTIPROCESSORS = 68  # multiprocessors of a GPU on which the largest tilings pay
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ def _chromium(machine: Machine) -> str:
     return "" if any(map(shutil.which, BROWSERS)) else f"none of {', '.join(BROWSERS)} is on the path"
 
 
-def _arch(least: int, what: str) -> Callable[[Machine], str]:
+def _needs_arch(least: int, what: str) -> Callable[[Machine], str]:
     def absence(machine: Machine) -> str:
         found = machine.gpu()["arch"]
         return "" if found >= least else f"the GPU is sm_{found}, {what} begin with sm_{least}"
@@ -106,12 +106,16 @@ def _arch(least: int, what: str) -> Callable[[Machine], str]:
     return absence
 
 
-def _big(machine: Machine) -> str:
+def _big_gpu(machine: Machine) -> str:
     found = machine.gpu()["processors"]
-    return "" if found >= BIG else f"the GPU has {found} multiprocessors, and not {BIG}"
+    return (
+        ""
+        if found >= BIG_GPU_MULTIPROCESSORS
+        else f"the GPU has {found} multiprocessors, and not {BIG_GPU_MULTIPROCESSORS}"
+    )
 
 
-def _two(machine: Machine) -> str:
+def _two_gpus(machine: Machine) -> str:
     return "" if machine.gpu()["count"] > 1 else "there is one GPU"
 
 
@@ -119,11 +123,11 @@ NEEDS: Mapping[str, Callable[[Machine], Any]] = MappingProxyType(
     {
         "triton": _triton,
         "gpu": _gpu,
-        "bf16": _arch(80, "units for bfloat16"),
-        "fp8": _arch(89, "units for 8-bit floats"),
-        "descriptors": _arch(90, "tensor descriptors"),
-        "big_gpu": _big,
-        "two_gpus": _two,
+        "bf16": _needs_arch(80, "units for bfloat16"),
+        "fp8": _needs_arch(89, "units for 8-bit floats"),
+        "descriptors": _needs_arch(90, "tensor descriptors"),
+        "big_gpu": _big_gpu,
+        "two_gpus": _two_gpus,
         "cxx": _cxx,
         "chromium": _chromium,
     }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_plugin.devices.devices import Device
+from pytest_plugin.devices.device_choice import Device
 
 
 def device_of(item: pytest.Item) -> Device | None:

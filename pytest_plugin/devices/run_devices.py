@@ -14,15 +14,15 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from pytest_plugin.devices.capabilities import Machine
-from pytest_plugin.devices.devices import (
-    KINDS,
-    Choice,
+from pytest_plugin.devices.device_choice import (
+    DEVICE_KINDS,
     Device,
+    DeviceChoice,
+    DeviceSettings,
     Misuse,
-    Wishes,
     arch_number,
-    choose,
-    of_marker,
+    choose_devices,
+    devices_of_marker,
     torch_type,
 )
 from pytest_plugin.vocabulary import CAPABILITIES
@@ -43,9 +43,9 @@ class RunDevices:
     """The devices of one pytest process."""
 
     compiler: Compiler
-    wishes: Wishes
+    wishes: DeviceSettings
     machine: Machine = field(default_factory=Machine)
-    choice: Choice | None = None  # None until a test asks for a device
+    choice: DeviceChoice | None = None  # None until a test asks for a device
     misuse: str = ""  # why the settings cannot be followed; the run ends with a usage error
 
     @property
@@ -61,7 +61,7 @@ class RunDevices:
     def absence(self, id: str) -> str:
         """Why this machine cannot run a device, or nothing: of one that the compiler brings, the adapter is asked."""
         kind = id.partition(":")[0]
-        if kind in KINDS:
+        if kind in DEVICE_KINDS:
             return self.machine.absence(NEEDED[kind]) if kind in NEEDED else ""
         ask: Callable[[str], str] | None = getattr(self.compiler, "absence", None)
         return ask(id) if ask is not None else ""
@@ -71,9 +71,9 @@ class RunDevices:
         """Those of the devices that the compiler brings."""
         return getattr(self.compiler, "capabilities", {})
 
-    def lack(self, capability: str, device: Device | None) -> str:
+    def lack_reason(self, capability: str, device: Device | None) -> str:
         """Why a test cannot have it, or nothing: of a device that the compiler brings, that says what it has."""
-        if device is None or device.kind in KINDS:
+        if device is None or device.kind in DEVICE_KINDS:
             if capability in CAPABILITIES:
                 return self.machine.absence(capability)
             return "no device of the test's has it"
@@ -84,7 +84,7 @@ class RunDevices:
         """The ids to run on, decided on the first use; a misuse is noted and gives one id that nothing runs on."""
         if self.choice is None:
             try:
-                self.choice = choose(self.wishes, self.known, self.absence)
+                self.choice = choose_devices(self.wishes, self.known, self.absence)
             except Misuse as misuse:
                 self.misuse = str(misuse)
                 return ("none",)
@@ -98,17 +98,17 @@ class RunDevices:
         if told and not self.misuse:
             yield f"required {', '.join(told)}"
 
-    def devices_of(self, named: Sequence[str], min_arch: str) -> Choice:
+    def devices_of(self, named: Sequence[str], min_arch: str) -> DeviceChoice:
         """The devices of a test whose marker names them."""
         least = arch_number(min_arch) or 0
         own = [id for id in named if (arch_number(id.removeprefix("compile:")) or least) >= least]
-        choice = of_marker(self.wishes, own, self.known, self.absence)
+        choice = devices_of_marker(self.wishes, own, self.known, self.absence)
         if least and "cuda" in choice.devices and (found := self.machine.gpu().get("arch", 0)) < least:
             rest = tuple(id for id in choice.devices if id != "cuda")
-            return Choice(rest, (*choice.missing, ("cuda", f"the GPU is sm_{found}, and not {min_arch}")))
+            return DeviceChoice(rest, (*choice.missing, ("cuda", f"the GPU is sm_{found}, and not {min_arch}")))
         return choice
 
-    def pins(self, count: int) -> list[str]:
+    def gpus_of_workers(self, count: int) -> list[str]:
         """The GPU that each of so many workers sees, if there is more than one."""
         if "cuda" not in self.known or self.absence("cuda"):
             return []
@@ -131,5 +131,5 @@ class RunDevices:
     def take(self, decided: Mapping[str, Any]) -> None:
         """Follows the decision of the controller, as `to_worker` gave it."""
         self.misuse = decided["misuse"]
-        self.choice = Choice(tuple(decided["devices"]))
+        self.choice = DeviceChoice(tuple(decided["devices"]))
         self.machine.take(decided["known"], decided["gpu"])

@@ -30,7 +30,7 @@ from typing import Any
 
 from pytest_plugin.adapters import Mutant
 
-MARK = "_mutant_was_reached"
+REACHED_MARK = "_mutant_was_reached"
 
 
 class Stale(ValueError):
@@ -40,20 +40,20 @@ class Stale(ValueError):
 @contextmanager
 def mutated(mutant: Mutant) -> Generator[Callable[[], bool]]:
     """Inside, the function has the fault; what is given tells whether it has run."""
-    function = find(mutant)
+    function = find_function(mutant)
     code = recompiled(function, mutant)
     calls: list[bool] = []
     space, right = function.__globals__, function.__code__
-    space[MARK] = calls.append
+    space[REACHED_MARK] = calls.append
     function.__code__ = code
     try:
         yield lambda: bool(calls)
     finally:
         function.__code__ = right
-        del space[MARK]
+        del space[REACHED_MARK]
 
 
-def find(mutant: Mutant) -> FunctionType:
+def find_function(mutant: Mutant) -> FunctionType:
     """The function below properties and other wrappers."""
     found: Any = importlib.import_module(mutant.module)
     for name in mutant.function.split("."):
@@ -81,7 +81,7 @@ def recompiled(function: FunctionType, mutant: Mutant) -> CodeType:
     if not isinstance(definition, ast.FunctionDef) or function.__code__.co_freevars:
         raise Stale(f"{mutant.name}: {function.__qualname__} has a closure")
     definition.decorator_list = []
-    note = ast.parse(f"{MARK}(True)").body[0]
+    note = ast.parse(f"{REACHED_MARK}(True)").body[0]
     body = definition.body
     place = 1 if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) else 0
     body.insert(place, ast.copy_location(note, body[min(place, len(body) - 1)]))

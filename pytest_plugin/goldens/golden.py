@@ -17,9 +17,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pytest_plugin.goldens import views
+from pytest_plugin.goldens.base_revision import first_change
 from pytest_plugin.goldens.canonical import canonical
 from pytest_plugin.goldens.disagreement import Check, Disagreement, Verdict
-from pytest_plugin.goldens.failure import told
+from pytest_plugin.goldens.failure_text import failure_text
 from pytest_plugin.goldens.golden_file import (
     FORM,
     LONGEST_NAME,
@@ -27,19 +28,18 @@ from pytest_plugin.goldens.golden_file import (
     Golden,
     Header,
     Place,
-    content_of,
     file_name,
-    kept,
+    header_of_damaged,
     name_misuse,
     parse,
+    read_content,
     write_text,
 )
-from pytest_plugin.goldens.revision import first_change
 from pytest_plugin.goldens.skeleton import skeleton
 from pytest_plugin.goldens.views import Text
-from pytest_plugin.oracle.memory import GraphMemory, changed, lives
+from pytest_plugin.oracle.memory import GraphMemory, lifetime_changes, storage_lifetimes
 from pytest_plugin.oracle.run import Run
-from pytest_plugin.vocabulary import LEVELS, VIEWS, meant
+from pytest_plugin.vocabulary import LEVELS, VIEWS, suggestion
 
 DEFAULT_LEVEL = "skeleton"
 # What a mode writes: a golden that is not there, one that differs, one that drifted.
@@ -116,7 +116,9 @@ class Goldens:
         asked = (view,) if isinstance(view, str) else tuple(view)
         for each in asked:
             if each not in VIEWS:
-                raise ValueError(f"no view is called {each!r}{meant(each, VIEWS)}; the views are {', '.join(VIEWS)}")
+                raise ValueError(
+                    f"no view is called {each!r}{suggestion(each, VIEWS)}; the views are {', '.join(VIEWS)}"
+                )
         if not run.graphs:
             return f"nothing was captured, so {self.shown} has no {' and no '.join(asked)} to compare"
         found = [self._verdict(views.PRINTERS[each](run), level, name, run) for each in asked]
@@ -126,14 +128,16 @@ class Goldens:
         """Compares, writes what the mode allows, and notes it; the failure's text, or nothing."""
         __tracebackhide__ = True
         if level and level not in LEVELS:
-            raise ValueError(f"no level is called {level!r}{meant(level, LEVELS)}; the levels are {', '.join(LEVELS)}")
+            raise ValueError(
+                f"no level is called {level!r}{suggestion(level, LEVELS)}; the levels are {', '.join(LEVELS)}"
+            )
         place = self._place(f"{name}.{new.view}" if name else new.view, new.language)
         if self.rules.mode == "off":
             return ""
         own, path = self._shown_path(place.rungs()[0]), place.find()
         if any(check.own == own for check in self.checks):
             raise ValueError(f"{self.shown} checks {own} twice; give one of them a name=")
-        content, old, damage = _read(path, new.language)
+        content, old, damage = _read_stored(path, new.language)
         if self.rules.base:
             old = replace(old, header=replace(old.header, form=FORM))  # of the revision's own plugin
         declared = level or old.header.level or DEFAULT_LEVEL
@@ -204,7 +208,7 @@ class Goldens:
         try:
             path = place.accept(wanted, language)
             if self.rules.keeps_stages and run is not None:
-                told = {"stages": run.stages, "lives": lives(run)}
+                told = {"stages": run.stages, "lives": storage_lifetimes(run)}
                 write_text(stages_beside(place.rungs()[0]), json.dumps(told))
         except OSError as error:
             return f"golden not written  {self.shown}   {own}: {error.strerror or error}"
@@ -232,7 +236,7 @@ class Goldens:
                 notes.append(f"base      {self.rules.base}")
                 notes += self._since(d, run)
             redo = self._redo("accept") if not self.rules.base else f"git diff {self.rules.base}"
-            failure = told(replace(d, test=self.shown), run, limit=self.rules.limit, notes=notes, redo=redo)
+            failure = failure_text(replace(d, test=self.shown), run, limit=self.rules.limit, notes=notes, redo=redo)
         self.checks.append(Check(d.own, d.file, verdict, replace(d, failure=failure)))
         return failure
 
@@ -241,10 +245,10 @@ class Goldens:
         path = stages_beside(self.root / d.own)
         if not path.is_file():
             return
-        before = json.loads(content_of(path))
+        before = json.loads(read_content(path))
         if name := first_change(before["stages"], d.stages):
             yield f"first     stage `{name}` is the first whose text changed"
-        if run is not None and (told := changed(before["lives"], lives(run))):
+        if run is not None and (told := lifetime_changes(before["lives"], storage_lifetimes(run))):
             yield f"memory    {told}"
 
     def _redo(self, mode: str) -> str:
@@ -264,18 +268,18 @@ def stages_beside(path: Path) -> Path:
     return path.with_name(f"{path.name}.stages.json")
 
 
-def _read(path: Path | None, language: str) -> tuple[str, Golden, Damaged | None]:
+def _read_stored(path: Path | None, language: str) -> tuple[str, Golden, Damaged | None]:
     """A file's content, what it says, and what is wrong with it; of a damaged file only the header is told."""
     if path is None:
         return "", Golden(Header("", "", "", ""), ""), None
     content, header, damage = "", Header("", "", "", ""), None
     try:
-        content = content_of(path)
+        content = read_content(path)
         return content, parse(content, language), None
     except OSError as error:
         damage = Damaged(1, f"the file cannot be read: {error.strerror or error}")
     except Damaged as error:
-        damage, header = error, kept(path, language) or header
+        damage, header = error, header_of_damaged(path, language) or header
     return content, Golden(header, ""), damage
 
 
@@ -293,13 +297,13 @@ def compare(old: Golden, new: Golden, language: str, level: str) -> Verdict:
     if old.text == new.text:
         return "equal"
     try:
-        sides = [form(golden.text, language, new.header.view, level) for golden in (old, new)]
+        sides = [comparable_form(golden.text, language, new.header.view, level) for golden in (old, new)]
     except SyntaxError:
         return "differs"
     return "drift" if sides[0] == sides[1] else "differs"
 
 
-def form(text: str, language: str, view: str, level: str) -> tuple[str, ...]:
+def comparable_form(text: str, language: str, view: str, level: str) -> tuple[str, ...]:
     """What of a text counts at a level."""
     match level:
         case "facts":

@@ -30,7 +30,7 @@ from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
 
-from pytest_plugin.vocabulary import LEVELS, meant
+from pytest_plugin.vocabulary import LEVELS, suggestion
 
 FORM = "2"  # form 1 had no mark of the end
 END = "end of golden"
@@ -86,7 +86,7 @@ class Golden:
             if "\r" in line:
                 hint = "the lines of a golden end alike on every system, so compare text.replace('\\r\\n', '\\n')"
                 return f"line {number} of the text has a carriage return; {hint}"
-            if why := _strange(line):
+            if why := _forbidden_in_line(line):
                 return f"line {number} of the text cannot stand in a golden: {why}"
             if line == f"{COMMENT[language]} {END}":
                 return f"line {number} of the text is the line that ends a golden: {line}"
@@ -102,7 +102,7 @@ class Golden:
         return f"its header does not read back: {self.header}"
 
 
-def _strange(line: str) -> str:
+def _forbidden_in_line(line: str) -> str:
     """What no line of a golden has, whichever test it is of."""
     if _CONFLICT.fullmatch(line):
         return f"it reads as git's mark of an unresolved merge conflict: {line}"
@@ -113,11 +113,11 @@ def parse(content: str, language: str) -> Golden:
     """The golden in a file's content, whichever line ends it has. Raises Damaged."""
     lines = content.replace("\r\n", "\n").split("\n")
     for number, line in enumerate(lines, 1):
-        if why := _strange(line):
+        if why := _forbidden_in_line(line):
             raise Damaged(number, why)
         if "\r" in line:
             raise Damaged(number, "it has a carriage return before its end")
-    header, position = _head(lines, language)
+    header, position = _read_header(lines, language)
     if header.form == "1":  # another form is never equal; the text is told
         return Golden(header, "\n".join(lines[position:]))
     end = f"{COMMENT[language]} {END}"
@@ -128,10 +128,10 @@ def parse(content: str, language: str) -> Golden:
     return Golden(header, "\n".join(lines[position:-2]))
 
 
-def _head(lines: list[str], language: str) -> tuple[Header, int]:
+def _read_header(lines: list[str], language: str) -> tuple[Header, int]:
     """What stands above the text, and where the text begins."""
     mark = re.escape(COMMENT[language])
-    header = _first(lines[0], mark)
+    header = _read_first_line(lines[0], mark)
     position = 1
     while position < len(lines) and (more := re.match(rf"{mark} (facts|note) +(.*)", lines[position])):
         if more[1] == "note":
@@ -146,7 +146,7 @@ def _head(lines: list[str], language: str) -> tuple[Header, int]:
     return header, position + 1
 
 
-def _first(line: str, mark: str) -> Header:
+def _read_first_line(line: str, mark: str) -> Header:
     """What the first line says."""
     first = re.match(rf"{mark} golden  (.*)", line)
     found = _FIRST.fullmatch(first[1].strip()) if first else None
@@ -154,29 +154,29 @@ def _first(line: str, mark: str) -> Header:
         raise Damaged(1, "it is not a golden's header")
     if found[4] not in LEVELS:
         raise Damaged(
-            1, f"no level is called {found[4]!r}{meant(found[4], LEVELS)}; the levels are {', '.join(LEVELS)}"
+            1, f"no level is called {found[4]!r}{suggestion(found[4], LEVELS)}; the levels are {', '.join(LEVELS)}"
         )
     return Header(found[1], found[2], found[3], found[4], form=found[5])
 
 
-def kept(path: Path, language: str) -> Header | None:
+def header_of_damaged(path: Path, language: str) -> Header | None:
     """The header of a damaged file, so that its notes and its level survive; nothing if that cannot be read either."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     left = [line for line in lines if not _CONFLICT.fullmatch(line)]
     mark = re.escape(COMMENT[language])
     try:
-        header = _first(left[0], mark)
+        header = _read_first_line(left[0], mark)
     except (Damaged, IndexError):
         return None
     notes = [found[1] for line in takewhile(bool, left) if (found := re.match(rf"{mark} note +(.*)", line))]
     return replace(header, notes=tuple(notes))
 
 
-def read(path: Path, language: str) -> Golden:
-    return parse(content_of(path), language)
+def read_golden(path: Path, language: str) -> Golden:
+    return parse(read_content(path), language)
 
 
-def content_of(path: Path) -> str:
+def read_content(path: Path) -> str:
     """All of the file, its line ends included."""
     content = path.read_bytes()
     try:
@@ -193,12 +193,12 @@ def header_of(path: Path) -> Header | None:
     with path.open("rb") as file:
         first = file.readline(4096).decode("utf-8", "replace")
     try:
-        return _first(first.rstrip("\r\n"), re.escape(mark))
+        return _read_first_line(first.rstrip("\r\n"), re.escape(mark))
     except Damaged:
         return None
 
 
-def write(path: Path, golden: Golden, language: str) -> None:
+def write_golden(path: Path, golden: Golden, language: str) -> None:
     write_text(path, golden.render(language))
 
 
@@ -240,17 +240,17 @@ class Place:
         """Writes where it is not yet said: a rung above that says the same makes our own one superfluous."""
         own, *parents = self.rungs()
         parent = next((path for path in parents if path.is_file()), None)
-        if parent is not None and _says(parent, golden, language):
+        if parent is not None and _has_same_content(parent, golden, language):
             own.unlink(missing_ok=True)
             return parent
-        if not _says(own, golden, language) or read(own, language).header != golden.header:
-            write(own, golden, language)
+        if not _has_same_content(own, golden, language) or read_golden(own, language).header != golden.header:
+            write_golden(own, golden, language)
         return own
 
 
-def _says(path: Path, golden: Golden, language: str) -> bool:
+def _has_same_content(path: Path, golden: Golden, language: str) -> bool:
     try:
-        found = read(path, language)
+        found = read_golden(path, language)
     except (OSError, ValueError):
         return False
     return found.text == golden.text and found.header.facts == golden.header.facts

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pytest_plugin.goldens.disagreement import Disagreement
-from pytest_plugin.goldens.lines import unified
+from pytest_plugin.goldens.line_diff import unified_diff
 
 CONTEXT = 3
 
@@ -41,7 +41,7 @@ def hunks(old: str, new: str, path: str) -> str:
     if not old:
         head.append("new file mode 100644")
     head += [f"--- {f'a/{path}' if old else '/dev/null'}", f"+++ b/{path}"]
-    body = list(_ended(unified(_lines(old), _lines(new), CONTEXT)))
+    body = list(_mark_missing_line_end(unified_diff(_lines(old), _lines(new), CONTEXT)))
     return "".join(f"{line}\n" for line in [*head, *body]) if body else ""
 
 
@@ -50,7 +50,7 @@ def _lines(text: str) -> list[str]:
     return [f"{line}\n" for line in text.split("\n")[:-1]] + ([last] if (last := text.rpartition("\n")[2]) else [])
 
 
-def _ended(lines: Iterable[str]) -> Iterator[str]:
+def _mark_missing_line_end(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
         if line.endswith("\n"):
             yield line[:-1]

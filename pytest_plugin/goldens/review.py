@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_plugin.goldens.disagreement import Disagreement
-from pytest_plugin.goldens.edits import Edit, accepted, changes_of, clustered
-from pytest_plugin.goldens.failure import told
-from pytest_plugin.goldens.golden_file import Place, parse, write
+from pytest_plugin.goldens.edit_clusters import Edit, cluster_edits, content_with_edits, golden_changes
+from pytest_plugin.goldens.failure_text import failure_text
+from pytest_plugin.goldens.golden_file import Place, parse, write_golden
 from pytest_plugin.vocabulary import amount
 
 DATA = "review.json"
@@ -26,7 +26,7 @@ LINES_SHOWN, FILES_SHOWN = 20, 4
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReviewOutcome:
     """What was written, and what still differs."""
 
     written: tuple[str, ...]
@@ -51,7 +51,7 @@ def ask_about(
     disagreements: Sequence[Disagreement], ask: Callable[[str], str], say: Callable[[str], None]
 ) -> tuple[int, ...]:
     """The numbers of the accepted edits; the end of the input is a `q`."""
-    edits = clustered(disagreements)
+    edits = cluster_edits(disagreements)
     chosen: list[int] = []
     for number, edit in enumerate(edits):
         say(describe(edit, disagreements, number + 1, len(edits)))
@@ -66,7 +66,7 @@ def ask_about(
                 case "q" | "":
                     return tuple(chosen)
                 case "s":
-                    say(told(disagreements[edit.files[0]], None, limit=None))
+                    say(failure_text(disagreements[edit.files[0]], None, limit=None))
                     continue
                 case other:
                     say(f"{other!r} is no answer")
@@ -75,11 +75,11 @@ def ask_about(
     return tuple(chosen)
 
 
-def apply(
+def apply_edits(
     disagreements: Sequence[Disagreement], chosen: Collection[int], root: Path, folder: Path | None = None
-) -> Outcome:
+) -> ReviewOutcome:
     """Writes the goldens with the chosen edits made; `folder` is that of the compiler, below which rungs lie."""
-    edits = clustered(disagreements)
+    edits = cluster_edits(disagreements)
     for number in chosen:
         if not 0 <= number < len(edits):
             raise ValueError(f"there is no edit {number + 1}; there are {len(edits)}")
@@ -91,32 +91,32 @@ def apply(
         if not places:
             rejected.append(d.own)
             continue
-        content = accepted(d, places)
-        _store(d, content, root, folder)
+        content = content_with_edits(d, places)
+        _write_accepted(d, content, root, folder)
         (written if content == d.new_content else partly).append(d.own)
-    return Outcome(tuple(written), tuple(partly), tuple(rejected))
+    return ReviewOutcome(tuple(written), tuple(partly), tuple(rejected))
 
 
-def _store(d: Disagreement, content: str, root: Path, folder: Path | None) -> None:
+def _write_accepted(d: Disagreement, content: str, root: Path, folder: Path | None) -> None:
     golden, path = parse(content, d.language), root / d.own
     if folder is not None and content == d.new_content and path.is_relative_to(folder / d.target):
         inner = path.relative_to(folder / d.target).as_posix()
         Place(folder, d.target, inner).accept(golden, d.language)
     else:
-        write(path, golden, d.language)
+        write_golden(path, golden, d.language)
 
 
-def data(disagreements: Sequence[Disagreement]) -> dict[str, object]:
+def report_data(disagreements: Sequence[Disagreement]) -> dict[str, object]:
     """All that a review needs, in plain values."""
     edits = [
         {"lines": edit.lines(), "example": edit.example, "files": list(edit.files), "places": len(edit.places)}
-        for edit in clustered(disagreements)
+        for edit in cluster_edits(disagreements)
     ]
-    goldens = [{**d.plain(), "changes": len(changes_of(d))} for d in disagreements]
+    goldens = [{**d.plain(), "changes": len(golden_changes(d))} for d in disagreements]
     return {"edits": edits, "goldens": goldens}
 
 
-def load(folder: Path) -> tuple[Disagreement, ...]:
+def load_report(folder: Path) -> tuple[Disagreement, ...]:
     """The disagreements of a report's folder."""
     found = json.loads((folder / DATA).read_text(encoding="utf-8"))["goldens"]
     return tuple(Disagreement(**{name: value for name, value in d.items() if name != "changes"}) for d in found)
@@ -130,15 +130,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--root", type=Path, default=Path(), help="where the tests are run")
     parser.add_argument("--list", action="store_true", help="only print the edits")
     args = parser.parse_args(arguments)
-    disagreements = load(args.report)
-    edits = clustered(disagreements)
+    disagreements = load_report(args.report)
+    edits = cluster_edits(disagreements)
     if args.list:
         for number, edit in enumerate(edits, 1):
             print(describe(edit, disagreements, number, len(edits)))
         return 0
     numbers = [int(number) - 1 for number in args.edits.split(",") if number] or list(range(len(edits)))
     try:
-        outcome = apply(disagreements, numbers, args.root)
+        outcome = apply_edits(disagreements, numbers, args.root)
     except ValueError as error:
         parser.error(str(error))
     for word, paths in (("written", outcome.written), ("partly", outcome.partly), ("rejected", outcome.rejected)):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from pytest_plugin.adapters import Facts
-from pytest_plugin.goldens.lines import unified
+from pytest_plugin.goldens.line_diff import unified_diff
 from pytest_plugin.oracle.run import Run
 
 # The counts that a header states, those that the compiler knows. Registers and spills are Triton's and its tools':
@@ -62,7 +62,7 @@ def _wrapper_view(run: Run) -> Text:
 def _plan_view(run: Run) -> Text:
     if any(graph.was_hit for graph in run.graphs):
         raise LookupError(FROM_STORE)
-    return Text("plan", "ir", _ended(run.plan))
+    return Text("plan", "ir", _with_line_end(run.plan))
 
 
 PRINTERS: Mapping[str, Callable[[Run], Text]] = MappingProxyType(
@@ -72,22 +72,22 @@ PRINTERS: Mapping[str, Callable[[Run], Text]] = MappingProxyType(
 
 def stage_view(run: Run, stage: str) -> Text:
     """A stage's value in each graph that has it."""
-    return Text("stage", "ir", _ended("\n\n".join(_stages(run, stage).values())))
+    return Text("stage", "ir", _with_line_end("\n\n".join(_stage_texts(run, stage).values())))
 
 
 def change_view(run: Run, stage: str) -> Text:
     """What a stage did to each graph: the difference from the stage before it."""
     parts: list[str] = []
-    for role in _stages(run, stage):
+    for role in _stage_texts(run, stage):
         texts = {name.partition(".")[2]: text for name, text in run.stages.items() if name.partition(".")[0] == role}
         names = list(texts)
         before = names[names.index(stage) - 1] if names.index(stage) else ""
-        shown = unified(texts.get(before, "").splitlines(), texts[stage].splitlines(), context=99)
+        shown = unified_diff(texts.get(before, "").splitlines(), texts[stage].splitlines(), context=99)
         parts.append("\n".join([f"--- {before or 'nothing'}", f"+++ {stage}", *(shown or ["  no change"])]))
-    return Text("change", "txt", _ended("\n\n".join(parts)))
+    return Text("change", "txt", _with_line_end("\n\n".join(parts)))
 
 
-def _stages(run: Run, stage: str) -> Mapping[str, str]:
+def _stage_texts(run: Run, stage: str) -> Mapping[str, str]:
     """The texts of a stage by role."""
     every = run.stages
     found = {name.partition(".")[0]: text for name, text in every.items() if name.partition(".")[2] == stage}
@@ -100,5 +100,5 @@ def _stages(run: Run, stage: str) -> Mapping[str, str]:
     return found
 
 
-def _ended(text: str) -> str:
+def _with_line_end(text: str) -> str:
     return text.rstrip("\n") + "\n"

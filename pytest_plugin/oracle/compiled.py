@@ -1,7 +1,7 @@
 """`compiled(fn, *args)`: compile, run, compare with eager and with float64, collect.
 
 Takes a function or module and its arguments, which stay as they are. Gives a Run. Refuses, by AssertionError, results,
-gradients, arguments, parameters, buffers or aliases that are not eager's within the tolerance of `closer`.
+gradients, arguments, parameters, buffers or aliases that are not eager's within the tolerance of `check_accuracy`.
 On a compile-only device the function runs in eager, so there is nothing to compare; what does not compile is an error.
 """
 
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_plugin.adapters import Adapter, Graph
-from pytest_plugin.devices.devices import Device
-from pytest_plugin.oracle import oracle
-from pytest_plugin.oracle.closer import DEFAULT, Difference, Policy, closer
-from pytest_plugin.oracle.repro import Call
+from pytest_plugin.devices.device_choice import Device
+from pytest_plugin.oracle import reference_runs
+from pytest_plugin.oracle.accuracy import DEFAULT_POLICY, Policy, WrongResult, check_accuracy
+from pytest_plugin.oracle.repro_script import CompiledCall
 from pytest_plugin.oracle.run import Results, Run
 
 CPU = Device("cpu")
@@ -31,13 +31,13 @@ class Compile:
 
     adapter: Adapter
     folder: Callable[[], Path]  # where the next store lies
-    tell: Callable[[Run], None]
+    on_run: Callable[[Run], None]
     device: Device = CPU
-    always: Mapping[str, object] = field(default_factory=dict[str, object])  # options besides those of the call
+    extra_options: Mapping[str, object] = field(default_factory=dict[str, object])  # options besides those of the call
     # takes a wrong result, so that other checks see the run too; its numbers are then asked for in vain
-    forgive: Callable[[Difference], None] | None = None
-    policy: Policy = DEFAULT
-    begins: Callable[[Call], None] | None = None  # told of each call before it compiles
+    on_wrong_result: Callable[[WrongResult], None] | None = None
+    policy: Policy = DEFAULT_POLICY
+    on_call: Callable[[CompiledCall], None] | None = None  # told of each call before it compiles
 
     def __call__(
         self,
@@ -57,54 +57,54 @@ class Compile:
         __tracebackhide__ = True
         import torch
 
-        chosen = {**self.always, **(options or {})}
-        if self.begins is not None:
-            self.begins(Call(fn, args, kwargs, chosen, dynamic))
+        chosen = {**self.extra_options, **(options or {})}
+        if self.on_call is not None:
+            self.on_call(CompiledCall(fn, args, kwargs, chosen, dynamic))
         torch.compiler.reset()
-        program = oracle.Program(fn, args, kwargs)
-        subject = oracle.copied(program, exact=False).fn
+        program = reference_runs.OwnedCall(fn, args, kwargs)
+        subject = reference_runs.copy_call(program, exact=False).fn
         session = self.adapter.session(self.folder(), self.device)
         session.nonce = nonce = secrets.token_hex(8)
         function = session.compile(subject, chosen, dynamic)
-        capture = partial(captured, session.capture, nonce)
+        capture = partial(checked_capture, session.capture, nonce)
         if self.device.kind == "compile":
-            again = partial(_traced, subject, function, grad)
+            again = partial(_run_unchecked, subject, function, grad)
             results, out = None, again(*args, **kwargs)
             capture()  # waits for what does not compile
         else:
-            checked = partial(check, fn, subject, function, policy or self.policy, str(self.device))
-            again = partial(_again, checked, grad)
-            results, out = self._judged(partial(checked, grad, args, kwargs))
-        sizes = {"inputs": _bytes((args, kwargs)), "output": _bytes(out)}
+            checked = partial(check_run, fn, subject, function, policy or self.policy, str(self.device))
+            again = partial(_run_again, checked, grad)
+            results, out = self._compare(partial(checked, grad, args, kwargs))
+        sizes = {"inputs": _storage_bytes((args, kwargs)), "output": _storage_bytes(out)}
         run = Run(results, again, capture, sizes)
-        self.tell(run)
+        self.on_run(run)
         return run
 
-    def _judged(self, checked: Callable[[], Results]) -> tuple[Results | None, Any]:
+    def _compare(self, checked: Callable[[], Results]) -> tuple[Results | None, Any]:
         __tracebackhide__ = True
         try:
             results = checked()
-        except Difference as difference:
-            if self.forgive is None:
+        except WrongResult as difference:
+            if self.on_wrong_result is None:
                 raise
-            self.forgive(difference)
+            self.on_wrong_result(difference)
             return None, None
         return results, results.out
 
 
-class Foreign(RuntimeError):
+class ForeignGraph(RuntimeError):
     """A captured graph is not of this run."""
 
 
-def captured(capture: Callable[[], Sequence[Graph]], nonce: str) -> Sequence[Graph]:
+def checked_capture(capture: Callable[[], Sequence[Graph]], nonce: str) -> Sequence[Graph]:
     """What an adapter captured, if all of it is of the run with that nonce."""
     graphs = capture()
     if any(graph.nonce != nonce for graph in graphs):
-        raise Foreign("the adapter captured a graph of another run: graphs carry the `nonce` of their session")
+        raise ForeignGraph("the adapter captured a graph of another run: graphs carry the `nonce` of their session")
     return graphs
 
 
-def _bytes(values: Any) -> int:
+def _storage_bytes(values: Any) -> int:
     """Of the storages of all tensors, each once."""
     import torch
     from torch.utils import _pytree as pytree
@@ -114,7 +114,7 @@ def _bytes(values: Any) -> int:
     return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
-def _again(checked: Callable[..., Results], grad: bool | None, *args: Any, **kwargs: Any) -> Any:
+def _run_again(checked: Callable[..., Results], grad: bool | None, *args: Any, **kwargs: Any) -> Any:
     __tracebackhide__ = True
     return checked(grad, args, kwargs).out
 
@@ -134,19 +134,19 @@ def allocator_peak(device: str) -> Generator[Callable[[], int | None]]:
     yield lambda: tools.max_memory_allocated() - before
 
 
-def _traced(
+def _run_unchecked(
     subject: Callable[..., Any], function: Callable[..., Any], grad: bool | None, *args: Any, **kwargs: Any
 ) -> Any:
     """Runs it forward, and backward if gradients are wanted; nobody judges what comes out."""
-    start = oracle.Program(subject, args, kwargs)
+    start = reference_runs.OwnedCall(subject, args, kwargs)
     wanted = needs_grad(start) if grad is None else grad
     if wanted:
-        start = requiring(start)
-    own = oracle.copied(oracle.Program(len, start.args, start.kwargs), exact=False)
-    return oracle.run(replace(own, fn=subject), function, grad=wanted).out
+        start = with_required_grads(start)
+    own = reference_runs.copy_call(reference_runs.OwnedCall(len, start.args, start.kwargs), exact=False)
+    return reference_runs.run_call(replace(own, fn=subject), function, grad=wanted).out
 
 
-def check(
+def check_run(
     fn: Callable[..., Any],
     subject: Callable[..., Any],
     function: Callable[..., Any],
@@ -159,48 +159,50 @@ def check(
     """Runs all three and compares them."""
     __tracebackhide__ = True
     # `subject` is the module that the compiled function owns: eager must start from the same parameters and buffers
-    start = oracle.Program(subject, args, kwargs)
+    start = reference_runs.OwnedCall(subject, args, kwargs)
     wanted = needs_grad(start) if grad is None else grad
     if wanted:
-        start = requiring(start)
-    eager, exact = oracle.copied(start, exact=False), oracle.copied(start, exact=True)
-    own = replace(oracle.copied(oracle.Program(len, start.args, start.kwargs), exact=False), fn=subject)
+        start = with_required_grads(start)
+    eager, exact = reference_runs.copy_call(start, exact=False), reference_runs.copy_call(start, exact=True)
+    own = replace(
+        reference_runs.copy_call(reference_runs.OwnedCall(len, start.args, start.kwargs), exact=False), fn=subject
+    )
     with allocator_peak(device) as peak:
-        first = oracle.run(own, function, grad=wanted)
+        first = reference_runs.run_call(own, function, grad=wanted)
         allocated = peak()
     casts: list[bool] = []
     outcomes = (
         first,
-        oracle.run(eager, eager.fn, grad=wanted, casts=casts),
-        oracle.run(exact, exact.fn, grad=wanted, exact=True, casts=casts),
+        reference_runs.run_call(eager, eager.fn, grad=wanted, casts=casts),
+        reference_runs.run_call(exact, exact.fn, grad=wanted, exact=True, casts=casts),
     )
     found, plain, _ = outcomes
-    numerics = closer(*(o.out for o in outcomes), policy=policy, what="output")
+    numerics = check_accuracy(*(o.out for o in outcomes), policy=policy, what="output")
     for kind in ("grads", "state"):
         what = "gradient" if kind == "grads" else "afterwards"
         # gradients of leaves are laid out as autograd likes, not as the graph returns them
         looser = replace(policy, layout=False) if kind == "grads" else policy
         sides = [dict(getattr(outcome, kind)) for outcome in outcomes]
         if sides[0].keys() != sides[1].keys():
-            raise Difference(f"{what}: {', '.join(sides[0])} have one, in eager {', '.join(sides[1])}")
-        numerics = max(numerics, closer(*sides, policy=looser, what=what))
+            raise WrongResult(f"{what}: {', '.join(sides[0])} have one, in eager {', '.join(sides[1])}")
+        numerics = max(numerics, check_accuracy(*sides, policy=looser, what=what))
     if found.aliases != plain.aliases:
-        raise Difference(f"outputs share storage with {list(found.aliases)}, eager's with {list(plain.aliases)}")
+        raise WrongResult(f"outputs share storage with {list(found.aliases)}, eager's with {list(plain.aliases)}")
     return Results(found.out, found.grads, numerics, allocated)
 
 
-def needs_grad(program: oracle.Program) -> bool:
+def needs_grad(program: reference_runs.OwnedCall) -> bool:
     """Whether an argument requires gradients; a module's parameters always do, and say nothing."""
-    arguments = oracle.Program(len, program.args, program.kwargs)
+    arguments = reference_runs.OwnedCall(len, program.args, program.kwargs)
     owned = {id(p) for module in arguments.modules().values() for p in module.parameters()}
     return any(tensor.requires_grad and id(tensor) not in owned for tensor in arguments.tensors().values())
 
 
-def requiring(program: oracle.Program) -> oracle.Program:
+def with_required_grads(program: reference_runs.OwnedCall) -> reference_runs.OwnedCall:
     """The program, with gradients on every floating argument if nothing of it requires any."""
     if any(tensor.requires_grad for tensor in program.tensors().values()):
         return program
-    twin = oracle.copied(replace(program, fn=len), exact=False)
+    twin = reference_runs.copy_call(replace(program, fn=len), exact=False)
     for tensor in twin.tensors().values():
         tensor.requires_grad_(tensor.is_floating_point() or tensor.is_complex())
     return replace(twin, fn=program.fn)

@@ -4,9 +4,9 @@ Takes the keywords of the markers and the runs of a test. Gives one text that sa
 unknown names, and values that are neither numbers nor limits, with the valid ones.
 
 >>> from pytest_plugin.limits import at_most
->>> wrong({"kernels": 1, "externs": at_most(0)}, Facts(kernels=2, externs=0, kernel_names=("a", "b")))
+>>> count_errors({"kernels": 1, "externs": at_most(0)}, Facts(kernels=2, externs=0, kernel_names=("a", "b")))
 ['kernels   1 declared, 2 found: a, b']
->>> misuse({"kernel": 1})
+>>> counts_misuse({"kernel": 1})
 'counts has no kernel; it has kernels, externs, bytes, operations, peak, block_accesses, block_pointers, descriptors, \
 tiles, registers, spills'
 """
@@ -22,7 +22,7 @@ from pytest_plugin.vocabulary import COUNTS
 REFUSALS_SHOWN = 8
 
 
-def misuse(declared: Mapping[str, object]) -> str:
+def counts_misuse(declared: Mapping[str, object]) -> str:
     """What is wrong with the marker itself, or nothing."""
     for name, value in declared.items():
         if name not in COUNTS:
@@ -34,14 +34,14 @@ def misuse(declared: Mapping[str, object]) -> str:
     return "" if declared else "counts declares nothing"
 
 
-def wrong(declared: Mapping[str, int | Limit], facts: Facts) -> list[str]:
+def count_errors(declared: Mapping[str, int | Limit], facts: Facts) -> list[str]:
     """A line for each count that is not as declared, and the reasons that the compiler gave."""
     lines: list[str] = []
     for name, value in declared.items():
         found: int | None = getattr(facts, name)
         holds = found is not None and (value.holds(found) if isinstance(value, Limit) else value == found)
         if not holds:
-            known = "not known to this compiler" if found is None else f"{found} found{_named(name, facts)}"
+            known = "not known to this compiler" if found is None else f"{found} found{_names_or_reasons(name, facts)}"
             lines.append(f"{name:<9} {value!r} declared, {known}")
     if lines and "kernels" in declared:
         reasons = dict.fromkeys(f"{stage}: {a} | {b}: {why}" for stage, a, b, why in facts.refusals)
@@ -49,7 +49,7 @@ def wrong(declared: Mapping[str, int | Limit], facts: Facts) -> list[str]:
     return lines
 
 
-def _named(name: str, facts: Facts) -> str:
+def _names_or_reasons(name: str, facts: Facts) -> str:
     match name:
         case "kernels" if facts.kernel_names:
             return f": {', '.join(facts.kernel_names)}"

@@ -49,8 +49,8 @@ def exact_sums() -> Generator[None]:
         ops.var_mean.correction: _var_mean,
         ops.cumsum.default: _cumsum,
         ops.logcumsumexp.default: _logcumsumexp,
-        ops.mm.default: _product,
-        ops.bmm.default: _product,
+        ops.mm.default: _matrix_product,
+        ops.bmm.default: _matrix_product,
     }
 
     class ExactSums(TorchDispatchMode):
@@ -90,7 +90,9 @@ def _sum(x: Tensor, dim: Sequence[int] | None = None, *, keepdim: bool = False, 
         return x.clone()
     dims = _dims(x, dim)
     kept = [n for d, n in enumerate(x.shape) if d not in dims]
-    total = _folded(x.permute(*(d for d in range(x.dim()) if d not in dims), *dims).reshape(*kept, _count(x, dims)))
+    total = _sum_of_last_dimension(
+        x.permute(*(d for d in range(x.dim()) if d not in dims), *dims).reshape(*kept, _count(x, dims))
+    )
     return total.reshape([1 if d in dims else n for d, n in enumerate(x.shape)] if keepdim else kept)
 
 
@@ -122,7 +124,7 @@ def _count(x: Tensor, dims: Sequence[int]) -> int:
     return count
 
 
-def _folded(x: Tensor, low: Tensor | None = None) -> Tensor:
+def _sum_of_last_dimension(x: Tensor, low: Tensor | None = None) -> Tensor:
     """The sum along the last dimension, one half onto the other, with the errors of it beside."""
     import torch
 
@@ -160,16 +162,16 @@ def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
     return _cumsum((x - largest).exp(), dim).log() + largest
 
 
-def _product(a: Tensor, mat2: Tensor) -> Tensor:
+def _matrix_product(a: Tensor, mat2: Tensor) -> Tensor:
     if a.numel() * mat2.shape[-1] > MOST_TERMS:
         return a @ mat2
     x, y = a.unsqueeze(-2), mat2.transpose(-1, -2).unsqueeze(-3)
     terms = x * y
-    (x1, x2), (y1, y2) = _split(x), _split(y)
-    return _folded(terms, x2 * y2 - (((terms - x1 * y1) - x2 * y1) - x1 * y2))
+    (x1, x2), (y1, y2) = _high_and_low(x), _high_and_low(y)
+    return _sum_of_last_dimension(terms, x2 * y2 - (((terms - x1 * y1) - x2 * y1) - x1 * y2))
 
 
-def _split(x: Tensor) -> tuple[Tensor, Tensor]:
+def _high_and_low(x: Tensor) -> tuple[Tensor, Tensor]:
     """Two parts of half the bits each."""
     wide = SPLIT * x
     high = wide - (wide - x)

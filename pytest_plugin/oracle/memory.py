@@ -19,7 +19,7 @@ buf2          8 |..#| own, returned
 (('buf0', 'buf2'), True, False)
 >>> graph.at_peak()
 'in call 1 of 2, exp_0: x, buf0'
->>> misuse({"leak": 0})
+>>> memory_misuse({"leak": 0})
 'memory has no leak; it has peak, leaks, frees_inputs'
 """
 
@@ -37,7 +37,7 @@ KEYWORDS = ("peak", "leaks", "frees_inputs")
 WIDEST = 80  # calls shown one by one
 
 
-def misuse(declared: Mapping[str, object]) -> str:
+def memory_misuse(declared: Mapping[str, object]) -> str:
     """What is wrong with the marker itself, or nothing."""
     for name, value in declared.items():
         match name:
@@ -55,7 +55,7 @@ def misuse(declared: Mapping[str, object]) -> str:
     return "" if declared else "memory declares nothing"
 
 
-def wrong(declared: Mapping[str, int | Limit], run: Run) -> list[str]:
+def memory_errors(declared: Mapping[str, int | Limit], run: Run) -> list[str]:
     """A line for each fact that is not as declared, and for each thing done to memory that was not planned."""
     if any(graph.storages is None for graph in run.graphs):
         return ["not known to this compiler"]
@@ -63,19 +63,19 @@ def wrong(declared: Mapping[str, int | Limit], run: Run) -> list[str]:
     for name, value in declared.items():
         match name:
             case "peak":
-                lines += _wrong_peak(value, run)
+                lines += _peak_errors(value, run)
             case "leaks":
                 leaks = [storage for kind, storage in run.events if kind == "leak"]
                 if len(leaks) != value:
-                    lines.append(f"leaks     {value!r} declared, {len(leaks)} found{_listed(leaks)}")
+                    lines.append(f"leaks     {value!r} declared, {len(leaks)} found{_list_of_names(leaks)}")
             case _:
                 kept = [name for graph in run.graphs for name in _kept_inputs(graph)]
                 if bool(value) == bool(kept):
-                    lines.append(f"inputs    {'kept' + _listed(kept) if kept else 'all are freed'}")
+                    lines.append(f"inputs    {'kept' + _list_of_names(kept) if kept else 'all are freed'}")
     return lines
 
 
-def _wrong_peak(value: int | Limit, run: Run) -> list[str]:
+def _peak_errors(value: int | Limit, run: Run) -> list[str]:
     found = run.report.peak
     if found is None:
         return [f"peak      {value!r} declared, not known: a size is decided by the call"]
@@ -96,11 +96,11 @@ def _kept_inputs(graph: Graph) -> list[str]:
     return kept + [name for kind, name in graph.events if kind == "held"]
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_of_names(names: Sequence[str]) -> str:
     return f": {', '.join(names)}" if names else ""
 
 
-def of(run: Run, role: str = "") -> GraphMemory:
+def memory_of(run: Run, role: str = "") -> GraphMemory:
     """Of the run's one graph, or of the one with that role."""
     graphs = [graph for graph in run.graphs if role in ("", graph.role)]
     if len(graphs) != 1:
@@ -172,7 +172,7 @@ def _is_held(storage: Storage, step: int) -> bool:
     return storage.first <= step and (storage.last is None or step <= storage.last)
 
 
-def lives(run: Run) -> dict[str, int]:
+def storage_lifetimes(run: Run) -> dict[str, int]:
     """For how many calls each storage is held, by role and first name; returned ones until the last call."""
     return {
         f"{graph.role}.{s.names[0]}": (len(graph.calls) if s.last is None else s.last) - s.first
@@ -181,10 +181,10 @@ def lives(run: Run) -> dict[str, int]:
     }
 
 
-def changed(old: Mapping[str, int], new: Mapping[str, int]) -> str:
+def lifetime_changes(old: Mapping[str, int], new: Mapping[str, int]) -> str:
     """Which storages live longer or shorter than before, and which are new or gone.
 
-    >>> changed({"forward.buf0": 2, "forward.buf1": 1}, {"forward.buf0": 3, "forward.buf2": 1})
+    >>> lifetime_changes({"forward.buf0": 2, "forward.buf1": 1}, {"forward.buf0": 3, "forward.buf2": 1})
     'buf0 held 1 call longer, buf2 new, buf1 gone'
     """
     told: list[str] = []

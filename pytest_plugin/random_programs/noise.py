@@ -20,15 +20,15 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_plugin.oracle import oracle
+from pytest_plugin.oracle import reference_runs
 from pytest_plugin.oracle.tolerances import FLOAT64_OWN_ULPS, PRECISIONS, K
 from pytest_plugin.random_programs.programs import Node, Program
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-RUNS = 96  # one element of thousands may be moved in few of them
-FACTOR = 4.0  # of what the noise does, since rounding may also go the same way each time
+NOISY_RUNS = 96  # one element of thousands may be moved in few of them
+NOISE_FACTOR = 4.0  # of what the noise does, since rounding may also go the same way each time
 PRODUCT = re.compile(r"(\w+)\.prod\((-?\d+)\)")
 # takes one number from all of a row, whose error is then each element's, also of one that is next to 0
 SHIFTED = re.compile(r"torch\.log_softmax\(\w+, (-?\d+)\)")
@@ -42,8 +42,8 @@ def noisy_runs(program: Program, run: Run) -> Iterator[Leaves]:
     """One at a time: what all of them leave behind may be more than a machine's memory."""
     own = _own_errors(program, run)
     ranges = [Range() for _ in program.nodes]
-    for number in range(RUNS):
-        if (found := _noisy(program, number, own, ranges, run)) is not None:
+    for number in range(NOISY_RUNS):
+        if (found := _noisy_run(program, number, own, ranges, run)) is not None:
             yield found
 
 
@@ -66,11 +66,11 @@ def explains(noisy: Sequence[Tensor | None], found: Tensor, eager: Tensor, exact
     errors = torch.stack([(run.double() - truth).abs().nan_to_num(torch.inf) for run in runs]).amax(0)
     own = (e - truth).abs().nan_to_num(0.0)
     worst = own.amax()
-    if eager.dtype == torch.float64:  # whose own error is not seen: as `closer` has it
+    if eager.dtype == torch.float64:  # whose own error is not seen: as `check_accuracy` has it
         worst = worst.clamp(
             min=FLOAT64_OWN_ULPS * 2.0 ** -_mantissa(eager) * float(truth.abs().nan_to_num(0, 0).amax())
         )
-    allowed = FACTOR * torch.maximum(errors, own) + K * worst
+    allowed = NOISE_FACTOR * torch.maximum(errors, own) + K * worst
     nan = torch.stack([target, *runs]).isnan().any(0)
     return bool(((a == target) | (a.isnan() & nan) | ((a - target).abs() <= allowed)).all())
 
@@ -82,9 +82,9 @@ def _own_errors(program: Program, run: Run) -> list[Tensor | None]:
     found: list[Tensor | None] = []
 
     def call(*arguments: Any) -> tuple[Any, ...]:
-        space = _space(program, arguments)
+        space = _namespace(program, arguments)
         for node in program.nodes:
-            wide = {name: _widened(value) for name, value in space.items()} if _is_moved(node) else None
+            wide = {name: _to_float64(value) for name, value in space.items()} if _is_moved(node) else None
             exec(node.line, space)
             found.append(None if wide is None else _own_error(node, space[node.target], wide))
         return tuple(space[name] for name in program.outputs)
@@ -98,7 +98,7 @@ def _own_error(node: Node, value: Any, wide: dict[str, Any]) -> Tensor | None:
     import torch
 
     try:
-        with oracle.exactly():
+        with reference_runs.computing_in_float64():
             exec(node.line, wide)
     except Exception:  # a line that wants equal dtypes
         return None
@@ -113,13 +113,13 @@ def _own_error(node: Node, value: Any, wide: dict[str, Any]) -> Tensor | None:
     return share.nan_to_num(0.0, posinf=0.0).clamp(max=most)
 
 
-def _widened(value: Any) -> Any:
+def _to_float64(value: Any) -> Any:
     import torch
 
-    return value.to(oracle.exact_dtype(value.dtype), copy=True) if isinstance(value, torch.Tensor) else value
+    return value.to(reference_runs.exact_dtype(value.dtype), copy=True) if isinstance(value, torch.Tensor) else value
 
 
-def _space(program: Program, arguments: Sequence[Any]) -> dict[str, Any]:
+def _namespace(program: Program, arguments: Sequence[Any]) -> dict[str, Any]:
     import torch
 
     space: dict[str, Any] = {"torch": torch, "F": torch.nn.functional}
@@ -130,7 +130,7 @@ def _is_moved(node: Node) -> bool:
     return node.rounds or node.family == "casts"
 
 
-def _noisy(
+def _noisy_run(
     program: Program, number: int, own: Sequence[Tensor | None], ranges: Sequence[Range], run: Run
 ) -> Leaves | None:
     """Eager, line by line, with what each line moves."""
@@ -141,13 +141,13 @@ def _noisy(
     noise = Noise(generator, alike=bool(number % 2))
 
     def call(*arguments: Any) -> tuple[Any, ...]:
-        space = _space(program, arguments)
+        space = _namespace(program, arguments)
         for node, error, seen in zip(program.nodes, own, ranges, strict=True):
             if node.family in SUMMED and node.rounds and not node.writes:
                 space[node.target] = eval(node.text, _disturbed_terms(node, space, noise))
             else:
                 exec(node.line, space)
-            _disturb(node, space, noise, error)
+            _disturb_result(node, space, noise, error)
             if _is_moved(node) and not node.writes and space[node.target].is_floating_point():
                 space[node.target] = seen.zeroed(space[node.target], noise)
         return tuple(space[name] for name in program.outputs)
@@ -239,7 +239,7 @@ def _with_few_bits(given: Any) -> Any:
     def replaced(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return leaf.bfloat16().double() if leaf.is_floating_point() else leaf.clone()
-        return oracle.exact_dtype(leaf) if isinstance(leaf, torch.dtype) else leaf
+        return reference_runs.exact_dtype(leaf) if isinstance(leaf, torch.dtype) else leaf
 
     return pytree.tree_map(replaced, given)
 
@@ -278,7 +278,7 @@ class Range:
         return torch.where(chosen, value - now, value)
 
 
-def _disturb(node: Node, space: dict[str, Any], noise: Noise, error: Tensor | None) -> None:
+def _disturb_result(node: Node, space: dict[str, Any], noise: Noise, error: Tensor | None) -> None:
     value = space[node.target]
     name = str(value.dtype).removeprefix("torch.")
     if name not in PRECISIONS or not _is_moved(node):

@@ -199,7 +199,7 @@ print("equal, within the tolerances of torch.testing")
 """
 
 
-def smaller(program: Program) -> Iterator[Program]:
+def smaller_programs(program: Program) -> Iterator[Program]:
     """Programs with a little less in them, the largest steps first; not all of them run."""
     count = len(program.outputs)
     for n in range(count if count > 1 else 0):
@@ -210,7 +210,7 @@ def smaller(program: Program) -> Iterator[Program]:
             yield replace(program, nodes=program.nodes[:start] + program.nodes[start + size :])
         size //= 2
     for n in reversed(range(len(program.nodes))):
-        yield from _bypassed(program, n)
+        yield from _without_line(program, n)
     for n, given in enumerate(program.inputs):
         rest = program.inputs[:n] + program.inputs[n + 1 :]
         if rest and not re.search(rf"\b{given.name}\b", " ".join([program.text.partition("\n")[2], repr(rest)])):
@@ -219,10 +219,10 @@ def smaller(program: Program) -> Iterator[Program]:
     for number in reversed(sizes):
         for less in (2, 3, number // 2, number - 1):
             if 2 <= less < number:
-                yield _resized(program, number, less)
+                yield _with_size(program, number, less)
 
 
-def _bypassed(program: Program, n: int) -> Iterator[Program]:
+def _without_line(program: Program, n: int) -> Iterator[Program]:
     """Without a line whose result others read: they read one of its operands instead."""
     node = program.nodes[n]
     if node.writes:
@@ -237,17 +237,17 @@ def _bypassed(program: Program, n: int) -> Iterator[Program]:
         yield replace(program, nodes=(*program.nodes[:n], *later), outputs=outputs)
 
 
-def _resized(program: Program, old: int, new: int) -> Program:
+def _with_size(program: Program, old: int, new: int) -> Program:
     inputs = tuple(
         replace(given, expression=re.sub(rf"\b{old}\b", str(new), given.expression)) for given in program.inputs
     )
     return replace(program, inputs=inputs)
 
 
-def shrunk(program: Program, is_bad: Callable[[Program], bool], *, most: int = 300) -> Program:
+def shrink(program: Program, is_bad: Callable[[Program], bool], *, most: int = 300) -> Program:
     """The smallest that is still bad and is reached by `most` trials."""
     while most > 0:
-        for candidate in smaller(program):
+        for candidate in smaller_programs(program):
             most -= 1
             if is_bad(candidate) or most <= 0:
                 break

@@ -1,13 +1,13 @@
-"""The oracle of random programs: is a compiled program as good as eager?
+"""The oracle of random programs: decides whether a compiled program is as good as eager.
 
-Takes a Program and a function that compiles functions. Gives a Verdict. `assert_like_eager` raises Difference, with a
-script that shows the same, for a program that is wrong or fails.
+Takes a Program and a function that compiles functions. Gives a ProgramVerdict. `assert_like_eager` refuses a program
+that is wrong or fails by raising WrongResult, with a script that shows the same difference.
 
-Values are held against eager and the float64 truth by `closer`; dtypes, shapes, strides, what the arguments hold
-afterwards, gradients and common storages are eager's own. Two kinds of programs are set apart. *Unstable* ones sit on
-an edge: eager itself, with every rounded result moved as far as its error (noise.py), differs from eager as much.
-*Tracer* ones differ from eager without any compiler behind torch.compile (backend "aot_eager"); there that is the
-measure.
+`check_accuracy` compares values with eager and with the float64 truth. Dtypes, shapes, strides, the contents of the
+arguments afterwards, gradients and shared storage must be those of eager. Two kinds of programs are not counted as
+wrong. An *unstable* program amplifies rounding: eager itself gives results that far apart if each rounded result is
+moved by its own error (noise.py). A *tracer* program differs from eager without any compiler, by torch.compile's
+backend "aot_eager" alone; its results are then compared with those of "aot_eager".
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal
 
-from pytest_plugin.oracle import oracle
-from pytest_plugin.oracle.closer import DEFAULT, Difference, Policy, closer
+from pytest_plugin.oracle import reference_runs
+from pytest_plugin.oracle.accuracy import DEFAULT_POLICY, Policy, WrongResult, check_accuracy
 from pytest_plugin.oracle.exact_sums import exact_sums
 from pytest_plugin.random_programs.noise import Leaves, explains, noisy_runs
-from pytest_plugin.random_programs.programs import Program, shrunk
+from pytest_plugin.random_programs.programs import Program, shrink
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 Word = Literal["right", "wrong", "error", "unstable", "tracer", "refused"]
@@ -32,29 +32,41 @@ BATCH = 24  # noisy runs, before more of them are asked
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """`refused`: eager does not run it."""
+class ProgramVerdict:
+    """What became of one program.
+
+    Attributes:
+        word: right; wrong; error (the compiled program raised); unstable; tracer; or refused (eager does not run it).
+        why: The differences or the error, as text; empty for right.
+    """
 
     word: Word
     why: str = ""
 
     @property
     def is_bad(self) -> bool:
+        """Whether the compiler is to blame: the word is wrong or error."""
         return self.word in BAD
 
 
-def verdict(program: Program, compile_function: Compile, *, reference: Compile | None = None) -> Verdict:
-    """Of the program, and of a scalable one on two other sizes too, without compiling it anew by ourselves.
+def judge(program: Program, compile_function: Compile, *, reference: Compile | None = None) -> ProgramVerdict:
+    """Judges a program and, if it is scalable, the same compiled function on two other sizes too.
 
-    `reference` compiles as the tracer alone does; torch.compile(backend="aot_eager") unless given.
+    Args:
+        program: The program. It is run several times.
+        compile_function: Compiles a function, which it may do lazily.
+        reference: Compiles as torch's tracer alone does; unless given, torch.compile with the backend "aot_eager".
+
+    Returns:
+        The verdict of the first sizes that are not right, or else the last one.
     """
     import torch
 
     torch.compiler.reset()
     compiled = compile_function(program.fn())
-    found = Verdict("right")
+    found = ProgramVerdict("right")
     for one in program.sizes():
-        here = _of(one, compiled, reference or _aot_eager(dynamic=program.scalable or None))
+        here = _judge_sizes(one, compiled, reference or _aot_eager(dynamic=program.scalable or None))
         if here.word == "refused" and one is not program:
             continue  # eager has no result on those sizes
         found = here
@@ -64,26 +76,46 @@ def verdict(program: Program, compile_function: Compile, *, reference: Compile |
 
 
 def assert_like_eager(program: Program, compile_function: Compile, *, backend: str = "minductor") -> None:
-    """For use below `@given(programs())`: what hypothesis shows of a failure then ends with a script."""
+    """Asserts that a compiled program is as good as eager; for the body of a test below `@given(programs())`.
+
+    Args:
+        program: The program. It is compiled, and run several times.
+        compile_function: Compiles a function, which it may do lazily.
+        backend: torch.compile's name of the backend, for the script.
+
+    Raises:
+        WrongResult: The program is wrong or fails. The message ends with a script that shows it without pytest.
+    """
     __tracebackhide__ = True
-    found = verdict(program, compile_function)
+    found = judge(program, compile_function)
     if found.is_bad:
-        raise Difference(f"{found.word}: {found.why}\n\n{program.script(backend=backend, why=found.why)}")
+        raise WrongResult(f"{found.word}: {found.why}\n\n{program.script(backend=backend, why=found.why)}")
 
 
-def smallest(program: Program, compile_function: Compile, *, most: int = 300) -> tuple[Program, Verdict]:
-    """A bad program with all taken out that it does not need to be bad in the same way, and its verdict."""
-    first = verdict(program, compile_function)
+def shrink_bad_program(
+    program: Program, compile_function: Compile, *, most: int = 300
+) -> tuple[Program, ProgramVerdict]:
+    """Removes from a bad program everything that it does not need to be bad in the same way.
+
+    Args:
+        program: A program whose verdict is bad.
+        compile_function: Compiles a function, which it may do lazily.
+        most: The number of smaller programs to try at most; each of them is compiled and run.
+
+    Returns:
+        The smallest bad program found, and its verdict.
+    """
+    first = judge(program, compile_function)
 
     def is_alike(trial: Program) -> bool:
-        found = verdict(trial, compile_function)
-        return found.word == first.word and _sort(found) == _sort(first)
+        found = judge(trial, compile_function)
+        return found.word == first.word and _error_class(found) == _error_class(first)
 
-    small = shrunk(program, is_alike, most=most)
-    return small, verdict(small, compile_function)
+    small = shrink(program, is_alike, most=most)
+    return small, judge(small, compile_function)
 
 
-def _sort(found: Verdict) -> str:
+def _error_class(found: ProgramVerdict) -> str:
     """Two errors of one class are taken for the same while shrinking."""
     return found.why.partition(":")[0] if found.word == "error" else ""
 
@@ -95,67 +127,67 @@ def _aot_eager(*, dynamic: bool | None) -> Compile:
     return lambda fn: tools.compile(fn, backend="aot_eager", fullgraph=True, dynamic=dynamic)
 
 
-def _of(program: Program, compiled: Callable[..., Any], reference: Compile) -> Verdict:
+def _judge_sizes(program: Program, compiled: Callable[..., Any], reference: Compile) -> ProgramVerdict:
     casts: list[bool] = []
     try:
-        eager = _run(program, program.fn(), casts=casts)
+        eager = _run_by_name(program, program.fn(), casts=casts)
     except Exception as reason:
-        return Verdict("refused", _said(reason))
+        return ProgramVerdict("refused", _error_text(reason))
     try:
-        exact = _run(program, program.fn(), exact=True, casts=casts)
+        exact = _run_by_name(program, program.fn(), exact=True, casts=casts)
     except Exception:  # a line that wants equal dtypes of what the wider run made unequal
         exact = eager
     try:
-        found = _run(program, compiled)
+        found = _run_by_name(program, compiled)
     except Exception as reason:
         try:
-            _run(program, reference(program.fn()))
+            _run_by_name(program, reference(program.fn()))
         except Exception as other:
-            return Verdict("tracer", _said(other))
-        return Verdict("error", _said(reason))
+            return ProgramVerdict("tracer", _error_text(other))
+        return ProgramVerdict("error", _error_text(reason))
     lines = differences(found, eager, exact)
     if lines:  # now what is too slow for all: float64 whose sums are exact
         with suppress(Exception):  # as above
-            exact = _run(program, program.fn(), exact=True, below=exact_sums, casts=casts)
+            exact = _run_by_name(program, program.fn(), exact=True, below=exact_sums, casts=casts)
             lines = differences(found, eager, exact)
     if not lines:
-        return Verdict("right")
-    lines = _unexcused(program, lines, found, eager, exact, exact)
+        return ProgramVerdict("right")
+    lines = _unexplained(program, lines, found, eager, exact, exact)
     if not lines:
-        return Verdict("unstable", "within what noise as large as eager's errors does")
-    if _is_tracers(program, found, eager, exact, reference):
-        return Verdict("tracer", "\n".join(lines.values()))
-    return Verdict("wrong", "\n".join(lines.values()))
+        return ProgramVerdict("unstable", "within what noise as large as eager's errors does")
+    if _is_due_to_tracer(program, found, eager, exact, reference):
+        return ProgramVerdict("tracer", "\n".join(lines.values()))
+    return ProgramVerdict("wrong", "\n".join(lines.values()))
 
 
-def _is_tracers(program: Program, found: Leaves, eager: Leaves, exact: Leaves, reference: Compile) -> bool:
+def _is_due_to_tracer(program: Program, found: Leaves, eager: Leaves, exact: Leaves, reference: Compile) -> bool:
     """Whether what differs from eager is the tracer's doing: the traced program gives the same without a compiler."""
     try:
-        traced = _run(program, reference(program.fn()))
+        traced = _run_by_name(program, reference(program.fn()))
     except Exception:
         return False
     wide = traced
     with suppress(Exception):  # as for the truth of eager
-        wide = _run(program, reference(program.fn()), exact=True)
+        wide = _run_by_name(program, reference(program.fn()), exact=True)
     # where the tracer itself is off, what it gives of wider numbers is all that can be aimed at
     off = differences(traced, eager, exact)
     target = {name: wide[name] if name in off else value for name, value in exact.items()}
     lines = differences(found, traced, target)
-    return not lines or not _unexcused(program, lines, found, eager, exact, target)
+    return not lines or not _unexplained(program, lines, found, eager, exact, target)
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _has_truth(one: Any, other: Any) -> bool:
     """Whether the one may be the truth of the other; storages in common are eager's own."""
     import torch
 
     return isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.shape == other.shape
 
 
-def _said(reason: Exception) -> str:
+def _error_text(reason: Exception) -> str:
     return f"{type(reason).__name__}: {str(reason)[:1500]}"
 
 
-def _run(
+def _run_by_name(
     program: Program,
     call: Callable[..., Any],
     *,
@@ -164,32 +196,34 @@ def _run(
     casts: list[bool] | None = None,
 ) -> dict[str, Any]:
     """What a run leaves behind, by name; all tensors of the arguments' storages are its own."""
-    subject = oracle.copied(oracle.Program(call, tuple(program.arguments()), {}), exact=exact)
+    subject = reference_runs.copy_call(reference_runs.OwnedCall(call, tuple(program.arguments()), {}), exact=exact)
     # the function stays as it is: oracle.copied copies modules only
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        outcome = oracle.run(subject, call, grad=program.differentiable, exact=exact, below=below, casts=casts)
+        outcome = reference_runs.run_call(
+            subject, call, grad=program.differentiable, exact=exact, below=below, casts=casts
+        )
     outputs = {f"output {n}": out for n, out in enumerate(outcome.out)}
     grads = {f"gradient of {name}": grad for name, grad in outcome.grads.items()}
     state = {f"{name} afterwards": tensor for name, tensor in outcome.state.items()}
     return {**outputs, **grads, **state, "common storages": outcome.aliases}
 
 
-def differences(found: Leaves, eager: Leaves, exact: Leaves, policy: Policy = DEFAULT) -> dict[str, str]:
-    """What `closer` says against each result."""
+def differences(found: Leaves, eager: Leaves, exact: Leaves, policy: Policy = DEFAULT_POLICY) -> dict[str, str]:
+    """What `check_accuracy` says against each result."""
     lines: dict[str, str] = {}
     for name, wanted in eager.items():
         # gradients of leaves are laid out as autograd likes
         own = replace(policy, layout=False) if name.startswith("gradient") else policy
-        truth = exact[name] if _alike(exact[name], wanted) else wanted
+        truth = exact[name] if _has_truth(exact[name], wanted) else wanted
         try:
-            closer(found[name], wanted, truth, policy=own, what=name)
-        except Difference as difference:
+            check_accuracy(found[name], wanted, truth, policy=own, what=name)
+        except WrongResult as difference:
             lines[name] = str(difference)
     return lines
 
 
-def _unexcused(
+def _unexplained(
     program: Program, lines: Mapping[str, str], found: Leaves, eager: Leaves, exact: Leaves, target: Leaves
 ) -> dict[str, str]:
     """The differences from the target that noise does not explain. Those of form are explained by nothing."""
@@ -203,7 +237,7 @@ def _unexcused(
     if len(formal) == len(lines):
         return formal
     doubtful = [name for name in lines if name not in formal]
-    noisy, runs = noisy_runs(program, _run), list[Leaves]()
+    noisy, runs = noisy_runs(program, _run_by_name), list[Leaves]()
     while doubtful and (more := [{name: run[name] for name in doubtful} for run in islice(noisy, BATCH)]):
         runs += more
         doubtful = [

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_plugin.devices.devices import Device
+from pytest_plugin.devices.device_choice import Device
 from pytest_plugin.goldens.golden import Goldens
 from pytest_plugin.oracle import counts, memory
-from pytest_plugin.oracle.repro import Call
+from pytest_plugin.oracle.repro_script import CompiledCall
 from pytest_plugin.oracle.run import Run
 from pytest_plugin.vocabulary import amount
 
@@ -26,22 +26,22 @@ class Evidence:
     """Collected while one test runs."""
 
     runs: list[Run] = field(default_factory=list[Run])
-    calls: list[Call] = field(default_factory=list[Call])  # of `compiled`, those that failed too
+    calls: list[CompiledCall] = field(default_factory=list[CompiledCall])  # of `compiled`, those that failed too
     goldens: Goldens | None = None
-    counted: int = 0
-    weighed: int = 0  # runs whose memory was held against a marker
+    counts_checked: int = 0
+    memory_checked: int = 0  # runs whose memory was held against a marker
 
-    def wrong(self, shown: str, device: Device | None, declared: Mapping[str, Any], *, is_counted: bool) -> str:
+    def count_errors(self, shown: str, device: Device | None, declared: Mapping[str, Any], *, is_counted: bool) -> str:
         """What contradicts the declared facts or shows that nothing ran; the facts hold for each run of the test."""
         if is_counted and not any(run.graphs for run in self.runs):
             return f"counts differ  {shown}\n  nothing was captured: no graph was compiled"
         lines: list[str] = []
         for number, run in enumerate(self.runs, 1):
-            found = counts.wrong(declared, run.report) if run.graphs else []
+            found = counts.count_errors(declared, run.report) if run.graphs else []
             if len(self.runs) > 1 and found:
                 lines.append(f"run {number} of {len(self.runs)}")
             lines += found
-            self.counted += is_counted
+            self.counts_checked += is_counted
         if lines:
             return "\n  ".join((f"counts differ  {shown}", *lines))
         if device is None or declared.get("kernels") == 0:
@@ -60,12 +60,12 @@ class Evidence:
                 )
         return ""
 
-    def wrong_memory(self, shown: str, declared: Mapping[str, Any]) -> str:
+    def memory_errors(self, shown: str, declared: Mapping[str, Any]) -> str:
         """What contradicts the declared facts of memory; they hold for each run of the test."""
         if not any(run.graphs for run in self.runs):
             return f"memory differs  {shown}\n  nothing was captured: no graph was compiled"
-        lines = [line for run in self.runs for line in memory.wrong(declared, run)]
-        self.weighed += len(self.runs)
+        lines = [line for run in self.runs for line in memory.memory_errors(declared, run)]
+        self.memory_checked += len(self.runs)
         return "\n  ".join((f"memory differs  {shown}", *lines)) if lines else ""
 
     def summary(self, device: Device | None) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Evidence:
             "launches": events["launch"],
             "externs": events["extern"],
             "assembled": sum(len(run.assembly) for run in self.runs),
-            "counts": self.counted,
-            "memory": self.weighed,
+            "counts": self.counts_checked,
+            "memory": self.memory_checked,
             "goldens": [check.plain() for check in self.goldens.checks] if self.goldens else [],
         }

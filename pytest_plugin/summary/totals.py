@@ -23,7 +23,7 @@ class Totals:
 
     tests: Counter[str] = field(default_factory=Counter[str])
     sums: Counter[str] = field(default_factory=Counter[str])
-    looked_at: set[str] = field(default_factory=set[str])  # golden files that a check is about
+    checked_files: set[str] = field(default_factory=set[str])  # golden files that a check is about
     verdicts: Counter[str] = field(default_factory=Counter[str])
     lacks: Counter[str] = field(default_factory=Counter[str])  # tests skipped, by the capability that is absent
     goldens: list[Check] = field(default_factory=list[Check])
@@ -39,7 +39,7 @@ class Totals:
             self.verdicts[check.verdict] += 1
             if check.verdict != "equal":
                 self.goldens.append(check)
-            self.looked_at.update(path for path in (check.own, check.file) if path)
+            self.checked_files.update(path for path in (check.own, check.file) if path)
 
     @property
     def disagreements(self) -> tuple[Disagreement, ...]:

@@ -91,16 +91,16 @@ def work(args: argparse.Namespace) -> None:
 
 
 def judged(text: str, args: argparse.Namespace) -> dict[str, object]:
-    from pytest_plugin.random_programs.verdict import smallest, verdict
+    from pytest_plugin.random_programs.verdict import judge, shrink_bad_program
 
     start = cpu_seconds()
     program = Name.parse(text).program()
     dynamic = True if program.scalable else None
     compiling = compile_function(dynamic=dynamic, backend=args.backend)
-    found = verdict(program, compiling)
+    found = judge(program, compiling)
     seconds = cpu_seconds() - start
     if found.is_bad:
-        small, why = smallest(program, compiling, most=args.shrink) if args.shrink else (program, found)
+        small, why = shrink_bad_program(program, compiling, most=args.shrink) if args.shrink else (program, found)
         args.scripts.mkdir(parents=True, exist_ok=True)
         script = small.script(backend=args.backend, why=f"{text}: {why.word}: {why.why}", dynamic=bool(dynamic))
         (args.scripts / f"{text}.py").write_text(script)

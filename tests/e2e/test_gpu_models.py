@@ -11,7 +11,7 @@ from torch import Tensor
 
 from minductor.bench import micro, models
 from pytest_plugin import at_least
-from pytest_plugin.devices.devices import Device
+from pytest_plugin.devices.device_choice import Device
 from pytest_plugin.oracle.compiled import Compile
 from tests.e2e.test_models import Step
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pytest_plugin.adapters import FreshStore
-from pytest_plugin.devices.devices import Device
+from pytest_plugin.devices.device_choice import Device
 from pytest_plugin.oracle.compiled import Compile
 
 MODES = {"max-autotune-no-cudagraphs": {"autotune": True}, "max-autotune": {"autotune": True, "cudagraphs": True}}

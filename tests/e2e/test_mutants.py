@@ -19,7 +19,7 @@ from minductor.runtime.store.store import Store
 from minductor.runtime.tune import tune
 from pytest_plugin import at_most
 from pytest_plugin.adapters import FreshStore
-from pytest_plugin.oracle.closer import Policy
+from pytest_plugin.oracle.accuracy import Policy
 from pytest_plugin.oracle.compiled import Compile
 from tests.runtime.effects import Effect, check
 

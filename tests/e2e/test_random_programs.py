@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_plugin.random_programs.programs import Input, Node, Program
-from pytest_plugin.random_programs.verdict import verdict
+from pytest_plugin.random_programs.verdict import judge
 from tests.e2e.hunt import KINDS, Name, compile_function, load, main, names, table
 from tests.workers import append, share
 
@@ -32,7 +32,7 @@ def test_equal_eager(kind: str, first: int) -> None:
     words: list[str] = []
     for number in range(first, first + 3):
         program = Name(kind, number).program()
-        found = verdict(program, compile_function(dynamic=True if program.scalable else None, backend="minductor"))
+        found = judge(program, compile_function(dynamic=True if program.scalable else None, backend="minductor"))
         words.append(found.word)
         if found.is_bad:
             bad.append(f"{found.word}: {found.why}{program}")
@@ -105,7 +105,7 @@ FOUND: dict[str, Program] = {
 @pytest.mark.parametrize("name", FOUND)
 def test_found(name: str) -> None:
     program = FOUND[name]
-    assert verdict(program, compile_function(dynamic=program.scalable or None, backend="minductor")).word == "right"
+    assert judge(program, compile_function(dynamic=program.scalable or None, backend="minductor")).word == "right"
 
 
 # --- the hunt

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pytest_plugin.oracle.closer import Policy
+from pytest_plugin.oracle.accuracy import Policy
 from pytest_plugin.oracle.compiled import Compile
 from pytest_plugin.oracle.run import Run
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import pytest
 
-from pytest_plugin.goldens.golden_file import Damaged, content_of, parse
+from pytest_plugin.goldens.golden_file import Damaged, parse, read_content
 from tests.plugin.conftest import Run
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ def refused(content: str, path: Path) -> int:
 
 def every_damage(path: Path) -> Iterator[tuple[str, int]]:
     """The content with each damage at each line, and the line that is wrong."""
-    lines = content_of(path).split("\n")
+    lines = read_content(path).split("\n")
     for added in INSERTED.values():
         for place in range(len(lines)):
             yield "\n".join([*lines[:place], *added, *lines[place:]]), place + 1
@@ -49,7 +49,7 @@ def every_damage(path: Path) -> Iterator[tuple[str, int]]:
 
 @pytest.mark.parametrize("path", SAMPLE, ids=lambda path: "-".join((path.parent.parent.name, path.name)))
 def test_every_damage_at_every_line_is_refused_with_the_line(path: Path) -> None:
-    assert parse(content_of(path), path.suffix[1:]).text
+    assert parse(read_content(path), path.suffix[1:]).text
     for content, line in every_damage(path):
         assert refused(content, path) == line
         assert refused(content.replace("\n", "\r\n"), path) == line
@@ -60,13 +60,13 @@ def test_every_damage_at_every_line_is_refused_with_the_line(path: Path) -> None
 def test_every_golden_of_the_project_with_every_damage(path: Path) -> None:
     for content, line in every_damage(path):
         assert refused(content, path) == line
-    content = content_of(path)
+    content = read_content(path)
     for end in range(len(content)):
         refused(content[:end], path)
 
 
 def test_a_cut_within_the_last_line_is_refused() -> None:
-    content = content_of(GOLDENS[0])
+    content = read_content(GOLDENS[0])
     for end in range(len(content) - 40, len(content)):
         refused(content[:end], GOLDENS[0])
 
@@ -84,7 +84,7 @@ def test_a_cut_within_the_last_line_is_refused() -> None:
     ],
 )
 def test_a_header_and_an_end_that_nobody_wrote_are_refused(old: str, new: str, says: str) -> None:
-    content = content_of(GOLDENS[0])
+    content = read_content(GOLDENS[0])
     with pytest.raises(Damaged) as caught:
         parse(content.replace(old, new, 1), "txt")
     start, _, end = says.partition("*")

@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 
 from minductor.core.errors import RanInEager
 from pytest_plugin.oracle.exact_sums import exact_sums
-from pytest_plugin.oracle.oracle import exactly
+from pytest_plugin.oracle.reference_runs import computing_in_float64
 from tests.opinfo import compilers
 from tests.opinfo.expected import Row, find, load
 from tests.opinfo.judge import difference, strides
@@ -390,7 +390,7 @@ class Driver:
         self, fn: Callable[..., Any], tensors: Sequence[Sequence[torch.Tensor]], *, sums: bool = False
     ) -> list[list[Any]] | None:
         try:
-            with exact_sums() if sums else nullcontext(), exactly():
+            with exact_sums() if sums else nullcontext(), computing_in_float64():
                 return results(fn, [[wide(t) for t in group] for group in tensors], is_gradient=self.is_gradient)
         except Exception:
             return None

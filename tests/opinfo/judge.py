@@ -1,7 +1,7 @@
 """Compares one result of a compiled function with eager's and with the float64 truth.
 
 Takes the three as tensors or numbers. Gives None, or a line that says what differs; refuses nothing. How far a
-value may be from the truth is the plugin's own rule (pytest_plugin/oracle/closer.py).
+value may be from the truth is the plugin's own rule (pytest_plugin/oracle/accuracy.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pytest_plugin.oracle.closer import Difference, Policy, closer
+from pytest_plugin.oracle.accuracy import Policy, WrongResult, check_accuracy
 
 CLOSER = Policy(layout=False)  # strides are compared here, of what has elements
 EXACT = Policy(k=0.0, ulps=0.0, layout=False)  # without a truth
@@ -29,8 +29,8 @@ def difference(got: Any, eager: Any, truth: Any) -> str | None:
         got, eager = torch.view_as_real(got.resolve_conj()), torch.view_as_real(eager.resolve_conj())
         truth = torch.view_as_real(truth.resolve_conj()) if truth is not None else None
     try:
-        closer(got, eager, eager if truth is None else truth, policy=EXACT if truth is None else CLOSER)
-    except Difference as found:
+        check_accuracy(got, eager, eager if truth is None else truth, policy=EXACT if truth is None else CLOSER)
+    except WrongResult as found:
         return "value: " + " ".join(str(found).partition(": ")[2].split())
     return None
 

@@ -13,8 +13,8 @@ import torch
 from pytest_plugin.adapters import Graph, find_adapter
 from pytest_plugin.adapters.eager import Eager, Session
 from pytest_plugin.adapters.inductor import Inductor, blocks_of, entries, parse
-from pytest_plugin.devices.devices import Device
-from pytest_plugin.oracle.compiled import Compile, Foreign
+from pytest_plugin.devices.device_choice import Device
+from pytest_plugin.oracle.compiled import Compile, ForeignGraph
 from tests.plugin.conftest import Run
 
 PROGRAM = '''
@@ -112,7 +112,7 @@ class Stale(Eager):
 def test_graphs_of_another_run_are_refused(tmp_path: Path) -> None:
     compiled = Compile(Stale(), lambda: tmp_path, lambda run: None)
     assert len(compiled(lambda x: x + 1, torch.ones(3)).graphs) == 1
-    with pytest.raises(Foreign, match="of another run"):
+    with pytest.raises(ForeignGraph, match="of another run"):
         assert compiled(lambda x: x + 2, torch.ones(3)).graphs
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from pytest_plugin.goldens.canonical import canonical
-from pytest_plugin.goldens.difference import difference
+from pytest_plugin.goldens.readable_diff import readable_diff
 
 CPP = """\
 // aten.sin: sin
@@ -64,7 +64,7 @@ def test_the_same(language: str, text: str, old: str, new: str) -> None:
     assert old in text
     assert form(text, language) == form(text.replace(old, new), language)
     if old.isidentifier():
-        assert difference(text, text.replace(old, new), language).lines == ()
+        assert readable_diff(text, text.replace(old, new), language).lines == ()
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_the_same(language: str, text: str, old: str, new: str) -> None:
 def test_another(language: str, text: str, old: str, new: str) -> None:
     assert old in text
     assert form(text, language) != form(text.replace(old, new), language)
-    shown = difference(text, text.replace(old, new), language).lines
+    shown = readable_diff(text, text.replace(old, new), language).lines
     assert any(line.startswith(("+", "-")) for line in shown)
 
 
@@ -107,7 +107,7 @@ def test_names_of_one_kernel_do_not_number_the_next() -> None:
 
 def test_a_name_without_a_partner_does_not_read_like_an_old_one() -> None:
     new = CPP.replace("x1", "x2").replace("x0", "x1").replace("x2 + 1.0f", "x2 + x0")
-    shown = "\n".join(difference(CPP, new, "cpp").lines)
+    shown = "\n".join(readable_diff(CPP, new, "cpp").lines)
     assert "+    out1[i0] = x1 + x0_new;" in shown
 
 
@@ -115,6 +115,6 @@ def test_one_new_line_among_ten_thousand_is_all_that_is_shown() -> None:
     lines = [f"    const float x{n} = md_sin_f32(x{n - 1});" for n in range(1, 10_000)]
     new = [*lines[:5000], "    int64_t y = 0;", *lines[5000:]]
     renamed = re.sub(r"x(\d{4})", r"z\1", "\n".join(new))
-    changes = difference("\n".join(lines), renamed, "cpp")
+    changes = readable_diff("\n".join(lines), renamed, "cpp")
     assert changes.renamed == 9000
     assert [line for line in changes.lines if line.startswith(("+", "-"))] == ["+    int64_t y = 0;"]

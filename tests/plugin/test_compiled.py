@@ -10,8 +10,8 @@ from torch import nn
 
 from pytest_plugin.adapters import Graph
 from pytest_plugin.adapters.eager import Eager
-from pytest_plugin.devices.devices import Device
-from pytest_plugin.oracle.closer import Difference
+from pytest_plugin.devices.device_choice import Device
+from pytest_plugin.oracle.accuracy import WrongResult
 from pytest_plugin.oracle.compiled import Compile
 from pytest_plugin.oracle.run import Run
 from tests.plugin.conftest import Run as SuiteRun
@@ -90,7 +90,7 @@ def add_in_place(x: torch.Tensor) -> torch.Tensor:
     ],
 )
 def test_wrong(wrong: Function, right: Function, grad: bool | None, says: str) -> None:
-    with pytest.raises(Difference, match=says):
+    with pytest.raises(WrongResult, match=says):
         replaced(wrong, right, X.clone(), grad=grad)
     replaced(right, right, X.clone(), grad=grad)
 
@@ -105,7 +105,7 @@ def test_a_module_with_wrong_buffers() -> None:
             self.seen += 1
             return x * 2
 
-    with pytest.raises(Difference, match=r"afterwards\['seen'\]"):
+    with pytest.raises(WrongResult, match=r"afterwards\['seen'\]"):
         replaced(lambda x: x * 2, Counts(), X)
     module = Counts()
     assert check(module, X).again(X).equal(X * 2)
@@ -170,7 +170,7 @@ def test_a_write_to_what_a_cast_made_leaves_the_operand_alone_in_float64_too() -
         return x * by
 
     replaced(fn, fn, X)
-    with pytest.raises(Difference, match="11 of 12 elements"):
+    with pytest.raises(WrongResult, match="11 of 12 elements"):
         replaced(lambda x: fn(x, 1.1), fn, X)
     check(lambda x: x.float().mul_(2), X)  # that is x itself, in each run
 

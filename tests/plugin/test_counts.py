@@ -4,7 +4,7 @@ import pytest
 
 from pytest_plugin import at_least, at_most
 from pytest_plugin.adapters import Facts
-from pytest_plugin.oracle.counts import wrong
+from pytest_plugin.oracle.counts import count_errors
 from tests.plugin.conftest import Run
 
 FACTS = Facts(kernels=2, externs=1, bytes=2_000_000, kernel_names=("a", "b"), extern_reasons=(("aten.mm", "no rule"),))
@@ -20,7 +20,7 @@ FACTS = Facts(kernels=2, externs=1, bytes=2_000_000, kernel_names=("a", "b"), ex
     ],
 )
 def test_true_facts(declared: dict[str, object]) -> None:
-    assert wrong(declared, FACTS) == []  # type: ignore[arg-type]
+    assert count_errors(declared, FACTS) == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,13 @@ def test_true_facts(declared: dict[str, object]) -> None:
     ],
 )
 def test_false_facts(declared: dict[str, object], says: str) -> None:
-    assert wrong(declared, FACTS) == [says]  # type: ignore[arg-type]
+    assert count_errors(declared, FACTS) == [says]  # type: ignore[arg-type]
 
 
 def test_reasons_for_refusals_are_shown() -> None:
     facts = Facts(kernels=2, refusals=(("fuse", "k0", "k1", "sizes differ"),))
-    assert wrong({"kernels": 1}, facts)[1] == "why       fuse: k0 | k1: sizes differ"
-    assert wrong({"externs": 1}, facts) == ["externs   1 declared, 0 found"]
+    assert count_errors({"kernels": 1}, facts)[1] == "why       fuse: k0 | k1: sizes differ"
+    assert count_errors({"externs": 1}, facts) == ["externs   1 declared, 0 found"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_plugin.devices.devices import Choice, Device, Misuse, Wishes, choose, torch_type
+from pytest_plugin.devices.device_choice import Device, DeviceChoice, DeviceSettings, Misuse, choose_devices, torch_type
 from tests.plugin.conftest import Run
 
 ABSENT, PRESENT = "no GPU here", ""
@@ -10,9 +10,9 @@ ABSENT, PRESENT = "no GPU here", ""
 
 def chosen(
     gpu: str = ABSENT, kinds: tuple[str, ...] = ("cpu", "cuda", "interpret", "compile:sm_90"), **wishes: object
-) -> Choice:
+) -> DeviceChoice:
     known = {id: torch_type(id) for id in kinds}
-    return choose(Wishes(**wishes), known, lambda id: gpu if id == "cuda" else "")  # type: ignore[arg-type]
+    return choose_devices(DeviceSettings(**wishes), known, lambda id: gpu if id == "cuda" else "")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

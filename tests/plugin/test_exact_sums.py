@@ -11,7 +11,7 @@ import torch
 
 from pytest_plugin.oracle.exact_sums import exact_sums
 from pytest_plugin.random_programs.programs import Input, Node, Program
-from pytest_plugin.random_programs.verdict import verdict
+from pytest_plugin.random_programs.verdict import judge
 
 # what is left of the large ones is 3
 LEFT = torch.tensor([1e16, 1.0, -1e16, 1.0, 1e17, 1.0, -1e17], dtype=torch.float64)
@@ -84,5 +84,5 @@ def test_a_result_nearer_to_the_truth_than_eager_is_right() -> None:
 
     (x,) = drawn.arguments()
     assert not torch.allclose(better(x)[0], torch.softmax(x, 0), rtol=8 * 2**-52, atol=0)
-    assert verdict(drawn, lambda fn: better).word == "right"
-    assert verdict(drawn, lambda fn: lambda x: (better(x)[0] * (1 + 1e-13),)).word == "wrong"
+    assert judge(drawn, lambda fn: better).word == "right"
+    assert judge(drawn, lambda fn: lambda x: (better(x)[0] * (1 + 1e-13),)).word == "wrong"

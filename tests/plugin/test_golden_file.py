@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_plugin.goldens.golden_file import COMMENT, Golden, Header, Place, file_name, parse, read, write
+from pytest_plugin.goldens.golden_file import (
+    COMMENT,
+    Golden,
+    Header,
+    Place,
+    file_name,
+    parse,
+    read_golden,
+    write_golden,
+)
 from pytest_plugin.vocabulary import LEVELS
 
 WORD = st.text(st.characters(codec="utf-8", categories=("L", "N")), min_size=1, max_size=8)
@@ -35,7 +44,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a" / "x.cpp"
-    write(path, GOLDEN, "cpp")
+    write_golden(path, GOLDEN, "cpp")
 
     def interrupted(source: Path, target: Path) -> None:
         raise KeyboardInterrupt
@@ -43,8 +52,8 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            write(path, replace(GOLDEN, text="int b;\n"), "cpp")
-    assert read(path, "cpp") == GOLDEN
+            write_golden(path, replace(GOLDEN, text="int b;\n"), "cpp")
+    assert read_golden(path, "cpp") == GOLDEN
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -53,12 +62,12 @@ def test_the_nearest_rung_is_found_and_an_equal_one_above_suffices(tmp_path: Pat
     assert place.find() is None
     rungs = [path.relative_to(tmp_path).parts[0] for path in place.rungs()]
     assert rungs == ["sm_90", "sm", "gpu", "any"]
-    write(place.rungs()[2], GOLDEN, "py")
+    write_golden(place.rungs()[2], GOLDEN, "py")
     assert place.find() == place.rungs()[2]
     assert place.accept(GOLDEN, "py") == place.rungs()[2]
     other = replace(GOLDEN, text="another\n")
     assert place.accept(other, "py") == place.rungs()[0] == place.find()
-    assert read(place.rungs()[2], "py") == GOLDEN
+    assert read_golden(place.rungs()[2], "py") == GOLDEN
     assert place.accept(GOLDEN, "py") == place.rungs()[2] and not place.rungs()[0].exists()
 
 

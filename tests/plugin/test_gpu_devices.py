@@ -14,8 +14,8 @@ from pytest_plugin import at_most
 from pytest_plugin.adapters import Facts, Graph
 from pytest_plugin.adapters.minductor import triton_kernels_of
 from pytest_plugin.devices.capabilities import NEEDS, Machine
-from pytest_plugin.devices.devices import Device
-from pytest_plugin.oracle.closer import Difference
+from pytest_plugin.devices.device_choice import Device
+from pytest_plugin.oracle.accuracy import WrongResult
 from pytest_plugin.oracle.compiled import Compile
 from pytest_plugin.oracle.run import NoNumbers
 from pytest_plugin.oracle.run import Run as ARun
@@ -75,7 +75,7 @@ def test_numbers_count_in_the_interpreter_and_not_where_nothing_runs() -> None:
     def fixed(device: str) -> Compile:
         return Compile(Fixed(), Path, lambda run: None, Device(device))
 
-    with pytest.raises(Difference, match="3 of 3 elements are wrong"):
+    with pytest.raises(WrongResult, match="3 of 3 elements are wrong"):
         fixed("interpret")(torch.sin, torch.ones(3))
     assert fixed("compile:sm_90")(torch.sin, torch.ones(3)).results is None
 
@@ -225,9 +225,9 @@ def test_a_device_for_which_nothing_was_compiled_proves_nothing(kernels: int) ->
 
     graph = Graph("inference", (), facts=Facts(kernels=kernels))
     run = ARun(None, len, lambda: [graph])
-    wrong = Evidence([run]).wrong("test_x", Device("compile:sm_90"), {}, is_counted=False)
+    wrong = Evidence([run]).count_errors("test_x", Device("compile:sm_90"), {}, is_counted=False)
     assert wrong.startswith("nothing compiled") == (not kernels)
-    declared = Evidence([run]).wrong("test_x", Device("compile:sm_90"), {"kernels": at_most(1)}, is_counted=True)
+    declared = Evidence([run]).count_errors("test_x", Device("compile:sm_90"), {"kernels": at_most(1)}, is_counted=True)
     assert declared.startswith("nothing compiled") == (not kernels)
 
 

@@ -9,9 +9,9 @@ import torch
 
 from pytest_plugin.adapters import Facts, Graph, Storage
 from pytest_plugin.goldens.disagreement import Disagreement
-from pytest_plugin.goldens.failure import told
+from pytest_plugin.goldens.failure_text import failure_text
 from pytest_plugin.oracle.compiled import allocator_peak
-from pytest_plugin.oracle.memory import lives
+from pytest_plugin.oracle.memory import storage_lifetimes
 from pytest_plugin.oracle.run import Run as ARun
 from tests.plugin.conftest import Run
 
@@ -139,9 +139,9 @@ def test_a_failing_golden_says_when_most_is_held() -> None:
     run = ARun(None, len, lambda: [graph])
     differs = Disagreement("t", "cpu", "kernel", "facts", "cpp", "a", "a", "", "", "peak=8", "peak=72", "", "")
     says = "memory    most is held in call 1 of 1, k: x, buf0"
-    assert says in told(differs, run, limit=None)
-    assert says not in told(replace(differs, old_facts="peak=72"), run, limit=None)
-    assert lives(run) == {"inference.x": 1, "inference.buf0": 0}
+    assert says in failure_text(differs, run, limit=None)
+    assert says not in failure_text(replace(differs, old_facts="peak=72"), run, limit=None)
+    assert storage_lifetimes(run) == {"inference.x": 1, "inference.buf0": 0}
 
 
 def test_a_gpus_allocator_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import pytest
 from pytest_plugin.adapters import Mutant
 from pytest_plugin.adapters.minductor import Minductor
 from pytest_plugin.adapters.minductor_mutants import MUTANTS
-from pytest_plugin.faults.mutants import Stale, find, mutated, recompiled
-from pytest_plugin.faults.trials import Kill, matrix
+from pytest_plugin.faults.kill_matrix import MutantResult, kill_matrix
+from pytest_plugin.faults.mutants import Stale, find_function, mutated, recompiled
 from tests.plugin.conftest import Run
 
 RAW = Mutant("raw", "html", "escape", '"&", "&amp;"', '"&", "&"')
@@ -18,7 +18,7 @@ RAW = Mutant("raw", "html", "escape", '"&", "&amp;"', '"&", "&"')
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_each_row_fits_its_function(mutant: Mutant) -> None:
-    assert recompiled(find(mutant), mutant).co_name == mutant.function.rpartition(".")[2]
+    assert recompiled(find_function(mutant), mutant).co_name == mutant.function.rpartition(".")[2]
 
 
 def test_there_are_many_and_their_names_differ() -> None:
@@ -50,10 +50,10 @@ def test_a_row_that_does_not_fit_is_refused(mutant: Mutant, why: str) -> None:
 
 def test_the_matrix_counts_only_proven_kills() -> None:
     rows = {
-        "a": [Kill("m1", True, True, ("numeric", "golden")), Kill("m2", True, False, ("error",))],
-        "b": [Kill("m1", False, True, ("error",)), Kill("m2", True, True, ())],
+        "a": [MutantResult("m1", True, True, ("numeric", "golden")), MutantResult("m2", True, False, ("error",))],
+        "b": [MutantResult("m1", False, True, ("error",)), MutantResult("m2", True, True, ())],
     }
-    assert list(matrix(rows, verbose=True)) == [
+    assert list(kill_matrix(rows, verbose=True)) == [
         "mutants  1 of 2 killed, 1 by two kinds of checks or more",
         "  m1  golden 1, numeric 1",
         "  m2  SURVIVED: reached by 2 tests, applied in 1",

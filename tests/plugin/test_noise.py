@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_plugin.random_programs.noise import RUNS, Leaves, Noise, explains, noisy_runs
+from pytest_plugin.random_programs.noise import NOISY_RUNS, Leaves, Noise, explains, noisy_runs
 from pytest_plugin.random_programs.programs import Input, Node, Program
-from pytest_plugin.random_programs.verdict import verdict
+from pytest_plugin.random_programs.verdict import judge
 
 EQUAL = "tensor((1,), torch.float32, 'a').expand(50)"
 
@@ -27,12 +27,12 @@ def moved(text: str, given: str = EQUAL) -> list[torch.Tensor]:
 def test_each_line_moves_by_a_unit() -> None:
     runs, (x,) = moved("x0 * 3.1"), Program((Input("x0", EQUAL),), (), ()).arguments()
     far = torch.stack([(found - x * 3.1).abs() for found in runs]).amax()
-    assert len(runs) == RUNS and 0 < far <= (x * 3.1).abs().max() * 2.0**-22
+    assert len(runs) == NOISY_RUNS and 0 < far <= (x * 3.1).abs().max() * 2.0**-22
 
 
 def test_equal_values_are_moved_alike_in_every_other_run() -> None:
     spread = [found.unique().numel() > 1 for found in moved("x0 * 3.1")]
-    assert spread == [True, False] * (RUNS // 2)
+    assert spread == [True, False] * (NOISY_RUNS // 2)
 
 
 def test_a_write_to_some_of_an_expanded_tensor_moves_what_all_of_it_is() -> None:
@@ -40,7 +40,7 @@ def test_a_write_to_some_of_an_expanded_tensor_moves_what_all_of_it_is() -> None
     line = Node("t1", "t0.expand(2, *t0.shape)", "views")
     write = Node("t1", "t1[::2].mul_(-1)", "writes", writes=True, rounds=True)
     runs = list(noisy_runs(Program((given,), (grown, line, write), ("t1",)), run))
-    assert len(runs) == RUNS
+    assert len(runs) == NOISY_RUNS
     assert all(torch.equal(*found["output 0"]) for found in runs)
 
 
@@ -92,7 +92,7 @@ def test_float64_may_be_off_by_some_units_of_the_largest_element() -> None:
 
 def test_the_sign_of_a_nan_is_a_coins() -> None:
     signs = [found.signbit().item() for found in moved("x0.sum() * torch.nan")]
-    assert 0 < sum(signs) < RUNS
+    assert 0 < sum(signs) < NOISY_RUNS
 
 
 def test_a_product_is_taken_in_every_order() -> None:
@@ -136,7 +136,7 @@ def test_gradients_are_moved_by_what_the_forward_rounds(off: float, word: str) -
     line = Node("t0", "torch.tanh(x0) * 1.5", "functions", rounds=True)
     given = Input("x0", "tensor((8,), torch.float64, 'a').abs() + 5")
     drawn = Program((given,), (line,), ("t0",), differentiable=True)
-    assert verdict(drawn, lambda fn: lambda x: (Tanh.apply(x, off) * 1.5,), reference=lambda fn: fn).word == word
+    assert judge(drawn, lambda fn: lambda x: (Tanh.apply(x, off) * 1.5,), reference=lambda fn: fn).word == word
 
 
 def test_what_an_operator_only_copies_is_not_moved() -> None:

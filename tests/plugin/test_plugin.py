@@ -75,7 +75,7 @@ def test_every_option_and_marker_is_documented(run: Run) -> None:
 def test_every_fixture_has_one_sentence(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile("def test_host():\n    pass")
     text = run("--fixtures").stdout.str()
-    for name in ("device", "golden", "compiled", "closer", "fresh_store", "compiler"):
+    for name in ("device", "golden", "compiled", "check_accuracy", "fresh_store", "compiler"):
         assert f"\n{name} " in text or f"\n{name} [session scope]" in text
     assert "no docstring available" not in text.partition("short_names")[2]
 

@@ -269,8 +269,8 @@ def test_how_far_numbers_may_be_off(pytester: pytest.Pytester, run: Run) -> None
         """
         import torch
 
-        def test_off(closer):
-            closer(torch.tensor([1.0 + 2**-20]), torch.ones(1), torch.ones(1, dtype=torch.float64))
+        def test_off(check_accuracy):
+            check_accuracy(torch.tensor([1.0 + 2**-20]), torch.ones(1), torch.ones(1, dtype=torch.float64))
         """
     )
     run().assert_outcomes(failed=1)

@@ -15,10 +15,10 @@ import torch
 from hypothesis import given, settings
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_plugin.oracle.closer import Difference
+from pytest_plugin.oracle.accuracy import WrongResult
 from pytest_plugin.random_programs.grammar import FAMILIES
-from pytest_plugin.random_programs.programs import Input, Node, Program, shrunk
-from pytest_plugin.random_programs.verdict import assert_like_eager, smallest, verdict
+from pytest_plugin.random_programs.programs import Input, Node, Program, shrink
+from pytest_plugin.random_programs.verdict import assert_like_eager, judge, shrink_bad_program
 from pytest_plugin.strategies import numbered, programs
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ def test_eager_runs_every_program(drawn: Program) -> None:
 @given(programs(differentiable=True, length=(10, 20)))
 @settings(max_examples=6)
 def test_eager_takes_the_gradients(drawn: Program) -> None:
-    assert verdict(drawn, lambda fn: fn, reference=lambda fn: fn).word == "right"
+    assert judge(drawn, lambda fn: fn, reference=lambda fn: fn).word == "right"
 
 
 def test_programs_by_number_are_the_same_every_time() -> None:
@@ -123,7 +123,7 @@ def test_what_would_be_too_large_is_not_tried(number: int) -> None:
 
 def test_a_compiler_that_does_nothing_is_right() -> None:
     drawn = program("t0 = x0.sin()", "x0.mul_(2)", "t2 = t0 + x0")
-    assert verdict(drawn, eager).word == "right"
+    assert judge(drawn, eager).word == "right"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_compiler_that_does_nothing_is_right() -> None:
     ],
 )
 def test_a_wrong_result_is_found(change: Callable[[Any], Any], why: str) -> None:
-    found = verdict(program("t0 = x0.sin()"), backend(change))
+    found = judge(program("t0 = x0.sin()"), backend(change))
     assert found.word == "wrong" and why in found.why
 
 
@@ -146,7 +146,7 @@ def test_a_lost_write_to_an_argument_is_found() -> None:
     def forgetful(fn: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args: fn(*(x.clone() for x in args))
 
-    found = verdict(drawn, forgetful)
+    found = judge(drawn, forgetful)
     assert found.word == "wrong" and "args[0] afterwards" in found.why
 
 
@@ -156,9 +156,9 @@ def test_a_lost_alias_is_found() -> None:
     def copying(fn: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args: tuple(out.clone() for out in fn(*args))
 
-    assert "common storages" in verdict(drawn, copying).why
+    assert "common storages" in judge(drawn, copying).why
     two = replace(program("t0 = x0 + 1", "t1 = t0[:]"), outputs=("t0", "t1"))
-    assert "common storages" in verdict(two, copying).why
+    assert "common storages" in judge(two, copying).why
 
 
 def test_a_wrong_gradient_is_found() -> None:
@@ -172,7 +172,7 @@ def test_a_wrong_gradient_is_found() -> None:
             return g
 
     drawn = program("t0 = x0.sin()", differentiable=True)
-    found = verdict(drawn, lambda fn: lambda x: (Wrong.apply(x),))
+    found = judge(drawn, lambda fn: lambda x: (Wrong.apply(x),))
     assert found.word == "wrong" and "gradient of" in found.why
 
 
@@ -184,16 +184,16 @@ def test_an_exception_is_an_error_unless_the_tracer_has_it_too() -> None:
         return call
 
     drawn = program("t0 = x0.sin()")
-    assert (verdict(drawn, refuse).word, verdict(drawn, refuse).why) == ("error", "ValueError: no")
-    assert verdict(drawn, refuse, reference=refuse).word == "tracer"
-    assert verdict(program("t0 = x0.no_such_thing()"), eager).word == "refused"
+    assert (judge(drawn, refuse).word, judge(drawn, refuse).why) == ("error", "ValueError: no")
+    assert judge(drawn, refuse, reference=refuse).word == "tracer"
+    assert judge(program("t0 = x0.no_such_thing()"), eager).word == "refused"
 
 
 def test_what_the_tracer_does_is_the_measure_there() -> None:
     wrong, other = (backend(lambda outs, by=by: [t * by for t in outs]) for by in (2, 3))
     drawn = program("t0 = x0.sin()")
-    assert verdict(drawn, wrong, reference=wrong).word == "tracer"
-    assert verdict(drawn, wrong, reference=other).word == "wrong"
+    assert judge(drawn, wrong, reference=wrong).word == "tracer"
+    assert judge(drawn, wrong, reference=other).word == "wrong"
 
 
 def test_what_the_tracer_rounds_needs_no_rounding() -> None:
@@ -209,16 +209,16 @@ def test_what_the_tracer_rounds_needs_no_rounding() -> None:
         return lambda fn: call
 
     drawn = program("t0 = torch.ones_like(x0).half()")
-    assert verdict(drawn, grown(torch.float32), reference=grown(torch.float16)).word == "tracer"
+    assert judge(drawn, grown(torch.float32), reference=grown(torch.float16)).word == "tracer"
 
 
 def test_a_program_on_an_edge_is_unstable() -> None:
     """x * 3 - x * 3 is 0 in eager; a fused multiply leaves a rounding error, whose sign then decides."""
     drawn = program("t0 = x0 * 3.1", "t1 = x0 * 3.1", "t2 = torch.where(t0 > t1, 1.0, 2.0)")
-    assert verdict(drawn, backend(lambda outs: [3 - t for t in outs])).word == "unstable"
+    assert judge(drawn, backend(lambda outs: [3 - t for t in outs])).word == "unstable"
     # where nothing is rounded, nothing is excused
     firm = program("t0 = torch.where(x0 > 0.5, 1.0, 2.0)")
-    assert verdict(firm, backend(lambda outs: [3 - t for t in outs])).word == "wrong"
+    assert judge(firm, backend(lambda outs: [3 - t for t in outs])).word == "wrong"
 
 
 def test_a_sum_in_another_order_is_as_good() -> None:
@@ -230,8 +230,8 @@ def test_a_sum_in_another_order_is_as_good() -> None:
     def in_order(x: torch.Tensor) -> torch.Tensor:
         return torch.cat([x, -x]).t().flatten().cumsum(0)[-1]
 
-    assert verdict(drawn, lambda fn: lambda x: (in_order(x),)).word == "unstable"
-    assert verdict(drawn, lambda fn: lambda x: (in_order(x) + 1e-13,)).word == "wrong"
+    assert judge(drawn, lambda fn: lambda x: (in_order(x),)).word == "unstable"
+    assert judge(drawn, lambda fn: lambda x: (in_order(x) + 1e-13,)).word == "wrong"
 
 
 # --- shrinking
@@ -253,7 +253,7 @@ def test_shrinking_keeps_what_is_needed() -> None:
             return False
         return any("sin" in node.text for node in trial.nodes)
 
-    small = shrunk(drawn, is_bad)
+    small = shrink(drawn, is_bad)
     assert [node.line for node in small.nodes] == ["t2 = x0.sin()"]
     assert len(small.inputs) == 1 and "(2, 2)" in small.inputs[0].expression
 
@@ -274,7 +274,7 @@ def wrong_sine(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_a_failure_shrinks_to_its_cause() -> None:
     drawn = program("t0 = x0 * 2", "t1 = t0.exp()", "t2 = t0.sin()", "t3 = t2 + t1", "t4 = t3.sum(0)")
-    small, found = smallest(drawn, wrong_sine)
+    small, found = shrink_bad_program(drawn, wrong_sine)
     assert [node.line for node in small.nodes] == ["t2 = x0.sin()"] and found.word == "wrong"
 
 
@@ -306,7 +306,7 @@ def test_a_script_runs_the_other_sizes_of_a_scalable_program(monkeypatch: pytest
 
 
 def test_a_user_sees_a_script() -> None:
-    with pytest.raises(Difference, match=r"(?s)wrong: .*def fn\(x0\):.*assert_close"):
+    with pytest.raises(WrongResult, match=r"(?s)wrong: .*def fn\(x0\):.*assert_close"):
         assert_like_eager(program("t0 = x0.sin()"), wrong_sine)
 
 

@@ -13,53 +13,53 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_plugin.devices.devices import Choice, Device, Misuse, marker_misuse
-from pytest_plugin.devices.expected import Expected, expect
+from pytest_plugin.devices.device_choice import Device, DeviceChoice, Misuse, devices_misuse
 from pytest_plugin.devices.item_device import device_of, title_and_target
+from pytest_plugin.devices.known_failures import KnownFailures, expect_failure
 from pytest_plugin.devices.run_devices import RunDevices
 from pytest_plugin.xfail import Xfail
 
 TORCH_CLASSES = "torch.testing._internal.common_device_type"
 
 
-def choice_of(marker: pytest.Mark | None, devices: RunDevices) -> Choice:
+def choice_for_marker(marker: pytest.Mark | None, devices: RunDevices) -> DeviceChoice:
     """The devices of a test, by its marker if it has one. A wrong marker is told later, with the other misuse."""
-    if marker is None or marker_misuse(marker.args, marker.kwargs, devices.known):
-        return Choice(devices.ids())
+    if marker is None or devices_misuse(marker.args, marker.kwargs, devices.known):
+        return DeviceChoice(devices.ids())
     try:
         return devices.devices_of(marker.args, str(marker.kwargs.get("min_arch", "")))
     except Misuse as misuse:  # of the user's settings
         devices.misuse = str(misuse)
-        return Choice(("none",))
+        return DeviceChoice(("none",))
 
 
-def parameters(marker: pytest.Mark | None, devices: RunDevices) -> Iterator[Any]:
+def device_parameters(marker: pytest.Mark | None, devices: RunDevices) -> Iterator[Any]:
     """A parameter for each device; one that is absent is skipped, and the summary counts it."""
-    choice = choice_of(marker, devices)
+    choice = choice_for_marker(marker, devices)
     for id in choice.devices:
         yield pytest.param(devices.device(id), id=id)
     for id, why in choice.missing:
-        yield pytest.param(devices.device(id), id=id, marks=pytest.mark.skip(reason=_lack(id, why)))
+        yield pytest.param(devices.device(id), id=id, marks=pytest.mark.skip(reason=_skip_reason(id, why)))
 
 
-def _lack(what: str, why: str) -> str:
+def _skip_reason(what: str, why: str) -> str:
     return f"needs {what}: {why}"
 
 
-def classes(made: pytest.Class, tests: type, devices: RunDevices) -> list[pytest.Class]:
+def device_classes(made: pytest.Class, tests: type, devices: RunDevices) -> list[pytest.Class]:
     """A class of unittest once for each device that it or one of its methods is for, with `device` and `device_type`.
 
     A method whose own marker names devices stands in the classes of these only.
     """
-    own = choice_of(_devices_marker(tests), devices)
+    own = choice_for_marker(_devices_marker(tests), devices)
     # by device, the methods with the reason why each is skipped, "" for none
     found: dict[str, dict[str, str]] = {id: {} for id in (*own.devices, *(id for id, _ in own.missing))}
     for name in _test_names(tests):
         marker = _devices_marker(getattr(tests, name))
-        choice = own if marker is None else choice_of(marker, devices)
+        choice = own if marker is None else choice_for_marker(marker, devices)
         for id, why in [*((id, "") for id in choice.devices), *choice.missing]:
-            found.setdefault(id, {})[name] = _lack(id, why) if why else ""
-    return [_on(made, tests, devices.device(id), methods) for id, methods in found.items() if methods]
+            found.setdefault(id, {})[name] = _skip_reason(id, why) if why else ""
+    return [_class_on_device(made, tests, devices.device(id), methods) for id, methods in found.items() if methods]
 
 
 def _test_names(tests: type) -> Sequence[str]:
@@ -78,16 +78,16 @@ def _marks(marked: object) -> list[pytest.Mark]:
     found: list[pytest.Mark] = []
     for holder in holders:
         marks: Any = getattr(holder, "__dict__", {}).get("pytestmark", [])
-        found += [mark if isinstance(mark, pytest.Mark) else mark.mark for mark in _several(marks)]
+        found += [mark if isinstance(mark, pytest.Mark) else mark.mark for mark in _as_list(marks)]
     return found
 
 
-def _several(marks: Any) -> list[Any]:
+def _as_list(marks: Any) -> list[Any]:
     """`pytestmark` may be one marker or a list."""
     return cast(list[Any], marks) if isinstance(marks, list) else [marks]
 
 
-def _on(made: pytest.Class, tests: type, device: Device, methods: Mapping[str, str]) -> pytest.Class:
+def _class_on_device(made: pytest.Class, tests: type, device: Device, methods: Mapping[str, str]) -> pytest.Class:
     """The class on one device, with these of its methods; a reason is why one of them is skipped."""
     members: dict[str, Any] = {"device": device, "device_type": str(device), "__module__": tests.__module__}
     # unittest takes no test for one that is not callable
@@ -116,20 +116,20 @@ def torch_device_of(tests: type) -> str:
     return str(getattr(tests, "device_type", "")) if is_made else ""
 
 
-def runs_on(memory: str, devices: RunDevices) -> bool:
+def is_memory_chosen(memory: str, devices: RunDevices) -> bool:
     """Whether a device is chosen that computes on this memory."""
     ids = devices.ids()
     return ids == ("none",) or any(devices.device(id) == memory for id in ids)
 
 
-def mark(item: pytest.Item, compiler: str, expected: Expected | None) -> None:
+def mark_item(item: pytest.Item, compiler: str, expected: KnownFailures | None) -> None:
     """Marks a test that is for other compilers as skipped, and one with a known failure as expected to fail."""
     marker = item.get_closest_marker("compilers")
     if marker is not None and isinstance(failure := marker.kwargs.get(compiler), Xfail):
-        expect(item, failure)
+        expect_failure(item, failure)
     elif marker is not None and compiler not in (*marker.args, *marker.kwargs):
         others = ", ".join((*marker.args, *marker.kwargs))
-        item.add_marker(pytest.mark.skip(reason=_lack(f"compiler {others}", f"this is {compiler}")))
+        item.add_marker(pytest.mark.skip(reason=_skip_reason(f"compiler {others}", f"this is {compiler}")))
     if expected is not None:
         device, title = device_of(item), title_and_target(item)[0]
         names = (title, title.partition("[")[0], item.nodeid)

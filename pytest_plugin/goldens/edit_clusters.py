@@ -6,7 +6,7 @@ Refuses nothing: a text that does not parse is taken line by line.
 A change is a line, or a run of lines, of the canonical form; its signature has the tokens that went and came, with
 local names numbered by first use.
 
->>> changes("x1 = load(a);\\ny = x1;\\n", "x7 = load(a, m);\\ny = x7;\\n", "cpp")
+>>> text_changes("x1 = load(a);\\ny = x1;\\n", "x7 = load(a, m);\\ny = x7;\\n", "cpp")
 (Change(old=(0, 1), new=(0, 1), signature=(('', ', $1'),)),)
 """
 
@@ -17,11 +17,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_plugin.goldens.canonical import Line
-from pytest_plugin.goldens.difference import TOKEN, aligned, carried_over, comparable, partners, shape
 from pytest_plugin.goldens.disagreement import Disagreement
-from pytest_plugin.goldens.failure import facts_delta
+from pytest_plugin.goldens.failure_text import facts_delta
 from pytest_plugin.goldens.golden_file import parse
-from pytest_plugin.goldens.lines import opcodes
+from pytest_plugin.goldens.line_diff import opcodes
+from pytest_plugin.goldens.readable_diff import (
+    TOKEN,
+    canonical_or_plain,
+    match_lines,
+    match_names,
+    shape_of_line,
+    with_golden_names,
+)
 
 NAME = re.compile(r"\$\d+|\b_l\d+_")
 
@@ -29,7 +36,7 @@ Signature = tuple[tuple[str, str], ...]  # what went and what came, by place
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CanonicalRow:
     """What begins on one row of a text: its canonical form, its names, and the row."""
 
     form: str
@@ -67,22 +74,22 @@ class Edit:
         return shown
 
 
-def rows(lines: Sequence[Line], names: Mapping[str, str]) -> tuple[Row, ...]:
+def canonical_rows(lines: Sequence[Line], names: Mapping[str, str]) -> tuple[CanonicalRow, ...]:
     """Canonical lines that begin on the same row are one; their names are replaced by the given ones."""
-    found: list[Row] = []
+    found: list[CanonicalRow] = []
     for line in lines:
-        form, own = shape(line), tuple(names.get(name, name) for name in line.names)
+        form, own = shape_of_line(line), tuple(names.get(name, name) for name in line.names)
         if found and found[-1].number == line.number:
-            found[-1] = Row(f"{found[-1].form} {form}", (*found[-1].names, *own), line.number)
+            found[-1] = CanonicalRow(f"{found[-1].form} {form}", (*found[-1].names, *own), line.number)
         else:
-            found.append(Row(form, own, line.number))
+            found.append(CanonicalRow(form, own, line.number))
     return tuple(found)
 
 
-def changes(old: str, new: str, language: str) -> tuple[Change, ...]:
+def text_changes(old: str, new: str, language: str) -> tuple[Change, ...]:
     """What has to be done to the old text to get the new one, but for layout and local names."""
-    lines = comparable(old, language), comparable(new, language)
-    before, after = rows(lines[0], {}), rows(lines[1], aligned(*lines))
+    lines = canonical_or_plain(old, language), canonical_or_plain(new, language)
+    before, after = canonical_rows(lines[0], {}), canonical_rows(lines[1], match_names(*lines))
     keys = [["\0".join((row.form, *row.names)) for row in side] for side in (before, after)]
     starts = [[*(row.number for row in side), text.count("\n") + 1] for side, text in ((before, old), (after, new))]
     found: list[Change] = []
@@ -90,17 +97,19 @@ def changes(old: str, new: str, language: str) -> tuple[Change, ...]:
     for tag, i1, i2, j1, j2 in opcodes(keys[0], keys[1]):
         if tag == "equal":
             continue
-        for a1, a2, b1, b2 in _steps(before[i1:i2], after[j1:j2]):
+        for a1, a2, b1, b2 in _matched_changes(before[i1:i2], after[j1:j2]):
             sides = before[i1 + a1 : i1 + a2], after[j1 + b1 : j1 + b2]
             spans = (starts[0][i1 + a1], starts[0][i1 + a2]), (starts[1][j1 + b1], starts[1][j1 + b2])
             found.append(Change(*spans, _signature(*sides, known)))
     return tuple(found)
 
 
-def _steps(before: Sequence[Row], after: Sequence[Row]) -> Iterator[tuple[int, int, int, int]]:
+def _matched_changes(
+    before: Sequence[CanonicalRow], after: Sequence[CanonicalRow]
+) -> Iterator[tuple[int, int, int, int]]:
     """Lines that stand for each other are changes of their own, and so is what lies between them."""
     i = j = 0
-    for a, b in [*partners([row.form for row in before], [row.form for row in after]), (len(before), len(after))]:
+    for a, b in [*match_lines([row.form for row in before], [row.form for row in after]), (len(before), len(after))]:
         if i < a or j < b:
             yield i, a, j, b
         if a < len(before):
@@ -108,7 +117,9 @@ def _steps(before: Sequence[Row], after: Sequence[Row]) -> Iterator[tuple[int, i
         i, j = a + 1, b + 1
 
 
-def _signature(before: Sequence[Row], after: Sequence[Row], known: dict[tuple[str, str], Signature]) -> Signature:
+def _signature(
+    before: Sequence[CanonicalRow], after: Sequence[CanonicalRow], known: dict[tuple[str, str], Signature]
+) -> Signature:
     """`known`: what is found out of one row in place of another, since a change has many places."""
     numbers: dict[str, str] = {}
     sides = [[_numbered(row, numbers) for row in side] for side in (before, after)]
@@ -116,13 +127,13 @@ def _signature(before: Sequence[Row], after: Sequence[Row], known: dict[tuple[st
         return (("\n".join(sides[0]), "\n".join(sides[1])),)
     pair = sides[0][0], sides[1][0]
     if pair not in known:
-        known[pair] = _within(*pair)
+        known[pair] = _changed_tokens(*pair)
     return known[pair]
 
 
-def _within(before: str, after: str) -> Signature:
+def _changed_tokens(before: str, after: str) -> Signature:
     """The tokens that went from a row and those that came."""
-    old, new = _trimmed(TOKEN.findall(before), TOKEN.findall(after))
+    old, new = _without_common_ends(TOKEN.findall(before), TOKEN.findall(after))
     codes = opcodes(old, new) if not set(old).isdisjoint(new) else [("replace", 0, len(old), 0, len(new))]
     parts = [(" ".join(old[i1:i2]), " ".join(new[j1:j2])) for tag, i1, i2, j1, j2 in codes if tag != "equal"]
     if all(NAME.sub("", went + came).strip() == "" for went, came in parts):
@@ -132,7 +143,7 @@ def _within(before: str, after: str) -> Signature:
     return tuple((_renamed(went, again), _renamed(came, again)) for went, came in parts)
 
 
-def _trimmed(old: Sequence[str], new: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+def _without_common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     """Without the tokens that both begin with and both end with."""
     least = min(len(old), len(new))
     head = next((n for n in range(least) if old[n] != new[n]), least)
@@ -144,7 +155,7 @@ def _renamed(text: str, names: dict[str, str]) -> str:
     return NAME.sub(lambda name: names[name[0]], text)
 
 
-def _numbered(row: Row, numbers: dict[str, str]) -> str:
+def _numbered(row: CanonicalRow, numbers: dict[str, str]) -> str:
     """The row with its names numbered in the order in which the change uses them."""
     names = iter(row.names)
     # a name that is in the form once more than in the list belongs to a pragma
@@ -155,19 +166,19 @@ def _numbered(row: Row, numbers: dict[str, str]) -> str:
     )
 
 
-def changes_of(disagreement: Disagreement) -> tuple[Change, ...]:
+def golden_changes(disagreement: Disagreement) -> tuple[Change, ...]:
     """The changes of a golden's text; one that only its level forbids is a change of the whole."""
     d = disagreement
     if not d.file:
         return (Change((0, 0), (0, d.new.count("\n") + 1), (("", "a golden that was not there"),)),)
-    found = changes(d.old, d.new, d.language)
+    found = text_changes(d.old, d.new, d.language)
     if found or d.old == d.new:
         return found
     whole = (0, d.old.count("\n") + 1), (0, d.new.count("\n") + 1)
     return (Change(*whole, (("", "layout, comments and local names only"),)),)
 
 
-def clustered(disagreements: Sequence[Disagreement]) -> tuple[Edit, ...]:
+def cluster_edits(disagreements: Sequence[Disagreement]) -> tuple[Edit, ...]:
     """The edits of all, most frequent first."""
     places: dict[Signature, list[tuple[int, int]]] = {}
     examples: dict[Signature, str] = {}
@@ -176,7 +187,7 @@ def clustered(disagreements: Sequence[Disagreement]) -> tuple[Edit, ...]:
         if d.file and d.old_facts != d.new_facts:
             signature = ((f"facts {facts_delta(d.old_facts, d.new_facts)}", ""),)
             places.setdefault(signature, []).append((number, -1))
-        for place, change in enumerate(changes_of(d)):
+        for place, change in enumerate(golden_changes(d)):
             places.setdefault(change.signature, []).append((number, place))
             touched = old[slice(*change.old)] or new[slice(*change.new)]
             examples.setdefault(change.signature, touched[0].strip() if touched else "")
@@ -186,14 +197,14 @@ def clustered(disagreements: Sequence[Disagreement]) -> tuple[Edit, ...]:
     return tuple(sorted(edits, key=lambda edit: -len(edit.places)))
 
 
-def accepted(disagreement: Disagreement, chosen: Collection[int]) -> str:
+def content_with_edits(disagreement: Disagreement, chosen: Collection[int]) -> str:
     """The golden's content with these of its changes made, -1 for that of the facts; all of them give the new one."""
     d = disagreement
-    found = changes_of(d)
+    found = golden_changes(d)
     every = {*range(len(found)), *((-1,) if d.file and (d.old_facts != d.new_facts or d.old == d.new) else ())}
     if every <= set(chosen):
         return d.new_content
-    old, new = d.old.split("\n"), carried_over(d.old, d.new, d.language)[0].split("\n")
+    old, new = d.old.split("\n"), with_golden_names(d.old, d.new, d.language)[0].split("\n")
     merged: list[str] = []
     at = 0
     for number, change in enumerate(found):

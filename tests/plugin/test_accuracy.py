@@ -7,14 +7,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_plugin.oracle.closer import Difference, Policy, closer
+from pytest_plugin.oracle.accuracy import Policy, WrongResult, check_accuracy
 from pytest_plugin.oracle.tolerances import PRECISIONS, ULPS
 
 INF, NAN = math.inf, math.nan
 
 
 def check(actual: list[float], eager: list[float], exact: list[float], dtype: torch.dtype = torch.float32) -> float:
-    return closer(
+    return check_accuracy(
         torch.tensor(actual, dtype=dtype), torch.tensor(eager, dtype=dtype), torch.tensor(exact, dtype=torch.float64)
     )
 
@@ -57,7 +57,7 @@ def test_near_enough(actual: list[float], eager: list[float], exact: list[float]
     ],
 )
 def test_too_far(actual: list[float], eager: list[float], exact: list[float]) -> None:
-    with pytest.raises(Difference, match="1 of 1 elements are wrong"):
+    with pytest.raises(WrongResult, match="1 of 1 elements are wrong"):
         check(actual, eager, exact)
 
 
@@ -67,13 +67,13 @@ def test_float64_is_judged_by_the_largest_value(error: float, is_near: bool) -> 
     if is_near:
         assert check([1.0, 1e-9 + error], truth, truth, torch.float64) <= 1
     else:
-        with pytest.raises(Difference):
+        with pytest.raises(WrongResult):
             check([1.0, 1e-9 + error], truth, truth, torch.float64)
 
 
 def test_the_worst_element_is_shown() -> None:
-    with pytest.raises(Difference) as caught:
-        closer(
+    with pytest.raises(WrongResult) as caught:
+        check_accuracy(
             {"x": (torch.tensor([[1.0, 2.5], [3.0, 4.0]]),)},
             {"x": (torch.tensor([[1.0, 2.0], [3.0, 4.0]]),)},
             {"x": (torch.tensor([[1.0, 2.0], [3.0, 4.1]]),)},
@@ -87,21 +87,21 @@ def test_the_worst_element_is_shown() -> None:
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])
 def test_integers_and_bools_are_exact(dtype: torch.dtype) -> None:
     right = torch.tensor([0, 1], dtype=dtype)
-    assert closer(right, right, right) == 0
-    with pytest.raises(Difference, match="1 of 2 elements are wrong, the worst at \\[1\\]"):
-        closer(torch.tensor([0, 0], dtype=dtype), right, right)
+    assert check_accuracy(right, right, right) == 0
+    with pytest.raises(WrongResult, match="1 of 2 elements are wrong, the worst at \\[1\\]"):
+        check_accuracy(torch.tensor([0, 0], dtype=dtype), right, right)
 
 
 def test_integers_too_large_for_a_float_are_exact() -> None:
-    with pytest.raises(Difference):
-        closer(torch.tensor([2**62 + 1]), torch.tensor([2**62]), torch.tensor([2**62]))
+    with pytest.raises(WrongResult):
+        check_accuracy(torch.tensor([2**62 + 1]), torch.tensor([2**62]), torch.tensor([2**62]))
 
 
 def test_complex_parts_are_compared_by_themselves() -> None:
     right = torch.tensor([1 + 2j])
-    assert closer(right, right, right.to(torch.complex128)) == 0
-    with pytest.raises(Difference):
-        closer(torch.tensor([1 - 2j]), right, right.to(torch.complex128))
+    assert check_accuracy(right, right, right.to(torch.complex128)) == 0
+    with pytest.raises(WrongResult):
+        check_accuracy(torch.tensor([1 - 2j]), right, right.to(torch.complex128))
 
 
 @pytest.mark.parametrize(
@@ -115,22 +115,22 @@ def test_complex_parts_are_compared_by_themselves() -> None:
     ],
 )
 def test_form_is_eagers(actual: object, says: str) -> None:
-    with pytest.raises(Difference, match=says):
-        closer(actual, torch.ones(2, 3), torch.ones(2, 3, dtype=torch.float64))
+    with pytest.raises(WrongResult, match=says):
+        check_accuracy(actual, torch.ones(2, 3), torch.ones(2, 3, dtype=torch.float64))
 
 
 def test_strides_of_one_element_are_free_and_all_are_if_asked() -> None:
     row = torch.empty_strided((1, 3), (7, 1)).fill_(1)
-    assert closer(row, torch.ones(1, 3), torch.ones(1, 3, dtype=torch.float64)) == 0
+    assert check_accuracy(row, torch.ones(1, 3), torch.ones(1, 3, dtype=torch.float64)) == 0
     turned = torch.ones(3, 2).t()
-    assert closer(turned, torch.ones(2, 3), torch.ones(2, 3).double(), policy=Policy(layout=False)) == 0
+    assert check_accuracy(turned, torch.ones(2, 3), torch.ones(2, 3).double(), policy=Policy(layout=False)) == 0
 
 
 @pytest.mark.parametrize(("actual", "eager"), [((1,), [1]), (1, 1.0), (2, 1), ("a", "b"), (None, 0), ((1, 2), (1,))])
 def test_other_values_are_equal(actual: object, eager: object) -> None:
-    with pytest.raises(Difference):
-        closer(actual, eager, eager)
-    assert closer(eager, eager, eager) == 0
+    with pytest.raises(WrongResult):
+        check_accuracy(actual, eager, eager)
+    assert check_accuracy(eager, eager, eager) == 0
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False), st.sampled_from([torch.float32, torch.bfloat16]))
@@ -140,9 +140,9 @@ def test_a_neighbour_passes_and_a_tenth_neighbour_does_not(value: float, dtype: 
     neighbours = [(x.abs().view(bits) + step).view(dtype) for step in (1, 10)]
     if not neighbours[1].isfinite():
         return
-    assert closer(neighbours[0], x.abs(), x.abs().double()) <= 1
-    with pytest.raises(Difference):
-        closer(neighbours[1], x.abs(), x.abs().double())
+    assert check_accuracy(neighbours[0], x.abs(), x.abs().double()) <= 1
+    with pytest.raises(WrongResult):
+        check_accuracy(neighbours[1], x.abs(), x.abs().double())
 
 
 # torch's defaults for these are one and two units in the last place, which a rounded input alone may cost.
@@ -164,13 +164,13 @@ def test_the_table_is_no_laxer_than_torchs_defaults(name: str) -> None:
 def test_places_of_nan_are_counted() -> None:
     eager = torch.tensor([[1.0, NAN, 3.0], [4.0, 5.0, NAN]])
     found = torch.tensor([[1.0, NAN, NAN], [NAN, 5.0, 6.0]])
-    with pytest.raises(Difference) as caught:
-        closer(found, eager, eager.double())
+    with pytest.raises(WrongResult) as caught:
+        check_accuracy(found, eager, eager.double())
     assert str(caught.value).splitlines()[:2] == [
         "result: 3 of 6 elements are wrong, the worst at [0, 2]",
         "  NaN       at 2 places of compiled only and 1 of eager only, the first [0, 2]",
     ]
     assert "  error     no number, eager's here 0" in str(caught.value)
-    with pytest.raises(Difference) as caught:
-        closer(torch.tensor([INF]), torch.tensor([1.0]), torch.tensor([1.0]).double())
+    with pytest.raises(WrongResult) as caught:
+        check_accuracy(torch.tensor([INF]), torch.tensor([1.0]), torch.tensor([1.0]).double())
     assert "NaN" not in str(caught.value) and "  error     no number" in str(caught.value)

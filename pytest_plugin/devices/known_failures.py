@@ -25,11 +25,11 @@ import pytest
 from pytest_plugin.stash import EXPECTED_TEXT
 from pytest_plugin.xfail import Xfail
 
-WORDS = ("test", "reason", "device", "compiler", "says")
+ROW_KEYS = ("test", "reason", "device", "compiler", "says")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FailureRow:
     """One row of the file; an empty device or compiler stands for every one."""
 
     test: str
@@ -42,10 +42,12 @@ class Row:
         return f"{self.test} on {self.device}" if self.device else self.test
 
 
-def rows(text: str, compiler: str, devices: Collection[str], compilers: Collection[str]) -> tuple[Row, ...]:
+def read_failures(
+    text: str, compiler: str, devices: Collection[str], compilers: Collection[str]
+) -> tuple[FailureRow, ...]:
     """The rows that concern a compiler, which takes these devices.
 
-    >>> rows("[[failure]]\\ntest = 'test_a.py::test_x'", "mine", (), ())
+    >>> read_failures("[[failure]]\\ntest = 'test_a.py::test_x'", "mine", (), ())
     Traceback (most recent call last):
     ValueError: row 1 has no reason
     """
@@ -56,7 +58,7 @@ def rows(text: str, compiler: str, devices: Collection[str], compilers: Collecti
     tables: list[dict[str, Any]] = found.pop("failure", [])
     if found:
         raise ValueError("the file has tables [[failure]] and nothing else")
-    every = [_row(number, table, compilers) for number, table in enumerate(tables, 1)]
+    every = [_read_row(number, table, compilers) for number, table in enumerate(tables, 1)]
     own = tuple(row for row in every if row.compiler in ("", compiler))
     for row in own:
         if row.device and row.device not in devices:
@@ -64,29 +66,29 @@ def rows(text: str, compiler: str, devices: Collection[str], compilers: Collecti
     return own
 
 
-def _row(number: int, table: Mapping[str, Any], compilers: Collection[str]) -> Row:
+def _read_row(number: int, table: Mapping[str, Any], compilers: Collection[str]) -> FailureRow:
     for word, value in table.items():
-        if word not in WORDS or not isinstance(value, str):
-            raise ValueError(f"row {number}: {word} = {value!r}; a row has texts: {', '.join(WORDS)}")
+        if word not in ROW_KEYS or not isinstance(value, str):
+            raise ValueError(f"row {number}: {word} = {value!r}; a row has texts: {', '.join(ROW_KEYS)}")
     for word in ("test", "reason"):
         if not table.get(word):
             raise ValueError(f"row {number} has no {word}")
-    row = Row(**table)
+    row = FailureRow(**table)
     if row.compiler and row.compiler not in compilers:
         raise ValueError(f"row {number} names the compiler {row.compiler!r}; there are {', '.join(compilers)}")
     return row
 
 
 @dataclass(slots=True)
-class Expected:
+class KnownFailures:
     """The rows that concern the compiler under test, and what the collected tests say of them."""
 
-    rows: Sequence[Row]
+    rows: Sequence[FailureRow]
     root: Path
     is_partial: bool = False  # not all tests of a module are collected
     modules: set[str] = field(default_factory=set[str])
-    found: set[Row] = field(default_factory=set[Row])  # a test of theirs is there
-    used: set[Row] = field(default_factory=set[Row])  # and runs on their device
+    found: set[FailureRow] = field(default_factory=set[FailureRow])  # a test of theirs is there
+    used: set[FailureRow] = field(default_factory=set[FailureRow])  # and runs on their device
 
     def mark(self, item: pytest.Item, titles: Collection[str], device: str) -> None:
         """Marks a test, which goes by these names, if a row is about it."""
@@ -95,7 +97,7 @@ class Expected:
             if row.test in titles:
                 self.found.add(row)
                 if row.device in ("", device):
-                    expect(item, Xfail(row.reason, row.says))
+                    expect_failure(item, Xfail(row.reason, row.says))
                     self.used.add(row)
 
     def unknown(self) -> str:
@@ -112,7 +114,7 @@ class Expected:
         return [str(row) for row in self.rows if row in self.found - self.used and row.device in devices]
 
 
-def expect(item: pytest.Item, failure: Xfail) -> None:
+def expect_failure(item: pytest.Item, failure: Xfail) -> None:
     """Lets the test fail, and fail only."""
     item.add_marker(pytest.mark.xfail(reason=failure.reason, strict=True))
     item.stash[EXPECTED_TEXT] = failure.says

@@ -5,13 +5,13 @@ by line. A name that was merely renumbered never appears.
 
 >>> old = "int f() {\\n  int x1 = a(0);\\n  int x2 = b(x1);\\n}\\n"
 >>> new = "int f() {\\n  int x7 = a(0);\\n  int x8 = c(x7);\\n}\\n"
->>> for line in difference(old, new, "cpp").lines: print(line)
+>>> for line in readable_diff(old, new, "cpp").lines: print(line)
 @@ -2,3 +2,3 @@
    int x1 = a(0);
 -  int x2 = b(x1);
 +  int x2 = c(x1);
  }
->>> difference(old, new, "cpp").renamed
+>>> readable_diff(old, new, "cpp").renamed
 2
 """
 
@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_plugin.goldens.canonical import Line, canonical
-from pytest_plugin.goldens.lines import opcodes, unified
+from pytest_plugin.goldens.line_diff import opcodes, unified_diff
 
 CONTEXT = 1
 TOKEN = re.compile(r"\w+|\$\d*|[^\s\w]")
@@ -31,22 +31,22 @@ MOST_PAIRS = 2_500  # of lines in one run that are held against each other
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ReadableDiff:
     """The lines to show, and how many names were carried over."""
 
     lines: tuple[str, ...]
     renamed: int
 
 
-def difference(old: str, new: str, language: str) -> Changes:
+def readable_diff(old: str, new: str, language: str) -> ReadableDiff:
     """From the golden's text to the new one."""
-    carried, renamed = carried_over(old, new, language)
-    return Changes(tuple(unified(old.splitlines(), carried.splitlines(), CONTEXT)), renamed)
+    carried, renamed = with_golden_names(old, new, language)
+    return ReadableDiff(tuple(unified_diff(old.splitlines(), carried.splitlines(), CONTEXT)), renamed)
 
 
-def carried_over(old: str, new: str, language: str) -> tuple[str, int]:
+def with_golden_names(old: str, new: str, language: str) -> tuple[str, int]:
     """The new text in the old one's names, and how many names that changed."""
-    names = aligned(comparable(old, language), comparable(new, language))
+    names = match_names(canonical_or_plain(old, language), canonical_or_plain(new, language))
     changed = {name: other for name, other in names.items() if name != other}
     if not changed:
         return new, 0
@@ -54,7 +54,7 @@ def carried_over(old: str, new: str, language: str) -> tuple[str, int]:
     return re.sub(word, lambda name: changed.get(name[0], name[0]), new), len(changed)
 
 
-def comparable(text: str, language: str) -> tuple[Line, ...]:
+def canonical_or_plain(text: str, language: str) -> tuple[Line, ...]:
     """The canonical lines, or the plain ones of a text that does not parse."""
     try:
         return canonical(text, language)
@@ -62,15 +62,15 @@ def comparable(text: str, language: str) -> tuple[Line, ...]:
         return canonical(text, "txt")
 
 
-def aligned(old: tuple[Line, ...], new: tuple[Line, ...]) -> dict[str, str]:
+def match_names(old: tuple[Line, ...], new: tuple[Line, ...]) -> dict[str, str]:
     """New name -> old name, by vote of the lines that are equal but for names; no old name is given twice."""
     votes: Counter[tuple[str, str]] = Counter()
-    shapes = [[shape(line) for line in side] for side in (old, new)]
+    shapes = [[shape_of_line(line) for line in side] for side in (old, new)]
     for tag, i1, i2, j1, j2 in opcodes(*shapes):
         # lines that were changed in place still say which name is which, with less weight
         weight = 4 if tag == "equal" else 1
         for i, j in (
-            [(n, n) for n in range(i2 - i1)] if tag == "equal" else partners(shapes[0][i1:i2], shapes[1][j1:j2])
+            [(n, n) for n in range(i2 - i1)] if tag == "equal" else match_lines(shapes[0][i1:i2], shapes[1][j1:j2])
         ):
             before, after = old[i1 + i], new[j1 + j]
             if len(before.names) == len(after.names):
@@ -87,20 +87,20 @@ def aligned(old: tuple[Line, ...], new: tuple[Line, ...]) -> dict[str, str]:
     return found | {name: f"{name}_new" for name in everything if name not in found and name in taken}
 
 
-def partners(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int]]:
+def match_lines(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int]]:
     """Lines that stand for each other in two runs: one by one in runs of equal length, otherwise by likeness.
 
-    >>> partners(["a = f(x);", "return a;"], ["a = g(x);", "check();", "return a;"])
+    >>> match_lines(["a = f(x);", "return a;"], ["a = g(x);", "check();", "return a;"])
     [(0, 0), (1, 2)]
     """
     if len(before) == len(after):
         return [(n, n) for n in range(len(before))]
     if len(before) * len(after) > MOST_PAIRS:
         return []
-    return _alike([TOKEN.findall(line) for line in before], [TOKEN.findall(line) for line in after])
+    return _similar_pairs([TOKEN.findall(line) for line in before], [TOKEN.findall(line) for line in after])
 
 
-def _alike(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
+def _similar_pairs(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
     """The pairs of lines, in order, that have most tokens in common; less than half in common is no pair."""
     best = [[0.0] * (len(after) + 1) for _ in range(len(before) + 1)]
     scores: dict[tuple[int, int], float] = {}
@@ -123,6 +123,6 @@ def _alike(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> l
     return pairs
 
 
-def shape(line: Line) -> str:
+def shape_of_line(line: Line) -> str:
     """The line without its names' numbers."""
     return re.sub(r"\$\d+|\b_l\d+_", "$", line.text)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_plugin.oracle import oracle
+from pytest_plugin.oracle import reference_runs
 
 MOST_BYTES = 64 << 20
-WHY_SHOWN = 24  # lines
+FAILURE_LINES_SHOWN = 24  # lines
 SCRIPT = '''\
 """{title}
 
@@ -60,7 +60,7 @@ class CannotRepeat(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CompiledCall:
     """What a test asked `compiled` for."""
 
     fn: Callable[..., Any]
@@ -70,11 +70,11 @@ class Call:
     dynamic: bool | None
 
 
-def write(call: Call, path: Path, backend: str, title: str, why: str) -> None:
+def write_script(call: CompiledCall, path: Path, backend: str, title: str, why: str) -> None:
     """The script at `path`, and its arguments with the ending .pt."""
     import torch
 
-    graph, inputs = traced(call)
+    graph, inputs = trace_graph(call)
     given = [value for value in inputs if isinstance(value, torch.Tensor)]
     if sum(tensor.untyped_storage().nbytes() for tensor in given) > MOST_BYTES:
         raise CannotRepeat(f"its arguments have more than {MOST_BYTES} bytes")
@@ -82,12 +82,12 @@ def write(call: Call, path: Path, backend: str, title: str, why: str) -> None:
         raise CannotRepeat("its graph holds other graphs")
     python: Any = graph.graph.python_code("self")
     attributes = {node.target: getattr(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"}
-    imports = [_imported(name, value) for name, value in python.globals.items()]
+    imports = [_import_line(name, value) for name, value in python.globals.items()]
     path.parent.mkdir(parents=True, exist_ok=True)
     torch.save((inputs, attributes), path.with_suffix(".pt"))
     text = SCRIPT.format(
         title=title,
-        why=textwrap.indent(_head(why).replace("\\", "/").replace('"""', "'''"), "    "),
+        why=textwrap.indent(_first_lines(why).replace("\\", "/").replace('"""', "'''"), "    "),
         imports="".join(sorted(line for line in imports if line)),
         forward=textwrap.indent(python.src.strip("\n"), "    "),
         backend=backend,
@@ -97,13 +97,13 @@ def write(call: Call, path: Path, backend: str, title: str, why: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _head(why: str) -> str:
+def _first_lines(why: str) -> str:
     """The first lines of a failure, which say most."""
     lines = why.splitlines()
-    return "\n".join([*lines[:WHY_SHOWN], *(["..."] if len(lines) > WHY_SHOWN else [])])
+    return "\n".join([*lines[:FAILURE_LINES_SHOWN], *(["..."] if len(lines) > FAILURE_LINES_SHOWN else [])])
 
 
-def traced(call: Call) -> tuple[Any, Sequence[Any]]:
+def trace_graph(call: CompiledCall) -> tuple[Any, Sequence[Any]]:
     """The graph that Dynamo hands to a compiler, and what it is called with."""
     import torch
 
@@ -112,14 +112,14 @@ def traced(call: Call) -> tuple[Any, Sequence[Any]]:
 
     def backend(gm: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
         def noted(*args: Any) -> Any:
-            own = oracle.copied(oracle.Program(len, args, {}), exact=False).args
+            own = reference_runs.copy_call(reference_runs.OwnedCall(len, args, {}), exact=False).args
             found.append((gm, [x.detach().requires_grad_(x.requires_grad) if torch.is_tensor(x) else x for x in own]))
             return gm(*args)
 
         return noted
 
     torch.compiler.reset()
-    own = oracle.copied(oracle.Program(call.fn, call.args, call.kwargs), exact=False)
+    own = reference_runs.copy_call(reference_runs.OwnedCall(call.fn, call.args, call.kwargs), exact=False)
     function = tools.compile(own.fn, backend=backend, fullgraph=True, dynamic=call.dynamic)
     function(*own.args, **own.kwargs)
     if not found:
@@ -127,11 +127,11 @@ def traced(call: Call) -> tuple[Any, Sequence[Any]]:
     return found[0]
 
 
-def _imported(name: str, value: Any) -> str:
+def _import_line(name: str, value: Any) -> str:
     """How a name of the graph's code gets its meaning in the script.
 
     >>> import math
-    >>> _imported("inf", math.inf), _imported("torch", math), _imported("sqrt", math.sqrt)
+    >>> _import_line("inf", math.inf), _import_line("torch", math), _import_line("sqrt", math.sqrt)
     ("inf = float('inf')\\n", '', 'from math import sqrt\\n')
     """
     if name == "torch":

@@ -13,9 +13,9 @@ from pytest_plugin.devices.capabilities import BROWSERS
 from pytest_plugin.goldens import review
 from pytest_plugin.goldens.canonical import canonical
 from pytest_plugin.goldens.disagreement import Disagreement
-from pytest_plugin.goldens.edits import accepted, changes_of, clustered
+from pytest_plugin.goldens.edit_clusters import cluster_edits, content_with_edits, golden_changes
 from pytest_plugin.goldens.golden_file import Golden, Header, parse
-from pytest_plugin.goldens.page import page, side_by_side
+from pytest_plugin.goldens.report_page import report_page, side_by_side
 
 KERNEL = """\
 void k(const float* in0, float* out1) {{
@@ -67,7 +67,7 @@ def checked(text: str) -> str:
 
 def test_the_same_change_of_other_names_and_sizes_is_one_edit() -> None:
     many = [disagreement(text := kernel(f"i{n}", f"x{n}", n), faster(text), f"k{n}") for n in range(1, 9)]
-    edits = clustered([*many, disagreement(kernel(), checked(kernel()), "other")])
+    edits = cluster_edits([*many, disagreement(kernel(), checked(kernel()), "other")])
     assert [(edit.lines(), len(edit.files)) for edit in edits] == [
         (["- 2", "+ 3"], 8),
         (["+ check ( ) ;"], 1),
@@ -76,7 +76,7 @@ def test_the_same_change_of_other_names_and_sizes_is_one_edit() -> None:
 
 def test_facts_and_new_files_are_edits_too() -> None:
     same = kernel()
-    edits = clustered(
+    edits = cluster_edits(
         [
             disagreement(same, faster(same), "a", ("kernels=1", "kernels=2")),
             disagreement(same, same, "b", ("kernels=1", "kernels=2")),
@@ -94,30 +94,32 @@ def test_accepting_some_edits_makes_only_those() -> None:
     old = kernel()
     new = checked(faster(kernel("j", "y"))).replace("const float y", "const double y")
     d = disagreement(old, new, facts=("kernels=1", "kernels=2"))
-    assert len(changes_of(d)) == 3
-    kinds = {"\n".join(edit.lines()): [place for _, place in edit.places] for edit in clustered([d])}
+    assert len(golden_changes(d)) == 3
+    kinds = {"\n".join(edit.lines()): [place for _, place in edit.places] for edit in cluster_edits([d])}
     only = next(places for lines, places in kinds.items() if "double" in lines)
-    merged = parse(accepted(d, only), "cpp")
+    merged = parse(content_with_edits(d, only), "cpp")
     assert merged.text == old.replace("const float x0", "const double x0") and merged.header.facts == "kernels=1"
-    assert parse(accepted(d, [-1]), "cpp").header.facts == "kernels=2"
-    assert parse(accepted(d, [-1]), "cpp").text == old
+    assert parse(content_with_edits(d, [-1]), "cpp").header.facts == "kernels=2"
+    assert parse(content_with_edits(d, [-1]), "cpp").text == old
     every = [place for places in kinds.values() for place in places]
-    assert accepted(d, every) == d.new_content
-    assert accepted(d, [place for place in every if place >= 0]) != d.new_content
+    assert content_with_edits(d, every) == d.new_content
+    assert content_with_edits(d, [place for place in every if place >= 0]) != d.new_content
 
 
 def test_what_is_accepted_is_equal_afterwards() -> None:
     old, new = kernel(), checked(faster(kernel("j", "y")))
     d = disagreement(old, new)
-    merged = parse(accepted(d, [place for edit in clustered([d]) for _, place in edit.places][:-1]), "cpp").text
-    left = changes_of(disagreement(merged, new))
-    assert len(left) == len(changes_of(d)) - 1
+    merged = parse(
+        content_with_edits(d, [place for edit in cluster_edits([d]) for _, place in edit.places][:-1]), "cpp"
+    ).text
+    left = golden_changes(disagreement(merged, new))
+    assert len(left) == len(golden_changes(d)) - 1
     assert [line.text for line in canonical(merged, "cpp")] != [line.text for line in canonical(new, "cpp")]
 
 
 def test_ten_thousand_changed_lines_are_one_edit() -> None:
     old = "\n".join(f"    const float x{n} = md_sin_f32(x{n - 1});" for n in range(10_000))
-    (edit,) = clustered([disagreement(old, old.replace("sin", "cos"))])
+    (edit,) = cluster_edits([disagreement(old, old.replace("sin", "cos"))])
     assert len(edit.places) == 10_000
 
 
@@ -145,7 +147,7 @@ def test_a_report_can_be_applied_elsewhere(tmp_path: Path, capsys: pytest.Captur
     for d in many:
         (tmp_path / d.own).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / d.own).write_text(d.old_content)
-    (tmp_path / review.DATA).write_text(json.dumps(review.data(many)))
+    (tmp_path / review.DATA).write_text(json.dumps(review.report_data(many)))
     assert review.main([str(tmp_path), "--list"]) == 0
     assert capsys.readouterr().out.count("edit ") == 2
     assert review.main([str(tmp_path), "--edits", "1", "--root", str(tmp_path)]) == 0
@@ -158,7 +160,7 @@ def test_a_report_can_be_applied_elsewhere(tmp_path: Path, capsys: pytest.Captur
 
 def test_the_page_holds_its_data_and_loads_nothing() -> None:
     d = disagreement(kernel(), faster(kernel("j", "y")).replace("// a remark", "// </script>"), facts=("", "kernels=2"))
-    text = page(review.data([d]), [d], "some/folder")
+    text = report_page(review.report_data([d]), [d], "some/folder")
     found = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
     assert found is not None
     told = json.loads(found[1])
@@ -175,8 +177,8 @@ def test_the_page_opens_in_a_browser(tmp_path: Path) -> None:
     for d in both:
         (tmp_path / d.own).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / d.own).write_text(d.old_content)
-    (tmp_path / review.DATA).write_text(json.dumps(review.data(both)))
-    (tmp_path / "report.html").write_text(page(review.data(both), both, str(tmp_path)))
+    (tmp_path / review.DATA).write_text(json.dumps(review.report_data(both)))
+    (tmp_path / "report.html").write_text(report_page(review.report_data(both), both, str(tmp_path)))
     browser = next(path for name in BROWSERS if (path := shutil.which(name)))
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from pytest_plugin.adapters.eager import Eager, Session
-from pytest_plugin.devices.devices import Device
-from pytest_plugin.random_programs.fuzz import Campaign, table
+from pytest_plugin.devices.device_choice import Device
+from pytest_plugin.random_programs.campaign import Campaign, verdict_lines
 from pytest_plugin.strategies import campaign_program
 from tests.plugin.conftest import Run
 
@@ -60,7 +60,7 @@ def test_a_campaign_goes_on_and_counts_what_died(tmp_path: Path) -> None:
     campaign.run(0, lambda line: None)
     words = {(record["number"], record["word"]) for record in campaign.records()}
     assert (1, "died") in words and (2, "begun") in words
-    lines = list(table(campaign.records()))
+    lines = list(verdict_lines(campaign.records()))
     assert lines[0].startswith("fuzz     3 programs: ") and lines[1].startswith("  died ")
 
 

@@ -18,11 +18,11 @@ import pytest
 
 from pytest_plugin.goldens import review
 from pytest_plugin.goldens.disagreement import Disagreement
-from pytest_plugin.goldens.edits import clustered
+from pytest_plugin.goldens.edit_clusters import cluster_edits
 from pytest_plugin.goldens.golden import Rules
 from pytest_plugin.goldens.golden_file import write_text
 from pytest_plugin.goldens.patch import patch
-from pytest_plugin.goldens.unused import Watch, delete
+from pytest_plugin.goldens.unused_goldens import GoldenUse, delete_golden
 from pytest_plugin.vocabulary import amount
 
 EDITS_SHOWN = 8
@@ -30,7 +30,7 @@ PATCH, PAGE = "golden.patch", "report.html"
 
 
 @dataclass(frozen=True, slots=True)
-class GoldenRun:
+class EndOfRun:
     """The end of one run, for its golden files."""
 
     session: pytest.Session
@@ -40,7 +40,7 @@ class GoldenRun:
     disagreements: tuple[Disagreement, ...]
     used: Collection[str]  # golden files that a check looked at, as paths below the root
 
-    def lines(self, watch: Watch | None) -> Iterator[str]:
+    def lines(self, watch: GoldenUse | None) -> Iterator[str]:
         """The lines of the summary. Writes the report, and fails a run whose unused goldens are errors."""
         if self.disagreements:
             yield from self._reported()
@@ -52,7 +52,7 @@ class GoldenRun:
     def _reported(self) -> Iterator[str]:
         """The edits, and the folder that tells them at length."""
         disagreements, config = self.disagreements, self.session.config
-        edits = clustered(disagreements)
+        edits = cluster_edits(disagreements)
         yield f"differ   {amount(len(disagreements), 'golden')} in {amount(len(edits), 'edit')}, most frequent first"
         for number, edit in enumerate(edits[:EDITS_SHOWN], 1):
             lines = edit.lines()
@@ -65,19 +65,19 @@ class GoldenRun:
         folder = report_folder(config)
         if folder is None:
             return
-        from pytest_plugin.goldens.page import page
+        from pytest_plugin.goldens.report_page import report_page
 
-        told = review.data(disagreements)
+        told = review.report_data(disagreements)
         try:
             write_text(folder / PATCH, patch(disagreements, config.rootpath))
             write_text(folder / review.DATA, json.dumps(told, indent=1))
-            write_text(folder / PAGE, page(told, disagreements, _shown(config, folder)))
+            write_text(folder / PAGE, report_page(told, disagreements, _path_from_here(config, folder)))
         except OSError as error:
             yield f"report   not written: {error}"
             return
-        yield f"report   {_shown(config, folder / PAGE)}"
+        yield f"report   {_path_from_here(config, folder / PAGE)}"
         if not self.rules.base:
-            yield f"patch    git apply {_shown(config, folder / PATCH)}"
+            yield f"patch    git apply {_path_from_here(config, folder / PATCH)}"
 
     def _reviewed(self) -> Iterator[str]:
         config = self.session.config
@@ -87,17 +87,17 @@ class GoldenRun:
             capture.suspend_global_capture(in_=True)
         try:
             reporter.section("review of goldens")
-            chosen = review.ask_about(self.disagreements, _ask, reporter.write_line)
+            chosen = review.ask_about(self.disagreements, _ask_in_terminal, reporter.write_line)
         finally:
             if capture is not None:
                 capture.resume_global_capture()
         folder = self.folder / self.compiler
-        outcome = review.apply(self.disagreements, chosen, config.rootpath, folder)
+        outcome = review.apply_edits(self.disagreements, chosen, config.rootpath, folder)
         yield from (f"written  {path}" for path in outcome.written)
         yield from (f"partly   {path}" for path in outcome.partly)
         yield from (f"rejected {path}" for path in outcome.rejected)
 
-    def _unused(self, watch: Watch) -> Iterator[str]:
+    def _unused(self, watch: GoldenUse) -> Iterator[str]:
         root = self.session.config.rootpath
         used = {root / path for path in self.used}
         found = list(watch.unused(self.session, used))
@@ -105,7 +105,7 @@ class GoldenRun:
             shown = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
             if self.rules.mode == "accept":
                 with suppress(OSError):
-                    delete(path, self.folder)
+                    delete_golden(path, self.folder)
                     yield f"deleted  {shown}: {why}"
                     continue
             yield f"unused   {shown}: {why}"
@@ -121,12 +121,12 @@ def report_folder(config: pytest.Config) -> Path | None:
     return Path(cache.mkdir("minductor")) / "golden" if cache is not None else None
 
 
-def _shown(config: pytest.Config, path: Path) -> str:
+def _path_from_here(config: pytest.Config, path: Path) -> str:
     here = config.invocation_params.dir
     return path.relative_to(here).as_posix() if path.is_relative_to(here) else str(path)
 
 
-def _ask(question: str) -> str:
+def _ask_in_terminal(question: str) -> str:
     sys.stdout.write(question)
     sys.stdout.flush()
     return sys.stdin.readline()

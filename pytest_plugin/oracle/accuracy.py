@@ -30,19 +30,19 @@ class Policy:
     layout: bool = True
 
 
-DEFAULT = Policy()
+DEFAULT_POLICY = Policy()
 
 
-def policy_of(words: Sequence[str]) -> Policy:
+def read_policy(words: Sequence[str]) -> Policy:
     """The policy with what words such as "k=3" change; ValueError for another word.
 
-    >>> policy_of(["k=3", "layout=false"])
+    >>> read_policy(["k=3", "layout=false"])
     Policy(k=3.0, ulps=4.0, layout=False)
-    >>> policy_of(["rtol=1"])
+    >>> read_policy(["rtol=1"])
     Traceback (most recent call last):
     ValueError: 'rtol=1' is none of k=NUMBER, ulps=NUMBER, layout=true and layout=false
     """
-    policy = DEFAULT
+    policy = DEFAULT_POLICY
     for word in words:
         match word.partition("="):
             case ("k" | "ulps") as name, _, number if re.fullmatch(r"\d+(\.\d+)?", number):
@@ -54,11 +54,13 @@ def policy_of(words: Sequence[str]) -> Policy:
     return policy
 
 
-class Difference(AssertionError):
+class WrongResult(AssertionError):
     """A result is not what it should be."""
 
 
-def closer(actual: Any, eager: Any, exact64: Any, *, policy: Policy = DEFAULT, what: str = "result") -> float:
+def check_accuracy(
+    actual: Any, eager: Any, exact64: Any, *, policy: Policy = DEFAULT_POLICY, what: str = "result"
+) -> float:
     """Compares nested tuples, lists and dicts of tensors; numbers and the rest must be equal to eager's."""
     __tracebackhide__ = True
     from torch.utils import _pytree as pytree
@@ -66,34 +68,34 @@ def closer(actual: Any, eager: Any, exact64: Any, *, policy: Policy = DEFAULT, w
     leaves, structure = pytree.tree_flatten_with_path(actual)
     expected, expected_structure = pytree.tree_flatten(eager)
     if structure != expected_structure:
-        raise Difference(f"{what}: the structure is {structure}, eager's {expected_structure}")
+        raise WrongResult(f"{what}: the structure is {structure}, eager's {expected_structure}")
     truths = pytree.tree_leaves(exact64)
     worst = 0.0
     for (path, found), wanted, truth in zip(leaves, expected, truths, strict=True):
-        worst = max(worst, _leaf(found, wanted, truth, policy, what + pytree.keystr(path)))
+        worst = max(worst, _check_leaf(found, wanted, truth, policy, what + pytree.keystr(path)))
     return worst
 
 
-def _leaf(actual: Any, eager: Any, exact: Any, policy: Policy, what: str) -> float:
+def _check_leaf(actual: Any, eager: Any, exact: Any, policy: Policy, what: str) -> float:
     __tracebackhide__ = True
     import torch
 
     if not isinstance(eager, torch.Tensor):
         if type(actual) is not type(eager):
-            raise Difference(f"{what}: {actual!r} is no {type(eager).__name__}, as eager's {eager!r} is")
+            raise WrongResult(f"{what}: {actual!r} is no {type(eager).__name__}, as eager's {eager!r} is")
         if isinstance(eager, float):
             found, wanted, truth = (torch.tensor(x, dtype=torch.float64) for x in (actual, eager, exact))
-            return _tensor(found, wanted, truth, policy, what)
+            return _check_tensor(found, wanted, truth, policy, what)
         if actual != eager:
-            raise Difference(f"{what}: {actual!r} is not eager's {eager!r}")
+            raise WrongResult(f"{what}: {actual!r} is not eager's {eager!r}")
         return 0.0
     if not isinstance(actual, torch.Tensor):
-        raise Difference(f"{what}: {actual!r} is no tensor")
-    _same_form(actual, eager, policy, what)
-    return _tensor(actual.detach(), eager.detach(), exact.detach(), policy, what)
+        raise WrongResult(f"{what}: {actual!r} is no tensor")
+    _check_layout(actual, eager, policy, what)
+    return _check_tensor(actual.detach(), eager.detach(), exact.detach(), policy, what)
 
 
-def _same_form(actual: Tensor, eager: Tensor, policy: Policy, what: str) -> None:
+def _check_layout(actual: Tensor, eager: Tensor, policy: Policy, what: str) -> None:
     __tracebackhide__ = True
     facts: list[tuple[str, object, object]] = [
         ("dtype", actual.dtype, eager.dtype),
@@ -102,20 +104,20 @@ def _same_form(actual: Tensor, eager: Tensor, policy: Policy, what: str) -> None
         ("requires_grad", actual.requires_grad, eager.requires_grad),
     ]
     if policy.layout:
-        facts.append(("stride", _strides(actual), _strides(eager)))
+        facts.append(("stride", _observable_strides(actual), _observable_strides(eager)))
     for name, found, wanted in facts:
         if found != wanted:
-            raise Difference(f"{what}: {name} is {found}, eager's {wanted}")
+            raise WrongResult(f"{what}: {name} is {found}, eager's {wanted}")
 
 
-def _strides(tensor: Tensor) -> tuple[int, ...]:
+def _observable_strides(tensor: Tensor) -> tuple[int, ...]:
     """The strides that can be observed: a dimension of one element has any."""
     if tensor.numel() == 0:
         return ()
     return tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1)
 
 
-def _tensor(actual: Tensor, eager: Tensor, exact: Tensor, policy: Policy, what: str) -> float:
+def _check_tensor(actual: Tensor, eager: Tensor, exact: Tensor, policy: Policy, what: str) -> float:
     __tracebackhide__ = True
     import torch
 
@@ -125,7 +127,7 @@ def _tensor(actual: Tensor, eager: Tensor, exact: Tensor, policy: Policy, what: 
     if name not in PRECISIONS:
         wrong = actual != eager
         if bool(wrong.any()):
-            raise Difference(_message(what, wrong, (actual, eager), None))
+            raise WrongResult(_message(what, wrong, (actual, eager), None))
         return 0.0
     parts = (actual, eager, exact)
     if eager.dtype.is_complex:
@@ -139,16 +141,16 @@ def _tensor(actual: Tensor, eager: Tensor, exact: Tensor, policy: Policy, what: 
     if eager.dtype in (torch.float64, torch.complex128):
         worst = max(worst, FLOAT64_OWN_ULPS * float(ulp[x.isfinite()].max()) if bool(x.isfinite().any()) else 0.0)
     allowed = (policy.ulps * ulp).clamp(min=policy.k * worst)
-    wrong = torch.where(is_plain, error > allowed, ~(_is_same(a, x) | _is_same(a, e)))
+    wrong = torch.where(is_plain, error > allowed, ~(_is_equal_or_both_nan(a, x) | _is_equal_or_both_nan(a, e)))
     # the sign of a zero is free only where truth and eager differ about it
     signs = (a.signbit() != x.signbit()) & (a.signbit() != e.signbit())
     wrong |= (a == 0) & (x == 0) & (e == 0) & signs
     if bool(wrong.any()):
-        raise Difference(_message(what, wrong, (a, e, x), (error, own, allowed)))
+        raise WrongResult(_message(what, wrong, (a, e, x), (error, own, allowed)))
     return float((error / allowed).max())
 
 
-def _is_same(a: Tensor, b: Tensor) -> Tensor:
+def _is_equal_or_both_nan(a: Tensor, b: Tensor) -> Tensor:
     return (a == b) | (a.isnan() & b.isnan())
 
 

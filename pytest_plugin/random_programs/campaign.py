@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from pytest_plugin.adapters import Adapter
-from pytest_plugin.devices.devices import Device
+from pytest_plugin.devices.device_choice import Device
 from pytest_plugin.random_programs.programs import Program
-from pytest_plugin.random_programs.verdict import Verdict, smallest, verdict
+from pytest_plugin.random_programs.verdict import ProgramVerdict, judge, shrink_bad_program
 from pytest_plugin.vocabulary import amount
 
 BAD = ("wrong", "error", "died")
@@ -54,20 +54,20 @@ class Campaign:
         lost = begun - {record["number"] for record in done if record["word"] != "begun"}
         for number in sorted(lost):
             script = self._script(self.program(number), "the process died", number)
-            self._note(number, Verdict("error", "the process died"), script, word="died")
+            self._note(number, ProgramVerdict("error", "the process died"), script, word="died")
         number = max(begun, default=-1) + 1
         with tempfile.TemporaryDirectory(prefix="fuzz-", ignore_cleanup_errors=True) as stores:
             while True:
-                self._note(number, Verdict("right"), "", word="begun")
+                self._note(number, ProgramVerdict("right"), "", word="begun")
                 found, script = self.judged(number, Path(stores))
                 self._note(number, found, script)
                 if found.is_bad:
-                    say(f"{found.word}  program {number}: {_line(found.why)}  {script}")
+                    say(f"{found.word}  program {number}: {_first_line(found.why)}  {script}")
                 number += 1
                 if time.monotonic() >= end:
                     return
 
-    def judged(self, number: int, stores: Path) -> tuple[Verdict, str]:
+    def judged(self, number: int, stores: Path) -> tuple[ProgramVerdict, str]:
         """The verdict of a program, and the path of its script if it is bad; `stores` is where it is compiled to."""
         given = self.program(number)
         dynamic = True if given.scalable else None
@@ -76,19 +76,23 @@ class Campaign:
             session = self.adapter.session(Path(tempfile.mkdtemp(dir=stores)), Device("cpu"))
             return session.compile(fn, {}, dynamic)
 
-        found = verdict(given, compile_function)
+        found = judge(given, compile_function)
         if not found.is_bad:
             return found, ""
         if known := self._same_error(found):
             return found, known
-        small, why = smallest(given, compile_function, most=TRIALS)
+        small, why = shrink_bad_program(given, compile_function, most=TRIALS)
         return why, self._script(small, why.why, number)
 
-    def _same_error(self, found: Verdict) -> str:
+    def _same_error(self, found: ProgramVerdict) -> str:
         """The script of an earlier program that ended with the same words, which need no second one."""
         if found.word != "error":
             return ""
-        same = (r["script"] for r in self.records() if r["word"] == "error" and _line(r["why"]) == _line(found.why))
+        same = (
+            r["script"]
+            for r in self.records()
+            if r["word"] == "error" and _first_line(r["why"]) == _first_line(found.why)
+        )
         return next(same, "")
 
     def _script(self, given: Program, why: str, number: int) -> str:
@@ -98,17 +102,17 @@ class Campaign:
         path.write_text(text, encoding="utf-8")
         return str(path)
 
-    def _note(self, number: int, found: Verdict, script: str, word: str = "") -> None:
+    def _note(self, number: int, found: ProgramVerdict, script: str, word: str = "") -> None:
         record = {"number": number, "word": word or found.word, "why": found.why[:1500], "script": script}
         with self.journal.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
 
-def _line(why: str) -> str:
+def _first_line(why: str) -> str:
     return why.partition("\n")[0][:150]
 
 
-def table(records: Sequence[dict[str, Any]]) -> Iterator[str]:
+def verdict_lines(records: Sequence[dict[str, Any]]) -> Iterator[str]:
     """How many programs had which verdict, and the scripts of the bad ones."""
     ended = [record for record in records if record["word"] != "begun"]
     counts = Counter(record["word"] for record in ended)

@@ -6,7 +6,7 @@ long ones without an anchor are replaced as a whole.
 
 >>> list(opcodes("abcxd", "abyd"))
 [('equal', 0, 2, 0, 2), ('replace', 2, 4, 2, 3), ('equal', 4, 5, 3, 4)]
->>> print("\\n".join(unified(["a", "b"], ["a", "c"])))
+>>> print("\\n".join(unified_diff(["a", "b"], ["a", "c"])))
 @@ -1,2 +1,2 @@
  a
 -b
@@ -48,7 +48,7 @@ def opcodes(old: Sequence[str], new: Sequence[str]) -> tuple[Opcode, ...]:
         elif (i2 - i1) * (j2 - j1) <= MOST_PAIRS:
             matcher = difflib.SequenceMatcher(None, old[i1:i2], new[j1:j2], autojunk=False)
             pairs += [(i1 + m.a + n, j1 + m.b + n) for m in matcher.get_matching_blocks() for n in range(m.size)]
-    return tuple(_runs(sorted(pairs), len(old), len(new)))
+    return tuple(_opcodes_between(sorted(pairs), len(old), len(new)))
 
 
 def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
@@ -75,9 +75,9 @@ def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
     return chain[::-1]
 
 
-def _runs(pairs: Sequence[tuple[int, int]], old: int, new: int) -> Iterator[Opcode]:
+def _opcodes_between(pairs: Sequence[tuple[int, int]], old: int, new: int) -> Iterator[Opcode]:
     i = j = 0
-    for a, b in [*_joined(pairs), ((old, old), (new, new))]:
+    for a, b in [*_equal_runs(pairs), ((old, old), (new, new))]:
         if i < a[0] or j < b[0]:
             tag = "replace" if i < a[0] and j < b[0] else "delete" if i < a[0] else "insert"
             yield tag, i, a[0], j, b[0]
@@ -86,7 +86,7 @@ def _runs(pairs: Sequence[tuple[int, int]], old: int, new: int) -> Iterator[Opco
         i, j = a[1], b[1]
 
 
-def _joined(pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+def _equal_runs(pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     start = 0
     for end in range(1, len(pairs) + 1):
         if end == len(pairs) or pairs[end] != (pairs[end - 1][0] + 1, pairs[end - 1][1] + 1):
@@ -95,12 +95,12 @@ def _joined(pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int],
             start = end
 
 
-def unified(old: Sequence[str], new: Sequence[str], context: int = 1) -> list[str]:
+def unified_diff(old: Sequence[str], new: Sequence[str], context: int = 1) -> list[str]:
     """The hunks of a unified difference, without the two lines that name files."""
     shown: list[str] = []
-    for group in _groups(opcodes(old, new), context):
+    for group in _hunks(opcodes(old, new), context):
         i1, i2, j1, j2 = group[0][1], group[-1][2], group[0][3], group[-1][4]
-        shown.append(f"@@ -{_range(i1, i2)} +{_range(j1, j2)} @@")
+        shown.append(f"@@ -{_hunk_range(i1, i2)} +{_hunk_range(j1, j2)} @@")
         for tag, a1, a2, b1, b2 in group:
             if tag == "equal":
                 shown += [f" {line}" for line in old[a1:a2]]
@@ -110,12 +110,12 @@ def unified(old: Sequence[str], new: Sequence[str], context: int = 1) -> list[st
     return shown
 
 
-def _range(start: int, stop: int) -> str:
+def _hunk_range(start: int, stop: int) -> str:
     """As diff writes it: an empty range names the line before it."""
     return f"{start + 1 if stop > start else start},{stop - start}"
 
 
-def _groups(codes: Sequence[Opcode], context: int) -> Iterator[list[Opcode]]:
+def _hunks(codes: Sequence[Opcode], context: int) -> Iterator[list[Opcode]]:
     """Changes with up to so many equal lines around them; a longer equal run parts them."""
     group: list[Opcode] = []
     for number, (tag, i1, i2, j1, j2) in enumerate(codes):

@@ -5,7 +5,7 @@ import runpy
 import pytest
 import torch
 
-from pytest_plugin.oracle.repro import Call, CannotRepeat, write
+from pytest_plugin.oracle.repro_script import CannotRepeat, CompiledCall, write_script
 from tests.plugin.conftest import Run
 
 SUITE = """
@@ -59,7 +59,10 @@ def test_what_has_no_script(tmp_path: object) -> None:
     def nested(x: torch.Tensor) -> torch.Tensor:
         return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
 
-    large = Call(torch.sin, (torch.empty(1 << 25),), {}, {}, None)
-    for call, why in ((Call(nested, (torch.ones(3),), {}, {}, None), "holds other graphs"), (large, "more than")):
+    large = CompiledCall(torch.sin, (torch.empty(1 << 25),), {}, {}, None)
+    for call, why in (
+        (CompiledCall(nested, (torch.ones(3),), {}, {}, None), "holds other graphs"),
+        (large, "more than"),
+    ):
         with pytest.raises(CannotRepeat, match=why):
-            write(call, path, "eager", "x", "")
+            write_script(call, path, "eager", "x", "")

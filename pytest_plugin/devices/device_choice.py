@@ -4,11 +4,11 @@ Takes wishes (texts as the user wrote them), the ids that the compiler knows, ea
 who says why one is absent. Gives the ids to run and the reason for each one left out. Refuses, by Misuse, what cannot
 be meant: an unknown name, a required device that is not there, and a choice that leaves nothing.
 
->>> choose(Wishes(run_gpu="0"), {"cpu": "cpu", "toy": "npu"}, lambda id: "")
-Choice(devices=('cpu', 'toy'), missing=(('cuda', 'RUN_GPU=0'),))
->>> choose(Wishes(run_cpu="0"), {"cpu": "cpu"}, lambda id: "")
+>>> choose_devices(DeviceSettings(run_gpu="0"), {"cpu": "cpu", "toy": "npu"}, lambda id: "")
+DeviceChoice(devices=('cpu', 'toy'), missing=(('cuda', 'RUN_GPU=0'),))
+>>> choose_devices(DeviceSettings(run_cpu="0"), {"cpu": "cpu"}, lambda id: "")
 Traceback (most recent call last):
-pytest_plugin.devices.devices.Misuse: no device is left to test on: cpu (RUN_CPU=0), cuda (the compiler takes cpu)
+pytest_plugin.devices.device_choice.Misuse: no device is left to test on: cpu (RUN_CPU=0), cuda (the compiler takes cpu)
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Self
 
 from pytest_plugin.xfail import devices_and_reason
 
-KINDS = ("cpu", "interpret", "cuda", "compile")
-DEFAULT = ("cpu", "cuda")
+DEVICE_KINDS = ("cpu", "interpret", "cuda", "compile")
+DEFAULT_DEVICES = ("cpu", "cuda")
 # What PYTORCH_TESTING_DEVICE_* may name: torch's own device types.
 TORCH_TYPES = ("cpu", "cuda", "mps", "xpu", "mtia", "hpu", "meta", "xla", "lazy", "privateuse1")
-Known = Mapping[str, str]  # torch's name of the memory, by the id of the device
+TorchTypeOf = Mapping[str, str]  # torch's name of the memory, by the id of the device
 Absence = Callable[[str], str]
 Filter = tuple[str, ...] | None
 
@@ -60,7 +60,7 @@ def torch_type(id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class DeviceSettings:
     """What the user asked for, unparsed: None is an unset variable, "" an absent option."""
 
     run_cpu: str | None = None
@@ -83,26 +83,26 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class DeviceChoice:
     """The ids to run, and why each other candidate does not run."""
 
     devices: tuple[str, ...]
     missing: tuple[tuple[str, str], ...] = ()
 
 
-def choose(wishes: Wishes, known: Known, absence: Absence) -> Choice:
+def choose_devices(wishes: DeviceSettings, known: TorchTypeOf, absence: Absence) -> DeviceChoice:
     """The devices of tests that name none."""
-    named = _names("--minductor-device", wishes.option)
+    named = _split_names("--minductor-device", wishes.option)
     for id in (*named, *wishes.ini):
         _check_id(id, known)
-    wanted, only, without = _narrowed(wishes, known)
+    wanted, only, without = _read_variables(wishes, known)
     devices: list[str] = []
     missing: list[tuple[str, str]] = []
     required = {"RUN_CPU": "cpu", "RUN_GPU": "cuda"}
     forced = [id for variable, id in required.items() if wanted[variable] is True]
     if named:  # the option wins over PyTorch's variables
         only = without = None
-    for id in dict.fromkeys((*(named or wishes.ini or (*DEFAULT, *_brought(known))), *forced)):
+    for id in dict.fromkeys((*(named or wishes.ini or (*DEFAULT_DEVICES, *_adapter_devices(known))), *forced)):
         variable = _variable(id, known)
         if wanted.get(variable) is False:
             missing.append((id, f"{variable}=0"))
@@ -111,7 +111,7 @@ def choose(wishes: Wishes, known: Known, absence: Absence) -> Choice:
         if absent and (id in named or id in forced):
             origin = f"{variable}=1 requires" if id in forced else "--minductor-device names"
             raise Misuse(f"{origin} {id}, which cannot run: {absent}")
-        filtered = _filtered(id, known, only, without)
+        filtered = _excluding_variable(id, known, only, without)
         if filtered and id in forced:
             raise Misuse(f"{variable}=1 requires {id}, which {filtered} leaves out")
         dropped = absent or filtered or ("--minductor-device" if named and id not in named else "")
@@ -122,56 +122,58 @@ def choose(wishes: Wishes, known: Known, absence: Absence) -> Choice:
     if not devices:
         reasons = ", ".join(f"{id} ({why})" for id, why in missing)
         raise Misuse(f"no device is left to test on: {reasons}")
-    return Choice(tuple(devices), tuple(missing))
+    return DeviceChoice(tuple(devices), tuple(missing))
 
 
-def of_marker(wishes: Wishes, named: Sequence[str], known: Known, absence: Absence) -> Choice:
+def devices_of_marker(
+    wishes: DeviceSettings, named: Sequence[str], known: TorchTypeOf, absence: Absence
+) -> DeviceChoice:
     """The devices of a test that names its own: those that run, and those that are skipped for a reason. What the
     user's settings leave out is neither.
     """
-    wanted, only, without = _narrowed(wishes, known)
-    option = _names("--minductor-device", wishes.option)
+    wanted, only, without = _read_variables(wishes, known)
+    option = _split_names("--minductor-device", wishes.option)
     if option:
         only = without = None
     devices: list[str] = []
     missing: list[tuple[str, str]] = []
     for id in dict.fromkeys(named):
         is_off = wanted.get(_variable(id, known)) is False
-        if is_off or _filtered(id, known, only, without) or (option and id not in option):
+        if is_off or _excluding_variable(id, known, only, without) or (option and id not in option):
             continue
         if reason := _absence(id, known, absence):
             missing.append((id, reason))
         else:
             devices.append(id)
-    return Choice(tuple(devices), tuple(missing))
+    return DeviceChoice(tuple(devices), tuple(missing))
 
 
-def _narrowed(wishes: Wishes, known: Known) -> tuple[dict[str, bool | None], Filter, Filter]:
+def _read_variables(wishes: DeviceSettings, known: TorchTypeOf) -> tuple[dict[str, bool | None], Filter, Filter]:
     """RUN_*, and the torch devices that the two variables of PyTorch name."""
     wanted = {"RUN_CPU": _tri_state("RUN_CPU", wishes.run_cpu), "RUN_GPU": _tri_state("RUN_GPU", wishes.run_gpu)}
     return (
         wanted,
-        _filter("PYTORCH_TESTING_DEVICE_ONLY_FOR", wishes.only_for, known),
-        _filter("PYTORCH_TESTING_DEVICE_EXCEPT_FOR", wishes.except_for, known),
+        _read_filter("PYTORCH_TESTING_DEVICE_ONLY_FOR", wishes.only_for, known),
+        _read_filter("PYTORCH_TESTING_DEVICE_EXCEPT_FOR", wishes.except_for, known),
     )
 
 
-def _brought(known: Known) -> tuple[str, ...]:
+def _adapter_devices(known: TorchTypeOf) -> tuple[str, ...]:
     """The ids that are the compiler's own."""
-    return tuple(id for id in known if id.partition(":")[0] not in KINDS)
+    return tuple(id for id in known if id.partition(":")[0] not in DEVICE_KINDS)
 
 
-def _variable(id: str, known: Known) -> str:
+def _variable(id: str, known: TorchTypeOf) -> str:
     """Which variable a device goes with; another device than these two has none."""
     return {"cpu": "RUN_CPU", "cuda": "RUN_GPU"}.get(known.get(id) or torch_type(id), "")
 
 
-def marker_misuse(args: Sequence[object], keywords: Mapping[str, object], known: Known) -> str:
+def devices_misuse(args: Sequence[object], keywords: Mapping[str, object], known: TorchTypeOf) -> str:
     """What is wrong with a marker `devices(*ids, min_arch="sm_90")`, or nothing.
 
-    >>> marker_misuse(("interpret", "compile:sm_90"), {"min_arch": "sm_80"}, {})
+    >>> devices_misuse(("interpret", "compile:sm_90"), {"min_arch": "sm_80"}, {})
     ''
-    >>> marker_misuse(("gpu",), {}, {})
+    >>> devices_misuse(("gpu",), {}, {})
     "'gpu' is no device; the devices are cpu, interpret, cuda and compile:<target>"
     """
     for name in keywords:
@@ -189,12 +191,12 @@ def marker_misuse(args: Sequence[object], keywords: Mapping[str, object], known:
     return ""
 
 
-def skip_misuse(args: Sequence[object], keywords: Mapping[str, object], known: Known) -> str:
+def skip_on_misuse(args: Sequence[object], keywords: Mapping[str, object], known: TorchTypeOf) -> str:
     """What is wrong with a marker `skip_on(*ids, reason="why")` or `skip_on(*ids, "why")`, or nothing.
 
-    >>> skip_misuse(("cuda",), {"reason": "needs float64 in hardware"}, {})
+    >>> skip_on_misuse(("cuda",), {"reason": "needs float64 in hardware"}, {})
     ''
-    >>> skip_misuse(("cuda", "cpu"), {}, {})
+    >>> skip_on_misuse(("cuda", "cpu"), {}, {})
     "skip_on takes the reason: skip_on('cuda', 'cpu', reason='why')"
     """
     for name in keywords:
@@ -224,11 +226,11 @@ def arch_number(target: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _absence(id: str, known: Known, absence: Absence) -> str:
+def _absence(id: str, known: TorchTypeOf, absence: Absence) -> str:
     return absence(id) if id in known else f"the compiler takes {', '.join(known)}"
 
 
-def _filtered(id: str, known: Known, only: Filter, without: Filter) -> str:
+def _excluding_variable(id: str, known: TorchTypeOf, only: Filter, without: Filter) -> str:
     memory = known.get(id) or torch_type(id)
     if only is not None and memory not in only:
         return "PYTORCH_TESTING_DEVICE_ONLY_FOR"
@@ -237,18 +239,18 @@ def _filtered(id: str, known: Known, only: Filter, without: Filter) -> str:
     return ""
 
 
-def _names(origin: str, text: str) -> tuple[str, ...]:
+def _split_names(origin: str, text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     if text and not all(names):
         raise Misuse(f"{origin}={text!r} has an empty name")
     return names if text else ()
 
 
-def _filter(variable: str, text: str | None, known: Known) -> Filter:
+def _read_filter(variable: str, text: str | None, known: TorchTypeOf) -> Filter:
     """None if the variable is unset; upstream takes an empty one for unset as well."""
     if not (text or "").strip():
         return None
-    names = _names(variable, text or "")
+    names = _split_names(variable, text or "")
     types = tuple(dict.fromkeys((*TORCH_TYPES, *known.values())))
     for name in names:
         if name not in types:
@@ -256,15 +258,15 @@ def _filter(variable: str, text: str | None, known: Known) -> Filter:
     return names
 
 
-def _is_id(id: str, known: Known) -> bool:
+def _is_id(id: str, known: TorchTypeOf) -> bool:
     kind, colon, target = id.partition(":")
-    is_ours = kind in KINDS and (kind == "compile") == bool(target) and not (colon and kind != "compile")
+    is_ours = kind in DEVICE_KINDS and (kind == "compile") == bool(target) and not (colon and kind != "compile")
     return is_ours or id in known
 
 
-def _check_id(id: str, known: Known) -> None:
+def _check_id(id: str, known: TorchTypeOf) -> None:
     if not _is_id(id, known):
-        brought = "".join(f"{other}, " for other in _brought(known))
+        brought = "".join(f"{other}, " for other in _adapter_devices(known))
         raise Misuse(f"{id!r} is no device; the devices are {brought}cpu, interpret, cuda and compile:<target>")
 
 

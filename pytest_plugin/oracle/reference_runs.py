@@ -25,7 +25,7 @@ CASTS = ("to", "type", "type_as", "double", "float", "half", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class OwnedCall:
     """A function and its arguments, owned by one run."""
 
     fn: Callable[..., Any]
@@ -57,7 +57,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallOutcome:
     """What one run left behind."""
 
     out: Any
@@ -66,7 +66,7 @@ class Outcome:
     aliases: tuple[tuple[int, str], ...]  # (output, input or earlier output of the same storage)
 
 
-def copied(program: Program, *, exact: bool) -> Program:
+def copy_call(program: OwnedCall, *, exact: bool) -> OwnedCall:
     """The program with storages of its own, in float64 if `exact`."""
     import torch
     from torch import nn
@@ -82,7 +82,7 @@ def copied(program: Program, *, exact: bool) -> Program:
 
     fn = clone(program.fn)
     args, kwargs = pytree.tree_map(clone, (program.args, program.kwargs))
-    return Program(fn, args, kwargs)
+    return OwnedCall(fn, args, kwargs)
 
 
 def _clone(tensor: Tensor, storages: dict[int, Tensor], *, exact: bool) -> Tensor:
@@ -114,7 +114,7 @@ def exact_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 @contextmanager
-def recorded(casts: list[bool]) -> Generator[None]:
+def recording_casts(casts: list[bool]) -> Generator[None]:
     """Inside, each cast adds whether it gave new memory."""
     from torch.overrides import TorchFunctionMode
 
@@ -130,7 +130,7 @@ def recorded(casts: list[bool]) -> Generator[None]:
 
 
 @contextmanager
-def exactly(casts: Sequence[bool] = ()) -> Generator[None]:
+def computing_in_float64(casts: Sequence[bool] = ()) -> Generator[None]:
     """Inside, every floating dtype that torch functions are given is float64; `casts` is what eager recorded."""
     import torch
     from torch.overrides import TorchFunctionMode
@@ -157,10 +157,10 @@ def exactly(casts: Sequence[bool] = ()) -> Generator[None]:
         torch.set_default_dtype(before)
 
 
-def _mode(casts: list[bool] | None, *, exact: bool) -> AbstractContextManager[None]:
+def _cast_context(casts: list[bool] | None, *, exact: bool) -> AbstractContextManager[None]:
     if exact:
-        return exactly(casts or ())
-    return nullcontext() if casts is None else recorded(casts)
+        return computing_in_float64(casts or ())
+    return nullcontext() if casts is None else recording_casts(casts)
 
 
 def _is_cast(func: Callable[..., Any]) -> bool:
@@ -177,15 +177,15 @@ def _is_same_memory(found: Any, operand: Tensor) -> bool:
     return isinstance(found, torch.Tensor) and _storage_id(found) == _storage_id(operand)
 
 
-def run(
-    program: Program,
+def run_call(
+    program: OwnedCall,
     call: Callable[..., Any],
     *,
     grad: bool,
     exact: bool = False,
     below: Callable[[], AbstractContextManager[object]] = nullcontext,
     casts: list[bool] | None = None,
-) -> Outcome:
+) -> CallOutcome:
     """Calls it, from the same random seed each time, and takes the gradients if asked to.
 
     `below` gives what changes operators below autograd, those of the gradients too, such as `exact_sums`.
@@ -199,7 +199,7 @@ def run(
         tensor.grad = None  # of an earlier run on the same module
     with random.fork_rng(devices=[]), torch.set_grad_enabled(grad):
         random.manual_seed(0)
-        with below(), _mode(casts, exact=exact):
+        with below(), _cast_context(casts, exact=exact):
             out = call(*program.args, **program.kwargs)
         if grad:
             outputs, cotangents = _cotangents(out)
@@ -207,7 +207,7 @@ def run(
                 torch.autograd.backward(outputs, cotangents)
     grads = {name: tensor.grad for name, tensor in tensors.items() if tensor.is_leaf and tensor.requires_grad}
     state = {name: tensor.detach() for name, tensor in tensors.items()}
-    return Outcome(out, grads, state, _aliases(out, tensors))
+    return CallOutcome(out, grads, state, _aliases(out, tensors))
 
 
 def _cotangents(out: Any) -> tuple[list[Tensor], list[Tensor]]:

@@ -9,16 +9,16 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pytest_plugin.goldens.difference import carried_over
 from pytest_plugin.goldens.disagreement import Disagreement
-from pytest_plugin.goldens.failure import facts_delta
-from pytest_plugin.goldens.lines import opcodes
+from pytest_plugin.goldens.failure_text import facts_delta
+from pytest_plugin.goldens.line_diff import opcodes
+from pytest_plugin.goldens.readable_diff import with_golden_names
 
 TEMPLATE = Path(__file__).with_name("report.html")
 MARK = '"REVIEW DATA"'
 
 
-def page(told: Mapping[str, object], disagreements: Sequence[Disagreement], folder: str) -> str:
+def report_page(told: Mapping[str, object], disagreements: Sequence[Disagreement], folder: str) -> str:
     """`folder` is where the report lies, as a command line names it."""
     goldens = [
         {
@@ -41,7 +41,7 @@ def page(told: Mapping[str, object], disagreements: Sequence[Disagreement], fold
 def side_by_side(d: Disagreement) -> list[list[object]]:
     """Rows of (whether they differ, number and text on the left, number and text on the right)."""
     old = d.old.splitlines()
-    new = carried_over(d.old, d.new, d.language)[0].splitlines()
+    new = with_golden_names(d.old, d.new, d.language)[0].splitlines()
     found: list[list[object]] = []
     for tag, i1, i2, j1, j2 in opcodes(old, new):
         for n in range(max(i2 - i1, j2 - j1)):

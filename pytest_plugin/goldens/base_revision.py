@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-STAGES = "MINDUCTOR_TEST_STAGES"  # set: goldens are written with the values of all stages beside them
+STAGES_VARIABLE = "MINDUCTOR_TEST_STAGES"  # set: goldens are written with the values of all stages beside them
 LIMIT_SECONDS = 3600
 
 
@@ -23,7 +23,7 @@ class CannotBuild(RuntimeError):
     """The revision gives no goldens."""
 
 
-def build(root: Path, revision: str, tests: Sequence[str], options: Sequence[str], folder: Path) -> Path:
+def build_goldens(root: Path, revision: str, tests: Sequence[str], options: Sequence[str], folder: Path) -> Path:
     """The golden folder of the revision, below `folder`; of the tests, those whose files it has are run."""
     top = Path(_git(root, "rev-parse", "--show-toplevel").strip())
     commit = _git(root, "rev-parse", "--verify", f"{revision}^{{commit}}").strip()
@@ -36,7 +36,7 @@ def build(root: Path, revision: str, tests: Sequence[str], options: Sequence[str
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *own, *options, *existing],
             cwd=inner,
-            env=_environ(os.environ, root, inner),
+            env=_environment(os.environ, root, inner),
             capture_output=True,
             text=True,
             check=False,
@@ -58,12 +58,12 @@ def _git(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def _environ(environ: Mapping[str, str], root: Path, inner: Path) -> dict[str, str]:
+def _environment(environ: Mapping[str, str], root: Path, inner: Path) -> dict[str, str]:
     """The same, but Python finds the other tree where it would find ours, and CI's ban on writing is lifted there."""
     own = {str(root), str(root.resolve())}
     paths = [str(inner) if path in own else path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     kept = {name: value for name, value in environ.items() if name not in ("CI", "PYTHONPATH")}
-    return {**kept, STAGES: "1", "PYTHONPATH": os.pathsep.join(paths or [str(inner)])}
+    return {**kept, STAGES_VARIABLE: "1", "PYTHONPATH": os.pathsep.join(paths or [str(inner)])}
 
 
 def first_change(old: Mapping[str, str], new: Mapping[str, str]) -> str:

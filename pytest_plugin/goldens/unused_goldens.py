@@ -29,7 +29,7 @@ def goldens_below(folder: Path) -> Mapping[Path, str]:
 
 
 @dataclass(slots=True)
-class Collected:
+class CollectedTests:
     """What a process collected, before anything was deselected."""
 
     modules: list[str] = field(default_factory=list[str])  # test files that were collected without an error
@@ -41,13 +41,13 @@ class Collected:
         return {"modules": self.modules, "owners": self.owners, "was_cut": self.was_cut}
 
 
-class Watch:
+class GoldenUse:
     """Notes on the way what `unused` needs; on the controller of workers, what they noted."""
 
     def __init__(self, config: pytest.Config, goldens: Mapping[Path, str]) -> None:
         self.config = config
         self.goldens = goldens
-        self.collected = Collected()
+        self.collected = CollectedTests()
         self.items: list[pytest.Item] = []
         self.passed: set[str] = set()
 
@@ -75,7 +75,7 @@ class Watch:
 
     def take(self, told: Mapping[str, Any]) -> None:
         """What a worker collected; the controller collects nothing itself."""
-        self.collected = Collected(**told)
+        self.collected = CollectedTests(**told)
 
     def unused(self, session: pytest.Session, used: Collection[Path]) -> Iterator[tuple[Path, str]]:
         """The files that nothing uses, with the reason; none after a partial run."""
@@ -113,7 +113,7 @@ class Watch:
         return named or narrowed or cut or stopped or not ended
 
 
-def delete(path: Path, folder: Path) -> None:
+def delete_golden(path: Path, folder: Path) -> None:
     """The file, and the folders that it leaves empty."""
     path.unlink(missing_ok=True)
     for parent in path.parents:

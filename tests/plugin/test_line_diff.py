@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_plugin.goldens.lines import opcodes, unified
+from pytest_plugin.goldens.line_diff import opcodes, unified_diff
 from pytest_plugin.goldens.patch import hunks
 
 LINES = st.lists(st.sampled_from("abcdefgh"), max_size=12)
@@ -27,9 +27,9 @@ def test_runs_cover_both_sides_and_say_what_is_equal(old: list[str], new: list[s
 
 def test_ten_thousand_lines_that_repeat_or_moved_are_still_told() -> None:
     old = [f"x = a[{n % 97}];" for n in range(10_000)]
-    assert sum(line[0] == "+" for line in unified(old, [*old[:5000], "new", *old[5000:]])) == 1
+    assert sum(line[0] == "+" for line in unified_diff(old, [*old[:5000], "new", *old[5000:]])) == 1
     for new in (old[::-1], [line.replace("x", "y") for line in old], old[5000:] + old[:5000], old[1:]):
-        shown = unified(old, new, 10_000)
+        shown = unified_diff(old, new, 10_000)
         assert [line[1:] for line in shown if line[0] in " -"] == old or old == new
         assert [line[1:] for line in shown if line[0] in " +"] == new
 
