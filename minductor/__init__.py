@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from minductor.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from minductor.api.compile_only import compile_only
     from minductor.api.explain import explain
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from minductor.ir.report.report import Report
     from minductor.options import Options
     from minductor.runtime.package.package import load
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Compiler",

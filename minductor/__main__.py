@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from minductor import __version__
 from minductor.core.errors import suggestion
+from minductor.version import __version__
 
 
 class Command(NamedTuple):

@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -33,6 +33,7 @@ from minductor.backend_options import objection, rules_of, values_of
 from minductor.core.errors import BackendError, BrokenBackend, suggestion
 from minductor.core.warn import warn
 from minductor.options import OptionRule, Options, check_extra
+from minductor.pipeline import PIPELINE, Part, resolve
 from minductor.target import TARGETS, Env, Target, by_name
 
 # With minductor.core and minductor.ir, all that a backend imports of ours.
@@ -54,9 +55,6 @@ __all__ = [
 API_VERSION = 2
 ENTRY_POINTS = "minductor.backends"
 SOURCES = (".py", ".c", ".h", ".cpp", ".cu")  # the files of a package that decide what it generates
-
-# A part is a function, or "module:function" for one that is imported when it is used.
-Part = str | Callable[..., Any]
 
 WRAPPERS: Mapping[str, Part] = MappingProxyType(
     {
@@ -142,18 +140,6 @@ class _Registry:
 
 
 _REGISTRY = _Registry()
-
-
-def resolve(part: Part) -> Callable[..., Any]:
-    """The function that a part names.
-
-    >>> resolve("math:floor")(2.5)
-    2
-    """
-    if not isinstance(part, str):
-        return part
-    module, _, name = part.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 # --- asking -------------------------------------------------------------------------------------------------------
@@ -353,8 +339,6 @@ def _misfit(backend: Backend) -> str:
 
 
 def _pass_objection(passes: tuple[Pass, ...]) -> str:
-    from minductor.driver import PIPELINE
-
     stages = [stage.name for stage in PIPELINE]
     for each in passes:
         if each.after not in stages:

@@ -1,10 +1,13 @@
 """READ ME FIRST: the road from torch.compile to the launched kernel, in the order in which it is walked.
 
-Takes what Dynamo hands to a backend (a graph module, example inputs, mode and options); gives a compiled callable.
-Refuses unknown options and modes. A graph that minductor cannot take runs in eager, with one warning.
-The road: `Compiler.__call__` hands the graph to AOTAutograd, which traces, decomposes and partitions it and calls
-`compile_graph` for each part. That captures the ATen graph, asks the store by key, and on a miss walks PIPELINE.
-Nothing but this file knows that the stages exist in an order.
+Takes what Dynamo gives a backend (a graph module, example inputs, mode and options). Gives a compiled callable. Refuses
+unknown options and modes. A graph that minductor cannot compile runs in eager, with one warning.
+
+1. `Compiler.__call__` gives the graph to AOTAutograd, which traces it into ATen graphs: forward, backward or inference.
+2. `compile_graph` compiles one ATen graph: it captures the graph, decides the target, and asks the store by a key.
+3. If the store has no such entry, `_build` compiles: `compile_program` walks the stages of PIPELINE (pipeline.py) and
+   writes the texts of kernels and wrapper; `driver_tasks/artefacts.py` compiles the texts; the store keeps the files.
+4. `driver_tasks/artefacts.py` loads the stored files as the call that torch runs.
 """
 
 from __future__ import annotations
@@ -14,108 +17,73 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from pathlib import Path
+from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from minductor.api.argument_checks import check_compiler, check_graph, check_not_ahead
-from minductor.backends import (
-    SOURCES,
-    Backend,
-    Part,
-    check_backend_options,
-    find_backend,
-    find_target,
-    fingerprint,
-    resolve,
-)
+from minductor.backends import Backend, check_backend_options, find_backend, find_target, fingerprint
 from minductor.core.errors import (
     BackendError,
     FallbackRefused,
     LoadFailed,
     MinductorError,
     NotNative,
-    RanInEager,
     StageFailed,
     UnsupportedInput,
     WrapperReplaced,
 )
 from minductor.core.warn import warn
+from minductor.driver_tasks.argument_checks import check_compiler, check_graph, check_not_ahead
+from minductor.driver_tasks.artefacts import Artefacts, texts, variant_name
+from minductor.driver_tasks.eager_fallback import Call, boxed, calls_hooks, unreadable_kind, warn_of_eager
+from minductor.driver_tasks.placement import place
+from minductor.driver_tasks.stores import Stores
 from minductor.options import Options
-from minductor.placement import awaits_hooks, placed, without_memory
-from minductor.stores import Stores
+from minductor.pipeline import PIPELINE, Stage, resolve
 from minductor.target import Env
 from minductor.tracing.trace import Trace, counts, debug_folder, new_notes, partition_lines, shown
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from minductor.frontend.capture.captured_graph import Graph
     from minductor.ir.artefact.source import Source
     from minductor.ir.plan.plan import Plan
     from minductor.ir.report.report import Report
-    from minductor.runtime.build.pool import Pool
-    from minductor.runtime.build.toolchain import Toolchain
-    from minductor.runtime.launch.gpu import Gpu
-    from minductor.runtime.launch.launch import Bind
     from minductor.runtime.store.store import Entry, Store
-    from minductor.runtime.tune.tune import Tuner
 
-WINNER = "winner.txt"
-# The files of a graph without kernels.
-OF_EVERY_GRAPH = frozenset(("wrapper.py", "wrapper.json", "report.json", "guards.json"))
 Role = Literal["inference", "forward", "backward"]
-Call = Callable[[list[Any]], Sequence[Any]]
 R = TypeVar("R")
-
-
-class Stage(NamedTuple):
-    """One step of the road: `function(value, env) -> value`, imported when it runs."""
-
-    name: str
-    function: Part
-    takes: str
-    gives: str
-    after: str = ""  # of a backend's pass: the stage whose rules hold for what it gives
-
-
-PIPELINE = (
-    Stage("lower", "minductor.frontend.lower.lower:lower", "graph", "program"),
-    Stage("inline", "minductor.passes.inline.inline:inline", "program", "program"),
-    Stage("fuse", "minductor.passes.fuse.fuse:fuse", "program", "program"),
-    Stage("loop_order", "minductor.passes.loop_order.loop_order:loop_order", "program", "program"),
-    Stage("order", "minductor.passes.order.order:order", "program", "program"),
-    Stage("tile", "minductor.passes.tile.tile:tile", "program", "program"),
-    Stage("bundle", "minductor.passes.bundle.bundle:bundle", "program", "program"),
-    Stage("access", "minductor.passes.access.access:access", "program", "program"),
-    Stage("partition", "minductor.passes.partition.partition:partition", "program", "program"),
-    Stage("memory", "minductor.passes.memory.memory:memory", "program", "plan"),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What became of one graph: told to the Compiler's observer."""
+    """The result of compiling one graph, as the observer of a Compiler is given it."""
 
     role: Role
-    key: str
+    key: str  # of the store's entry
     report: Report
     sources: Mapping[str, str]  # file name -> text: the wrapper and the kernel units
-    was_hit: bool
-    seconds: float
-    events: list[tuple[str, str]]
+    was_hit: bool  # whether the store had it
+    seconds: float  # from the ATen graph to the call
+    events: list[tuple[str, str]]  # launches, allocations and frees of each call, under options={"events": True}
 
 
 Observer = Callable[[Compiled], None]
-# changes an ATen graph (a torch.fx.GraphModule) before it is read: each forward, backward and inference graph
+# Changes an ATen graph (a torch.fx.GraphModule) in place before it is read: forward, backward and inference graphs.
 GraphPass = Callable[[Any], None]
 
 
 def ignore(compiled: Compiled) -> None:
-    """The observer of a Compiler that nobody watches."""
+    """The observer of a Compiler that nobody observes."""
 
 
 class Compiler:
-    """A torch.compile backend. Holds what outlives a call (options, stores, toolchain, trace), no state of a call."""
+    """A torch.compile backend: `torch.compile(model, backend=Compiler(...))`.
+
+    A Compiler holds what outlives a call (stores, toolchain, traces) and no state of a call, so that several threads
+    may use it. It does not run the function that it compiles: Dynamo has traced that.
+    """
 
     compiler_name = "minductor"
 
@@ -130,19 +98,33 @@ class Compiler:
         tuning_clock: Callable[[Callable[[], object]], float] | None = None,
         is_dry: bool = False,
     ) -> None:
-        """`is_dry`: graphs are compiled and run in eager, as for a target that is elsewhere. `tuning_clock`: gives the
-        seconds of a call; the device's own if none."""
+        """Checks and keeps its arguments; starts nothing.
+
+        Args:
+            store: where compiled graphs are kept; None means the folder of the option `cache_dir`.
+            trace: what is shown of each stage; None means the option `trace`.
+            observer: called with a `Compiled` after each graph.
+            graph_pass: called with each ATen graph before it is read; it changes the graph in place.
+            environ: environment variables by name; None means os.environ.
+            tuning_clock: gives the seconds that a call takes, for autotuning; None means the clock of the device.
+            is_dry: compile only; each graph runs in eager, as for a target that is elsewhere.
+
+        Raises:
+            BadArgument: an argument is of another kind than it is used for.
+        """
         given = {"observer": observer, "graph_pass": graph_pass, "tuning_clock": tuning_clock}
         check_compiler({**given, "store": store, "trace": trace, "environ": environ})
         self.environ = dict(os.environ if environ is None else environ)
         self.observer = observer
         self.graph_pass = graph_pass
-        self.tuning_clock = tuning_clock
         self.is_dry = is_dry
         self._trace = trace
         self._stores = Stores(self.environ, store)
+        self.artefacts = Artefacts(self.environ, self._store_of, tuning_clock)
         self._traces: dict[str, Trace] = {}
         self._lock = Lock()
+
+    # --- from Dynamo's graph to ATen graphs
 
     def __call__(
         self,
@@ -152,30 +134,58 @@ class Compiler:
         mode: str | None = None,
         options: Mapping[str, object] | None = None,
     ) -> Callable[..., Any]:
-        """The backend contract: Dynamo's graph and its example inputs become a callable."""
+        """Compiles the graph of torch.compile: the contract of a Dynamo backend. The user's function is not run.
+
+        Args:
+            gm: the torch.fx.GraphModule that Dynamo traced.
+            inputs: its example inputs: tensors, symbolic sizes, and what else Dynamo passes.
+            mode: a key of minductor.options.MODES; None means "default".
+            options: values by option name; README.md lists the options.
+
+        Returns:
+            A callable of the graph's inputs that returns the graph's outputs: the values, dtypes, shapes, strides,
+            aliases and mutations are eager's. It runs in eager if minductor cannot compile the graph.
+
+        Raises:
+            UnknownMode, UnknownOption, BadOptionValue, BadArgument: what the user asked for does not exist.
+            FallbackRefused: the graph would run in eager, and options={"fallback": "error"} forbids that.
+            MinductorError: a stage, the C++ compiler or the store failed.
+        """
         import torch
         from torch._dynamo.utils import GmWrapper, flatten_graph_inputs
+
+        from minductor.frontend.torch_graph.result_trees import flatten_results, has_tree
+
+        env = self.env(mode, options)
+        check_graph(gm)
+        check_not_ahead()
+        compile_flat = partial(self.__call__, mode=mode, options=options)
+        if has_tree(gm):
+            return flatten_results(gm, inputs, compile_flat)
+        if any(isinstance(value, list | tuple | dict) for value in inputs):  # compiled autograd passes lists
+            return flatten_graph_inputs(gm, inputs, compile_flat)
+        eager = boxed(gm) if isinstance(gm, GmWrapper) else gm.forward  # a GmWrapper takes one list of arguments
+        if kind := next(filter(None, (unreadable_kind(x, may_be_fake=self.is_dry) for x in inputs)), ""):
+            warn_of_eager(env, UnsupportedInput("an input of this graph", kind))
+            compiled = eager
+        else:
+            compiled = self._compile_with_autograd(gm, inputs, eager, env)
+        untraced: Callable[..., Any] = torch._dynamo.disable
+        return untraced(compiled)
+
+    def _compile_with_autograd(
+        self, gm: Any, inputs: Sequence[Any], eager: Callable[..., Any], env: Env
+    ) -> Callable[..., Any]:
+        """What AOTAutograd makes of Dynamo's graph `gm`: it calls `compile_graph` for each ATen graph. Or `eager`."""
+        import torch
         from torch._functorch.aot_autograd import aot_module_simplified
 
         from minductor.frontend.quirks.as_eager import call_as_eager
         from minductor.frontend.torch_graph import shared_inputs
         from minductor.frontend.torch_graph.decompose import decompositions
         from minductor.frontend.torch_graph.min_cut import partition
-        from minductor.frontend.torch_graph.result_trees import flatten_results, has_tree
 
-        env = self.env(mode, options)
-        check_graph(gm)
-        check_not_ahead()
-        again = partial(self.__call__, mode=mode, options=options)
-        if has_tree(gm):
-            return flatten_results(gm, inputs, again)
-        if any(isinstance(given, list | tuple | dict) for given in inputs):  # compiled autograd hands lists over
-            return flatten_graph_inputs(gm, inputs, again)
         untraced: Callable[..., Any] = torch._dynamo.disable
-        eager = _boxed(gm) if isinstance(gm, GmWrapper) else gm.forward  # whose arguments come as one list
-        if unshown := next(filter(None, (without_memory(x, may_be_fake=self.is_dry) for x in inputs)), ""):
-            self._warn(env, UnsupportedInput("an input of this graph", unshown))
-            return untraced(eager)
         call_as_eager(gm)
         places = shared_inputs.counted_places(gm, inputs)
         try:
@@ -190,20 +200,30 @@ class Compiler:
                 keep_inference_input_mutations=True,
             )
             apart = shared_inputs.kept_apart(compiled, eager, inputs)
-            compiled = shared_inputs.kept_in_place(apart, eager, places, inputs)
-        except UnsupportedInput as reason:  # of the ATen graph itself, which eager must not run either
-            self._warn(env, reason)
-            compiled = eager
+            return shared_inputs.kept_in_place(apart, eager, places, inputs)
+        except UnsupportedInput as reason:  # the ATen graph must not run in eager either: Dynamo's graph does
+            warn_of_eager(env, reason)
         except RuntimeError as error:
             if not shared_inputs.refuses_overlap(error):
                 raise
             kind = "memory that is written, where several of its elements are one"
-            self._warn(env, UnsupportedInput("an input of this graph", kind))
-            compiled = eager
-        return untraced(compiled)
+            warn_of_eager(env, UnsupportedInput("an input of this graph", kind))
+        return eager
 
     def env(self, mode: str | None, options: Mapping[str, object] | None) -> Env:
-        """What the user asked for, with torch's own switches; without a named target each graph's devices decide."""
+        """The options and the target of a call; torch's own switches (TF32, determinism) change the options.
+
+        Args:
+            mode: a key of minductor.options.MODES; None means "default".
+            options: values by option name.
+
+        Returns:
+            The Env of the call. Its target is the CPU if the options name none; `compile_graph` then takes the target
+            of the graph's device.
+
+        Raises:
+            UnknownMode, UnknownOption, BadOptionValue, UnknownTarget, BadArgument: what was asked for does not exist.
+        """
         import torch
 
         chosen = Options.parse(mode, options, self.environ)
@@ -217,8 +237,25 @@ class Compiler:
             chosen = replace(chosen, deterministic=True)
         return Env(chosen, find_target(chosen.target or "cpu"))
 
+    # --- from an ATen graph to its call
+
     def compile_graph(self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Env) -> Call:
-        """One ATen graph to its boxed call: capture, key, store; on a miss, the pipeline under the key's lock."""
+        """Compiles one ATen graph, or loads it from the store. No function of the user is run.
+
+        Args:
+            gm: the ATen graph, a torch.fx.GraphModule whose nodes carry fake tensors.
+            example_inputs: not read; AOTAutograd passes them.
+            role: which graph of AOTAutograd's it is.
+            env: the options, and the target that the user named.
+
+        Returns:
+            The graph's call, which takes one list of arguments and empties it, and returns the outputs in order.
+
+        Raises:
+            UnsupportedInput: inputs share memory in a way that neither this graph nor eager's run of it can keep.
+            FallbackRefused: the graph would run in eager, and the options forbid that.
+            MinductorError: a stage, the C++ compiler or the store failed.
+        """
         from minductor.frontend.capture.capture import capture, sources
         from minductor.frontend.torch_graph.shared_inputs import misplaced
 
@@ -229,242 +266,155 @@ class Compiler:
             self.graph_pass(gm)
             gm.recompile()  # eager may have to run it
         try:
-            graph, env, is_dry = self._placed(capture(gm, role), env)
+            graph, env, is_dry = self._place(capture(gm, role), env)
             key = self.key(graph, env, is_dry=is_dry)
             events: list[tuple[str, str]] = []
 
-            def load(found: Entry) -> Any:
-                return (
-                    _boxed(gm) if is_dry else self._launch(found, env, f"{role} {key[:12]}", graph.bound(), gm, events)
-                )
+            def load(entry: Entry) -> Any:
+                name = f"{role} {key[:12]}"
+                return boxed(gm) if is_dry else self.artefacts.load(entry, env, name, graph.bound(), gm, events)
 
-            found, was_hit, call = self._loaded(key, graph, env, gm, load, is_dry=is_dry)
+            entry, was_hit, call = self._load_or_build(key, graph, env, gm, load, is_dry=is_dry)
             if not is_dry:
                 call._boxed_call = True  # AOTAutograd's calling convention
         except UnsupportedInput as reason:
             reason.where = sources(gm).of(reason.name)
-            return self._eager(gm, role, env, reason)
+            warn_of_eager(env, reason)
+            return boxed(gm)
         except FallbackRefused as refused:
             refused.where = sources(gm).of(refused.node)
             raise
-        self.trace(env).beside(role, lambda folder: _written(folder, found, graph, gm, env))
-        self._tell(found, role, key, events, was_hit=was_hit, seconds=time.perf_counter() - start)
+        self.trace(env).beside(role, lambda folder: _write_runnable(folder, entry, graph, gm, env))
+        self._observe(entry, role, key, events, was_hit=was_hit, seconds=time.perf_counter() - start)
         return call
 
     def _compile_backward(self, gm: Any, example_inputs: Sequence[Any], *, env: Env) -> Call:
-        """A backward graph's call. A program that Dynamo traces may begin both, compile and call: it traces neither."""
+        """The call of a backward graph. Dynamo traces neither the compile nor the call.
+
+        Both may begin inside a program that Dynamo is tracing, since a traced program may call `backward`.
+        """
         import torch
 
-        if awaits_hooks(gm):
-            return _boxed(gm)
+        if calls_hooks(gm):
+            return boxed(gm)
         call: Any = torch._dynamo.disable(self.compile_graph(gm, example_inputs, role="backward", env=env))
-        call._boxed_call = True  # a wrapper has of a callable object only what lies in its __dict__
+        call._boxed_call = True  # `disable` copies no attributes of a callable object
         return call
 
     def graph_module(self, gm: Any, env: Env) -> tuple[Any, Graph, Env, Sequence[str]]:
-        """One ATen graph as a torch.fx.GraphModule, which checks nothing; dry, its kernels are not bound. And what was
-        captured, for which machine, and the guards that hold for what was compiled.
+        """Compiles an ATen graph for inference into a torch.fx.GraphModule. No function of the user is run.
+
+        Args:
+            gm: the ATen graph.
+            env: the options, with wrapper="fx", and the target that the user named.
+
+        Returns:
+            The graph module, which does not check its inputs, and whose kernels are not bound if the target is
+            elsewhere; the captured graph; the Env with its target; the guards that hold for the compiled sizes.
+
+        Raises:
+            UnsupportedInput: minductor cannot compile the graph.
+            MinductorError: a stage, the C++ compiler or the store failed.
         """
         from minductor.frontend.capture.capture import capture, sources
         from minductor.runtime.launch import fx
         from minductor.runtime.launch.launch import WRAPPER_FX
 
-        graph, env, is_dry = self._placed(capture(gm, "inference"), env)
+        graph, env, is_dry = self._place(capture(gm, "inference"), env)
 
-        def load(found: Entry) -> Any:
-            kernels = None if is_dry else self.kernels(found, env)
-            launcher = fx.launcher(found.contents, kernels, env.target)
-            return fx.graph_module(found.text(WRAPPER_FX), launcher, graph.bound(), gm, where=sources(gm).of)
+        def load(entry: Entry) -> Any:
+            kernels = None if is_dry else self.artefacts.kernels(entry, env)
+            launcher = fx.launcher(entry.contents, kernels, env.target)
+            return fx.graph_module(entry.text(WRAPPER_FX), launcher, graph.bound(), gm, where=sources(gm).of)
 
-        found, _, module = self._loaded(self.key(graph, env, is_dry=is_dry), graph, env, gm, load, is_dry=is_dry)
-        return module, graph, env, json.loads(found.text("guards.json"))
+        key = self.key(graph, env, is_dry=is_dry)
+        entry, _, module = self._load_or_build(key, graph, env, gm, load, is_dry=is_dry)
+        return module, graph, env, json.loads(entry.text("guards.json"))
 
-    def _placed(self, graph: Graph, env: Env) -> tuple[Graph, Env, bool]:
-        """The graph, what it is compiled for and with, and whether it is not launched; warns of what that one lacks."""
-        graph, env, is_dry = placed(graph, env, is_dry=self.is_dry)
+    def _place(self, graph: Graph, env: Env) -> tuple[Graph, Env, bool]:
+        """The graph, the Env with its target, and whether it is only compiled; warns of options without effect."""
+        graph, env, is_dry = place(graph, env, is_dry=self.is_dry)
         env, notes = env.supported()
         for note in notes:
             warn(note)
         return graph, env, is_dry
 
-    def _launch(
-        self,
-        found: Entry,
-        env: Env,
-        name: str,
-        objects: Mapping[str, Any],
-        traced: Any,
-        events: list[tuple[str, str]],
-    ) -> Call:
-        """An artefact's call. `objects`: what of this process the graph names; `traced`: the ATen graph."""
-        from minductor.frontend.capture.capture import sources
-        from minductor.runtime.launch.launch import LIBRARY, WRAPPER, WRAPPER_CPP, WRAPPER_FX, launch
-
-        where = sources(traced).of
-        if WRAPPER_CPP in found.contents:
-            from minductor.runtime.launch import launch_cpp_wrapper
-            from minductor.runtime.launch.load import load_library
-
-            return launch_cpp_wrapper.launch(load_library(found.file(LIBRARY)), name, objects, events, where)
-        tuner = self._tuner(env)
-        kernels = self._kernels(found, env, tuner)
-        if WRAPPER_FX in found.contents:
-            from minductor.runtime.launch import fx
-
-            hook = find_backend(env.target.kind).fx
-            launcher = fx.launcher(found.contents, kernels, env.target)
-            told = events if env.options.events else None
-            hooked = resolve(hook) if hook else None
-            return fx.launch(found.text(WRAPPER_FX), launcher, objects, traced, hooked, told, where)
-        return launch(found.text(WRAPPER), kernels, name, objects, events, tuner.choose, where)
-
-    def kernels(self, found: Entry, env: Env) -> Bind | None:
-        """The kernels of an artefact by their symbols; None if it has none."""
-        return self._kernels(found, env, self._tuner(env))
-
-    def _kernels(self, found: Entry, env: Env, tuner: Tuner) -> Bind | None:
-        """The kernels of an artefact by their symbols; None if it has none."""
-        from minductor.runtime.launch.launch import KERNELS, LIBRARY
-
-        backend = find_backend(env.target.kind)
-        if backend.load and backend.launch:
-            has_kernels = not found.contents.keys() <= OF_EVERY_GRAPH
-            return partial(resolve(backend.launch), resolve(backend.load)(found, env)) if has_kernels else None
-        if LIBRARY in found.contents:
-            from minductor.runtime.launch.load import load_library
-
-            return load_library(found.file(LIBRARY)).bind
-        if KERNELS not in found.contents:
-            return None
-        if env.target.kind != "interpret":
-            return self.gpu.kernels(found, env.target.arch, self._store_of(env), tuner).bind
-        from minductor.runtime.launch.interpret import Interpreter
-
-        return Interpreter(found.text(KERNELS), self.interpreter, env.target.max_programs).bind
-
-    def _tuner(self, env: Env) -> Tuner:
-        """What measures choices, and keeps in the store what won: a warm start measures nothing."""
-        from minductor.runtime.tune.tune import Tuner, device_clock, device_name, wall_clock
-
-        is_cuda = env.target.kind == "cuda"
-        clock = self.tuning_clock or (device_clock if is_cuda else wall_clock)
-        if not env.options.autotune:
-            return Tuner(clock)
-        from minductor.runtime.store.store import digest
-
-        store = self._store_of(env)
-        place = (env.target.name, device_name() if is_cuda else "", env.options.fingerprint(), self._sources)
-
-        def recall(work: str) -> str | None:
-            found = store.get(digest("winner", work, *place))
-            return None if found is None else found.text(WINNER)
-
-        def keep(work: str, winner: str) -> None:
-            store.put(digest("winner", work, *place), {WINNER: winner.encode()})
-
-        return Tuner(clock, recall, keep, is_deterministic=env.options.deterministic)
-
-    @cached_property
-    def gpu(self) -> Gpu:
-        """What compiles and launches kernels on GPUs; it starts nothing before it is asked."""
-        from minductor.runtime.launch.gpu import Gpu
-
-        return Gpu(lambda: self.toolchain, self.environ)
-
-    @cached_property
-    def interpreter(self) -> Pool:
-        """One process that interprets GPU kernels, started at the first launch."""
-        from minductor.runtime.build.pool import Pool
-        from minductor.runtime.launch.interpret import SETTINGS
-
-        return Pool(1, environ=self.environ, settings=SETTINGS)
-
-    def _tell(
+    def _observe(
         self, entry: Entry, role: Role, key: str, events: list[tuple[str, str]], *, was_hit: bool, seconds: float
     ) -> None:
         if self.observer is ignore:
             return
         from minductor.ir.report.report import Report
 
-        facts = Report.from_json(json.loads(entry.text("report.json")))
-        self.observer(Compiled(role, key, facts, _texts(entry), was_hit, seconds, events))
+        report = Report.from_json(json.loads(entry.text("report.json")))
+        self.observer(Compiled(role, key, report, texts(entry), was_hit, seconds, events))
 
     # --- the store
 
     def key(self, graph: Graph, env: Env, *, is_dry: bool = False) -> str:
-        """What an artefact depends on: the graph, the options that change text, and everything that makes the text.
+        """The key of a graph's entry in the store: a digest of all that the entry's files depend on.
 
-        A dry one for a GPU holds no binaries.
+        Args:
+            graph: the captured graph.
+            env: options and target. Options that change no text are no part of the key.
+            is_dry: whether the graph is only compiled: its entry then holds no binaries of GPU kernels.
+
+        Returns:
+            A digest in hexadecimal digits.
         """
         import torch
 
         from minductor.runtime.build.probe import version
         from minductor.runtime.store.store import digest
 
-        if outside := fingerprint(find_backend(env.target.kind)):
-            made_by = outside
+        if backend_facts := fingerprint(find_backend(env.target.kind)):
+            tools = backend_facts
         elif env.target.is_gpu:
-            made_by = f"triton {version('triton')}{' dry' * is_dry}"
+            tools = f"triton {version('triton')}{' dry' * is_dry}"
         else:
-            made_by = self.toolchain.identity(sanitize=env.options.sanitize)
-        return digest(
-            graph.text(), env.options.fingerprint(), env.target.name, made_by, torch.__version__, self._sources
-        )
-
-    @cached_property
-    def _sources(self) -> str:
-        """A digest of minductor's own files: another version makes other texts."""
-        from minductor.runtime.store.store import digest
-
-        here = Path(__file__).parent
-        files = sorted(p for p in here.rglob("*") if p.suffix in (".py", ".h") and "bench" not in p.parts)
-        return digest(*(part for p in files for part in (str(p.relative_to(here)), p.read_bytes())))
-
-    @cached_property
-    def toolchain(self) -> Toolchain:
-        from minductor.runtime.build.probe import probe
-        from minductor.runtime.build.toolchain import Toolchain
-
-        return Toolchain(probe(), self.environ)
+            tools = self.artefacts.toolchain.identity(sanitize=env.options.sanitize)
+        of_graph = (graph.text(), env.options.fingerprint(), env.target.name)
+        return digest(*of_graph, tools, torch.__version__, self.artefacts.compiler_digest)
 
     def _store_of(self, env: Env) -> Store:
         return self._stores.of(env.options.cache_dir)
 
-    def _loaded(
+    def _load_or_build(
         self, key: str, graph: Graph, env: Env, gm: Any, load: Callable[[Entry], R], *, is_dry: bool
     ) -> tuple[Entry, bool, R]:
-        """The artefact, whether it was in the store, and what `load` makes of it.
+        """The entry of `key`, whether the store had it, and what `load` makes of it.
 
-        One that does not load is removed and built once more: the compiler wrote no library, or it was damaged or
-        removed since the store read it.
+        An entry that does not load is removed and built once more: the C++ compiler wrote no library, or the library
+        was damaged or removed after the store had read it.
         """
-        artefact = partial(self._from, key=key, graph=graph, env=env, gm=gm, is_dry=is_dry)
-        found, was_hit = self._stores.use(env.options.cache_dir, artefact)
+        find_or_build = partial(self._find_or_build, key=key, graph=graph, env=env, gm=gm, is_dry=is_dry)
+        entry, was_hit = self._stores.use(env.options.cache_dir, find_or_build)
         try:
-            return found, was_hit, load(found)
+            return entry, was_hit, load(entry)
         except LoadFailed as error:
-            self._store_of(env).discard(found, error.why)
-        found, _ = self._stores.use(env.options.cache_dir, artefact)
+            self._store_of(env).discard(entry, error.why)
+        entry, _ = self._stores.use(env.options.cache_dir, find_or_build)
         try:
-            return found, False, load(found)
+            return entry, False, load(entry)
         except LoadFailed:
-            self._store_of(env).remove(found)
+            self._store_of(env).remove(entry)
             raise
 
-    def _from(self, store: Store, *, key: str, graph: Graph, env: Env, gm: Any, is_dry: bool) -> tuple[Entry, bool]:
-        """The stored artefact, or a new one, and whether it was there already; one flight for each key."""
+    def _find_or_build(
+        self, store: Store, *, key: str, graph: Graph, env: Env, gm: Any, is_dry: bool
+    ) -> tuple[Entry, bool]:
+        """The entry of `key`, and whether the store had it. One process builds it while others wait for the lock."""
         start = time.perf_counter()
-        if (found := self._find(store, key, graph)) is not None:
-            note = f"compiled before; it lies in {found.path}"
-            self.trace(env).stage(
-                graph.role, "store", time.perf_counter() - start, {}, (note,), _texts(found), lambda: f"key {key}"
-            )
-            return found, True
+        if (entry := self._find(store, key, graph)) is not None:
+            note = f"compiled before; it lies in {entry.path}"
+            seconds = time.perf_counter() - start
+            self.trace(env).stage(graph.role, "store", seconds, {}, (note,), texts(entry), lambda: f"key {key}")
+            return entry, True
         with store.lock(key, timeout_s=env.options.compiler_timeout):
             return self._find(store, key, graph) or self._build(store, key, graph, env, gm, is_dry=is_dry), False
 
     def _find(self, store: Store, key: str, graph: Graph) -> Entry | None:
-        """The entry of this key whose guards hold for this graph's sizes; without symbols there are none."""
+        """The entry of `key` whose guards hold for the graph's sizes. A graph without symbols has no guards."""
         if not graph.symbols:
             return store.get(key)
         from minductor.frontend.capture.symbolic_sizes import guards_hold
@@ -475,79 +425,83 @@ class Compiler:
         return None
 
     def _build(self, store: Store, key: str, graph: Graph, env: Env, gm: Any, *, is_dry: bool) -> Entry:
-        from minductor.runtime.launch.launch import build, with_wrapper
-
+        """Compiles a graph and puts its files into the store."""
         is_launched = env.target.kind == "cuda" and not is_dry
         if is_launched:
-            self.gpu.expect(1 + len(graph.nodes) // 16)
-        backend = find_backend(env.target.kind)
-        source, plan, facts = self.compile_program(graph, env, backend)
-        self._log_partitions(facts, gm, env)
+            self.artefacts.gpu.expect(1 + len(graph.nodes) // 16)  # starts so many workers while the stages run
+        source, plan, report = self.compile_program(graph, env, find_backend(env.target.kind))
+        self._trace_partitions(report, gm, env)
 
-        def compiled(folder: Path) -> dict[str, bytes]:
+        def build(folder: Path) -> dict[str, bytes]:
             start = time.perf_counter()
-            where = partial(_user_lines, plan, gm)
-            if backend.build:
-                texts = {source.wrapper_file: source.wrapper, **{unit.file: unit.text for unit in source.units}}
-                files = {name: text.encode() for name, text in texts.items()}
-                units = with_wrapper(source)
-                files.update(resolve(backend.build)(units, folder, env) if units else {})
-            else:
-                files = dict(build(source, self.toolchain, folder, env.options, user_lines=where))
-            if is_launched:
-                loose = _unaligned(plan, graph)
-                for unit in source.units:
-                    symbols = {symbol: symbol not in loose for symbol in unit.symbols}
-                    files.update(self.gpu.build(unit.text, symbols, env.target.arch))
-            counts = {"units": len(source.units)}
-            self.trace(env).stage(graph.role, "compile", time.perf_counter() - start, counts, (), None, str)
+            files = self.artefacts.build(source, plan, graph, env, gm, folder, is_launched=is_launched)
+            seconds, units = time.perf_counter() - start, {"units": len(source.units)}
+            self.trace(env).stage(graph.role, "compile", seconds, units, (), None, str)
             return files
 
-        files = store.in_scratch(compiled)
+        files = store.in_scratch(build)
         guards = [str(guard.rel) for guard in plan.guards]
-        files["report.json"] = json.dumps(facts.to_json()).encode()
+        files["report.json"] = json.dumps(report.to_json()).encode()
         files["guards.json"] = json.dumps(guards).encode()
-        # graphs that are equal but for their guards live beside each other under one key
-        return store.put(key, files, variant=_variant(guards) if guards else "main")
-
-    def _log_partitions(self, facts: Report, gm: Any, env: Env) -> None:
-        """What can be captured, with the user's lines, which no stage knows; a CPU has nothing to say."""
-        if not env.target.is_gpu:
-            return
-        counts = {"partitions": len(facts.partitions), "capturable": sum(row[2] for row in facts.partitions)}
-        notes = list(partition_lines(facts, gm))
-        self.trace(env).stage(facts.role, "partitions", 0.0, counts, notes, None, lambda: "\n".join(notes))
+        return store.put(key, files, variant=variant_name(guards))
 
     # --- the pipeline
 
     def compile_program(self, graph: Graph, env: Env, backend: Backend) -> tuple[Source, Plan, Report]:
-        """The texts, the plan and the facts of a captured graph. No effect but the trace."""
+        """Walks the pipeline: from a captured graph to the texts of its kernels and wrapper. Only the trace is written.
+
+        Args:
+            graph: the captured graph.
+            env: options and target.
+            backend: the backend of the target's kind; its passes run behind the stages that they name.
+
+        Returns:
+            The texts, the memory plan that they follow, and the facts about both.
+
+        Raises:
+            StageFailed: a stage raised an error that is not minductor's own.
+            MinductorError: a stage refused the graph, or broke a rule of the IR under options={"verify": True}.
+        """
         from minductor.frontend.capture.schemas import with_schemas
         from minductor.ir.artefact.source import Source
         from minductor.ir.plan.plan import replace_operators
         from minductor.ir.report.report import report
 
         value: Any = graph
-        program: Any = None
+        program: Any = None  # the last program before the plan
         for stage in _stages(backend):
             program = program if stage.takes == "plan" else value
             value = self.run_stage(stage, value, graph.role, env)
-        value = with_schemas(replace_operators(value, backend.externs))
+        plan: Plan = with_schemas(replace_operators(value, backend.externs))
         start = time.perf_counter()
-        units = resolve(backend.kernels)(value, env)
-        source = Source(tuple(units), *_wrapper(value, env, backend))
-        texts = {source.wrapper_file: source.wrapper, **{unit.file: unit.text for unit in units}}
-        facts = report(program, value)
-        counts = {"kernels": facts.kernels, "externs": facts.externs}
-        notes = tuple(_called_by_python(value)) if source.language == "cpp" else ()
-        self.trace(env).stage(graph.role, "codegen", time.perf_counter() - start, counts, notes, texts, str)
-        return source, value, facts
+        units = resolve(backend.kernels)(plan, env)
+        source = Source(tuple(units), *_wrapper(plan, env, backend))
+        written = {source.wrapper_file: source.wrapper, **{unit.file: unit.text for unit in units}}
+        facts = report(program, plan)
+        counted = {"kernels": facts.kernels, "externs": facts.externs}
+        notes = tuple(_python_calls(plan)) if source.language == "cpp" else ()
+        self.trace(env).stage(graph.role, "codegen", time.perf_counter() - start, counted, notes, written, str)
+        return source, plan, facts
 
     def run_stage(self, stage: Stage, value: Any, role: Role, env: Env) -> Any:
-        """Runs one stage; times, verifies and traces around it, so that the stage need not."""
+        """Runs one stage, and times, verifies and traces it.
+
+        Args:
+            stage: a row of PIPELINE, or a backend's pass.
+            value: what the stage takes: a captured graph, a Program or a Plan.
+            role: which graph of AOTAutograd's it is, for the trace.
+            env: options and target.
+
+        Returns:
+            What the stage gives.
+
+        Raises:
+            StageFailed: the stage raised an error that is not minductor's own.
+            MinductorError: the stage refused the graph, or broke a rule of the IR under options={"verify": True}.
+        """
         start = time.perf_counter()
         try:
-            result = _through(resolve(stage.function), stage, value, env)
+            result = _run_through_regions(resolve(stage.function), stage, value, env)
         except MinductorError:
             raise
         except Exception as error:
@@ -569,8 +523,17 @@ class Compiler:
         else:
             verify(result, stage.after or stage.name)
 
+    # --- the trace
+
     def trace(self, env: Env) -> Trace:
-        """One Trace for each text that asks for it, since a page or a folder goes on from graph to graph."""
+        """The Trace that the options ask for.
+
+        Args:
+            env: its option `trace` says what is shown, and where.
+
+        Returns:
+            One Trace for each text of the option, since a page or a folder goes on from graph to graph.
+        """
         if self._trace is not None:
             return self._trace
         with self._lock:
@@ -578,25 +541,21 @@ class Compiler:
                 self._traces[env.options.trace] = Trace.parse(env.options.trace, debug=debug_folder(self.environ))
             return self._traces[env.options.trace]
 
-    # --- what minductor does not take
-
-    def _eager(self, gm: Any, role: Role, env: Env, reason: UnsupportedInput) -> Call:
-        self._warn(env, reason)
-        return _boxed(gm)
-
-    @staticmethod
-    def _warn(env: Env, reason: UnsupportedInput) -> None:
-        if env.options.fallback == "error":
-            raise FallbackRefused("this graph", reason.what, where=reason.where) from reason
-        warn(RanInEager(reason.what, where=reason.where))
+    def _trace_partitions(self, report: Report, gm: Any, env: Env) -> None:
+        """Traces what CUDA graphs could capture, with the user's lines; nothing for a CPU."""
+        if not env.target.is_gpu:
+            return
+        counted = {"partitions": len(report.partitions), "capturable": sum(row[2] for row in report.partitions)}
+        notes = list(partition_lines(report, gm))
+        self.trace(env).stage(report.role, "partitions", 0.0, counted, notes, None, lambda: "\n".join(notes))
 
     def reset(self) -> None:
-        """Forget opened stores; what is on disk stays."""
+        """Closes the opened stores; what they hold on disk stays."""
         self._stores.forget()
 
 
 def _stages(backend: Backend) -> Iterator[Stage]:
-    """The pipeline, with a backend's passes behind their stages."""
+    """The stages of PIPELINE, each followed by the backend's passes that run after it."""
     for stage in PIPELINE:
         yield stage
         for each in backend.passes:
@@ -604,9 +563,23 @@ def _stages(backend: Backend) -> Iterator[Stage]:
                 yield Stage(each.name, each.function, stage.gives, stage.gives, after=stage.name)
 
 
+def _run_through_regions(function: Callable[[Any, Env], Any], stage: Stage, value: Any, env: Env) -> Any:
+    """What a stage gives. A pass from program to program runs on each region of the program first, innermost first."""
+    regions = value.regions
+    if regions and (stage.takes, stage.gives) == ("program", "program"):
+        made = tuple([_run_through_regions(function, stage, region, env) for region in regions])
+        if any(new is not old for new, old in zip(made, regions, strict=True)):
+            value = replace(value, regions=made)
+    return function(value, env)
+
+
 def _wrapper(plan: Plan, env: Env, backend: Backend) -> tuple[str, str]:
-    """The wrapper's text and how its file ends; Python's where C++ has no form for something in the plan, or the
-    backend has no C++: one compile may hold graphs of several devices."""
+    """The text of the wrapper and its file's suffix.
+
+    The wrapper is written in Python where C++ was asked for and does not suffice: the plan holds something that C++ has
+    no form for, or the backend has no C++ wrapper, which is no error since one compile may hold graphs of several
+    devices.
+    """
     language = env.options.wrapper
     has_python = "python" in backend.wrappers
     try:
@@ -623,27 +596,11 @@ def _wrapper(plan: Plan, env: Env, backend: Backend) -> tuple[str, str]:
         return resolve(backend.wrappers["python"])(plan, env), "py"
 
 
-def _called_by_python(plan: Plan) -> Iterator[str]:
-    """What a C++ wrapper has Python call: only there is any of it between kernels."""
+def _python_calls(plan: Plan) -> Iterator[str]:
+    """A note about each operator that a C++ wrapper has Python call; nothing else there runs in Python."""
     from minductor.codegen.wrapper.wrapper_cpp import needs_python
 
     yield from (f"{op} is called by Python" for op in needs_python(plan))
-
-
-def _unaligned(plan: Plan, graph: Graph) -> set[str]:
-    """The kernels that are given an input which starts within 16 bytes, where vectors of a GPU cannot."""
-    from minductor.frontend.capture.captured_graph import TensorMeta
-    from minductor.ir.plan.plan import KernelLine, LaunchLine
-
-    metas = {given.name: given.meta for given in graph.inputs}
-    inside = {
-        name
-        for name, meta in metas.items()
-        if isinstance(meta, TensorMeta) and isinstance(meta.offset, int) and meta.offset * meta.dtype.itemsize % 16
-    }
-    symbols = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelLine)}
-    launches = (line for line in plan.lines if isinstance(line, LaunchLine))
-    return {symbols[line.kernel] for line in launches if not inside.isdisjoint(line.tensors)}
 
 
 def _has_block_pointers() -> bool:
@@ -652,49 +609,8 @@ def _has_block_pointers() -> bool:
     return probe.has_block_pointers(probe.probe().triton)
 
 
-def _boxed(gm: Any) -> Call:
-    """A graph in eager, in the calling convention of a compiled one."""
-    from torch._functorch._aot_autograd.utils import make_boxed_func
-
-    return make_boxed_func(gm.forward)
-
-
-def _through(function: Callable[[Any, Env], Any], stage: Stage, value: Any, env: Env) -> Any:
-    """A stage's value; a pass that takes one program and gives one is given each region too, innermost first."""
-    regions = value.regions
-    if regions and (stage.takes, stage.gives) == ("program", "program"):
-        made = tuple([_through(function, stage, region, env) for region in regions])
-        if any(new is not old for new, old in zip(made, regions, strict=True)):
-            value = replace(value, regions=made)
-    return function(value, env)
-
-
-def _written(folder: Path, found: Entry, graph: Graph, gm: Any, env: Env) -> None:
-    """Puts into a folder what runs the graph."""
+def _write_runnable(folder: Path, entry: Entry, graph: Graph, gm: Any, env: Env) -> None:
+    """Puts files into `folder` that run the graph."""
     from minductor.tracing.runnable_folder import write
 
-    write(folder, found, graph, gm, env.target)
-
-
-def _variant(guards: Sequence[str]) -> str:
-    from minductor.runtime.store.store import digest
-
-    return digest(*guards)[:16]
-
-
-def _user_lines(plan: Plan, gm: Any, symbol: str) -> str:
-    """Where the user wrote what became a kernel: asked for only when it does not compile."""
-    from minductor.frontend.capture.capture import sources
-    from minductor.ir.plan.plan import KernelLine
-
-    written = sources(gm)
-    defined = next((d for d in plan.lines if isinstance(d, KernelLine) and d.symbol == symbol), None)
-    places = (written.of(origin.node) for origin in defined.origins) if defined else ()
-    return ", ".join(dict.fromkeys(place for place in places if place))
-
-
-def _texts(entry: Entry) -> dict[str, str]:
-    """The wrapper and the kernels of an artefact, by file."""
-    from minductor.runtime.launch.launch import WRAPPER_FX
-
-    return {name: entry.text(name) for name in entry.contents if name.endswith(SOURCES) or name == WRAPPER_FX}
+    write(folder, entry, graph, gm, env.target)

@@ -377,7 +377,7 @@ def placed(device: str, target: str = "", *, is_dry: bool = False) -> tuple[str,
     meta = TensorMeta(F32, (2,), (1,), 0, device)
     graph = Graph("inference", (GraphInput("x", meta),), (), (), (NodeRef("x"),))
     env = Env(Options(target=target), by_name(target or "cpu"))
-    made, chosen, dry = Compiler(is_dry=is_dry)._placed(graph, env)
+    made, chosen, dry = Compiler(is_dry=is_dry)._place(graph, env)
     return getattr(made.inputs[0].meta, "device", ""), chosen.target.name, dry
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from minductor.api.argument_checks import check_call, check_program, name_of
 from minductor.api.isolation import fresh, isolated
 from minductor.core.errors import BadArgument, ImaginedDevice, NothingCompiled
+from minductor.driver_tasks.argument_checks import check_call, check_program, name_of
 from minductor.options import mapping_of
 from minductor.target import by_name
 

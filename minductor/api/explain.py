@@ -22,7 +22,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from minductor.api.argument_checks import check_call, check_program
 from minductor.api.isolation import fresh, isolated
 from minductor.core.errors import (
     BadArgument,
@@ -34,6 +33,7 @@ from minductor.core.errors import (
     suggestion,
 )
 from minductor.driver import Call, Compiled, Compiler, Role, Stage
+from minductor.driver_tasks.argument_checks import check_call, check_program
 from minductor.options import mapping_of
 from minductor.target import Env
 from minductor.tracing.trace import Record, Trace, new_notes, partition_lines

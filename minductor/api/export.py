@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minductor.api.argument_checks import check_exported
 from minductor.core.errors import NotExportable, WrapperReplaced
+from minductor.driver_tasks.argument_checks import check_exported
 from minductor.options import mapping_of
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _files(compiled: _Compiled, manifest: Manifest) -> dict[str, bytes]:
     from minductor.runtime.launch import launch, launch_cpp_wrapper
     from minductor.runtime.package.package import PLAIN, PLAN
 
-    source, toolchain = compiled.source, compiled.compiler.toolchain
+    source, toolchain = compiled.source, compiled.compiler.artefacts.toolchain
     files = {PLAN: plan_json(compiled.plan).encode()}
     with tempfile.TemporaryDirectory(prefix="minductor-") as folder:
         if manifest.c_library:
@@ -204,12 +204,12 @@ def _manifest(found: Exported, graph: Graph, compiled: _Compiled, weights: tuple
     """All but the digests of what is not made yet."""
     import torch
 
-    from minductor import __version__
     from minductor.codegen.wrapper.wrapper_cpp import needs_torch
     from minductor.ir.artefact.manifest import Manifest
     from minductor.runtime.build.probe import probe
     from minductor.runtime.launch import launch_cpp_wrapper
     from minductor.runtime.package.package import machine
+    from minductor.version import __version__
 
     returned = {name.name for storage in compiled.plan.storages if storage.is_returned for name in storage.names}
     leaves = tuple(_leaf(argument, graph, is_returned=argument.name in returned) for argument in found.inputs)

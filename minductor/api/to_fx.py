@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from minductor.api.argument_checks import check_exported
+from minductor.driver_tasks.argument_checks import check_exported
 from minductor.options import mapping_of
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ needs a GPU that is not there, or an object of the process that compiled (System
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -51,7 +52,7 @@ def write(folder: Path, found: Entry, graph: Graph, gm: Any, target: Target) -> 
     """Writes the files that run a graph; `gm`: its ATen graph, whose placeholders know the sizes at hand."""
     import torch
 
-    from minductor.driver import OF_EVERY_GRAPH
+    from minductor.driver_tasks.artefacts import OF_EVERY_GRAPH
     from minductor.runtime.launch.launch import WRAPPER, WRAPPER_CPP
 
     kernels = [name for name in found.contents if name not in OF_EVERY_GRAPH and not name.endswith(".cpp")]
@@ -143,7 +144,8 @@ def _missing(about: Mapping[str, Any]) -> str:
 def _kernels(folder: Path, about: Mapping[str, Any]) -> Callable[[str], Callable[..., Any]]:
     """The kernels by their symbols, compiled now if it was done for a machine elsewhere."""
     from minductor.backends import find_target
-    from minductor.driver import Compiler
+    from minductor.driver_tasks.artefacts import Artefacts
+    from minductor.driver_tasks.stores import Stores
     from minductor.options import Options
     from minductor.runtime.build.triton_jobs import launches
     from minductor.runtime.launch.gpu import TABLE
@@ -153,12 +155,13 @@ def _kernels(folder: Path, about: Mapping[str, Any]) -> Callable[[str], Callable
 
     if missing := _missing(about):
         return lambda symbol: partial(_refuse, missing)
-    compiler, env = Compiler(), Env(Options(), find_target(about["target"]))
+    stores, env = Stores(os.environ, None), Env(Options(), find_target(about["target"]))
+    artefacts = Artefacts(os.environ, lambda env: stores.of(env.options.cache_dir))
     contents = {name: (folder / name).read_bytes() for name in about["files"]}
     if _is_cuda(about) and KERNELS in contents and TABLE not in contents:
         text = contents[KERNELS].decode()
-        contents.update(compiler.gpu.build(text, dict.fromkeys(launches(text), True), env.target.arch))
-    bind = compiler.kernels(Entry("", "main", folder, contents), env)
+        contents.update(artefacts.gpu.build(text, dict.fromkeys(launches(text), True), env.target.arch))
+    bind = artefacts.kernels(Entry("", "main", folder, contents), env)
     return bind or (lambda symbol: partial(_refuse, f"there is no kernel {symbol}"))
 
 

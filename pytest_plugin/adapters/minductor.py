@@ -120,7 +120,7 @@ class Session:
             tuning_clock=tuning_clock,
             is_dry=self._is_elsewhere,
         )
-        self._compiler.interpreter = workers.interpreter
+        self._compiler.artefacts.interpreter = workers.interpreter
         self._graphs: list[Callable[[], Graph]] = []
         self._captured: list[Graph] = []
         self.nonce = ""

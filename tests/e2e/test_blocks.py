@@ -150,7 +150,7 @@ def test_the_table_can_fail(tmp_path: Path) -> None:
 def interpreter() -> Iterator[Compiler]:
     made = Compiler()
     yield made
-    made.interpreter.close()
+    made.artefacts.interpreter.close()
 
 
 @pytest.mark.parametrize("form", FORMS)

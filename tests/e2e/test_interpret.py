@@ -82,7 +82,7 @@ CASES: dict[str, Case] = {
 def compiler() -> Iterator[Compiler]:
     made = Compiler()
     yield made
-    made.interpreter.close()
+    made.artefacts.interpreter.close()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -182,7 +182,7 @@ def test_floats_of_8_bits(dtype: torch.dtype, tmp_path: Path) -> None:
 
     options = {"target": "interpret", "cache_dir": str(tmp_path), "verify": True}
     results = torch.compile(convert, backend=lambda gm, i: made(gm, i, options=options))(x)
-    made.interpreter.close()
+    made.artefacts.interpreter.close()
     for result, expected in zip(results, convert(x), strict=True):
         torch.testing.assert_close(result.float(), expected.float(), rtol=0, atol=0, equal_nan=True)
     assert seen[0].report.externs == 0

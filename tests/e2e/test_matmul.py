@@ -62,7 +62,7 @@ def few(name: str) -> Any:
 def ours() -> Iterator[Compiler]:
     made = Compiler()
     yield made
-    made.interpreter.close()
+    made.artefacts.interpreter.close()
 
 
 def check(ours: Compiler, fn: Callable[..., Any], given: list[torch.Tensor], **options: object) -> Compiled:
@@ -186,7 +186,7 @@ def tuned(ours: Compiler, tmp_path: Path) -> Callable[..., torch.Tensor]:
 
     def run(store: str, clock: Clock, **options: object) -> torch.Tensor:
         made = Compiler(environ={**os.environ, "MINDUCTOR_CACHE_DIR": str(tmp_path / store)}, tuning_clock=clock)
-        made.interpreter = ours.interpreter
+        made.artefacts.interpreter = ours.artefacts.interpreter
         chosen = {"target": "interpret", "autotune": True, "verify": True, "verify_memory": "assert", **options}
         torch._dynamo.reset()
         return torch.compile(fn, backend=lambda gm, i: made(gm, i, options=chosen))(*tensors(sizes, F32))
@@ -212,7 +212,7 @@ def test_each_power_of_two_of_a_size_is_measured(
     monkeypatch.setattr(tune, "TRIES", 1)
     clock = Clock(is_first_fast=False)
     made = Compiler(environ={**os.environ, "MINDUCTOR_CACHE_DIR": str(tmp_path)}, tuning_clock=clock)
-    made.interpreter = ours.interpreter
+    made.artefacts.interpreter = ours.artefacts.interpreter
     options = {"target": "interpret", "autotune": True, "verify": True}
     run = torch.compile(
         lambda a, b: torch.relu(a @ b), backend=lambda gm, i: made(gm, i, options=options), dynamic=True

@@ -10,14 +10,14 @@ from tests.house.rules import ROOT
 
 # module: (what it may load of ours, what else it must not load)
 IMPORTS = {
-    "minductor": ({"minductor"}, {"torch", "sympy", "filelock", "multiprocessing"}),
+    "minductor": ({"minductor", "minductor.version"}, {"torch", "sympy", "filelock", "multiprocessing"}),
     "minductor.options": (
-        {"minductor", "minductor.core", "minductor.core.errors", "minductor.options"},
+        {"minductor", "minductor.version", "minductor.core", "minductor.core.errors", "minductor.options"},
         {"torch", "sympy", "filelock", "multiprocessing"},
     ),
     "minductor.runtime.store.store": (
         {
-            *("minductor", "minductor.core", "minductor.core.errors", "minductor.core.warn"),
+            *("minductor", "minductor.version", "minductor.core", "minductor.core.errors", "minductor.core.warn"),
             *("minductor.runtime", "minductor.runtime.store", "minductor.runtime.store.store"),
             "minductor.runtime.store.cache_folder",
             "minductor.runtime.user_paths",

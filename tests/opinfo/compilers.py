@@ -101,7 +101,7 @@ def minductor(seen: Seen, *, sanitize: bool = False, target: str = "cpu") -> Com
     is_dry = bool(by_name(target).arch)
     compiler = Compiler(observer=observe, is_dry=is_dry)
     if target == "interpret":
-        compiler.interpreter = interpreter()
+        compiler.artefacts.interpreter = interpreter()
     options = {"verify": True, "sanitize": sanitize, "target": target}
     env = Env(Options.parse(None, options, compiler.environ), by_name(target))
 

@@ -1,14 +1,14 @@
-"""Where a graph runs, and what it is compiled for: its own device, or a machine that the user named.
+"""Decides for which target a graph is compiled: the machine of its tensors, or a machine that the user named.
 
-Takes a captured graph and the Env of the call. Gives the graph, the Env with the target and its backend's options, and
-whether the result is dry: compiled for a machine that is elsewhere, and run in eager. Refuses a named target that does
-not work on the tensors' memory, and devices that no backend launches on (UnsupportedInput: these run in eager).
+Takes a captured graph and the Env of the call. Gives the graph, the Env with the target and the options of its backend,
+and whether the graph is only compiled (dry) and runs in eager, because its machine is elsewhere. Refuses a named target
+that does not work on the tensors' memory, and devices that no backend launches on (UnsupportedInput: eager runs these).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from minductor.backends import BUILT_IN, find_backend, find_target, options_for, target_of_device
 from minductor.core.errors import BadOptionValue, TargetElsewhere, UnsupportedInput
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from minductor.frontend.capture.captured_graph import Graph
 
 
-def placed(graph: Graph, env: Env, *, is_dry: bool) -> tuple[Graph, Env, bool]:
-    """See above. `is_dry`: for a machine elsewhere, a graph of the CPU is compiled as if it were on that one.
+def place(graph: Graph, env: Env, *, is_dry: bool) -> tuple[Graph, Env, bool]:
+    """The graph, the Env with its target, and whether the graph is only compiled.
 
-    So is one of GPUs that exist in metadata only: torch traces those too.
+    With `is_dry` and a target of a GPU, a graph of CPU tensors is compiled as if the tensors were on that GPU. A graph
+    of GPU tensors on a machine without a GPU is only compiled: torch traces such tensors as metadata.
     """
     import torch
 
@@ -42,7 +43,7 @@ def placed(graph: Graph, env: Env, *, is_dry: bool) -> tuple[Graph, Env, bool]:
         return graph, env, is_dry
     if not device:
         raise TargetElsewhere(named)
-    if named and not is_launched:  # its kernels would take the GPU's addresses for the CPU's
+    if named and not is_launched:  # kernels for the CPU cannot read the GPU's memory
         raise BadOptionValue("target", named, f"one that works on {device}")
     from minductor.runtime.launch.cuda import target_of
 
@@ -55,7 +56,7 @@ def placed(graph: Graph, env: Env, *, is_dry: bool) -> tuple[Graph, Env, bool]:
 
 
 def _registered(env: Env, device: str) -> Env:
-    """For a graph on a registered backend's device, or for a target of one: the target, and the backend's options."""
+    """`env` with the target and the options of a registered backend, for a graph of tensors on `device`."""
     place = device.partition(":")[0] or "cpu"
     target = env.target if env.options.target else target_of_device(place)
     if target is None:
@@ -65,31 +66,3 @@ def _registered(env: Env, device: str) -> Env:
     if target.device != place:
         raise TargetElsewhere(target.name)
     return replace(env, target=target, options=options_for(find_backend(target.kind), env.options))
-
-
-def without_memory(given: Any, *, may_be_fake: bool) -> str:
-    """What an input is that has no memory to read, though the fake tensor made of it is like any other."""
-    import torch
-    from torch._guards import TracingContext
-    from torch._subclasses.fake_tensor import FakeTensor
-
-    if not isinstance(given, torch.Tensor):
-        return ""
-    tracing = TracingContext.try_get()
-    if isinstance(given, FakeTensor) and not may_be_fake and tracing and given.fake_mode is not tracing.fake_mode:
-        return "a fake tensor of the program's own"
-    if given.layout not in (torch.strided, torch.jagged):
-        return f"a tensor of layout {given.layout}"
-    return "a tensor of zeros that lie nowhere" if given._is_zerotensor() else ""
-
-
-def awaits_hooks(gm: Any) -> bool:
-    """Whether a backward calls hooks of the program: only compiled autograd does, and it traces a graph of its own.
-
-    That graph holds the hooks' operations, and is compiled; the one at hand is never run, and AOTAutograd asks for it
-    only where sizes are dynamic.
-    """
-    from torch.fx.experimental._backward_state import BackwardState
-
-    inputs = gm.graph.find_nodes(op="placeholder")
-    return any(isinstance(node.meta.get("val"), BackwardState) for node in inputs)

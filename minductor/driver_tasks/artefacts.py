@@ -1,0 +1,234 @@
+"""An artefact: the files that one graph is compiled to, as the store keeps them.
+
+Takes the texts of a graph (Source), or a stored entry. Gives files for the store, or the call that an entry makes.
+Refuses files that do not load (LoadFailed: the driver then builds them anew).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from minductor.backends import SOURCES, find_backend
+from minductor.driver_tasks.eager_fallback import Call
+from minductor.pipeline import resolve
+
+if TYPE_CHECKING:
+    from minductor.frontend.capture.captured_graph import Graph
+    from minductor.ir.artefact.source import Source
+    from minductor.ir.plan.plan import Plan
+    from minductor.runtime.build.pool import Pool
+    from minductor.runtime.build.toolchain import Toolchain
+    from minductor.runtime.launch.gpu import Gpu
+    from minductor.runtime.launch.launch import Bind
+    from minductor.runtime.store.store import Entry, Store
+    from minductor.runtime.tune.tune import Tuner
+    from minductor.target import Env
+
+WINNER = "winner.txt"  # the tuned choice of a kernel, an entry of its own in the store
+# The files of every graph. A graph that has no other file has no kernel.
+OF_EVERY_GRAPH = frozenset(("wrapper.py", "wrapper.json", "report.json", "guards.json"))
+VECTOR_BYTES = 16  # GPU kernels load vectors of this size; their address has to be a multiple of it
+
+
+class Artefacts:
+    """Builds the files of a graph, and loads stored files as a call.
+
+    Holds the C++ toolchain, what compiles and launches GPU kernels, and the process of Triton's interpreter. Each of
+    them is made when it is first used.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        store_of: Callable[[Env], Store],
+        tuning_clock: Callable[[Callable[[], object]], float] | None = None,
+    ) -> None:
+        """`tuning_clock` gives the seconds that a call takes; None means the clock of the device."""
+        self.environ = environ
+        self.store_of = store_of
+        self.tuning_clock = tuning_clock
+
+    @cached_property
+    def toolchain(self) -> Toolchain:
+        """The C++ compiler of this machine."""
+        from minductor.runtime.build.probe import probe
+        from minductor.runtime.build.toolchain import Toolchain
+
+        return Toolchain(probe(), self.environ)
+
+    @cached_property
+    def gpu(self) -> Gpu:
+        """What compiles and launches kernels on GPUs."""
+        from minductor.runtime.launch.gpu import Gpu
+
+        return Gpu(lambda: self.toolchain, self.environ)
+
+    @cached_property
+    def interpreter(self) -> Pool:
+        """One process that interprets GPU kernels on CPU tensors."""
+        from minductor.runtime.build.pool import Pool
+        from minductor.runtime.launch.interpret import SETTINGS
+
+        return Pool(1, environ=self.environ, settings=SETTINGS)
+
+    @cached_property
+    def compiler_digest(self) -> str:
+        """A digest of minductor's own files, for keys of the store: another version generates other texts."""
+        from minductor.runtime.store.store import digest
+
+        root = Path(__file__).parents[1]
+        files = sorted(p for p in root.rglob("*") if p.suffix in (".py", ".h") and "bench" not in p.parts)
+        return digest(*(part for p in files for part in (str(p.relative_to(root)), p.read_bytes())))
+
+    # --- from texts to files
+
+    def build(
+        self, source: Source, plan: Plan, graph: Graph, env: Env, gm: Any, folder: Path, *, is_launched: bool
+    ) -> dict[str, bytes]:
+        """The files of a graph by name: its texts, and what they compile to in `folder`, an empty one.
+
+        `is_launched`: GPU kernels are compiled too, since this machine is going to launch them.
+        """
+        from minductor.runtime.launch.launch import build, with_wrapper
+
+        backend = find_backend(env.target.kind)
+        if backend.build:
+            texts = {source.wrapper_file: source.wrapper, **{unit.file: unit.text for unit in source.units}}
+            files = {name: text.encode() for name, text in texts.items()}
+            units = with_wrapper(source)
+            files.update(resolve(backend.build)(units, folder, env) if units else {})
+        else:
+            user_lines = partial(_user_lines, plan, gm)
+            files = dict(build(source, self.toolchain, folder, env.options, user_lines=user_lines))
+        if is_launched:
+            unaligned = _unaligned_kernels(plan, graph)
+            for unit in source.units:
+                symbols = {symbol: symbol not in unaligned for symbol in unit.symbols}
+                files.update(self.gpu.build(unit.text, symbols, env.target.arch))
+        return files
+
+    # --- from files to a call
+
+    def load(
+        self,
+        entry: Entry,
+        env: Env,
+        name: str,
+        objects: Mapping[str, Any],
+        traced: Any,
+        events: list[tuple[str, str]],
+    ) -> Call:
+        """The call of a stored graph.
+
+        `objects`: the objects of this process that the graph names. `traced`: its ATen graph. The call appends its
+        launches, allocations and frees to `events` if the options ask for them.
+        """
+        from minductor.frontend.capture.capture import sources
+        from minductor.runtime.launch.launch import LIBRARY, WRAPPER, WRAPPER_CPP, WRAPPER_FX, launch
+
+        where = sources(traced).of
+        if WRAPPER_CPP in entry.contents:
+            from minductor.runtime.launch import launch_cpp_wrapper
+            from minductor.runtime.launch.load import load_library
+
+            return launch_cpp_wrapper.launch(load_library(entry.file(LIBRARY)), name, objects, events, where)
+        tuner = self._tuner(env)
+        kernels = self.kernels(entry, env, tuner)
+        if WRAPPER_FX in entry.contents:
+            from minductor.runtime.launch import fx
+
+            hook = find_backend(env.target.kind).fx
+            launcher = fx.launcher(entry.contents, kernels, env.target)
+            recorded = events if env.options.events else None
+            return fx.launch(
+                entry.text(WRAPPER_FX), launcher, objects, traced, resolve(hook) if hook else None, recorded, where
+            )
+        return launch(entry.text(WRAPPER), kernels, name, objects, events, tuner.choose, where)
+
+    def kernels(self, entry: Entry, env: Env, tuner: Tuner | None = None) -> Bind | None:
+        """A function from a kernel's symbol to the kernel; None if the graph has no kernels."""
+        from minductor.runtime.launch.launch import KERNELS, LIBRARY
+
+        backend = find_backend(env.target.kind)
+        if backend.load and backend.launch:
+            has_kernels = not entry.contents.keys() <= OF_EVERY_GRAPH
+            return partial(resolve(backend.launch), resolve(backend.load)(entry, env)) if has_kernels else None
+        if LIBRARY in entry.contents:
+            from minductor.runtime.launch.load import load_library
+
+            return load_library(entry.file(LIBRARY)).bind
+        if KERNELS not in entry.contents:
+            return None
+        if env.target.kind != "interpret":
+            return self.gpu.kernels(entry, env.target.arch, self.store_of(env), tuner or self._tuner(env)).bind
+        from minductor.runtime.launch.interpret import Interpreter
+
+        return Interpreter(entry.text(KERNELS), self.interpreter, env.target.max_programs).bind
+
+    def _tuner(self, env: Env) -> Tuner:
+        """What measures choices of a kernel. The store keeps the winners, so that a warm start measures nothing."""
+        from minductor.runtime.tune.tune import Tuner, device_clock, device_name, wall_clock
+
+        is_cuda = env.target.kind == "cuda"
+        clock = self.tuning_clock or (device_clock if is_cuda else wall_clock)
+        if not env.options.autotune:
+            return Tuner(clock)
+        from minductor.runtime.store.store import digest
+
+        store = self.store_of(env)
+        place = (env.target.name, device_name() if is_cuda else "", env.options.fingerprint(), self.compiler_digest)
+
+        def recall(work: str) -> str | None:
+            entry = store.get(digest("winner", work, *place))
+            return None if entry is None else entry.text(WINNER)
+
+        def keep(work: str, winner: str) -> None:
+            store.put(digest("winner", work, *place), {WINNER: winner.encode()})
+
+        return Tuner(clock, recall, keep, is_deterministic=env.options.deterministic)
+
+
+def texts(entry: Entry) -> dict[str, str]:
+    """The wrapper and the kernels of a stored graph, by file name."""
+    from minductor.runtime.launch.launch import WRAPPER_FX
+
+    return {name: entry.text(name) for name in entry.contents if name.endswith(SOURCES) or name == WRAPPER_FX}
+
+
+def variant_name(guards: Sequence[str]) -> str:
+    """The name of a graph's entry under its key: graphs that differ in their guards only have the same key."""
+    from minductor.runtime.store.store import digest
+
+    return digest(*guards)[:16] if guards else "main"
+
+
+def _unaligned_kernels(plan: Plan, graph: Graph) -> set[str]:
+    """The symbols of kernels that read an input whose address may be no multiple of VECTOR_BYTES."""
+    from minductor.frontend.capture.captured_graph import TensorMeta
+    from minductor.ir.plan.plan import KernelLine, LaunchLine
+
+    metas = {given.name: given.meta for given in graph.inputs}
+    unaligned = {
+        name
+        for name, meta in metas.items()
+        if isinstance(meta, TensorMeta)
+        and isinstance(meta.offset, int)
+        and meta.offset * meta.dtype.itemsize % VECTOR_BYTES
+    }
+    symbols = {line.id: line.symbol for line in plan.lines if isinstance(line, KernelLine)}
+    launches = (line for line in plan.lines if isinstance(line, LaunchLine))
+    return {symbols[line.kernel] for line in launches if not unaligned.isdisjoint(line.tensors)}
+
+
+def _user_lines(plan: Plan, gm: Any, symbol: str) -> str:
+    """The lines of the user's program that became the kernel `symbol`, for the error when it does not compile."""
+    from minductor.frontend.capture.capture import sources
+    from minductor.ir.plan.plan import KernelLine
+
+    written = sources(gm)
+    kernel = next((line for line in plan.lines if isinstance(line, KernelLine) and line.symbol == symbol), None)
+    places = (written.of(origin.node) for origin in kernel.origins) if kernel else ()
+    return ", ".join(dict.fromkeys(place for place in places if place))
