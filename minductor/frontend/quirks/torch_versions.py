@@ -133,7 +133,7 @@ def ignores_nan_bound() -> bool:
 
 @lru_cache(1)
 def saturates_fp8() -> bool:
-    """Whether eager makes the largest float8_e4m3fn of what is too large for it, and no NaN, as 2.11 does."""
+    """Whether eager makes the largest float8_e4m3fn of what is too large for it, and no NaN, as 2.13 does."""
     import torch
     from torch.utils._python_dispatch import _disable_current_modes
 
@@ -143,5 +143,4 @@ def saturates_fp8() -> bool:
 
 def is_backed(shape_env: Any, symbol: Any) -> bool:
     """Whether a size symbol comes from an input, so that its value is known while tracing."""
-    known = getattr(shape_env, "backed_var_to_val", None)  # its name since 2.12; var_to_val is now deprecated
-    return symbol in (shape_env.var_to_val if known is None else known)
+    return symbol in shape_env.backed_var_to_val

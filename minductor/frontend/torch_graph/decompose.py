@@ -133,7 +133,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     apart = found[log_sigmoid]
     found[log_sigmoid] = lambda x: apart(x.contiguous())  # as eager's result is, whatever the argument
     found[torch.ops.aten.view_copy.default] = _view_copy
-    unique = torch.ops.aten._unique.default  # of which 2.11 traces one element, however many there are
+    unique = torch.ops.aten._unique.default  # torch 2.11 and 2.12 trace one element of it
     found[unique] = lambda x, *args: torch.ops.aten._unique2(x, *args)[:2]
     return found
 
@@ -233,7 +233,7 @@ def _cut(x: Any, pad: Any, *value: Any) -> Any:
 
 
 def _counted_from_the_front(op: Callable[..., Any]) -> Callable[..., Any]:
-    """A norm over dimensions none of which is negative: such a one of size 1 stays in the shape that 2.11 traces."""
+    """A norm over dimensions counted from the front: torch 2.11 and 2.12 keep negative ones of size 1."""
 
     def decomposed(x: Any, order: Any = 2, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
         if dim is None or all(d >= 0 for d in dim) or not x.dim():
