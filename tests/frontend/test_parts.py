@@ -9,9 +9,9 @@ import torch
 
 from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import Expr, as_int, integer
-from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.capture.size_formulas import row_major
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
 from minductor.frontend.lowering_context.long_reductions import Cut, cut
-from minductor.frontend.lowering_context.values import Term, row_major
 from minductor.ir.program.nodes import Ref, View
 from minductor.options import Options
 from minductor.target import Env, by_name

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from minductor.core.dtypes import TORCH_NAMES
 from minductor.core.expressions.expr import as_int, integer
-from minductor.frontend.lowering_context.values import element, is_row_major, promoted, row_major, view_like, wrap_dims
+from minductor.frontend.capture.size_formulas import is_row_major, row_major
+from minductor.frontend.lowering_context.values import element, promoted, view_like, wrap_dims
 from minductor.ir.program.nodes import Ref, View
 
 DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool", "complex64"]

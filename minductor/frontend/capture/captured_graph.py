@@ -14,7 +14,7 @@ import torch
 
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol
-from minductor.ir.program.nodes import Body, Token
+from minductor.ir.program.nodes import Body, Token, size_sources
 
 Role: TypeAlias = Literal["inference", "forward", "backward"]
 Size: TypeAlias = int | Expr
@@ -158,6 +158,12 @@ class Graph:
         lines += [f"rebuilt {output} from {self.inputs[number].name}" for output, number in self.rebuilt.items()]
         laid = f" laid {_text(self.laid)}" if self.laid else ""
         return "\n".join([*lines, f"return {_text(self.outputs)}{laid}"])
+
+    def symbols_of_caller(self) -> tuple[Symbol, ...]:
+        """The symbols that an input is or that its size defines; in a backward also those that the forward computed."""
+        metas = [given.meta for given in self.inputs]
+        known = {*metas, *size_sources((meta, meta.size) for meta in metas if isinstance(meta, TensorMeta))}
+        return tuple(s for s in (*self.symbols, *(made.symbol for made in self.definitions)) if s in known)
 
     def metas(self) -> dict[str, Meta]:
         """What the tracer knows of each input, constant and node, by name."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import as_expr, as_int
 from minductor.frontend.capture.captured_graph import Arg, Graph, Meta, Node, NodeRef, TensorMeta
+from minductor.frontend.capture.size_formulas import row_major, sizes
 from minductor.frontend.graph_passes.dead_code import used
-from minductor.frontend.lowering_context.values import row_major, sizes
 
 READ, SUM, DIFFERENCE, PRODUCT = (f"aten.{name}.Tensor" for name in ("_unsafe_index", "add", "sub", "mul"))
 

@@ -11,24 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expressions.expr import Symbol
-from minductor.frontend.capture.captured_graph import Graph, TensorMeta
+from minductor.frontend.capture.captured_graph import Graph
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.nodes import Buffer, Require, SymbolDef
-
-
-def given_by_caller(graph: Graph) -> tuple[Symbol, ...]:
-    """The symbols that are a parameter, or that a parameter's size tells: of a backward, also one that the forward
-    computed."""
-    metas = [given.meta for given in graph.inputs]
-    told = {*metas, *ir.size_sources((meta, meta.size) for meta in metas if isinstance(meta, TensorMeta))}
-    return tuple(s for s in (*graph.symbols, *(made.symbol for made in graph.definitions)) if s in told)
 
 
 def settle(
     graph: Graph, nodes: Sequence[ir.Node], buffers: Mapping[str, Buffer], outputs: object
 ) -> tuple[ir.Node, ...]:
     """The nodes with definitions and facts among them; see above."""
-    known = set(given_by_caller(graph))
+    known = set(graph.symbols_of_caller())
     definitions = {made.symbol: made.body for made in graph.definitions}
     waiting = [fact for fact in graph.facts if not known.issuperset(ir.symbols_in(fact.body))]
     found: list[ir.Node] = []

@@ -10,22 +10,20 @@ Pair, of what kernels computed.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from minductor.core.dtypes import complex_parts
+from minductor.frontend.capture.size_formulas import is_zero
 from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.values import Pair, Value, is_zero
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.values import Pair, Value
 from minductor.ir.program.nodes import Token, View
-
-if TYPE_CHECKING:
-    from minductor.frontend.lower.lower import Lowering
 
 
 def parts(ctx: Lowering, x: View | Pair) -> Pair:
     """Its real and imaginary parts, wherever they are."""
     if isinstance(x, Pair):
         return x
-    return side_by_side(_resolved(ctx, x) if x.ref.storage in ctx.conjugates else x)
+    return side_by_side(_resolved(ctx, x) if x.ref.storage in ctx.state.conjugates else x)
 
 
 def side_by_side(x: View) -> Pair:
@@ -37,15 +35,16 @@ def side_by_side(x: View) -> Pair:
 
 def _resolved(ctx: Lowering, x: View) -> View:
     """A copy made by torch, which finds at the call whether the memory has the conjugates."""
-    if x not in ctx.joined:
-        ctx.joined[x] = ctx.buffer(x.dtype, x.size)
+    copies = ctx.state.complex_copies
+    if x not in copies:
+        copies[x] = ctx.buffer(x.dtype, x.size)
         kwargs = {"memory_format": Token("memory_format", "contiguous_format")}
-        ctx.add_extern("aten.clone.default", (x,), kwargs, (ctx.joined[x],), "its memory may have the conjugates")
-    return ctx.joined[x]
+        ctx.add_extern("aten.clone.default", (x,), kwargs, (copies[x],), "its memory may have the conjugates")
+    return copies[x]
 
 
 def is_complex_memory(ctx: Lowering, x: View) -> bool:
-    return ctx.dtypes[x.ref.storage].kind == "complex"
+    return ctx.buffer_of(x).dtype.kind == "complex"
 
 
 def whole(ctx: Lowering, value: Value) -> Value:
@@ -68,8 +67,8 @@ def _copied(ctx: Lowering, part: View) -> View:
 
 def _joined(ctx: Lowering, value: View | Pair, like: View) -> View:
     """Both parts stored in one buffer, made once; one that a call has written over since does not count."""
-    found = ctx.joined.get(value)
-    if found is not None and ctx.versions[found.ref.storage] == found.ref.version:
+    found = ctx.state.complex_copies.get(value)
+    if found is not None and ctx.state.versions[found.ref.storage] == found.ref.version:
         return found
     out, given = ctx.buffer(like.dtype, like.size, like.stride), parts(ctx, value)
     if any(is_zero(n) for n in like.size):
@@ -78,5 +77,5 @@ def _joined(ctx: Lowering, value: View | Pair, like: View) -> View:
     ctx.store(loop, side_by_side(out).re, loop.coords, loop.load(given.re))
     out, loop = ctx.next_version(out), Loop(out.size)
     ctx.store(loop, side_by_side(out).im, loop.coords, loop.load(given.im))
-    ctx.joined[value] = out
+    ctx.state.complex_copies[value] = out
     return out

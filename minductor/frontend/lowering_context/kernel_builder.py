@@ -11,10 +11,12 @@ of extent 1 get no loop. Refuses complex numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from minductor.core.dtypes import I64, DType, compute_dtype
 from minductor.core.expressions.expr import Expr, Symbol, as_int, integer, symbol
-from minductor.frontend.lowering_context.values import Operand, Term, broadcast, element, is_one, number_dtype
+from minductor.frontend.capture.size_formulas import is_one
+from minductor.frontend.lowering_context.values import Operand, broadcast, element, number_dtype
 from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.nodes import Axis, Body, Check, View
 
@@ -90,6 +92,94 @@ class Loop:
             for position in (p for p in checks if p not in used):
                 self.b.assertion(self.b.op("ge", position, self.b.constant(0, I64)), "the index exists")
         return self.b.build()
+
+
+class Term:
+    """A value in a body under construction, so that formulas read as formulas; a Python number takes its dtype."""
+
+    __slots__ = ("at", "b")
+
+    def __init__(self, b: Builder, at: int) -> None:
+        self.b = b
+        self.at = at
+
+    @property
+    def dtype(self) -> DType:
+        return self.b.dtype(self.at)
+
+    def number(self, value: Expr | bool | int | float) -> Term:
+        if isinstance(value, Expr):
+            return self.size(value)
+        return Term(self.b, self.b.constant(value, self.dtype))
+
+    def size(self, value: Expr) -> Term:
+        """A size, or another number that a call knows, as a value of this one's dtype."""
+        known = as_int(value)
+        return self.number(known) if known is not None else Term(self.b, self.b.index(value, self.dtype))
+
+    def _of(self, other: Term | Expr | float) -> Term:
+        return other if isinstance(other, Term) else self.number(other)
+
+    def op(self, name: str, *others: Term | float) -> Term:
+        given = [self.at, *(self._of(o).at for o in others)]
+        return Term(self.b, self.b.op(name, *given))
+
+    def __add__(self, other: Term | float) -> Term:
+        return self.op("add", other)
+
+    def __sub__(self, other: Term | float) -> Term:
+        return self.op("sub", other)
+
+    def __mul__(self, other: Term | float) -> Term:
+        return self.op("mul", other)
+
+    def __truediv__(self, other: Term | float) -> Term:
+        return self.op("div", other)
+
+    def __radd__(self, other: float) -> Term:
+        return self.number(other).op("add", self)
+
+    def __rsub__(self, other: float) -> Term:
+        return self.number(other).op("sub", self)
+
+    def __rmul__(self, other: float) -> Term:
+        return self.number(other).op("mul", self)
+
+    def __rtruediv__(self, other: float) -> Term:
+        return self.number(other).op("div", self)
+
+    def __neg__(self) -> Term:
+        return self.op("neg")
+
+    def __lt__(self, other: Term | float) -> Term:
+        return self.op("lt", other)
+
+    def __le__(self, other: Term | float) -> Term:
+        return self.op("le", other)
+
+    def __gt__(self, other: Term | float) -> Term:
+        return self.op("gt", other)
+
+    def __ge__(self, other: Term | float) -> Term:
+        return self.op("ge", other)
+
+    def equals(self, other: Term | float) -> Term:
+        return self.op("eq", other)
+
+    def both(self, other: Term) -> Term:
+        return self.op("logical_and", other)
+
+    def either(self, other: Term) -> Term:
+        return self.op("logical_or", other)
+
+    def cast(self, dtype: DType) -> Term:
+        return Term(self.b, self.b.cast(self.at, dtype))
+
+    def where(self, yes: Term | float, no: Term | float) -> Term:
+        """`yes` where this holds, else `no`; at least one of them is a Term."""
+        like = yes if isinstance(yes, Term) else cast(Term, no)
+        left, right = like._of(yes), like._of(no)
+        return Term(self.b, self.b.op("where", self.at, left.at, right.at))
 
 
 def without_negative_zero(value: Term) -> Term:

@@ -12,19 +12,16 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from minductor.core.dtypes import I64
 from minductor.core.expressions.expr import Expr, as_int, floordiv, integer, linear
-from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.values import Term, element
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.values import element
 from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import Load
 from minductor.ir.program.signature import all_ops
 from minductor.target import Target
-
-if TYPE_CHECKING:
-    from minductor.frontend.lower.lower import Lowering
 
 Values = Callable[[Loop, tuple[Expr, ...]], Term | Sequence[Term]]
 

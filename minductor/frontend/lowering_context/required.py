@@ -11,14 +11,13 @@ from collections.abc import Sequence
 
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, as_expr
-from minductor.frontend.lower.lower import Lowering
-from minductor.frontend.lowering_context.values import is_one
+from minductor.frontend.capture.size_formulas import is_one
+from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.ir.program.build import Builder
-from minductor.ir.program.nodes import Require
 
 
 def require(ctx: Lowering, b: Builder, holds: int, message: str) -> None:
-    ctx.nodes.append(Require(b.build([holds]), message, (ctx.origin,)))
+    ctx.require(b.build([holds]), message)
 
 
 def require_size(ctx: Lowering, size: Sequence[Expr], expected: Sequence[Expr]) -> bool:

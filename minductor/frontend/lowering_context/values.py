@@ -1,4 +1,4 @@
-"""What rules compute with: views, numbers, coordinates, torch's type promotion, and arithmetic on values of a body.
+"""What rules compute with: views, numbers, coordinates, torch's type promotion.
 
 Takes and gives plain data. Refuses operands that are neither tensors nor numbers.
 
@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from minductor.core.dtypes import BOOL, C32, C64, F16, F32, I64, DType, promote
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expressions.algebra import maximum, minimum
 from minductor.core.expressions.bounds import at_least
-from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, integer
-from minductor.frontend.capture.captured_graph import Size, TensorMeta
-from minductor.ir.program.build import Builder
+from minductor.core.expressions.expr import Expr, Symbol, as_expr, integer
+from minductor.frontend.capture.captured_graph import TensorMeta
+from minductor.frontend.capture.size_formulas import is_one, is_zero
 from minductor.ir.program.nodes import Ref, Region, Token, View
 
 Operand: TypeAlias = "View | Expr | bool | int | float | complex"
@@ -75,49 +75,6 @@ def views_in(value: Value) -> Iterator[View]:
                 yield from views_in(item)
         case _:
             pass
-
-
-def sizes(given: Iterable[Size]) -> tuple[Expr, ...]:
-    return tuple([as_expr(n) for n in given])
-
-
-def is_one(size: Expr) -> bool:
-    return as_int(size) == 1
-
-
-def is_zero(size: Expr) -> bool:
-    return as_int(size) == 0
-
-
-def count(size: Iterable[Expr]) -> Expr:
-    """The number of elements."""
-    total = integer(1)
-    for n in size:
-        total = total * n
-    return total
-
-
-def row_major(size: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The strides of a contiguous tensor, as torch gives them: a dimension of size 0 counts as 1."""
-    strides: list[Expr] = []
-    step = integer(1)
-    for n in reversed(size):
-        strides.append(step)
-        step = step if is_zero(n) else step * n
-    return tuple(reversed(strides))
-
-
-def is_row_major(size: Sequence[Expr], stride: Sequence[Expr]) -> bool:
-    expected = row_major(size)
-    return all(is_one(n) or s == e for n, s, e in zip(size, stride, expected, strict=True))
-
-
-def span(size: Sequence[Expr], stride: Sequence[Expr]) -> Expr:
-    """From the first element in memory to the last, in elements."""
-    total = integer(1)
-    for n, s in zip(size, stride, strict=True):
-        total = total + (n - 1) * s
-    return total
 
 
 def is_injective(view: View) -> bool:
@@ -234,92 +191,6 @@ def view_like(dtype: DType, rank: int) -> View:
     return View(Ref("x", 0), dtype, ones, ones, integer(0))
 
 
-# --- arithmetic on values of a body -------------------------------------------------------------------------------
-
-
-class Term:
-    """A value in a body under construction, so that formulas read as formulas; a Python number takes its dtype."""
-
-    __slots__ = ("at", "b")
-
-    def __init__(self, b: Builder, at: int) -> None:
-        self.b = b
-        self.at = at
-
-    @property
-    def dtype(self) -> DType:
-        return self.b.dtype(self.at)
-
-    def number(self, value: Expr | bool | int | float) -> Term:
-        if isinstance(value, Expr):
-            return self.size(value)
-        return Term(self.b, self.b.constant(value, self.dtype))
-
-    def size(self, value: Expr) -> Term:
-        """A size, or another number that a call knows, as a value of this one's dtype."""
-        known = as_int(value)
-        return self.number(known) if known is not None else Term(self.b, self.b.index(value, self.dtype))
-
-    def _of(self, other: Term | Expr | float) -> Term:
-        return other if isinstance(other, Term) else self.number(other)
-
-    def op(self, name: str, *others: Term | float) -> Term:
-        given = [self.at, *(self._of(o).at for o in others)]
-        return Term(self.b, self.b.op(name, *given))
-
-    def __add__(self, other: Term | float) -> Term:
-        return self.op("add", other)
-
-    def __sub__(self, other: Term | float) -> Term:
-        return self.op("sub", other)
-
-    def __mul__(self, other: Term | float) -> Term:
-        return self.op("mul", other)
-
-    def __truediv__(self, other: Term | float) -> Term:
-        return self.op("div", other)
-
-    def __radd__(self, other: float) -> Term:
-        return self.number(other).op("add", self)
-
-    def __rsub__(self, other: float) -> Term:
-        return self.number(other).op("sub", self)
-
-    def __rmul__(self, other: float) -> Term:
-        return self.number(other).op("mul", self)
-
-    def __rtruediv__(self, other: float) -> Term:
-        return self.number(other).op("div", self)
-
-    def __neg__(self) -> Term:
-        return self.op("neg")
-
-    def __lt__(self, other: Term | float) -> Term:
-        return self.op("lt", other)
-
-    def __le__(self, other: Term | float) -> Term:
-        return self.op("le", other)
-
-    def __gt__(self, other: Term | float) -> Term:
-        return self.op("gt", other)
-
-    def __ge__(self, other: Term | float) -> Term:
-        return self.op("ge", other)
-
-    def equals(self, other: Term | float) -> Term:
-        return self.op("eq", other)
-
-    def both(self, other: Term) -> Term:
-        return self.op("logical_and", other)
-
-    def either(self, other: Term) -> Term:
-        return self.op("logical_or", other)
-
-    def cast(self, dtype: DType) -> Term:
-        return Term(self.b, self.b.cast(self.at, dtype))
-
-    def where(self, yes: Term | float, no: Term | float) -> Term:
-        """`yes` where this holds, else `no`; at least one of them is a Term."""
-        like = yes if isinstance(yes, Term) else cast(Term, no)
-        left, right = like._of(yes), like._of(no)
-        return Term(self.b, self.b.op("where", self.at, left.at, right.at))
+def is_zero_sized(view: View) -> bool:
+    """Whether a tensor is known to have no elements."""
+    return any(is_zero(n) for n in view.size)

@@ -14,9 +14,11 @@ from types import MappingProxyType
 from minductor.core.dtypes import DType, accumulate_dtype, compute_dtype
 from minductor.core.expressions.expr import Expr, as_expr, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
-from minductor.frontend.lower.lower import Lowering
-from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.values import Operand, Term, Value, count, is_zero
+from minductor.frontend.capture.size_formulas import count, is_zero
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.reduction_kernels import store_reduction
+from minductor.frontend.lowering_context.values import Operand, Value
 from minductor.frontend.rules.norm import Coords, RowGradients, apply_affine, metas_by_mask, reciprocal_std
 from minductor.frontend.rules.reduce import mean_and_square_sum, to_layout
 from minductor.ir.program.nodes import View
@@ -178,7 +180,7 @@ def batch_norm_backward(
         return loop.load(x, at, dtype) - loop.load(center, at[1:2], dtype)
 
     def channel_sum(value: Callable[[Loop, Coords], Term]) -> View:
-        return ctx.reduction(ctx.buffer(wide, x.size[1:2]), x.size, dims, value, "sum")
+        return store_reduction(ctx, ctx.buffer(wide, x.size[1:2]), x.size, dims, value, "sum")
 
     dot = channel_sum(lambda loop, at: loop.load(grad, at, wide) * distance(loop, at, wide))
     total = channel_sum(lambda loop, at: loop.load(grad, at, wide))
@@ -271,7 +273,7 @@ def group_norm_backward(
             return None
         out = ctx.result(meta)
         outer = (0, *range(3, len(given.size)))
-        ctx.reduction(grouped(by_channel(x, out), groups), given.size, outer, value, "sum")
+        store_reduction(ctx, grouped(by_channel(x, out), groups), given.size, outer, value, "sum")
         return out
 
     return dx, channel_sum(metas[1], rows.slope), channel_sum(metas[2], rows.grad_at)

@@ -12,15 +12,14 @@ one starts it, and a later `wait_tensor` waits for its result. Refuses nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from minductor.frontend.capture import schemas
 from minductor.frontend.capture.captured_graph import Meta, TensorMeta
-from minductor.frontend.lowering_context.values import Value, sizes, views_in
-from minductor.ir.program.nodes import NodeNote, View
-
-if TYPE_CHECKING:
-    from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.capture.size_formulas import sizes
+from minductor.frontend.lowering_context.extern_calls import extern
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.values import Value, views_in
+from minductor.ir.program.nodes import View
 
 WAIT = "_c10d_functional.wait_tensor.default"
 
@@ -30,10 +29,10 @@ def call(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Val
     if op == WAIT:
         return _wait(ctx, args)
     facts = schemas.facts(op)
-    result = ctx.extern(op, args, kwargs) if facts is None or facts.written else _start(ctx, op, args, kwargs)
+    result = extern(ctx, op, args, kwargs) if facts is None or facts.written else _start(ctx, op, args, kwargs)
     sent = tuple(view for value in (*args, *kwargs.values()) for view in views_in(value))
     for view in views_in(result):
-        ctx.in_flight[view.ref.storage] = tuple(v for v in sent if v.ref.storage != view.ref.storage)
+        ctx.state.in_flight[view.ref.storage] = tuple(v for v in sent if v.ref.storage != view.ref.storage)
     return result
 
 
@@ -46,7 +45,7 @@ def _start(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, V
         return ctx.buffer(meta.dtype, sizes(meta.size)) if isinstance(meta, TensorMeta) else None
 
     result, why = made(ctx.node.meta), schemas.reason(op)
-    ctx.notes.append(NodeNote("lower", ctx.node.name, f"{op}: {why}"))
+    ctx.add_note(f"{op}: {why}")
     ctx.add_extern(op, args, kwargs, tuple(views_in(result)), why, is_ordered=True)
     return result
 
@@ -55,7 +54,8 @@ def _wait(ctx: Lowering, args: Sequence[Value]) -> Value:
     """The result after the wait; a kernel copies it if the traced strides are not row-major."""
     (x,) = args
     assert isinstance(x, View)
-    pending = dict.fromkeys(v.ref for v in map(ctx.newest, ctx.in_flight.pop(x.ref.storage, ())) if isinstance(v, View))
+    sent = map(ctx.newest, ctx.state.in_flight.pop(x.ref.storage, ()))
+    pending = dict.fromkeys(v.ref for v in sent if isinstance(v, View))
     after = ctx.next_version(x)
     why = schemas.reason(WAIT)
     ctx.add_extern(WAIT, (x,), {}, (), why, form="inplace", writes=(after.ref,), is_ordered=True, holds=tuple(pending))

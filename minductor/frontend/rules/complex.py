@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 from minductor.core.dtypes import BOOL, DType, complex_parts
 from minductor.core.expressions.expr import floordiv, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
-from minductor.frontend.lower.lower import Lowering, is_zero_sized
+from minductor.frontend.capture.size_formulas import count
 from minductor.frontend.lowering_context.complex_pairs import is_complex_memory, parts, side_by_side, whole
-from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.values import Operand, Pair, Term, Value, count, promoted, wrap_dims
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.values import Operand, Pair, Value, is_zero_sized, promoted, wrap_dims
 from minductor.frontend.rules import views
 from minductor.frontend.rules.reduce import Dims
 from minductor.frontend.rules.table import RULES as REAL
@@ -108,7 +109,7 @@ def to_copy(ctx: Lowering, x: View | Pair, dtype: DType | None = None, **layout:
 
 def copy_into(ctx: Lowering, x: View, source: Operand | Pair, non_blocking: Value = None) -> Value:
     """aten.copy_: a version of x's storage for each part."""
-    if x.ref.storage in ctx.conjugates or not is_complex_memory(ctx, x):
+    if x.ref.storage in ctx.state.conjugates or not is_complex_memory(ctx, x):
         return NotImplemented
     if source == x or is_zero_sized(x):
         return x

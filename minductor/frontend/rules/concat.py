@@ -12,18 +12,10 @@ from types import MappingProxyType
 from minductor.core.dtypes import I64
 from minductor.core.expressions.algebra import maximum, minimum
 from minductor.core.expressions.expr import Expr, as_expr, as_int, integer
-from minductor.frontend.lower.lower import Lowering
-from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.values import (
-    Operand,
-    Term,
-    Value,
-    count,
-    is_zero,
-    row_major,
-    wrap_dim,
-    wrap_index,
-)
+from minductor.frontend.capture.size_formulas import count, is_zero, row_major
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.values import Operand, Value, wrap_dim, wrap_index
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]

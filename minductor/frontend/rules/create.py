@@ -12,9 +12,9 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, F64, I64, compute_dtype
 from minductor.core.expressions.expr import Expr, as_expr
-from minductor.frontend.lower.lower import Lowering
-from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.values import Operand, Term, Value
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.values import Operand, Value
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]

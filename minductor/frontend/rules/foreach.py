@@ -17,7 +17,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from minductor.core.dtypes import DType
-from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Value
 from minductor.frontend.rules import create, pointwise, reduce
 from minductor.ir.program.nodes import View

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from minductor.frontend.lowering_context.values import Term
+from minductor.frontend.lowering_context.kernel_builder import Term
 
 SMALL_POWERS = frozenset((2, 3, 0.5, 1, -0.5, -1, -2, 0))
 

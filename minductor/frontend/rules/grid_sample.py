@@ -15,9 +15,11 @@ from types import MappingProxyType
 from minductor.core.dtypes import I64, compute_dtype
 from minductor.core.expressions.expr import Expr, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
-from minductor.frontend.lower.lower import Lowering
-from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.values import Term, Value, is_zero
+from minductor.frontend.capture.size_formulas import is_zero
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.reduction_kernels import store_reduction
+from minductor.frontend.lowering_context.values import Value
 from minductor.frontend.rules.index import Coords
 from minductor.frontend.rules.scatter import accumulate_in_zeros
 from minductor.ir.program.nodes import View
@@ -219,7 +221,7 @@ class Sampled:
             grad = loop.load(self.grad, (at[0], channel, *at[1:]))
             return grad * linear(reader, self.places(loop, at), along=dim) * self.outer(loop, at, dim)
 
-        return self.ctx.reduction(out, (sample, *area, channels), (len(out.size),), value, "sum")
+        return store_reduction(self.ctx, out, (sample, *area, channels), (len(out.size),), value, "sum")
 
     def outer(self, loop: Loop, at: Coords, dim: int) -> Term:
         """How fast a place moves with the number in the grid; 0 where it is held at a border."""

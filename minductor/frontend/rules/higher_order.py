@@ -15,20 +15,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from minductor.core.errors import FallbackRefused, UnsupportedInput
 from minductor.core.expressions.bounds import at_least
-from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, free_symbols, integer
+from minductor.core.expressions.expr import Expr, as_expr, as_int, free_symbols, integer
 from minductor.frontend.capture import schemas
-from minductor.frontend.capture.captured_graph import COLLECTIVE, HIGHER_ORDER, Meta, NodeRef, TensorMeta
-from minductor.frontend.lowering_context.values import Value, is_row_major, span
+from minductor.frontend.capture.captured_graph import COLLECTIVE, HIGHER_ORDER, NodeRef, TensorMeta
+from minductor.frontend.capture.size_formulas import is_row_major, span
+from minductor.frontend.lowering_context.extern_calls import in_place, new_results
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.overwriting import is_unwanted
+from minductor.frontend.lowering_context.rule_transaction import transact
+from minductor.frontend.lowering_context.values import Value
 from minductor.frontend.rules import collectives
 from minductor.ir.program import nodes as ir
-from minductor.ir.program.nodes import Extern, NodeNote, Program, Region, Token, View
-
-if TYPE_CHECKING:
-    from minductor.frontend.lower.lower import Lowering
+from minductor.ir.program.nodes import Extern, Program, Region, Token, View
 
 # Operators that are meant to run in eager, with the reason; any other one does so because it is not known here.
 REASONS: Mapping[str, str] = MappingProxyType(
@@ -52,7 +53,7 @@ def call(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Val
     if op.startswith(COLLECTIVE):
         return collectives.call(ctx, op, args, kwargs)
     handler = HANDLERS.get(op.removeprefix(HIGHER_ORDER))
-    result = NotImplemented if handler is None else handler(ctx, op, args, kwargs)
+    result = NotImplemented if handler is None else transact(ctx, lambda: handler(ctx, op, args, kwargs))
     return _in_eager(ctx, op, args, kwargs) if result is NotImplemented else result
 
 
@@ -70,30 +71,9 @@ def _called(
 ) -> Value:
     """An extern call that gives new tensors, with its results in the tree that the tracer saw."""
     results, tree = new_results(ctx, ctx.node.meta)
-    ctx.notes.append(NodeNote("lower", ctx.node.name, f"{op}: {why}"))
+    ctx.add_note(f"{op}: {why}")
     ctx.add_extern(op, args, kwargs, results, why, is_ordered=is_ordered)
     return tree
-
-
-def new_results(ctx: Lowering, meta: Meta) -> tuple[list[View | Symbol | None], Value]:
-    """A new storage for each tensor in a tree of results: as a row, and in the tree."""
-    match meta:
-        case TensorMeta():
-            made = ctx.result(meta)
-            return [made], made
-        case tuple():
-            row: list[View | Symbol | None] = []
-            tree: list[Value] = []
-            for item in meta:
-                found, value = new_results(ctx, item)
-                row += found
-                tree.append(value)
-            return row, tuple(tree)
-        case Symbol() if ctx.undefined(meta):  # a number that the call decides
-            ctx.told(meta)
-            return [meta], meta
-        case _:
-            return [None], meta
 
 
 # --- graphs as regions --------------------------------------------------------------------------------------------
@@ -109,7 +89,7 @@ def _control(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str,
     if any(isinstance(a, Token) or a is NotImplemented for a in given):
         return NotImplemented
     called = {a.name for a in given if isinstance(a, Region)}
-    ordered = any(has_effect(region) for region in ctx.regions.values() if region.name in called)
+    ordered = any(has_effect(region) for region in ctx.state.regions.values() if region.name in called)
     return _called(ctx, op, given, {}, "its graphs are compiled", is_ordered=ordered)
 
 
@@ -126,20 +106,18 @@ def _takes_overlaps(ctx: Lowering, args: Sequence[Value]) -> bool:
 
 def _region(ctx: Lowering, name: str) -> Region:
     """A graph as a region of the program, lowered when it is first met; NotImplemented if that cannot be."""
-    from minductor.frontend.lower.lower import Lowering
-
     found = next((region for region in ctx.graph.regions if region.name == name), None)
     if found is None:
         return NotImplemented
-    if name not in ctx.regions:
+    if name not in ctx.state.regions:
         try:
-            program = Lowering(found.graph, ctx.env).run()
+            program = ctx.lower_subgraph(found.graph, ctx.env)
         except UnsupportedInput:
             return NotImplemented
         if is_writing(program):
             return NotImplemented
-        ctx.guards += program.guards
-        ctx.regions[name] = replace(program, name=name, guards=())
+        ctx.state.guards += program.guards
+        ctx.state.regions[name] = replace(program, name=name, guards=())
     return Region(name, found.sizes)
 
 
@@ -249,7 +227,7 @@ def _overwritten(ctx: Lowering, view: View, arg: NodeRef) -> View | None:
     """The tensor that a call may write in place of `arg`: itself if nobody wants its old value, else a copy."""
     if not _is_filled(view):
         return None  # a copy would not hold what lies in the gaps
-    if ctx.is_unwanted(view.ref.storage):
+    if is_unwanted(ctx, view.ref.storage):
         return view
     meta = ctx.traced_meta(arg)
     assert isinstance(meta, TensorMeta)
@@ -277,10 +255,10 @@ def _call_in_place(ctx: Lowering, op: str, named: Mapping[str, Value], bases: Se
     assert isinstance(ctx.node.meta, tuple)
     count = len(ctx.node.meta) - len(bases)
     why = schemas.reason(op)
-    ctx.notes.append(NodeNote("lower", ctx.node.name, f"{op}: {why}"))
+    ctx.add_note(f"{op}: {why}")
     facts = schemas.facts(op)
     assert facts is not None
-    own = ctx.in_place(op, (), named, ctx.node.meta[:count] if facts.returned else (), why)
+    own = in_place(ctx, op, (), named, ctx.node.meta[:count] if facts.returned else (), why)
     return (*(own or (None,)), *(ctx.newest(base) for base in bases))
 
 

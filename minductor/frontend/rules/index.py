@@ -12,9 +12,11 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64, U8, compute_dtype
 from minductor.core.expressions.expr import Expr, integer
-from minductor.frontend.lower.lower import Lowering
-from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.values import Operand, Term, Value, broadcast, count, is_zero, wrap_dim
+from minductor.frontend.capture.size_formulas import count, is_zero
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.reduction_kernels import store_reduction
+from minductor.frontend.lowering_context.values import Operand, Value, broadcast, wrap_dim
 from minductor.ir.program.nodes import ErrorKind, View
 
 Rule = Callable[..., Value]
@@ -181,8 +183,8 @@ def nll_loss_forward(ctx: Lowering, x: View, target: View, weight: View | None, 
         loss = ctx.map(lambda loop: picked(loop, loop.coords)[0], metas[0])
         return loss, ctx.pointwise(lambda z: z, 0, meta=metas[1])
     every = tuple(range(len(rows)))
-    total = ctx.reduction(ctx.buffer(compute, ()), rows, every, lambda loop, at: picked(loop, at)[0], "sum")
-    count = ctx.reduction(ctx.result(metas[1]), rows, every, lambda loop, at: picked(loop, at)[1], "sum")
+    total = store_reduction(ctx, ctx.buffer(compute, ()), rows, every, lambda loop, at: picked(loop, at)[0], "sum")
+    count = store_reduction(ctx, ctx.result(metas[1]), rows, every, lambda loop, at: picked(loop, at)[1], "sum")
     if reduction == 1:
         return ctx.pointwise(lambda t, n: t / n, total, count, meta=metas[0]), count
     return ctx.pointwise(lambda t: t, total, meta=metas[0]), count

@@ -16,9 +16,11 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import F64
 from minductor.core.expressions.expr import Expr, as_int
-from minductor.frontend.lower.lower import Lowering
-from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.values import Term, Value, count, is_zero
+from minductor.frontend.capture.size_formulas import count, is_zero
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.reduction_kernels import store_reduction
+from minductor.frontend.lowering_context.values import Value
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
@@ -103,7 +105,7 @@ def binary_cross_entropy(
         return ctx.map(value)
     size = count(x.size)
     finish = (lambda total: total / total.size(size)) if reduction == MEAN else None
-    return ctx.reduction(ctx.result(), x.size, range(len(x.size)), value, "sum", finish)
+    return store_reduction(ctx, ctx.result(), x.size, range(len(x.size)), value, "sum", finish)
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(

@@ -17,11 +17,12 @@ from types import MappingProxyType
 from minductor.core.dtypes import BF16, F16, F32, F64, TF32
 from minductor.core.expressions.expr import Expr, as_int
 from minductor.frontend.capture.captured_graph import TensorMeta
-from minductor.frontend.lower.lower import Lowering
-from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.values import Term, Value, is_one, is_zero, sizes
+from minductor.frontend.capture.size_formulas import is_one, is_zero, sizes
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.values import Value
 from minductor.ir.program.dots import MIN_ROWS_AND_COLUMNS
-from minductor.ir.program.nodes import NodeNote, View
+from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 
@@ -71,7 +72,7 @@ def product(ctx: Lowering, a: View, b: View, base: View | None = None, beta: flo
     if base is not None and (not isinstance(beta, int | float) or beta != 0):
         added = loop.load(base, loop.coords[:rank], out.dtype)
         value = value + (added * beta if beta != 1 else added)
-    ctx.notes.append(NodeNote("lower", ctx.node.name, f"{ctx.node.op}: compiled to a kernel, because {why}"))
+    ctx.add_note(f"{ctx.node.op}: compiled to a kernel, because {why}")
     return ctx.store(loop, made, loop.coords[:rank], value)
 
 

@@ -13,9 +13,11 @@ from types import MappingProxyType
 from minductor.core.dtypes import DType, compute_dtype
 from minductor.core.expressions.expr import Expr
 from minductor.frontend.capture.captured_graph import TensorMeta
-from minductor.frontend.lower.lower import Lowering
-from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.values import Term, Value, count, is_zero
+from minductor.frontend.capture.size_formulas import count, is_zero
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.reduction_kernels import store_reduction
+from minductor.frontend.lowering_context.values import Value
 from minductor.frontend.rules.reduce import keepdim_sum, mean_and_square_sum, to_layout
 from minductor.ir.program.nodes import View
 
@@ -127,9 +129,9 @@ def layer_norm_backward(
         loop, value = rows.gradient(ctx, len(shape))
         dx = ctx.store(loop, ctx.result(metas[0]), loop.coords, value)
     if metas[1] is not None:
-        dw = ctx.reduction(ctx.result(metas[1]), x.size, outer, rows.slope, "sum")
+        dw = store_reduction(ctx, ctx.result(metas[1]), x.size, outer, rows.slope, "sum")
     if metas[2] is not None:
-        db = ctx.reduction(ctx.result(metas[2]), x.size, outer, rows.grad_at, "sum")
+        db = store_reduction(ctx, ctx.result(metas[2]), x.size, outer, rows.grad_at, "sum")
     return dx, dw, db
 
 
@@ -175,7 +177,7 @@ def rms_norm_backward(
         loop, value = rows.gradient(ctx, len(shape))
         dx = ctx.store(loop, ctx.result(metas[0]), loop.coords, value)
     if metas[1] is not None:
-        dw = ctx.reduction(ctx.result(metas[1]), x.size, outer, rows.slope, "sum")
+        dw = store_reduction(ctx, ctx.result(metas[1]), x.size, outer, rows.slope, "sum")
     return dx, dw
 
 

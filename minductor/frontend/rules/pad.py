@@ -14,9 +14,9 @@ from functools import partial
 from types import MappingProxyType
 
 from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maximum, minimum
-from minductor.frontend.lower.lower import Lowering
-from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.values import Operand, Term, Value
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.values import Operand, Value
 from minductor.frontend.rules.window import Taps, clamped, gather_taps, load_tap
 from minductor.ir.program.nodes import View
 

@@ -13,9 +13,9 @@ from types import MappingProxyType
 from minductor.core.dtypes import BOOL, F8E4M3FN, F16, F32, DType, compute_dtype
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr
-from minductor.frontend.lower.lower import Lowering, is_zero_sized
-from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.values import Operand, Term, Value, promoted
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.values import Operand, Value, is_zero_sized, promoted
 from minductor.frontend.quirks.torch_versions import ignores_nan_bound, saturates_fp8
 from minductor.frontend.rules import formulas
 from minductor.ir.program.nodes import Token, View

@@ -22,9 +22,10 @@ from types import MappingProxyType
 from minductor.core.dtypes import BOOL, F32, F64, I64, DType, compute_dtype
 from minductor.core.expressions.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
-from minductor.frontend.lower.lower import Lowering
-from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.values import Operand, Term, Value, row_major, sizes
+from minductor.frontend.capture.size_formulas import row_major, sizes
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.values import Operand, Value
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]

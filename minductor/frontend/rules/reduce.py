@@ -14,10 +14,12 @@ from types import MappingProxyType
 from minductor.core.dtypes import BF16, BOOL, F32, F64, I64, DType, compute_dtype
 from minductor.core.expressions.expr import Expr, as_int, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
-from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.capture.size_formulas import count, is_zero, sizes
 from minductor.frontend.lowering_context import long_reductions
-from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.values import Term, Value, count, is_zero, sizes, wrap_dims
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.reduction_kernels import store_reduction
+from minductor.frontend.lowering_context.values import Value, wrap_dims
 from minductor.frontend.rules.pointwise import as_stored, is_nonzero
 from minductor.ir.program.build import softmax_terms, softmax_total
 from minductor.ir.program.nodes import View
@@ -44,7 +46,7 @@ def reduce_over(
     def value(loop: Loop, coords: Sequence[Expr]) -> Term:
         return prepare(loop.load(x, coords, compute))
 
-    return ctx.reduction(out, x.size, wrap_dims(dims, len(x.size)), value, how, finish)
+    return store_reduction(ctx, out, x.size, wrap_dims(dims, len(x.size)), value, how, finish)
 
 
 def total(ctx: Lowering, x: View, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Value:
@@ -94,9 +96,9 @@ def place_of(ctx: Lowering, x: View, dim: int | None, how: str, out: View, *, is
         return [element, loop.index(index, I64)]
 
     if not any(not _is_single(x.size[d]) for d in dims):
-        return ctx.reduction(out, x.size, dims, lambda loop, coords: value(loop, coords)[not is_value], how)
+        return store_reduction(ctx, out, x.size, dims, lambda loop, coords: value(loop, coords)[not is_value], how)
     finish = None if is_value else lambda found: Term(found.b, found.b.project(found.at, 1))
-    return ctx.reduction(out, x.size, dims, value, how, finish)
+    return store_reduction(ctx, out, x.size, dims, value, how, finish)
 
 
 def _is_single(size: Expr) -> bool:
@@ -187,7 +189,7 @@ def pair_distance(ctx: Lowering, x: View, y: View, order: float, mode: int | Non
     def root(total: Term) -> Term:
         return total if order in (0, 1) else total.op("sqrt") if order == 2 else total.op("pow", 1.0 / float(order))
 
-    return ctx.reduction(out, (*out.size, x.size[-1]), (rank,), value, "sum", root)
+    return store_reduction(ctx, out, (*out.size, x.size[-1]), (rank,), value, "sum", root)
 
 
 # --- variance -----------------------------------------------------------------------------------------------------
@@ -210,7 +212,7 @@ def keepdim_sum(
     finish: Callable[[Term], Term] | None = None,
 ) -> View:
     """A sum over dimensions that stay."""
-    return ctx.reduction(ctx.buffer(dtype, keepdim_size(size, reduced)), size, reduced, value, "sum", finish)
+    return store_reduction(ctx, ctx.buffer(dtype, keepdim_size(size, reduced)), size, reduced, value, "sum", finish)
 
 
 def mean_and_square_sum(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[View, View, View, Expr]:
@@ -313,7 +315,7 @@ def _in_parts(
     for finish in results:
         out = ctx.buffer(dtype, keepdim_size(x.size, reduced))
         slim = replace(out, size=tuple(out.size[d] for d in kept), stride=tuple(out.stride[d] for d in kept))
-        ctx.reduction(slim, *domain, how, finish)
+        store_reduction(ctx, slim, *domain, how, finish)
         found.append(out)
     return found
 
@@ -410,7 +412,7 @@ def softmax_statistics(ctx: Lowering, x: View, dim: int, dtype: DType) -> tuple[
         results = (_first, lambda found: Term(found.b, softmax_total(found.b, found.at)))
         top, total = _in_parts(ctx, x, reduced, terms, compute, "online_softmax", cut, results)
         return top, total
-    top = ctx.reduction(ctx.buffer(compute, keepdim_size(x.size, reduced)), x.size, reduced, value, "max")
+    top = store_reduction(ctx, ctx.buffer(compute, keepdim_size(x.size, reduced)), x.size, reduced, value, "max")
 
     def shifted(loop: Loop, at: Sequence[Expr]) -> Term:
         return (value(loop, at) - loop.load(top, at)).op("exp")

@@ -16,13 +16,14 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64
 from minductor.core.expressions.expr import Expr, Symbol, as_expr
-from minductor.frontend.lower.lower import Lowering
+from minductor.frontend.capture.size_formulas import count, is_one
 from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.required import require_index
-from minductor.frontend.lowering_context.values import Operand, Value, count, is_one, wrap_dim
+from minductor.frontend.lowering_context.values import Operand, Value, wrap_dim
 from minductor.frontend.rules.pointwise import is_nonzero
 from minductor.ir.program.build import Builder
-from minductor.ir.program.nodes import Body, Require, View
+from minductor.ir.program.nodes import Body, View
 
 Rule = Callable[..., Value]
 
@@ -47,7 +48,7 @@ def local_scalar(ctx: Lowering, x: View) -> Value:
     if len(unknown) == 1 and raw.kind == "truth":  # torch's symbol is an integer, and the bool is whether that is 1
         ctx.define(unknown[0], lambda b: b.cast(b.index(raw), I64))
     elif (body := _equal(raw, meta)) is not None:
-        ctx.nodes.append(Require(body, f"{ctx.node.name} is not {meta}, as the program had promised", (ctx.origin,)))
+        ctx.require(body, f"{ctx.node.name} is not {meta}, as the program had promised")
     return meta
 
 
@@ -76,7 +77,7 @@ def assert_scalar(ctx: Lowering, condition: Operand, message: str) -> Value:
         case _:
             return NotImplemented
     if condition is not True:
-        ctx.nodes.append(Require(body, message, (ctx.origin,)))
+        ctx.require(body, message)
     return None
 
 

@@ -15,9 +15,10 @@ from types import MappingProxyType
 from minductor.core.dtypes import BOOL, I64, U8, DType, accumulate_dtype, compute_dtype
 from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, integer, maximum
 from minductor.frontend.capture.captured_graph import TensorMeta
-from minductor.frontend.lower.lower import Lowering, is_zero_sized
-from minductor.frontend.lowering_context.kernel_builder import Loop
-from minductor.frontend.lowering_context.values import Term, Value, wrap_dim
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.reduction_kernels import store_reduction
+from minductor.frontend.lowering_context.values import Value, is_zero_sized, wrap_dim
 from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import Combine, View
 
@@ -120,7 +121,7 @@ def _in_blocks(
 
     how = combine(name, dtype)
     totals = ctx.buffer(dtype, [*cut[: along + 1], *cut[along + 2 :]])
-    totals = ctx.reduction(totals, cut, (along + 1,), element, name)
+    totals = store_reduction(ctx, totals, cut, (along + 1,), element, name)
     loop = Loop(totals.size)
     (total,) = _joined(loop, [loop.load(totals)], loop.coords[along], how, reverse=False)
     ends = ctx.store(loop, ctx.buffer(dtype, totals.size), loop.coords, total)

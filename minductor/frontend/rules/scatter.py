@@ -18,21 +18,12 @@ from typing import TypeAlias
 from minductor.core.dtypes import BOOL, F32, I32, I64, U8, DType, compute_dtype
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, as_expr, integer
-from minductor.frontend.lower.lower import Lowering, is_zero_sized
-from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.capture.size_formulas import count, is_one, is_zero, sizes
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.overwriting import is_dead, is_fusable, writable
 from minductor.frontend.lowering_context.required import require_broadcast, require_size
-from minductor.frontend.lowering_context.values import (
-    Operand,
-    Term,
-    Value,
-    broadcast,
-    count,
-    element,
-    is_one,
-    is_zero,
-    sizes,
-    wrap_dim,
-)
+from minductor.frontend.lowering_context.values import Operand, Value, broadcast, element, is_zero_sized, wrap_dim
 from minductor.frontend.rules.index import (
     Coords,
     at_least_1d,
@@ -66,7 +57,7 @@ class Destination:
     is_in_place: bool
 
     def target(self) -> View:
-        return self.x if self.is_in_place else self.ctx.writable(self.x)
+        return self.x if self.is_in_place else writable(self.ctx, self.x)
 
     def wide(self) -> View:
         """The values as float32 in a buffer of their own."""
@@ -193,7 +184,7 @@ def functional(core: Callable[..., Value]) -> Rule:
     """A value that is dead is written over, unless a copy of it costs nothing."""
 
     def rule(ctx: Lowering, x: View, *args: Value, **kwargs: Value) -> Value:
-        return _rule(core, Destination(ctx, x, is_in_place=ctx.is_dead(x) and not ctx.is_fusable(x)), args, kwargs)
+        return _rule(core, Destination(ctx, x, is_in_place=is_dead(ctx, x) and not is_fusable(ctx, x)), args, kwargs)
 
     return rule
 

@@ -21,10 +21,11 @@ from minductor.core.errors import UnsupportedInput
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import as_expr, integer
 from minductor.frontend.capture.captured_graph import Arg, NodeRef, TensorMeta
+from minductor.frontend.capture.size_formulas import count, span
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES
-from minductor.frontend.lower.lower import Lowering, is_zero_sized
+from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.required import require
-from minductor.frontend.lowering_context.values import Value, count, span
+from minductor.frontend.lowering_context.values import Value, is_zero_sized
 from minductor.frontend.rules import scalars
 from minductor.frontend.rules.window_write import is_outside, is_within
 from minductor.ir.program.build import Builder
@@ -58,7 +59,7 @@ def as_strided(
     written = given if storage_offset is None else _before_writes(ctx, given)
     view = ctx.window(base)
     view = replace(view, offset=view.offset + as_expr(ctx.traced(given).offset) - as_expr(ctx.traced(written).offset))
-    buffer = next(b for b in ctx.buffers if b.name == base.ref.storage)
+    buffer = ctx.buffer_of(base)
     whole = replace(base, size=buffer.size, stride=buffer.stride, offset=integer(0))
     has_gaps = buffer.kind == "local" and not at_least(count(whole.size) - span(whole.size, whole.stride), 0)
     if is_zero_sized(view) or (view in (base, whole) if has_gaps else is_within(view, whole)):

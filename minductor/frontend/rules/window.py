@@ -21,9 +21,10 @@ from minductor.core.dtypes import I64, DType
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maximum, minimum
 from minductor.frontend.capture.captured_graph import TensorMeta
-from minductor.frontend.lower.lower import Lowering, is_zero_sized
-from minductor.frontend.lowering_context.kernel_builder import Loop, without_negative_zero
-from minductor.frontend.lowering_context.values import Term, Value, count, is_one, is_zero
+from minductor.frontend.capture.size_formulas import count, is_one, is_zero
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term, without_negative_zero
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.values import Value, is_zero_sized
 from minductor.frontend.rules.concat import masked_load
 from minductor.frontend.rules.index import ravel
 from minductor.ir.program.nodes import View

@@ -18,18 +18,18 @@ from minductor.core.expressions.algebra import maximum, minimum
 from minductor.core.expressions.bounds import at_least, interval
 from minductor.core.expressions.expr import Expr, as_expr, integer
 from minductor.core.expressions.rewrite import delinearize
-from minductor.frontend.lower.lower import Lowering, is_zero_sized
-from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.capture.size_formulas import count, sizes, span
+from minductor.frontend.lowering_context.extern_calls import extern
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.overwriting import is_dead, is_fusable, writable
 from minductor.frontend.lowering_context.required import require_index, require_size
 from minductor.frontend.lowering_context.values import (
     Operand,
-    Term,
     Value,
-    count,
     element,
     is_injective,
-    sizes,
-    span,
+    is_zero_sized,
     wrap_dim,
     wrap_index,
 )
@@ -133,15 +133,15 @@ def as_strided_scatter(
         return _written(ctx, x, window, source)
     # the call counts from the start of the tensor's storage, which need not be where the traced tensor's was
     start = as_expr(ctx.start_of(x)) + window(x).offset
-    return ctx.extern("aten.as_strided_scatter.default", (x, source, tuple(size), tuple(stride), start), {})
+    return extern(ctx, "aten.as_strided_scatter.default", (x, source, tuple(size), tuple(stride), start), {})
 
 
 def _in_place(ctx: Lowering, x: View, window: Callable[[View], View], source: View) -> View | None:
     """x with `source` in the window, if x's value is dead; None if one kernel had better make a new tensor."""
-    if ctx.is_dead(x):
+    if is_dead(ctx, x):
         if source == window(x):
             return x
-        return None if ctx.is_fusable(x) else _put(ctx, x, window(x), source)
+        return None if is_fusable(ctx, x) else _put(ctx, x, window(x), source)
     # of elements that share memory only those in the window are written: a choice for each element would not do
     return (
         None
@@ -152,9 +152,9 @@ def _in_place(ctx: Lowering, x: View, window: Callable[[View], View], source: Vi
 
 def _written(ctx: Lowering, x: View, window: Callable[[View], View], source: View) -> View:
     """x, or a copy of it, with `source` in the window."""
-    if ctx.is_dead(x) and source == window(x):
+    if is_dead(ctx, x) and source == window(x):
         return x
-    base = ctx.writable(x)
+    base = writable(ctx, x)
     return _put(ctx, base, window(base), source)
 
 
@@ -165,7 +165,7 @@ def _put(ctx: Lowering, x: View, window: View, source: View) -> View:
         loop = Loop(source.size)
         source = ctx.store(loop, snapshot, loop.coords, loop.load(source))
     if not is_injective(window):
-        ctx.extern("aten.copy_.default", (window, source), {}, "elements of its window share memory")
+        extern(ctx, "aten.copy_.default", (window, source), {}, "elements of its window share memory")
         made = ctx.newest(x)
         assert isinstance(made, View)
         return made

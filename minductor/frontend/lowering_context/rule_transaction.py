@@ -1,56 +1,69 @@
-"""Runs a rule, and takes back what it made where that cannot be.
+"""Lowers a node by its rule as a transaction: what the rule made is kept as a whole, or undone as a whole.
 
-Takes the lowering, a rule and its arguments. Gives the rule's value; or an extern call if the kernels would need what
-the target's language has not (`Target.lacks`); or NotImplemented if the rule needs to know a number that is a symbol:
-only one at the top of the arguments, since those in lists are sizes, which every rule takes; or if eager raises, as
-a number is no element of the result, or the operator computes none of that dtype. Refuses what the rule refuses.
+Takes the lowering, a rule and the arguments of the current node. Gives the node's value: the rule's, or that of an
+extern call where the rule cannot be used. Refuses what the rule refuses (UnsupportedInput).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from minductor.core.dtypes import DType
 from minductor.core.errors import UnsupportedInput
 from minductor.core.expressions.expr import Expr
 from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.schemas import REFUSED_KINDS, element_numbers
+from minductor.frontend.lowering_context.extern_calls import extern
+from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Value
 from minductor.ir.program.nodes import Atomic, Body, Buffer, Kernel, Node, Reduce, Scan
 from minductor.ir.program.signature import all_ops
 
-if TYPE_CHECKING:
-    from minductor.frontend.lower.lower import Lowering
 
-
-def attempt(ctx: Lowering, rule: Callable[..., Value], args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
-    """See above."""
-    if not _can_hold(ctx, args, kwargs):
-        return NotImplemented
-    counts = (len(ctx.nodes), len(ctx.buffers), len(ctx.notes))
-    versions, seed = dict(ctx.versions), ctx.seed
-    reason = ""
+def transact(ctx: Lowering, work: Callable[[], Value]) -> Value:
+    """Returns `work()`. If that is NotImplemented, or raises, `ctx.state` is as it was before."""
+    before, result = ctx.state.snapshot(), NotImplemented
     try:
+        result = work()
+    finally:
+        if result is NotImplemented:
+            ctx.state = before
+    return result
+
+
+def lower_by_rule(
+    ctx: Lowering, rule: Callable[..., Value], args: Sequence[Value], kwargs: Mapping[str, Value]
+) -> Value:
+    """Returns the rule's value, or the result of an extern call of the same operator, with a note of the reason.
+
+    The node becomes a call if the rule returns NotImplemented, if eager would raise, if the target's language lacks
+    an operator that the rule's kernels need (`Target.lacks`), or if the rule needs to know a number that is a symbol.
+    """
+    op, reason = ctx.node.op, ""
+
+    def work() -> Value:
+        nonlocal reason
+        start = len(ctx.state.nodes)
         result = rule(ctx, *args, **kwargs)
-    except UnsupportedInput:
-        raise
-    except (TypeError, ValueError, AssertionError):
-        if not any(isinstance(a, Expr) for a in (*args, *kwargs.values())):
+        reason = missing(ctx.state.nodes[start:], ctx.state.buffers, ctx.env.target.lacks)
+        return NotImplemented if reason else result
+
+    result: Value = NotImplemented
+    if _can_hold(ctx, args, kwargs):
+        try:
+            result = transact(ctx, work)
+        except UnsupportedInput:
             raise
-    else:
-        lacks = ctx.env.target.lacks
-        reason = missing(ctx.nodes[counts[0] :], {b.name: b for b in ctx.buffers}, lacks) if lacks else ""
-        if not reason and result is not NotImplemented:
-            return result
-    del ctx.nodes[counts[0] :], ctx.buffers[counts[1] :], ctx.notes[counts[2] :]
-    ctx.versions, ctx.seed = versions, seed
-    return ctx.extern(ctx.node.op, args, kwargs, reason) if reason else NotImplemented
+        except (TypeError, ValueError, AssertionError):
+            # A rule computes with Python numbers. Symbols in lists are sizes, which every rule takes.
+            if not any(isinstance(a, Expr) for a in (*args, *kwargs.values())):
+                raise
+    return extern(ctx, op, args, kwargs, reason) if result is NotImplemented else result
 
 
 def _can_hold(ctx: Lowering, args: Sequence[Value], kwargs: Mapping[str, Value]) -> bool:
-    """Whether the elements of the result can be what the operator computes, and the numbers that it is given."""
+    """Whether eager computes this operator in the result's dtype, and that dtype holds the numbers that it is given."""
     meta = ctx.node.meta[0] if isinstance(ctx.node.meta, tuple) and ctx.node.meta else ctx.node.meta
     if not isinstance(meta, TensorMeta):
         return True
@@ -61,7 +74,8 @@ def _can_hold(ctx: Lowering, args: Sequence[Value], kwargs: Mapping[str, Value])
 
 
 def _is_held(number: float, dtype: DType) -> bool:
-    """
+    """Whether a number can be an element of that dtype, by eager's rules.
+
     >>> from minductor.core.dtypes import F32, U8
     >>> _is_held(1e40, F32), _is_held(math.inf, F32), _is_held(256, U8), _is_held(-1, U8)
     (False, True, False, True)
@@ -75,8 +89,8 @@ def _is_held(number: float, dtype: DType) -> bool:
 
 
 def missing(nodes: Iterable[Node], buffers: Mapping[str, Buffer], lacks: frozenset[str]) -> str:
-    """What kernels would need and the target's language does not have; "" if nothing."""
-    for node in nodes:
+    """The operator that kernels among the nodes need and the target's language lacks, for the user; "" if none."""
+    for node in nodes if lacks else ():
         if isinstance(node, Kernel):
             for op, dtype in _named(node.body, buffers):
                 if not lacks.isdisjoint((op, f"{op} {dtype}")):
@@ -85,7 +99,7 @@ def missing(nodes: Iterable[Node], buffers: Mapping[str, Buffer], lacks: frozens
 
 
 def _named(body: Body, buffers: Mapping[str, Buffer]) -> Iterator[tuple[str, str]]:
-    """Each operator, in regions and in what joins values too, with the dtype of what it makes."""
+    """Each operator with the dtype of its result, also in nested bodies and in the bodies of reductions and scans."""
     for op in all_ops(body):
         match op.attrs:
             case Atomic(ref, _, kind):

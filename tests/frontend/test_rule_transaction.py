@@ -1,19 +1,116 @@
-"""Rules are taken back where the target's kernels lack what they need."""
+"""The work of a rule is undone as a whole where the rule cannot be used, and the operator is called instead."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import fields
 
 import pytest
 import torch
 
+from minductor.core.dtypes import F32
 from minductor.core.errors import MinductorWarning
+from minductor.core.expressions.expr import integer
 from minductor.driver import Compiler
+from minductor.frontend.capture.captured_graph import Graph, Node
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.frontend.lowering_context.lowering_state import LoweringState
+from minductor.frontend.lowering_context.rule_transaction import transact
+from minductor.frontend.lowering_context.values import Value
+from minductor.ir.program.nodes import Kernel, Program
 from minductor.options import Options
 from minductor.target import Env, by_name
 from tests.frontend.tracing import lowered, randn
 
 GPU = Env(Options(), by_name("sm_90"))
+
+
+def changed(value: object) -> object:
+    """The value after a change in place, or another value where it has none."""
+    match value:
+        case list():
+            value.append("left behind")
+        case dict():
+            value["left behind"] = "left behind"
+        case set():
+            value.add("left behind")
+        case tuple():
+            return (*value, "left behind")
+        case int():
+            return value + 1
+        case _:
+            return "left behind"
+    return value
+
+
+def context() -> Lowering:
+    def refuse(graph: Graph, env: Env) -> Program:
+        raise AssertionError(graph, env)
+
+    graph = Graph("inference", (), (), (Node("y", "aten.zeros.default", ((),), (), None),), ())
+    ctx = Lowering(graph, GPU, refuse, frozenset())
+    ctx.begin(graph.nodes[0])
+    ctx.buffer(F32, (integer(2),))
+    ctx.add_note("before the rule")
+    return ctx
+
+
+@pytest.mark.parametrize("raised", [None, ZeroDivisionError])
+def test_nothing_that_a_rule_changed_is_left_behind(raised: type[Exception] | None) -> None:
+    ctx = context()
+    before = deepcopy(ctx.state)
+    assert before.nodes == [] and before.notes and before.buffers
+
+    def rule() -> Value:
+        for field in fields(LoweringState):
+            setattr(ctx.state, field.name, changed(getattr(ctx.state, field.name)))
+            assert getattr(ctx.state, field.name) != getattr(before, field.name)
+        if raised:
+            raise raised
+        return NotImplemented
+
+    with pytest.raises(raised) if raised else nullcontext():
+        assert transact(ctx, rule) is NotImplemented
+    assert ctx.state == before
+
+
+def test_all_that_a_rule_changed_is_kept() -> None:
+    ctx = context()
+
+    def rule() -> Value:
+        for field in fields(LoweringState):
+            setattr(ctx.state, field.name, changed(getattr(ctx.state, field.name)))
+        return 3
+
+    assert transact(ctx, rule) == 3
+    for field in fields(LoweringState):
+        assert "left behind" in str(value := getattr(ctx.state, field.name)) or value == 1 + (
+            field.name == "local_count"
+        )
+
+
+def test_what_a_rule_may_change_is_in_the_state() -> None:
+    """An attribute of the context that is no part of the state would survive a rule that is undone."""
+    fixed = {
+        *("graph", "env", "lower_subgraph", "view_operators", "is_eager_precise", "lifetimes", "definitions"),
+        *("_metas", "_wanted", "_has_one_device"),
+    }
+    between_rules = {"values", "names_in", "node", "origin"}
+    assert set(vars(context())) == {"state", *fixed, *between_rules}
+
+
+def test_numbers_of_kernels_and_buffers_are_given_back() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return torch.special.zeta(x.abs() + 1, x.abs()) * 2
+
+    program = lowered(fn, randn(4), env=GPU).program
+    names = [node.name for node in program.nodes if isinstance(node, Kernel)]
+    assert names == [f"k{number}" for number in range(len(names))]
+    assert [b.name for b in program.buffers if b.kind == "local"] == [
+        f"buf{n}" for n in range(len(program.buffers) - 1)
+    ]
 
 
 def test_a_function_that_triton_lacks_is_called() -> None:

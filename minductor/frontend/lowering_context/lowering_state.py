@@ -1,0 +1,48 @@
+"""Everything that rules may change while a graph is lowered.
+
+Takes nothing. Gives `LoweringState` with a snapshot of it, so that the work of a rule is kept or undone as one thing.
+Refuses nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+
+from minductor.core.expressions.expr import Symbol
+from minductor.frontend.capture.captured_graph import Size
+from minductor.frontend.lowering_context.values import Pair
+from minductor.ir.program import nodes as ir
+from minductor.ir.program.nodes import Buffer, NodeNote, Program, View
+
+
+@dataclass(slots=True)
+class LoweringState:
+    """The program so far. A field holds a list, dict or set of immutable values, or one immutable value."""
+
+    undefined: dict[Symbol, None]  # symbols that data decides and that no node defines yet
+    nodes: list[ir.Node] = field(default_factory=list[ir.Node])
+    buffers: dict[str, Buffer] = field(default_factory=dict[str, Buffer])  # by the name of the storage
+    notes: list[NodeNote] = field(default_factory=list[NodeNote])
+    guards: tuple[ir.Guard, ...] = ()
+    versions: dict[str, int] = field(default_factory=dict[str, int])  # storage -> how often it was written
+    starts: dict[str, Size] = field(default_factory=dict[str, Size])  # storage -> traced offset of its first element
+    uninitialised: set[str] = field(default_factory=set[str])  # storages that were allocated and not written
+    conjugates: set[str] = field(default_factory=set[str])  # storages that may hold the conjugates of their elements
+    complex_copies: dict[View | Pair, View] = field(default_factory=dict[View | Pair, View])  # interleaved copies
+    in_flight: dict[str, tuple[View, ...]] = field(default_factory=dict[str, tuple[View, ...]])
+    """A running collective's result -> the tensors that the collective still reads."""
+    regions: dict[str, Program] = field(default_factory=dict[str, Program])
+    seed: View | None = None  # of the random numbers of this call
+    kernel_count: int = 0
+    extern_count: int = 0
+    local_count: int = 0  # storages that this graph allocates
+    number_count: int = 0  # symbols that the lowering invented
+    stream_count: int = 0  # operators that draw random numbers
+
+    def snapshot(self) -> LoweringState:
+        """A copy that later changes of this state do not reach."""
+        copy = replace(self)
+        for name in (f.name for f in fields(self)):
+            if isinstance(value := getattr(self, name), list | dict | set):
+                setattr(copy, name, value.copy())
+        return copy

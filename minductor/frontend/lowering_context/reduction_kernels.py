@@ -1,0 +1,46 @@
+"""Reduction kernels.
+
+Takes the lowering, a domain and the value at each of its points. Gives the reduced tensor, made by one kernel or, for a
+few long rows on a GPU, by two (see `long_reductions`). Refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from minductor.core.expressions.expr import Expr, integer
+from minductor.frontend.lowering_context import long_reductions
+from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.lowering import Lowering
+from minductor.ir.program.nodes import View
+
+
+def store_reduction(
+    ctx: Lowering,
+    out: View,
+    extents: Sequence[Expr],
+    reduced: Sequence[int],
+    value: Callable[[Loop, tuple[Expr, ...]], Term | Sequence[Term]],
+    how: str,
+    finish: Callable[[Term], Term] | None = None,
+) -> View:
+    """Stores in `out` the reduction of `value` over the dimensions `reduced` of the domain `extents`.
+
+    `how` names the reduction ("sum", "max", ...); `finish` is applied to each reduced value before it is stored. `out`
+    has the kept dimensions, or all of them with size 1 where they are reduced. The kernel's axes are the kept
+    dimensions in order, then the reduced ones.
+    """
+    zero = integer(0)
+    kept = [d for d in range(len(extents)) if d not in reduced]
+    places = kept if len(out.size) < len(extents) else [d if d in kept else None for d in range(len(extents))]
+    at = [None if d is None else kept.index(d) for d in places]  # of each of out's dimensions, among the kept ones
+    if (cut := long_reductions.cut(extents, reduced, value, ctx.env.target)) is not None:
+        extents, reduced, value = long_reductions.partial(ctx, extents, reduced, value, how, cut)
+        kept = [d for d in range(len(extents)) if d not in reduced]
+    loop = Loop([extents[d] for d in (*kept, *reduced)])
+    by_dim = dict(zip((*kept, *reduced), loop.coords, strict=True))
+    found = value(loop, tuple(by_dim[d] for d in range(len(extents))))
+    terms = [found] if isinstance(found, Term) else list(found)
+    joined = loop.reduce(terms, range(len(kept), len(extents)), how)
+    coords = [zero if n is None else loop.coords[n] for n in at]
+    return ctx.store(loop, out, coords, joined if finish is None else finish(joined))
