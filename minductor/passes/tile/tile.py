@@ -20,14 +20,12 @@ from minductor.ir.program.dots import find_dots
 from minductor.ir.program.nodes import Buffer, Kernel, Load, Op, Program
 from minductor.ir.program.ops import op_cost
 from minductor.passes.rewriting.merge_axes import merge_axes
-from minductor.passes.tile.by_library import by_library
 from minductor.passes.tile.cut import cut
 from minductor.passes.tile.group import ROWS, group
 from minductor.passes.tile.narrow import in_two_steps, narrow
 from minductor.passes.tile.nest import Level, nest
 from minductor.passes.tile.ordered_axes import ordered_axes
 from minductor.passes.tile.stage import stage
-from minductor.passes.tile.tile_gpu import tile_gpu
 from minductor.passes.tile.unblock import unblock
 from minductor.passes.tile.unmask import unmask
 from minductor.target import Env
@@ -68,6 +66,8 @@ def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
     """One kernel with its schedule."""
     kernel = merge_axes(kernel)
     if env.target.is_gpu:
+        from minductor.passes.tile.tile_gpu import tile_gpu  # a first call for a CPU does not wait for it
+
         made = tile_gpu(kernel, buffers, env)
         return with_library(made, kernel, buffers, env) if env.options.autotune else made
     chooser = _Chooser(kernel, buffers)
@@ -84,6 +84,8 @@ def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
 
 def with_library(made: Kernel, kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
     """A kernel of matrix products with the library's way as its variant, if there is a choice to make."""
+    from minductor.passes.tile.by_library import by_library
+
     dots = find_dots(kernel) if env.options.matmul == "auto" else None
     variant = None if dots is None else by_library(kernel, dots, buffers)
     if variant is None:
