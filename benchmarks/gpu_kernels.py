@@ -20,7 +20,8 @@ import torch
 
 from minductor.bench import cases
 from minductor.driver import Compiled, Compiler
-from minductor.runtime.build.triton_jobs import KernelFacts, compile_kernel, launches
+from minductor.ir.artefact.launch_metadata import LAUNCHES, default_launches
+from minductor.runtime.build.triton_jobs import KernelFacts, compile_kernel
 from minductor.target import Target, by_name
 
 
@@ -38,7 +39,8 @@ def children() -> float:
 
 def kernels(graph: Compiled, kind: str, arch: str) -> list[KernelFacts]:
     text = graph.sources.get("kernels.py", "")
-    return [compile_kernel(text, symbol, kind, arch) for symbol in launches(text)]
+    launches = default_launches(graph.sources.get(LAUNCHES, "")).values()
+    return [compile_kernel(text, launch, kind, arch) for launch in launches]
 
 
 def main() -> None:

@@ -144,7 +144,7 @@ def gpu_calls(folder: Path, toolchain: Toolchain) -> Mapping[str, tuple[str, dic
     toolchain.compile([Unit("cuda_launch", launcher_text())], folder / "launcher.so")
     launcher = load_library(folder / "launcher.so")
     driver.connect(launcher)
-    about = Launch("k", "pppii", steps("(n + 1023) // 1024", ["n"], 3), 128)
+    about = Launch("k", "pppii", steps(("n", 1023, "+", 1024, "//"), {"n": 3}), 128)
     kernel, tensor = driver.load(b"kernel 6k", about), torch.ones(8)
     ways = {
         "**launch on a GPU**, 3 tensors and 1 int": bind(launcher, "k", kernel, about, int),

@@ -435,7 +435,7 @@ class Compiler:
         def build(folder: Path) -> dict[str, bytes]:
             start = time.perf_counter()
             files = self.artefacts.build(source, plan, graph, env, gm, folder, is_launched=is_launched)
-            seconds, units = time.perf_counter() - start, {"units": len(source.units)}
+            seconds, units = time.perf_counter() - start, {"units": sum(bool(unit.symbols) for unit in source.units)}
             self.trace(env).stage(graph.role, "compile", seconds, units, (), None, str)
             return files
 

@@ -129,16 +129,18 @@ def _facts(
     graph: Compiled, kind: str, arch: str, pool: Pool, jobs: dict[str, Future[KernelFacts]]
 ) -> Callable[[], tuple[KernelFacts, ...]]:
     """Starts to compile each kernel that is none of the `jobs` yet; the call waits for them."""
-    from minductor.runtime.build.triton_jobs import compile_kernel, launches, own_text
+    from minductor.ir.artefact.launch_metadata import LAUNCHES, default_launches
+    from minductor.runtime.build.triton_jobs import compile_kernel, compiled_text
 
     text = graph.sources.get("kernels.py", "")
     if not arch:  # the interpreter compiles nothing
         return tuple
-    wanted = {symbol: own_text(text, symbol) for symbol in launches(text)}
-    for symbol, own in wanted.items():
-        if own not in jobs:
-            jobs[own] = pool.submit(compile_kernel, text, symbol, kind, arch)
-    return lambda: tuple(replace(jobs[own].result(), symbol=symbol) for symbol, own in wanted.items())
+    launches = default_launches(graph.sources.get(LAUNCHES, ""))
+    wanted = {symbol: compiled_text(text, launch) for symbol, launch in launches.items()}
+    for symbol, compiled in wanted.items():
+        if compiled not in jobs:
+            jobs[compiled] = pool.submit(compile_kernel, text, launches[symbol], kind, arch)
+    return lambda: tuple(replace(jobs[compiled].result(), symbol=symbol) for symbol, compiled in wanted.items())
 
 
 def _backward(fn: Callable[..., Any], result: object, given: object) -> None:

@@ -92,7 +92,8 @@ class Artefacts:
 
         `is_launched`: GPU kernels are compiled too, since this machine is going to launch them.
         """
-        from minductor.runtime.launch.launch import build, with_wrapper
+        from minductor.ir.artefact.launch_metadata import LAUNCHES, default_launches
+        from minductor.runtime.launch.launch import KERNELS, build, with_wrapper
 
         backend = find_backend(env.target.kind)
         if backend.build:
@@ -103,11 +104,10 @@ class Artefacts:
         else:
             user_lines = partial(_user_lines, plan, gm)
             files = dict(build(source, self.toolchain, folder, env.options, user_lines=user_lines))
-        if is_launched:
-            unaligned = _unaligned_kernels(plan, graph)
-            for unit in source.units:
-                symbols = {symbol: symbol not in unaligned for symbol in unit.symbols}
-                files.update(self.gpu.build(unit.text, symbols, env.target.arch))
+        if is_launched and KERNELS in files:
+            launches = default_launches(files[LAUNCHES].decode()).values()
+            text, unaligned = files[KERNELS].decode(), _unaligned_kernels(plan, graph)
+            files.update(self.gpu.build(text, launches, env.target.arch, unaligned))
         return files
 
     # --- from files to a call
@@ -164,9 +164,11 @@ class Artefacts:
             return None
         if env.target.kind != "interpret":
             return self.gpu.kernels(entry, env.target.arch, self.store_of(env), tuner or self._tuner(env)).bind
+        from minductor.ir.artefact.launch_metadata import LAUNCHES
         from minductor.runtime.launch.interpret import Interpreter
 
-        return Interpreter(entry.text(KERNELS), self.interpreter, env.target.max_programs).bind
+        texts = (entry.text(KERNELS), entry.text(LAUNCHES))
+        return Interpreter(*texts, self.interpreter, env.target.max_programs).bind
 
     def _tuner(self, env: Env) -> Tuner:
         """What measures choices of a kernel. The store keeps the winners, so that a warm start measures nothing."""
@@ -192,10 +194,12 @@ class Artefacts:
 
 
 def texts(entry: Entry) -> dict[str, str]:
-    """The wrapper and the kernels of a stored graph, by file name."""
+    """The wrapper, the kernels and their launches of a stored graph, by file name."""
+    from minductor.ir.artefact.launch_metadata import LAUNCHES
     from minductor.runtime.launch.launch import WRAPPER_FX
 
-    return {name: entry.text(name) for name in entry.contents if name.endswith(SOURCES) or name == WRAPPER_FX}
+    shown = (*SOURCES, WRAPPER_FX, LAUNCHES)
+    return {name: entry.text(name) for name in entry.contents if name.endswith(shown)}
 
 
 def variant_name(guards: Sequence[str]) -> str:

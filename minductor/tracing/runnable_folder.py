@@ -146,9 +146,9 @@ def _kernels(folder: Path, about: Mapping[str, Any]) -> Callable[[str], Callable
     from minductor.backends import find_target
     from minductor.driver_tasks.artefacts import Artefacts
     from minductor.driver_tasks.stores import Stores
+    from minductor.ir.artefact.launch_metadata import LAUNCHES, default_launches
     from minductor.options import Options
-    from minductor.runtime.build.triton_jobs import launches
-    from minductor.runtime.launch.gpu import TABLE
+    from minductor.runtime.launch.gpu import BINARIES
     from minductor.runtime.launch.launch import KERNELS
     from minductor.runtime.store.store import Entry
     from minductor.target import Env
@@ -158,9 +158,9 @@ def _kernels(folder: Path, about: Mapping[str, Any]) -> Callable[[str], Callable
     stores, env = Stores(os.environ, None), Env(Options(), find_target(about["target"]))
     artefacts = Artefacts(os.environ, lambda env: stores.of(env.options.cache_dir))
     contents = {name: (folder / name).read_bytes() for name in about["files"]}
-    if _is_cuda(about) and KERNELS in contents and TABLE not in contents:
-        text = contents[KERNELS].decode()
-        contents.update(artefacts.gpu.build(text, dict.fromkeys(launches(text), True), env.target.arch))
+    if _is_cuda(about) and KERNELS in contents and BINARIES not in contents:
+        launches = default_launches(contents[LAUNCHES].decode()).values()
+        contents.update(artefacts.gpu.build(contents[KERNELS].decode(), launches, env.target.arch))
     bind = artefacts.kernels(Entry("", "main", folder, contents), env)
     return bind or (lambda symbol: partial(_refuse, f"there is no kernel {symbol}"))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from minductor.backends import Backend
     from minductor.driver import Compiled
+    from minductor.ir.artefact.launch_metadata import LaunchMetadata
     from minductor.runtime.build.pool import Pool
     from minductor.runtime.build.triton_jobs import KernelFacts
     from minductor.target import Target
@@ -50,29 +51,26 @@ def kernels_of(text: str) -> tuple[Kernel, ...]:
     return tuple(Kernel(found[1], "cpp", found[0]) for found in KERNEL.finditer(text))
 
 
-# The same in Triton, and the names in the table of launches that ends a module of it.
+# The same in Triton.
 FUNCTION = re.compile(r"^(?:#[^\n]*\n)*@triton\.jit\ndef (\w+)\([^\n]*\n(?:(?:    [^\n]*)?\n)*", re.MULTILINE)
-LAUNCHED = re.compile(r'^    "(\w+)": \(', re.MULTILINE)
 
 
-def triton_kernels_of(text: str) -> tuple[Kernel, ...]:
-    """The kernels in a module of Triton, each behind the functions that join its values, without the prelude.
+def triton_kernels_of(text: str, symbols: Collection[str]) -> tuple[Kernel, ...]:
+    """The kernels of these names in a module of Triton, each behind the functions that combine its values.
 
     >>> join = "@triton.jit\\ndef k_0_sum(a, b):\\n    return a + b"
     >>> kernel = "# aten.sum\\n@triton.jit\\ndef k_0(x):\\n    pass"
-    >>> unit = "\\n\\n\\n".join(["import triton", join, kernel, 'LAUNCHES = {\\n    "k_0": (1,),\\n}\\n'])
-    >>> [(made.name, made.text.count("@triton.jit"), made.text[-9:]) for made in triton_kernels_of(unit)]
+    >>> unit = "\\n\\n\\n".join(["import triton", join, kernel])
+    >>> [(made.name, made.text.count("@triton.jit"), made.text[-9:]) for made in triton_kernels_of(unit, ["k_0"])]
     [('k_0', 2, '    pass\\n')]
     """
-    functions, _, table = text.partition("\nLAUNCHES = {")
-    launched = set(LAUNCHED.findall(table))
     kernels: list[Kernel] = []
     before: list[str] = []
-    for found in FUNCTION.finditer(functions + "\n"):
+    for found in FUNCTION.finditer(text + "\n"):
         if found[1].startswith("md_"):
             continue
         before.append(found[0].rstrip() + "\n")
-        if found[1] in launched:
+        if found[1] in symbols:
             kernels.append(Kernel(found[1], "py", "\n\n".join(before)))
             before = []
     return tuple(kernels)
@@ -140,11 +138,11 @@ class Session:
     def _jobs(self, compiled: Compiled) -> Mapping[str, Future[KernelFacts]]:
         if not self._is_elsewhere or self._target is None:
             return {}
-        from minductor.runtime.build.triton_jobs import compile_kernel, launches
+        from minductor.runtime.build.triton_jobs import compile_kernel
 
         text, target = compiled.sources.get("kernels.py", ""), self._target
-        submit = self._workers.builders.submit
-        return {name: submit(compile_kernel, text, name, target.kind, target.arch) for name in launches(text)}
+        submit, launches = self._workers.builders.submit, _launches(compiled)
+        return {name: submit(compile_kernel, text, one, target.kind, target.arch) for name, one in launches.items()}
 
     def _graph(
         self, compiled: Compiled, stages: Mapping[str, Callable[[], str]], jobs: Mapping[str, Future[KernelFacts]]
@@ -166,7 +164,7 @@ class Session:
         wrapper = "".join(texts.pop(f"wrapper.{ending}", "") for ending in ("cpp", "py", "json"))
         units = [text for name, text in texts.items() if name.endswith((".c", ".cpp"))]
         kernels = [kernel for text in units for kernel in kernels_of(text)]
-        kernels += triton_kernels_of(compiled.sources.get("kernels.py", ""))
+        kernels += triton_kernels_of(compiled.sources.get("kernels.py", ""), _launches(compiled))
         return Graph(
             compiled.role,
             tuple(replace(kernel, assembly=made.get(kernel.name)) for kernel in kernels),
@@ -200,6 +198,13 @@ def _target(device: Device) -> Target | None:
     if device.kind in ("interpret", "compile"):
         return find_target(device.target)
     return None if device.kind in BUILT_IN else find_backend(device.kind).targets[0]
+
+
+def _launches(compiled: Compiled) -> Mapping[str, LaunchMetadata]:
+    """How each Triton kernel of a graph is launched, by symbol."""
+    from minductor.ir.artefact.launch_metadata import LAUNCHES, default_launches
+
+    return default_launches(compiled.sources.get(LAUNCHES, ""))
 
 
 def _assembly(made: KernelFacts) -> Assembly:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 import minductor
 from minductor.driver import Compiled, Compiler
+from minductor.ir.artefact.launch_metadata import LAUNCHES, read_launches
 from minductor.runtime.tune import tune
 from pytest_plugin.oracle.compiled import Compile
 
@@ -104,13 +105,18 @@ def test_in_other_dtypes(name: str, dtype: torch.dtype, ours: Compiler) -> None:
 
 
 def text_of(fn: Callable[..., Any], *given: torch.Tensor, file: str = "kernels.py", **options: object) -> str:
-    """The kernels for a GPU, or their wrapper."""
+    """The kernels for a GPU, or another file of their artefact."""
+    return files_of(fn, *given, **options)[file]
+
+
+def files_of(fn: Callable[..., Any], *given: torch.Tensor, **options: object) -> Mapping[str, str]:
+    """The texts of an artefact for a GPU, by file."""
     seen: list[Compiled] = []
     compiler = Compiler(observer=seen.append, is_dry=True)
     chosen = {"target": "sm_90", "matmul": "native", "verify": True, **options}
     torch.compile(fn, backend=lambda gm, i: compiler(gm, i, options=chosen))(*given)
     torch._dynamo.reset()
-    return seen[-1].sources[file]
+    return seen[-1].sources
 
 
 def test_nothing_is_reshaped_around_a_product() -> None:
@@ -269,18 +275,19 @@ def test_an_operand_is_computed_on_the_way_if_that_is_seldom(columns: int, kerne
     """Each block of columns computes the operand again."""
     a, b = tensors(((256, 128), (128, columns)), BF16)
     for fn in (lambda a, b: torch.softmax(a, -1) @ b, lambda a, b: F.gelu(a) @ b):
-        text = text_of(fn, a, b)
-        assert (text.count("tl.dot("), text.count("(lambda: ")) == (1, kernels)
-    assert text_of(lambda a, b: (a + 1) @ b, a, b).count("(lambda: ") == 1
+        files = files_of(fn, a, b)
+        assert (files["kernels.py"].count("tl.dot("), len(read_launches(files[LAUNCHES]))) == (1, kernels)
+    assert len(read_launches(text_of(lambda a, b: (a + 1) @ b, a, b, file=LAUNCHES))) == 1
 
 
 def test_rows_of_other_launches_keep_bits_where_they_are_to_stay() -> None:
     """The blocks of the inner axis, and warps that join values, decide in which order sums are added up."""
     given = tensors(((64, 300), (300, 64)), F32)
-    free, kept = (text_of(torch.mm, *given, autotune=True, deterministic=d) for d in (False, True))
-    labels = [set(re.findall(r'"mm_0 (\S+)"', text)) for text in (free, kept)]
-    assert labels[0] > labels[1] and {label for label in labels[0] - labels[1]} == {"R0_BLOCK=16", "R0_BLOCK=64"}
-    assert text_of(lambda a, b: a.sum(1), *given, autotune=True, deterministic=True).count("(lambda") == 1
+    texts = [text_of(torch.mm, *given, file=LAUNCHES, autotune=True, deterministic=d) for d in (False, True)]
+    free, kept = ({launch.variant for launch in read_launches(text)} for text in texts)
+    assert free > kept and free - kept == {"R0_BLOCK=16", "R0_BLOCK=64"}
+    text = text_of(lambda a, b: a.sum(1), *given, file=LAUNCHES, autotune=True, deterministic=True)
+    assert len(read_launches(text)) == 1
 
 
 def _named_inside(text: str, variant: str) -> list[tuple[str, list[str]]]:

@@ -8,8 +8,7 @@ elsewhere every kernel is compiled by Triton and its tools, and the graphs then 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -23,9 +22,10 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from minductor.driver import Compiled, Compiler
 from minductor.frontend.torch_graph.decompose import decompositions
+from minductor.ir.artefact.launch_metadata import LAUNCHES, default_launches
 from minductor.options import Options
 from minductor.runtime.build.pool import Pool
-from minductor.runtime.build.triton_jobs import compile_kernel, launches
+from minductor.runtime.build.triton_jobs import compile_kernel, compiled_text
 from minductor.runtime.launch.interpret import SETTINGS
 from minductor.target import TARGETS, Env, Target, by_name
 
@@ -96,7 +96,7 @@ def minductor(seen: Seen, *, sanitize: bool = False, target: str = "cpu") -> Com
         seen.kernels += made.report.kernels
         seen.externs |= {name for name, _ in made.report.extern_reasons}
         if is_dry:
-            build(made.sources.get("kernels.py", ""), env.target, seen)
+            build(made.sources, env.target, seen)
 
     is_dry = bool(by_name(target).arch)
     compiler = Compiler(observer=observe, is_dry=is_dry)
@@ -130,15 +130,15 @@ def known_kernels() -> set[str]:
     return set()
 
 
-def build(text: str, target: Target, seen: Seen) -> None:
+def build(sources: Mapping[str, str], target: Target, seen: Seen) -> None:
     """Compiles the kernels of a module that are not known, by what tells them apart: all but their names."""
     jobs: list[Any] = []
-    for symbol, launch in launches(text).items():
-        function = text[text.rindex("@triton.jit", 0, text.index(f"def {symbol}(")) :].split("\n\n\n", 1)[0]
-        plain = re.sub(r"#[^\n]*", "", function).replace(symbol, "kernel") + repr(launch[1:]) + target.name
+    text = sources.get("kernels.py", "")
+    for launch in default_launches(sources.get(LAUNCHES, "")).values():
+        plain = compiled_text(text, launch) + target.name
         if plain not in known_kernels():
             known_kernels().add(plain)
-            jobs.append(builders().submit(compile_kernel, text, symbol, target.kind, target.arch))
+            jobs.append(builders().submit(compile_kernel, text, launch, target.kind, target.arch))
     for job in jobs:
         facts = job.result()
         seen.compiled += 1

@@ -153,5 +153,5 @@ def test_on_a_gpu_parts_have_blocks_of_the_same_sizes() -> None:
     ]  # neg and exp; the short one is alone
     together = next(kernel for kernel in made if len(bundled_kernels(kernel)) == 2)
     names = dict.fromkeys(signature(together).storages, F32)
-    assert programs_of(together) == "4 + 5"
+    assert programs_of(together) == (4, 5, "+")
     assert "if (number >= end0) & (number < end1):" in kernel_functions(together, "k", names)["k"]

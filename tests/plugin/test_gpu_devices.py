@@ -96,7 +96,7 @@ def test_a_helper_of_the_prelude_is_no_kernel() -> None:
     text = (
         "import triton\n\n\n@triton.jit\ndef md_sign(a):\n    return a\n\n\n@triton.jit\ndef k_0(x):\n    md_sign(x)\n"
     )
-    (kernel,) = triton_kernels_of(text + '\n\nLAUNCHES = {\n    "k_0": (lambda: 1, {}, {}, 4),\n}\n')
+    (kernel,) = triton_kernels_of(text, ["k_0"])
     assert kernel.text == "@triton.jit\ndef k_0(x):\n    md_sign(x)\n" and kernel.language == "py"
 
 

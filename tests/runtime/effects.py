@@ -14,20 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minductor.codegen.triton.triton_kernels import launch_text
-from minductor.codegen.triton.triton_launch import others
+from minductor.codegen.triton.triton_launch import launch_metadata, others
 from minductor.core.dtypes import F32, I64
 from minductor.core.dtypes import by_name as dtype_of
 from minductor.core.expressions.expr import integer
+from minductor.ir.artefact.launch_metadata import LAUNCHES, LaunchMetadata, print_launches
 from minductor.ir.plan.plan import KernelLine, LaunchLine
 from minductor.ir.program.nodes import Buffer, Program, Ref
 from minductor.options import Options
 from minductor.passes.access.access import access
 from minductor.passes.memory.memory import memory
 from minductor.passes.tile.tile import tile
-from minductor.runtime.build.triton_jobs import other_launches
-from minductor.runtime.launch.gpu import TABLE, Kernels, Row
-from minductor.runtime.launch.launch import KERNELS
+from minductor.runtime.launch.gpu import BINARIES, Binary, Kernels, cubin_name
 from minductor.runtime.reference.reference import run_program
 from minductor.runtime.tune.tune import Tuner
 from minductor.target import Env, by_name
@@ -80,7 +78,7 @@ class Pretended:
 
     program: Program
     order: tuple[str, ...]  # the tensors of a launch
-    text: str
+    launches: list[LaunchMetadata]
     faults: Mapping[str, str] = field(default_factory=dict[str, str])
     runs: list[str] = field(default_factory=list[str])
     begins: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])  # what each run has to find
@@ -114,14 +112,15 @@ class Pretended:
 
     @property
     def rows(self) -> tuple[str, ...]:
-        return ("k", *other_launches(self.text, "k"))
+        return tuple(launch.name for launch in self.launches)
 
     def kernels(self, tuner: Tuner) -> Kernels:
-        about = asdict(Row("k", "", (), threads=32, shared=0))
-        files = {f"{row.replace(' ', '-').replace('=', '-')}.cubin": b"" for row in self.rows}
-        whole = {**files, TABLE: json.dumps(dict.fromkeys(self.rows, about)).encode(), KERNELS: self.text.encode()}
+        binary = asdict(Binary("k", threads=32, shared=0))
+        whole = {cubin_name(row): b"" for row in self.rows}
+        whole[BINARIES] = json.dumps(dict.fromkeys(self.rows, binary)).encode()
+        whole[LAUNCHES] = print_launches(self.launches).encode()
         driver: Any = self
-        return Kernels(whole, driver, None, lambda row: whole, lambda row: whole, tuner)
+        return Kernels(whole, driver, None, lambda launch: whole, lambda launch: whole, tuner)
 
 
 def pretended(program: Program) -> Pretended:
@@ -130,9 +129,9 @@ def pretended(program: Program) -> Pretended:
     (launch,) = (line for line in plan.lines if isinstance(line, LaunchLine))
     (about,) = (line for line in plan.lines if isinstance(line, KernelLine))
     kernel, dtypes = plan.kernels[0][1], {name: dtype_of(dtype) for name, dtype in about.signature}
-    rows = {"k": kernel, **{f"k {label}": other for label, other in others(kernel, ENV)}}
-    table = [f"{row!r}: {launch_text(other, dtypes)}," for row, other in rows.items()]
-    return Pretended(program, launch.tensors, "\n".join(["LAUNCHES = {", *table, "}"]))
+    rows = {"": kernel, **dict(others(kernel, ENV))}
+    launches = [launch_metadata(other, "k", dtypes, variant) for variant, other in rows.items()]
+    return Pretended(program, launch.tensors, launches)
 
 
 def check(effects: list[Effect], times: list[float], faults: list[str]) -> None:

@@ -19,17 +19,21 @@ from typing import Any
 import pytest
 import torch
 
+from minductor.codegen.triton.triton_launch import postfix
 from minductor.core.errors import CompileFailed, LoadFailed
+from minductor.core.expressions.expr import evaluate as evaluate_expr
+from minductor.core.expressions.expr import identity, integer, maximum, minimum, symbol
 from minductor.driver import Compiler
 from minductor.frontend.capture.captured_graph import Graph
 from minductor.frontend.graph_passes.retarget import retarget
+from minductor.ir.artefact.launch_metadata import LAUNCHES, LaunchMetadata, Postfix, print_launches
 from minductor.runtime.build.pool import Pool
 from minductor.runtime.build.probe import find_compiler, probe
 from minductor.runtime.build.toolchain import Toolchain, Unit
 from minductor.runtime.build.triton_jobs import KernelFacts, compile_kernel, load_triton
 from minductor.runtime.launch import launch
 from minductor.runtime.launch.cuda import Driver, evaluate, launcher_text, steps
-from minductor.runtime.launch.gpu import DESCRIPTOR, TABLE, Gpu, Kernels, Row, row
+from minductor.runtime.launch.gpu import BINARIES, DESCRIPTOR, Binary, Gpu, Kernels, launch_of
 from minductor.runtime.launch.launch import KERNELS
 from minductor.runtime.launch.load import Library, load_library
 from minductor.runtime.store.store import Store
@@ -37,7 +41,14 @@ from minductor.target import Env, by_name
 
 HERE = Path(__file__).parent
 STREAM = 0x7E57
-ROW = Row("k_entry", "ppid", steps("(n + 7) // 8", ["n"], 2), threads=256, shared=1024)
+LAUNCH = LaunchMetadata(
+    "k",
+    {"in0": "*fp32", "out1": "*fp64", "n": "i64", "f1": "fp64", "XBLOCK": "constexpr"},
+    ("n", 7, "+", 8, "//"),
+    {},
+    8,
+)
+BINARY = Binary("k_entry", threads=256, shared=1024)
 
 
 @dataclass(frozen=True)
@@ -90,19 +101,26 @@ def way(request: pytest.FixtureRequest, launcher: Library) -> Library | None:
     return launcher if request.param == "compiled" else None
 
 
-def refuse(symbol: str) -> Mapping[str, bytes]:
-    raise AssertionError(f"nobody asked for {symbol} with other pointers")
+def refuse(launch: LaunchMetadata) -> Mapping[str, bytes]:
+    raise AssertionError(f"nobody asked for {launch.name} with other pointers")
 
 
-def files(about: Row, words: int = 6) -> dict[str, bytes]:
+def files(binary: Binary, words: int = 6, launch: LaunchMetadata = LAUNCH) -> dict[str, bytes]:
     """An artefact of one kernel; the fake driver takes such binaries, and copies so many parameters."""
-    return {"k.cubin": f"kernel {words}{about.entry}".encode(), TABLE: json.dumps({"k": asdict(about)}).encode()}
+    return {
+        "k.cubin": f"kernel {words}{binary.entry}".encode(),
+        BINARIES: json.dumps({"k": asdict(binary)}).encode(),
+        LAUNCHES: print_launches([launch]).encode(),
+    }
 
 
 def bound(
-    fake: Fake, way: Library | None, about: Row = ROW, other: Callable[[str], Mapping[str, bytes]] = refuse
+    fake: Fake,
+    way: Library | None,
+    binary: Binary = BINARY,
+    other: Callable[[LaunchMetadata], Mapping[str, bytes]] = refuse,
 ) -> Callable[..., int]:
-    return Kernels(files(about), fake.driver, way, other).bind("k")
+    return Kernels(files(binary), fake.driver, way, other).bind("k")
 
 
 def test_a_launch_says_all_that_a_kernel_needs(fake: Fake, way: Library | None) -> None:
@@ -128,39 +146,56 @@ def test_programs_follow_the_sizes_of_the_call(fake: Fake, way: Library | None) 
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("programs", "expected"),
     [
-        ("1", 1),
-        ("a * b", -21),
-        ("a // b + a % b", -7 // 3 + -7 % 3),
-        ("min(a, b, 2) - max(1, b)", -10),
-        ("-a // 2 * (b + 1)", 12),
-        ("(a + 7) // (b - 3)", 0),
+        ((1,), 1),
+        (("a", "b", "*"), -21),
+        (("a", "b", "//", "a", "b", "%", "+"), -7 // 3 + -7 % 3),
+        (("a", "b", "min", 2, "min", 1, "b", "max", "-"), -10),
+        ((0, "a", "-", 2, "//", "b", 1, "+", "*"), 12),
+        (("a", 7, "+", "b", 3, "-", "//"), 0),
     ],
 )
-def test_counts_of_programs(fake: Fake, launcher: Library, text: str, expected: int) -> None:
-    found = steps(text, ["a", "b"], 1)
+def test_counts_of_programs(fake: Fake, launcher: Library, programs: Postfix, expected: int) -> None:
+    found = steps(programs, {"a": 1, "b": 2})
     assert evaluate(found, [None, -7, 3]) == expected
-    about = Row("k_entry", "pii", steps(f"{text} + 1000", ["a", "b"], 1), 32, 0)
-    Kernels(files(about, words=5), fake.driver, launcher, refuse).bind("k")(torch.ones(1), -7, 3, STREAM)
+    about = LaunchMetadata("k", {"in0": "*fp32", "a": "i64", "b": "i64"}, (*programs, 1000, "+"), {}, 1)
+    made = files(replace(BINARY, threads=32, shared=0), words=5, launch=about)
+    Kernels(made, fake.driver, launcher, refuse).bind("k")(torch.ones(1), -7, 3, STREAM)
     assert fake.shape()[0] == expected + 1000
 
 
+def test_index_expressions_become_counts_of_programs() -> None:
+    a, b = symbol("a", "size", 1), symbol("b", "size", 1)
+    for expr in (
+        a * b,
+        (2 * a + 7) // 8 - b,
+        (a - b) % 5 * 3 + 1,
+        minimum(a, b, 3) + maximum(2, b),
+        integer(4) - a * b,
+    ):
+        found = steps(postfix(expr), {"a": 0, "b": 1})
+        for given in ((1, 1), (17, 3), (4, 90)):
+            assert evaluate(found, given) == evaluate_expr(expr, dict(zip("ab", given, strict=True)))
+    with pytest.raises(ValueError, match="no number of programs: identity"):
+        postfix(identity(a + b))
+
+
 def test_what_is_no_count_of_programs_is_refused() -> None:
-    with pytest.raises(ValueError, match="no count of programs: f\\(a\\)"):
-        steps("f(a)", ["a"], 0)
+    with pytest.raises(KeyError, match="f"):
+        steps(("f",), {"a": 0})
     with pytest.raises(ValueError, match="more than 64 open operands"):
-        steps("(1 + " * 70 + "1" + ")" * 70, [], 0)
+        steps((*[1] * 70, *["+"] * 69), {})
 
 
 def test_pointers_that_are_not_aligned_go_to_another_kernel(fake: Fake, way: Library | None) -> None:
     asked: list[str] = []
 
-    def other(symbol: str) -> Mapping[str, bytes]:
-        asked.append(symbol)
-        return files(replace(ROW, entry="k_any", threads=64, is_aligned=False))
+    def other(launch: LaunchMetadata) -> Mapping[str, bytes]:
+        asked.append(launch.name)
+        return files(replace(BINARY, entry="k_any", threads=64, is_aligned=False))
 
-    run = bound(fake, way, ROW, other)
+    run = bound(fake, way, BINARY, other)
     given = torch.ones(16)
     for offset in (0, 4, 1, 1, 3):
         run(given, given[offset:], 9, 0.0, STREAM)
@@ -172,7 +207,7 @@ def test_pointers_that_are_not_aligned_go_to_another_kernel(fake: Fake, way: Lib
 
 def test_descriptors_are_given_copies_of_what_is_not_aligned(fake: Fake, way: Library | None) -> None:
     """The first tensor is read, the second written: the fake driver writes nothing, so that it comes back as it was."""
-    made = {**files(replace(ROW, written=[1])), KERNELS: f"x = {DESCRIPTOR}in0)".encode()}
+    made = {**files(BINARY), KERNELS: f"x = {DESCRIPTOR}in0)".encode()}
     run = Kernels(made, fake.driver, way, refuse).bind("k")
     given = torch.arange(40.0)
     before = given.clone()
@@ -185,7 +220,7 @@ def test_descriptors_are_given_copies_of_what_is_not_aligned(fake: Fake, way: Li
 
 def test_more_shared_memory_than_usual_is_asked_for(fake: Fake, way: Library | None) -> None:
     for shared in (48 * 1024, 48 * 1024 + 1, 200 * 1024):
-        bound(fake, way, replace(ROW, shared=shared))(torch.ones(1), torch.ones(1), 1, 0.0, STREAM)
+        bound(fake, way, replace(BINARY, shared=shared))(torch.ones(1), torch.ones(1), 1, 0.0, STREAM)
         at = ctypes.c_void_p.in_dll(fake.state, "launched").value
         assert at is not None
         allowed = ctypes.c_int.from_address(at + 64).value
@@ -203,7 +238,7 @@ def test_scratch_memory_is_allocated_for_all_programs(fake: Fake, way: Library |
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "empty", empty)
-        bound(fake, way, replace(ROW, scratch=128))(torch.ones(4), torch.ones(4), 17, 0.0, STREAM)
+        bound(fake, way, replace(BINARY, scratch=128))(torch.ones(4), torch.ones(4), 17, 0.0, STREAM)
     assert sizes == [3 * 128]
     assert fake.words(6)[4] != 0 and fake.words(6)[5] == 0
     assert fake.stream() == STREAM
@@ -240,30 +275,23 @@ def test_what_cannot_be_loaded_is_refused(fake: Fake) -> None:
     with pytest.raises(LoadFailed, match="no_such"):
         Driver("no_such_driver.so")
     with pytest.raises(LoadFailed, match="cuLibraryLoadData: device kernel image is invalid"):
-        Kernels({**files(ROW), "k.cubin": b"junk"}, fake.driver, None, refuse).bind("k")
+        Kernels({**files(BINARY), "k.cubin": b"junk"}, fake.driver, None, refuse).bind("k")
     with pytest.raises(LoadFailed, match="cuLibraryGetKernel"):
-        Kernels({**files(ROW), "k.cubin": b"kernel 6another"}, fake.driver, None, refuse).bind("k")
+        Kernels({**files(BINARY), "k.cubin": b"kernel 6another"}, fake.driver, None, refuse).bind("k")
     with pytest.raises(LoadFailed, match=r"it has no cuInit: a driver of CUDA 12 or later is needed"):
-        Driver("libm.so.6").load(b"kernel 6k_entry", ROW.launch())
+        Driver("libm.so.6").load(b"kernel 6k_entry", launch_of(LAUNCH, BINARY))
     with pytest.raises(KeyError):
-        Kernels(files(ROW), fake.driver, None, refuse).bind("other")
+        Kernels(files(BINARY), fake.driver, None, refuse).bind("other")
 
 
-TEXT = """
-LAUNCHES = {
-    "k": (lambda s0, f1: (s0 + 3) // 4 * 5, {"in0": "*fp32", "s0": "i64", "f1": "fp64", "XBLOCK": "constexpr"}, {}, 2),
-    "m": (lambda: 7, {"in0": "*i1", "out1": "*bf16"}, {}, 4),
-}
-"""
-
-
-def test_rows_come_from_the_module_of_kernels() -> None:
-    facts = KernelFacts("k", {}, 2, "", b"", 8, 0, 512, "k_mangled", 64, 16)
-    about = row(TEXT, facts)
-    assert (about.entry, about.kinds, about.threads, about.shared, about.scratch) == ("k_mangled", "pid", 64, 512, 16)
-    assert evaluate(about.programs, [None, 9, math.pi]) == 15
-    other = row(TEXT, replace(facts, symbol="m"))
-    assert (other.kinds, evaluate(other.programs, [])) == ("pp", 7)
+def test_a_launch_joins_what_codegen_and_the_compiler_know() -> None:
+    kinds = {"in0": "*fp32", "s0": "i64", "f1": "fp64", "XBLOCK": "constexpr"}
+    k = LaunchMetadata("k", kinds, ("s0", 3, "+", 4, "//", 5, "*"), {}, 2)
+    found = launch_of(k, Binary("k_mangled", 64, 512, 16))
+    assert (found.entry, found.kinds, found.threads, found.shared) == ("k_mangled", "pidpi", 64, 512)
+    assert evaluate(found.programs, [None, 9, math.pi]) == 15
+    other = launch_of(replace(k, parameters={"in0": "*i1", "out1": "*bf16"}, programs=(7,)), BINARY)
+    assert (other.kinds, evaluate(other.programs, [])) == ("ppi", 7)
 
 
 def test_workers_start_before_the_kernels_are_known(fake: Fake) -> None:
@@ -281,7 +309,7 @@ def test_workers_start_before_the_kernels_are_known(fake: Fake) -> None:
     gpu.expect(2)
     gpu.expect(5)
     assert jobs == [load_triton] * 3
-    gpu.build(TEXT, {"m": True}, "90")
+    gpu.build("", [LAUNCH], "90")
     gpu.expect(1)
     assert jobs == [*[load_triton] * 3, compile_kernel, load_triton]
 
@@ -290,7 +318,7 @@ def test_a_kernel_that_does_not_compile_is_kept(fake: Fake, tmp_path: Path, monk
     class Failing(Pool):
         def submit(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
             failed: Future[Any] = Future()
-            failed.set_exception(ValueError(f"at 1:2\n   quoted\nno such thing in {args[1]}\n"))
+            failed.set_exception(ValueError(f"at 1:2\n   quoted\nno such thing in {args[1].name}\n"))
             return failed
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -298,7 +326,7 @@ def test_a_kernel_that_does_not_compile_is_kept(fake: Fake, tmp_path: Path, monk
     gpu = Gpu(lambda: Toolchain(probe(), os.environ), {}, fake.driver.path)
     gpu.workers = Failing(1)
     with pytest.raises(CompileFailed, match="does not compile: k: no such thing in k\n") as caught:
-        gpu.build("the text", {"k": True}, "90")
+        gpu.build("the text", [LAUNCH], "90")
     assert Path(caught.value.kept).read_text() == "the text"
 
 

@@ -174,8 +174,9 @@ GPU = Env(Options(), by_name("sm_90"))
 
 def test_kernels_of_triton_are_launched_as_a_users_own() -> None:
     plan = memory(tile(parse_program(CHAIN.replace(" cpu", " cuda:0")), GPU), GPU)
-    (unit,) = triton(plan, GPU)
-    module = graph_module(wrapper_fx(plan, GPU), Triton(unit.text, None, "sm_90"), {"c0": torch.randn(8)})
+    module_unit, launches = triton(plan, GPU)
+    kernels = Triton(module_unit.text, launches.text, None, "sm_90")
+    module = graph_module(wrapper_fx(plan, GPU), kernels, {"c0": torch.randn(8)})
     module.graph.lint()
     first, last = module.graph.find_nodes(op="call_function", target=triton_kernel_wrapper_mutation)
     kwargs: Any = first.kwargs
@@ -185,7 +186,7 @@ def test_kernels_of_triton_are_launched_as_a_users_own() -> None:
     assert kernel_side_table.get_constant_args(kwargs["constant_args_idx"]).keys() >= {"XBLOCK", "num_warps"}
     kernel: Any = kernel_side_table.get_kernel(kwargs["kernel_idx"])
     assert isinstance(kernel, Kernel) and kernel.arg_names[:4] == ("in0", "in1", "out2", "s0")
-    again = graph_module(wrapper_fx(plan, GPU), Triton(unit.text, None, "sm_90"), {"c0": torch.randn(8)})
+    again = graph_module(wrapper_fx(plan, GPU), kernels, {"c0": torch.randn(8)})
     assert again.code == module.code  # places are not counted
     with pytest.raises(TargetElsewhere):
         kernel[(1, 1, 1)](torch.randn(3, 8), torch.randn(8), torch.randn(3, 8), 3, 64)

@@ -1,24 +1,25 @@
 """The kernels of a Plan as Triton: one function each, all in one module.
 
-Takes a Plan (or one Kernel) whose kernels have schedules of grid loops. Gives a unit of text, complete with the
+Takes a Plan (or one Kernel) whose kernels have schedules of grid loops. Gives the unit of text, complete with the
 functions of our own that it uses. Refuses what Triton cannot write (Unwritable). The text depends on shapes and dtypes
-only; block sizes are parameters of a launch (triton_launch.py). Where choices are to be measured, the table of launches
-also has rows for other ones.
+only; block sizes are parameters of a launch. A second unit, `launches.json`, says how each kernel is launched; where
+choices are to be measured, it also has the launches with other options.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from minductor.codegen.cpp.cpp_kernels import comment
-from minductor.codegen.triton.triton_launch import blocks, others, parameters, programs, sides, warps_and_stages
+from minductor.codegen.triton.triton_launch import launch_metadata, others, parameters, sides
 from minductor.codegen.triton.triton_math import prelude
 from minductor.codegen.triton.triton_tile import TilePrinter
 from minductor.core.dtypes import DType, by_name
+from minductor.ir.artefact.launch_metadata import LAUNCHES, LaunchMetadata, print_launches
 from minductor.ir.artefact.source import Unit
 from minductor.ir.plan.plan import KernelLine, Plan
 from minductor.ir.program.nodes import Kernel, Origin
-from minductor.ir.program.signature import signature
 from minductor.target import Env
 
 HEADER = """import triton
@@ -32,21 +33,18 @@ def triton(plan: Plan, env: Env) -> tuple[Unit, ...]:
     bodies = dict(plan.kernels)
     functions: dict[str, str] = {}
     symbols: list[str] = []
-    launches: list[str] = []
+    launches: list[LaunchMetadata] = []
     for line in plan.lines:
         if isinstance(line, KernelLine):
             dtypes = {name: by_name(dtype) for name, dtype in line.signature}
             symbols.append(line.symbol)
             functions.update(kernel_functions(bodies[line.id], line.symbol, dtypes, line.origins))
             rows = {"": bodies[line.id], **(dict(others(bodies[line.id], env)) if env.options.autotune else {})}
-            launches += (
-                f'    "{f"{line.symbol} {label}".strip()}": {launch_text(kernel, dtypes)},'
-                for label, kernel in rows.items()
-            )
+            launches += (launch_metadata(kernel, line.symbol, dtypes, label) for label, kernel in rows.items())
     if not symbols:
         return ()
-    table = "\n".join(["LAUNCHES = {", *launches, "}\n"])
-    return (Unit("kernels", unit_text([*functions.values(), table]), tuple(symbols), "py"),)
+    module = Unit("kernels", unit_text(functions.values()), tuple(symbols), "py")
+    return (module, Unit(Path(LAUNCHES).stem, print_launches(launches), (), "json"))
 
 
 def unit_text(parts: Iterable[str]) -> str:
@@ -54,18 +52,6 @@ def unit_text(parts: Iterable[str]) -> str:
     joined = "\n\n".join(parts)
     needed = prelude(joined)
     return "\n\n".join(part for part in (HEADER, needed, joined) if part)
-
-
-def launch_text(kernel: Kernel, dtypes: Mapping[str, DType]) -> str:
-    """How a kernel is launched: its programs by its numbers, Triton's types of its parameters, its blocks and warps.
-
-    And its stages, if it has some.
-    """
-    numbers = ", ".join(size.name for size in signature(kernel).sizes)
-    kinds = {name: kind for name, kind in parameters(kernel, dtypes)}
-    last = ", ".join(map(str, warps_and_stages(kernel)))
-    text = f"(lambda {numbers}: {programs(kernel)}, {kinds}, {blocks(kernel)}, {last})"
-    return text.replace("lambda :", "lambda:")
 
 
 def kernel_functions(

@@ -6,13 +6,26 @@ and for whoever launches it. Refuses a kernel without a schedule (ValueError).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from minductor.codegen.triton.triton_values import triton_type
 from minductor.core.dtypes import DType
-from minductor.core.expressions.expr import as_int, floordiv
+from minductor.core.expressions.expr import (
+    Const,
+    Expr,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Product,
+    Sum,
+    Symbol,
+    as_int,
+    floordiv,
+)
+from minductor.ir.artefact.launch_metadata import LaunchMetadata, Postfix
 from minductor.ir.program.choices import Choice, defaults, neighbours
 from minductor.ir.program.nodes import Kernel
 from minductor.ir.program.schedule import Loop, Step, loops, positions
@@ -69,25 +82,67 @@ def blocks(kernel: Kernel) -> dict[str, int]:
     return {dim.parameter: dim.block for dim in tile_of(sides(kernel)[0]) if dim.parameter}
 
 
-def programs(kernel: Kernel) -> str:
-    """How many programs a launch has, as Python writes it."""
-    return " + ".join(_programs(side) for side in sides(kernel))
+def programs(kernel: Kernel) -> Postfix:
+    """The number of programs of a launch: the sum over the kernels that `bundle` put side by side."""
+    return _chain([_programs(side) for side in sides(kernel)], "+")
 
 
-def _programs(kernel: Kernel) -> str:
-    factors: list[str] = []
+def _programs(kernel: Kernel) -> Postfix:
+    """The product of the numbers of blocks along the axes that are not reduced."""
+    factors: list[Postfix] = []
     extents = {axis.name: axis.extent for axis in kernel.axes}
     for dim in tile_of(kernel):
         count = floordiv(extents[dim.axis] + (dim.block - 1), dim.block)
         if not dim.is_reduced and as_int(count) != 1:
-            factors.append(str(count) if as_int(count) is not None else f"({count})")
-    return " * ".join(factors) or "1"
+            factors.append(postfix(count))
+    return _chain(factors, "*") or (1,)
 
 
-def warps_and_stages(kernel: Kernel) -> tuple[int, ...]:
-    """Warps, and stages if the kernel has some, where nobody has measured."""
+def postfix(expr: Expr) -> Postfix:
+    """An index expression in reverse Polish notation.
+
+    >>> from minductor.core.expressions.expr import symbol
+    >>> s0 = symbol("s0", "size", 1)
+    >>> postfix(floordiv(3 * s0 + 7, 8)), postfix(3 - s0)
+    ((3, 's0', '*', 7, '+', 8, '//'), (-1, 's0', '*', 3, '+'))
+    """
+    match expr:
+        case Const(value):
+            return (value,)
+        case Symbol(name):
+            return (name,)
+        case Sum(const, terms):
+            scaled = [postfix(term) if factor == 1 else (factor, *postfix(term), "*") for term, factor in terms]
+            return _chain([*scaled, (const,)] if const else scaled, "+")
+        case Product(args):
+            return _chain(map(postfix, args), "*")
+        case Min(args):
+            return _chain(map(postfix, args), "min")
+        case Max(args):
+            return _chain(map(postfix, args), "max")
+        case FloorDiv(num, den):
+            return (*postfix(num), *postfix(den), "//")
+        case Mod(num, den):
+            return (*postfix(num), *postfix(den), "%")
+        case _:
+            raise ValueError(f"no number of programs: {expr}")
+
+
+def _chain(operands: Iterable[Postfix], operator: str) -> Postfix:
+    """The operands joined by an operator, from the left; () without operands."""
+    found: Postfix = ()
+    for operand in operands:
+        found = (*found, *operand, operator) if found else operand
+    return found
+
+
+def launch_metadata(kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], variant: str = "") -> LaunchMetadata:
+    """How the function `symbol` of a kernel is launched, with the default options of the kernel's choices."""
     found = defaults(kernel.choices)
-    return tuple(number for name in ("warps", "stages") if isinstance(number := found.get(name), int))
+    warps, stages = found.get("warps"), found.get("stages")
+    assert isinstance(warps, int) and isinstance(stages, int | None)
+    kinds = dict(parameters(kernel, dtypes))
+    return LaunchMetadata(symbol, kinds, programs(kernel), blocks(kernel), warps, stages, variant)
 
 
 def others(kernel: Kernel, env: Env) -> Iterator[tuple[str, Kernel]]:

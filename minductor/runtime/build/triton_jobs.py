@@ -1,7 +1,7 @@
 """What worker processes do with Triton's kernels: compile one for a GPU that need not be here, or interpret one.
 
-Takes the text of a module of kernels with its table LAUNCHES, and the name of one. Gives assembly and its facts, or the
-contents of tensors after a launch. Refuses nothing: what Triton refuses, it raises.
+Takes the text of a module of kernels, and how one of them is launched. Gives the kernel's assembly with facts about it,
+or the contents of tensors after a launch. Refuses nothing: what Triton refuses, it raises.
 
 These functions run in workers only (runtime/build/pool.py). Triton decides when it is imported whether it compiles or
 interprets, so one process does one of the two.
@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
+
+from minductor.ir.artefact.launch_metadata import LaunchMetadata
 
 WARP: Mapping[str, int] = MappingProxyType({"cuda": 32, "hip": 64})  # threads
 
@@ -52,38 +54,24 @@ class Memory:
     offset: int
 
 
-def launches(text: str) -> dict[str, Any]:
-    """The launch of each kernel, from the table at the end of their module, without Triton."""
-    return {name: row for name, row in _table(text).items() if " " not in name}
+def compiled_text(text: str, launch: LaunchMetadata) -> str:
+    r"""All that a kernel's machine code depends on, without the kernel's name: equal for equal kernels.
 
+    That is the kernel's function with the functions that it calls, and the launch without its number of programs.
 
-def other_launches(text: str, symbol: str) -> tuple[str, ...]:
-    """The rows of a kernel that say how else it may be launched: named by it, and what is different."""
-    return tuple(name for name in _table(text) if name.startswith(f"{symbol} "))
-
-
-def _table(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    exec(text[text.index("LAUNCHES = {") :] if text else "LAUNCHES = {}", found)
-    return found["LAUNCHES"]
-
-
-def own_text(text: str, symbol: str) -> str:
-    r"""What a kernel is compiled from, without its name: its functions, and its launch. Equal for equal kernels.
-
-    >>> text = "def a_0(x): f(x)\ndef f(x): ...\ndef b_1(x): ...\nLAUNCHES = {'a_0': (lambda: 2, {'x': 'i64'}, {}, 4)}"
-    >>> own_text(text, "a_0").splitlines()
-    ['def kernel(x):', '    f(x)', 'def f(x):', '    ...', "({'x': 'i64'}, {}, 4)"]
+    >>> text = "def a_0(x): f(x)\ndef f(x): ...\ndef b_1(x): ..."
+    >>> compiled_text(text, LaunchMetadata("a_0", {"x": "i64"}, (2,), {}, 4)).splitlines()
+    ['def kernel(x):', '    f(x)', 'def f(x):', '    ...', "({'x': 'i64'}, {}, 4, None)"]
     """
     functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
-    name = symbol.partition(" ")[0]
-    needed, pending = dict[str, str](), [name]
+    needed, pending = dict[str, str](), [launch.symbol]
     while pending:
         one = pending.pop()
         if one in functions and one not in needed:
             needed[one] = ast.unparse(functions[one])
             pending += [node.id for node in ast.walk(functions[one]) if isinstance(node, ast.Name)]
-    return "\n".join([*needed.values(), str(_table(text)[symbol][1:])]).replace(name, "kernel")
+    options = (launch.parameters, launch.blocks, launch.warps, launch.stages)
+    return "\n".join([*needed.values(), str(options)]).replace(launch.symbol, "kernel")
 
 
 def module_of(text: str) -> ModuleType:
@@ -108,30 +96,29 @@ def load_triton() -> None:
     import triton.compiler  # noqa: F401
 
 
-def compile_kernel(text: str, symbol: str, kind: str, arch: str, *, is_aligned: bool = True) -> KernelFacts:
-    """The assembly of one kernel for an architecture such as ("cuda", "90") or ("hip", "gfx942").
+def compile_kernel(text: str, launch: LaunchMetadata, kind: str, arch: str, *, is_aligned: bool = True) -> KernelFacts:
+    """Compiles one kernel of the module `text` for an architecture such as ("cuda", "90") or ("hip", "gfx942").
 
-    `is_aligned`: its pointers will be multiples of 16 bytes.
+    `is_aligned`: the kernel's pointers will be multiples of 16 bytes.
     """
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    module = module_of(text)
-    _, kinds, blocks, warps, *stages = module.LAUNCHES[symbol]
+    kinds = dict(launch.parameters)
     places = {name: (number,) for number, name in enumerate(kinds)}
     source = ASTSource(
-        fn=getattr(module, symbol.partition(" ")[0]),
+        fn=getattr(module_of(text), launch.symbol),
         signature=kinds,
-        constexprs={places[name]: size for name, size in blocks.items()},
+        constexprs={places[name]: size for name, size in launch.blocks.items()},
         attrs={places[n]: [["tt.divisibility", 16]] for n, given in kinds.items() if is_aligned and given[0] == "*"},
     )
     target = GPUTarget(kind, int(arch) if arch.isdecimal() else arch, WARP[kind])
     # as in eager and in the interpreter: a product and a sum round twice, and no small number is taken for zero
-    options: dict[str, Any] = {"num_warps": warps, "enable_fp_fusion": False, "enable_reflect_ftz": False}
-    if stages:
-        options["num_stages"] = stages[0]
-    if "tl.device_assert(" in own_text(text, symbol):
+    options: dict[str, Any] = {"num_warps": launch.warps, "enable_fp_fusion": False, "enable_reflect_ftz": False}
+    if launch.stages is not None:
+        options["num_stages"] = launch.stages
+    if "tl.device_assert(" in compiled_text(text, launch):
         # without debug it is dropped; integers wrap around as in eager, whatever debug says
         options.update(debug=True, sanitize_overflow=False)
     made: Any = triton.compile(source, target=target, options=options)
@@ -141,9 +128,9 @@ def compile_kernel(text: str, symbol: str, kind: str, arch: str, *, is_aligned: 
         spills = max(0, spills - declared_stack(made.asm[assembly]))
     told = made.metadata
     return KernelFacts(
-        symbol,
-        dict(blocks),
-        warps,
+        launch.name,
+        dict(launch.blocks),
+        launch.warps,
         made.asm[assembly],
         made.asm[binary],
         registers,
@@ -191,15 +178,19 @@ class AssertFailed(Exception):
 
 
 def interpret_kernel(
-    text: str, symbol: str, programs: int, storages: Sequence[bytes], tensors: Sequence[Memory], sizes: Sequence[Any]
+    text: str,
+    launch: LaunchMetadata,
+    programs: int,
+    storages: Sequence[bytes],
+    tensors: Sequence[Memory],
+    sizes: Sequence[Any],
 ) -> list[bytes]:
-    """What the storages hold after one launch, in Triton's interpreter. Raises AssertFailed."""
+    """Runs one launch in Triton's interpreter. Returns what the storages then hold. Raises AssertFailed."""
     import torch
 
     torch.set_num_threads(1)
     _complete_interpreter()
     module = module_of(text)
-    blocks = module.LAUNCHES[symbol][2]
     held = [bytearray(data) for data in storages]
     given: list[torch.Tensor] = []
     for memory in tensors:
@@ -210,7 +201,7 @@ def interpret_kernel(
     used = [_aligned(tensor) if "tl.make_tensor_descriptor(" in text else tensor for tensor in given]
     before = [copy if copy is tensor else copy.clone() for tensor, copy in zip(given, used, strict=True)]
     try:
-        getattr(module, symbol)[(programs,)](*used, *sizes, **blocks)
+        getattr(module, launch.symbol)[(programs,)](*used, *sizes, **launch.blocks)
     except Exception as error:  # Triton's, around the one that a kernel raised
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, AssertFailed):

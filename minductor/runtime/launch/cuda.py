@@ -7,13 +7,12 @@ return the status 0, as kernels for a CPU do. Refuses a machine without a driver
 A launch runs no Python beyond its arguments: cuda_launch.h reads them and calls the driver. Without a C++ compiler the
 same goes through ctypes, ten times as slowly.
 
->>> evaluate(steps("(s0 + 1023) // 1024 * 4", ["s0"], 2), [None, None, 5000])
+>>> evaluate(steps(("s0", 1023, "+", 1024, "//", 4, "*"), {"s0": 2}), [None, None, 5000])
 20
 """
 
 from __future__ import annotations
 
-import ast
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import Any
 import torch
 
 from minductor.core.errors import LoadFailed
+from minductor.ir.artefact.launch_metadata import Postfix
 from minductor.runtime.launch.load import Library
 from minductor.target import Target, of_capability
 
@@ -41,8 +41,8 @@ _FUNCTIONS = (
     "cuCtxSetCurrent",
 )
 END, CONSTANT, ARGUMENT, ADD, SUB, MUL, FLOORDIV, MOD, MIN, MAX = range(10)
-OPERATIONS: Mapping[type[ast.operator] | str, int] = MappingProxyType(
-    {ast.Add: ADD, ast.Sub: SUB, ast.Mult: MUL, ast.FloorDiv: FLOORDIV, ast.Mod: MOD, "min": MIN, "max": MAX}
+CODES: Mapping[int | str, int] = MappingProxyType(
+    {"+": ADD, "-": SUB, "*": MUL, "//": FLOORDIV, "%": MOD, "min": MIN, "max": MAX}
 )
 _PYTHON: Mapping[int, Callable[[int, int], int]] = MappingProxyType(
     {
@@ -70,39 +70,24 @@ class Launch:
     is_aligned: bool = True  # it relies on pointers at multiples of ALIGNMENT
 
 
-def steps(text: str, names: Sequence[str], first: int) -> Steps:
-    """A count of programs, as Python writes it, for a stack machine; `names` are arguments, from number `first` on."""
+def steps(programs: Postfix, arguments: Mapping[str, int]) -> Steps:
+    """The number of programs of a launch, for the stack machine of cuda_launch.h.
+
+    `arguments`: the number of each argument of the launch, by name.
+    """
     found: list[tuple[int, int]] = []
-    if _push(ast.parse(text, mode="eval").body, {name: first + n for n, name in enumerate(names)}, found) > MAX_STACK:
-        raise ValueError(f"a count of programs with more than {MAX_STACK} open operands: {text}")
+    depth = most = 0
+    for item in programs:
+        if item in CODES:
+            found.append((CODES[item], 0))
+            depth -= 1
+            continue
+        found.append((CONSTANT, item) if isinstance(item, int) else (ARGUMENT, arguments[item]))
+        depth += 1
+        most = max(most, depth)
+    if most > MAX_STACK:
+        raise ValueError(f"a number of programs with more than {MAX_STACK} open operands: {programs}")
     return tuple(found)
-
-
-def _push(node: ast.expr, places: Mapping[str, int], into: list[tuple[int, int]]) -> int:
-    """Adds the steps of an expression; gives how many values are open at once."""
-    match node:
-        case ast.Constant(int(value)):
-            into.append((CONSTANT, value))
-            return 1
-        case ast.Name(name):
-            into.append((ARGUMENT, places[name]))
-            return 1
-        case ast.BinOp(left, op, right) if type(op) in OPERATIONS:
-            return _fold((left, right), OPERATIONS[type(op)], places, into)
-        case ast.Call(ast.Name(name), [_, _, *_] as args) if name in OPERATIONS:
-            return _fold(args, OPERATIONS[name], places, into)
-        case ast.UnaryOp(ast.USub(), operand):
-            return _fold((ast.Constant(0), operand), SUB, places, into)
-        case _:
-            raise ValueError(f"no count of programs: {ast.unparse(node)}")
-
-
-def _fold(args: Sequence[ast.expr], code: int, places: Mapping[str, int], into: list[tuple[int, int]]) -> int:
-    depth = _push(args[0], places, into)
-    for arg in args[1:]:
-        depth = max(depth, 1 + _push(arg, places, into))
-        into.append((code, 0))
-    return depth
 
 
 def evaluate(programs: Steps, arguments: Sequence[Any]) -> int:

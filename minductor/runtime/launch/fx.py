@@ -31,6 +31,7 @@ from torch.fx.node import map_arg
 from minductor.core.dtypes import DType
 from minductor.core.errors import WrongInput
 from minductor.ir.artefact.fx_graph import LAUNCH, FxGraph, FxKernel, FxNode, Result, Value, parse_graph
+from minductor.ir.artefact.launch_metadata import LAUNCHES
 from minductor.ir.program.nodes import Token
 from minductor.runtime.launch.fx_launcher import Launcher
 from minductor.runtime.launch.launch import KERNELS, Bind, Call, fail, located, meet
@@ -275,7 +276,7 @@ def launcher(files: Mapping[str, bytes], kernels: Bind | None, target: Target) -
     if target.is_gpu and KERNELS in files:
         from minductor.runtime.launch.fx_triton import Triton
 
-        return Triton(files[KERNELS].decode(), kernels, target.name)
+        return Triton(files[KERNELS].decode(), files[LAUNCHES].decode(), kernels, target.name)
     return Native(kernels, digest(*(part for name in sorted(files) for part in (name, files[name]))))
 
 

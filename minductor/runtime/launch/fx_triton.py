@@ -1,8 +1,8 @@
 """Kernels of Triton in a torch.fx graph: what torch's table of such kernels holds, and the nodes that launch them.
 
-Takes the text of a module of kernels, and what launches them. Gives nodes `triton_kernel_wrapper_mutation`, whose
-kernel, constants, grid and arguments are as those of a user's own kernel. Refuses to launch where nobody can
-(TargetElsewhere): such a graph is there to be read.
+Takes the text of a module of kernels, their launches as JSON, and the functions that launch them. Gives nodes
+`triton_kernel_wrapper_mutation`, whose kernel, constants, grid and arguments are as those of a user's own kernel.
+Refuses to launch kernels that are for another machine (TargetElsewhere): such a graph is there to be read.
 
 Making a node imports no Triton. Who wants the kernel as a `triton.JITFunction` asks the table's entry for its `fn`.
 """
@@ -20,22 +20,21 @@ from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table, triton
 
 from minductor.core.errors import TargetElsewhere
 from minductor.ir.artefact.fx_graph import FxGraph
+from minductor.ir.artefact.launch_metadata import LaunchMetadata, Postfix, default_launches
 from minductor.runtime.build import triton_jobs
-from minductor.runtime.launch.cuda import ADD, ARGUMENT, FLOORDIV, MAX, MIN, MOD, MUL, SUB, Steps, steps
 from minductor.runtime.launch.fx_launcher import Launcher
-from minductor.runtime.launch.gpu import launch_table
 from minductor.runtime.launch.launch import Bind
 from minductor.runtime.store.store import digest
 
-_OPERATORS: Mapping[int, Callable[..., Any]] = MappingProxyType(
+_OPERATORS: Mapping[int | str, Callable[..., Any]] = MappingProxyType(
     {
-        ADD: operator.add,
-        SUB: operator.sub,
-        MUL: operator.mul,
-        FLOORDIV: operator.floordiv,
-        MOD: operator.mod,
-        MIN: min,
-        MAX: max,
+        "+": operator.add,
+        "-": operator.sub,
+        "*": operator.mul,
+        "//": operator.floordiv,
+        "%": operator.mod,
+        "min": min,
+        "max": max,
     }
 )
 
@@ -43,13 +42,12 @@ _OPERATORS: Mapping[int, Callable[..., Any]] = MappingProxyType(
 class Kernel:
     """An entry of torch's table: `kernel[grid](*args)` launches, as for a `triton.JITFunction`."""
 
-    def __init__(self, text: str, symbol: str, run: Callable[..., int]) -> None:
+    def __init__(self, text: str, metadata: LaunchMetadata, run: Callable[..., int]) -> None:
         self.text = text
-        self.symbol = symbol
+        self.symbol = metadata.symbol
         self.run = run
-        kinds = triton_jobs.launches(text)[symbol][1]
-        self.arg_names = tuple(kinds)
-        self.given = sum(kind != "constexpr" for kind in kinds.values())
+        self.arg_names = tuple(metadata.parameters)
+        self.given = len(metadata.arguments)
 
     @property
     def fn(self) -> Any:
@@ -70,23 +68,27 @@ class Kernel:
 
 
 class Triton:
-    """Launches the kernels of a module; `bind` gives them by symbol, and is None where they are for another machine."""
+    """Launches the kernels of a module as `launches`, the text of LAUNCHES, says.
 
-    def __init__(self, text: str, bind: Bind | None, target: str) -> None:
+    `bind` gives a kernel by its symbol. It is None where the kernels are for another machine.
+    """
+
+    def __init__(self, text: str, launches: str, bind: Bind | None, target: str) -> None:
         self.text = text
         self.bind = bind
         self.target = target
-        self.table = launch_table(text)
+        self.launches = default_launches(launches)
 
     def __call__(self, graph: FxGraph) -> Launcher:
         return self.node
 
     def node(self, graph: fx.Graph, symbol: str, tensors: Sequence[fx.Node], numbers: Sequence[Any]) -> fx.Node:
-        names, programs, kinds = self.table[symbol]
-        _, _, blocks, warps, *stages = triton_jobs.launches(self.text)[symbol]
-        constants = {**blocks, "num_warps": warps, **dict(zip(("num_stages",), stages, strict=False))}
-        given = (*tensors, *numbers)
-        count = _programs(graph, steps(programs, names, len(tensors)), given)
+        metadata = self.launches[symbol]
+        constants = {**metadata.blocks, "num_warps": metadata.warps}
+        if metadata.stages is not None:
+            constants["num_stages"] = metadata.stages
+        arguments = dict(zip(metadata.arguments, (*tensors, *numbers), strict=True))
+        count = _programs(graph, metadata.programs, arguments)
         return graph.create_node(
             "call_function",
             triton_kernel_wrapper_mutation,
@@ -96,7 +98,7 @@ class Triton:
                 "constant_args_idx": _place_of_constants(constants),
                 "grid": [(count, 1, 1)],
                 "tma_descriptor_metadata": {},
-                "kwargs": dict(zip(kinds, given, strict=True)),
+                "kwargs": arguments,
             },
             symbol,
         )
@@ -107,10 +109,11 @@ class Triton:
         `torch.compiler.reset()` empties the table and fills it from the start: an older graph that counted its places
         would launch the kernels of another one.
         """
-        found = _number(self.text, symbol, self.target, str(self.bind is None))
+        metadata = self.launches[symbol]
+        found = _number(self.text, str(metadata), self.target, str(self.bind is None))
         with kernel_side_table.lock:
             if found not in kernel_side_table.id_to_kernel:
-                kernel: Any = Kernel(self.text, symbol, self.elsewhere if self.bind is None else self.bind(symbol))
+                kernel: Any = Kernel(self.text, metadata, self.elsewhere if self.bind is None else self.bind(symbol))
                 kernel_side_table.id_to_kernel[found] = kernel
                 kernel_side_table.kernel_to_id[kernel] = found
         return found
@@ -131,15 +134,15 @@ def _number(*parts: str) -> int:
     return (1 << 52) + int(digest(*parts)[:12], 16)
 
 
-def _programs(graph: fx.Graph, count: Steps, arguments: Sequence[Any]) -> Any:
-    """A count of programs: a number, or the node that computes it."""
+def _programs(graph: fx.Graph, programs: Postfix, arguments: Mapping[str, Any]) -> Any:
+    """The number of programs of a launch: a number, or the node that computes it."""
     stack: list[Any] = []
-    for code, value in count:
-        if code not in _OPERATORS:
-            stack.append(arguments[value] if code == ARGUMENT else value)
+    for item in programs:
+        if item not in _OPERATORS:
+            stack.append(arguments[item] if isinstance(item, str) else item)
             continue
         right, left = stack.pop(), stack.pop()
         is_node = isinstance(left, fx.Node) or isinstance(right, fx.Node)
-        make = _OPERATORS[code]
+        make = _OPERATORS[item]
         stack.append(graph.call_function(make, (left, right)) if is_node else make(left, right))
     return stack.pop()

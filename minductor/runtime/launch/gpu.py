@@ -1,20 +1,20 @@
 """The kernels of an artefact for an NVIDIA GPU: binaries that worker processes make, and the functions that run them.
 
-Takes the text of a module of kernels and a pool of workers that see no GPU; later the files that came of it. Gives the
-files (a cubin for each kernel, and a table); later a function for each symbol. Refuses nothing: what the workers or the
-driver refuse is raised.
+First takes the text of a module of kernels with their launches, and gives the files of an artefact: a cubin for each
+kernel, and `binaries.json`. Later takes these files, and gives a function for each kernel. Refuses nothing itself:
+errors of the workers and of the driver are raised.
 
-A start from the store reads the table and loads the binaries: it imports no Triton. Kernels are compiled for pointers
-at multiples of 16 bytes; the first launch with others compiles that kernel once more, without that assumption, and
-keeps it in the store too. Tensor descriptors know no other pointers: what is not aligned is copied for these.
+A start from the store reads the launches and loads the binaries: it imports no Triton. Kernels are compiled for
+pointers at multiples of 16 bytes. The first launch with another pointer compiles the kernel once more, without the
+assumption, and keeps the result in the store. Tensor descriptors require aligned pointers: a kernel that uses them is
+given copies of the tensors that are not aligned.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -24,69 +24,41 @@ from typing import Any
 import torch
 
 from minductor.core.errors import CompileFailed, CompilerNotFound, LoadFailed
+from minductor.ir.artefact.launch_metadata import LAUNCHES, LaunchMetadata, read_launches
 from minductor.ir.program.signature import pointer_role
 from minductor.runtime.build.pool import Pool, pool_size
 from minductor.runtime.build.probe import probe, version
 from minductor.runtime.build.toolchain import Toolchain, Unit
-from minductor.runtime.build.triton_jobs import KernelFacts, compile_kernel, launches, load_triton, other_launches
-from minductor.runtime.launch.cuda import ALIGNMENT, DRIVER, Driver, Launch, Steps, bind, evaluate, launcher_text, steps
+from minductor.runtime.build.triton_jobs import KernelFacts, compile_kernel, load_triton
+from minductor.runtime.launch.cuda import ALIGNMENT, DRIVER, Driver, Launch, bind, evaluate, launcher_text, steps
 from minductor.runtime.launch.launch import KERNELS, LIBRARY
 from minductor.runtime.launch.load import Library, load_library
 from minductor.runtime.store.store import Entry, Store, digest
 from minductor.runtime.tune.tune import Tuner
 
-TABLE = "launches.json"
+BINARIES = "binaries.json"
 DESCRIPTOR = "tl.make_tensor_descriptor("
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One kernel of the table. `scratch`: bytes of global memory that each program wants beside its arguments."""
+class Binary:
+    """One kernel's machine code: what a launch has to know of it beside the LaunchMetadata."""
 
-    entry: str
-    kinds: str  # a letter for each argument but the stream
-    programs: Steps
-    threads: int
-    shared: int
-    scratch: int = 0
-    is_aligned: bool = True  # it relies on pointers at multiples of 16 bytes
-    written: Sequence[int] = ()  # arguments
-
-    def launch(self) -> Launch:
-        kinds = f"{self.kinds}{'p' * bool(self.scratch)}i"
-        return Launch(self.entry, kinds, self.programs, self.threads, self.shared, self.is_aligned)
+    entry: str  # the kernel's name in the binary
+    threads: int  # of a program
+    shared: int  # bytes of shared memory of a program
+    scratch: int = 0  # bytes of global memory that each program uses beside the kernel's arguments
+    is_aligned: bool = True  # the code relies on pointers at multiples of 16 bytes
 
 
-def row(text: str, facts: KernelFacts) -> Row:
-    """What a launch of a compiled kernel needs to know."""
-    names, programs, types = launch_table(text)[facts.symbol]
-    pointers = sum(kind.startswith("*") for kind in types.values())
-    kinds = "".join("p" if kind.startswith("*") else "d" if kind == "fp64" else "i" for kind in types.values())
-    return Row(
-        facts.entry,
-        kinds,
-        steps(programs, names, pointers),
-        facts.threads,
-        facts.shared,
-        facts.scratch,
-        facts.is_aligned,
-        [number for number, name in enumerate(types) if number < pointers and pointer_role(name) != "in"],
-    )
-
-
-def launch_table(text: str) -> dict[str, tuple[list[str], str, dict[str, str]]]:
-    """The table LAUNCHES as it is written: a launch's numbers, its count of programs, its parameters with types."""
-    (table,) = ast.parse(text[text.index("LAUNCHES = {") :]).body
-    assert isinstance(table, ast.Assign) and isinstance(table.value, ast.Dict)
-    found: dict[str, tuple[list[str], str, dict[str, str]]] = {}
-    for key, value in zip(table.value.keys, table.value.values, strict=True):
-        match key, value:
-            case ast.Constant(str(symbol)), ast.Tuple([ast.Lambda(given, body), ast.Dict() as types, *_]):
-                kinds = {name: kind for name, kind in ast.literal_eval(types).items() if kind != "constexpr"}
-                found[symbol] = ([arg.arg for arg in given.args], ast.unparse(body), kinds)
-            case _:
-                raise ValueError(f"no row of LAUNCHES: {ast.unparse(value)}")
-    return found
+def launch_of(metadata: LaunchMetadata, binary: Binary) -> Launch:
+    """What the driver needs for a launch."""
+    arguments = metadata.arguments
+    kinds = "".join("p" if kind[0] == "*" else "d" if kind == "fp64" else "i" for kind in arguments.values())
+    counted = steps(metadata.programs, {name: number for number, name in enumerate(arguments)})
+    # behind the kernel's own arguments: the scratch memory, and the stream
+    kinds = f"{kinds}{'p' * bool(binary.scratch)}i"
+    return Launch(binary.entry, kinds, counted, binary.threads, binary.shared, binary.is_aligned)
 
 
 class Gpu:
@@ -103,47 +75,58 @@ class Gpu:
         wanted = min(kernels, self.workers.size) - len(self._starting)
         self._starting += [self.workers.submit(load_triton) for _ in range(wanted)]
 
-    def build(self, text: str, symbols: Mapping[str, bool], arch: str) -> dict[str, bytes]:
-        """The artefact's files: all kernels compiled side by side; of each, whether its pointers will be aligned."""
+    def build(
+        self, text: str, launches: Iterable[LaunchMetadata], arch: str, unaligned: Container[str] = ()
+    ) -> dict[str, bytes]:
+        """Compiles kernels of the module `text` side by side. Returns the artefact's files.
+
+        `unaligned`: the symbols of the kernels that may be given pointers that are not aligned.
+        """
         while self._starting:
             self._starting.pop().result()  # a job that finds nobody idle would start yet another worker
         has_descriptors = DESCRIPTOR in text
         jobs = {
-            symbol: self.workers.submit(
-                compile_kernel, text, symbol, "cuda", arch, is_aligned=is_aligned or has_descriptors
+            launch.name: self.workers.submit(
+                compile_kernel,
+                text,
+                launch,
+                "cuda",
+                arch,
+                is_aligned=launch.symbol not in unaligned or has_descriptors,
             )
-            for symbol, is_aligned in symbols.items()
+            for launch in launches
         }
         try:
-            return files(text, [job.result() for job in jobs.values()])
+            return files([job.result() for job in jobs.values()])
         except Exception as error:
-            failed = next((symbol for symbol, job in jobs.items() if job.done() and job.exception() is error), "")
+            failed = next((name for name, job in jobs.items() if job.done() and job.exception() is error), "")
             kept = Path(tempfile.mkdtemp(prefix="minductor-failed-")) / KERNELS
             kept.write_text(text, encoding="utf-8")
             raise CompileFailed(f"{failed}: {_reason(error)}", kept=str(kept)) from error
 
     def kernels(self, entry: Entry, arch: str, store: Store, tuner: Tuner | None = None) -> Kernels:
         """The kernels of an artefact that `build` made; where it leaves their launches open, the tuner chooses."""
-        text = entry.text(KERNELS)
+        text, table = entry.text(KERNELS), entry.text(LAUNCHES)
+        launches = read_launches(table)
 
-        def unaligned(symbol: str) -> Mapping[str, bytes]:
-            """The files of one kernel for any pointers, made when the first such pointer comes."""
-            key = digest("unaligned", text, symbol, arch, version("triton"))
+        def unaligned(launch: LaunchMetadata) -> Mapping[str, bytes]:
+            """The files of one kernel for any pointers, made when the first pointer comes that is not aligned."""
+            key = digest("unaligned", text, table, launch.name, arch, version("triton"))
             with store.lock(key):
                 found = store.get(key)
                 if found is None:
-                    found = store.put(key, self.build(text, {symbol: False}, arch))
+                    found = store.put(key, self.build(text, [launch], arch, [launch.symbol]))
             return found.contents
 
-        def configured(row: str) -> Mapping[str, bytes]:
-            """The files of one kernel as another row of the table has it; of each that is asked for, kept."""
-            key = digest("configured", text, row, arch, version("triton"))
+        def configured(launch: LaunchMetadata) -> Mapping[str, bytes]:
+            """The files of one kernel for a launch that is not the default one. They are kept in the store."""
+            key = digest("configured", text, table, launch.name, arch, version("triton"))
             found = store.get(key)
             if found is None:
-                symbol, _, _ = row.partition(" ")
-                rows = [name for name in other_launches(text, symbol) if name not in compiling]
-                compiling.update({name: self.workers.submit(compile_kernel, text, name, "cuda", arch) for name in rows})
-                found = store.put(key, files(text, [compiling[row].result()]))
+                for other in launches:
+                    if other.symbol == launch.symbol and other.variant and other.name not in compiling:
+                        compiling[other.name] = self.workers.submit(compile_kernel, text, other, "cuda", arch)
+                found = store.put(key, files([compiling[launch.name].result()]))
             return found.contents
 
         compiling: dict[str, Future[KernelFacts]] = {}  # all of one kernel side by side
@@ -192,15 +175,19 @@ class Gpu:
         return loaded
 
 
-def files(text: str, made: Sequence[KernelFacts]) -> dict[str, bytes]:
-    """A cubin for each kernel, and the table of how they are launched."""
-    table = {facts.symbol: asdict(row(text, facts)) for facts in made}
-    return {**{_file(facts.symbol): facts.binary for facts in made}, TABLE: json.dumps(table).encode()}
+def files(made: Sequence[KernelFacts]) -> dict[str, bytes]:
+    """A cubin for each compiled kernel, and BINARIES: a Binary by the name of each launch."""
+    table = {k.symbol: asdict(Binary(k.entry, k.threads, k.shared, k.scratch, k.is_aligned)) for k in made}
+    return {**{cubin_name(facts.symbol): facts.binary for facts in made}, BINARIES: json.dumps(table).encode()}
 
 
-def _file(row: str) -> str:
-    """The name of a binary's file."""
-    return f"{row.replace(' ', '-').replace('=', '-')}.cubin"
+def cubin_name(launch: str) -> str:
+    """The name of the file that holds the machine code of a launch.
+
+    >>> cubin_name("k_0 XBLOCK=512")
+    'k_0-XBLOCK-512.cubin'
+    """
+    return f"{launch.replace(' ', '-').replace('=', '-')}.cubin"
 
 
 class Kernels:
@@ -211,15 +198,16 @@ class Kernels:
         files: Mapping[str, bytes],
         driver: Driver,
         launcher: Library | None,
-        unaligned: Callable[[str], Mapping[str, bytes]],
-        configured: Callable[[str], Mapping[str, bytes]] = lambda row: {},
+        unaligned: Callable[[LaunchMetadata], Mapping[str, bytes]],
+        configured: Callable[[LaunchMetadata], Mapping[str, bytes]] = lambda launch: {},
         tuner: Tuner | None = None,
     ) -> None:
-        """`unaligned` gives the files of one kernel for any pointers; it is asked when such a pointer comes.
+        """`unaligned` gives the files of one kernel for any pointers; it is called when the first such pointer comes.
 
-        `configured` gives those of another row of the table of launches, which the tuner may choose.
+        `configured` gives the files of a launch that is not the default one, which the tuner may choose.
         """
         self._files = files
+        self._launches = {launch.name: launch for launch in read_launches(files[LAUNCHES].decode())}
         self._text = files.get(KERNELS, b"").decode()
         self._driver = driver
         self._launcher = launcher
@@ -229,51 +217,62 @@ class Kernels:
 
     def bind(self, symbol: str) -> Callable[..., int]:
         """The kernel as a function of its tensors, its numbers and a stream; KeyError if there is none."""
+        launch = self._launches[symbol]
         is_open = self._tuner is not None and DESCRIPTOR not in self._text
-        others = other_launches(self._text, symbol) if is_open else ()
-        if self._tuner is None or not others:
-            return self._plain(symbol)
-        kinds = launches(self._text)[symbol][1]
-        places = {role: [n for n, name in enumerate(kinds) if pointer_role(name) == role] for role in ("io", "out")}
-        sizes = [number for number, kind in enumerate(kinds.values()) if kind == "i64"]
+        names = [name for name, other in self._launches.items() if is_open and other.symbol == symbol]
+        if self._tuner is None or len(names) < 2:
+            return self._plain(launch)
+        sizes = [number for number, kind in enumerate(launch.arguments.values()) if kind == "i64"]
         made: dict[str, Callable[..., int]] = {}
 
-        def make(row: str) -> Callable[..., int]:
-            if row not in made:
-                plain = self._plain(symbol)
-                made[row] = plain if row == symbol else self._bound(row, self._configured(row), plain)
-            return made[row]
+        def make(name: str) -> Callable[..., int]:
+            if name not in made:
+                plain, chosen = self._plain(launch), self._launches[name]
+                made[name] = plain if name == symbol else self._bound(chosen, self._configured(chosen), plain)
+            return made[name]
 
-        work = digest(self._text, symbol)
-        # a row is there only if the options allow what it affects
-        written = (*places["io"], *places["out"])
-        return self._tuner.launch(work, "perf", symbol, (symbol, *others), make, places["io"], written, sizes)
+        work = digest(self._text, *map(str, self._launches.values()), symbol)
+        # codegen writes the launches whose choice affects bits only if the options allow that
+        return self._tuner.launch(work, "perf", symbol, names, make, _with_role(launch, "io"), _written(launch), sizes)
 
-    def _plain(self, symbol: str) -> Callable[..., int]:
+    def _plain(self, launch: LaunchMetadata) -> Callable[..., int]:
+        """The default launch of a kernel, which takes any pointers."""
         found: list[Callable[..., int]] = []
         if DESCRIPTOR in self._text:
-            written = json.loads(self._files[TABLE])[symbol]["written"]
-            found.append(_with_copies(self._bound(symbol, self._files, _never), written))
+            found.append(_with_copies(self._bound(launch, self._files, _never), _written(launch)))
 
         def other(*args: Any) -> int:
             if not found:
-                found.append(self._bound(symbol, self._unaligned(symbol), _never))
+                found.append(self._bound(launch, self._unaligned(launch), _never))
             return found[0](*args)
 
-        return self._bound(symbol, self._files, other)
+        return self._bound(launch, self._files, other)
 
-    def _bound(self, symbol: str, files: Mapping[str, bytes], other: Callable[..., int]) -> Callable[..., int]:
-        fields = json.loads(files[TABLE])[symbol]
-        about = Row(**{**fields, "programs": [tuple(step) for step in fields["programs"]]})
-        launch = about.launch()
-        kernel = self._driver.load(files[_file(symbol)], launch)
+    def _bound(
+        self, metadata: LaunchMetadata, files: Mapping[str, bytes], other: Callable[..., int]
+    ) -> Callable[..., int]:
+        """The launch of a binary among the files. `other` is called where the binary does not take the pointers."""
+        name = metadata.name
+        binary = Binary(**json.loads(files[BINARIES])[name])
+        launch = launch_of(metadata, binary)
+        kernel = self._driver.load(files[cubin_name(name)], launch)
         # with scratch memory the call below has one argument more, and so has what is called instead of it
-        instead = _without_scratch(other) if about.scratch else other
+        instead = _without_scratch(other) if binary.scratch else other
         if self._launcher is None:
-            function = self._driver.slow(symbol, kernel, launch, instead)
+            function = self._driver.slow(name, kernel, launch, instead)
         else:
-            function = bind(self._launcher, symbol, kernel, launch, instead)
-        return _with_scratch(function, about) if about.scratch else function
+            function = bind(self._launcher, name, kernel, launch, instead)
+        return _with_scratch(function, launch, binary.scratch) if binary.scratch else function
+
+
+def _with_role(launch: LaunchMetadata, *roles: str) -> list[int]:
+    """The numbers of the tensors that a kernel treats so: "in", "out" or "io"."""
+    return [number for number, name in enumerate(launch.arguments) if pointer_role(name) in roles]
+
+
+def _written(launch: LaunchMetadata) -> list[int]:
+    """The numbers of the tensors that a kernel writes."""
+    return _with_role(launch, "io", "out")
 
 
 def _reason(error: Exception) -> str:
@@ -310,11 +309,11 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
-def _with_scratch(function: Callable[..., int], about: Row) -> Callable[..., int]:
+def _with_scratch(function: Callable[..., int], launch: Launch, scratch: int) -> Callable[..., int]:
     """A launch with memory of its own, which torch's allocator may give to whatever the stream runs after it."""
 
     def run(*args: Any) -> int:
-        size = max(1, evaluate(about.programs, args)) * about.scratch
+        size = max(1, evaluate(launch.programs, args)) * scratch
         return function(*args[:-1], torch.empty(size, dtype=torch.uint8, device=args[0].device), args[-1])
 
     return run

@@ -1,8 +1,8 @@
 """GPU kernels on CPU tensors: launches that go to Triton's interpreter in a process of its own.
 
-Takes the text of a module of kernels and a pool whose workers interpret. Gives, for each symbol, a function that a
-wrapper calls as it would a compiled kernel. Refuses a launch of more programs than the target takes
-(InterpretRefused). An index out of range and an assertion that fails raise what eager raises.
+Takes the text of a module of kernels, their launches as JSON, and a pool whose workers interpret. Gives, for each
+symbol, a function that a wrapper calls as it would a compiled kernel. Refuses a launch of more programs than the target
+allows (InterpretRefused). An index out of range and a failed assertion raise the error that eager raises.
 """
 
 from __future__ import annotations
@@ -15,40 +15,45 @@ from typing import Any, get_args
 import torch
 
 from minductor.core.errors import InterpretRefused
+from minductor.ir.artefact.launch_metadata import LaunchMetadata, default_launches
 from minductor.ir.program.nodes import ErrorKind
 from minductor.runtime.build.pool import Pool
-from minductor.runtime.build.triton_jobs import AssertFailed, Memory, interpret_kernel, launches
+from minductor.runtime.build.triton_jobs import AssertFailed, Memory, interpret_kernel
+from minductor.runtime.launch.cuda import evaluate, steps
 
 # what a worker's environment says: Triton reads it when it is imported
 SETTINGS: Mapping[str, str | None] = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
 
 class Interpreter:
-    """The kernels of one graph."""
+    """The kernels of one graph: the module `text`, launched as `launches`, the text of LAUNCHES, says."""
 
-    def __init__(self, text: str, pool: Pool, max_programs: int) -> None:
+    def __init__(self, text: str, launches: str, pool: Pool, max_programs: int) -> None:
         self.text = text
         self.pool = pool
         self.max_programs = max_programs
-        self.launches = launches(text)
+        self.launches = default_launches(launches)
 
     def bind(self, symbol: str) -> Callable[..., int]:
         """The kernel as a function of its tensors, its numbers and a count of threads; it gives the status 0."""
-        programs, kinds = self.launches[symbol][:2]
-        count = sum(kind.startswith("*") for kind in kinds.values())
+        metadata = self.launches[symbol]
+        programs = steps(metadata.programs, {name: number for number, name in enumerate(metadata.arguments)})
+        count = metadata.pointers
 
         def launch(*args: Any) -> int:
             tensors, sizes = args[:count], args[count:-1]
-            wanted = programs(*sizes)
+            wanted = evaluate(programs, args)
             if wanted > self.max_programs:
                 raise InterpretRefused(symbol, wanted, self.max_programs)
             if wanted:
-                self._run(symbol, wanted, tensors, sizes)
+                self._run(metadata, wanted, tensors, sizes)
             return 0
 
         return launch
 
-    def _run(self, symbol: str, programs: int, tensors: tuple[torch.Tensor, ...], sizes: tuple[Any, ...]) -> None:
+    def _run(
+        self, metadata: LaunchMetadata, programs: int, tensors: tuple[torch.Tensor, ...], sizes: tuple[Any, ...]
+    ) -> None:
         storages: dict[int, torch.UntypedStorage] = {}
         for tensor in tensors:
             storages.setdefault(tensor.untyped_storage().data_ptr(), tensor.untyped_storage())
@@ -62,7 +67,7 @@ class Interpreter:
             for tensor in (torch.view_as_real(t) if t.is_complex() else t for t in tensors)
         ]
         before = [ctypes.string_at(at, storage.nbytes()) for at, storage in storages.items()]
-        job = self.pool.submit(interpret_kernel, self.text, symbol, programs, before, views, sizes)
+        job = self.pool.submit(interpret_kernel, self.text, metadata, programs, before, views, sizes)
         try:
             after = job.result()
         except AssertFailed as failed:
