@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import assert_never
 
 from minductor.codegen.wrapper import wrapper_memory_checks
-from minductor.codegen.wrapper.operator_schema import parse_schema
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol
 from minductor.ir.plan.plan import (
@@ -82,6 +81,8 @@ def python_calls(calls: Sequence[ExternLine], env: Env) -> str:
 def eager_call(line: ExternLine, env: Env) -> str:
     """A call of torch's own operator as a lambda of `called_with(line)` that changes nothing: it writes into copies of
     its tensors, and draws from a copy of the random generator."""
+    from minductor.codegen.wrapper.operator_schema import parse_schema
+
     schema = parse_schema(line.schema)
     given = dict(line.kwargs)
     written = [name for name in line.results if name is not None] if line.is_out else []

@@ -18,10 +18,8 @@ import torch
 from minductor.ir.artefact.source import Source, Unit
 from minductor.runtime.build.toolchain import Toolchain
 from minductor.runtime.build.toolchain import Unit as CompileUnit
-from minductor.runtime.launch import launch_cpp_wrapper
 from minductor.runtime.launch.load import ENTRY_PRELUDE, entry, threads
 from minductor.runtime.tune.tune import Choose, by_default
-from minductor.runtime.tune.tune_memory import reach
 
 if TYPE_CHECKING:  # a package that is loaded needs no options
     from minductor.options import Options
@@ -37,6 +35,8 @@ def with_wrapper(source: Source) -> tuple[Unit, ...]:
     """The units that a library is made of: a wrapper in C++ is one of them."""
     if source.wrapper_file != WRAPPER_CPP:
         return source.units
+    from minductor.runtime.launch import launch_cpp_wrapper
+
     return (*source.units, Unit(Path(WRAPPER_CPP).stem, launch_cpp_wrapper.unit_text(source.wrapper), ()))
 
 
@@ -47,7 +47,11 @@ def build(
     files = {source.wrapper_file: source.wrapper.encode()}
     files.update({u.file: u.text.encode() for u in source.units if u.suffix != "cpp"})
     cpp = [unit for unit in source.units if unit.symbols and unit.suffix == "cpp"]
-    if is_native := source.wrapper_file == WRAPPER_CPP:
+    needs: dict[str, Any] = {}
+    if source.wrapper_file == WRAPPER_CPP:
+        from minductor.runtime.launch import launch_cpp_wrapper
+
+        needs = {"include": [str(launch_cpp_wrapper.INCLUDE)], "link_with": launch_cpp_wrapper.LINKED}
         units = [CompileUnit(u.name, u.text) for u in cpp]
         units.append(CompileUnit(Path(WRAPPER_CPP).stem, launch_cpp_wrapper.unit_text(source.wrapper)))
     else:
@@ -64,9 +68,6 @@ def build(
             symbol = next(above, "")
             return user_lines(symbol) if symbol else ""
 
-        needs = (
-            {"include": [str(launch_cpp_wrapper.INCLUDE)], "link_with": launch_cpp_wrapper.LINKED} if is_native else {}
-        )
         limit = options.compiler_timeout
         toolchain.compile(units, out, sanitize=options.sanitize, blame=blame, timeout_s=limit, **needs)
         files[LIBRARY] = out.read_bytes()
@@ -150,6 +151,8 @@ def laid_out(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...
 
 def meet(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether the memory from the first to the last element of one reaches into that of the other."""
+    from minductor.runtime.tune.tune_memory import reach
+
     (start, end), (first, last) = reach(one), reach(other)
     return start < last and first < end
 

@@ -25,7 +25,6 @@ import functools
 import hashlib
 import itertools
 import os
-import re
 import secrets
 import shutil
 import stat
@@ -43,18 +42,67 @@ MARKER = "minductor-cache-1"
 BESIDE = "minductor-cache"
 FOLDERS = ("entries", "locks", "temporary")
 QUARANTINE = "quarantine"
-KEY = re.compile(r"[0-9a-f]{64}")
-WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
-
-_SHELF = re.compile(r"[0-9a-f]{2}")
-_LOCK = re.compile(r"[0-9a-f]{64}(\.holder)?")
-_OWNED = re.compile(r"(?P<pid>[0-9]{1,10})-(?:(?P<place>[0-9a-f]{12})-)?[0-9a-f]{16}")
 _PRIVATE = "minductor-store-"  # a store that stands in for one that cannot be written, among the temporary files
-_OF_PRIVATE = re.compile(_PRIVATE + _OWNED.pattern)
-_OF_FAILED = re.compile(r"minductor-failed-[a-z0-9_]{8}")  # the source of a compile that failed
+_FAILED = "minductor-failed-"  # the source of a compile that failed, among the temporary files
+_HEX = frozenset("0123456789abcdef")
 _DAY_S = 24 * 3600.0
 _LARGEST = 2 * 1024**3  # no file of a store has more bytes
 _TEXT = "This folder is a cache of minductor. `minductor cache --dir FOLDER clear` empties it.\n"
+
+
+# How names look. These are no regular expressions: compiling six of them took a millisecond of every first call.
+
+
+def is_key(name: str) -> bool:
+    """Whether a name has the form of a key: a SHA-256 in hexadecimal digits."""
+    return _is_hex(name, 64)
+
+
+def is_word(name: str) -> bool:
+    """Whether a name can be a variant or a file of an entry: up to 200 letters, digits and signs of "_.+-".
+
+    >>> is_word("kernels.py"), is_word(".hidden"), is_word("a/b"), is_word("")
+    (True, False, False, False)
+    """
+    plain = name.replace("_", "a")
+    is_plain = plain[:1].isalnum() and all(letter.isalnum() or letter in ".+-" for letter in plain)
+    return is_plain and name.isascii() and len(name) <= 200
+
+
+def _is_hex(text: str, digits: int) -> bool:
+    return len(text) == digits and _HEX.issuperset(text)
+
+
+def _is_lock(name: str) -> bool:
+    return is_key(name.removesuffix(".holder"))
+
+
+def _process_of(name: str) -> tuple[int, str] | None:
+    """The process that gave a name by `new_name`, and its `_place`; None for a name of another form.
+
+    >>> _process_of("17-0123456789ab-0123456789abcdef"), _process_of("17-0123456789abcdef"), _process_of("a-b")
+    ((17, '0123456789ab'), (17, ''), None)
+    """
+    process, *places, drawn = name.split("-") if "-" in name else ("", "")
+    is_number = process.isascii() and process.isdigit() and len(process) <= 10
+    is_placed = len(places) <= 1 and all(_is_hex(place, 12) for place in places)
+    return (int(process), "".join(places)) if is_number and is_placed and _is_hex(drawn, 16) else None
+
+
+def _is_temporary(name: str) -> bool:
+    return _process_of(name) is not None
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith(_PRIVATE) and _is_temporary(name.removeprefix(_PRIVATE))
+
+
+def _is_failed(name: str) -> bool:
+    """Whether `tempfile.mkdtemp` made the name: eight letters, digits or underscores stand behind the prefix."""
+    drawn = name.removeprefix(_FAILED).replace("_", "a")
+    return (
+        name.startswith(_FAILED) and len(drawn) == 8 and drawn.isascii() and drawn.isalnum() and drawn == drawn.lower()
+    )
 
 
 # Which folder it is.
@@ -127,20 +175,20 @@ def places(root: Path) -> Iterator[Path]:
     """The place of each entry, by the names that the store gives; other names are somebody else's."""
     for shelf in folders(root / "entries"):
         for key in folders(shelf):
-            if KEY.fullmatch(key.name) and key.name.startswith(shelf.name) and len(shelf.name) == 2:
-                yield from tuple(_named(key, WORD))
+            if is_key(key.name) and key.name.startswith(shelf.name) and len(shelf.name) == 2:
+                yield from tuple(_named(key, is_word))
 
 
 def has_other_entries(root: Path) -> bool:
     """Whether the folder `entries` is somebody else's: no entry of a store lies in it, and something else does."""
-    shelves = all(_SHELF.fullmatch(item.name) for item in _scan(root / "entries"))
+    shelves = all(_is_hex(item.name, 2) for item in _scan(root / "entries"))
     return not shelves and next(places(root), None) is None
 
 
 def temporaries(root: Path) -> Iterator[Path]:
     """What is there for a while only: folders being written or left over, locks, and what was set aside."""
-    for name, pattern in (("temporary", _OWNED), (QUARANTINE, _OWNED), ("locks", _LOCK)):
-        yield from _named(root / name, pattern)
+    for name, is_ours in (("temporary", _is_temporary), (QUARANTINE, _is_temporary), ("locks", _is_lock)):
+        yield from _named(root / name, is_ours)
 
 
 def new_name() -> str:
@@ -164,11 +212,11 @@ def _place() -> str:
 
 def has_ended(name: str) -> bool | None:
     """Whether the process that gave a name by `new_name` has ended; None where that cannot be known."""
-    made = _OWNED.fullmatch(name)
-    if made is None or made["place"] != _place():
+    made = _process_of(name)
+    if made is None or made[1] != _place():
         return None
     try:
-        os.kill(int(made["pid"]), 0)
+        os.kill(made[0], 0)
     except (ProcessLookupError, OverflowError):
         return True
     except OSError:
@@ -198,8 +246,8 @@ def sweep(root: Path, *, most: int | None = None, seconds: float = float("inf"))
     """
     end = time.monotonic() + seconds
     sweep_store(root, most=most, seconds=seconds)
-    for pattern, age in ((_OF_PRIVATE, 30 * _DAY_S), (_OF_FAILED, 7 * _DAY_S)):
-        for left in itertools.islice(_named(Path(tempfile.gettempdir()), pattern), most):
+    for is_ours, age in ((_is_private, 30 * _DAY_S), (_is_failed, 7 * _DAY_S)):
+        for left in itertools.islice(_named(Path(tempfile.gettempdir()), is_ours), most):
             if time.monotonic() > end:
                 return
             if _is_left(left, age) and _is_our_folder(left):
@@ -280,8 +328,8 @@ def _scan(folder: Path) -> Iterator[os.DirEntry[str]]:
         yield from found
 
 
-def _named(folder: Path, pattern: re.Pattern[str]) -> Iterator[Path]:
-    return (Path(item.path) for item in _scan(folder) if pattern.fullmatch(item.name))
+def _named(folder: Path, is_ours: Callable[[str], bool]) -> Iterator[Path]:
+    return (Path(item.path) for item in _scan(folder) if is_ours(item.name))
 
 
 def folders(folder: Path) -> tuple[Path, ...]:

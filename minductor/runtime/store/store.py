@@ -39,8 +39,6 @@ from minductor.runtime.store import cache_folder
 from minductor.runtime.store.cache_folder import (
     BESIDE,
     FOLDERS,
-    KEY,
-    WORD,
     bytes_in,
     delete,
     folders,
@@ -306,7 +304,7 @@ class Store:
         """Writes an entry. One that is already there and whole stays: equal keys mean equal artefacts."""
         place = self._place(key, variant)
         for name in files:
-            if not WORD.fullmatch(name) or name == MANIFEST:
+            if not cache_folder.is_word(name) or name == MANIFEST:
                 raise ValueError(f"{name!r} cannot be the name of a file in the store")
 
         def write(folder: Path) -> Entry | None:
@@ -456,9 +454,9 @@ class Store:
             os.replace(folder / TALLY, self.root / TALLY)
 
     def _place(self, key: str, variant: str) -> Path:
-        if not KEY.fullmatch(key):
+        if not cache_folder.is_key(key):
             raise ValueError(f"{key!r} cannot be a key of the store: a key is a digest")
-        if not WORD.fullmatch(variant):
+        if not cache_folder.is_word(variant):
             raise ValueError(f"{variant!r} cannot be a variant of the store")
         return self.root / "entries" / key[:2] / key / variant
 

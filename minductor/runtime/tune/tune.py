@@ -17,12 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import RLock
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from minductor.core.errors import ChoiceByClock
-from minductor.runtime.tune.tune_memory import NoRoom, TrialMemory, free_host_memory
+
+if TYPE_CHECKING:  # who measures nothing needs no copies
+    from minductor.runtime.tune.tune_memory import TrialMemory
 
 Run = Callable[..., Any]
 ROUNDS, TRIES = 3, 10  # of all candidates in turn, and calls that each measures at once
@@ -97,7 +99,7 @@ class Tuner:
     recall: Callable[[str], str | None] = lambda digest: None
     keep: Callable[[str, str], object] = lambda digest, winner: None
     is_deterministic: bool = False
-    room: Callable[[], int] = free_host_memory  # bytes of the host that copies may take
+    room: Callable[[], int] | None = None  # bytes of the host that copies may take; None asks the machine
     is_captured: Callable[[], bool] = is_stream_captured  # nothing can be measured meanwhile
     winners: dict[str, str] = field(default_factory=dict[str, str])
     refused: dict[str, str] = field(default_factory=dict[str, str])  # a candidate, or work that is not measured: why
@@ -135,7 +137,12 @@ class Tuner:
 
         Each power of two in which the sizes of a call lie has a winner of its own.
         """
-        trial = partial(TrialMemory, overwritten=overwritten, written=written, room=self.room)
+
+        def trial(args: Sequence[Any]) -> TrialMemory:
+            from minductor.runtime.tune.tune_memory import TrialMemory, free_host_memory
+
+            return TrialMemory(args, overwritten, written, self.room or free_host_memory)
+
         if not sizes:
             return self._of_one_size(digest, affects, default, names, make, trial)
         found: dict[tuple[int, ...], Run] = {}
@@ -202,6 +209,8 @@ class Tuner:
         trial: Callable[[Sequence[Any]], TrialMemory],
     ) -> str:
         """What wins by measure, which is kept; the default where there is no room to measure, and only here."""
+        from minductor.runtime.tune.tune_memory import NoRoom
+
         try:
             memory = trial(args)
         except NoRoom as error:
