@@ -350,10 +350,10 @@ class Pretending(Compiler):
 
     def __init__(self, store: Store, fake: Fake, pool: Pool) -> None:
         super().__init__(store=store)
-        self.gpu = Gpu(lambda: self.toolchain, {}, fake.driver.path)
-        self.gpu.workers = pool
+        self.artefacts.gpu = Gpu(lambda: self.artefacts.toolchain, {}, fake.driver.path)
+        self.artefacts.gpu.workers = pool
 
-    def _placed(self, graph: Graph, env: Env) -> tuple[Graph, Env, bool]:
+    def _place(self, graph: Graph, env: Env) -> tuple[Graph, Env, bool]:
         return retarget(graph, "cuda:0"), replace(env, target=by_name("sm_90")), False
 
 
@@ -424,7 +424,7 @@ def test_a_launch_is_chosen_by_measure(fake: Fake, tmp_path: Path, monkeypatch: 
             torch._dynamo.reset()
             asked.clear()
             compiler = Pretending(Store(tmp_path), fake, pool)
-            compiler.tuning_clock = clock
+            compiler.artefacts.tuning_clock = clock
             run = torch.compile(
                 lambda x: torch.tanh(x) * 0.5, backend=lambda gm, i, c=compiler: c(gm, i, options={"autotune": True})
             )
@@ -449,7 +449,7 @@ def test_a_launch_is_chosen_again_for_sizes_of_more_bits(
 
     with contextlib.closing(Counted(1)) as pool:
         compiler = Pretending(Store(tmp_path), fake, pool)
-        compiler.tuning_clock = clock
+        compiler.artefacts.tuning_clock = clock
         run = torch.compile(
             lambda x: torch.tanh(x) * 0.5,
             backend=lambda gm, i: compiler(gm, i, options={"autotune": True}),
