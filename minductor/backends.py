@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 # The version of this API that a `Backend` is written for. It grows by one when a name or a signature changes.
-API_VERSION = 2
+API_VERSION = 3
 ENTRY_POINTS = "minductor.backends"
 SOURCES = (".py", ".c", ".h", ".cpp", ".cu")  # the files of a package that decide what it generates
 
@@ -109,7 +109,7 @@ class Backend:
     passes: tuple[Pass, ...] = ()
     externs: Mapping[str, str] = field(default_factory=dict[str, str])  # ATen's operator -> the one called instead
     capabilities: tuple[str, ...] = ()  # names that a test may need
-    api_version: int = API_VERSION
+    api_version: int = 0  # the API_VERSION that the backend is written for, as a number in its own source
 
 
 BUILT_IN: Mapping[str, Backend] = MappingProxyType(
@@ -259,7 +259,7 @@ def cpp_flags() -> tuple[str, ...]:
 
 def register_backend(backend: Backend) -> None:
     """Add an out-of-tree device to this process; `unregister_backend` takes it out again."""
-    why, hint = _objection(backend), "docs/backends.md has the fields of a record"
+    why, hint = _objection(backend), "docs/backends.md lists the fields of a record, and what changed with each version"
     # setdefault decides between two threads that register the same kind.
     if not why and _REGISTRY.backends.setdefault(backend.kind, backend) is not backend:
         why, hint = "this kind is registered already", f"unregister_backend({backend.kind!r}) takes that one out"
@@ -296,7 +296,8 @@ def _objection(backend: Any) -> str:
     if not isinstance(backend, Backend):
         return f"it is {_kind_of(backend)} and no minductor.backends.Backend"
     if backend.api_version != API_VERSION:
-        return f"it is made for version {backend.api_version} of the backend API, and this is {API_VERSION}"
+        made_for = f"is made for version {backend.api_version}" if backend.api_version else "states no version"
+        return f"it {made_for} of the backend API, and this minductor has version {API_VERSION}"
     if not isinstance(backend.kind, str) or not backend.kind.isidentifier():
         return "a kind is an identifier"
     if backend.kind in BUILT_IN:

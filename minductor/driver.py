@@ -521,7 +521,7 @@ class Compiler:
         if stage.gives == "plan":
             verify_plan(result)
         else:
-            verify(result, stage.after or stage.name)
+            verify(result, stages_up_to(stage.after or stage.name))
 
     # --- the trace
 
@@ -552,6 +552,12 @@ class Compiler:
     def reset(self) -> None:
         """Closes the opened stores; what they hold on disk stays."""
         self._stores.forget()
+
+
+def stages_up_to(name: str) -> tuple[str, ...]:
+    """The names of PIPELINE's stages up to that one."""
+    names = [stage.name for stage in PIPELINE]
+    return tuple(names[: names.index(name) + 1])
 
 
 def _stages(backend: Backend) -> Iterator[Stage]:

@@ -64,6 +64,7 @@ def nothing(*args: object) -> object:
 
 TOY = Backend(
     kind="toy",
+    api_version=API_VERSION,
     targets=(Target("toy_1", "toy", device="toybox"),),
     probe=lambda: "one toy",
     kernels=nothing,
@@ -116,7 +117,11 @@ A_PASS = Pass(name="p", after="fuse", function=nothing, fingerprint="1")
 @pytest.mark.parametrize(
     ("backend", "why"),
     [
-        (replace(TOY, api_version=API_VERSION + 1), "version"),
+        (
+            replace(TOY, api_version=API_VERSION - 1),
+            f"made for version {API_VERSION - 1} of .* has version {API_VERSION}",
+        ),
+        (replace(TOY, api_version=0), "states no version"),
         (replace(TOY, kind="cpu", targets=()), "built in"),
         (replace(TOY, kind="to y"), "identifier"),
         (replace(TOY, targets=(Target("toy_1", "cpu"),)), "is of kind 'cpu'"),
@@ -291,8 +296,10 @@ def test_a_broken_package_is_a_warning_and_the_others_go_on(tmp_path: Path, monk
     install(tmp_path, "broken_toy", "broken_toy:BACKEND", "raise RuntimeError('no driver')\n")
     install(tmp_path, "wrong_toy", "wrong_toy:BACKEND", "BACKEND = 3\n")
     good = "import dataclasses\nfrom minductor.backends import Backend\nfrom minductor.target import Target\n"
-    good += "BACKEND = Backend(kind='good', targets=(Target('good_1', 'good'),), probe='a:b', kernels='a:b',"
-    install(tmp_path, "good_toy", "good_toy:BACKEND", good + " build='a:b', load='a:b', launch='a:b')\n")
+    good += (
+        f"BACKEND = Backend(kind='good', api_version={API_VERSION}, targets=(Target('good_1', 'good'),), probe='a:b',"
+    )
+    install(tmp_path, "good_toy", "good_toy:BACKEND", good + " kernels='a:b', build='a:b', load='a:b', launch='a:b')\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert find_target("cpu").kind == find_backend("cpu").kind == "cpu"
     assert "good_toy" not in sys.modules, "nobody needed it"

@@ -28,7 +28,6 @@ from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import Kernel, Masked, Program
 from minductor.ir.program.schedule import Schedule, loops, parse_schedule
 from minductor.ir.program.signature import signature
-from minductor.ir.program.verify_program import verify
 from minductor.options import Options
 from minductor.passes.tile.tile import tile
 from minductor.runtime.build.probe import probe
@@ -36,6 +35,7 @@ from minductor.runtime.build.toolchain import Toolchain, Unit
 from minductor.runtime.reference.reference import run_program, torch_dtype
 from minductor.target import Env, by_name
 from tests.codegen.cases import BUILDERS, S0, S1, SIZES, Case, Sketch, case, randn
+from tests.verifying import verify
 
 CPU = Env(Options(), by_name("cpu"))
 

@@ -23,7 +23,7 @@ from torch._dynamo.exc import BackendCompilerFailed
 
 import minductor
 from minductor.__main__ import main
-from minductor.backends import Backend, Pass, kinds, unregister_backend
+from minductor.backends import API_VERSION, Backend, Pass, kinds, unregister_backend
 from minductor.core import errors
 from minductor.options import Options
 from minductor.target import Target
@@ -65,7 +65,7 @@ def by(**given: Any) -> object:
 
 def toy(**given: Any) -> object:
     return minductor.register_backend(
-        Backend(**{"kind": "toy", "targets": (Target("toy_1", "toy"),), **PARTS, **given})
+        Backend(**{"kind": "toy", "targets": (Target("toy_1", "toy"),), "api_version": API_VERSION, **PARTS, **given})
     )
 
 
@@ -213,7 +213,7 @@ PYTHON = (
             ({"wrappers": {"python": 5}}, "its wrapper 'python' is 5"),
             ({"wrappers": ["python"]}, "no mapping"),
             ({"options": {"a": 1}}, "neither an instance of a dataclass"),
-            ({"api_version": 0}, "version 0 of the backend API"),
+            ({"api_version": 0}, "states no version of the backend API"),
         )
     ),
     Row("unregister_backend", lambda: unregister_backend("toy"), errors.BackendError, "'toy'", "registered ones are"),

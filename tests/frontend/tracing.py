@@ -21,10 +21,10 @@ from minductor.frontend.lower.lower import lower
 from minductor.frontend.torch_graph.decompose import decompositions
 from minductor.frontend.torch_graph.min_cut import partition
 from minductor.ir.program.nodes import Extern, Kernel, Program
-from minductor.ir.program.verify_program import verify
 from minductor.options import Options
 from minductor.runtime.reference.reference import run_program
 from minductor.target import Env, by_name
+from tests.verifying import verify
 
 CPU = Env(Options(), by_name("cpu"))
 # (relative, absolute) to the dtype's own resolution: a program keeps float32 where eager rounds

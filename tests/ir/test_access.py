@@ -7,7 +7,7 @@ import pytest
 from minductor.core.errors import VerifyError
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
-from minductor.ir.program.verify_program import verify
+from tests.verifying import verify
 
 TEXT = """program inference
   symbol s0 [2, inf]

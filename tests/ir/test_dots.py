@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from minductor.core.dtypes import F32
+from minductor.core.errors import VerifyError
 from minductor.core.expressions.expr import integer, symbol
 from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.choices import Choice, neighbours
@@ -15,7 +16,7 @@ from minductor.ir.program.nodes import Axis, Buffer, Input, Kernel, Origin, Prog
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
 from minductor.ir.program.schedule import Loop, Schedule
-from minductor.ir.program.verify_program import VerifyError, verify
+from tests.verifying import verify
 
 N = 32
 ROW, COLUMN, INNER = (symbol(name, "axis", 0, N - 1) for name in ("i0", "i1", "i2"))

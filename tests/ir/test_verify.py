@@ -4,8 +4,9 @@ import pytest
 
 from minductor.core.errors import VerifyError
 from minductor.ir.program.parser import parse_program
-from minductor.ir.program.verify_program import VERIFIER_RULES, verify
+from minductor.ir.program.verify_program import VERIFIER_RULES
 from tests.ir.programs import ALL, CALLS, CHAIN, NUMBERS, REGIONS, SOFTMAX
+from tests.verifying import verify
 
 ORDER = "a version is made once, before its readers, and read before the next"
 ONCE = "a symbol is defined once, before who mentions it"

@@ -19,13 +19,13 @@ from minductor.core.expressions.expr import Expr, as_expr, integer, symbol
 from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.nodes import Axis, Body, Buffer, Kernel, Program, Ref
 from minductor.ir.program.schedule import loops
-from minductor.ir.program.verify_program import verify
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
 from minductor.passes.tile.tile import tile, tile_kernel
 from minductor.runtime.reference.reference import run_program
 from tests.passes.sketch import CPU, Sketch
 from tests.passes.test_tile import problems
+from tests.verifying import verify
 
 S0 = symbol("s0", "size", 1)
 ROWS, COLUMNS = frozenset({"i0"}), frozenset({"i1"})

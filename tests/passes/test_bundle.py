@@ -19,13 +19,13 @@ from minductor.ir.program.nodes import Kernel, Program, View
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
 from minductor.ir.program.signature import canonical, signature
-from minductor.ir.program.verify_program import verify
 from minductor.options import Options
 from minductor.passes.bundle.bundle import bundle
 from minductor.passes.tile.tile import tile
 from minductor.target import Env, by_name
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch, element
+from tests.verifying import verify
 
 GPU = Env(Options(), by_name("sm_90"))
 

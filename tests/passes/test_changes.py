@@ -12,13 +12,13 @@ from minductor.ir.plan.plan_text import print_plan
 from minductor.ir.plan.verify_plan import verify_plan
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
-from minductor.ir.program.verify_program import verify
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.memory.memory import memory
 from minductor.passes.order.order import order
 from minductor.target import Env, by_name
 from pytest_plugin.goldens.golden import Goldens
+from tests.verifying import verify
 
 CPU = Env(Options(), by_name("cpu"))
 

@@ -13,7 +13,6 @@ from minductor.ir.plan.plan import ExternLine, FreeLine, LaunchLine, ReuseLine
 from minductor.ir.program.nodes import Extern, FusionRefusal, Kernel, Node, Program, awaited_refs, writes
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
-from minductor.ir.program.verify_program import verify
 from minductor.passes.bundle.bundle import bundle
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
@@ -23,6 +22,7 @@ from minductor.passes.order.order import order
 from minductor.passes.tile.tile import tile
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch
+from tests.verifying import verify
 
 
 def ordered(program: Program, *pairs: tuple[int, int]) -> Program:

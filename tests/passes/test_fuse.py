@@ -12,13 +12,13 @@ from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.nodes import FusionRefusal, Kernel, Program, Ref, View, body_reads, body_writes
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
-from minductor.ir.program.verify_program import verify
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
 from minductor.target import Env
 from tests.passes.graphs import assert_same
 from tests.passes.sketch import CPU, Sketch, flatten, flip, narrow, transpose, unflatten
+from tests.verifying import verify
 
 
 def kernels(program: Program) -> list[Kernel]:

@@ -11,13 +11,13 @@ import torch
 from minductor.ir.program.nodes import Check, FusionRefusal, Kernel, Program, body_reads, reads, writes
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.signature import all_ops
-from minductor.ir.program.verify_program import verify
 from minductor.options import Options
 from minductor.passes.inline.inline import inline
 from minductor.runtime.reference.reference import run_program
 from minductor.target import Env
 from tests.passes.graphs import assert_same
 from tests.passes.sketch import CPU, Sketch, flatten, narrow, sizes_of, transpose, unflatten
+from tests.verifying import verify
 
 DEAD = """
 program p

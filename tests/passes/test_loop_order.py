@@ -14,7 +14,6 @@ from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import as_int, integer, symbol
 from minductor.ir.program.nodes import FusionRefusal, Kernel, Program, View, body_reads, body_writes
 from minductor.ir.program.printer import print_program
-from minductor.ir.program.verify_program import verify
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
@@ -23,6 +22,7 @@ from minductor.target import Env
 from pytest_plugin.goldens.golden import Goldens
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch, exprs, flatten, narrow, row_major
+from tests.verifying import verify
 
 
 def kernels(program: Program) -> list[Kernel]:

@@ -14,7 +14,6 @@ from minductor.core.expressions.expr import Symbol, integer
 from minductor.ir.plan.storage import Usage
 from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import Kernel, Program, View
-from minductor.ir.program.verify_program import verify
 from minductor.passes.order.order import (
     breadth_first,
     depth_first,
@@ -25,6 +24,7 @@ from minductor.passes.order.order import (
 )
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch, element
+from tests.verifying import verify
 
 NAMED = {
     "least peak": least_peak_first,

@@ -36,7 +36,6 @@ from minductor.ir.program.nodes import (
 )
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.printer import print_program
-from minductor.ir.program.verify_program import verify
 from minductor.ir.report.report import report
 from minductor.options import Options
 from minductor.passes.access.access import access
@@ -51,6 +50,7 @@ from minductor.target import Env, by_name
 from minductor.tracing.trace import Trace, partition_lines
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU, Sketch
+from tests.verifying import verify
 
 GPU = Env(Options(), by_name("sm_90"))
 

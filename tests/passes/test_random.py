@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from minductor.analysis.dependencies import dependencies, neighbours
 from minductor.ir.program.nodes import Kernel, Program
 from minductor.ir.program.printer import print_program
-from minductor.ir.program.verify_program import verify
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
 from minductor.passes.order.order import order
 from tests.passes.graphs import assert_same, programs
 from tests.passes.sketch import CPU
+from tests.verifying import verify
 
 
 def count(program: Program) -> int:

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from minductor.ir.program.nodes import Kernel, Program, Ref, body_reads
-from minductor.ir.program.verify_program import verify
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
 from minductor.passes.inline.split_concat import split_concat
 from tests.passes.graphs import assert_same
 from tests.passes.sketch import CPU, Sketch, narrow, transpose
+from tests.verifying import verify
 
 
 def kernels(program: Program) -> list[Kernel]:

@@ -17,13 +17,13 @@ from minductor.core.expressions.expr import Expr, as_int, integer, symbol
 from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.nodes import Axis, Buffer, Kernel, Load, Program, Reduce, Ref, Scan, Store
 from minductor.ir.program.schedule import Loop, Schedule, Step, loops, positions
-from minductor.ir.program.verify_program import verify
 from minductor.options import Options
 from minductor.passes.rewriting.merge_axes import merge_axes
 from minductor.passes.tile.nest import runs_over
 from minductor.passes.tile.tile import tile
 from minductor.target import Env, by_name
 from tests.codegen.cases import BUILDERS, S0, Sketch, case, randn
+from tests.verifying import verify
 
 CPU = Env(Options(), by_name("cpu"))
 

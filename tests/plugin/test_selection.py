@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from minductor.backends import Backend, register_backend, unregister_backend
+from minductor.backends import API_VERSION, Backend, register_backend, unregister_backend
 from minductor.core.errors import BackendError
 from minductor.target import Target
 from pytest_plugin.adapters.eager import Eager
@@ -254,7 +254,8 @@ def test_a_registered_backend_is_a_device() -> None:
         raise BackendError("no toy is plugged in")
 
     target = Target("toy_1", "toy", device="toybox")
-    register_backend(Backend(kind="toy", targets=(target,), probe=absent, kernels=len, build=len, load=len, launch=len))
+    parts = {"probe": absent, "kernels": len, "build": len, "load": len, "launch": len}
+    register_backend(Backend(kind="toy", api_version=API_VERSION, targets=(target,), **parts))
     try:
         adapter = Minductor()
         assert adapter.devices[-1] == "toy" and adapter.torch_devices == {"toy": "toybox"}

@@ -6,7 +6,7 @@ names the rule, the stage and the place. What a rule says is the law that later 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeAlias
@@ -62,17 +62,17 @@ from minductor.ir.program.variants import kernels_with_variants, select_variants
 Rule: TypeAlias = Callable[[Program], Iterator[str]]
 
 
-def verify(program: Program, stage: str) -> None:
-    """Checks every rule that holds from `stage` on."""
+def verify(program: Program, stages: Sequence[str]) -> None:
+    """Checks each rule that holds after the `stages` that made the program; an error names the last of them."""
     for region in program.regions:
-        verify(region, stage)
+        verify(region, stages)
     for kernel in kernels_with_variants(program.nodes):
         for option in variant_choice(kernel).options:
-            verify(select_variants(program, {kernel.name: str(option)}), stage)
+            verify(select_variants(program, {kernel.name: str(option)}), stages)
     for name, (since, rule) in VERIFIER_RULES.items():
-        if STAGES.index(stage) >= STAGES.index(since):
+        if since in stages:
             for fault in rule(program):
-                raise VerifyError(stage, name, fault)
+                raise VerifyError(stages[-1], name, fault)
 
 
 # --- programs -----------------------------------------------------------------------------------------------------
@@ -447,9 +447,7 @@ def _kernels(program: Program) -> Iterator[Kernel]:
     return (node for node in program.nodes if isinstance(node, Kernel))
 
 
-STAGES = ("lower", "inline", "fuse", "loop_order", "order", "tile", "bundle", "access", "partition")
-
-# rule -> the first stage after which it holds, and the check
+# Each rule with the stage that makes it hold, a name in PIPELINE of driver.py, and its check.
 VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
     {
         "every storage is declared": ("lower", _buffers_declared),
