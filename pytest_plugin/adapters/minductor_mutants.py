@@ -91,7 +91,7 @@ MUTANTS: tuple[Mutant, ...] = (
         'if buffer.kind != "local"',
         'if buffer.kind == "constant"',
     ),
-    Mutant("block-access-lost", "minductor.passes.access.access", "_access", "if count == 1:", "if count == 0:"),
+    Mutant("block-access-lost", "minductor.passes.access.access", "_cpu_access", "if count == 1:", "if count == 0:"),
     # --- the store
     Mutant("stale-key", "minductor.driver", "Compiler.key", "graph.text()", "graph.text()[:0]"),
 )

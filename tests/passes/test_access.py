@@ -158,18 +158,18 @@ def test_a_window_bounds_what_a_region_loads() -> None:
 @pytest.mark.parametrize(
     ("name", "size", "index", "target", "reason"),
     [
-        ("uneven rows", (64, 8), lambda i, j: 9 * i + j, "sm_90", "rows 9 elements apart do not begin on multiples"),
-        ("no contiguous dim", (64, 64), lambda i, j: 128 * i + 2 * j, "sm_90", "has its elements next to each other"),
+        ("uneven rows", (64, 8), lambda i, j: 9 * i + j, "sm_90", "the stride of 9 elements is not a multiple of 16"),
+        ("no contiguous dim", (64, 64), lambda i, j: 128 * i + 2 * j, "sm_90", "no dimension is contiguous"),
         (
             "a start between",
             (64, 64),
             lambda i, j: 64 * i + j + 1,
             "sm_90",
-            "element 1 does not lie on a multiple of 16",
+            "its first element, 1, does not lie at a multiple of 16",
         ),
-        ("backwards", (64, 64), lambda i, j: 4032 - 64 * i + j, "sm_90", "is walked backwards"),
-        ("an old machine", (64, 64), lambda i, j: 64 * i + j, "sm_80", "sm_80 has no descriptors"),
-        ("short rows", (64, 2), lambda i, j: 4 * i + j, "sm_90", "8 bytes at a time are fewer than 16"),
+        ("backwards", (64, 64), lambda i, j: 4032 - 64 * i + j, "sm_90", "the stride along i0 is not positive"),
+        ("an old machine", (64, 64), lambda i, j: 64 * i + j, "sm_80", "sm_80 has no tensor descriptors"),
+        ("short rows", (64, 2), lambda i, j: 4 * i + j, "sm_90", "its rows of 8 bytes are shorter than 16"),
     ],
 )
 def test_what_is_no_descriptor_says_why(
@@ -179,7 +179,9 @@ def test_what_is_no_descriptor_says_why(
     s.write(s.read("a", randn(9000), F32, index(*s.i)), F32)
     program, found = gpu(s, "descriptor", target)
     assert found["a"].form == "offsets" and found["a"].kind == "block", name
-    assert any("a is no descriptor" in str(note) and reason in str(note) for note in program.notes), program.notes
+    assert any("no tensor descriptor for a:" in str(note) and reason in str(note) for note in program.notes), (
+        program.notes
+    )
     assert parse_program(print_program(program)) == program
 
 

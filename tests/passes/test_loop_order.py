@@ -17,7 +17,7 @@ from minductor.ir.program.printer import print_program
 from minductor.options import Options
 from minductor.passes.fuse.fuse import fuse
 from minductor.passes.inline.inline import inline
-from minductor.passes.loop_order.loop_order import Walk, loop_order, split
+from minductor.passes.loop_order.loop_order import Walk, loop_order, split_extents
 from minductor.target import Env
 from pytest_plugin.goldens.golden import Goldens
 from tests.passes.graphs import assert_same, programs
@@ -50,7 +50,7 @@ def walks(*extents: int) -> tuple[Walk, ...]:
 
 
 def split_by(walk: Walk, others: Sequence[Walk]) -> tuple[int | None, ...]:
-    return split(walk, others) or (as_int(walk[1]),)
+    return split_extents(walk, others) or (as_int(walk[1]),)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,13 @@ def test_loops_are_split_where_others_end(
 def test_no_cut_leaves_a_rest() -> None:
     one, n = integer(1), symbol("s0", "size", 2)
     others = ((one, integer(5)), (integer(4), integer(3)), (integer(6), integer(2)), (n, one))
-    assert split((one, integer(12)), others) == (3, 4)
-    assert split((n, integer(12)), others) == split((one, n), others) == split((integer(-1), integer(12)), others) == ()
+    assert split_extents((one, integer(12)), others) == (3, 4)
+    assert (
+        split_extents((n, integer(12)), others)
+        == split_extents((one, n), others)
+        == split_extents((integer(-1), integer(12)), others)
+        == ()
+    )
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def work(program: Program) -> Counter[str]:
         patch.object(greedy_fusion, "join", counted("joins tried", greedy_fusion.join)),
         patch.object(acyclic.AcyclicOrder, "_walk", walk),
         patch.object(greedy_fusion.GreedyFusion, "_candidates", candidates),
-        patch.object(order._Memory, "cost", counted("costs of a node", order._Memory.cost)),
+        patch.object(order._LiveMemory, "cost", counted("costs of a node", order._LiveMemory.cost)),
     ):
         order.order(fuse(inline(program, CPU), CPU), CPU)
     return counts

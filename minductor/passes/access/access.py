@@ -1,14 +1,16 @@
-"""Says of every load and store how it moves: along the vector loop that it stands in, or as a block of a GPU's tile.
+"""Classifies every load and store: how it moves along the vector loop of a CPU, or which block a GPU's tile touches.
 
-Takes a Program whose kernels have schedules; gives it with an Access for each load, store and atomic of a kernel. On a
-GPU those in masked regions are among them, and `options.block_access` says in which form blocks are to be spelled; what
-that form cannot say is spelled by offsets, with a note that says why. Refuses nothing: what fits no kind is a gather.
+Takes a Program whose kernels have schedules. Gives it with an Access for each load, store and atomic of its kernels; on
+a GPU also for those under a mask. `options.block_access` names the form in which blocks are addressed on a GPU: by
+offsets, by block pointers, or by tensor descriptors. A block that this form cannot express is addressed by offsets, and
+a note says why. Refuses nothing: an access that is no block, no stride and no scalar is a gather.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import cast
 
 from minductor.analysis.blocks import MaskContext, block_of, memory_ops
@@ -29,36 +31,42 @@ from minductor.ir.program.nodes import (
     Variant,
 )
 from minductor.ir.program.schedule import Schedule, loops, positions
-from minductor.passes.access.block_forms import Tile, why_not_descriptor, why_not_pointer
+from minductor.passes.access.block_forms import TileShape, why_not_descriptor, why_not_pointer
 from minductor.target import Env
+
+# as notes for the user name them
+FORM_NAMES: Mapping[str, str] = MappingProxyType({"pointer": "block pointer", "descriptor": "tensor descriptor"})
 
 
 def access(program: Program, env: Env) -> Program:
-    """Kernels without a schedule, and those that are classified already, stay."""
+    """The program with its accesses. Kernels without a schedule, or with accesses already, stay as they are."""
     dtypes = {name: buffer.dtype for name, buffer in program.real_table().items()}
-    notes: list[NodeNote] = []
-    nodes = tuple(_classified(node, dtypes, env, notes) if isinstance(node, Kernel) else node for node in program.nodes)
+    notes: list[Note] = []
+    nodes = tuple(
+        _with_accesses(node, dtypes, env, notes) if isinstance(node, Kernel) else node for node in program.nodes
+    )
     return program if nodes == program.nodes else replace(program, nodes=nodes, notes=(*program.notes, *notes))
 
 
-def _classified(kernel: Kernel, dtypes: Mapping[str, DType], env: Env, notes: list[NodeNote]) -> Kernel:
-    """The kernel with its accesses, and its variants with theirs."""
+def _with_accesses(kernel: Kernel, dtypes: Mapping[str, DType], env: Env, notes: list[Note]) -> Kernel:
+    """The kernel with its accesses, and those of its variants. `notes` takes the refusals of a form."""
     variants: list[Variant] = []
     for variant in kernel.variants:
         inner = {**dtypes, **{buffer.name: buffer.dtype for buffer in variant.buffers}}
-        nodes = (_classified(n, inner, env, notes) if isinstance(n, Kernel) else n for n in variant.nodes)
+        nodes = (_with_accesses(n, inner, env, notes) if isinstance(n, Kernel) else n for n in variant.nodes)
         variants.append(replace(variant, nodes=tuple(nodes)))
     if kernel.schedule is None or kernel.access:
         return replace(kernel, variants=tuple(variants))
     if not env.target.is_gpu:
-        return replace(kernel, variants=tuple(variants), access=tuple(_along_vectors(kernel, kernel.schedule)))
-    tile = _TileAccesses(kernel, dtypes, env)
+        return replace(kernel, variants=tuple(variants), access=tuple(_cpu_accesses(kernel, kernel.schedule)))
+    tile = _GpuAccesses(kernel, dtypes, env)
     found = tuple(tile.access(*place) for place in memory_ops(kernel.body, tile.axes))
     notes += tile.notes
     return replace(kernel, variants=tuple(variants), access=found)
 
 
-def _touching(body: Body) -> Iterator[tuple[int, Op]]:
+def _memory_ops(body: Body) -> Iterator[tuple[int, Op]]:
+    """The loads, stores and atomics of a body, with their positions; those under a mask not included."""
     for position, op in enumerate(body.ops):
         if isinstance(op.attrs, Load | Store | Atomic):
             yield position, op
@@ -67,25 +75,27 @@ def _touching(body: Body) -> Iterator[tuple[int, Op]]:
 # --- CPU ----------------------------------------------------------------------------------------------------------
 
 
-def _along_vectors(kernel: Kernel, schedule: Schedule) -> Iterator[Access]:
+def _cpu_accesses(kernel: Kernel, schedule: Schedule) -> Iterator[Access]:
+    """The accesses of a kernel for a CPU, by their step along the vector loop around them."""
     vector = vector_axes(schedule)
     symbols = {axis.name: axis.symbol for axis in kernel.axes}
-    for position, op in _touching(kernel.body):
+    for position, op in _memory_ops(kernel.body):
         axis = vector.get(position)
-        yield _access(position, ZERO if axis is None else step_of(op, symbols[axis]))
+        yield _cpu_access(position, ZERO if axis is None else step_of(op, symbols[axis]))
 
 
 def vector_axes(schedule: Schedule) -> dict[int, str]:
-    """The axis of the vector loop that each position stands in, or of the scalar one that it would be."""
+    """By position the axis of the vector loop around an op, or of the scalar loop that stands in its place."""
     found: dict[int, str] = {}
     for loop in loops(schedule.steps):
         if loop.kind in ("vector", "scalar"):
-            for position in positions((loop,)):  # what a tree inside computes, too
+            for position in positions((loop,)):  # with those of a tree loop inside
                 found.setdefault(position, loop.axis)
     return found
 
 
-def _access(position: int, step: Expr | None) -> Access:
+def _cpu_access(position: int, step: Expr | None) -> Access:
+    """The access of an op that moves by `step` elements along its vector loop; None: data decide where it is."""
     if step is None:
         return Access(position, "gather")
     count = as_int(step)
@@ -101,25 +111,26 @@ def _access(position: int, step: Expr | None) -> Access:
 # --- GPUs ---------------------------------------------------------------------------------------------------------
 
 
-class _TileAccesses:
-    """The accesses of one kernel."""
+class _GpuAccesses:
+    """The accesses of one kernel for a GPU, with a note for each block that has not the wanted form."""
 
     def __init__(self, kernel: Kernel, dtypes: Mapping[str, DType], env: Env) -> None:
         assert kernel.schedule is not None
         self.kernel = kernel
         self.dtypes = dtypes
         self.target = env.target
-        self.wanted: BlockForm = cast("BlockForm", env.options.block_access)
+        self.wanted_form: BlockForm = cast("BlockForm", env.options.block_access)
         axes = {axis.name: axis for axis in kernel.axes}
         blocks: dict[str, int] = {}
         for loop in loops(kernel.schedule.steps):
             blocks.setdefault(loop.axis, max(1, loop.block))
-        # in the order of the tile; an axis that nothing moves along has no loop
+        # In the order of the tile. An axis along which nothing changes has no loop.
         self.axes = [axes[name] for name in blocks]
-        self.tile = Tile(blocks, {name: axes[name].extent for name in blocks})
-        self.notes: list[NodeNote] = []
+        self.tile = TileShape(blocks, {name: axes[name].extent for name in blocks})
+        self.notes: list[Note] = []
 
     def access(self, position: int, op: Op, context: MaskContext) -> Access:
+        """The access of one load, store or atomic, which may stand under masks (`context`)."""
         assert isinstance(op.attrs, Load | Store | Atomic)
         outer, *inside = (*context.path, position)
         index = op.attrs.index
@@ -134,24 +145,26 @@ class _TileAccesses:
         return Access(outer, "block", inside=tuple(inside), block=block, form=form)
 
     def form(self, op: Op, block: BlockAccess, context: MaskContext) -> BlockForm:
-        """How it is spelled."""
+        """The form in which a block is addressed."""
         assert isinstance(op.attrs, Load | Store | Atomic)
         storage = op.attrs.ref.storage
-        if self.wanted == "offsets":
+        if self.wanted_form == "offsets":
             return "offsets"
         if isinstance(op.attrs, Atomic):
-            reason = "an atomic takes addresses"
+            reason = "an atomic takes single addresses"
         elif not context.is_masked_by_bounds(block):
-            reason = "what it depends on is no window of its axes"
+            reason = "its mask is not a range of each axis"
         elif isinstance(op.attrs, Store) and len(block.moving()) < len(block.dims):
             reason = "several points store one element"
-        elif self.wanted == "pointer":
+        elif self.wanted_form == "pointer":
             reason = why_not_pointer(block, self.tile)
         elif not self.target.has_descriptors:
-            reason = f"{self.target.name} has no descriptors"
+            reason = f"{self.target.name} has no tensor descriptors"
         else:
             reason = why_not_descriptor(block, self.tile, self.dtypes[storage])
         if not reason:
-            return self.wanted
-        self.notes.append(NodeNote("access", self.kernel.name, f"{storage} is no {self.wanted}: {reason}"))
+            return self.wanted_form
+        self.notes.append(
+            Note("access", self.kernel.name, f"no {FORM_NAMES[self.wanted_form]} for {storage}: {reason}")
+        )
         return "offsets"

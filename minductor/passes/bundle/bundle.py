@@ -1,10 +1,12 @@
-"""Puts kernels that do the same to different tensors into one launch, side by side.
+"""Puts kernels that do the same to different tensors into one launch.
 
-Takes a Program whose kernels have schedules. Gives one in which kernels of equal operators, none of which needs
-another, are parts of one kernel: each part has its own axes and loops. Refuses kernels that can fail, and to keep more
-than a little memory alive for it.
+Takes a Program whose kernels have schedules. Gives one in which kernels with equal operators, none of which depends on
+another one of them, are one kernel: its parts stand one behind the other, each with axes and loops of its own. Refuses
+(leaves as they are) kernels that can raise an error, scatters, scans, matrix products, kernels of more than two axes,
+and bundles beyond the limits below.
 
-An optimiser's step is the same few operators for every parameter: a launch for each would cost more than the work.
+The step of an optimiser is the case that pays: the same few operators for each parameter. A launch for each parameter
+would cost more than the work.
 """
 
 from __future__ import annotations
@@ -35,28 +37,29 @@ from minductor.ir.program.schedule import Schedule, loops, moved
 from minductor.ir.program.signature import all_ops, signature
 from minductor.target import Env
 
-PARTS = 64  # at most so many kernels become one
-OPS = 1024  # of one kernel of a GPU: Triton's time grows faster than the text
-PARAMETERS = 256  # tensors and numbers of one kernel
-OPEN = 4  # bundles of one kind that a kernel is compared with, the latest first
-HELD_BYTES = 1 << 20  # of storages of our own, whose lives a bundle makes longer
+MAX_KERNELS = 64  # in one bundle
+MAX_GPU_OPS = 1024  # of a bundle for a GPU: Triton's compile time grows faster than the text
+MAX_PARAMETERS = 256  # tensors and numbers that one launch takes
+MAX_OPEN_BUNDLES = 4  # of equal operators, latest first, that a kernel is tried with
+MAX_LIVE_BYTES = 1 << 20  # of a bundle's intermediate results: all of them are live at the same time
 
-Kind: TypeAlias = tuple[object, ...]
+# Kernels with equal keys may be one bundle.
+BundleKey: TypeAlias = tuple[object, ...]
 
 
 def bundle(program: Program, env: Env) -> Program:
-    """One program in, one out; see above."""
+    """The program with bundled kernels; the program itself if there are none, fusion is off, or it has two devices."""
     is_split = len({buffer.device for buffer in program.buffers}) > 1
     if not env.options.fuse or is_split:
         return program
-    kinds = [_kind(node, is_gpu=env.target.is_gpu) for node in program.nodes]
-    if len(set(kinds)) == len(kinds) or not any(kinds.count(kind) > 1 for kind in set(kinds) if kind):
+    keys = [_bundle_key(node, is_gpu=env.target.is_gpu) for node in program.nodes]
+    if len(set(keys)) == len(keys) or not any(keys.count(key) > 1 for key in set(keys) if key):
         return program
-    groups, order = _groups(program, kinds, is_gpu=env.target.is_gpu)
+    groups, order = _choose_groups(program, keys, is_gpu=env.target.is_gpu)
     if all(len(members) == 1 for members in groups.values()):
         return program
     ranked = sorted(groups, key=lambda first: order.rank[first])
-    nodes = [_joined([program.nodes[n] for n in groups[first]]) for first in ranked]
+    nodes = [_bundled([program.nodes[n] for n in groups[first]]) for first in ranked]
     gone = [
         MergedKernel("bundle", _name(program.nodes[n]), _name(program.nodes[first]))
         for first in ranked
@@ -70,28 +73,30 @@ def _name(node: Node) -> str:
     return node.name
 
 
-def _groups(program: Program, kinds: list[Kind | None], *, is_gpu: bool) -> tuple[dict[int, list[int]], AcyclicOrder]:
-    """The members of each node to be, by the first of them, and the order that these keep."""
+def _choose_groups(
+    program: Program, keys: list[BundleKey | None], *, is_gpu: bool
+) -> tuple[dict[int, list[int]], AcyclicOrder]:
+    """The nodes of each bundle, by the one that ranks first, and an order of the bundles; each other node is alone."""
     nodes = program.nodes
     edges = dict.fromkeys((e.source, e.target) for e in dependencies(program))
     order = AcyclicOrder(len(nodes), edges)
     kept = {view.ref.storage for view in views_of(program.outputs)}
     local = {b.name: buffer_bytes(b) for b in program.buffers if b.kind == "local" and b.name not in kept}
     groups: dict[int, list[int]] = {}
-    latest: dict[Kind, list[int]] = {}
-    parameters = [_parameters(node) if kind else 0 for node, kind in zip(nodes, kinds, strict=True)]
-    held = [sum(local.get(name, 0) for name in _storages(node)) for node in nodes]
-    for number, kind in enumerate(kinds):
+    latest: dict[BundleKey, list[int]] = {}
+    parameters = [_count_parameters(node) if key else 0 for node, key in zip(nodes, keys, strict=True)]
+    local_bytes = [sum(local.get(name, 0) for name in _storages(node)) for node in nodes]
+    for number, key in enumerate(keys):
         groups[number] = [number]
-        if kind is None:
+        if key is None:
             continue
-        for first in reversed(latest.setdefault(kind, [])[-OPEN:]):
+        for first in reversed(latest.setdefault(key, [])[-MAX_OPEN_BUNDLES:]):
             members = groups[first]
             fits = (
-                len(members) < (min(PARTS, OPS // len(kind)) if is_gpu else PARTS)
-                and sum(parameters[m] for m in (*members, number)) <= PARAMETERS
+                len(members) < (min(MAX_KERNELS, MAX_GPU_OPS // len(key)) if is_gpu else MAX_KERNELS)
+                and sum(parameters[m] for m in (*members, number)) <= MAX_PARAMETERS
             )
-            fits = fits and sum(held[m] for m in (*members, number)) <= HELD_BYTES
+            fits = fits and sum(local_bytes[m] for m in (*members, number)) <= MAX_LIVE_BYTES
             if not fits or any((member, number) in edges for member in members):
                 continue
             low, high = sorted((first, number), key=lambda n: order.rank[n])
@@ -100,15 +105,15 @@ def _groups(program: Program, kinds: list[Kind | None], *, is_gpu: bool) -> tupl
             order.merge(low, high)
             groups[low] = [*members, number]
             del groups[high]
-            latest[kind][latest[kind].index(first)] = low
+            latest[key][latest[key].index(first)] = low
             break
         else:
-            latest[kind].append(number)
+            latest[key].append(number)
     return groups, order
 
 
-def _parameters(node: Node) -> int:
-    """How many a launch takes, but for the number of threads."""
+def _count_parameters(node: Node) -> int:
+    """How many tensors and numbers a launch of a node takes, the number of threads not counted."""
     if not isinstance(node, Kernel):
         return 0
     found = signature(node)
@@ -119,10 +124,10 @@ def _storages(node: Node) -> set[str]:
     return {ref.storage for ref in (*reads(node), *writes(node))}
 
 
-def _kind(node: Node, *, is_gpu: bool) -> Kind | None:
-    """The operators of a kernel that may be part of a bundle; None for all else.
+def _bundle_key(node: Node, *, is_gpu: bool) -> BundleKey | None:
+    """The operators of a kernel that may be part of a bundle; None for any other node.
 
-    Of a GPU's kernel the tile as well: all programs of a launch have blocks of the same sizes.
+    For a GPU the blocks of its loops as well, since all programs of a launch have blocks of the same sizes.
     """
     if not isinstance(node, Kernel) or node.schedule is None or len(node.axes) > 2 or node.schedule.dots:
         return None
@@ -133,15 +138,15 @@ def _kind(node: Node, *, is_gpu: bool) -> Kind | None:
     return (*((op.name, op.dtype) for op in ops), *tile, *(node.choices if is_gpu else ()))
 
 
-def _joined(nodes: list[Node]) -> Node:
-    """Kernels as one: the axes, ops and steps of each after those of the ones before."""
+def _bundled(nodes: list[Node]) -> Node:
+    """Kernels as one kernel: the axes, ops and loops of each one stand behind those of the kernels before it."""
     if len(nodes) == 1:
         return nodes[0]
     kernels = [node for node in nodes if isinstance(node, Kernel)]
     axes: list[Axis] = []
     mappings: list[dict[Symbol, Expr]] = []
     for kernel in kernels:
-        fresh = [_renamed(axis, len(axes) + n) for n, axis in enumerate(kernel.axes)]
+        fresh = [_fresh_axis(axis, len(axes) + n) for n, axis in enumerate(kernel.axes)]
         mappings.append({old.symbol: new.symbol for old, new in zip(kernel.axes, fresh, strict=True)})
         axes += fresh
     builder = Builder([axis.symbol for axis in axes])
@@ -158,6 +163,6 @@ def _joined(nodes: list[Node]) -> Node:
     return replace(made, schedule=joined)
 
 
-def _renamed(axis: Axis, number: int) -> Axis:
+def _fresh_axis(axis: Axis, number: int) -> Axis:
     extent = as_int(axis.extent)
     return Axis(symbol(f"i{number}", "axis", 0, None if extent is None else max(extent - 1, 0)), axis.extent)

@@ -1,9 +1,9 @@
-"""Lets a call of an operator write its result straight to where a kernel would only copy it.
+"""Lets an `out=` call write its result straight into the storage to which a kernel would copy it.
 
-Takes a program after inlining. Gives it without the kernels that copy what an `out=` call has just made into a part of
-another storage: a slice of a concatenation, an input that the user writes to. Refuses (leaves as they are) results that
-anybody else reads, destinations that the call reads as well, other dtypes, layouts in which the operator would make a
-copy of its own, and calls whose operands change before the copy.
+Takes a program after inlining. Gives it without kernels that only copy the result of an `out=` call, for example into a
+slice of a concatenation or into an input that the user writes to; the call writes there itself. Refuses (leaves as they
+are) results that another node reads, targets that the call reads as well, targets of another dtype, layouts for which
+the operator would make a copy of its own, and calls whose operands change before the copy.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from minductor.ir.program.nodes import (
 )
 from minductor.passes.rewriting.prune import with_nodes
 
-# products, which take rows that are apart from each other as they take a whole matrix
-ADDS = frozenset(("aten.addmm.out", "aten.baddbmm.out"))
-TAKE_ROWS = ADDS | {"aten.mm.out", "aten.bmm.out"}
+# matrix products; they accept an `out` whose rows are contiguous but apart from each other
+ACCUMULATING = frozenset(("aten.addmm.out", "aten.baddbmm.out"))
+ACCEPT_ROW_STRIDE = ACCUMULATING | {"aten.mm.out", "aten.bmm.out"}
 
 
 def write_into_targets(program: Program) -> Program:
-    """One program in, one out; the same object if there is nothing to do."""
+    """The program without copies of results that their calls can write in place; the same object if there are none."""
     table = program.real_table()
     kept = {view.ref.storage for output in program.outputs for view in views_of(output)}
     kept.update(ref.storage for node in program.nodes for ref in awaited_refs(node))
@@ -50,18 +50,18 @@ def write_into_targets(program: Program) -> Program:
     nodes: list[Node | None] = list(program.nodes)
     notes: list[MergedKernel] = []
     for position, copy in enumerate(program.nodes):
-        source = _copied(copy)
+        source = _copied_load(copy)
         if source is None or (maker := makers.get(source.ref)) is None or source.ref.storage in kept:
             continue
         call = program.nodes[maker]
         assert isinstance(call, Extern) and isinstance(copy, Kernel)
-        there = _destination(copy, call, table) if users[source.ref.storage] == [maker, position] else None
+        target = _destination(copy, call, table) if users[source.ref.storage] == [maker, position] else None
         read = {ref.storage for ref in reads(call)}
-        if there is None or (there.ref.storage in read and not _adds_to(call, there)):
+        if target is None or (target.ref.storage in read and not _accumulates_into(call, target)):
             continue
         if any(ref.storage in read for node in program.nodes[maker:position] for ref in writes(node)):
             continue
-        nodes[position] = replace(call, results=(there,), origins=(*call.origins, *copy.origins))
+        nodes[position] = replace(call, results=(target,), origins=(*call.origins, *copy.origins))
         nodes[maker] = None
         notes.append(MergedKernel("inline", copy.name, call.name))
     if not notes:
@@ -69,17 +69,17 @@ def write_into_targets(program: Program) -> Program:
     return with_nodes(replace(program, notes=(*program.notes, *notes)), tuple(n for n in nodes if n is not None))
 
 
-def _adds_to(call: Extern, there: View) -> bool:
-    """Whether a call reads a destination as what it adds a product to, and not otherwise: element by element."""
-    if call.op not in ADDS or not isinstance(old := call.args[0], View):
+def _accumulates_into(call: Extern, target: View) -> bool:
+    """Whether a call reads a target only to add a matrix product to it, element by element, as addmm does."""
+    if call.op not in ACCUMULATING or not isinstance(old := call.args[0], View):
         return False
     others = (*call.args[1:], *(value for _, value in call.kwargs))
-    is_same = replace(old, ref=there.ref) == there
-    return is_same and all(view.ref.storage != there.ref.storage for view in views_of(others))
+    is_same = replace(old, ref=target.ref) == target
+    return is_same and all(view.ref.storage != target.ref.storage for view in views_of(others))
 
 
-def _copied(node: Node) -> Load | None:
-    """What a kernel loads that does nothing but store it."""
+def _copied_load(node: Node) -> Load | None:
+    """The load of a kernel that only copies; None for any other node."""
     if not isinstance(node, Kernel) or node.after:
         return None
     match node.body.ops:
@@ -90,7 +90,7 @@ def _copied(node: Node) -> Load | None:
 
 
 def _destination(copy: Kernel, call: Extern, table: Mapping[str, Buffer]) -> View | None:
-    """The part of a storage that a copy fills, as a tensor of the shape that the call gives; None if it has none."""
+    """The part of a storage that a copy fills, as a view of the call's result shape; None if it is not such a view."""
     (made,) = call.results
     load, store = (op.attrs for op in copy.body.ops)
     assert isinstance(made, View) and isinstance(load, Load) and isinstance(store, Store)
@@ -111,12 +111,12 @@ def _destination(copy: Kernel, call: Extern, table: Mapping[str, Buffer]) -> Vie
         else:
             stride.append(written[0][axis])
             del axes[axis]
-    there = View(store.ref, made.dtype, made.size, tuple(_row_major_where_single(made.size, stride)), written[1])
-    return None if axes or not _is_plain(there, call.op) else there
+    target = View(store.ref, made.dtype, made.size, tuple(_row_major_where_single(made.size, stride)), written[1])
+    return None if axes or not _is_filled_without_copy(target, call.op) else target
 
 
 def _row_major_where_single(size: tuple[Expr, ...], stride: list[Expr]) -> list[Expr]:
-    """Of a dim of size 1 any stride is right; libraries look for the one that a dense tensor would have."""
+    """The strides with those of dims of size 1 as in a contiguous tensor: any would do, but libraries check them."""
     found = list(stride)
     for dim in reversed(range(len(size))):
         if as_int(size[dim]) == 1:
@@ -124,11 +124,11 @@ def _row_major_where_single(size: tuple[Expr, ...], stride: list[Expr]) -> list[
     return found
 
 
-def _is_plain(view: View, op: str) -> bool:
-    """Whether an operator fills a layout without a copy: rows of elements in order, and of others one block."""
+def _is_filled_without_copy(view: View, op: str) -> bool:
+    """Whether an operator fills a layout without a copy: a dense one, or for matrix products one with dense rows."""
     inner: Expr = integer(1)
     is_dense = True
     for size, stride in zip(reversed(view.size), reversed(view.stride), strict=True):
         is_dense = is_dense and stride == inner
         inner = stride * size
-    return is_dense or (op in TAKE_ROWS and view.stride[-1] == integer(1))
+    return is_dense or (op in ACCEPT_ROW_STRIDE and view.stride[-1] == integer(1))

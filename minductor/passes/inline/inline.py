@@ -1,11 +1,12 @@
-"""Moves the bodies of cheap or single-use producers into their consumers, so that their buffers never exist.
+"""Moves cheap or single-use producers into their consumers, which compute their elements again; no buffer is left.
 
-Takes a program with one kernel per computed buffer. Gives the program without the kernels that became part of others,
-and without dead nodes. Refuses, with a FusionRefusal, to move what must be materialised: what the caller or an
-extern reads, what has a place in an order that was asked for, reductions, storages with several writers, and what costs
-more to recompute than to keep (`_is_worth`).
+Takes a program with one kernel for each computed buffer. Gives it without the kernels that became part of their
+consumers, and without dead nodes. A kernel is a candidate if it only computes and stores one value for each point, into
+a storage that no other node writes and that only kernels read. Refuses, with a `WhyNot`, candidates whose operands are
+overwritten too early, whose consumers would become too large, and those that cost more to recompute than to store
+(`_is_worth_recomputing`).
 
-A consumer's load of an element is answered by the producer's body at the point that stores this element.
+Where a consumer loads an element, the producer's body is inserted at the point that stores this element.
 """
 
 from __future__ import annotations
@@ -50,14 +51,18 @@ from minductor.passes.inline.split_concat import split_concat
 from minductor.passes.rewriting.prune import live_nodes, prune_body, with_nodes
 from minductor.target import Env
 
-MAX_OPS, MAX_BUFFERS = 224, 56  # of a body that inlining makes; fuse may go on to its own limits
-MAX_COPIES = 8  # of one producer in one consumer
-DEPTH = 24  # producers on top of each other before they are built as one: keeps recursion shallow
+MAX_OPS, MAX_BUFFERS = 224, 56  # of a consumer; `fuse` has larger limits, so it can still fuse such a consumer
+MAX_COPIES = 8  # elements of one producer that one point of a consumer may ask for
+MAX_DEPTH = 24  # nested producers before their bodies are built as one, which keeps the recursion shallow
 
 
 @dataclass(slots=True)
 class _Producer:
-    """A kernel that computes one element of one buffer from others, and what it costs to have it do so again."""
+    """A kernel that may move into its consumers, and what one point of it costs.
+
+    `value`: the position of the stored value. `ops`: how many it adds to a body. `cost`: its operations, and
+    `input_bytes`: the bytes that it loads, both with those of producers that only it uses. `depth`: nested producers.
+    """
 
     kernel: Kernel
     position: int
@@ -72,21 +77,27 @@ class _Producer:
 
 @dataclass(slots=True)
 class _Uses:
-    """Where a producer's value ends up: by kept kernel, the distinct elements asked for, with how often each runs."""
+    """Who uses a producer's value, in terms of the kernels that stay.
 
-    roots: dict[int, dict[tuple[Expr, ...], float]] = field(default_factory=dict[int, dict[tuple[Expr, ...], float]])
+    By the position of such a kernel: the distinct elements that one point of it asks for, and how often it asks for
+    each, per element of the buffer. An element is known by the indices of the loads that lead to it.
+    """
 
-    def add(self, root: int, key: tuple[Expr, ...], times: float) -> None:
-        here = self.roots.setdefault(root, {})
-        here[key] = max(here.get(key, 0.0), times)
+    by_consumer: dict[int, dict[tuple[Expr, ...], float]] = field(
+        default_factory=dict[int, dict[tuple[Expr, ...], float]]
+    )
+
+    def add(self, consumer: int, key: tuple[Expr, ...], times: float) -> None:
+        elements = self.by_consumer.setdefault(consumer, {})
+        elements[key] = max(elements.get(key, 0.0), times)
 
 
 def inline(program: Program, env: Env) -> Program:
-    """One program in, one out; see above."""
-    nodes = tuple([_pruned(node) for node in program.nodes])
+    """The program after inlining, splitting at concatenations, and redirecting the results of externs."""
+    nodes = tuple([_without_dead_ops(node) for node in program.nodes])
     if any(a is not b for a, b in zip(nodes, program.nodes, strict=True)):
         program = with_nodes(program, nodes)
-    live = live_nodes(program)  # of nodes without dead ops: what only those read is dead too
+    live = live_nodes(program)  # after dead ops are gone, since a buffer that only those load is dead as well
     if len(live) < len(program.nodes):
         program = with_nodes(program, live)
     if not env.options.fuse:
@@ -96,10 +107,10 @@ def inline(program: Program, env: Env) -> Program:
         work = _Inliner(program, refused, env.options.max_live_bytes, is_gpu=env.target.is_gpu)
         work.decide()
         bodies = work.build()
-        # what a body turned out to do, rarely, is known only once it is built: choose again without these producers
-        if not work.failed:
+        # Some refusals are known only once a body is built. This is rare: decide again, with those producers kept.
+        if not work.new_refusals:
             break
-        refused.update(work.failed)
+        refused.update(work.new_refusals)
     if work.inlined:
         program = work.finish(bodies)
     elif work.notes:
@@ -107,29 +118,34 @@ def inline(program: Program, env: Env) -> Program:
     return program if work.is_mixed else write_into_targets(split_concat(program))
 
 
-def _pruned(node: Node) -> Node:
-    """A kernel without dead ops: what they load would count as a use."""
+def _without_dead_ops(node: Node) -> Node:
+    """The node without dead ops, if it is a kernel; their loads would count as uses."""
     if not isinstance(node, Kernel) or (body := prune_body(node.body)) is node.body:
         return node
     return replace(node, body=body)
 
 
 class _Inliner:
+    """One attempt: `decide` which producers move, `build` the bodies, `finish` the program.
+
+    `known_refusals`: reasons by storage that an earlier attempt has found. Nodes are known by their positions.
+    """
+
     def __init__(self, program: Program, refused: Mapping[str, str], most: int, *, is_gpu: bool) -> None:
         self.program = program
         self.kernels = {n: node for n, node in enumerate(program.nodes) if isinstance(node, Kernel)}
         self.table = program.real_table()
         self.is_mixed = len({buffer.device for buffer in program.buffers}) > 1
-        self.refused = refused
-        self.failed: dict[str, str] = {}
-        self.notes: list[FusionRefusal | MergedKernel] = []
+        self.known_refusals = refused
+        self.new_refusals: dict[str, str] = {}
+        self.notes: list[WhyNot | Joined] = []
         self.readers: dict[Ref, list[int]] = {}
         self.writers: dict[str, list[int]] = {}
-        self.overwritten: dict[Ref, int] = {}
-        self.size: list[int] = []
-        self.most = most
-        self.blocks = {kernel.name: block_counts(kernel) for kernel in self.kernels.values() if is_gpu}
-        self.touched: list[set[str]] = []  # the storages of each kernel, with what has moved into it
+        self.overwriter: dict[Ref, int] = {}
+        self.op_counts: list[int] = []
+        self.max_live_bytes = most
+        self.product_blocks = {kernel.name: block_counts(kernel) for kernel in self.kernels.values() if is_gpu}
+        self.storages: list[set[str]] = []  # that each node touches, with those of producers that moved into it
         self.inlined: dict[Ref, _Producer] = {}
         self.by_position: dict[int, _Producer] = {}
         for position, node in enumerate(program.nodes):
@@ -137,14 +153,14 @@ class _Inliner:
                 self.readers.setdefault(ref, []).append(position)
             for ref in writes(node):
                 self.writers.setdefault(ref.storage, []).append(position)
-                self.overwritten[Ref(ref.storage, ref.version - 1)] = position
-            self.size.append(len(node.body.ops) if isinstance(node, Kernel) else 0)
-            self.touched.append({ref.storage for ref in (*reads(node), *writes(node))})
+                self.overwriter[Ref(ref.storage, ref.version - 1)] = position
+            self.op_counts.append(len(node.body.ops) if isinstance(node, Kernel) else 0)
+            self.storages.append({ref.storage for ref in (*reads(node), *writes(node))})
 
     # --- what may move
 
     def decide(self) -> None:
-        """Sinks first, so that each producer's uses are known when its turn comes."""
+        """Decides which producers move, last node first: then all uses of a producer are known when its turn comes."""
         nodes = self.program.nodes
         fixed = {view.ref.storage for output in self.program.outputs for view in views_of(output)}
         fixed.update(ref.storage for node in nodes for ref in awaited_refs(node))
@@ -159,30 +175,30 @@ class _Inliner:
                 mine = uses[producer.store.ref]
                 reason = self._refusal(producer, mine)
                 if reason is None:
-                    self._move(producer, mine)
-                    self._pass_on(node, producer.store.index, mine, uses)
+                    self._inline_producer(producer, mine)
+                    self._record_uses(node, producer.store.index, mine, uses)
                     continue
                 self._note(producer, reason)
-            self._pass_on(node, None, _Uses({position: {(): 1.0}}), uses)
+            self._record_uses(node, None, _Uses({position: {(): 1.0}}), uses)
 
-    def _move(self, producer: _Producer, uses: _Uses) -> None:
+    def _inline_producer(self, producer: _Producer, uses: _Uses) -> None:
         self.inlined[producer.store.ref] = self.by_position[producer.position] = producer
-        for root, keys in uses.roots.items():
-            self.size[root] += producer.ops * len(keys)
-            self.touched[root] = self._with(producer, root)
-            self.notes.append(MergedKernel("inline", producer.kernel.name, self.kernels[root].name))
+        for consumer, keys in uses.by_consumer.items():
+            self.op_counts[consumer] += producer.ops * len(keys)
+            self.storages[consumer] = self._storages_with(producer, consumer)
+            self.notes.append(Joined("inline", producer.kernel.name, self.kernels[consumer].name))
 
-    def _with(self, producer: _Producer, root: int) -> set[str]:
-        """The storages of a kernel once a producer has moved into it."""
-        return (self.touched[root] | self.touched[producer.position]) - {producer.store.ref.storage}
+    def _storages_with(self, producer: _Producer, consumer: int) -> set[str]:
+        """The storages that a consumer touches once a producer has moved into it."""
+        return (self.storages[consumer] | self.storages[producer.position]) - {producer.store.ref.storage}
 
-    def _waited(self, producer: _Producer, root: int) -> set[str]:
-        """The intermediate results that a kernel would wait for with a producer in it."""
-        made = {ref.storage for ref in writes(self.kernels[root])}
-        return {name for name in self._with(producer, root) - made if name in self.writers}
+    def _intermediates_with(self, producer: _Producer, consumer: int) -> set[str]:
+        """The intermediate results that a consumer needs once a producer has moved into it."""
+        made = {ref.storage for ref in writes(self.kernels[consumer])}
+        return {name for name in self._storages_with(producer, consumer) - made if name in self.writers}
 
     def _producers(self, fixed: set[str]) -> dict[int, _Producer]:
-        """In program order, so that the cost of a producer holds that of the single-use ones before it."""
+        """The candidates by position. In program order, since a cost includes that of producers with this only use."""
         found: dict[int, _Producer] = {}
         by_ref: dict[Ref, _Producer] = {}
         for position, node in enumerate(self.program.nodes):
@@ -194,11 +210,11 @@ class _Inliner:
             readers = self.readers.get(store.ref, ())
             if self.table[store.ref.storage].kind != "local" or not all(r in self.kernels for r in readers):
                 continue
-            if not readers:  # it stays for what it checks
+            if not readers:  # it is not dead, so it contains a check that must run
                 continue
             if self.is_mixed and any(self._device(r) != self._device(position) for r in readers):
                 continue
-            if node.after and not self._may_wait_there(node, readers):
+            if node.after and not self._keeps_user_order(node, readers):
                 continue
             producer = self._producer(node, position, store, by_ref)
             if producer is not None:
@@ -208,8 +224,8 @@ class _Inliner:
     def _device(self, position: int) -> str:
         return self.table[writes(self.kernels[position])[0].storage].device
 
-    def _may_wait_there(self, kernel: Kernel, readers: Sequence[int]) -> bool:
-        """Whether all who read what a kernel makes run after what it runs after."""
+    def _keeps_user_order(self, kernel: Kernel, readers: Sequence[int]) -> bool:
+        """Whether all readers of a kernel's result wait for what it waits for, so that the user's order is kept."""
         return bool(readers) and all(set(self.kernels[r].after).issuperset(kernel.after) for r in readers)
 
     def _producer(
@@ -225,12 +241,12 @@ class _Inliner:
             if inner is not None and len(self.readers[load.ref]) == 1:
                 cost, moved = cost + inner.cost, moved + inner.input_bytes
             else:
-                moved += self._bytes_each(load, kernel, points)
-        added = len(kernel.body.ops) - 2  # neither its store nor the load that it answers
+                moved += self._bytes_per_point(load, kernel, points)
+        added = len(kernel.body.ops) - 2  # neither its store, nor the load that it replaces
         return _Producer(kernel, position, store, value, added, cost, moved, points)
 
-    def _bytes_each(self, load: Load, kernel: Kernel, points: int) -> float:
-        """Bytes of memory per point that a load brings in; what is read again by neighbours comes from a cache."""
+    def _bytes_per_point(self, load: Load, kernel: Kernel, points: int) -> float:
+        """The bytes of memory that a load moves for each point. Elements that several points read are moved once."""
         buffer = self.table[load.ref.storage]
         names = {symbol.name for symbol in free_symbols(load.index)}
         if any(symbol.kind == "value" for symbol in free_symbols(load.index)):
@@ -238,11 +254,12 @@ class _Inliner:
         touched = estimate(axis.extent for axis in kernel.axes if axis.name in names)
         return buffer.dtype.itemsize * touched / points
 
-    def _pass_on(self, kernel: Kernel, stored: Expr | None, mine: _Uses, uses: dict[Ref, _Uses]) -> None:
-        """Tells the producers of a kernel's loads where their values are used: where the kernel's own value is.
+    def _record_uses(self, kernel: Kernel, stored: Expr | None, mine: _Uses, uses: dict[Ref, _Uses]) -> None:
+        """Records for the producers of a kernel's loads which elements the consumers of the kernel (`mine`) ask for.
 
-        A load at the very index of the store asks for an element that the kernel's users may ask for as well; any
-        other one is known by the way to it. What a region loads is not shared with what is outside.
+        `stored` is the index of the kernel's store if it moves, else None. A load at this index asks for the element
+        that the kernel's own users ask for. Any other load adds its index to the key of the element. Loads under a mask
+        are never shared with those outside of it.
         """
         regions = [op.attrs.body for op in kernel.body.ops if isinstance(op.attrs, Masked)]
         inside = {load for region in regions for load in body_reads(region)}
@@ -251,39 +268,44 @@ class _Inliner:
                 continue
             users = uses.setdefault(load.ref, _Uses())
             elements = estimate(self.table[load.ref.storage].size)
-            times = _demand(kernel, load.index, elements, self.blocks.get(kernel.name, {}))
+            times = _uses_per_element(kernel, load.index, elements, self.product_blocks.get(kernel.name, {}))
             step = (load.index, load.index) if load in inside else () if load.index == stored else (load.index,)
-            for root, keys in mine.roots.items():
+            for consumer, keys in mine.by_consumer.items():
                 for key, outer in keys.items():
-                    users.add(root, (*key, *step), outer * times)
+                    users.add(consumer, (*key, *step), outer * times)
 
     def _refusal(self, producer: _Producer, uses: _Uses) -> str | None:
-        """Why a producer stays, or None if it moves."""
+        """The reason why a producer stays, shown to the user; None if it moves."""
         name = producer.store.ref.storage
-        if name in self.refused:
-            return self.refused[name]
-        last = max(uses.roots)
+        if name in self.known_refusals:
+            return self.known_refusals[name]
+        last = max(uses.by_consumer)
         for load in body_reads(producer.kernel.body):
-            if self.overwritten.get(load.ref, last) < last:
-                return f"{load.ref} is overwritten before the last use"
+            if self.overwriter.get(load.ref, last) < last:
+                return f"{load.ref}, which it reads, is overwritten before the last use"
         checks = (op.attrs for op in producer.kernel.body.ops if isinstance(op.attrs, Check))
-        if any(not at_least(check.size, 1) for check in checks) and self._is_masked_use(producer):
-            return "a region cannot give up where it indexes a dimension without elements"
-        copies = max(len(keys) for keys in uses.roots.values())
+        if any(not at_least(check.size, 1) for check in checks) and self._is_used_under_mask(producer):
+            return "it is used under a mask, where an index into a dimension without elements cannot raise an error"
+        copies = max(len(keys) for keys in uses.by_consumer.values())
         if copies > MAX_COPIES:
-            return f"one consumer needs {copies} elements of it at a time"
-        if any(self.size[root] + producer.ops * len(keys) > MAX_OPS for root, keys in uses.roots.items()):
-            return f"the consumer would have more than {MAX_OPS} ops"
-        if any(len(self._with(producer, root)) > MAX_BUFFERS for root in uses.roots):
-            return f"the consumer would have more than {MAX_BUFFERS} buffers"
-        for root in uses.roots if self.most else ():
-            held = sum(buffer_bytes(self.table[other]) for other in self._waited(producer, root))
-            if held > self.most:
-                return f"a consumer would wait for {held} bytes of intermediate results, {self.most} being the bound"
-        return None if _is_worth(producer, uses, self.table[name]) else "recomputing costs more than keeping"
+            return f"one consumer needs {copies} different elements of it at each point"
+        if any(
+            self.op_counts[consumer] + producer.ops * len(keys) > MAX_OPS for consumer, keys in uses.by_consumer.items()
+        ):
+            return f"the consumer would have more than {MAX_OPS} operations"
+        if any(len(self._storages_with(producer, consumer)) > MAX_BUFFERS for consumer in uses.by_consumer):
+            return f"the consumer would touch more than {MAX_BUFFERS} buffers"
+        for consumer in uses.by_consumer if self.max_live_bytes else ():
+            held = sum(buffer_bytes(self.table[other]) for other in self._intermediates_with(producer, consumer))
+            if held > self.max_live_bytes:
+                limit = f"the limit is {self.max_live_bytes}"
+                return f"a consumer would need {held} bytes of intermediate results at once; {limit}"
+        if _is_worth_recomputing(producer, uses, self.table[name]):
+            return None
+        return "recomputing it costs more than storing it"
 
-    def _is_masked_use(self, producer: _Producer) -> bool:
-        """Whether a consumer, or what it moved into, loads the value in a region."""
+    def _is_used_under_mask(self, producer: _Producer) -> bool:
+        """Whether a consumer, or a consumer that this one has moved into, loads the value under a mask."""
         pending = [producer.store.ref]
         while pending:
             ref = pending.pop()
@@ -303,7 +325,7 @@ class _Inliner:
     # --- the new bodies
 
     def build(self) -> dict[int, Body]:
-        """The body of each kernel that stays."""
+        """The new body of each kernel that stays and has a producer in it."""
         bodies: dict[int, Body] = {}
         for position, node in enumerate(self.program.nodes):
             if not isinstance(node, Kernel):
@@ -313,7 +335,7 @@ class _Inliner:
                 continue
             producer = self.by_position.get(position)
             depth = 1 + max(p.depth for p in used)
-            if producer is not None and depth < DEPTH:
+            if producer is not None and depth < MAX_DEPTH:
                 producer.depth = depth
                 continue
             body = self._spliced(node)
@@ -326,6 +348,7 @@ class _Inliner:
         return bodies
 
     def _spliced(self, kernel: Kernel) -> Body:
+        """The body of a kernel with the bodies of its producers in place of the loads of their results."""
         extents = extents_of(kernel.axes)
         builder = Builder([axis.symbol for axis in kernel.axes], extents)
         asked: dict[Symbol, str] = {}  # checked indices -> the producer of what is loaded there
@@ -336,41 +359,48 @@ class _Inliner:
                 return (
                     b.load(wanted.ref, simplify(wanted.index, extents), dtype) if has_division(wanted.index) else None
                 )
-            mapping = self._points(producer, wanted.index, extents)
+            mapping = self._solved_axes(producer, wanted.index, extents)
             if mapping is None:
-                self.failed[producer.store.ref.storage] = "an element of it does not name one point"
+                self.new_refusals[producer.store.ref.storage] = (
+                    "it is not known which of its points computes an element that a consumer loads"
+                )
                 return None
             asked.update({s: producer.store.ref.storage for s in free_symbols(wanted.index) if s.kind == "value"})
-            places = b.splice(producer.kernel.body, mapping, load, effects=_none, node=producer.kernel.only_node)
+            places = b.splice(producer.kernel.body, mapping, load, effects=_drop_effect, node=producer.kernel.only_node)
             return places[producer.value]
 
         builder.splice(kernel.body, {}, load, node=kernel.only_node)
         whole = builder.build()
         body = prune_body(whole)
-        for index in _may_fail(whole) - _may_fail(body):  # as of a constant: one element is like another
+        for index in _failing_indices(whole) - _failing_indices(body):  # dead: all elements of the producer are equal
             if index in asked:
-                self.failed[asked[index]] = "an index into it would not be checked any more"
+                self.new_refusals[asked[index]] = "an index into it would no longer be checked"
         return body
 
-    def _points(self, producer: _Producer, index: Expr, extents: Mapping[Symbol, Expr]) -> Mapping[Symbol, Expr] | None:
+    def _solved_axes(
+        self, producer: _Producer, index: Expr, extents: Mapping[Symbol, Expr]
+    ) -> Mapping[Symbol, Expr] | None:
         if not producer.kernel.body.ops[producer.value].axes:
             return {}
         return solve(producer.store.index, producer.kernel.axes, index, extents)
 
     def _check_overwriting(self, kernel: Kernel, body: Body, used: list[_Producer]) -> None:
-        """A kernel that overwrites what it reads may read only the element that it writes; its own reads are so.
+        """Refuses the producers of a kernel that overwrites what they read.
 
-        Where several points may write one element, the second would read what the first wrote.
+        An in-place write is legal if every read of the old value is of the element that is being written. An atomic
+        write is not: several points may write the element. The kernel's own reads were legal before.
         """
         own = set(body_reads(kernel.body))
         for write in body_writes(body):
             old = Ref(write.ref.storage, write.ref.version - 1)
             elsewhere = (load for load in body_reads(body) if load.index != write.index or isinstance(write, Atomic))
             if any(load.ref == old and load not in own for load in elsewhere):
-                self.failed.update({p.store.ref.storage: f"{old} is overwritten by its consumer" for p in used})
+                self.new_refusals.update(
+                    {p.store.ref.storage: f"its consumer overwrites {old}, which it reads" for p in used}
+                )
 
     def finish(self, bodies: Mapping[int, Body]) -> Program:
-        """The program of the kernels that stay."""
+        """The program with the new bodies and without the kernels that moved. Consumers take over their origins."""
         origins: dict[int, dict[int, None]] = {}
         nodes = list(self.program.nodes)
         for position, node in enumerate(nodes):
@@ -386,23 +416,23 @@ class _Inliner:
         return with_nodes(replace(self.program, notes=(*self.program.notes, *self.notes)), kept)
 
     def _origins(self, positions: Mapping[int, None]) -> tuple[Origin, ...]:
-        """In program order."""
+        """The origins of nodes, in program order, each once."""
         return tuple(dict.fromkeys(o for p in sorted(positions) for o in self.program.nodes[p].origins))
 
 
-def _is_worth(producer: _Producer, uses: _Uses, buffer: Buffer) -> bool:
-    """Whether recomputing where it is used beats keeping the buffer. The only judgement of cost in this pass.
+def _is_worth_recomputing(producer: _Producer, uses: _Uses, buffer: Buffer) -> bool:
+    """Whether recomputing a producer in its consumers costs no more than storing its result in `buffer`.
 
-    Counted per element of the buffer, one operation as one byte. Keeping it costs its inputs once, then a write and a
-    read for each consumer; but fuse will merge one of several consumers with it, which needs no read then. A new kernel
-    costs LAUNCH. Recomputing costs the inputs for each consumer and the operations each time after the first. Of what
-    consumers ask for in part, only that part counts.
+    This is the only comparison of costs in this stage. Costs are per element of the buffer; an operation counts as a
+    byte. Storing costs the producer's inputs once, a write, and a read for each consumer but one, which `fuse` can fuse
+    with the producer; and its share of a kernel launch. Recomputing costs the inputs for each consumer, and the
+    operations once more for each further use. A consumer that uses only part of the buffer counts with that part.
     """
-    copies = sum(len(keys) for keys in uses.roots.values())
-    asked = [sum(keys.values()) for keys in uses.roots.values()]
+    copies = sum(len(keys) for keys in uses.by_consumer.values())
+    asked = [sum(keys.values()) for keys in uses.by_consumer.values()]
     if producer.input_bytes == 0 and producer.cost <= CHEAP:
         return True
-    # what a consumer reads of a whole: a gather may ask for a thousandth of it
+    # the part of the buffer that each consumer uses: a gather may read a thousandth of it
     shares = [min(1.0, times) for times in asked]
     again = copies if producer.cost <= CHEAP and min(shares) == 1 else sum(asked)
     buffer_bytes = (1 + sum(shares) - max(shares)) * buffer.dtype.itemsize
@@ -410,11 +440,12 @@ def _is_worth(producer: _Producer, uses: _Uses, buffer: Buffer) -> bool:
     return sum(shares) * producer.input_bytes + producer.cost * (again - 1) <= kept
 
 
-def _demand(kernel: Kernel, index: Expr, elements: int, blocks: Mapping[str, int]) -> float:
-    """How often a kernel asks for each element: once for each point of the axes outside those in the index.
+def _uses_per_element(kernel: Kernel, index: Expr, elements: int, blocks: Mapping[str, int]) -> float:
+    """How often a kernel loads each element of a buffer through this index.
 
-    Where data decide the index, each of its points asks for some element. A matrix product asks once for each block of
-    an axis.
+    That is once for each point of the outer axes that do not occur in the index; inner ones find the value in a
+    register. If data decide the index, each point loads some element. A matrix product loads an operand once for each
+    block of an axis that the operand does not have.
     """
     names = {symbol.name for symbol in free_symbols(index)}
     if any(symbol.kind == "value" for symbol in free_symbols(index)):
@@ -424,10 +455,10 @@ def _demand(kernel: Kernel, index: Expr, elements: int, blocks: Mapping[str, int
     return float(prod(blocks.get(axis.name) or estimate((axis.extent,)) for axis in outside))
 
 
-def _may_fail(body: Body) -> set[Symbol]:
-    """The checked indices that may be out of range."""
+def _failing_indices(body: Body) -> set[Symbol]:
+    """The index symbols whose check raises an error if they are out of range."""
     return {op.attrs.symbol for op in body.ops if isinstance(op.attrs, Check) and op.attrs.error is not None}
 
 
-def _none(_: Op) -> bool:
+def _drop_effect(_: Op) -> bool:
     return False

@@ -1,11 +1,12 @@
-"""Splits the consumer of a concatenation at its seams, so that the joined buffer never exists.
+"""Splits the consumer of a concatenation into one kernel for each slice, so that the concatenated buffer never exists.
 
-Takes a program after inlining. Gives it with, for each storage that several kernels fill slice by slice for one
-pointwise consumer, a copy of the consumer for each slice, which computes the slice itself; fuse may join the copies.
-Refuses (leaves as they are) concatenations whose consumer is no loop over the joined dim, or that others read as well.
+Takes a program after inlining. Gives it with one copy of the consumer for each slice of a concatenation, which computes
+the elements of this slice itself; `fuse` may fuse the copies again. Refuses (leaves as they are) concatenations of more
+than MAX_SLICES slices, those that other nodes read as well, and those whose consumer is not one pointwise kernel with
+an axis along the concatenated dim.
 
-Rotary embedding is the case that pays: x * cos + cat(-b, a) * sin becomes two halves of straight loads, where a select
-per element would keep the loop from being vectorised.
+Rotary embedding is the case that pays. x * cos + cat(-b, a) * sin becomes two kernels with contiguous loads. One kernel
+for both halves would select between a and b for each element, and could not be vectorised.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ from minductor.ir.program.nodes import (
 )
 from minductor.passes.rewriting.prune import live_nodes, prune_body, with_nodes
 
-MOST = 4  # slices: each becomes a kernel, until fuse
+MAX_SLICES = 4  # of a concatenation: each needs a kernel of its own, unless `fuse` fuses them again
 
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """One part of the joined storage: who makes it, and which coordinates of the seam's dim it has."""
+    """One slice of a concatenation: the kernel that stores it, and its coordinates along the concatenated dim."""
 
     kernel: Kernel
     store: Store
@@ -56,8 +57,12 @@ class _Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seam:
-    """A concatenation with its only consumer, and the consumer's axis that runs along the joined dim."""
+class _Concat:
+    """A concatenation and its only consumer.
+
+    `last`: the version that has all slices. `consumer`: its position. `axis`: the consumer's axis along the
+    concatenated dim. `store`: what the consumer stores.
+    """
 
     slices: tuple[_Slice, ...]
     last: Ref
@@ -67,35 +72,35 @@ class _Seam:
 
 
 def split_concat(program: Program) -> Program:
-    """The program without the concatenations that can be split away; the same object if there are none."""
+    """The program without the concatenations that can be avoided; the same object if there are none."""
     table = program.real_table()
-    uses = _Uses(program)
-    nodes: dict[int, tuple[_Seam, tuple[Kernel, ...]]] = {}
+    uses = _StorageUses(program)
+    nodes: dict[int, tuple[_Concat, tuple[Kernel, ...]]] = {}
     moved: dict[Ref, Ref] = {}
     for storage in dict.fromkeys(ref.storage for ref in uses.writer):
-        seam = _seam(storage, uses, table) if table[storage].kind == "local" else None
-        if seam is not None and seam.consumer not in nodes:
-            nodes[seam.consumer] = (seam, _parts(program.nodes[seam.consumer], seam))
-            moved[seam.store.ref] = Ref(seam.store.ref.storage, len(seam.slices) - 1)
+        concat = _find_concat(storage, uses, table) if table[storage].kind == "local" else None
+        if concat is not None and concat.consumer not in nodes:
+            nodes[concat.consumer] = (concat, _split_consumer(program.nodes[concat.consumer], concat))
+            moved[concat.store.ref] = Ref(concat.store.ref.storage, len(concat.slices) - 1)
     if not nodes:
         return program
     gone = [
-        MergedKernel("inline", part.kernel.name, made.name)
-        for seam, parts in nodes.values()
-        for part, made in zip(seam.slices, parts, strict=True)
+        Joined("inline", part.kernel.name, made.name)
+        for concat, parts in nodes.values()
+        for part, made in zip(concat.slices, parts, strict=True)
     ]
     made = tuple(
-        _renamed(node, moved)
+        _with_versions(node, moved)
         for position, old in enumerate(program.nodes)
         for node in (nodes[position][1] if position in nodes else (old,))
     )
-    outputs = tuple(_moved(output, moved) for output in program.outputs)
+    outputs = tuple(_argument_with_versions(output, moved) for output in program.outputs)
     program = replace(program, nodes=made, outputs=outputs, notes=(*program.notes, *gone))
     return with_nodes(program, live_nodes(program))
 
 
-class _Uses:
-    """Who reads and writes what, by position."""
+class _StorageUses:
+    """Which nodes, by position, read and write each storage."""
 
     def __init__(self, program: Program) -> None:
         self.nodes = program.nodes
@@ -112,11 +117,11 @@ class _Uses:
                 self.versions[ref.storage] = self.versions.get(ref.storage, 0) + 1
 
 
-def _seam(storage: str, uses: _Uses, table: Mapping[str, Buffer]) -> _Seam | None:
-    """What there is to split, if it can be."""
+def _find_concat(storage: str, uses: _StorageUses, table: Mapping[str, Buffer]) -> _Concat | None:
+    """The concatenation that fills a storage, if its consumer can be split; else None."""
     count = uses.versions[storage]
     readers = tuple(uses.readers.get(storage, ()))
-    if not 2 <= count <= MOST or len(readers) != 1 or storage in uses.returned or storage in uses.awaited:
+    if not 2 <= count <= MAX_SLICES or len(readers) != 1 or storage in uses.returned or storage in uses.awaited:
         return None
     consumer = uses.nodes[readers[0]]
     last = Ref(storage, count - 1)
@@ -132,15 +137,15 @@ def _seam(storage: str, uses: _Uses, table: Mapping[str, Buffer]) -> _Seam | Non
     writers = [uses.nodes[uses.writer[Ref(storage, version)]] for version in range(count)]
     if any(awaited_refs(writer) for writer in writers):
         return None
-    found = _slices(writers, table[storage])
-    if found is None or any(_is_overwritten(part.kernel, readers[0], uses) for part in found[1]):
+    found = _find_slices(writers, table[storage])
+    if found is None or any(_is_overwritten(made.kernel, readers[0], uses) for made in found[1]):
         return None
-    axis = _axis(consumer, last, table[storage], found[0])
-    return None if axis is None else _Seam(found[1], last, readers[0], axis, store)
+    axis = _concat_axis(consumer, last, table[storage], found[0])
+    return None if axis is None else _Concat(found[1], last, readers[0], axis, store)
 
 
-def _slices(writers: Sequence[Node], buffer: Buffer) -> tuple[int, tuple[_Slice, ...]] | None:
-    """The dim along which the slices lie, and the slices in that order; None if they do not fill the buffer."""
+def _find_slices(writers: Sequence[Node], buffer: Buffer) -> tuple[int, tuple[_Slice, ...]] | None:
+    """The concatenated dim, and the slices in their order along it; None if they do not fill the buffer exactly."""
     slices: list[_Slice] = []
     seams: dict[int, None] = {}
     for writer in writers:
@@ -153,7 +158,7 @@ def _slices(writers: Sequence[Node], buffer: Buffer) -> tuple[int, tuple[_Slice,
             return None
         part = (0, 0)
         for dim, (coordinate, size) in enumerate(zip(at, buffer.size, strict=True)):
-            # what runs over the whole dim is an axis of that extent; in the seam's dim it is shifted or shorter
+            # a coordinate that covers its whole dim is an axis of that extent; along the concatenated dim it is not
             if as_int(size) == 1 or (isinstance(coordinate, Symbol) and extents[coordinate] == size):
                 continue
             low, high = interval(coordinate, extents)
@@ -171,14 +176,14 @@ def _slices(writers: Sequence[Node], buffer: Buffer) -> tuple[int, tuple[_Slice,
     return (dim, tuple(slices)) if whole and as_int(buffer.size[dim]) == ends[-1] else None
 
 
-def _is_overwritten(kernel: Kernel, position: int, uses: _Uses) -> bool:
-    """Whether something that a kernel reads has been overwritten by the time of another node."""
+def _is_overwritten(kernel: Kernel, position: int, uses: _StorageUses) -> bool:
+    """Whether a storage that a kernel reads is overwritten before the node at `position` has run."""
     following = [Ref(ref.storage, ref.version + 1) for ref in reads(kernel)]
     return any(uses.writer.get(ref, position + 1) <= position for ref in following)
 
 
-def _axis(consumer: Kernel, last: Ref, buffer: Buffer, dim: int) -> Axis | None:
-    """The axis that is the joined dim's coordinate in every load of the joined storage, outside regions."""
+def _concat_axis(consumer: Kernel, last: Ref, buffer: Buffer, dim: int) -> Axis | None:
+    """The consumer's axis that is the coordinate along the concatenated dim in each of its loads, or None."""
     if any(isinstance(op.attrs, Masked) for op in consumer.body.ops):
         return None
     extents = extents_of(consumer.axes)
@@ -193,54 +198,57 @@ def _axis(consumer: Kernel, last: Ref, buffer: Buffer, dim: int) -> Axis | None:
     return axes[0] if len(found) == 1 and axes else None
 
 
-def _parts(consumer: Node, seam: _Seam) -> tuple[Kernel, ...]:
-    """The consumer once for each slice."""
+def _split_consumer(consumer: Node, concat: _Concat) -> tuple[Kernel, ...]:
+    """A copy of the consumer for each slice."""
     assert isinstance(consumer, Kernel)
-    return tuple(_part(consumer, seam, version) for version in range(len(seam.slices)))
+    return tuple(_consumer_of_slice(consumer, concat, version) for version in range(len(concat.slices)))
 
 
-def _part(consumer: Kernel, seam: _Seam, version: int) -> Kernel:
-    part = seam.slices[version]
-    short = symbol(seam.axis.name, "axis", 0, part.length - 1)
-    mapping: dict[Symbol, Expr] = {seam.axis.symbol: short + part.start}
-    axes = tuple(Axis(short, integer(part.length)) if axis == seam.axis else axis for axis in consumer.axes)
+def _consumer_of_slice(consumer: Kernel, concat: _Concat, version: int) -> Kernel:
+    """The consumer for one slice, which computes the slice and stores this version of the result."""
+    part = concat.slices[version]
+    slice_axis = symbol(concat.axis.name, "axis", 0, part.length - 1)
+    mapping: dict[Symbol, Expr] = {concat.axis.symbol: slice_axis + part.start}
+    axes = tuple(Axis(slice_axis, integer(part.length)) if axis == concat.axis else axis for axis in consumer.axes)
     extents = extents_of(axes)
     builder = Builder([axis.symbol for axis in axes], extents)
     value = next(op.args[0] for op in part.kernel.body.ops if op.attrs is part.store)
 
     def load(b: Builder, wanted: Load, _: DType) -> int | None:
-        if wanted.ref != seam.last:
+        if wanted.ref != concat.last:
             return None
         point = solve(part.store.index, part.kernel.axes, wanted.index, extents)
-        if point is None:  # _slices has read the same layout
+        if point is None:  # `_find_slices` has solved the same layout
             raise ValueError(f"{wanted.ref}[{wanted.index}] is no element of its slice")
-        return b.splice(part.kernel.body, point, effects=_none, node=part.kernel.only_node)[value]
+        return b.splice(part.kernel.body, point, effects=_drop_effect, node=part.kernel.only_node)[value]
 
-    places = builder.splice(consumer.body, mapping, load, effects=_none, node=consumer.only_node)
-    made = next(places[op.args[0]] for op in consumer.body.ops if op.attrs is seam.store)
-    builder.store(Ref(seam.store.ref.storage, version), substitute(seam.store.index, mapping), made)
+    places = builder.splice(consumer.body, mapping, load, effects=_drop_effect, node=consumer.only_node)
+    made = next(places[op.args[0]] for op in consumer.body.ops if op.attrs is concat.store)
+    builder.store(Ref(concat.store.ref.storage, version), substitute(concat.store.index, mapping), made)
     origins = tuple(dict.fromkeys((*part.kernel.origins, *consumer.origins)))
     name = consumer.name if version == 0 else f"{consumer.name}_{version}"
     return replace(consumer, name=name, axes=axes, body=prune_body(builder.build()), origins=origins)
 
 
-def _none(_: Op) -> bool:
+def _drop_effect(_: Op) -> bool:
     return False
 
 
-def _renamed(node: Node, moved: Mapping[Ref, Ref]) -> Node:
-    """An extern that reads the last version where there was only one."""
+def _with_versions(node: Node, moved: Mapping[Ref, Ref]) -> Node:
+    """The node with the last version in place of the only one, if it is an extern that reads it."""
     if not isinstance(node, Extern) or moved.keys().isdisjoint(reads(node)):
         return node
-    args = tuple(_moved(arg, moved) for arg in node.args)
-    return replace(node, args=args, kwargs=tuple((name, _moved(value, moved)) for name, value in node.kwargs))
+    args = tuple(_argument_with_versions(arg, moved) for arg in node.args)
+    return replace(
+        node, args=args, kwargs=tuple((name, _argument_with_versions(value, moved)) for name, value in node.kwargs)
+    )
 
 
-def _moved(value: Argument, moved: Mapping[Ref, Ref]) -> Argument:
+def _argument_with_versions(value: Argument, moved: Mapping[Ref, Ref]) -> Argument:
     match value:
         case View(ref=ref) if ref in moved:
             return replace(value, ref=moved[ref])
         case tuple():
-            return tuple(_moved(item, moved) for item in value)
+            return tuple(_argument_with_versions(item, moved) for item in value)
         case _:
             return value

@@ -1,14 +1,14 @@
-"""Joins kernels whose points match once loops are split, merged or unrolled: a round of its own, the last.
+"""Fuses kernels whose points match only after loops are split, merged or unrolled: a second round of fusion.
 
-Takes what fuse gives. Gives a program with fewer kernels, or the same object: it only joins, so it loses nothing that
-fuse has found. Refuses, with a FusionRefusal, the pairs that still do not match. The order of loops needs no care here:
-`join` solves the axes of one kernel in those of the other, in whatever order they stand.
+Takes the program that `fuse` gives. Gives a program with fewer kernels, or the same object; what `fuse` has fused stays
+fused. Refuses, with a `WhyNot`, the pairs that still do not match. The order of a kernel's loops does not matter:
+`join_kernels` solves the axes of one kernel in those of the other, in any order.
 
-No kernel is changed on trial: a pair is tried in other views of it, and a view is kept only if the pair is joined.
+No kernel is changed on trial. A pair is tried in other forms, called views, and a view is kept only if it is fused.
 
 >>> from minductor.core.expressions.expr import integer
 >>> others = [(integer(12544), integer(768)), (integer(196), integer(64))]
->>> split((integer(196), integer(384)), others), split((integer(75264), integer(128)), others)
+>>> split_extents((integer(196), integer(384)), others), split_extents((integer(75264), integer(128)), others)
 ((6, 64), ())
 """
 
@@ -30,49 +30,52 @@ from minductor.passes.rewriting.join_kernels import common_accesses
 from minductor.passes.rewriting.merge_axes import merge_axes
 from minductor.target import Env
 
-MOST_COPIES = 4  # of a body that is unrolled
-TRIED = 4  # accesses of one pair that loops are held against
+MAX_COPIES = 4  # of a body, when a loop is unrolled
+MAX_ACCESS_PAIRS = 4  # pairs of accesses, of two kernels, whose loops are compared
 
-Walk: TypeAlias = tuple[Expr, Expr]  # an axis in one index: its stride and its extent
+Walk: TypeAlias = tuple[Expr, Expr]  # how an index runs along one axis: the stride in elements, and the extent
 
 
 @dataclass(frozen=True, slots=True)
-class _Split:
-    """A kernel with finer loops, and which of them an index walks over in which way."""
+class _FinerLoops:
+    """A kernel some of whose loops are split, and the walk of an index along each axis that it moves along."""
 
     kernel: Kernel
     walks: dict[Symbol, Walk]
 
 
 def loop_order(program: Program, env: Env) -> Program:
-    """One program in, one out; see above."""
+    """The program after a round of fusion with other loops; the program itself if an option switches that off."""
     if not (env.options.fuse and env.options.loop_order):
         return program
     return GreedyFusion(program, env, "loop_order", views).fused()
 
 
 def views(first: Kernel, second: Kernel) -> Iterator[tuple[Kernel, Kernel]]:
-    """Both with other loops that do the same, such that they may match where they did not."""
+    """Forms of both kernels, with merged, split or unrolled loops, that may match where the kernels did not."""
     merged = merge_axes(first), merge_axes(second)
     seen: dict[tuple[Kernel, Kernel], None] = {(first, second): None}
     for pair in dict.fromkeys(((first, second), merged)):
         if pair not in seen:
             seen[pair] = None
             yield pair
-        for index, other in common_accesses(*pair)[:TRIED]:
-            for view in _views_by(pair, index, other):
+        for index, other in common_accesses(*pair)[:MAX_ACCESS_PAIRS]:
+            for view in _views_at(pair, index, other):
                 if view not in seen:
                     seen[view] = None
                     yield view
 
 
-def _views_by(pair: tuple[Kernel, Kernel], index: Expr, other: Expr) -> Iterator[tuple[Kernel, Kernel]]:
-    """The pair with loops that end where the other's do, where both touch an element; and with the rest unrolled."""
+def _views_at(pair: tuple[Kernel, Kernel], index: Expr, other: Expr) -> Iterator[tuple[Kernel, Kernel]]:
+    """The pair with loops split where those of the other kernel end, for one pair of indices that touch an element.
+
+    If one kernel then has loops that the other has not, first a form in which these are unrolled.
+    """
     walks = _walks(pair[0], index), _walks(pair[1], other)
     if walks[0] is None or walks[1] is None:
         return
-    a = _split(pair[0], walks[0], tuple(walks[1].values()))
-    b = _split(pair[1], walks[1], tuple(walks[0].values()))
+    a = _with_finer_loops(pair[0], walks[0], tuple(walks[1].values()))
+    b = _with_finer_loops(pair[1], walks[1], tuple(walks[0].values()))
     if set(b.walks.values()) < set(a.walks.values()):
         yield _unrolled(a, b), b.kernel
     elif set(a.walks.values()) < set(b.walks.values()):
@@ -84,15 +87,15 @@ def _views_by(pair: tuple[Kernel, Kernel], index: Expr, other: Expr) -> Iterator
 
 
 def _walks(kernel: Kernel, index: Expr) -> dict[Symbol, Walk] | None:
-    """How an index walks over each axis that it moves along; None if that is by no fixed steps."""
+    """The walk of an index along each axis that it moves along; None if its strides are not constant."""
     found = linear(index, [axis.symbol for axis in kernel.axes])
     if found is None:
         return None
     return {axis.symbol: (step, axis.extent) for axis in kernel.axes if as_int(step := found[0][axis.symbol]) != 0}
 
 
-def split(walk: Walk, others: Sequence[Walk]) -> tuple[int, ...]:
-    """The extents, outermost first, of the loops that a walk falls into where others begin or end; none if it stays."""
+def split_extents(walk: Walk, others: Sequence[Walk]) -> tuple[int, ...]:
+    """The extents, outermost first, of the loops that a walk is split into where `others` begin or end; () if whole."""
     stride, extent = as_int(walk[0]), as_int(walk[1])
     if stride is None or extent is None or stride < 0:
         return ()
@@ -106,15 +109,15 @@ def split(walk: Walk, others: Sequence[Walk]) -> tuple[int, ...]:
     return (end // start, *reversed(sizes)) if sizes else ()
 
 
-def _split(kernel: Kernel, walks: dict[Symbol, Walk], others: Sequence[Walk]) -> _Split:
-    """The kernel with the axes of an index in parts; a scan's axis stays whole."""
+def _with_finer_loops(kernel: Kernel, walks: dict[Symbol, Walk], others: Sequence[Walk]) -> _FinerLoops:
+    """The kernel with the axes of an index split where `others` begin or end; the axis of a scan stays whole."""
     scanned = {op.attrs.axis for op in kernel.body.ops if isinstance(op.attrs, Scan)}
     axes: list[Axis] = []
     mapping: dict[Symbol, Expr] = {}
     finer: dict[Symbol, Walk] = {}
     for axis in kernel.axes:
         walk = walks.get(axis.symbol)
-        sizes = () if walk is None or axis.name in scanned else split(walk, others)
+        sizes = () if walk is None or axis.name in scanned else split_extents(walk, others)
         at = as_expr(0)
         for place, size in enumerate(sizes):
             made = symbol(f"i{len(axes)}", "axis", 0, size - 1)
@@ -130,7 +133,7 @@ def _split(kernel: Kernel, walks: dict[Symbol, Walk], others: Sequence[Walk]) ->
                 finer[at] = walk
         mapping[axis.symbol] = at
     if len(axes) == len(kernel.axes):
-        return _Split(kernel, walks)
+        return _FinerLoops(kernel, walks)
     extents = extents_of(axes)
     builder = Builder([axis.symbol for axis in axes], extents)
 
@@ -138,21 +141,21 @@ def _split(kernel: Kernel, walks: dict[Symbol, Walk], others: Sequence[Walk]) ->
         return b.load(wanted.ref, simplify(wanted.index, extents), dtype) if has_division(wanted.index) else None
 
     builder.splice(kernel.body, mapping, load)
-    return _Split(replace(kernel, axes=tuple(axes), body=builder.build()), finer)
+    return _FinerLoops(replace(kernel, axes=tuple(axes), body=builder.build()), finer)
 
 
 # --- unrolling ------------------------------------------------------------------------------------------------------
 
 
-def _unrolled(more: _Split, less: _Split) -> Kernel:
-    """Without the axes that only the one walks over, where they are short: a point of it is then one of the other's."""
+def _unrolled(more: _FinerLoops, less: _FinerLoops) -> Kernel:
+    """The kernel of `more` with those axes unrolled that `less` does not have, if they are short; else unchanged."""
     known = set(less.walks.values())
     kernel, copies = more.kernel, 1
     for at, walk in more.walks.items():
         if walk in known:
             continue
         extent = as_int(walk[1])
-        if extent is None or copies * extent > MOST_COPIES or not _may_unroll(kernel, at):
+        if extent is None or copies * extent > MAX_COPIES or not _can_unroll(kernel, at):
             return more.kernel
         copies *= extent
         axes = tuple(axis for axis in kernel.axes if axis.symbol != at)
@@ -162,8 +165,8 @@ def _unrolled(more: _Split, less: _Split) -> Kernel:
     return kernel
 
 
-def _may_unroll(kernel: Kernel, at: Symbol) -> bool:
-    """A scan needs its axis, and a reduce one at least."""
+def _can_unroll(kernel: Kernel, at: Symbol) -> bool:
+    """Whether an axis can be unrolled: a scan must keep its axis, and a reduction at least one."""
     for op in kernel.body.ops:
         match op.attrs:
             case Scan(axis) if axis == at.name:

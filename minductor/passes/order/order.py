@@ -1,10 +1,11 @@
-"""Puts nodes in an order that needs little memory at a time.
+"""Orders the nodes of a program so that the peak of live memory is low.
 
-Takes a program. Gives it with its nodes in an order that respects every edge: of the old order and those below the one
-with the lowest peak, the first of them on ties. Refuses nothing.
+Takes a program. Gives it with its nodes in the order with the lowest peak: the old order, or one of five that this file
+makes (`ORDERS`). On ties the first one of these is taken. Refuses nothing. All orders respect the dependencies.
 
-No order is best for all programs: two see one step ahead, depth first finishes a branch before it begins the next,
-breadth first begins all of them, and the old order is what the user wrote.
+No method is best for all programs. `least_peak_first` and `least_memory_first` look one node ahead; `depth_first` and
+`widest_first` finish a branch before they begin the next one; `breadth_first` begins all branches; and the old order is
+the one that the user wrote.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Neighbours = Sequence[set[int]]
 
 
 def order(program: Program, env: Env) -> Program:
-    """One program in, one out; see above. `env` is not asked: least memory is best everywhere."""
+    """The program in the order with the lowest peak of memory, on any target."""
     del env
     usage = Usage(program)
     before, after = neighbours(len(program.nodes), dependencies(program))
@@ -34,21 +35,28 @@ def order(program: Program, env: Env) -> Program:
 
 
 def least_peak_first(usage: Usage, before: Neighbours, after: Neighbours) -> list[int]:
-    """Of the nodes that may run, the one that leaves least of those that do not raise the peak, else the smallest.
+    """Runs next the node that adds least live memory, of the ready nodes that do not raise the peak.
 
-    Ties in the old order. The peak begins with what the program is given or returns, which no order avoids.
+    If all of them raise it, the one that needs least memory while it runs. Ties are broken by the old order. The peak
+    starts as the bytes of the donated inputs, or of the outputs if these are more: no order needs less.
     """
-    memory = _Memory(usage)
-    return _listed(memory, before, after, lambda: memory.peak - memory.now)
+    memory = _LiveMemory(usage)
+    return _list_schedule(memory, before, after, lambda: memory.peak - memory.live_bytes)
 
 
 def least_memory_first(usage: Usage, before: Neighbours, after: Neighbours) -> list[int]:
-    """Of the nodes that may run, the one that leaves least in use; ties in the old order."""
-    return _listed(_Memory(usage), before, after, lambda: sys.maxsize)
+    """Runs next the ready node that adds least live memory. Ties are broken by the old order."""
+    return _list_schedule(_LiveMemory(usage), before, after, lambda: sys.maxsize)
 
 
-def _listed(memory: _Memory, before: Neighbours, after: Neighbours, room: Callable[[], int]) -> list[int]:
-    """List scheduling. What a node needs and leaves changes only when another one runs that shares a storage."""
+def _list_schedule(
+    memory: _LiveMemory, before: Neighbours, after: Neighbours, headroom: Callable[[], int]
+) -> list[int]:
+    """List scheduling: an order in which each next node is chosen among the ready ones, by `_Ready.take`.
+
+    `headroom` gives the bytes that a node may need at this time. The cost of a node changes only when another node runs
+    that shares a storage with it.
+    """
     waits = [len(sources) for sources in before]
     ready = _Ready()
     for node, count in enumerate(waits):
@@ -56,7 +64,7 @@ def _listed(memory: _Memory, before: Neighbours, after: Neighbours, room: Callab
             ready.put(node, *memory.cost(node))
     found: list[int] = []
     while ready:
-        node = ready.take(room())
+        node = ready.take(headroom())
         found.append(node)
         changed = memory.run(node)
         for target in after[node]:
@@ -69,44 +77,44 @@ def _listed(memory: _Memory, before: Neighbours, after: Neighbours, room: Callab
     return found
 
 
-class _Memory:
-    """What is in use while nodes run, and what each would need."""
+class _LiveMemory:
+    """The live storages while nodes run, in bytes, and what each further node would add."""
 
     def __init__(self, usage: Usage) -> None:
         self.usage = usage
-        self.left = dict(usage.count)
+        self.uses_left = dict(usage.count)
         self.live = set(usage.given)
-        self.now = sum(usage.size[name] for name in self.live)
-        self.peak = max(self.now, sum(usage.size[name] for name in usage.returned))
+        self.live_bytes = sum(usage.size[name] for name in self.live)
+        self.peak = max(self.live_bytes, sum(usage.size[name] for name in usage.returned))
 
     def cost(self, node: int) -> tuple[int, int]:
-        """The bytes that a node needs while it runs, and those that it leaves in use beyond what there was."""
-        size, live, left = self.usage.size, self.live, self.left
+        """The bytes that a node needs beyond the live ones while it runs, and those that it adds once it has run."""
+        size, live, left = self.usage.size, self.live, self.uses_left
         names = self.usage.uses[node]
         made = sum(size[name] for name in names if name not in live)
         return made, made - sum(size[name] for name in names if left[name] == 1)
 
     def run(self, node: int) -> dict[int, None]:
-        """Runs it; gives the nodes whose cost has changed, itself perhaps among them."""
+        """Runs a node. Gives the nodes whose cost has changed by that; the node itself may be among them."""
         changed: dict[int, None] = {}
         made, kept = self.cost(node)
-        self.peak = max(self.peak, self.now + made)
-        self.now += kept
+        self.peak = max(self.peak, self.live_bytes + made)
+        self.live_bytes += kept
         for name in self.usage.uses[node]:
-            self.left[name] -= 1
-            if name not in self.live or self.left[name] == 1:
+            self.uses_left[name] -= 1
+            if name not in self.live or self.uses_left[name] == 1:
                 changed.update(dict.fromkeys(self.usage.users[name]))
             self.live.add(name)
         return changed
 
 
 class _Ready:
-    """Nodes with what each needs and keeps. One whose cost changes is put again; its old entries are passed over."""
+    """The ready nodes, in heaps by their cost. A node whose cost changes is put again; its old entries are skipped."""
 
     def __init__(self) -> None:
         self._cost: dict[int, tuple[int, int]] = {}
         self._smallest: list[tuple[int, int]] = []
-        self._by_need: dict[int, list[tuple[int, int]]] = {}  # few sizes occur in a program
+        self._by_need: dict[int, list[tuple[int, int]]] = {}  # one heap for each size; few sizes occur in a program
 
     def __len__(self) -> int:
         return len(self._cost)
@@ -120,9 +128,13 @@ class _Ready:
             heapq.heappush(self._smallest, (needs, node))
             heapq.heappush(self._by_need.setdefault(needs, []), (keeps, node))
 
-    def take(self, room: int) -> int:
-        """Of the nodes that need no more than there is room for the one that keeps least, else the smallest."""
-        fits = [first for needs in list(self._by_need) if needs <= room and (first := self._first(needs)) is not None]
+    def take(self, headroom: int) -> int:
+        """Takes out the node that keeps least of those that need at most `headroom` bytes; else the smallest."""
+        fits = [
+            first
+            for needs in list(self._by_need)
+            if needs <= headroom and (first := self._least_kept(needs)) is not None
+        ]
         while not fits:
             needs, node = heapq.heappop(self._smallest)
             if node in self._cost and self._cost[node][0] == needs:
@@ -131,8 +143,8 @@ class _Ready:
         del self._cost[node]
         return node
 
-    def _first(self, needs: int) -> tuple[int, int] | None:
-        """The one that keeps least of those that need so much."""
+    def _least_kept(self, needs: int) -> tuple[int, int] | None:
+        """The entry of the node that keeps least, of those that need exactly so many bytes; None if there is none."""
         heap = self._by_need[needs]
         while heap and self._cost.get(heap[0][1]) != (needs, heap[0][0]):
             heapq.heappop(heap)
@@ -143,7 +155,7 @@ class _Ready:
 
 
 def breadth_first(usage: Usage, before: Neighbours, after: Neighbours) -> list[int]:
-    """What waited for the nodes that ran earliest comes first."""
+    """Runs first the node whose predecessors ran earliest."""
     del usage
     waits = [len(sources) for sources in before]
     heap: list[tuple[list[int], int]] = [([], node) for node, count in enumerate(waits) if count == 0]
@@ -159,23 +171,25 @@ def breadth_first(usage: Usage, before: Neighbours, after: Neighbours) -> list[i
 
 
 def depth_first(usage: Usage, before: Neighbours, after: Neighbours) -> list[int]:
-    """Each node behind all that it waits for, of which what takes least comes first; ties in the old order.
+    """Runs each node directly after its predecessors; of these, the one with the smallest storages first.
 
-    A node takes what it makes, and what it reads that is not returned.
+    The storages of a node are those that it makes, and those that it reads and the program does not return. Ties are
+    broken by the old order.
     """
     size = usage.size
     taken = [
         sum(size[name] for name in names if usage.users[name][0] == node or name not in usage.returned)
         for node, names in enumerate(usage.uses)
     ]
-    return _dived(before, after, taken)
+    return _depth_first_by(before, after, taken)
 
 
 def widest_first(usage: Usage, before: Neighbours, after: Neighbours) -> list[int]:
-    """Each node behind all that it waits for, of which that comes first whose making needs most beyond what it leaves.
+    """Runs each node directly after its predecessors; of these, first the one whose branch has the highest excess.
 
-    So the widest branches run while little else is in use; the best order for a tree (Liu, 1987). A value that several
-    nodes wait for belongs to the branch of the first of them.
+    The excess of a branch is its peak of memory minus what it leaves live. So branches with a high peak run while
+    little else is live. This is the best order if the graph is a tree (Liu, 1987). A node with several successors
+    belongs to the branch of the first of them.
     """
     size = usage.size
     excess, leaves = [0] * len(before), [0] * len(before)
@@ -191,11 +205,11 @@ def widest_first(usage: Usage, before: Neighbours, after: Neighbours) -> list[in
         ended = sum(size[name] for name in names if name not in usage.returned and usage.users[name][-1] == node)
         leaves[node] = max(now + made - ended, 0)
         excess[node] = most - leaves[node]
-    return _dived(before, after, [-amount for amount in excess])
+    return _depth_first_by(before, after, [-amount for amount in excess])
 
 
-def _dived(before: Neighbours, after: Neighbours, weight: Sequence[int]) -> list[int]:
-    """From the nodes that nobody waits for down to what they wait for, what weighs least first."""
+def _depth_first_by(before: Neighbours, after: Neighbours, weight: Sequence[int]) -> list[int]:
+    """Depth first from the nodes without successors to their predecessors, those of the smallest weight first."""
 
     def ranked(nodes: Iterable[int]) -> list[int]:
         return sorted(nodes, key=lambda node: (weight[node], node), reverse=True)
