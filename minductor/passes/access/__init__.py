@@ -7,6 +7,6 @@ store and atomic. Codegen prints what the Access says. Files in reading order:
 - `block_forms.py`: which blocks Triton's block pointers and tensor descriptors can address.
 
 Laws: each access is classified once; the class changes no value, only how it is addressed. Thresholds are the limits of
-the hardware in `block_forms.py`. `options.block_access` chooses the form of blocks. The user sees a `Note("access",
+the hardware in `block_forms.py`. `options.block_access` chooses the form of blocks. The user sees a `NodeNote("access",
 ...)` for each block that the chosen form cannot address.
 """

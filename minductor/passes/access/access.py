@@ -41,14 +41,14 @@ FORM_NAMES: Mapping[str, str] = MappingProxyType({"pointer": "block pointer", "d
 def access(program: Program, env: Env) -> Program:
     """The program with its accesses. Kernels without a schedule, or with accesses already, stay as they are."""
     dtypes = {name: buffer.dtype for name, buffer in program.real_table().items()}
-    notes: list[Note] = []
+    notes: list[NodeNote] = []
     nodes = tuple(
         _with_accesses(node, dtypes, env, notes) if isinstance(node, Kernel) else node for node in program.nodes
     )
     return program if nodes == program.nodes else replace(program, nodes=nodes, notes=(*program.notes, *notes))
 
 
-def _with_accesses(kernel: Kernel, dtypes: Mapping[str, DType], env: Env, notes: list[Note]) -> Kernel:
+def _with_accesses(kernel: Kernel, dtypes: Mapping[str, DType], env: Env, notes: list[NodeNote]) -> Kernel:
     """The kernel with its accesses, and those of its variants. `notes` takes the refusals of a form."""
     variants: list[Variant] = []
     for variant in kernel.variants:
@@ -127,7 +127,7 @@ class _GpuAccesses:
         # In the order of the tile. An axis along which nothing changes has no loop.
         self.axes = [axes[name] for name in blocks]
         self.tile = TileShape(blocks, {name: axes[name].extent for name in blocks})
-        self.notes: list[Note] = []
+        self.notes: list[NodeNote] = []
 
     def access(self, position: int, op: Op, context: MaskContext) -> Access:
         """The access of one load, store or atomic, which may stand under masks (`context`)."""
@@ -165,6 +165,6 @@ class _GpuAccesses:
         if not reason:
             return self.wanted_form
         self.notes.append(
-            Note("access", self.kernel.name, f"no {FORM_NAMES[self.wanted_form]} for {storage}: {reason}")
+            NodeNote("access", self.kernel.name, f"no {FORM_NAMES[self.wanted_form]} for {storage}: {reason}")
         )
         return "offsets"

@@ -10,6 +10,6 @@ Laws: values do not change, bits of 16-bit floats included (`rewriting/stored_va
 
 Thresholds are named constants at the top of these two files; the bytes of a launch are `LAUNCH` in `cost/footprint.py`.
 `options.fuse` switches the stage off; `options.max_live_bytes` bounds the intermediate results that a kernel may need.
-The user sees `Joined("fuse", ...)` notes for fused kernels, and for each pair that was tried a `WhyNot("fuse", ...)`
-with the reason, through `explain`, `Report.why_not` and `MINDUCTOR_TRACE=2`.
+The user sees `MergedKernel("fuse", ...)` notes for fused kernels, and for each pair that was tried a
+`FusionRefusal("fuse", ...)` with the reason, through `explain`, `Report.why_not` and `MINDUCTOR_TRACE=2`.
 """

@@ -11,6 +11,6 @@ several writers are never recomputed. A load under a mask stays under it. An ind
 
 Thresholds are the constants at the top of `inline.py` (`MAX_OPS`, `MAX_BUFFERS`, `MAX_COPIES`) and `LAUNCH` and `CHEAP`
 of `cost/footprint.py`; `_is_worth_recomputing` compares the costs. `options.fuse` switches the stage off but for dead
-code. The user sees `Joined("inline", ...)` notes for producers that moved, and `WhyNot("inline", ...)` notes for those
-that did not, through `explain` and `MINDUCTOR_TRACE=2`.
+code. The user sees `MergedKernel("inline", ...)` notes for producers that moved, and `FusionRefusal("inline", ...)`
+notes for those that did not, through `explain` and `MINDUCTOR_TRACE=2`.
 """

@@ -2,9 +2,9 @@
 
 Takes a program with one kernel for each computed buffer. Gives it without the kernels that became part of their
 consumers, and without dead nodes. A kernel is a candidate if it only computes and stores one value for each point, into
-a storage that no other node writes and that only kernels read. Refuses, with a `WhyNot`, candidates whose operands are
-overwritten too early, whose consumers would become too large, and those that cost more to recompute than to store
-(`_is_worth_recomputing`).
+a storage that no other node writes and that only kernels read. Refuses, with a `FusionRefusal`, candidates whose
+operands are overwritten too early, whose consumers would become too large, and those that cost more to recompute than
+to store (`_is_worth_recomputing`).
 
 Where a consumer loads an element, the producer's body is inserted at the point that stores this element.
 """
@@ -138,7 +138,7 @@ class _Inliner:
         self.is_mixed = len({buffer.device for buffer in program.buffers}) > 1
         self.known_refusals = refused
         self.new_refusals: dict[str, str] = {}
-        self.notes: list[WhyNot | Joined] = []
+        self.notes: list[FusionRefusal | MergedKernel] = []
         self.readers: dict[Ref, list[int]] = {}
         self.writers: dict[str, list[int]] = {}
         self.overwriter: dict[Ref, int] = {}
@@ -186,7 +186,7 @@ class _Inliner:
         for consumer, keys in uses.by_consumer.items():
             self.op_counts[consumer] += producer.ops * len(keys)
             self.storages[consumer] = self._storages_with(producer, consumer)
-            self.notes.append(Joined("inline", producer.kernel.name, self.kernels[consumer].name))
+            self.notes.append(MergedKernel("inline", producer.kernel.name, self.kernels[consumer].name))
 
     def _storages_with(self, producer: _Producer, consumer: int) -> set[str]:
         """The storages that a consumer touches once a producer has moved into it."""

@@ -85,7 +85,7 @@ def split_concat(program: Program) -> Program:
     if not nodes:
         return program
     gone = [
-        Joined("inline", part.kernel.name, made.name)
+        MergedKernel("inline", part.kernel.name, made.name)
         for concat, parts in nodes.values()
         for part, made in zip(concat.slices, parts, strict=True)
     ]

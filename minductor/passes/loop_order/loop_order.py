@@ -1,8 +1,8 @@
 """Fuses kernels whose points match only after loops are split, merged or unrolled: a second round of fusion.
 
 Takes the program that `fuse` gives. Gives a program with fewer kernels, or the same object; what `fuse` has fused stays
-fused. Refuses, with a `WhyNot`, the pairs that still do not match. The order of a kernel's loops does not matter:
-`join_kernels` solves the axes of one kernel in those of the other, in any order.
+fused. Refuses, with a `FusionRefusal`, the pairs that still do not match. The order of a kernel's loops does not
+matter: `join_kernels` solves the axes of one kernel in those of the other, in any order.
 
 No kernel is changed on trial. A pair is tried in other forms, called views, and a view is kept only if it is fused.
 
