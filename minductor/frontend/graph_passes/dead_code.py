@@ -16,27 +16,27 @@ from minductor.ir.program.nodes import Token
 EFFECTS = frozenset(("with_effects", "print", "call_torchbind", "run_and_save_rng_state", "minductor_control_deps"))
 
 
-def dead_code(graph: Graph) -> Graph:
+def eliminate_dead_code(graph: Graph) -> Graph:
     """One walk from the outputs upwards."""
-    live: set[str] = {name for arg in graph.outputs for name in used(arg)}
+    live: set[str] = {name for arg in graph.outputs for name in node_names_in(arg)}
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         if node.name in live or has_effect(node, graph):
             kept.append(node)
             live.update(node.after)
             for arg in (*node.args, *(value for _, value in node.kwargs)):
-                live.update(used(arg))
+                live.update(node_names_in(arg))
     return graph if len(kept) == len(graph.nodes) else replace(graph, nodes=tuple(reversed(kept)))
 
 
-def used(arg: Arg) -> Iterator[str]:
+def node_names_in(arg: Arg) -> Iterator[str]:
     """The nodes that an argument names."""
     match arg:
         case NodeRef(name):
             yield name
         case tuple():
             for item in arg:
-                yield from used(item)
+                yield from node_names_in(item)
         case _:
             return
 

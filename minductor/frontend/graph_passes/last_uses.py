@@ -1,6 +1,6 @@
 """When the values of a captured graph are used for the last time, so that dead memory may be written again.
 
-Takes a Graph. Gives `Lifetimes`: for each name the position of its last use, and for each input that the graph itself
+Takes a Graph. Gives `LastUses`: for each name the position of its last use, and for each input that the graph itself
 overwrites as a whole (AOTAutograd ends a graph with `copy_(input, value)`) the position where it does so. Refuses
 nothing.
 
@@ -11,7 +11,7 @@ A use as the target of `copy_` reads nothing; nor does `copy.default(like, value
 >>> meta = TensorMeta(F32, (4,), (1,), 0, "cpu")
 >>> sin = Node("sin", "aten.sin.default", (NodeRef("x"),), (), meta)
 >>> done = Node("copy_", "aten.copy_.default", (NodeRef("x"), NodeRef("sin")), (), meta)
->>> lives = Lifetimes(Graph("inference", (GraphInput("x", meta),), (), (sin, done), (NodeRef("sin"),)))
+>>> lives = LastUses(Graph("inference", (GraphInput("x", meta),), (), (sin, done), (NodeRef("sin"),)))
 >>> lives.last["x"], lives.overwritten["x"], lives.last["sin"] == lives.end
 (0, 1, True)
 """
@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from minductor.frontend.capture.captured_graph import Arg, Graph, Node, NodeRef
-from minductor.frontend.graph_passes.dead_code import used
+from minductor.frontend.graph_passes.dead_code import node_names_in
 
 # operators whose first argument is a pattern or a target, not a value that is read
 _WRITES_ONLY = frozenset(("aten.copy_.default", "aten.copy.default"))
@@ -38,7 +38,7 @@ _WINDOWS: Mapping[str, str] = MappingProxyType(
 )
 
 
-class Lifetimes:
+class LastUses:
     """Positions count the graph's nodes; `end` is the caller."""
 
     def __init__(self, graph: Graph) -> None:
@@ -57,12 +57,15 @@ class Lifetimes:
             if node.op == "aten.copy_.default" and isinstance(node.args[0], NodeRef):
                 self.overwritten[node.args[0].name] = position
         self.returned = {
-            name for number, arg in enumerate(graph.outputs) if number not in graph.rebuilt for name in used(arg)
+            name
+            for number, arg in enumerate(graph.outputs)
+            if number not in graph.rebuilt
+            for name in node_names_in(arg)
         }
         self.last.update(dict.fromkeys(self.returned, self.end))
 
     def _use(self, arg: Arg, position: int, node: Node) -> None:
-        for name in used(arg):
+        for name in node_names_in(arg):
             self.last[name] = position
             self.users.setdefault(name, []).append(node)
 
@@ -96,7 +99,7 @@ class Lifetimes:
         return latest
 
 
-def wanted_results(graph: Graph) -> dict[str, set[int]]:
+def used_results(graph: Graph) -> dict[str, set[int]]:
     """For each node that is taken apart, the numbers of the results that are used."""
     found: dict[str, set[int]] = {}
     for node in graph.nodes:

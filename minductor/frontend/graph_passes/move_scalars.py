@@ -18,11 +18,11 @@ COPY = "aten._to_copy.default"
 KNOWN = ("aten.full.default", "aten.scalar_tensor.default")
 
 
-def devices(meta: object) -> Iterator[str]:
+def devices_in(meta: object) -> Iterator[str]:
     """Where the tensors of a tree are.
 
     >>> from minductor.core.dtypes import F32
-    >>> list(devices((TensorMeta(F32, (), (), 0, "cuda:0"), None, 3)))
+    >>> list(devices_in((TensorMeta(F32, (), (), 0, "cuda:0"), None, 3)))
     ['cuda:0']
     """
     match meta:
@@ -30,15 +30,15 @@ def devices(meta: object) -> Iterator[str]:
             yield device
         case tuple():
             for item in meta:
-                yield from devices(item)
+                yield from devices_in(item)
         case _:
             pass
 
 
 def devices_of(graph: Graph) -> tuple[str, ...]:
     """Each device of the graph and its regions once."""
-    found = dict.fromkeys(devices(tuple(given.meta for given in (*graph.inputs, *graph.constants))))
-    found.update(dict.fromkeys(devices(tuple(node.meta for node in graph.nodes))))
+    found = dict.fromkeys(devices_in(tuple(given.meta for given in (*graph.inputs, *graph.constants))))
+    found.update(dict.fromkeys(devices_in(tuple(node.meta for node in graph.nodes))))
     for region in graph.regions:
         found.update(dict.fromkeys(devices_of(region.graph)))
     return tuple(found)
@@ -58,7 +58,7 @@ def move_scalars(graph: Graph) -> Graph:
     makers = {node.name: node for node in graph.nodes if node.op in KNOWN}
     nodes: list[Node] = []
     for node in graph.nodes:
-        target = next(iter(devices(node.meta)), "cpu")
+        target = next(iter(devices_in(node.meta)), "cpu")
         if target == "cpu" or node.op == COPY or not node.op.startswith("aten."):
             nodes.append(node)
             continue

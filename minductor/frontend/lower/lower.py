@@ -14,14 +14,14 @@ from minductor.core.dtypes import C64, C128
 from minductor.core.expressions.expr import Expr, as_expr
 from minductor.frontend.capture.captured_graph import COLLECTIVE, HIGHER_ORDER, Arg, Graph, Node, NodeRef, TensorMeta
 from minductor.frontend.capture.size_formulas import sizes
-from minductor.frontend.graph_passes.dead_code import dead_code
+from minductor.frontend.graph_passes.dead_code import eliminate_dead_code
 from minductor.frontend.graph_passes.fold_copies import fold_copies
-from minductor.frontend.graph_passes.inline_ordered import inline_ordered
+from minductor.frontend.graph_passes.inline_control_deps import inline_control_deps
 from minductor.frontend.graph_passes.move_scalars import move_scalars
-from minductor.frontend.graph_passes.select_parts import select_parts
-from minductor.frontend.graph_passes.share_rows import share_rows
-from minductor.frontend.lower.settle import settle
-from minductor.frontend.lowering_context.complex_pairs import whole
+from minductor.frontend.graph_passes.select_real_imag import select_real_imag
+from minductor.frontend.graph_passes.share_row_interpolation import share_row_interpolation
+from minductor.frontend.lower.symbol_definitions import place_definitions
+from minductor.frontend.lowering_context.complex_pairs import materialize
 from minductor.frontend.lowering_context.extern_calls import extern
 from minductor.frontend.lowering_context.lowering import Lowering, as_argument
 from minductor.frontend.lowering_context.rule_transaction import lower_by_rule
@@ -40,8 +40,8 @@ _DEFINING_SYMBOLS = ("aten._local_scalar_dense.default", "aten.slice.Tensor", "a
 
 def lower(graph: Graph, env: Env) -> Program:
     """The program of a captured graph."""
-    graph = select_parts(fold_copies(inline_ordered(move_scalars(graph))))
-    return lower_nodes(dead_code(graph if env.target.is_gpu else share_rows(graph)), env)
+    graph = select_real_imag(fold_copies(inline_control_deps(move_scalars(graph))))
+    return lower_nodes(eliminate_dead_code(graph if env.target.is_gpu else share_row_interpolation(graph)), env)
 
 
 def lower_nodes(graph: Graph, env: Env) -> Program:
@@ -75,7 +75,7 @@ class _Walk:
             graph.symbols_of_caller(),
             inputs,
             tuple(state.buffers.values()),
-            settle(graph, state.nodes, state.buffers, outputs)
+            place_definitions(graph, state.nodes, state.buffers, outputs)
             if graph.symbols or state.number_count
             else tuple(state.nodes),
             outputs,
@@ -106,8 +106,8 @@ class _Walk:
             return of[number]
         kwargs = {name: ctx.value(a) for name, a in node.kwargs}
         if node.op.startswith((HIGHER_ORDER, COLLECTIVE)):
-            kwargs = {name: whole(ctx, a) for name, a in kwargs.items()}
-            return higher_order.call(ctx, node.op, [whole(ctx, a) for a in args], kwargs)
+            kwargs = {name: materialize(ctx, a) for name, a in kwargs.items()}
+            return higher_order.call(ctx, node.op, [materialize(ctx, a) for a in args], kwargs)
         rule = self._rule(node, args)
         return extern(ctx, node.op, args, kwargs) if rule is None else lower_by_rule(ctx, rule, args, kwargs)
 
@@ -115,7 +115,7 @@ class _Walk:
         """The rule that lowers a node with such arguments; None if the node becomes an extern call."""
         is_complex = any(dtype.kind == "complex" for dtype in dtypes_in((node.meta, *args)))
         rules: Mapping[str, Callable[..., Value]] = COMPLEX_RULES if is_complex else RULES
-        if node.op not in _DEFINING_SYMBOLS and self.ctx.undefined(node.meta):
+        if node.op not in _DEFINING_SYMBOLS and self.ctx.undefined_symbols(node.meta):
             return None
         is_possible = node.op in VIEW_RULES or self.ctx.is_computable(node.meta, args, in_pairs=(C64, C128))
         return rules.get(node.op) if is_possible else None
@@ -139,7 +139,7 @@ class _Walk:
         the traced program computes for it need not be that view.
         """
         ctx = self.ctx
-        value = as_argument(whole(ctx, ctx.value(arg)))
+        value = as_argument(materialize(ctx, ctx.value(arg)))
         if base is None or not isinstance(value, View) or not isinstance(arg, NodeRef):
             return value
         given = self.graph.inputs[base]

@@ -14,7 +14,7 @@ from minductor.core.expressions.expr import Symbol
 from minductor.frontend.capture import schemas
 from minductor.frontend.capture.captured_graph import Meta, NodeRef, TensorMeta
 from minductor.frontend.capture.size_formulas import is_one, is_row_major, is_zero
-from minductor.frontend.lowering_context.complex_pairs import whole
+from minductor.frontend.lowering_context.complex_pairs import materialize
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.overwriting import is_dead, is_only_argument_in
 from minductor.frontend.lowering_context.values import Value, is_zero_sized, views_in
@@ -26,7 +26,7 @@ def extern(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, V
     facts = schemas.facts(op)
     if facts is None:
         raise UnsupportedInput(ctx.node.name, f"the operator {op}")
-    args, kwargs = [whole(ctx, a) for a in args], {name: whole(ctx, a) for name, a in kwargs.items()}
+    args, kwargs = [materialize(ctx, a) for a in args], {name: materialize(ctx, a) for name, a in kwargs.items()}
     if facts.copy_op:
         return _copied_view(ctx, facts.copy_op, args, kwargs)
     why = reason or schemas.reason(op)
@@ -43,7 +43,7 @@ def extern(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, V
     if isinstance(meta, TensorMeta):
         out = ctx.result(meta)
         dense = is_row_major(out.size, out.stride) and not is_zero_sized(out)
-        if facts.out_op and dense and not ctx.undefined(out.size):
+        if facts.out_op and dense and not ctx.undefined_symbols(out.size):
             ctx.add_extern(facts.out_op, args, kwargs, (out,), why, form="out", is_ordered=facts.is_ordered)
         else:
             ctx.add_extern(op, args, kwargs, (out,), why, is_ordered=facts.is_ordered)
@@ -125,7 +125,7 @@ def new_results(ctx: Lowering, meta: Meta) -> tuple[list[View | Symbol | None], 
                 row += found
                 tree.append(value)
             return row, tuple(tree)
-        case Symbol() if ctx.undefined(meta):  # a number that the call decides
+        case Symbol() if ctx.undefined_symbols(meta):  # a number that the call decides
             ctx.mark_defined(meta)
             return [meta], meta
         case _:

@@ -3,7 +3,7 @@
 Takes the extents of a domain and operands. Gives coordinates, the operands' elements there, and their reduction; axes
 of extent 1 get no loop. Refuses complex numbers.
 
->>> loop = Loop([integer(4), integer(1), integer(7)])
+>>> loop = KernelBuilder([integer(4), integer(1), integer(7)])
 >>> [str(c) for c in loop.coords]
 ['i0', '0', 'i1']
 """
@@ -21,7 +21,7 @@ from minductor.ir.program.build import Builder, combine
 from minductor.ir.program.nodes import Axis, Body, Check, View
 
 
-class Loop:
+class KernelBuilder:
     """Coordinates of a domain, and loads and reductions at them; the rules of stores are the lowering's."""
 
     def __init__(self, extents: Sequence[Expr], first: int = 0) -> None:
@@ -39,10 +39,10 @@ class Loop:
         self.coords = tuple(coords)
         self.b = Builder([a.symbol for a in self.axes], {a.symbol: a.extent for a in self.axes})
 
-    def term(self, position: int) -> Term:
-        return Term(self.b, position)
+    def term(self, position: int) -> KernelValue:
+        return KernelValue(self.b, position)
 
-    def load(self, operand: Operand, coords: Sequence[Expr] | None = None, dtype: DType | None = None) -> Term:
+    def load(self, operand: Operand, coords: Sequence[Expr] | None = None, dtype: DType | None = None) -> KernelValue:
         """An operand's element at `coords` (the loop's own if none), broadcast, as the compute dtype of `dtype`."""
         match operand:
             case View():
@@ -73,10 +73,10 @@ class Loop:
             ]
         )
 
-    def index(self, expr: Expr, dtype: DType) -> Term:
+    def index(self, expr: Expr, dtype: DType) -> KernelValue:
         return self.term(self.b.index(expr, compute_dtype(dtype)))
 
-    def reduce(self, values: Sequence[Term], dims: Sequence[int], how: str) -> Term:
+    def reduce(self, values: Sequence[KernelValue], dims: Sequence[int], how: str) -> KernelValue:
         """Joins over dimensions of the domain; those of size 1 have nothing to join, but a sum begins at 0.0."""
         names = [s.name for d in dims if isinstance(s := self.coords[d], Symbol)]
         if not names:
@@ -94,7 +94,7 @@ class Loop:
         return self.b.build()
 
 
-class Term:
+class KernelValue:
     """A value in a body under construction, so that formulas read as formulas; a Python number takes its dtype."""
 
     __slots__ = ("at", "b")
@@ -107,81 +107,81 @@ class Term:
     def dtype(self) -> DType:
         return self.b.dtype(self.at)
 
-    def number(self, value: Expr | bool | int | float) -> Term:
+    def number(self, value: Expr | bool | int | float) -> KernelValue:
         if isinstance(value, Expr):
             return self.size(value)
-        return Term(self.b, self.b.constant(value, self.dtype))
+        return KernelValue(self.b, self.b.constant(value, self.dtype))
 
-    def size(self, value: Expr) -> Term:
+    def size(self, value: Expr) -> KernelValue:
         """A size, or another number that a call knows, as a value of this one's dtype."""
         known = as_int(value)
-        return self.number(known) if known is not None else Term(self.b, self.b.index(value, self.dtype))
+        return self.number(known) if known is not None else KernelValue(self.b, self.b.index(value, self.dtype))
 
-    def _of(self, other: Term | Expr | float) -> Term:
-        return other if isinstance(other, Term) else self.number(other)
+    def _of(self, other: KernelValue | Expr | float) -> KernelValue:
+        return other if isinstance(other, KernelValue) else self.number(other)
 
-    def op(self, name: str, *others: Term | float) -> Term:
+    def op(self, name: str, *others: KernelValue | float) -> KernelValue:
         given = [self.at, *(self._of(o).at for o in others)]
-        return Term(self.b, self.b.op(name, *given))
+        return KernelValue(self.b, self.b.op(name, *given))
 
-    def __add__(self, other: Term | float) -> Term:
+    def __add__(self, other: KernelValue | float) -> KernelValue:
         return self.op("add", other)
 
-    def __sub__(self, other: Term | float) -> Term:
+    def __sub__(self, other: KernelValue | float) -> KernelValue:
         return self.op("sub", other)
 
-    def __mul__(self, other: Term | float) -> Term:
+    def __mul__(self, other: KernelValue | float) -> KernelValue:
         return self.op("mul", other)
 
-    def __truediv__(self, other: Term | float) -> Term:
+    def __truediv__(self, other: KernelValue | float) -> KernelValue:
         return self.op("div", other)
 
-    def __radd__(self, other: float) -> Term:
+    def __radd__(self, other: float) -> KernelValue:
         return self.number(other).op("add", self)
 
-    def __rsub__(self, other: float) -> Term:
+    def __rsub__(self, other: float) -> KernelValue:
         return self.number(other).op("sub", self)
 
-    def __rmul__(self, other: float) -> Term:
+    def __rmul__(self, other: float) -> KernelValue:
         return self.number(other).op("mul", self)
 
-    def __rtruediv__(self, other: float) -> Term:
+    def __rtruediv__(self, other: float) -> KernelValue:
         return self.number(other).op("div", self)
 
-    def __neg__(self) -> Term:
+    def __neg__(self) -> KernelValue:
         return self.op("neg")
 
-    def __lt__(self, other: Term | float) -> Term:
+    def __lt__(self, other: KernelValue | float) -> KernelValue:
         return self.op("lt", other)
 
-    def __le__(self, other: Term | float) -> Term:
+    def __le__(self, other: KernelValue | float) -> KernelValue:
         return self.op("le", other)
 
-    def __gt__(self, other: Term | float) -> Term:
+    def __gt__(self, other: KernelValue | float) -> KernelValue:
         return self.op("gt", other)
 
-    def __ge__(self, other: Term | float) -> Term:
+    def __ge__(self, other: KernelValue | float) -> KernelValue:
         return self.op("ge", other)
 
-    def equals(self, other: Term | float) -> Term:
+    def equals(self, other: KernelValue | float) -> KernelValue:
         return self.op("eq", other)
 
-    def both(self, other: Term) -> Term:
+    def both(self, other: KernelValue) -> KernelValue:
         return self.op("logical_and", other)
 
-    def either(self, other: Term) -> Term:
+    def either(self, other: KernelValue) -> KernelValue:
         return self.op("logical_or", other)
 
-    def cast(self, dtype: DType) -> Term:
-        return Term(self.b, self.b.cast(self.at, dtype))
+    def cast(self, dtype: DType) -> KernelValue:
+        return KernelValue(self.b, self.b.cast(self.at, dtype))
 
-    def where(self, yes: Term | float, no: Term | float) -> Term:
-        """`yes` where this holds, else `no`; at least one of them is a Term."""
-        like = yes if isinstance(yes, Term) else cast(Term, no)
+    def where(self, yes: KernelValue | float, no: KernelValue | float) -> KernelValue:
+        """`yes` where this holds, else `no`; at least one of them is a KernelValue."""
+        like = yes if isinstance(yes, KernelValue) else cast(KernelValue, no)
         left, right = like._of(yes), like._of(no)
-        return Term(self.b, self.b.op("where", self.at, left.at, right.at))
+        return KernelValue(self.b, self.b.op("where", self.at, left.at, right.at))
 
 
-def without_negative_zero(value: Term) -> Term:
+def without_negative_zero(value: KernelValue) -> KernelValue:
     """What a sum that begins at 0.0 is after its first term: the term, but never -0.0."""
     return value + 0.0 if value.dtype.kind == "float" else value

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from minductor.core.dtypes import I64
 from minductor.core.expressions.expr import Expr, as_int, floordiv, integer, linear
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import element
 from minductor.ir.program.build import combine
@@ -23,7 +23,7 @@ from minductor.ir.program.nodes import Load
 from minductor.ir.program.signature import all_ops
 from minductor.target import Target
 
-Values = Callable[[Loop, tuple[Expr, ...]], Term | Sequence[Term]]
+Values = Callable[[KernelBuilder, tuple[Expr, ...]], KernelValue | Sequence[KernelValue]]
 
 ASSUMED = 1 << 20  # elements along a dimension whose size only the call knows
 LONG_ROW, LONG_COLUMN = 1 << 16, 1 << 10  # elements of what is joined: fewer are one program's work
@@ -82,7 +82,7 @@ def _blocks(whole: tuple[int, ...], dim: int, size: int, wanted: int) -> Cut:
 
 def _columns(extents: Sequence[Expr], reduced: Sequence[int], value: Values) -> int | None:
     """The dimension that is not reduced and along which most of what is loaded is contiguous, if there is one."""
-    loop = Loop(extents)
+    loop = KernelBuilder(extents)
     value(loop, loop.coords)
     by_symbol = {axis.symbol: loop.coords.index(axis.symbol) for axis in loop.axes}
     claims = dict.fromkeys(range(len(extents)), 0)
@@ -109,7 +109,7 @@ def partial(
     inner = [d for d in reduced if d not in parts.whole]
     outer = [*(extents[d] for d in parts.whole), parts.count]
     sizes = [parts.block if d == parts.dim else extents[d] for d in inner]
-    loop = Loop([*outer, *(extents[d] for d in kept), *sizes])
+    loop = KernelBuilder([*outer, *(extents[d] for d in kept), *sizes])
     at = dict(zip((*parts.whole, -1, *kept, *inner), loop.coords, strict=True))
     at[parts.dim] = at.pop(-1) * parts.block + at[parts.dim]
     terms = _values(loop, value, tuple(at[d] for d in range(len(extents))), how, parts, extents)
@@ -118,11 +118,11 @@ def partial(
     size = loop.extents[:start]
     views = [ctx.buffer(term.dtype, size) for term in terms]
     for number, view in enumerate(views):
-        joined = Term(loop.b, loop.b.project(first.at, number)) if number else first
+        joined = KernelValue(loop.b, loop.b.project(first.at, number)) if number else first
         loop.b.store(view.ref, element(view, loop.coords[:start]), joined.at)
     ctx.add_kernel(loop)
 
-    def load(loop: Loop, at: tuple[Expr, ...]) -> Sequence[Term]:
+    def load(loop: KernelBuilder, at: tuple[Expr, ...]) -> Sequence[KernelValue]:
         place = (*at[len(kept) :], *at[: len(kept)])
         return [loop.load(view, place) for view in views]
 
@@ -130,17 +130,17 @@ def partial(
 
 
 def _values(
-    loop: Loop, value: Values, at: tuple[Expr, ...], how: str, parts: Cut, extents: Sequence[Expr]
-) -> Sequence[Term]:
+    loop: KernelBuilder, value: Values, at: tuple[Expr, ...], how: str, parts: Cut, extents: Sequence[Expr]
+) -> Sequence[KernelValue]:
     """The values at a place; the identity where a shorter last block has none."""
     if parts.is_exact:
         return _terms(value(loop, at))
     region = copy.copy(loop)
     place = loop.index(at[parts.dim], I64)
     exists = place < place.size(extents[parts.dim])
-    first = _terms(value(probe := Loop(extents), probe.coords))
+    first = _terms(value(probe := KernelBuilder(extents), probe.coords))
     identity = combine(how, first[0].dtype).identity
-    found: list[Term] = []
+    found: list[KernelValue] = []
     for number, other in enumerate(identity):
         region.b = loop.b.region()
         term = _terms(value(region, at))[number]
@@ -149,5 +149,5 @@ def _values(
     return found
 
 
-def _terms(found: Term | Sequence[Term]) -> Sequence[Term]:
-    return [found] if isinstance(found, Term) else list(found)
+def _terms(found: KernelValue | Sequence[KernelValue]) -> Sequence[KernelValue]:
+    return [found] if isinstance(found, KernelValue) else list(found)

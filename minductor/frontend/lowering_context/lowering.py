@@ -17,13 +17,13 @@ from minductor.core.expressions.expr import Expr, Kind, Symbol, as_expr, integer
 from minductor.frontend.capture import schemas
 from minductor.frontend.capture.captured_graph import Arg, Graph, Meta, Node, NodeRef, Size, TensorMeta
 from minductor.frontend.capture.size_formulas import is_zero, row_major, sizes
-from minductor.frontend.graph_passes.last_uses import Lifetimes, wanted_results
-from minductor.frontend.graph_passes.move_scalars import devices, devices_of
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.graph_passes.last_uses import LastUses, used_results
+from minductor.frontend.graph_passes.move_scalars import devices_in, devices_of
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering_state import LoweringState
 from minductor.frontend.lowering_context.values import (
+    ComplexPair,
     Operand,
-    Pair,
     Value,
     dtypes_in,
     element,
@@ -54,12 +54,12 @@ class Lowering:
         self.state = LoweringState(dict.fromkeys(s for s in graph.symbols if s not in given))
         self.values: dict[str, Value] = {}
         self.names_in: dict[str, list[str]] = {}  # storage -> the names of the nodes whose values lie there
-        self.lifetimes = Lifetimes(graph)
+        self.last_uses = LastUses(graph)
         self.definitions = {made.symbol: made.body for made in graph.definitions}
         self.origin = Origin("", "")
         self.node: Node
         self._metas = graph.metas()
-        self._wanted = wanted_results(graph)
+        self._wanted = used_results(graph)
         self._has_one_device = len(devices_of(graph)) < 2
 
     # --- what the walk over the graph does between rules
@@ -102,8 +102,8 @@ class Lowering:
             case View(ref):
                 version = versions[ref.storage]
                 return value if version == ref.version else replace(value, ref=Ref(ref.storage, version))
-            case Pair(re, im):
-                return Pair(*(replace(v, ref=Ref(v.ref.storage, versions[v.ref.storage])) for v in (re, im)))
+            case ComplexPair(re, im):
+                return ComplexPair(*(replace(v, ref=Ref(v.ref.storage, versions[v.ref.storage])) for v in (re, im)))
             case tuple():
                 return tuple([self.newest(v) for v in value])
             case _:
@@ -115,7 +115,7 @@ class Lowering:
         `in_pairs`: complex dtypes that the caller computes as real and imaginary parts.
         """
         if not self._has_one_device:
-            places = {*devices(meta), *(self.buffer_of(v).device for v in views_in(tuple(args)))}
+            places = {*devices_in(meta), *(self.buffer_of(v).device for v in views_in(tuple(args)))}
             if len(places) > 1 or not all(self.env.target.is_here(place) for place in places):
                 return False
         found = [d for d in dtypes_in((meta, *args)) if d not in in_pairs]
@@ -125,11 +125,11 @@ class Lowering:
 
     # --- symbols
 
-    def undefined(self, value: object) -> tuple[Symbol, ...]:
+    def undefined_symbols(self, value: object) -> tuple[Symbol, ...]:
         """The symbols in a value that data decides and that no node defines yet."""
         found: dict[Symbol, None] = {}
         for s in ir.symbols_in(value) if self.state.undefined else ():
-            found.update(dict.fromkeys(self.undefined(self.definitions[s]) if s in self.definitions else (s,)))
+            found.update(dict.fromkeys(self.undefined_symbols(self.definitions[s]) if s in self.definitions else (s,)))
         return tuple(s for s in found if s in self.state.undefined)
 
     def mark_defined(self, made: Symbol) -> None:
@@ -173,7 +173,7 @@ class Lowering:
         return tuple(m for m in self.node.meta if isinstance(m, TensorMeta))
 
     @contextmanager
-    def one_of_several(self, meta: TensorMeta) -> Iterator[None]:
+    def with_single_result(self, meta: TensorMeta) -> Iterator[None]:
         """Within it the node has one result, so that a rule for one tensor serves a list of them."""
         node = self.node
         self.node = replace(node, meta=meta)
@@ -182,7 +182,7 @@ class Lowering:
         finally:
             self.node = node
 
-    def is_wanted(self, number: int) -> bool:
+    def is_result_used(self, number: int) -> bool:
         """Whether the graph uses that result of an operator with several."""
         return number in self._wanted.get(self.node.name, ())
 
@@ -199,7 +199,7 @@ class Lowering:
     @property
     def device(self) -> str:
         """The device of the current node's first result, or else of its first tensor argument."""
-        return next(devices((self.node.meta, *map(self.traced_meta, self.node.args))), "cpu")
+        return next(devices_in((self.node.meta, *map(self.traced_meta, self.node.args))), "cpu")
 
     # --- storages and views
 
@@ -254,22 +254,26 @@ class Lowering:
 
     # --- kernels
 
-    def map(self, fn: Callable[[Loop], Term], meta: TensorMeta | None = None) -> View:
+    def map(self, fn: Callable[[KernelBuilder], KernelValue], meta: TensorMeta | None = None) -> View:
         """A kernel over the elements of the result; `fn` gives the value at `loop.coords`."""
         out = self.result(meta)
         if is_zero_sized(out):
             return self.uninitialised(out)
-        loop = Loop(out.size)
+        loop = KernelBuilder(out.size)
         return self.store(loop, out, loop.coords, fn(loop))
 
     def pointwise(
-        self, fn: Callable[..., Term], *operands: Operand, compute: DType | None = None, meta: TensorMeta | None = None
+        self,
+        fn: Callable[..., KernelValue],
+        *operands: Operand,
+        compute: DType | None = None,
+        meta: TensorMeta | None = None,
     ) -> View:
         """`fn` of the operands' elements, each as the compute dtype of `compute` (by default the result's)."""
         dtype = compute or (self.meta if meta is None else meta).dtype
         return self.map(lambda loop: fn(*(loop.load(x, None, dtype) for x in operands)), meta)
 
-    def store(self, loop: Loop, out: View, coords: Sequence[Expr], value: Term) -> View:
+    def store(self, loop: KernelBuilder, out: View, coords: Sequence[Expr], value: KernelValue) -> View:
         """Ends a kernel by storing `value` at `coords` of `out`, in `out`'s dtype."""
         if any(is_zero(axis.extent) for axis in loop.axes):
             return self.uninitialised(out) if is_zero_sized(out) else out
@@ -278,7 +282,7 @@ class Lowering:
         self.add_kernel(loop)
         return out
 
-    def add_kernel(self, loop: Loop) -> None:
+    def add_kernel(self, loop: KernelBuilder) -> None:
         """Ends a kernel whose stores are written already."""
         body = loop.body()
         if any(isinstance(op.attrs, ir.Check | ir.Assert) for op in body.ops):
@@ -323,7 +327,7 @@ class Lowering:
         named = tuple((k, as_argument(v)) for k, v in kwargs.items())
         name = f"x{self.state.extern_count}"
         self.state.extern_count += 1
-        unknown = self.undefined([view.size for view in results if isinstance(view, View)])
+        unknown = self.undefined_symbols([view.size for view in results if isinstance(view, View)])
         rest = (writes, is_ordered, unknown, holds)
         made = Extern(name, op, given, named, tuple(results), (self.origin,), reason, form, *rest)
         facts = schemas.facts(op)
@@ -337,7 +341,7 @@ class Lowering:
 
 def as_argument(value: Value) -> ir.Argument:
     """A value as an argument of a call or an output; complex numbers must be in memory of torch's kind."""
-    assert not isinstance(value, Pair)
+    assert not isinstance(value, ComplexPair)
     if isinstance(value, tuple):
         return tuple([as_argument(v) for v in value])
     return value

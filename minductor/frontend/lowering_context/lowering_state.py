@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from minductor.core.expressions.expr import Symbol
 from minductor.frontend.capture.captured_graph import Size
-from minductor.frontend.lowering_context.values import Pair
+from minductor.frontend.lowering_context.values import ComplexPair
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.nodes import Buffer, NodeNote, Program, View
 
@@ -28,7 +28,9 @@ class LoweringState:
     starts: dict[str, Size] = field(default_factory=dict[str, Size])  # storage -> traced offset of its first element
     uninitialised: set[str] = field(default_factory=set[str])  # storages that were allocated and not written
     conjugates: set[str] = field(default_factory=set[str])  # storages that may hold the conjugates of their elements
-    complex_copies: dict[View | Pair, View] = field(default_factory=dict[View | Pair, View])  # interleaved copies
+    complex_copies: dict[View | ComplexPair, View] = field(
+        default_factory=dict[View | ComplexPair, View]
+    )  # interleaved copies
     in_flight: dict[str, tuple[View, ...]] = field(default_factory=dict[str, tuple[View, ...]])
     """A running collective's result -> the tensors that the collective still reads."""
     regions: dict[str, Program] = field(default_factory=dict[str, Program])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from minductor.frontend.capture import schemas
 from minductor.frontend.capture.captured_graph import Node, TensorMeta
 from minductor.frontend.capture.size_formulas import count, sizes, span
-from minductor.frontend.graph_passes.dead_code import used
+from minductor.frontend.graph_passes.dead_code import node_names_in
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import is_injective, views_in
@@ -26,7 +26,7 @@ def is_dead(ctx: Lowering, x: View, node: Node | None = None) -> bool:
     this node's result is not wanted after that. If x is a window of another tensor, that tensor may be wanted once
     more, by the write of this result into the same window: that write then has nothing to do.
     """
-    node, lives = node or ctx.node, ctx.lifetimes
+    node, lives = node or ctx.node, ctx.last_uses
     now, like, storage = lives.position[node.name], node.meta, x.ref.storage
     if not isinstance(like, TensorMeta) or not is_injective(x) or x.dtype != ctx.buffer_of(x).dtype:
         return False
@@ -46,9 +46,9 @@ def is_dead(ctx: Lowering, x: View, node: Node | None = None) -> bool:
 
 def is_unwanted(ctx: Lowering, storage: str) -> bool:
     """Whether only the current node reads the present version of a storage, and only through one argument."""
-    lives, names = ctx.lifetimes, ctx.names_in.get(storage, ())
+    lives, names = ctx.last_uses, ctx.names_in.get(storage, ())
     given = (*ctx.node.args, *(value for _, value in ctx.node.kwargs))
-    if sum(name in names for arg in given for name in used(arg)) > 1:
+    if sum(name in names for arg in given for name in node_names_in(arg)) > 1:
         return False
     now = lives.position[ctx.node.name]
     return not any(lives.is_used_after(name, now) for name in names) and _may_hold(ctx, storage, ctx.node)
@@ -60,7 +60,7 @@ def _may_hold(ctx: Lowering, storage: str, node: Node) -> bool:
     A constant may not be written, nor what a running collective still reads, nor an input that the graph does not
     write later or whose later write would destroy this result while it is wanted.
     """
-    lives = ctx.lifetimes
+    lives = ctx.last_uses
     if any(view.ref.storage == storage for sent in ctx.state.in_flight.values() for view in sent):
         return False
     given = next((i for i in ctx.graph.inputs if i.name == storage), None)
@@ -81,7 +81,7 @@ def _is_view(ctx: Lowering, node: Node) -> bool:
     )
 
 
-def is_fusable(ctx: Lowering, x: View) -> bool:
+def is_fusable_copy(ctx: Lowering, x: View) -> bool:
     """Whether x is pointwise and nothing needs it in memory, so that a write into a copy of it costs no copy."""
     depth, storage = 0, x.ref.storage
     for node in reversed(ctx.state.nodes):

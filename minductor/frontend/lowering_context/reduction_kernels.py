@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from minductor.core.expressions.expr import Expr, integer
 from minductor.frontend.lowering_context import long_reductions
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.ir.program.nodes import View
 
@@ -20,9 +20,9 @@ def store_reduction(
     out: View,
     extents: Sequence[Expr],
     reduced: Sequence[int],
-    value: Callable[[Loop, tuple[Expr, ...]], Term | Sequence[Term]],
+    value: Callable[[KernelBuilder, tuple[Expr, ...]], KernelValue | Sequence[KernelValue]],
     how: str,
-    finish: Callable[[Term], Term] | None = None,
+    finish: Callable[[KernelValue], KernelValue] | None = None,
 ) -> View:
     """Stores in `out` the reduction of `value` over the dimensions `reduced` of the domain `extents`.
 
@@ -37,10 +37,10 @@ def store_reduction(
     if (cut := long_reductions.cut(extents, reduced, value, ctx.env.target)) is not None:
         extents, reduced, value = long_reductions.partial(ctx, extents, reduced, value, how, cut)
         kept = [d for d in range(len(extents)) if d not in reduced]
-    loop = Loop([extents[d] for d in (*kept, *reduced)])
+    loop = KernelBuilder([extents[d] for d in (*kept, *reduced)])
     by_dim = dict(zip((*kept, *reduced), loop.coords, strict=True))
     found = value(loop, tuple(by_dim[d] for d in range(len(extents))))
-    terms = [found] if isinstance(found, Term) else list(found)
+    terms = [found] if isinstance(found, KernelValue) else list(found)
     joined = loop.reduce(terms, range(len(kept), len(extents)), how)
     coords = [zero if n is None else loop.coords[n] for n in at]
     return ctx.store(loop, out, coords, joined if finish is None else finish(joined))

@@ -27,11 +27,11 @@ from minductor.ir.program.nodes import Ref, Region, Token, View
 
 Operand: TypeAlias = "View | Expr | bool | int | float | complex"
 # what the environment holds for a node
-Value: TypeAlias = "Operand | Pair | Region | str | DType | Token | tuple[Value, ...] | None"
+Value: TypeAlias = "Operand | ComplexPair | Region | str | DType | Token | tuple[Value, ...] | None"
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ComplexPair:
     """A complex tensor as its real and imaginary parts, each in a buffer of its own with the layout of the whole."""
 
     re: View
@@ -50,7 +50,7 @@ def dtypes_in(value: object) -> Iterator[DType]:
     match value:
         case View(dtype=dtype) | TensorMeta(dtype=dtype):
             yield dtype
-        case Pair():
+        case ComplexPair():
             yield value.dtype
         case DType():
             yield value
@@ -68,7 +68,7 @@ def views_in(value: Value) -> Iterator[View]:
     match value:
         case View():
             yield value
-        case Pair(re, im):
+        case ComplexPair(re, im):
             yield from (re, im)
         case tuple():
             for item in value:

@@ -15,7 +15,7 @@ from minductor.core.dtypes import DType, accumulate_dtype, compute_dtype
 from minductor.core.expressions.expr import Expr, as_expr, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.size_formulas import count, is_zero
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
 from minductor.frontend.lowering_context.values import Operand, Value
@@ -42,12 +42,12 @@ def normalised(
     weight: View | None,
     bias: View | None,
     meta: TensorMeta,
-    inverse: Callable[[Term], Term] = lambda rstd: rstd,
+    inverse: Callable[[KernelValue], KernelValue] = lambda rstd: rstd,
 ) -> View:
     """(x - mean) * inverse(scale) * weight + bias, each by channel."""
     given = [by_channel(x, p) for p in (weight, bias) if p is not None]
 
-    def fn(x: Term, mean: Term, scale: Term, *affine: Term) -> Term:
+    def fn(x: KernelValue, mean: KernelValue, scale: KernelValue, *affine: KernelValue) -> KernelValue:
         return apply_affine((x - mean) * inverse(scale), affine, weight, bias)
 
     return ctx.pointwise(fn, x, mean, scale, *given, meta=meta)
@@ -75,7 +75,7 @@ def batch_norm(
     if not training:
         assert running_mean is not None and running_var is not None
 
-        def inverse(variance: Term) -> Term:
+        def inverse(variance: KernelValue) -> KernelValue:
             return (variance + eps).op("rsqrt")
 
         saved = (
@@ -103,10 +103,10 @@ def batch_norm(
 
 
 def saved_of_running(
-    ctx: Lowering, item: int, meta: TensorMeta | None, running: View, fn: Callable[[Term], Term]
+    ctx: Lowering, item: int, meta: TensorMeta | None, running: View, fn: Callable[[KernelValue], KernelValue]
 ) -> View | None:
     """What inference saves as the batch's statistic: a GPU what it normalised by, a CPU a vector without elements."""
-    if meta is None or not ctx.is_wanted(item):
+    if meta is None or not ctx.is_result_used(item):
         return None
     return ctx.uninitialised(ctx.result(meta)) if meta.size == (0,) else ctx.pointwise(fn, running, meta=meta)
 
@@ -119,7 +119,7 @@ def reshaped_vector(statistic: View) -> View:
 def _blended(ctx: Lowering, old: View, new: View, momentum: float, size: Expr | None, meta: TensorMeta) -> View:
     """old + momentum * (new - old); a variance is first made unbiased from the sum of squares over `size`."""
 
-    def fn(old: Term, new: Term) -> Term:
+    def fn(old: KernelValue, new: KernelValue) -> KernelValue:
         value = new if size is None else new / (new.size(size) - 1.0)
         return value * float(momentum) + old * (1.0 - float(momentum))
 
@@ -170,22 +170,22 @@ def batch_norm_backward(
     dims = tuple(d for d in range(len(x.size)) if d != 1)
     size = count(x.size[d] for d in dims)
 
-    def rstd(loop: Loop, at: Coords) -> Term:
+    def rstd(loop: KernelBuilder, at: Coords) -> KernelValue:
         value = loop.load(scale, at[1:2], compute)
         return value if training else (value + eps).op("rsqrt")
 
     wide = accumulate_dtype(x.dtype)
 
-    def distance(loop: Loop, at: Coords, dtype: DType) -> Term:
+    def distance(loop: KernelBuilder, at: Coords, dtype: DType) -> KernelValue:
         return loop.load(x, at, dtype) - loop.load(center, at[1:2], dtype)
 
-    def channel_sum(value: Callable[[Loop, Coords], Term]) -> View:
+    def channel_sum(value: Callable[[KernelBuilder, Coords], KernelValue]) -> View:
         return store_reduction(ctx, ctx.buffer(wide, x.size[1:2]), x.size, dims, value, "sum")
 
     dot = channel_sum(lambda loop, at: loop.load(grad, at, wide) * distance(loop, at, wide))
     total = channel_sum(lambda loop, at: loop.load(grad, at, wide))
 
-    def dx(loop: Loop) -> Term:
+    def dx(loop: KernelBuilder) -> KernelValue:
         at = loop.coords
         g, r, c = loop.load(grad, at, compute), rstd(loop, at), at[1:2]
         slope = r if weight is None else r * loop.load(weight, c, compute)
@@ -195,7 +195,7 @@ def batch_norm_backward(
         share = loop.load(total, c, compute) / n
         return (g - share - distance(loop, at, compute) * (r * r * loop.load(dot, c, compute) / n)) * slope
 
-    def dw(loop: Loop) -> Term:
+    def dw(loop: KernelBuilder) -> KernelValue:
         return loop.load(dot, None, wide) * rstd(loop, (integer(0), *loop.coords)).cast(wide)
 
     metas = metas_by_mask(ctx, mask)
@@ -236,7 +236,7 @@ def group_norm(
     rstd = reciprocal_std(ctx, squares, size, eps)
     affine = [grouped(by_channel(x, p), groups) for p in (weight, bias) if p is not None]
     y = ctx.result(y_meta)
-    loop = Loop(given.size)
+    loop = KernelBuilder(given.size)
     value, centre, scale, *rest = (loop.load(v, None, x.dtype) for v in (given, mean, rstd, *affine))
     ctx.store(loop, grouped(y, groups), loop.coords, apply_affine((value - centre) * scale, rest, weight, bias))
     return y, to_layout(ctx, mean, mean_meta), to_layout(ctx, rstd, rstd_meta)
@@ -268,7 +268,7 @@ def group_norm_backward(
         dx = ctx.result(metas[0])
         ctx.store(loop, grouped(dx, groups), loop.coords, value)
 
-    def channel_sum(meta: TensorMeta | None, value: Callable[[Loop, Coords], Term]) -> View | None:
+    def channel_sum(meta: TensorMeta | None, value: Callable[[KernelBuilder, Coords], KernelValue]) -> View | None:
         if meta is None:
             return None
         out = ctx.result(meta)

@@ -1,7 +1,7 @@
 """Complex numbers as pairs of real ones: one kernel computes the real parts of a result, another the imaginary ones.
 
 Takes complex64 and complex128 tensors, and beside them real tensors and numbers, whose imaginary parts are 0. Gives a
-Pair, of which fusion makes one kernel; or a real tensor. Refuses (to an extern call) complex32 and what has no row.
+`ComplexPair`, or a real tensor. Refuses complex32 and operators without a row, which become extern calls.
 
 There are three kinds of rows: what the rule for real tensors does to each part apart; views; and formulas, which take
 the steps that eager takes, so that infinities and NaN stand where eager has them. Slices that are written and padding
@@ -19,30 +19,35 @@ from minductor.core.dtypes import BOOL, DType, complex_parts
 from minductor.core.expressions.expr import floordiv, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.size_formulas import count
-from minductor.frontend.lowering_context.complex_pairs import is_complex_memory, parts, side_by_side, whole
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.complex_pairs import (
+    deinterleaved,
+    is_complex_memory,
+    materialize,
+    real_and_imaginary,
+)
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.values import Operand, Pair, Value, is_zero_sized, promoted, wrap_dims
+from minductor.frontend.lowering_context.values import ComplexPair, Operand, Value, is_zero_sized, promoted, wrap_dims
 from minductor.frontend.rules import views
 from minductor.frontend.rules.reduce import Dims
 from minductor.frontend.rules.table import RULES as REAL
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
-Result = TypeVar("Result", "Number", Term)
+Result = TypeVar("Result", "Number", KernelValue)
 
 
 def is_complex(x: Value) -> bool:
-    return isinstance(x, Pair) or (isinstance(x, View) and x.dtype.kind == "complex")
+    return isinstance(x, ComplexPair) or (isinstance(x, View) and x.dtype.kind == "complex")
 
 
-def parts_of(ctx: Lowering, x: Operand | Pair) -> tuple[Operand, Operand]:
+def parts_of(ctx: Lowering, x: Operand | ComplexPair) -> tuple[Operand, Operand]:
     """The parts of an operand; what is real is its own real part."""
     match x:
-        case Pair():
+        case ComplexPair():
             return x.re, x.im
         case View(dtype=dtype) if dtype.kind == "complex":
-            found = parts(ctx, x)
+            found = real_and_imaginary(ctx, x)
             return found.re, found.im
         case complex():
             return x.real, x.imag
@@ -69,9 +74,9 @@ def apart(op: str, *places: int, is_mixed: bool = False) -> Rule:
         if not is_mixed and any(isinstance(x, View) and not is_complex(x) for x in taken):
             return NotImplemented
         both = [_both(ctx, x) if place in places else (x, x) for place, x in enumerate(args)]
-        with ctx.one_of_several(real_meta(ctx.meta)):
+        with ctx.with_single_result(real_meta(ctx.meta)):
             re, im = (real(ctx, *given, **kwargs) for given in zip(*both, strict=True))
-        return Pair(re, im) if isinstance(re, View) and isinstance(im, View) else NotImplemented
+        return ComplexPair(re, im) if isinstance(re, View) and isinstance(im, View) else NotImplemented
 
     return rule
 
@@ -98,7 +103,7 @@ def created(op: str, rule: Rule) -> Rule:
     return either
 
 
-def to_copy(ctx: Lowering, x: View | Pair, dtype: DType | None = None, **layout: Value) -> Value:
+def to_copy(ctx: Lowering, x: View | ComplexPair, dtype: DType | None = None, **layout: Value) -> Value:
     """A real result is the real part, and a truth value whether one of the parts is not 0."""
     if ctx.meta.dtype.kind == "complex":
         return apart("aten._to_copy.default", 0, is_mixed=True)(ctx, x)
@@ -107,7 +112,7 @@ def to_copy(ctx: Lowering, x: View | Pair, dtype: DType | None = None, **layout:
     return REAL["aten._to_copy.default"](ctx, parts_of(ctx, x)[0])
 
 
-def copy_into(ctx: Lowering, x: View, source: Operand | Pair, non_blocking: Value = None) -> Value:
+def copy_into(ctx: Lowering, x: View, source: Operand | ComplexPair, non_blocking: Value = None) -> Value:
     """aten.copy_: a version of x's storage for each part."""
     if x.ref.storage in ctx.state.conjugates or not is_complex_memory(ctx, x):
         return NotImplemented
@@ -116,7 +121,7 @@ def copy_into(ctx: Lowering, x: View, source: Operand | Pair, non_blocking: Valu
     is_held = isinstance(source, View) and source.ref.storage == x.ref.storage  # all of it is read before
     given: Any = formula(lambda value: value)(ctx, source) if is_held else source
     for number, part in enumerate(parts_of(ctx, given)):
-        loop, to = Loop(x.size), side_by_side(ctx.next_version(x))
+        loop, to = KernelBuilder(x.size), deinterleaved(ctx.next_version(x))
         ctx.store(loop, (to.re, to.im)[number], loop.coords, loop.load(part, None, to.re.dtype))
     return ctx.newest(x)
 
@@ -125,9 +130,11 @@ def ones(ctx: Lowering, *ignored: Value, **layout: Value) -> Value:
     return formula(lambda value: value)(ctx, 1)
 
 
-def mean(ctx: Lowering, x: View | Pair, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Value:
+def mean(
+    ctx: Lowering, x: View | ComplexPair, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None
+) -> Value:
     total = apart("aten.sum.dim_IntList", 0)(ctx, x, dims, keepdim)
-    size = (x.re if isinstance(x, Pair) else x).size
+    size = (x.re if isinstance(x, ComplexPair) else x).size
     if total is NotImplemented:
         return total
     return formula(quotient)(ctx, total, count(size[d] for d in wrap_dims(dims, len(size))))
@@ -139,12 +146,14 @@ def mean(ctx: Lowering, x: View | Pair, dims: Dims = None, keepdim: bool = False
 def window(rule: Rule) -> Rule:
     """The same window on each part; where data decide which, on memory of torch's kind."""
 
-    def complex_rule(ctx: Lowering, x: View | Pair, *args: Value, **kwargs: Value) -> Value:
-        if isinstance(x, View) or ctx.undefined(ctx.node.meta):
-            return rule(ctx, whole(ctx, x) if isinstance(x, Pair) else x, *args, **kwargs)
+    def complex_rule(ctx: Lowering, x: View | ComplexPair, *args: Value, **kwargs: Value) -> Value:
+        if isinstance(x, View) or ctx.undefined_symbols(ctx.node.meta):
+            return rule(ctx, materialize(ctx, x) if isinstance(x, ComplexPair) else x, *args, **kwargs)
         found: tuple[Any, Any] = (rule(ctx, x.re, *args, **kwargs), rule(ctx, x.im, *args, **kwargs))
         return (
-            tuple([Pair(*both) for both in zip(*found, strict=True)]) if isinstance(found[0], tuple) else Pair(*found)
+            tuple([ComplexPair(*both) for both in zip(*found, strict=True)])
+            if isinstance(found[0], tuple)
+            else ComplexPair(*found)
         )
 
     return complex_rule
@@ -159,28 +168,28 @@ def view_as_complex(ctx: Lowering, x: View) -> Value:
     return make_complex(ctx, re, replace(re, offset=re.offset + x.stride[-1]))
 
 
-def view_as_real(ctx: Lowering, x: View | Pair) -> Value:
+def view_as_real(ctx: Lowering, x: View | ComplexPair) -> Value:
     """Both parts in real memory; a window, where they are there already."""
     if isinstance(x, View):
-        re = parts(ctx, x).re
+        re = real_and_imaginary(ctx, x).re
         both = View(re.ref, re.dtype, (*re.size, integer(2)), (*re.stride, integer(1)), re.offset)
         return ctx.map(lambda loop: loop.load(both)) if is_complex_memory(ctx, re) else both
     out = ctx.result()
     if is_zero_sized(out):
         return ctx.uninitialised(out)
     for number, part in enumerate((x.re, x.im)):
-        loop = Loop(x.re.size)
+        loop = KernelBuilder(x.re.size)
         ctx.store(loop, ctx.next_version(out) if number else out, (*loop.coords, integer(number)), loop.load(part))
     return ctx.newest(out)
 
 
-def real(ctx: Lowering, x: View | Pair) -> Value:
-    re = parts(ctx, x).re
+def real(ctx: Lowering, x: View | ComplexPair) -> Value:
+    re = real_and_imaginary(ctx, x).re
     return ctx.map(lambda loop: loop.load(re))
 
 
-def imag(ctx: Lowering, x: View | Pair) -> Value:
-    im = parts(ctx, x).im
+def imag(ctx: Lowering, x: View | ComplexPair) -> Value:
+    im = real_and_imaginary(ctx, x).im
     return ctx.map(lambda loop: loop.load(im))
 
 
@@ -191,38 +200,38 @@ def imag(ctx: Lowering, x: View | Pair) -> Value:
 class Number:
     """A complex value in a body under construction."""
 
-    re: Term
-    im: Term
+    re: KernelValue
+    im: KernelValue
 
     @property
-    def magnitude(self) -> Term:
+    def magnitude(self) -> KernelValue:
         return self.re.op("hypot", self.im)
 
 
 def formula(fn: Callable[..., Number]) -> Rule:
     """All arguments are operands, computed in the result's dtype."""
 
-    def rule(ctx: Lowering, *operands: Operand | Pair) -> Value:
+    def rule(ctx: Lowering, *operands: Operand | ComplexPair) -> Value:
         meta = real_meta(ctx.meta)
         value = _applied(ctx, fn, operands, meta.dtype)
-        return Pair(ctx.map(lambda loop: value(loop).re, meta), ctx.map(lambda loop: value(loop).im, meta))
+        return ComplexPair(ctx.map(lambda loop: value(loop).re, meta), ctx.map(lambda loop: value(loop).im, meta))
 
     return rule
 
 
-def real_formula(fn: Callable[..., Term]) -> Rule:
+def real_formula(fn: Callable[..., KernelValue]) -> Rule:
     """Complex operands, computed in their common dtype, and a real result."""
 
-    def rule(ctx: Lowering, *operands: Operand | Pair) -> Value:
-        dtype = promoted(replace(x.re, dtype=x.dtype) if isinstance(x, Pair) else x for x in operands)
+    def rule(ctx: Lowering, *operands: Operand | ComplexPair) -> Value:
+        dtype = promoted(replace(x.re, dtype=x.dtype) if isinstance(x, ComplexPair) else x for x in operands)
         return ctx.map(_applied(ctx, fn, operands, complex_parts(dtype)))
 
     return rule
 
 
 def _applied(
-    ctx: Lowering, fn: Callable[..., Result], operands: Sequence[Operand | Pair], dtype: DType
-) -> Callable[[Loop], Result]:
+    ctx: Lowering, fn: Callable[..., Result], operands: Sequence[Operand | ComplexPair], dtype: DType
+) -> Callable[[KernelBuilder], Result]:
     given = [parts_of(ctx, x) for x in operands]
     return lambda loop: fn(*(Number(loop.load(re, None, dtype), loop.load(im, None, dtype)) for re, im in given))
 
@@ -258,20 +267,20 @@ def sign(x: Number) -> Number:
     return Number(is_zero.where(0.0, x.re / size), is_zero.where(0.0, x.im / size))
 
 
-def add(ctx: Lowering, x: Operand | Pair, y: Operand | Pair, alpha: Operand = 1) -> Value:
+def add(ctx: Lowering, x: Operand | ComplexPair, y: Operand | ComplexPair, alpha: Operand = 1) -> Value:
     """As eager, which multiplies by a complex number, 1 too: of an infinity this makes NaN."""
     return formula(lambda a, b, factor: plus(a, times(factor, b)))(ctx, x, y, alpha)
 
 
-def sub(ctx: Lowering, x: Operand | Pair, y: Operand | Pair, alpha: complex = 1) -> Value:
+def sub(ctx: Lowering, x: Operand | ComplexPair, y: Operand | ComplexPair, alpha: complex = 1) -> Value:
     return add(ctx, x, y, -alpha)
 
 
-def rsub(ctx: Lowering, x: Operand | Pair, y: Operand | Pair, alpha: complex = 1) -> Value:
+def rsub(ctx: Lowering, x: Operand | ComplexPair, y: Operand | ComplexPair, alpha: complex = 1) -> Value:
     return add(ctx, y, x, -alpha)
 
 
-def power(ctx: Lowering, x: View | Pair, exponent: Operand) -> Value:
+def power(ctx: Lowering, x: View | ComplexPair, exponent: Operand) -> Value:
     """Those that eager computes as products."""
     match exponent:
         case 0:
@@ -284,7 +293,7 @@ def power(ctx: Lowering, x: View | Pair, exponent: Operand) -> Value:
             return NotImplemented
 
 
-def conjugate(ctx: Lowering, x: View | Pair) -> Value:
+def conjugate(ctx: Lowering, x: View | ComplexPair) -> Value:
     return formula(lambda a: Number(a.re, -a.im))(ctx, x)
 
 
@@ -300,13 +309,13 @@ def of_parts(fn: Callable[..., Number]) -> Rule:
 make_complex = of_parts(lambda re, im: Number(re.re, im.re))
 
 
-def norm(ctx: Lowering, x: View | Pair, *args: Value, **kwargs: Value) -> Value:
+def norm(ctx: Lowering, x: View | ComplexPair, *args: Value, **kwargs: Value) -> Value:
     """That of the magnitudes."""
-    given = parts(ctx, x)
+    given = real_and_imaginary(ctx, x)
     size = ctx.buffer(given.re.dtype, given.re.size)
     if is_zero_sized(size):
         return NotImplemented
-    loop = Loop(size.size)
+    loop = KernelBuilder(size.size)
     ctx.store(loop, size, loop.coords, loop.load(given.re).op("hypot", loop.load(given.im)))
     return REAL["aten.linalg_vector_norm.default"](ctx, size, *args, **kwargs)
 

@@ -13,7 +13,7 @@ from minductor.core.dtypes import I64
 from minductor.core.expressions.algebra import maximum, minimum
 from minductor.core.expressions.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.capture.size_formulas import count, is_zero, row_major
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Operand, Value, wrap_dim, wrap_index
 from minductor.ir.program.nodes import View
@@ -32,7 +32,7 @@ def cat(ctx: Lowering, tensors: Sequence[View], dim: int = 0) -> Value:
     along = wrap_dim(dim, len(out.size))
     start = integer(0)
     for number, piece in enumerate(pieces):
-        loop = Loop(piece.size)
+        loop = KernelBuilder(piece.size)
         version = out if number == 0 else ctx.next_version(out)
         at = [c + start if d == along else c for d, c in enumerate(loop.coords)]
         ctx.store(loop, version, at, loop.load(piece, None, out.dtype))
@@ -46,7 +46,7 @@ def stack(ctx: Lowering, tensors: Sequence[View], dim: int = 0) -> Value:
         return ctx.uninitialised(out)
     along = wrap_dim(dim, len(out.size))
     for number, piece in enumerate(tensors):
-        loop = Loop(piece.size)
+        loop = KernelBuilder(piece.size)
         version = out if number == 0 else ctx.next_version(out)
         at = [*loop.coords[:along], integer(number), *loop.coords[along:]]
         ctx.store(loop, version, at, loop.load(piece, None, out.dtype))
@@ -56,21 +56,25 @@ def stack(ctx: Lowering, tensors: Sequence[View], dim: int = 0) -> Value:
 # --- reads that some elements do not make -------------------------------------------------------------------------
 
 
-def masked_load(loop: Loop, conditions: Sequence[Term], x: View, coords: Coords, other: float) -> Term:
+def masked_load(
+    loop: KernelBuilder, conditions: Sequence[KernelValue], x: View, coords: Coords, other: float
+) -> KernelValue:
     """x at `coords` where all conditions hold, else `other`; the load does not run where they do not."""
     if not conditions:
         return loop.load(x, coords)
     holds = conditions[0]
     for condition in conditions[1:]:
         holds = holds.both(condition)
-    region = Loop(())
+    region = KernelBuilder(())
     region.b = loop.b.region()
     value = region.load(x, coords)
     body = region.b.build([value.at])
     return loop.term(loop.b.masked(holds.at, (), body, other, value.dtype))
 
 
-def in_bounds(loop: Loop, place: Expr, size: Expr, *, low: bool = True, high: bool = True) -> list[Term]:
+def in_bounds(
+    loop: KernelBuilder, place: Expr, size: Expr, *, low: bool = True, high: bool = True
+) -> list[KernelValue]:
     """The conditions for 0 <= place < size that are asked for."""
     value = loop.index(place, I64)
     found = [value >= 0] if low else []
@@ -81,8 +85,8 @@ def constant_pad(ctx: Lowering, x: View, pad: Sequence[Operand], value: float = 
     """`pad` has a pair a dimension, the last dimension first; negative ones cut."""
     rank = len(x.size)
 
-    def fn(loop: Loop) -> Term:
-        coords, conditions = list(loop.coords), list[Term]()
+    def fn(loop: KernelBuilder) -> KernelValue:
+        coords, conditions = list(loop.coords), list[KernelValue]()
         for d in range(rank):
             place = 2 * (rank - 1 - d)
             if place >= len(pad):
@@ -105,7 +109,7 @@ def _is_cut(pad: Expr) -> bool:
 def flip(ctx: Lowering, x: View, dims: Sequence[int]) -> Value:
     turned = {wrap_dim(d, len(x.size)) for d in dims}
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         return loop.load(
             x, [n - 1 - c if d in turned else c for d, (n, c) in enumerate(zip(x.size, loop.coords, strict=True))]
         )
@@ -125,7 +129,7 @@ def roll(ctx: Lowering, x: View, shifts: Sequence[Operand], dims: Sequence[int] 
         d = wrap_dim(dim, len(x.size))
         by_dim[d] = by_dim.get(d, integer(0)) + as_expr(shift)
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         # a shift within the size keeps the numerator of the remainder from being negative
         places = [
             (c + (n - by_dim[d] % n)) % n if d in by_dim else c
@@ -142,7 +146,7 @@ def roll_flat(ctx: Lowering, x: View, shift: Operand) -> Value:
         return NotImplemented
     total, strides = count(x.size), row_major(x.size)
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         place = total - as_expr(shift) % total
         for c, s in zip(loop.coords, strides, strict=True):
             place = place + c * s
@@ -156,7 +160,7 @@ def repeat(ctx: Lowering, x: View, repeats: Value) -> Value:
     if any(is_zero(n) for n in x.size):
         return NotImplemented
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         own = loop.coords[len(loop.coords) - len(x.size) :]
         return loop.load(x, [c % n for n, c in zip(x.size, own, strict=True)])
 
@@ -169,7 +173,7 @@ def repeat(ctx: Lowering, x: View, repeats: Value) -> Value:
 def select_backward(ctx: Lowering, grad: View, size: Value, dim: int, index: Operand) -> Value:
     """Zeros but for one place along a dimension."""
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         d = wrap_dim(dim, len(loop.coords))
         value = loop.load(grad, [c for k, c in enumerate(loop.coords) if k != d])
         return is_at_index(loop, d, index).where(value, value.number(0))
@@ -177,14 +181,14 @@ def select_backward(ctx: Lowering, grad: View, size: Value, dim: int, index: Ope
     return ctx.map(fn)
 
 
-def is_at_index(loop: Loop, dim: int, index: Operand) -> Term:
+def is_at_index(loop: KernelBuilder, dim: int, index: Operand) -> KernelValue:
     """Whether the coordinate is `index`, which may count from the end."""
     return loop.index(loop.coords[dim] - wrap_index(index, loop.extents[dim]), I64).equals(0)
 
 
 def read_slice(
-    loop: Loop, source: View, dim: int, start: Operand, step: Operand, other: float
-) -> tuple[Term, list[Term]]:
+    loop: KernelBuilder, source: View, dim: int, start: Operand, step: Operand, other: float
+) -> tuple[KernelValue, list[KernelValue]]:
     """What a slice of the domain holds if `source` is put there, and the conditions for being in the slice."""
     assert isinstance(step, int | Expr)
     size = loop.extents[dim]

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, F64, I64, compute_dtype
 from minductor.core.expressions.expr import Expr, as_expr
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Operand, Value
 from minductor.ir.program.nodes import View
@@ -55,7 +55,7 @@ def arange(ctx: Lowering, start: Operand, step: Operand) -> Value:
     if isinstance(start, View | complex) or isinstance(step, View | complex):
         return NotImplemented
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         (place,) = loop.coords
         if dtype.kind == "float":
             return loop.load(start, None, F64) + loop.index(place, F64) * loop.load(step, None, F64)
@@ -80,7 +80,7 @@ def iota(ctx: Lowering, length: Value, *, start: Operand, step: Operand, **layou
     return arange(ctx, start, step)
 
 
-def evenly_spaced(loop: Loop, start: Operand, end: Operand, steps: int) -> Term:
+def evenly_spaced(loop: KernelBuilder, start: Operand, end: Operand, steps: int) -> KernelValue:
     """Element k of `steps` equal steps from `start` to `end`, in float64 because digits cancel near zero.
 
     The first half counts up from `start` and the second half counts down from `end`, as in eager, so that both ends are
@@ -115,7 +115,7 @@ def logspace(
         return NotImplemented
     number = 10.0 if base is None else float(base)
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         exponent = evenly_spaced(loop, start, end, steps)
         return exponent.number(number).op("pow", exponent).cast(compute_dtype(dtype))
 
@@ -125,7 +125,7 @@ def logspace(
 def eye(ctx: Lowering, *ignored: Value, **layout: Value) -> Value:
     """Lowers eye: 1 where the row equals the column, else 0."""
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         row, column = loop.coords
         is_diagonal = loop.index(row - column, I64).equals(0)
         return is_diagonal if ctx.meta.dtype == BOOL else is_diagonal.cast(compute_dtype(ctx.meta.dtype))
@@ -137,7 +137,7 @@ def triangle(*, is_lower: bool) -> Rule:
     """Lowers tril and triu: the element on the kept side of the diagonal, else 0, also in place of a NaN."""
 
     def rule(ctx: Lowering, x: View, diagonal: int = 0) -> Value:
-        def fn(loop: Loop) -> Term:
+        def fn(loop: KernelBuilder) -> KernelValue:
             row, column = loop.coords[-2:]
             above = loop.index(column - row, I64)
             is_kept = above <= diagonal if is_lower else above >= diagonal

@@ -34,7 +34,7 @@ def per_item(rule: Rule) -> Rule:
         for k, (item, meta) in enumerate(zip(first, metas, strict=True)):
             others = [value[k] if isinstance(value, tuple) else value for value in rest]
             more = {name: value[k] if isinstance(value, tuple) else value for name, value in named.items()}
-            with ctx.one_of_several(meta):
+            with ctx.with_single_result(meta):
                 results.append(rule(ctx, item, *others, **more))
         return tuple(results)
 

@@ -1,6 +1,6 @@
 """Activation functions and their derivatives as formulas over body values.
 
-Takes Terms and numbers, gives a Term; `TABLE` says how many arguments of each operator are tensors.
+Takes kernel values and numbers, gives a KernelValue; `TABLE` says how many arguments of each operator are tensors.
 
 >>> sorted(SMALL_POWERS)[:3]
 [-2, -1, -0.5]
@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from minductor.frontend.lowering_context.kernel_builder import Term
+from minductor.frontend.lowering_context.kernel_builder import KernelValue
 
 SMALL_POWERS = frozenset((2, 3, 0.5, 1, -0.5, -1, -2, 0))
 
 
-def small_power(x: Term, exponent: float) -> Term:
+def small_power(x: KernelValue, exponent: float) -> KernelValue:
     """x ** exponent for the exponents that eager computes without `pow`; integers take none below 0."""
     if x.dtype.kind != "float" and exponent not in (0, 1, 2, 3):
         return x.op("pow", exponent)
@@ -40,7 +40,7 @@ def small_power(x: Term, exponent: float) -> Term:
             return x.op("square").op("reciprocal")
 
 
-def lerp(start: Term, end: Term, weight: Term) -> Term:
+def lerp(start: KernelValue, end: KernelValue, weight: KernelValue) -> KernelValue:
     """Both ends are exact: the form changes at weight 1/2."""
     near = (weight.op("abs") < 0.5).where(start + weight * (end - start), end - (end - start) * (1.0 - weight))
     return near
@@ -52,14 +52,14 @@ _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
 
 
-def gelu(x: Term, approximate: str = "none") -> Term:
+def gelu(x: KernelValue, approximate: str = "none") -> KernelValue:
     if approximate == "tanh":
         inner = (x + x * x * x * _TANH_CUBIC) * _TANH_SCALE
         return x * 0.5 * (inner.op("tanh") + 1.0)
     return x * 0.5 * ((x * math.sqrt(0.5)).op("erf") + 1.0)
 
 
-def gelu_backward(grad: Term, x: Term, approximate: str = "none") -> Term:
+def gelu_backward(grad: KernelValue, x: KernelValue, approximate: str = "none") -> KernelValue:
     if approximate == "tanh":
         square = x * x
         tanh = ((x + square * x * _TANH_CUBIC) * _TANH_SCALE).op("tanh")
@@ -75,50 +75,50 @@ def gelu_backward(grad: Term, x: Term, approximate: str = "none") -> Term:
 # --- from sigmoid and tanh ----------------------------------------------------------------------------------------
 
 
-def silu(x: Term) -> Term:
+def silu(x: KernelValue) -> KernelValue:
     return x * x.op("sigmoid")
 
 
-def silu_backward(grad: Term, x: Term) -> Term:
+def silu_backward(grad: KernelValue, x: KernelValue) -> KernelValue:
     s = x.op("sigmoid")
     return grad * s * (x * (1.0 - s) + 1.0)
 
 
-def sigmoid_backward(grad: Term, y: Term) -> Term:
+def sigmoid_backward(grad: KernelValue, y: KernelValue) -> KernelValue:
     return grad * (1.0 - y) * y
 
 
-def tanh_backward(grad: Term, y: Term) -> Term:
+def tanh_backward(grad: KernelValue, y: KernelValue) -> KernelValue:
     return grad * (1.0 - y * y)
 
 
-def softplus(x: Term, beta: float = 1, threshold: float = 20) -> Term:
+def softplus(x: KernelValue, beta: float = 1, threshold: float = 20) -> KernelValue:
     scaled = x * float(beta)
     return (scaled > float(threshold)).where(x, scaled.op("exp").op("log1p") / float(beta))
 
 
-def softplus_backward(grad: Term, x: Term, beta: float = 1, threshold: float = 20) -> Term:
+def softplus_backward(grad: KernelValue, x: KernelValue, beta: float = 1, threshold: float = 20) -> KernelValue:
     scaled = x * float(beta)
     z = scaled.op("exp")
     return (scaled > float(threshold)).where(grad, grad * z / (z + 1.0))
 
 
-def mish(x: Term) -> Term:
+def mish(x: KernelValue) -> KernelValue:
     return x * x.op("exp").op("log1p").op("tanh")
 
 
-def mish_backward(grad: Term, x: Term) -> Term:
+def mish_backward(grad: KernelValue, x: KernelValue) -> KernelValue:
     s, t = x.op("sigmoid"), x.op("exp").op("log1p").op("tanh")
     return grad * (t + x * s * (1.0 - t * t))
 
 
-def logit(x: Term, eps: float | None = None) -> Term:
+def logit(x: KernelValue, eps: float | None = None) -> KernelValue:
     if eps is not None:
         x = (x < eps).where(eps, (x > 1.0 - eps).where(1.0 - eps, x))
     return (x / (1.0 - x)).op("log")
 
 
-def logit_backward(grad: Term, x: Term, eps: float | None = None) -> Term:
+def logit_backward(grad: KernelValue, x: KernelValue, eps: float | None = None) -> KernelValue:
     slope = grad / (x * (1.0 - x))
     if eps is None:
         return (x < 0.0).either(x > 1.0).where(math.nan, slope)
@@ -128,73 +128,73 @@ def logit_backward(grad: Term, x: Term, eps: float | None = None) -> Term:
 # --- piecewise ----------------------------------------------------------------------------------------------------
 
 
-def leaky_relu(x: Term, slope: float = 0.01) -> Term:
+def leaky_relu(x: KernelValue, slope: float = 0.01) -> KernelValue:
     return (x > 0).where(x, x * slope)
 
 
-def leaky_relu_backward(grad: Term, x: Term, slope: float, is_result: object = False) -> Term:
+def leaky_relu_backward(grad: KernelValue, x: KernelValue, slope: float, is_result: object = False) -> KernelValue:
     return (x > 0).where(grad, grad * slope)
 
 
-def elu(x: Term, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Term:
+def elu(x: KernelValue, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> KernelValue:
     negative = (x * float(input_scale)).op("expm1") * (float(alpha) * float(scale))
     return (x > 0).where(x * float(scale), negative)
 
 
-def threshold(x: Term, limit: float, value: float) -> Term:
+def threshold(x: KernelValue, limit: float, value: float) -> KernelValue:
     return (x <= limit).where(value, x)
 
 
-def threshold_backward(grad: Term, x: Term, limit: float) -> Term:
+def threshold_backward(grad: KernelValue, x: KernelValue, limit: float) -> KernelValue:
     return (x <= limit).where(0, grad)
 
 
-def hardtanh(x: Term, low: float = -1, high: float = 1) -> Term:
+def hardtanh(x: KernelValue, low: float = -1, high: float = 1) -> KernelValue:
     return x.number(high).op("minimum", x.number(low).op("maximum", x))  # of equal zeros the second one
 
 
-def hardtanh_backward(grad: Term, x: Term, low: float, high: float) -> Term:
+def hardtanh_backward(grad: KernelValue, x: KernelValue, low: float, high: float) -> KernelValue:
     return (x <= low).either(x >= high).where(0, grad)
 
 
-def hardsigmoid(x: Term) -> Term:
+def hardsigmoid(x: KernelValue) -> KernelValue:
     return hardtanh(x + 3.0, 0, 6) / 6.0
 
 
-def hardsigmoid_backward(grad: Term, x: Term) -> Term:
+def hardsigmoid_backward(grad: KernelValue, x: KernelValue) -> KernelValue:
     sixth = 0.1666666716337204  # as eager rounds it, to float32 for float64 too
     return (x > -3.0).both(x < 3.0).where(grad * sixth, 0.0)
 
 
-def hardswish(x: Term) -> Term:
+def hardswish(x: KernelValue) -> KernelValue:
     return x * hardtanh(x + 3.0, 0, 6) / 6.0
 
 
-def hardswish_backward(grad: Term, x: Term) -> Term:
+def hardswish_backward(grad: KernelValue, x: KernelValue) -> KernelValue:
     middle = grad * (x / 3.0 + 0.5)
     return (x <= -3.0).where(0.0, (x < 3.0).where(middle, grad))
 
 
-def hardshrink(x: Term, limit: float = 0.5) -> Term:
+def hardshrink(x: KernelValue, limit: float = 0.5) -> KernelValue:
     return (x >= -limit).both(x <= limit).where(0, x)
 
 
-def softshrink(x: Term, limit: float = 0.5) -> Term:
+def softshrink(x: KernelValue, limit: float = 0.5) -> KernelValue:
     """A NaN is neither above nor below, and stays."""
     inside = x * 0.0
     return (x > limit).where(x - limit, (x < -limit).where(x + limit, inside))
 
 
-def shrink_backward(grad: Term, x: Term, limit: float) -> Term:
+def shrink_backward(grad: KernelValue, x: KernelValue, limit: float) -> KernelValue:
     return (x >= -limit).both(x <= limit).where(0, grad)
 
 
-def xlogy(x: Term, y: Term) -> Term:
+def xlogy(x: KernelValue, y: KernelValue) -> KernelValue:
     return y.op("isnan").where(math.nan, x.equals(0.0).where(0.0, x * y.op("log")))
 
 
 # operator -> (formula, number of leading arguments that are tensors)
-TABLE: Mapping[str, tuple[Callable[..., Term], int]] = MappingProxyType(
+TABLE: Mapping[str, tuple[Callable[..., KernelValue], int]] = MappingProxyType(
     {
         "aten.gelu.default": (gelu, 1),
         "aten.gelu_backward.default": (gelu_backward, 2),

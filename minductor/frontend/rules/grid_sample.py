@@ -16,7 +16,7 @@ from minductor.core.dtypes import I64, compute_dtype
 from minductor.core.expressions.expr import Expr, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.size_formulas import is_zero
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
 from minductor.frontend.lowering_context.values import Value
@@ -30,13 +30,13 @@ BILINEAR, NEAREST, BICUBIC = range(3)
 ZEROS, BORDER, REFLECTION = range(3)
 
 
-def unnormalised(place: Term, size: Expr, *, align_corners: bool) -> Term:
+def unnormalised(place: KernelValue, size: Expr, *, align_corners: bool) -> KernelValue:
     """-1 and 1 are the centres of the outermost elements, or their outer edges."""
     n = place.size(size)
     return (place + 1.0) / 2.0 * (n - 1.0) if align_corners else ((place + 1.0) * n - 1.0) / 2.0
 
 
-def bounded(place: Term, size: Expr, padding: int, *, align_corners: bool) -> Term:
+def bounded(place: KernelValue, size: Expr, padding: int, *, align_corners: bool) -> KernelValue:
     """The place inside that stands for one outside."""
     if padding == ZEROS:
         return place
@@ -45,7 +45,7 @@ def bounded(place: Term, size: Expr, padding: int, *, align_corners: bool) -> Te
     return place.op("maximum", 0.0).op("minimum", place.size(size) - 1.0)
 
 
-def mirrored(place: Term, size: Expr, *, align_corners: bool) -> Term:
+def mirrored(place: KernelValue, size: Expr, *, align_corners: bool) -> KernelValue:
     """Reflected at both ends, as often as it takes."""
     low = 0.0 if align_corners else -0.5
     span = place.size(size) - 1.0 if align_corners else place.size(size)
@@ -59,18 +59,18 @@ def mirrored(place: Term, size: Expr, *, align_corners: bool) -> Term:
 class Sampler:
     """Reads of an image at places that are floats with integer values; one outside yields 0."""
 
-    def __init__(self, loop: Loop, x: View, lead: Sequence[Expr]) -> None:
+    def __init__(self, loop: KernelBuilder, x: View, lead: Sequence[Expr]) -> None:
         self.loop, self.x, self.lead = loop, x, tuple(lead)
         self.area = x.size[len(lead) :]
 
-    def read(self, places: Sequence[Term]) -> Term:
+    def read(self, places: Sequence[KernelValue]) -> KernelValue:
         at, holds = self.find(places)
         return holds.where(self.loop.load(self.x, [*self.lead, *at]), 0.0)
 
-    def find(self, places: Sequence[Term]) -> tuple[list[Expr], Term]:
+    def find(self, places: Sequence[KernelValue]) -> tuple[list[Expr], KernelValue]:
         """Where in the image that is, and whether it is there at all."""
         at: list[Expr] = []
-        tests: list[Term] = []
+        tests: list[KernelValue] = []
         for place, size in zip(places, self.area, strict=True):
             is_inside = (place >= 0.0).both(place < place.size(size))  # false for NaN
             whole = is_inside.where(place, 0.0).cast(I64)
@@ -84,7 +84,7 @@ class Sampler:
         return at, holds
 
 
-def named_places(loop: Loop, x: View, grid: View, at: Coords, *, align_corners: bool) -> list[Term]:
+def named_places(loop: KernelBuilder, x: View, grid: View, at: Coords, *, align_corners: bool) -> list[KernelValue]:
     """The place that the grid names for a result, in each dimension of the image; the grid has the last one first."""
     area = x.size[2:]
     return [
@@ -99,7 +99,7 @@ def grid_sampler(ctx: Lowering, x: View, grid: View, mode: int, padding: int, al
     if any(is_zero(n) for n in (*x.size, *grid.size)):
         return NotImplemented
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         sample, channel, *at = loop.coords
         reader = Sampler(loop, x, (sample, channel))
         places = named_places(loop, x, grid, (sample, *at), align_corners=align_corners)
@@ -111,12 +111,12 @@ def grid_sampler(ctx: Lowering, x: View, grid: View, mode: int, padding: int, al
     return ctx.map(fn)
 
 
-def linear(reader: Sampler, places: Sequence[Term], along: int | None = None) -> Term:
+def linear(reader: Sampler, places: Sequence[KernelValue], along: int | None = None) -> KernelValue:
     """The corners around a place, each weighted by the volume opposite to it; or the slope along a dimension."""
     low = [p.op("floor") for p in places]
-    total: Term | None = None
+    total: KernelValue | None = None
     for corner in product((0, 1), repeat=len(places)):
-        weight: Term | None = None
+        weight: KernelValue | None = None
         for d, (side, place, floor) in reversed(list(enumerate(zip(corner, places, low, strict=True)))):
             share = place - floor if side else floor + 1.0 - place
             if d == along:
@@ -141,7 +141,9 @@ def grid_sampler_backward(
     metas = ctx.node.meta
     assert isinstance(metas, tuple)
     pairs = enumerate(zip(metas, (sampled.of_image, sampled.of_grid), strict=True))
-    return tuple(make(meta) if isinstance(meta, TensorMeta) and ctx.is_wanted(n) else None for n, (meta, make) in pairs)
+    return tuple(
+        make(meta) if isinstance(meta, TensorMeta) and ctx.is_result_used(n) else None for n, (meta, make) in pairs
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class Sampled:
     def rank(self) -> int:
         return len(self.x.size) - 2
 
-    def places(self, loop: Loop, at: Coords) -> list[Term]:
+    def places(self, loop: KernelBuilder, at: Coords) -> list[KernelValue]:
         named = named_places(loop, self.x, self.grid, at, align_corners=self.align_corners)
         pairs = zip(named, self.x.size[2:], strict=True)
         return [bounded(p, n, self.padding, align_corners=self.align_corners) for p, n in pairs]
@@ -169,11 +171,11 @@ class Sampled:
         """Each sample's gradient goes to the corners around its place, by their weights; the last axes count these."""
         corners = () if self.mode == NEAREST else (integer(2),) * self.rank
 
-        def ways(loop: Loop) -> tuple[list[Expr], Term, Term]:
+        def ways(loop: KernelBuilder) -> tuple[list[Expr], KernelValue, KernelValue]:
             sample, channel, *rest = loop.coords
             at, sides = rest[: self.rank], rest[self.rank :]
             places = self.places(loop, (sample, *at))
-            weight: Term | None = None
+            weight: KernelValue | None = None
             for d, side in reversed(list(enumerate(sides))):
                 low = places[d].op("floor")
                 is_upper = places[d].size(side).equals(1.0)
@@ -184,14 +186,14 @@ class Sampled:
             value = loop.load(self.grad, (sample, channel, *at))
             return [sample, channel, *found], holds, value if weight is None else value * weight
 
-        def where(loop: Loop) -> Coords:
+        def where(loop: KernelBuilder) -> Coords:
             return ways(loop)[0]
 
-        def what(loop: Loop) -> Term:
+        def what(loop: KernelBuilder) -> KernelValue:
             _, holds, value = ways(loop)
             return holds.where(value, 0.0)
 
-        with self.ctx.one_of_several(meta):
+        with self.ctx.with_single_result(meta):
             return accumulate_in_zeros(self.ctx, (*self.grad.size, *corners), where, what)
 
     def of_grid(self, meta: TensorMeta) -> View:
@@ -201,7 +203,7 @@ class Sampled:
             return ctx.pointwise(lambda zero: zero, 0, meta=meta)
         slopes = [self.slope(d) for d in reversed(range(self.rank))]
 
-        def fn(loop: Loop) -> Term:
+        def fn(loop: KernelBuilder) -> KernelValue:
             *at, which = loop.coords
             value = loop.load(slopes[-1], at)
             for number, slope in reversed(list(enumerate(slopes[:-1]))):
@@ -215,7 +217,7 @@ class Sampled:
         sample, channels, *area = self.grad.size
         out = self.ctx.buffer(compute_dtype(self.x.dtype), (sample, *area))
 
-        def value(loop: Loop, point: Coords) -> Term:
+        def value(loop: KernelBuilder, point: Coords) -> KernelValue:
             *at, channel = point
             reader = Sampler(loop, self.x, (at[0], channel))
             grad = loop.load(self.grad, (at[0], channel, *at[1:]))
@@ -223,7 +225,7 @@ class Sampled:
 
         return store_reduction(self.ctx, out, (sample, *area, channels), (len(out.size),), value, "sum")
 
-    def outer(self, loop: Loop, at: Coords, dim: int) -> Term:
+    def outer(self, loop: KernelBuilder, at: Coords, dim: int) -> KernelValue:
         """How fast a place moves with the number in the grid; 0 where it is held at a border."""
         size, is_aligned = self.x.size[2 + dim], self.align_corners
         place = named_places(loop, self.x, self.grid, at, align_corners=is_aligned)[dim]
@@ -237,7 +239,7 @@ class Sampled:
         return (place > 0.0).both(place < n - 1.0).where(speed, 0.0)
 
 
-def direction(place: Term, size: Expr, *, align_corners: bool) -> Term:
+def direction(place: KernelValue, size: Expr, *, align_corners: bool) -> KernelValue:
     """1 or -1: whether a reflected place moves as the place itself does."""
     low = 0.0 if align_corners else -0.5
     span = place.size(size) - 1.0 if align_corners else place.size(size)
@@ -251,33 +253,33 @@ def direction(place: Term, size: Expr, *, align_corners: bool) -> Term:
 SLOPE = -0.75
 
 
-def _near(t: Term) -> Term:
+def _near(t: KernelValue) -> KernelValue:
     """The weight at a distance of at most 1."""
     return ((t * (SLOPE + 2.0)) - (SLOPE + 3.0)) * t * t + 1.0
 
 
-def _far(t: Term) -> Term:
+def _far(t: KernelValue) -> KernelValue:
     """The weight at a distance from 1 to 2."""
     return ((t * SLOPE - 5.0 * SLOPE) * t + 8.0 * SLOPE) * t - 4.0 * SLOPE
 
 
-def cubic_weights(t: Term) -> list[Term]:
+def cubic_weights(t: KernelValue) -> list[KernelValue]:
     """Of the four elements around a place that lies `t` behind the second of them."""
     rest = 1.0 - t
     return [_far(t + 1.0), _near(t), _near(rest), _far(rest + 1.0)]
 
 
-def bicubic(reader: Sampler, places: Sequence[Term], padding: int, *, align_corners: bool) -> Term:
+def bicubic(reader: Sampler, places: Sequence[KernelValue], padding: int, *, align_corners: bool) -> KernelValue:
     """Rows first; each of the sixteen places is brought inside by itself."""
     low = [p.op("floor") for p in places]
     weights = [cubic_weights(p - f) for p, f in zip(places, low, strict=True)]
 
-    def element(dim: int, step: int) -> Term:
+    def element(dim: int, step: int) -> KernelValue:
         return bounded(low[dim] + float(step - 1), reader.area[dim], padding, align_corners=align_corners)
 
-    total: Term | None = None
+    total: KernelValue | None = None
     for i in range(4):
-        row: Term | None = None
+        row: KernelValue | None = None
         for j in range(4):
             # reflected places lie on elements, but for rounding
             part = reader.read([_whole(element(0, i)), _whole(element(1, j))]) * weights[1][j]
@@ -288,7 +290,7 @@ def bicubic(reader: Sampler, places: Sequence[Term], padding: int, *, align_corn
     return total
 
 
-def _whole(place: Term) -> Term:
+def _whole(place: KernelValue) -> KernelValue:
     return place.op("trunc")
 
 

@@ -232,7 +232,7 @@ def _overwritten(ctx: Lowering, view: View, arg: NodeRef) -> View | None:
     meta = ctx.traced_meta(arg)
     assert isinstance(meta, TensorMeta)
     copy = ctx.buffer(view.dtype, view.size, view.stride)
-    with ctx.one_of_several(meta):
+    with ctx.with_single_result(meta):
         if ctx.is_computable(meta, (view,)):
             return ctx.map(lambda loop: loop.load(view), meta)
     ctx.add_extern("aten.clone.default", (view,), {}, (copy,), "the operator writes a copy")

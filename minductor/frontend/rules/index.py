@@ -13,7 +13,7 @@ from types import MappingProxyType
 from minductor.core.dtypes import BOOL, I64, U8, compute_dtype
 from minductor.core.expressions.expr import Expr, integer
 from minductor.frontend.capture.size_formulas import count, is_zero
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
 from minductor.frontend.lowering_context.values import Operand, Value, broadcast, wrap_dim
@@ -24,7 +24,14 @@ Coords = Sequence[Expr]
 
 
 def checked_index(
-    loop: Loop, index: View, coords: Coords, size: Expr, dim: int, *, wrap: bool, error: ErrorKind = "IndexError"
+    loop: KernelBuilder,
+    index: View,
+    coords: Coords,
+    size: Expr,
+    dim: int,
+    *,
+    wrap: bool,
+    error: ErrorKind = "IndexError",
 ) -> Expr:
     """An index tensor's element as an index into a dimension of that size; eager raises `error` if it is none."""
     return loop.b.check(loop.load(index, coords, I64).at, size, wrap=wrap, error=error, dim=dim)
@@ -34,7 +41,7 @@ def embedding(ctx: Lowering, table: View, ids: View, *ignored: Value, **named: V
     if any(is_zero(n) for n in table.size):
         return NotImplemented
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         *outer, column = loop.coords
         return loop.load(table, [checked_index(loop, ids, outer, table.size[0], 0, wrap=False), column])
 
@@ -46,7 +53,7 @@ def at_least_1d(x: View) -> View:
     return x if x.size else replace(x, size=(integer(1),), stride=(integer(1),))
 
 
-def replace_coord(loop: Loop, dim: int, at: Expr) -> list[Expr]:
+def replace_coord(loop: KernelBuilder, dim: int, at: Expr) -> list[Expr]:
     """The loop's point with `at` in one dimension."""
     return [at if d == dim else c for d, c in enumerate(loop.coords or (at,))]
 
@@ -56,7 +63,7 @@ def gather(ctx: Lowering, x: View, dim: int, index: View, sparse_grad: Value = N
         return NotImplemented
     x, along = at_least_1d(x), wrap_dim(dim, len(x.size))
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         at = checked_index(loop, index, loop.coords, x.size[along], along, wrap=False, error="RuntimeError")
         return loop.load(x, replace_coord(loop, along, at))
 
@@ -69,7 +76,7 @@ def index_select(ctx: Lowering, x: View, dim: int, index: View) -> Value:
     x, index, along = at_least_1d(x), at_least_1d(index), wrap_dim(dim, len(x.size))
     error: ErrorKind = "RuntimeError" if along == 1 else "IndexError"  # eager has a function of its own for dimension 1
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         which = loop.coords[along] if loop.coords else integer(0)
         at = checked_index(loop, index, (which,), x.size[along], along, wrap=False, error=error)
         return loop.load(x, replace_coord(loop, along, at))
@@ -93,7 +100,9 @@ def index_position(indices: Sequence[View | None]) -> int:
     return dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
 
 
-def indexed_coords(loop: Loop, indices: Sequence[View | None], size: Coords, first: int, rank: int) -> list[Expr]:
+def indexed_coords(
+    loop: KernelBuilder, indices: Sequence[View | None], size: Coords, first: int, rank: int
+) -> list[Expr]:
     """The place that a loop's point names, whose coordinates from `first` on, `rank` of them, are those of indices."""
     shared = loop.coords[first : first + rank]
     rest = [*loop.coords[:first], *loop.coords[first + rank :]]
@@ -109,7 +118,7 @@ def unsafe_masked_index(ctx: Lowering, x: View, mask: View, indices: Sequence[Vi
     if any(i is None for i in indices) or len(indices) != len(x.size) or any(is_zero(n) for n in x.size):
         return NotImplemented
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         holds = loop.load(mask)
         at = [masked_index(loop, holds, i, x.size[d], d) for d, i in enumerate(indices) if i is not None]
         return holds.where(loop.load(x, at), loop.load(fill, (), x.dtype))
@@ -117,7 +126,7 @@ def unsafe_masked_index(ctx: Lowering, x: View, mask: View, indices: Sequence[Vi
     return ctx.map(fn)
 
 
-def masked_index(loop: Loop, holds: Term, index: View, size: Expr, dim: int) -> Expr:
+def masked_index(loop: KernelBuilder, holds: KernelValue, index: View, size: Expr, dim: int) -> Expr:
     """An index where the condition holds, else 0."""
     wanted = loop.load(index, None, I64)
     return loop.b.check(holds.where(wanted, wanted.number(0)).at, size, wrap=True, dim=dim)
@@ -128,7 +137,7 @@ def take(ctx: Lowering, x: View, index: View) -> Value:
     if any(is_zero(n) for n in x.size):
         return NotImplemented
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         return loop.load(x, unravel(checked_index(loop, index, loop.coords, count(x.size), 0, wrap=True), x.size))
 
     return ctx.map(fn)
@@ -154,7 +163,7 @@ def unravel(number: Expr, size: Coords) -> list[Expr]:
 # --- the class that a target names ---------------------------------------------------------------------------------
 
 
-def _class_weight(loop: Loop, weight: View | None, at: Expr, like: Term) -> Term:
+def _class_weight(loop: KernelBuilder, weight: View | None, at: Expr, like: KernelValue) -> KernelValue:
     return like.number(1) if weight is None else loop.load(weight, (at,)).cast(like.dtype)
 
 
@@ -170,7 +179,7 @@ def nll_loss_forward(ctx: Lowering, x: View, target: View, weight: View | None, 
     axis = min(1, len(x.size) - 1)
     rows = (*x.size[:axis], *x.size[axis + 1 :])
 
-    def picked(loop: Loop, coords: Coords) -> tuple[Term, Term]:
+    def picked(loop: KernelBuilder, coords: Coords) -> tuple[KernelValue, KernelValue]:
         """The loss of a row and its weight."""
         wanted = loop.load(target, broadcast(target, coords) if target.size else (), I64)
         counts = wanted.op("ne", ignored)
@@ -203,7 +212,7 @@ def nll_loss_backward(
     """The gradient is zero but in the class of the target: a comparison, no scatter."""
     compute = compute_dtype(x.dtype)
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         axis = min(1, len(x.size) - 1)
         rows, column = [*loop.coords[:axis], *loop.coords[axis + 1 :]], loop.coords[axis]
         wanted = loop.load(target, rows if target.size else (), I64)

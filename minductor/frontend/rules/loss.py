@@ -17,7 +17,7 @@ from types import MappingProxyType
 from minductor.core.dtypes import F64
 from minductor.core.expressions.expr import Expr, as_int
 from minductor.frontend.capture.size_formulas import count, is_zero
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
 from minductor.frontend.lowering_context.values import Value
@@ -25,7 +25,7 @@ from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
 # (incoming gradient, x - target, 1 or 1/n, further numbers) -> gradient of x
-Slope = Callable[..., Term]
+Slope = Callable[..., KernelValue]
 MEAN, SUM = 1, 2
 
 
@@ -33,7 +33,7 @@ def backward(slope: Slope) -> Rule:
     """Lowers the gradient of a loss whose slope is a function of x - target: one pointwise kernel."""
 
     def rule(ctx: Lowering, grad: View, x: View, target: View, reduction: int, *numbers: float) -> Value:
-        def fn(loop: Loop) -> Term:
+        def fn(loop: KernelBuilder) -> KernelValue:
             g, a, b = (loop.load(t, None, ctx.meta.dtype) for t in (grad, x, target))
             return slope(g, a - b, share(g, count(x.size), reduction), *numbers)
 
@@ -42,7 +42,7 @@ def backward(slope: Slope) -> Rule:
     return rule
 
 
-def share(like: Term, size: Expr, reduction: int) -> Term:
+def share(like: KernelValue, size: Expr, reduction: int) -> KernelValue:
     """1/n if the loss is a mean over `size` = n elements, else 1; divided in float64 and then rounded, as in eager."""
     known = as_int(size) if reduction == MEAN else 1
     if known is not None:
@@ -51,18 +51,18 @@ def share(like: Term, size: Expr, reduction: int) -> Term:
     return (1.0 / wide.size(size)).cast(like.dtype)
 
 
-def mse(grad: Term, x: Term, share: Term) -> Term:
+def mse(grad: KernelValue, x: KernelValue, share: KernelValue) -> KernelValue:
     """The derivative of x**2, where x is the difference from the target, times `share` and the incoming gradient."""
     return share * 2.0 * x * grad
 
 
-def huber(grad: Term, x: Term, share: Term, delta: float) -> Term:
+def huber(grad: KernelValue, x: KernelValue, share: KernelValue, delta: float) -> KernelValue:
     """The derivative of x**2 / 2 where |x| < delta, and of delta * (|x| - delta / 2) elsewhere."""
     edge = share * grad * delta
     return (x <= -delta).where(-edge, (x >= delta).where(edge, share * x * grad))
 
 
-def smooth_l1(grad: Term, x: Term, share: Term, beta: float) -> Term:
+def smooth_l1(grad: KernelValue, x: KernelValue, share: KernelValue, beta: float) -> KernelValue:
     """The derivative of x**2 / (2 * beta) where |x| <= beta, and of |x| - beta / 2 elsewhere."""
     edge = share * grad
     return (x < -beta).where(-edge, (x > beta).where(edge, share * x * grad / beta))
@@ -74,7 +74,7 @@ def soft_margin(ctx: Lowering, grad: View, x: View, y: View, reduction: int) -> 
     torch's own formula computes sigmoid as 1 minus another fraction, which cancels where the result is small.
     """
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         slope, a, b = (loop.load(t, None, ctx.meta.dtype) for t in (grad, x, y))
         found = slope * -b * (-(a * b)).op("sigmoid")
         return found / found.size(count(x.size)) if reduction == MEAN else found
@@ -93,7 +93,7 @@ def binary_cross_entropy(
     if x.dtype != target.dtype or any(is_zero(n) for n in x.size):
         return NotImplemented
 
-    def value(loop: Loop, at: Sequence[Expr] | None = None) -> Term:
+    def value(loop: KernelBuilder, at: Sequence[Expr] | None = None) -> KernelValue:
         p, q = (loop.load(t, at, ctx.meta.dtype) for t in (x, target))
         for name, given in (("input", p), ("target", q)):
             is_probability = (given >= 0.0).both(given <= 1.0)

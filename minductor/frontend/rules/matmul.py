@@ -18,7 +18,7 @@ from minductor.core.dtypes import BF16, F16, F32, F64, TF32
 from minductor.core.expressions.expr import Expr, as_int
 from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.size_formulas import is_one, is_zero, sizes
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Value
 from minductor.ir.program.dots import MIN_ROWS_AND_COLUMNS
@@ -63,7 +63,7 @@ def product(ctx: Lowering, a: View, b: View, base: View | None = None, beta: flo
         return NotImplemented
     made = ctx.result()
     rank = len(made.size)
-    loop = Loop((*made.size, a.size[-1]))
+    loop = KernelBuilder((*made.size, a.size[-1]))
     *batch, row, column, inner = loop.coords
     left, right = (_operand(ctx, loop, v, (*batch, *at)) for v, at in ((a, (row, inner)), (b, (inner, column))))
     value = loop.reduce([left * right], [rank], "sum")
@@ -82,7 +82,7 @@ def _can_broadcast(base: View, out: TensorMeta) -> bool:
     return all(is_one(n) or n == m for n, m in zip(base.size, tail, strict=True))
 
 
-def _operand(ctx: Lowering, loop: Loop, view: View, at: tuple[Expr, ...]) -> Term:
+def _operand(ctx: Lowering, loop: KernelBuilder, view: View, at: tuple[Expr, ...]) -> KernelValue:
     """An element of a factor, rounded to its tensor's dtype, or to TF32 if the options allow that for float32."""
     value = loop.load(view, at)
     if view.dtype == F32 and ctx.env.options.matmul_precision == "tf32":

@@ -14,7 +14,7 @@ from minductor.core.dtypes import DType, compute_dtype
 from minductor.core.expressions.expr import Expr
 from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.size_formulas import count, is_zero
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
 from minductor.frontend.lowering_context.values import Value
@@ -35,7 +35,7 @@ def layer_norm(
     mean, squares, _, size = mean_and_square_sum(ctx, x, dims, x.dtype)
     rstd = reciprocal_std(ctx, squares, size, eps)
 
-    def fn(x: Term, mean: Term, rstd: Term, *affine: Term) -> Term:
+    def fn(x: KernelValue, mean: KernelValue, rstd: KernelValue, *affine: KernelValue) -> KernelValue:
         return apply_affine((x - mean) * rstd, affine, weight, bias)
 
     given = [p for p in (weight, bias) if p is not None]
@@ -46,12 +46,12 @@ def layer_norm(
 def reciprocal_std(ctx: Lowering, squares: View, size: Expr, eps: float) -> View:
     """1 / sqrt(variance + eps) from the sum of squared distances."""
     out = ctx.buffer(squares.dtype, squares.size)
-    loop = Loop(out.size)
+    loop = KernelBuilder(out.size)
     total = loop.load(squares)
     return ctx.store(loop, out, loop.coords, (total / total.size(size) + eps).op("rsqrt"))
 
 
-def apply_affine(y: Term, affine: Sequence[Term], weight: View | None, bias: View | None) -> Term:
+def apply_affine(y: KernelValue, affine: Sequence[KernelValue], weight: View | None, bias: View | None) -> KernelValue:
     """y * weight + bias, for those that there are."""
     left = list(affine)
     if weight is not None:
@@ -70,35 +70,35 @@ class RowGradients:
     rstd: View
     weight: View | None
 
-    def grad_at(self, loop: Loop, at: Coords) -> Term:
+    def grad_at(self, loop: KernelBuilder, at: Coords) -> KernelValue:
         return loop.load(self.grad, at, self.compute)
 
-    def scaled_grad(self, loop: Loop, at: Coords) -> Term:
+    def scaled_grad(self, loop: KernelBuilder, at: Coords) -> KernelValue:
         g = self.grad_at(loop, at)
         return g if self.weight is None else g * loop.load(self.weight, at, self.compute)
 
-    def normal(self, loop: Loop, at: Coords) -> Term:
+    def normal(self, loop: KernelBuilder, at: Coords) -> KernelValue:
         value = loop.load(self.x, at, self.compute)
         centred = value if self.mean is None else value - loop.load(self.mean, at, self.compute)
         return centred * loop.load(self.rstd, at, self.compute)
 
-    def total(self, ctx: Lowering, length: int, value: Callable[[Loop, Coords], Term]) -> View:
+    def total(self, ctx: Lowering, length: int, value: Callable[[KernelBuilder, Coords], KernelValue]) -> View:
         """A sum over a row, which is the last `length` dimensions."""
         rank = len(self.x.size)
         return keepdim_sum(ctx, self.x.size, tuple(range(rank - length, rank)), self.compute, value)
 
-    def slope(self, loop: Loop, at: Coords) -> Term:
+    def slope(self, loop: KernelBuilder, at: Coords) -> KernelValue:
         """An element's share of the weight's gradient."""
         return self.grad_at(loop, at) * self.normal(loop, at)
 
-    def scaled_slope(self, loop: Loop, at: Coords) -> Term:
+    def scaled_slope(self, loop: KernelBuilder, at: Coords) -> KernelValue:
         return self.scaled_grad(loop, at) * self.normal(loop, at)
 
-    def gradient(self, ctx: Lowering, length: int) -> tuple[Loop, Term]:
+    def gradient(self, ctx: Lowering, length: int) -> tuple[KernelBuilder, KernelValue]:
         """The operand's gradient at each element, of rows as in `total`."""
         mean = None if self.mean is None else self.total(ctx, length, self.scaled_grad)
         slope = self.total(ctx, length, self.scaled_slope)
-        loop = Loop(self.x.size)
+        loop = KernelBuilder(self.x.size)
         at = loop.coords
         g = self.scaled_grad(loop, at)
         n = g.size(count(self.x.size[-length:]))  # a row's two quotients, rather than one for each element
@@ -153,7 +153,7 @@ def rms_norm(ctx: Lowering, x: View, shape: Sequence[Expr], weight: View | None,
     compute = compute_dtype(x.dtype)
     small = x.dtype.eps if eps is None else eps
 
-    def squared(loop: Loop, at: Coords) -> Term:
+    def squared(loop: KernelBuilder, at: Coords) -> KernelValue:
         value = loop.load(x, at, compute)
         return value * value
 

@@ -14,7 +14,7 @@ from functools import partial
 from types import MappingProxyType
 
 from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maximum, minimum
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Operand, Value
 from minductor.frontend.rules.window import Taps, clamped, gather_taps, load_tap
@@ -39,7 +39,7 @@ def padded(rank: int, source: Callable[[Expr, Expr], Expr], ctx: Lowering, x: Vi
     """Lowers a padding: each output element loads the input at `source(index, size)` in the last `rank` dimensions."""
     before = [b for b, _ in pads_by_dim(pad, rank)]
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         lead = len(loop.coords) - rank
         rows = zip(loop.coords[lead:], before, x.size[lead:], strict=True)
         return loop.load(x, [*loop.coords[:lead], *(source(at - b, n) for at, b, n in rows)])

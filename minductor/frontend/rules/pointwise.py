@@ -13,7 +13,7 @@ from types import MappingProxyType
 from minductor.core.dtypes import BOOL, F8E4M3FN, F16, F32, DType, compute_dtype
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Operand, Value, is_zero_sized, promoted
 from minductor.frontend.quirks.torch_versions import ignores_nan_bound, saturates_fp8
@@ -23,7 +23,7 @@ from minductor.ir.program.nodes import Token, View
 Rule = Callable[..., Value]
 
 
-def elementwise(fn: Callable[..., Term]) -> Rule:
+def elementwise(fn: Callable[..., KernelValue]) -> Rule:
     """All arguments are operands, computed in the result's dtype."""
 
     def rule(ctx: Lowering, *operands: Operand) -> Value:
@@ -43,14 +43,14 @@ def relu(ctx: Lowering, x: Operand) -> Value:
     return elementwise(lambda x: x.op("le", 0).where(0, x))(ctx, x)
 
 
-def stepped(fn: Callable[..., Term]) -> Rule:
+def stepped(fn: Callable[..., KernelValue]) -> Rule:
     """As `elementwise`, of a function that jumps: a jump may lie between what a kernel keeps in float32 of a 16-bit
     value and what memory holds of it."""
 
     def rule(ctx: Lowering, *operands: Operand) -> Value:
         dtype = ctx.meta.dtype
 
-        def rounded(loop: Loop) -> Term:
+        def rounded(loop: KernelBuilder) -> KernelValue:
             terms = [loop.load(x, None, dtype) for x in operands]
             return fn(
                 *(as_stored(t, dtype) if isinstance(x, View) else t for t, x in zip(terms, operands, strict=True))
@@ -61,7 +61,7 @@ def stepped(fn: Callable[..., Term]) -> Rule:
     return rule
 
 
-def as_stored(value: Term, dtype: DType) -> Term:
+def as_stored(value: KernelValue, dtype: DType) -> KernelValue:
     """A value as memory holds it; a kernel computes floats of 16 bits in float32."""
     return value.cast(dtype).cast(compute_dtype(dtype))
 
@@ -78,7 +78,7 @@ def comparison(name: str) -> Rule:
         dtype = promoted(operands)
         is_sign = dtype != F16 and any(not isinstance(x, View | Expr) and x == 0 for x in operands)
 
-        def fn(loop: Loop) -> Term:
+        def fn(loop: KernelBuilder) -> KernelValue:
             terms = [loop.load(x, None, dtype) for x in operands]
             first, *more = terms if is_sign else [t.cast(dtype) for t in terms]
             return first.op(name, *more)
@@ -88,7 +88,7 @@ def comparison(name: str) -> Rule:
     return rule
 
 
-def predicate(fn: Callable[[Term], Term]) -> Rule:
+def predicate(fn: Callable[[KernelValue], KernelValue]) -> Rule:
     """A question about a floating-point value; no integer is infinite or not a number."""
 
     def rule(ctx: Lowering, x: View) -> Value:
@@ -97,7 +97,7 @@ def predicate(fn: Callable[[Term], Term]) -> Rule:
     return rule
 
 
-def _rounded(loop: Loop, x: View) -> Term:
+def _rounded(loop: KernelBuilder, x: View) -> KernelValue:
     """An element as memory holds it: what a kernel keeps in float32 may be infinite or 0 in 16 bits."""
     return as_stored(loop.load(x), x.dtype)
 
@@ -110,7 +110,7 @@ def nan_to_num(
         return ctx.pointwise(lambda t: t, x) if x.dtype.kind != "complex" else NotImplemented
     largest = x.dtype.max_value
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         t = _rounded(loop, x)
         high, low = t.op("eq", math.inf), t.op("eq", -math.inf)
         finite = high.where(largest if posinf is None else posinf, low.where(-largest if neginf is None else neginf, t))
@@ -119,15 +119,15 @@ def nan_to_num(
     return ctx.map(fn)
 
 
-def is_infinite(x: Term) -> Term:
+def is_infinite(x: KernelValue) -> KernelValue:
     return x.op("isinf") if x.dtype.kind == "float" else x.op("ne", x)
 
 
-def is_nan(x: Term) -> Term:
+def is_nan(x: KernelValue) -> KernelValue:
     return x.op("isnan") if x.dtype.kind == "float" else x.op("ne", x)
 
 
-def is_nonzero(x: Term) -> Term:
+def is_nonzero(x: KernelValue) -> KernelValue:
     return x if x.dtype == BOOL else x.op("ne", 0)
 
 
@@ -135,7 +135,7 @@ def logical(name: str) -> Rule:
     """On the truth of each operand, whatever its dtype."""
 
     def rule(ctx: Lowering, *operands: View) -> Value:
-        def fn(loop: Loop) -> Term:
+        def fn(loop: KernelBuilder) -> KernelValue:
             first, *more = (is_nonzero(_rounded(loop, x)) for x in operands)
             return first.op(name, *more)
 
@@ -147,7 +147,7 @@ def logical(name: str) -> Rule:
 def bitwise(name: str, on_bools: str) -> Rule:
     """On bools the bitwise operators are the logical ones."""
 
-    def fn(x: Term, *more: Term) -> Term:
+    def fn(x: KernelValue, *more: KernelValue) -> KernelValue:
         return x.op(on_bools if x.dtype == BOOL else name, *more)
 
     return elementwise(fn)
@@ -184,14 +184,14 @@ def rsub(ctx: Lowering, x: Operand, y: Operand, alpha: float = 1) -> Value:
 
 def mul(ctx: Lowering, x: Operand, y: Operand) -> Value:
     if ctx.meta.dtype == BOOL:
-        return ctx.pointwise(Term.both, x, y)
-    return ctx.pointwise(Term.__mul__, x, y)
+        return ctx.pointwise(KernelValue.both, x, y)
+    return ctx.pointwise(KernelValue.__mul__, x, y)
 
 
 def div(ctx: Lowering, x: Operand, y: Operand, rounding_mode: str | None = None) -> Value:
     match rounding_mode:
         case None:
-            return ctx.pointwise(Term.__truediv__, x, y)
+            return ctx.pointwise(KernelValue.__truediv__, x, y)
         case "floor":
             return division("floordiv")(ctx, x, y)
         case _:
@@ -209,7 +209,7 @@ def division(name: str) -> Rule:
     """Quotients and remainders of integers: eager raises where a divisor is 0."""
 
     def rule(ctx: Lowering, x: Operand, y: Operand) -> Value:
-        def fn(a: Term, b: Term) -> Term:
+        def fn(a: KernelValue, b: KernelValue) -> KernelValue:
             if b.dtype.kind in ("int", "uint") and may_be_zero(y):
                 b.b.assertion(b.op("ne", 0).at, "ZeroDivisionError")
             return a.op(name, b)
@@ -239,7 +239,7 @@ def nextafter(ctx: Lowering, x: Operand, y: Operand) -> Value:
 def where(ctx: Lowering, condition: View, x: Operand, y: Operand) -> Value:
     dtype = ctx.meta.dtype
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         return is_nonzero(_rounded(loop, condition)).where(loop.load(x, None, dtype), loop.load(y, None, dtype))
 
     return ctx.map(fn)
@@ -253,11 +253,11 @@ def masked_fill(ctx: Lowering, x: View, mask: View, value: Operand) -> Value:
 
 def to_copy(ctx: Lowering, x: View, dtype: DType | None = None, **layout: Value) -> Value:
     """A cast that the program asked for rounds, even where the value stays in a register."""
-    load = Loop.load if ctx.meta.dtype.kind == "float" else _rounded
+    load = KernelBuilder.load if ctx.meta.dtype.kind == "float" else _rounded
     return ctx.map(lambda loop: fitted(load(loop, x), ctx.meta.dtype).cast(ctx.meta.dtype))
 
 
-def fitted(value: Term, dtype: DType) -> Term:
+def fitted(value: KernelValue, dtype: DType) -> KernelValue:
     """What is to be converted: too large for float8_e4m3fn, kernels end at the largest, which not every eager does."""
     if dtype != F8E4M3FN or saturates_fp8():
         return value
@@ -283,9 +283,9 @@ def copy_into(ctx: Lowering, x: View, source: Operand, non_blocking: Value = Non
             return x
         # another window on what is written: all of it is read before
         snapshot = ctx.buffer(x.dtype, x.size)
-        loop = Loop(x.size)
+        loop = KernelBuilder(x.size)
         source = ctx.store(loop, snapshot, loop.coords, loop.load(source))
-    loop = Loop(x.size)
+    loop = KernelBuilder(x.size)
     value = fitted(loop.load(source, None, x.dtype), x.dtype)
     return ctx.store(loop, ctx.next_version(x), loop.coords, value)
 
@@ -294,7 +294,7 @@ def clamp(ctx: Lowering, x: View, low: Operand | None = None, high: Operand | No
     """NaN passes; the upper bound wins where the bounds cross; a zero keeps its sign beside another."""
     bounds = [(name, b) for name, b in (("maximum", low), ("minimum", high)) if b is not None]
 
-    def fn(a: Term, *limits: Term) -> Term:
+    def fn(a: KernelValue, *limits: KernelValue) -> KernelValue:
         for (name, _), limit in zip(bounds, limits, strict=True):
             a = limit.op(name, a)
         return a
@@ -328,7 +328,7 @@ def addcdiv(ctx: Lowering, x: View, a: View, b: View, value: Operand = 1) -> Val
     return ctx.pointwise(lambda x, a, b, factor: x + a * factor / b, x, a, b, value)
 
 
-def with_numbers(fn: Callable[..., Term], tensors: int) -> Rule:
+def with_numbers(fn: Callable[..., KernelValue], tensors: int) -> Rule:
     """The first `tensors` arguments are operands, the others parameters of the formula."""
 
     def rule(ctx: Lowering, *args: Operand, **named: float | str | bool | View) -> Value:

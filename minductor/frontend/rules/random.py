@@ -23,13 +23,13 @@ from minductor.core.dtypes import BOOL, F32, F64, I64, DType, compute_dtype
 from minductor.core.expressions.expr import Expr, as_expr, as_int, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.size_formulas import row_major, sizes
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Operand, Value
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
-Draw = Callable[[Loop], Term]  # loop -> the 64 random bits of its current element
+Draw = Callable[[KernelBuilder], KernelValue]  # loop -> the 64 random bits of its current element
 
 WORD = 2.0**-32  # scales a 32-bit word to [0, 1)
 # bits of mantissa in a uniform number of each dtype: with more bits the largest number would be rounded to 1
@@ -41,7 +41,7 @@ def draws(ctx: Lowering, meta: TensorMeta) -> Draw:
     seed, stream = ctx.random_stream()
     steps = row_major(sizes(meta.size))
 
-    def draw(loop: Loop) -> Term:
+    def draw(loop: KernelBuilder) -> KernelValue:
         place = loop.index(sum((c * s for c, s in zip(loop.coords, steps, strict=True)), integer(0)), I64)
         return loop.load(seed, (), I64).op("philox", stream, place)
 
@@ -59,30 +59,30 @@ def if_fuse_random(fn: Callable[..., Value]) -> Rule:
     return rule
 
 
-def words(bits: Term) -> tuple[Term, Term]:
+def words(bits: KernelValue) -> tuple[KernelValue, KernelValue]:
     """The low and the high 32 bits of a draw, as int64 numbers in [0, 2**32)."""
     return bits.op("bitwise_and", 0xFFFFFFFF), bits.op("rshift", 32).op("bitwise_and", 0xFFFFFFFF)
 
 
-def unit_uniform(bits: Term, dtype: DType) -> Term:
+def unit_uniform(bits: KernelValue, dtype: DType) -> KernelValue:
     """A uniform number in [0, 1) with as many mantissa bits as `dtype` has."""
     digits = _DIGITS[dtype.name]
     return bits.op("bitwise_and", 2**digits - 1).cast(compute_dtype(dtype)) * 2.0**-digits
 
 
-def positive_uniform(word: Term, dtype: DType) -> Term:
+def positive_uniform(word: KernelValue, dtype: DType) -> KernelValue:
     """A 32-bit word as a uniform number in (0, 1], so that its logarithm is finite."""
     return (word.cast(compute_dtype(dtype)) + 1) * WORD
 
 
-def gaussian(bits: Term, dtype: DType) -> Term:
+def gaussian(bits: KernelValue, dtype: DType) -> KernelValue:
     """A standard normal number from two uniform ones (Box and Muller, 1958)."""
     first, second = words(bits)
     angle = second.cast(compute_dtype(dtype)) * (WORD * 2 * math.pi)
     return (positive_uniform(first, dtype).op("log") * -2).op("sqrt") * angle.op("cos")
 
 
-def sampled(ctx: Lowering, fn: Callable[..., Term], *parameters: Operand) -> Value:
+def sampled(ctx: Lowering, fn: Callable[..., KernelValue], *parameters: Operand) -> Value:
     """One kernel of `fn(bits, *parameters)` for each element; parameters are numbers or tensors that broadcast.
 
     Refuses results that are not of a floating dtype in the table of digits.
@@ -127,7 +127,7 @@ def exponential(ctx: Lowering, x: View, rate: float = 1.0, **ignored: Value) -> 
 def cauchy(ctx: Lowering, x: View, median: float = 0.0, sigma: float = 1.0, **ignored: Value) -> Value:
     """Lowers cauchy by inversion: median + sigma * tan(pi * (u - 1/2))."""
 
-    def fn(bits: Term, m: Term, s: Term) -> Term:
+    def fn(bits: KernelValue, m: KernelValue, s: KernelValue) -> KernelValue:
         return ((positive_uniform(words(bits)[0], x.dtype) - 0.5) * math.pi).op("tan") * s + m
 
     return sampled(ctx, fn, median, sigma)
@@ -149,7 +149,7 @@ def bernoulli(ctx: Lowering, x: View, p: Operand | None = None, **ignored: Value
     draw = draws(ctx, ctx.meta)
     width = F64 if isinstance(chance, View) and chance.dtype == F64 else F32
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         return (unit_uniform(draw(loop), width) < loop.load(chance, None, width)).cast(compute_dtype(ctx.meta.dtype))
 
     return ctx.map(fn)
@@ -182,7 +182,7 @@ def randint(ctx: Lowering, low: Operand, high: Operand, *ignored: Value, **layou
     known = as_int(span)
     draw = draws(ctx, ctx.meta)
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         bits, length, start = draw(loop), loop.index(span, I64), loop.index(first, I64)
         small = (words(bits)[0] * length).op("rshift", 32)
         large = bits.op("bitwise_and", 2**63 - 1).op("mod", length)

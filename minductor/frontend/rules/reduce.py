@@ -16,7 +16,7 @@ from minductor.core.expressions.expr import Expr, as_int, integer
 from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.size_formulas import count, is_zero, sizes
 from minductor.frontend.lowering_context import long_reductions
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
 from minductor.frontend.lowering_context.values import Value, wrap_dims
@@ -33,8 +33,8 @@ def reduce_over(
     x: View,
     dims: Dims,
     how: str,
-    prepare: Callable[[Term], Term] = lambda value: value,
-    finish: Callable[[Term], Term] | None = None,
+    prepare: Callable[[KernelValue], KernelValue] = lambda value: value,
+    finish: Callable[[KernelValue], KernelValue] | None = None,
     dtype: DType | None = None,
 ) -> Value:
     """One value per element of the result, computed in `dtype` (the result's if none)."""
@@ -43,7 +43,7 @@ def reduce_over(
     out = ctx.result()
     compute = dtype or out.dtype
 
-    def value(loop: Loop, coords: Sequence[Expr]) -> Term:
+    def value(loop: KernelBuilder, coords: Sequence[Expr]) -> KernelValue:
         return prepare(loop.load(x, coords, compute))
 
     return store_reduction(ctx, out, x.size, wrap_dims(dims, len(x.size)), value, how, finish)
@@ -86,7 +86,7 @@ def place_of(ctx: Lowering, x: View, dim: int | None, how: str, out: View, *, is
     rank = len(x.size)
     dims = wrap_dims(None if dim is None else (dim,), rank)
 
-    def value(loop: Loop, coords: Sequence[Expr]) -> list[Term]:
+    def value(loop: KernelBuilder, coords: Sequence[Expr]) -> list[KernelValue]:
         index = integer(0)
         for d in dims:
             index = index * x.size[d] + coords[d]
@@ -97,7 +97,7 @@ def place_of(ctx: Lowering, x: View, dim: int | None, how: str, out: View, *, is
 
     if not any(not _is_single(x.size[d]) for d in dims):
         return store_reduction(ctx, out, x.size, dims, lambda loop, coords: value(loop, coords)[not is_value], how)
-    finish = None if is_value else lambda found: Term(found.b, found.b.project(found.at, 1))
+    finish = None if is_value else lambda found: KernelValue(found.b, found.b.project(found.at, 1))
     return store_reduction(ctx, out, x.size, dims, value, how, finish)
 
 
@@ -121,8 +121,8 @@ def extreme_and_place(how: str) -> Rule:
         if any(is_zero(n) for n in x.size):
             return NotImplemented
         values, places = ctx.metas
-        first = place_of(ctx, x, dim, how, ctx.result(values), is_value=True) if ctx.is_wanted(0) else None
-        return first, place_of(ctx, x, dim, how, ctx.result(places)) if ctx.is_wanted(1) else None
+        first = place_of(ctx, x, dim, how, ctx.result(values), is_value=True) if ctx.is_result_used(0) else None
+        return first, place_of(ctx, x, dim, how, ctx.result(places)) if ctx.is_result_used(1) else None
 
     return rule
 
@@ -137,7 +137,7 @@ def vector_norm(
 ) -> Value:
     """linalg.vector_norm: the orders 2, 1, 0 and the infinite ones without `pow`."""
 
-    def truth_value(value: Term) -> Term:
+    def truth_value(value: KernelValue) -> KernelValue:
         return value.op("ne", 0.0).where(1.0, value * 0.0)
 
     if order != 0 and all(_is_single(x.size[d]) for d in wrap_dims(dims, len(x.size))):
@@ -172,7 +172,7 @@ def pair_distance(ctx: Lowering, x: View, y: View, order: float, mode: int | Non
         return NotImplemented
     rank = len(out.size)
 
-    def value(loop: Loop, at: Sequence[Expr]) -> Term:
+    def value(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
         *batch, row, other, element = at
         a, b = (loop.load(v, (*batch, r, element), out.dtype) for v, r in ((x, row), (y, other)))
         away = (a - b).op("abs")
@@ -186,7 +186,7 @@ def pair_distance(ctx: Lowering, x: View, y: View, order: float, mode: int | Non
             case _:
                 return away.op("pow", float(order))
 
-    def root(total: Term) -> Term:
+    def root(total: KernelValue) -> KernelValue:
         return total if order in (0, 1) else total.op("sqrt") if order == 2 else total.op("pow", 1.0 / float(order))
 
     return store_reduction(ctx, out, (*out.size, x.size[-1]), (rank,), value, "sum", root)
@@ -195,7 +195,7 @@ def pair_distance(ctx: Lowering, x: View, y: View, order: float, mode: int | Non
 # --- variance -----------------------------------------------------------------------------------------------------
 
 
-Values = Callable[[Loop, Sequence[Expr]], Term]
+Values = Callable[[KernelBuilder, Sequence[Expr]], KernelValue]
 
 
 def keepdim_size(size: Sequence[Expr], reduced: Sequence[int]) -> tuple[Expr, ...]:
@@ -209,7 +209,7 @@ def keepdim_sum(
     reduced: Sequence[int],
     dtype: DType,
     value: Values,
-    finish: Callable[[Term], Term] | None = None,
+    finish: Callable[[KernelValue], KernelValue] | None = None,
 ) -> View:
     """A sum over dimensions that stay."""
     return store_reduction(ctx, ctx.buffer(dtype, keepdim_size(size, reduced)), size, reduced, value, "sum", finish)
@@ -227,12 +227,12 @@ def mean_and_square_sum(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tup
     reduced, compute = wrap_dims(dims, len(x.size)), compute_dtype(dtype)
     size = count(x.size[d] for d in reduced)
 
-    def value(loop: Loop, at: Sequence[Expr]) -> Term:
+    def value(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
         return loop.load(x, at, compute)
 
     if (cut := long_reductions.cut(x.size, reduced, value, ctx.env.target)) is not None:
 
-        def single(loop: Loop, at: Sequence[Expr]) -> Sequence[Term]:
+        def single(loop: KernelBuilder, at: Sequence[Expr]) -> Sequence[KernelValue]:
             term = value(loop, at)
             return [term, term.number(0.0), term.number(1.0)]
 
@@ -243,22 +243,22 @@ def mean_and_square_sum(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tup
     else:
         rounded = keepdim_sum(ctx, x.size, reduced, compute, value, lambda s: s / s.size(size))
 
-    def distance(loop: Loop, at: Sequence[Expr]) -> Term:
+    def distance(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
         return value(loop, at) - loop.load(rounded, at)
 
-    def square(loop: Loop, at: Sequence[Expr]) -> Term:
+    def square(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
         return distance(loop, at) * distance(loop, at)
 
     if compute == F64 != x.dtype:
         return rounded, keepdim_sum(ctx, x.size, reduced, compute, square), rounded, size
     rest, squares = (keepdim_sum(ctx, x.size, reduced, compute, term) for term in (distance, square))
 
-    def each(fn: Callable[[Term, Term, Term], Term]) -> View:
+    def each(fn: Callable[[KernelValue, KernelValue, KernelValue], KernelValue]) -> View:
         out = ctx.buffer(compute, rounded.size)
-        loop = Loop(out.size)
+        loop = KernelBuilder(out.size)
         return ctx.store(loop, out, loop.coords, fn(*(loop.load(v) for v in (rounded, squares, rest))))
 
-    def corrected(s: Term, r: Term) -> Term:
+    def corrected(s: KernelValue, r: KernelValue) -> KernelValue:
         return (s - r / r.size(size) * r).op("maximum", 0.0)
 
     if x.dtype != F64:
@@ -278,35 +278,35 @@ def _mean_about_the_first(ctx: Lowering, x: View, reduced: Sequence[int], size: 
     No wider dtype is there to sum float64 in: distances from the first value of a row are summed, all scaled.
     """
 
-    def first(loop: Loop, at: Sequence[Expr]) -> Term:
+    def first(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
         return loop.load(x, [integer(0) if d in reduced else c for d, c in enumerate(at)], F64) * SCALE
 
-    def term(loop: Loop, at: Sequence[Expr]) -> Term:
+    def term(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
         return loop.load(x, at, F64) * SCALE - first(loop, at)
 
     total = keepdim_sum(ctx, x.size, reduced, F64, term, lambda s: s / s.size(size))
     out = ctx.buffer(F64, total.size)
-    loop = Loop(out.size)
+    loop = KernelBuilder(out.size)
     return ctx.store(loop, out, loop.coords, (loop.load(total) + first(loop, loop.coords)) * (1 / SCALE))
 
 
-def _first(found: Term) -> Term:
+def _first(found: KernelValue) -> KernelValue:
     return found
 
 
-def _second(found: Term) -> Term:
-    return Term(found.b, found.b.project(found.at, 1))
+def _second(found: KernelValue) -> KernelValue:
+    return KernelValue(found.b, found.b.project(found.at, 1))
 
 
 def _in_parts(
     ctx: Lowering,
     x: View,
     reduced: Sequence[int],
-    terms: Callable[[Loop, Sequence[Expr]], Sequence[Term]],
+    terms: Callable[[KernelBuilder, Sequence[Expr]], Sequence[KernelValue]],
     dtype: DType,
     how: str,
     cut: long_reductions.Cut,
-    results: Sequence[Callable[[Term], Term]],
+    results: Sequence[Callable[[KernelValue], KernelValue]],
 ) -> list[View]:
     """What several passes find, in one: a second one would have to wait for all parts of the first."""
     domain = long_reductions.partial(ctx, x.size, reduced, terms, how, cut)
@@ -320,7 +320,9 @@ def _in_parts(
     return found
 
 
-def to_layout(ctx: Lowering, x: View, meta: TensorMeta, finish: Callable[[Term], Term] | None = None) -> View:
+def to_layout(
+    ctx: Lowering, x: View, meta: TensorMeta, finish: Callable[[KernelValue], KernelValue] | None = None
+) -> View:
     """The elements of `x`, in order, in the layout of `meta`: drops or keeps dimensions of size 1."""
     rank, size, stride = len(meta.size), sizes(meta.size), sizes(meta.stride)
     sources = [s for s in zip(x.size, x.stride, strict=True) if not _is_single(s[0])]
@@ -331,7 +333,7 @@ def to_layout(ctx: Lowering, x: View, meta: TensorMeta, finish: Callable[[Term],
     ):
         return View(x.ref, x.dtype, size, stride, x.offset)
     out = ctx.result(meta)
-    loop = Loop(out.size)
+    loop = KernelBuilder(out.size)
     places = [c for n, c in zip(out.size, loop.coords, strict=True) if not _is_single(n)]
     assert len(places) == len(sources) and rank == len(out.size)
     index = x.offset
@@ -342,7 +344,7 @@ def to_layout(ctx: Lowering, x: View, meta: TensorMeta, finish: Callable[[Term],
 
 
 def variance_of(ctx: Lowering, squares: View, size: Expr, correction: float, meta: TensorMeta, *, root: bool) -> View:
-    def finish(total: Term) -> Term:
+    def finish(total: KernelValue) -> KernelValue:
         known = as_int(size)
         if known is not None:
             value = total / max(known - float(correction), 0.0)
@@ -389,7 +391,7 @@ def spread_and_mean(*, root: bool) -> Rule:
     return rule
 
 
-def no_infinity(mean: Term) -> Term:
+def no_infinity(mean: KernelValue) -> KernelValue:
     """Eager's recurrence goes on with the distance from an infinite mean, which is not a number; a sum does not."""
     return mean.op("isinf").where(math.nan, mean)
 
@@ -401,20 +403,20 @@ def softmax_statistics(ctx: Lowering, x: View, dim: int, dtype: DType) -> tuple[
     """Over one dimension: the maximum, and the sum of exp(x - maximum)."""
     reduced, compute = wrap_dims((dim,), len(x.size)), compute_dtype(dtype)
 
-    def value(loop: Loop, at: Sequence[Expr]) -> Term:
+    def value(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
         return loop.load(x, at, compute)
 
     if (cut := long_reductions.cut(x.size, reduced, value, ctx.env.target)) is not None:
 
-        def terms(loop: Loop, at: Sequence[Expr]) -> Sequence[Term]:
-            return [Term(loop.b, n) for n in softmax_terms(loop.b, value(loop, at).at)]
+        def terms(loop: KernelBuilder, at: Sequence[Expr]) -> Sequence[KernelValue]:
+            return [KernelValue(loop.b, n) for n in softmax_terms(loop.b, value(loop, at).at)]
 
-        results = (_first, lambda found: Term(found.b, softmax_total(found.b, found.at)))
+        results = (_first, lambda found: KernelValue(found.b, softmax_total(found.b, found.at)))
         top, total = _in_parts(ctx, x, reduced, terms, compute, "online_softmax", cut, results)
         return top, total
     top = store_reduction(ctx, ctx.buffer(compute, keepdim_size(x.size, reduced)), x.size, reduced, value, "max")
 
-    def shifted(loop: Loop, at: Sequence[Expr]) -> Term:
+    def shifted(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
         return (value(loop, at) - loop.load(top, at)).op("exp")
 
     return top, keepdim_sum(ctx, x.size, reduced, compute, shifted)

@@ -17,9 +17,9 @@ from types import MappingProxyType
 from minductor.core.dtypes import BOOL, I64
 from minductor.core.expressions.expr import Expr, Symbol, as_expr
 from minductor.frontend.capture.size_formulas import count, is_one
-from minductor.frontend.lowering_context.kernel_builder import Loop
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.required import require_index
+from minductor.frontend.lowering_context.size_requirements import require_index
 from minductor.frontend.lowering_context.values import Operand, Value, wrap_dim
 from minductor.frontend.rules.pointwise import is_nonzero
 from minductor.ir.program.build import Builder
@@ -39,7 +39,7 @@ def local_scalar(ctx: Lowering, x: View) -> Value:
     """
     meta = ctx.node.meta
     assert isinstance(meta, int | float | Expr)
-    unknown = ctx.undefined(meta)
+    unknown = ctx.undefined_symbols(meta)
     if isinstance(meta, Symbol) and unknown == (meta,):
         ctx.read_scalar(x, meta)
         return meta
@@ -85,7 +85,7 @@ def assert_async(ctx: Lowering, x: View, message: str = NOT_TRUE) -> Value:
     """Lowers _assert_async of a one-element tensor: a kernel that asserts it, so that it fuses with its producer."""
     if not is_one(count(x.size)):
         return NotImplemented
-    loop = Loop(x.size)
+    loop = KernelBuilder(x.size)
     loop.b.assertion(is_nonzero(loop.load(x)).at, message)
     ctx.add_kernel(loop)
     return None
@@ -142,7 +142,7 @@ def select(ctx: Lowering, x: View, dim: int, index: Operand) -> Value:
 def _undefined_size_and_offset(ctx: Lowering, dim: int) -> tuple[Symbol | None, Symbol | None]:
     """The result's size along `dim` and its offset, each if it is a symbol that no node defines yet, else None."""
     meta = ctx.meta
-    unknown = ctx.undefined((meta.size, meta.offset))
+    unknown = ctx.undefined_symbols((meta.size, meta.offset))
     size = meta.size[dim] if dim < len(meta.size) else None
     found = (s if isinstance(s, Symbol) and s in unknown else None for s in (size, meta.offset))
     return next(found), next(found)

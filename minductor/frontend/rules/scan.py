@@ -15,7 +15,7 @@ from types import MappingProxyType
 from minductor.core.dtypes import BOOL, I64, U8, DType, accumulate_dtype, compute_dtype
 from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, integer, maximum
 from minductor.frontend.capture.captured_graph import TensorMeta
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.reduction_kernels import store_reduction
 from minductor.frontend.lowering_context.values import Value, is_zero_sized, wrap_dim
@@ -27,7 +27,7 @@ FEW = 16  # rows or fewer
 BLOCK = 4096  # elements, about
 
 Rule = Callable[..., Value]
-Given = Callable[[Loop, Sequence[Expr]], Sequence[Term]]
+Given = Callable[[KernelBuilder, Sequence[Expr]], Sequence[KernelValue]]
 
 
 def scan(
@@ -38,7 +38,7 @@ def scan(
     `how` takes what is carried, then the element's values, in the views' compute dtypes.
     """
 
-    def given(loop: Loop, coords: Sequence[Expr]) -> Sequence[Term]:
+    def given(loop: KernelBuilder, coords: Sequence[Expr]) -> Sequence[KernelValue]:
         return [loop.load(view, coords) for view in views]
 
     return tuple(_carried(ctx, meta, dim, how, n, given, reverse=reverse) for n, meta in enumerate(metas))
@@ -51,7 +51,7 @@ def _carried(
     out = ctx.result(meta)
     if is_zero_sized(out):
         return ctx.uninitialised(out)
-    loop = Loop(out.size)
+    loop = KernelBuilder(out.size)
     values = given(loop, loop.coords)
     # a number is its own scan, and on a GPU so is one element: eager begins with it there, and with 0 on a CPU
     is_own = not out.size or (
@@ -62,7 +62,9 @@ def _carried(
     return ctx.store(loop, out, loop.coords, values[number])
 
 
-def _joined(loop: Loop, values: Sequence[Term], along: Expr, how: Combine, *, reverse: bool) -> Sequence[Term]:
+def _joined(
+    loop: KernelBuilder, values: Sequence[KernelValue], along: Expr, how: Combine, *, reverse: bool
+) -> Sequence[KernelValue]:
     b = loop.b
     if isinstance(along, Symbol):
         made = b.scan([v.at for v in values], along.name, how, reverse=reverse)
@@ -82,7 +84,7 @@ def running(name: str) -> Rule:
             return NotImplemented
         carried = accumulate_dtype(result) if x.size else compute_dtype(result)
 
-        def given(loop: Loop, coords: Sequence[Expr]) -> Sequence[Term]:
+        def given(loop: KernelBuilder, coords: Sequence[Expr]) -> Sequence[KernelValue]:
             return [loop.load(x, coords).cast(result).cast(carried)]
 
         along = wrap_dim(dim, len(x.size))
@@ -116,18 +118,18 @@ def _in_blocks(
     """Joins each block, scans what the blocks give, and then each block, joined to what the blocks before it give."""
     cut = [*size[:along], size[along] // block, integer(block), *size[along + 1 :]]
 
-    def element(loop: Loop, at: Sequence[Expr]) -> Sequence[Term]:
+    def element(loop: KernelBuilder, at: Sequence[Expr]) -> Sequence[KernelValue]:
         return given(loop, [*at[:along], at[along] * block + at[along + 1], *at[along + 2 :]])
 
     how = combine(name, dtype)
     totals = ctx.buffer(dtype, [*cut[: along + 1], *cut[along + 2 :]])
     totals = store_reduction(ctx, totals, cut, (along + 1,), element, name)
-    loop = Loop(totals.size)
+    loop = KernelBuilder(totals.size)
     (total,) = _joined(loop, [loop.load(totals)], loop.coords[along], how, reverse=False)
     ends = ctx.store(loop, ctx.buffer(dtype, totals.size), loop.coords, total)
 
     out = ctx.result()
-    loop = Loop(cut)
+    loop = KernelBuilder(cut)
     at = loop.coords
     (inside,) = _joined(loop, element(loop, at), at[along + 1], how, reverse=False)
     before = loop.load(ends, [*at[:along], maximum(at[along] - 1, 0), *at[along + 2 :]])
@@ -144,7 +146,7 @@ def running_log_sum(ctx: Lowering, x: View, dim: int) -> Value:
     out, carried = ctx.result(), accumulate_dtype(ctx.meta.dtype)
     if is_zero_sized(out):
         return ctx.uninitialised(out)
-    loop = Loop(out.size)
+    loop = KernelBuilder(out.size)
     element = loop.load(x).cast(carried)
     if not out.size:
         return ctx.store(loop, out, loop.coords, element)
@@ -160,13 +162,14 @@ def running_extreme(name: str) -> Rule:
     def rule(ctx: Lowering, x: View, dim: int) -> Value:
         carried = U8 if x.dtype == BOOL else compute_dtype(x.dtype)
 
-        def given(loop: Loop, coords: Sequence[Expr]) -> Sequence[Term]:
+        def given(loop: KernelBuilder, coords: Sequence[Expr]) -> Sequence[KernelValue]:
             place = coords[wrap_dim(dim, len(coords))] if coords else 0
             return [loop.load(x, coords).cast(carried), loop.index(as_expr(place), I64)]
 
         how = combine(name, carried)
         return tuple(
-            _carried(ctx, meta, dim, how, n, given) if ctx.is_wanted(n) else None for n, meta in enumerate(ctx.metas)
+            _carried(ctx, meta, dim, how, n, given) if ctx.is_result_used(n) else None
+            for n, meta in enumerate(ctx.metas)
         )
 
     return rule

@@ -19,10 +19,10 @@ from minductor.core.dtypes import BOOL, F32, I32, I64, U8, DType, compute_dtype
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, as_expr, integer
 from minductor.frontend.capture.size_formulas import count, is_one, is_zero, sizes
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.overwriting import is_dead, is_fusable, writable
-from minductor.frontend.lowering_context.required import require_broadcast, require_size
+from minductor.frontend.lowering_context.overwriting import is_dead, is_fusable_copy, writable
+from minductor.frontend.lowering_context.size_requirements import require_broadcast, require_size
 from minductor.frontend.lowering_context.values import Operand, Value, broadcast, element, is_zero_sized, wrap_dim
 from minductor.frontend.rules.index import (
     Coords,
@@ -44,8 +44,8 @@ SPARSE_ELEMENTS, SPARSE_RATIO = 1 << 16, 4
 
 Rule = Callable[..., Value]
 # where a point of a kernel writes: coordinates, or a place in the storage
-Where: TypeAlias = Callable[[Loop], Coords | Expr]
-What: TypeAlias = Callable[[Loop], Term]
+Where: TypeAlias = Callable[[KernelBuilder], Coords | Expr]
+What: TypeAlias = Callable[[KernelBuilder], KernelValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,14 @@ class Destination:
     def wide(self) -> View:
         """The values as float32 in a buffer of their own."""
         out = self.ctx.buffer(F32, self.x.size)
-        loop = Loop(out.size)
+        loop = KernelBuilder(out.size)
         return self.ctx.store(loop, out, loop.coords, loop.load(self.x))
 
-    def finish(self, values: View, fn: Callable[[Loop, Term], Term]) -> View:
+    def finish(self, values: View, fn: Callable[[KernelBuilder, KernelValue], KernelValue]) -> View:
         """The result, made of `values` element by element."""
         if not self.is_in_place:
             return self.ctx.map(lambda loop: fn(loop, loop.load(values)))
-        loop = Loop(self.x.size)
+        loop = KernelBuilder(self.x.size)
         value = fn(loop, loop.load(values))
         return self.ctx.store(loop, self.ctx.next_version(self.x), loop.coords, value)
 
@@ -79,7 +79,7 @@ class Destination:
             case tuple():
                 return tuple(self.snapshot(v) for v in given)
             case View() if self.is_in_place and given.ref.storage == self.x.ref.storage:
-                loop = Loop(given.size)
+                loop = KernelBuilder(given.size)
                 return self.ctx.store(loop, self.ctx.buffer(given.dtype, given.size), loop.coords, loop.load(given))
             case _:
                 return given
@@ -89,7 +89,7 @@ def write(ctx: Lowering, out: View, extents: Sequence[Expr], where: Where, what:
     """A kernel over `extents` that stores, or joins by `kind`, `what` at `where`."""
     if any(is_zero(n) for n in extents):
         return out
-    loop = Loop(extents)
+    loop = KernelBuilder(extents)
     at, value = where(loop), what(loop).cast(compute_dtype(out.dtype))
     index = out.offset + at if isinstance(at, Expr) else element(out, at)
     made = ctx.next_version(out)
@@ -124,25 +124,25 @@ def accumulate_sparsely(into: Destination, extents: Sequence[Expr], where: Where
     """
     ctx, x, target = into.ctx, into.x, into.target()
     free = _free_axes(extents, where)
-    keys = [integer(1) if c in free else n for c, n in zip(Loop(extents).coords, extents, strict=True)]
-    dims = [d for d, at in enumerate(_coords(where(Loop(extents)))) if at not in free]
+    keys = [integer(1) if c in free else n for c, n in zip(KernelBuilder(extents).coords, extents, strict=True)]
+    dims = [d for d, at in enumerate(_coords(where(KernelBuilder(extents)))) if at not in free]
     number_dtype = I32 if at_least((1 << 31) - count(keys), 0) else I64
     chosen = ctx.buffer(number_dtype, [at_least_1d(x).size[d] for d in dims])
 
-    def key(loop: Loop) -> Coords:
+    def key(loop: KernelBuilder) -> Coords:
         at = _coords(where(loop))
         return [at[d] for d in dims]
 
-    def representative(loop: Loop) -> Coords:
+    def representative(loop: KernelBuilder) -> Coords:
         number = loop.b.check(loop.load(chosen, key(loop), I64).at, count(keys), wrap=False, error=None)
         at = unravel(number, keys)
         return [c if c in free else n for c, n in zip(loop.coords, at, strict=True)]
 
-    loop = Loop(keys)
+    loop = KernelBuilder(keys)
     number = loop.index(ravel(loop.coords, loop.extents), I64).cast(number_dtype)
     loop.b.atomic(chosen.ref, element(chosen, key(loop)), number.at, "set")
     ctx.add_kernel(loop)
-    loop = Loop(extents)
+    loop = KernelBuilder(extents)
     old = loop.load(target, _coords(where(loop)) if x.size else ())
     total = ctx.store(loop, ctx.buffer(F32, extents), loop.coords, old)
     total = write(ctx, total, extents, representative, what, kind)
@@ -155,7 +155,7 @@ def _coords(at: Coords | Expr) -> Coords:
 
 def _free_axes(extents: Sequence[Expr], where: Where) -> frozenset[Expr]:
     """The axes of a write that are a coordinate by themselves, and along which no index varies."""
-    loop = Loop(extents)
+    loop = KernelBuilder(extents)
     at = _coords(where(loop))
     varying = {axis for op in loop.b.build().ops for axis in op.axes}
     return frozenset(axis.symbol for axis in loop.axes if axis.symbol in at and axis.name not in varying)
@@ -175,7 +175,7 @@ def rounds_each_step(dtype: DType, extents: Sequence[Expr], where: Where, kind: 
     """
     if dtype.itemsize > 2 or dtype.kind != "float" or kind not in ("add", "mul"):
         return False
-    loop = Loop(extents)
+    loop = KernelBuilder(extents)
     at = _coords(where(loop))
     return any(axis.symbol not in at for axis in loop.axes)
 
@@ -184,7 +184,9 @@ def functional(core: Callable[..., Value]) -> Rule:
     """A value that is dead is written over, unless a copy of it costs nothing."""
 
     def rule(ctx: Lowering, x: View, *args: Value, **kwargs: Value) -> Value:
-        return _rule(core, Destination(ctx, x, is_in_place=is_dead(ctx, x) and not is_fusable(ctx, x)), args, kwargs)
+        return _rule(
+            core, Destination(ctx, x, is_in_place=is_dead(ctx, x) and not is_fusable_copy(ctx, x)), args, kwargs
+        )
 
     return rule
 
@@ -220,7 +222,7 @@ def index_put(into: Destination, indices: Sequence[View | None], values: View, a
     ):
         return NotImplemented
 
-    def where(loop: Loop) -> Coords:
+    def where(loop: KernelBuilder) -> Coords:
         return indexed_coords(loop, indices, x.size, first, len(shared))
 
     return accumulate_into(into, extents, where, lambda loop: loop.load(values), "add" if accumulate else "set")
@@ -246,7 +248,7 @@ def masked_put(into: Destination, given: Sequence[tuple[int, View]], values: Vie
     if not require_broadcast(into.ctx, values.size, (*into.x.size[:first], integer(1), *into.x.size[end:])):
         return NotImplemented
 
-    def fn(loop: Loop, old: Term) -> Term:
+    def fn(loop: KernelBuilder, old: KernelValue) -> KernelValue:
         coords = [*loop.coords[:first], as_expr(0), *loop.coords[end:]]
         value = loop.load(values, coords, into.x.dtype)
         return loop.load(mask, loop.coords[first:end]).where(old + value if accumulate else value, old)
@@ -261,11 +263,11 @@ def unsafe_masked_put(into: Destination, mask: View, indices: Sequence[View | No
         return NotImplemented
     extents = shape_together([mask.size, values.size, *(i.size for i in indices if i is not None)])
 
-    def where(loop: Loop) -> Coords:
+    def where(loop: KernelBuilder) -> Coords:
         holds = loop.load(mask)
         return [masked_index(loop, holds, i, x.size[k], k) for k, i in enumerate(indices) if i is not None]
 
-    def what(loop: Loop) -> Term:
+    def what(loop: KernelBuilder) -> KernelValue:
         return loop.load(mask).where(loop.load(values), 0)
 
     return accumulate_into(into, extents, where, what, "add")
@@ -279,12 +281,12 @@ def masked_scatter(into: Destination, mask: View, source: View) -> Value:
         return NotImplemented
     if mask.dtype != BOOL or is_one(total) or sizes(ctx.meta.size) != x.size:
         return NotImplemented
-    loop = Loop((total,))
+    loop = KernelBuilder((total,))
     flags = loop.load(mask, broadcast(mask, unravel(loop.coords[0], x.size))).cast(I64)
     running_count = loop.b.scan([flags.at], loop.axes[0].name, combine("sum", I64))
     number = ctx.store(loop, ctx.buffer(I64, (total,)), loop.coords, loop.term(running_count))
 
-    def fn(loop: Loop, old: Term) -> Term:
+    def fn(loop: KernelBuilder, old: KernelValue) -> KernelValue:
         holds, nth = loop.load(mask), loop.load(number, (ravel(loop.coords, loop.extents),)) - 1
         at = loop.b.check(holds.where(nth, 0).at, count(source.size), wrap=False, error="RuntimeError")
         return holds.where(loop.load(source, unravel(at, source.size)), old)
@@ -299,7 +301,7 @@ def along(into: Destination, dim: int, index: View) -> Where:
     """x[.., index[c], ..] at each point c of the index."""
     size, d = at_least_1d(into.x).size, wrap_dim(dim, len(into.x.size))
 
-    def where(loop: Loop) -> Coords | Expr:
+    def where(loop: KernelBuilder) -> Coords | Expr:
         at = checked_index(loop, index, loop.coords, size[d], d, wrap=False, error="RuntimeError")
         return replace_coord(loop, d, at) if into.x.size else at
 
@@ -361,12 +363,12 @@ def joined(
 def counted(ctx: Lowering, size: Sequence[Expr], extents: Sequence[Expr], where: Where, start: int) -> View:
     """How many values go to each element."""
     out = ctx.buffer(I64, size)
-    loop = Loop(size)
+    loop = KernelBuilder(size)
     out = ctx.store(loop, out, loop.coords, loop.load(start, None, I64))
     return write(ctx, out, extents, where, lambda loop: loop.load(1, None, I64), "add")
 
 
-def _quotient(value: Term, number: Term) -> Term:
+def _quotient(value: KernelValue, number: KernelValue) -> KernelValue:
     """A mean; that of integers is rounded down."""
     number = number.op("maximum", 1)
     return (
@@ -395,7 +397,7 @@ def slices(into: Destination, dim: int, index: View, *, error: ErrorKind, wrap: 
     """x[.., index[k], ..] for the k of a loop over slices."""
     size, d = at_least_1d(into.x).size, wrap_dim(dim, len(into.x.size))
 
-    def where(loop: Loop) -> Coords | Expr:
+    def where(loop: KernelBuilder) -> Coords | Expr:
         which = loop.coords[d] if loop.coords else as_expr(0)
         at = checked_index(loop, at_least_1d(index), (which,), size[d], d, wrap=wrap, error=error)
         return replace_coord(loop, d, at) if into.x.size else at
@@ -459,10 +461,10 @@ def put(into: Destination, index: View, source: View, accumulate: bool = False) 
     if source.dtype != x.dtype or count(source.size) != count(index.size):  # the call raises
         return NotImplemented
 
-    def where(loop: Loop) -> Coords:
+    def where(loop: KernelBuilder) -> Coords:
         return unravel(checked_index(loop, index, loop.coords, count(x.size), 0, wrap=True), x.size)
 
-    def what(loop: Loop) -> Term:
+    def what(loop: KernelBuilder) -> KernelValue:
         return loop.load(
             source,
             loop.coords if source.size == index.size else unravel(ravel(loop.coords, loop.extents), source.size),
@@ -478,7 +480,7 @@ def max_unpool(ctx: Lowering, x: View, places: View, area: Sequence[Operand], *w
     size, lead = sizes(ctx.meta.size), len(x.size) - len(area)
     out = ctx.pointwise(lambda zero: zero, 0)
 
-    def where(loop: Loop) -> Coords:
+    def where(loop: KernelBuilder) -> Coords:
         number = checked_index(loop, places, loop.coords, count(size[lead:]), lead, wrap=False, error="RuntimeError")
         return [*loop.coords[:lead], *unravel(number, size[lead:])]
 
@@ -496,14 +498,14 @@ def embedding_dense_backward(
         return NotImplemented
     size = as_expr(rows)
 
-    def row(loop: Loop) -> Expr:
+    def row(loop: KernelBuilder) -> Expr:
         return checked_index(loop, ids, loop.coords[: len(ids.size)], size, 0, wrap=False)
 
     number: View | None = None
     if scale_by_frequency:
         number = counted(ctx, (size,), ids.size, lambda loop: (row(loop),), 0)
 
-    def what(loop: Loop) -> Term:
+    def what(loop: KernelBuilder) -> KernelValue:
         value = loop.load(grad)
         if number is not None:
             value = value / loop.load(number, (row(loop),)).cast(value.dtype)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64
 from minductor.core.expressions.expr import Expr, as_int, integer
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Operand, Value, promoted
 from minductor.ir.program.nodes import View
@@ -43,12 +43,12 @@ def searchsorted(
         return NotImplemented
     is_right = right or side == "right"
 
-    def found(loop: Loop) -> Term:
+    def found(loop: KernelBuilder) -> KernelValue:
         # rounded to its dtype, as the row's elements in memory are: 16-bit values tie often, and ties decide the index
         value = loop.load(x, None, compared).cast(compared)
         row = loop.coords[:-1] if len(rows.size) > 1 else ()
 
-        def is_before(place: Expr) -> Term:
+        def is_before(place: Expr) -> KernelValue:
             at = place if sorter is None else _checked_index(loop, loop.load(sorter, (*row, place)), length)
             # negated, because a comparison with NaN is false and NaN has to come last
             return (
@@ -63,7 +63,7 @@ def searchsorted(
     return ctx.map(found)
 
 
-def _search(loop: Loop, length: int, is_before: Callable[[Expr], Term]) -> Term:
+def _search(loop: KernelBuilder, length: int, is_before: Callable[[Expr], KernelValue]) -> KernelValue:
     """How many of the first `length` elements satisfy `is_before`, which must hold for a prefix of them.
 
     Unrolled bisection: before each step the answer lies in [found, found + left].
@@ -80,7 +80,7 @@ def _search(loop: Loop, length: int, is_before: Callable[[Expr], Term]) -> Term:
     return found
 
 
-def _checked_index(loop: Loop, value: Term, length: int) -> Expr:
+def _checked_index(loop: KernelBuilder, value: KernelValue, length: int) -> Expr:
     """A computed index into a row of that length; the call raises if it is out of range."""
     return loop.b.check(value.at, integer(length), wrap=False)
 

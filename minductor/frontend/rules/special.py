@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from minductor.core.dtypes import F32, F64, I32, I64, DType, compute_dtype
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Operand, Value, number_dtype
 from minductor.frontend.rules.pointwise import elementwise, one_op
@@ -21,7 +21,7 @@ from minductor.ir.program.nodes import View
 Rule = Callable[..., Value]
 
 
-def spherical_bessel_j0(x: Term) -> Term:
+def spherical_bessel_j0(x: KernelValue) -> KernelValue:
     """sin(x) / x, by its series where the quotient would lose digits."""
     square = x * x
     series = x.number(0.0)
@@ -32,14 +32,14 @@ def spherical_bessel_j0(x: Term) -> Term:
     return (x.op("abs") < 0.5).where(near, far)
 
 
-def log_ndtr(x: Term) -> Term:
+def log_ndtr(x: KernelValue) -> KernelValue:
     """The logarithm of the normal distribution; its tail by the scaled complement, which does not underflow."""
     t = x * math.sqrt(0.5)
     tail = ((-t).op("erfcx") * 0.5).op("log") - t * t
     return (x < -1.0).where(tail, (t.op("erfc") * -0.5).op("log1p"))
 
 
-def trigamma(x: Term) -> Term:
+def trigamma(x: KernelValue) -> KernelValue:
     """Recurrence by six, then as many terms of the asymptotic series as eager takes; on the left by reflection."""
     y = (x < 0.5).where(1.0 - x, x)
     total = y.number(0.0)
@@ -58,7 +58,7 @@ def polygamma(ctx: Lowering, order: int, x: View) -> Value:
     if order == 0:
         return ctx.pointwise(lambda v: v.op("digamma"), x)
 
-    def fn(v: Term) -> Term:
+    def fn(v: KernelValue) -> KernelValue:
         wide = v.cast(F64)
         if order == 1:
             return trigamma(wide).cast(v.dtype)
@@ -78,7 +78,7 @@ def ldexp(ctx: Lowering, x: Operand, exponent: Operand) -> Value:
     own = number_dtype(exponent)
     own = own if own.kind == "float" else F32
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         count = loop.load(exponent, None, own)
         power = count.number(2.0).op("pow", count).cast(own)
         return loop.load(x, None, ctx.meta.dtype) * power.cast(compute_dtype(ctx.meta.dtype))
@@ -92,12 +92,12 @@ def frexp(ctx: Lowering, x: View) -> Value:
         return NotImplemented
     results: list[Value] = []
     for number, meta in enumerate(ctx.metas):
-        with ctx.one_of_several(meta):
+        with ctx.with_single_result(meta):
             results.append(ctx.pointwise(lambda v, n=number: _taken_apart(v)[n], x, compute=x.dtype))
     return tuple(results)
 
 
-def _taken_apart(x: Term) -> tuple[Term, Term]:
+def _taken_apart(x: KernelValue) -> tuple[KernelValue, KernelValue]:
     dtype, whole = (F64, I64) if x.dtype == F64 else (F32, I32)
     digits, width = dtype.mantissa, dtype.bits
     bias = (1 << (width - digits - 2)) - 1
@@ -112,8 +112,8 @@ def _taken_apart(x: Term) -> tuple[Term, Term]:
     return itself.where(x, mantissa), itself.where(exponent.number(0), exponent).cast(I32)
 
 
-def _bitcast(x: Term, dtype: DType) -> Term:
-    return Term(x.b, x.b.bitcast(x.at, dtype))
+def _bitcast(x: KernelValue, dtype: DType) -> KernelValue:
+    return KernelValue(x.b, x.b.bitcast(x.at, dtype))
 
 
 def round_decimals(ctx: Lowering, x: View, decimals: int = 0) -> Value:
@@ -126,7 +126,7 @@ def round_decimals(ctx: Lowering, x: View, decimals: int = 0) -> Value:
     except OverflowError:
         return NotImplemented
 
-    def fn(v: Term) -> Term:
+    def fn(v: KernelValue) -> KernelValue:
         if decimals == 0:
             return v.op("round")
         scale = v.number(power).cast(dtype)
@@ -137,7 +137,7 @@ def round_decimals(ctx: Lowering, x: View, decimals: int = 0) -> Value:
     return ctx.pointwise(fn, x)
 
 
-def angle(x: Term) -> Term:
+def angle(x: KernelValue) -> KernelValue:
     """Of a real number; a NaN stays."""
     return x.op("isnan").where(x, (x < 0.0).where(x.number(math.pi), x.number(0.0)))
 

@@ -24,7 +24,7 @@ from minductor.frontend.capture.captured_graph import Arg, NodeRef, TensorMeta
 from minductor.frontend.capture.size_formulas import count, span
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.required import require
+from minductor.frontend.lowering_context.size_requirements import require
 from minductor.frontend.lowering_context.values import Value, is_zero_sized
 from minductor.frontend.rules import scalars
 from minductor.frontend.rules.window_write import is_outside, is_within

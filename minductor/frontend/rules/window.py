@@ -22,7 +22,7 @@ from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maximum, minimum
 from minductor.frontend.capture.captured_graph import TensorMeta
 from minductor.frontend.capture.size_formulas import count, is_one, is_zero
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term, without_negative_zero
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue, without_negative_zero
 from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.frontend.lowering_context.values import Value, is_zero_sized
 from minductor.frontend.rules.concat import masked_load
@@ -166,11 +166,13 @@ def along(values: Value, rank: int, default: Sequence[int] = ()) -> list[int]:
 # --- gathering ----------------------------------------------------------------------------------------------------
 
 
-def tap_at(loop: Loop, spans: Sequence[Taps], at: Coords, numbers: Coords) -> tuple[list[Expr], list[Term]]:
+def tap_at(
+    loop: KernelBuilder, spans: Sequence[Taps], at: Coords, numbers: Coords
+) -> tuple[list[Expr], list[KernelValue]]:
     """The places of one tap, and the tests that it takes to know that it counts."""
     extents = {axis.symbol: axis.extent for axis in loop.axes}
     places: list[Expr] = []
-    tests: list[Term] = []
+    tests: list[KernelValue] = []
     for span, coord, number in zip(spans, at, numbers, strict=True):
         place, natural = span.tap(coord, number)
         places.append(place)
@@ -202,9 +204,9 @@ def gather_taps(
     ctx: Lowering,
     meta: TensorMeta,
     spans: Sequence[Taps],
-    value: Callable[[Loop, Coords, list[Term]], Term],
+    value: Callable[[KernelBuilder, Coords, list[KernelValue]], KernelValue],
     how: str = "sum",
-    finish: Callable[[Coords, Term, Loop], Term] = lambda at, total, loop: total,
+    finish: Callable[[Coords, KernelValue, KernelBuilder], KernelValue] = lambda at, total, loop: total,
 ) -> Value:
     """For each element of the result, the values of its taps joined; `value` is given a place in the source.
 
@@ -215,10 +217,10 @@ def gather_taps(
         return ctx.uninitialised(out)
     rank = len(out.size)
     lead, loops = rank - len(spans), looped(spans, out.size)
-    loop = Loop((*out.size, *(span.count for span in spans[:loops])))
+    loop = KernelBuilder((*out.size, *(span.count for span in spans[:loops])))
     own = loop.coords[:rank]
 
-    def one(number: Coords) -> Term:
+    def one(number: Coords) -> KernelValue:
         places, tests = tap_at(loop, spans, own[lead:], [*loop.coords[rank:], *number])
         return value(loop, [*own[:lead], *places], tests)
 
@@ -232,7 +234,7 @@ def gather_taps(
     return ctx.store(loop, out, own, finish(own, joined, loop))
 
 
-def load_tap(x: View, other: float) -> Callable[[Loop, Coords, list[Term]], Term]:
+def load_tap(x: View, other: float) -> Callable[[KernelBuilder, Coords, list[KernelValue]], KernelValue]:
     """The element of a tap, or `other` where it does not count."""
     return lambda loop, at, tests: masked_load(loop, tests, x, at, other)
 
@@ -248,14 +250,14 @@ def maxima(ctx: Lowering, x: View, windows: Sequence[Window | Share]) -> Value:
     """The maximum of each window and where it is: the first of equals, but the last NaN, as in eager."""
     values, places = ctx.metas
     spans = [w.inner() for w in windows]
-    if not ctx.is_wanted(1):
+    if not ctx.is_result_used(1):
         return gather_taps(ctx, values, spans, load_tap(x, lowest(x.dtype)), "max"), None
     numbers = numbers_of(spans)
     if numbers is None:
         return NotImplemented
     lead, area = len(x.size) - len(spans), x.size[len(x.size) - len(spans) :]
 
-    def found(loop: Loop) -> tuple[Term, Term]:
+    def found(loop: KernelBuilder) -> tuple[KernelValue, KernelValue]:
         own, other = loop.coords, lowest(x.dtype)
         at, tests = tap_at(loop, spans, own[lead:], numbers[0])
         best = masked_load(loop, tests, x, [*own[:lead], *at], other)
@@ -272,14 +274,14 @@ def maxima(ctx: Lowering, x: View, windows: Sequence[Window | Share]) -> Value:
             place = is_better.where(loop.index(ravel(at, area), I64), place)
         return best, place
 
-    top = ctx.map(lambda loop: found(loop)[0], values) if ctx.is_wanted(0) else None
+    top = ctx.map(lambda loop: found(loop)[0], values) if ctx.is_result_used(0) else None
     return top, ctx.map(lambda loop: found(loop)[1], places)
 
 
 def maxima_backward(ctx: Lowering, grad: View, places: View, windows: Sequence[Window | Share]) -> Value:
     """An element gets the gradients of the windows that name it as their maximum."""
 
-    def value(loop: Loop, at: Coords, tests: list[Term]) -> Term:
+    def value(loop: KernelBuilder, at: Coords, tests: list[KernelValue]) -> KernelValue:
         rank = len(grad.size)
         own, area = loop.coords[rank - len(windows) : rank], [w.size for w in windows]
         is_named = masked_load(loop, tests, places, at, -1).equals(loop.index(ravel(own, area), I64))
@@ -353,7 +355,7 @@ def _shares(rank: int, size: Coords, number: Coords) -> list[Window | Share]:
 # --- means --------------------------------------------------------------------------------------------------------
 
 
-def divided(total: Term, divisor: Expr) -> Term:
+def divided(total: KernelValue, divisor: Expr) -> KernelValue:
     """Integers round towards zero, as in eager."""
     return total.op("truncdiv" if total.dtype.kind in ("int", "uint") else "div", total.size(divisor))
 
@@ -369,13 +371,13 @@ def means_backward(
     """An element gets its share of the gradient of each window that holds it; one divisor for all divides the sum."""
     spans = [w.backward() for w in windows]
     constant = as_int(divisor([integer(0)] * len(grad.size)))
-    if constant is not None and as_int(divisor(Loop(grad.size).coords)) == constant:
+    if constant is not None and as_int(divisor(KernelBuilder(grad.size).coords)) == constant:
         shared = integer(constant)
         return gather_taps(
             ctx, ctx.meta, spans, load_tap(grad, 0), finish=lambda at, total, loop: divided(total, shared)
         )
 
-    def value(loop: Loop, at: Coords, tests: list[Term]) -> Term:
+    def value(loop: KernelBuilder, at: Coords, tests: list[KernelValue]) -> KernelValue:
         share = divided(masked_load(loop, tests, grad, at, 0), divisor(at))
         holds = tests[:1]
         for test in tests[1:]:
@@ -461,7 +463,7 @@ def im2col(ctx: Lowering, x: View, kernel: Value, dilation: Value, pad: Value, s
     windows = _columns(x.size, kernel, dilation, pad, stride)
     numbers, kernels = [w.number for w in windows], [integer(w.kernel) for w in windows]
     lead = len(x.size) - 2
-    loop = Loop((*x.size[:lead], *kernels, *numbers))
+    loop = KernelBuilder((*x.size[:lead], *kernels, *numbers))
     own = loop.coords
     places, tests = tap_at(loop, [w.forward() for w in windows], own[lead + 2 :], own[lead : lead + 2])
     value = masked_load(loop, tests, x, [*own[:lead], *places], 0)
@@ -486,7 +488,7 @@ def col2im(ctx: Lowering, x: View, size: Value, kernel: Value, dilation: Value, 
     windows = _columns(_number(ctx), kernel, dilation, pad, stride)
     numbers, kernels = [w.number for w in windows], [integer(w.kernel) for w in windows]
 
-    def value(loop: Loop, at: Coords, tests: list[Term]) -> Term:
+    def value(loop: KernelBuilder, at: Coords, tests: list[KernelValue]) -> KernelValue:
         rank = len(ctx.meta.size)
         inner = [
             (own + w.pad - o * w.stride) // w.dilation

@@ -20,10 +20,10 @@ from minductor.core.expressions.expr import Expr, as_expr, integer
 from minductor.core.expressions.rewrite import delinearize
 from minductor.frontend.capture.size_formulas import count, sizes, span
 from minductor.frontend.lowering_context.extern_calls import extern
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.overwriting import is_dead, is_fusable, writable
-from minductor.frontend.lowering_context.required import require_index, require_size
+from minductor.frontend.lowering_context.overwriting import is_dead, is_fusable_copy, writable
+from minductor.frontend.lowering_context.size_requirements import require_index, require_size
 from minductor.frontend.lowering_context.values import (
     Operand,
     Value,
@@ -49,7 +49,7 @@ def select_scatter(ctx: Lowering, x: View, source: View, dim: int, index: Operan
     if made is not None:
         return made
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         value = loop.load(source, [c for k, c in enumerate(loop.coords) if k != d], x.dtype)
         return is_at_index(loop, d, index).where(value, loop.load(x))
 
@@ -76,7 +76,7 @@ def slice_scatter(
     if made is not None:
         return made
 
-    def fn(loop: Loop) -> Term:
+    def fn(loop: KernelBuilder) -> KernelValue:
         value, conditions = read_slice(loop, source, d, first, step, 0)
         value = value.cast(compute_dtype(x.dtype))
         if not conditions:
@@ -141,7 +141,7 @@ def _in_place(ctx: Lowering, x: View, window: Callable[[View], View], source: Vi
     if is_dead(ctx, x):
         if source == window(x):
             return x
-        return None if is_fusable(ctx, x) else _put(ctx, x, window(x), source)
+        return None if is_fusable_copy(ctx, x) else _put(ctx, x, window(x), source)
     # of elements that share memory only those in the window are written: a choice for each element would not do
     return (
         None
@@ -162,14 +162,14 @@ def _put(ctx: Lowering, x: View, window: View, source: View) -> View:
     """The next version of x's storage, `source` in the window."""
     if source.ref.storage == x.ref.storage and not _is_apart(source, window, x):
         snapshot = ctx.buffer(x.dtype, source.size)
-        loop = Loop(source.size)
+        loop = KernelBuilder(source.size)
         source = ctx.store(loop, snapshot, loop.coords, loop.load(source))
     if not is_injective(window):
         extern(ctx, "aten.copy_.default", (window, source), {}, "elements of its window share memory")
         made = ctx.newest(x)
         assert isinstance(made, View)
         return made
-    loop = Loop(window.size)
+    loop = KernelBuilder(window.size)
     value = loop.load(source, None, x.dtype)
     made = ctx.next_version(x)
     ctx.store(loop, replace(window, ref=made.ref), loop.coords, value)
@@ -215,7 +215,7 @@ def _is_apart(a: View, b: View, x: View) -> bool:
     """Whether two windows on x's storage are known to have no element in common."""
     boxes: list[list[tuple[int | None, int | None]]] = []
     for view in (a, b):
-        loop = Loop(view.size)
+        loop = KernelBuilder(view.size)
         extents = {axis.symbol: axis.extent for axis in loop.axes}
         at = delinearize(element(view, loop.coords) - x.offset, x.size, x.stride, extents)
         if at is None:

@@ -16,7 +16,7 @@ from minductor.frontend.capture.captured_graph import Graph, Node, NodeRef, Tens
 PARTS = ("aten.real.default", "aten.imag.default")
 
 
-def select_parts(graph: Graph) -> Graph:
+def select_real_imag(graph: Graph) -> Graph:
     """One walk."""
     pairs: dict[str, Node] = {}
     nodes: list[Node] = []

@@ -10,7 +10,7 @@ import torch
 from minductor.core.dtypes import F32
 from minductor.core.expressions.expr import Expr, as_int, integer
 from minductor.frontend.capture.size_formulas import row_major
-from minductor.frontend.lowering_context.kernel_builder import Loop, Term
+from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
 from minductor.frontend.lowering_context.long_reductions import Cut, cut
 from minductor.ir.program.nodes import Ref, View
 from minductor.options import Options
@@ -24,7 +24,7 @@ def of(size: Sequence[int], reduced: Sequence[int], target: str = "sm_90") -> Cu
     sizes = tuple(integer(n) for n in size)
     x = View(Ref("x", 0), F32, sizes, row_major(sizes), integer(0))
 
-    def value(loop: Loop, at: tuple[Expr, ...]) -> Term:
+    def value(loop: KernelBuilder, at: tuple[Expr, ...]) -> KernelValue:
         return loop.load(x, at)
 
     return cut(sizes, reduced, value, by_name(target))

@@ -16,7 +16,7 @@ from minductor.ir.program import nodes as ir
 from minductor.ir.program.nodes import Buffer, Require, SymbolDef
 
 
-def settle(
+def place_definitions(
     graph: Graph, nodes: Sequence[ir.Node], buffers: Mapping[str, Buffer], outputs: object
 ) -> tuple[ir.Node, ...]:
     """The nodes with definitions and facts among them; see above."""

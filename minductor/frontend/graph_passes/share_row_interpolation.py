@@ -18,7 +18,7 @@ from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import as_expr, as_int
 from minductor.frontend.capture.captured_graph import Arg, Graph, Meta, Node, NodeRef, TensorMeta
 from minductor.frontend.capture.size_formulas import row_major, sizes
-from minductor.frontend.graph_passes.dead_code import used
+from minductor.frontend.graph_passes.dead_code import node_names_in
 
 READ, SUM, DIFFERENCE, PRODUCT = (f"aten.{name}.Tensor" for name in ("_unsafe_index", "add", "sub", "mul"))
 
@@ -39,7 +39,7 @@ class _Weighted:
         return (self.image, self.left, self.right, self.weight)
 
 
-def share_rows(graph: Graph) -> Graph:
+def share_row_interpolation(graph: Graph) -> Graph:
     """One walk to find the sums, one to replace those that differ in nothing but their rows."""
     if not any(node.op == READ for node in graph.nodes):
         return graph
@@ -65,7 +65,7 @@ class _Finder:
         self.nodes = {node.name: node for node in graph.nodes}
         self.metas = graph.metas()
         lists = (graph.outputs, *((*node.args, *(v for _, v in node.kwargs)) for node in graph.nodes))
-        self.uses = Counter(name for args in lists for name in used(args))
+        self.uses = Counter(name for args in lists for name in node_names_in(args))
 
     def weighted(self, total: Node) -> _Weighted | None:
         a, product = self.operands(total, SUM, uses=None)

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from minductor.core.names import unique_name
 from minductor.frontend.capture.captured_graph import HIGHER_ORDER, Arg, Graph, Live, Node, NodeRef, Region
-from minductor.frontend.graph_passes.dead_code import used
+from minductor.frontend.graph_passes.dead_code import node_names_in
 from minductor.ir.program.nodes import Token
 
 ORDERED = f"{HIGHER_ORDER}minductor_control_deps"
 
 
-def inline_ordered(graph: Graph) -> Graph:
+def inline_control_deps(graph: Graph) -> Graph:
     """One walk, in the graph and in those that it holds."""
     regions = tuple([_inner(region) for region in graph.regions])
     if any(new is not old for new, old in zip(regions, graph.regions, strict=True)):
@@ -28,7 +28,7 @@ def inline_ordered(graph: Graph) -> Graph:
 
 
 def _inner(region: Region) -> Region:
-    graph = inline_ordered(region.graph)
+    graph = inline_control_deps(region.graph)
     return region if graph is region.graph else replace(region, graph=graph)
 
 
@@ -66,7 +66,7 @@ class _Inliner:
         if region is None:
             self.nodes.append(node)
         else:
-            self.inline(node, region.graph, dict.fromkeys(used(args[0])), (*region.sizes, *args[2:]))
+            self.inline(node, region.graph, dict.fromkeys(node_names_in(args[0])), (*region.sizes, *args[2:]))
 
     def _called(self, node: Node) -> Region | None:
         """The graph that an ordered call is given."""
@@ -87,7 +87,7 @@ class _Inliner:
             inner[node.name] = NodeRef(name)
             row = tuple([_put(a, inner) for a in node.args])
             named = tuple([(k, _put(a, inner)) for k, a in node.kwargs])
-            own = [seen for before in node.after for seen in used(_put(NodeRef(before), inner))]
+            own = [seen for before in node.after for seen in node_names_in(_put(NodeRef(before), inner))]
             self.nodes.append(Node(name, node.op, row, named, node.meta, tuple(dict.fromkeys((*deps, *own)))))
         if result is None:
             outputs = tuple([_put(a, inner) for a in graph.outputs])
