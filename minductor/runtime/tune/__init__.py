@@ -1,1 +1,17 @@
-"""Picks one of several ways to do the same, by measuring."""
+"""Chooses between ways to compute the same by measuring them at the first call.
+
+The input is candidates (functions that do the same), the name of the default one, and the arguments of a call. The
+output is one function.
+
+- `tune.py`: `Tuner`: takes a known winner from the store, or measures all candidates at the first call.
+- `tune_memory.py`: runs candidates on the caller's own tensors, compares what they leave, and restores the contents.
+  It is imported only when something is measured.
+
+Laws:
+
+- A candidate that raises, or whose results differ from the default's, cannot win.
+- A winner must take less than 97% of the default's time.
+- After measuring, the call's tensors hold what they held before.
+- With `deterministic=True`, no choice that affects bits is measured.
+- A winner holds for sizes with the same number of bits.
+"""
