@@ -1,11 +1,11 @@
-"""How each pointwise operator is written in each language.
+"""How each pointwise operator is written in C++ and in Triton.
 
-Takes an operator of ir/program/ops.py, the dtype it works on and the texts of its arguments; gives an expression.
-Refuses operators without a row (ValueError): a test holds the table against ops.py. A kernel with an operator that
-Triton has no spelling of is not written (Unwritable).
+Takes an operator of ir/program/ops.py, the dtype it works on and the texts of its arguments. Gives an expression.
+Refuses an operator without a row (ValueError); a test checks that every operator has one. Triton kernels are not
+written for operators without a Triton spelling (Unwritable).
 
-In a C++ spelling `{0}` to `{2}` are the arguments, `{t}` the dtype's name, `{T}` its C++ type, `{f}` the suffix
-of gcc's float builtins, `{bits}` the width.
+In a C++ spelling `{0}` to `{2}` are the arguments, `{t}` is the dtype's name, `{T}` its C++ type, `{f}` the suffix
+of gcc's float builtins and `{bits}` the dtype's width.
 
 >>> from minductor.core.dtypes import F32, I64
 >>> spell_cpp("add", F32, "x0", "x1"), spell_cpp("exp", F32, "x0")
@@ -39,7 +39,7 @@ CPP_STORAGE: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """One operator; `_int`, `_bool` and `_f64` where those are written differently. "": Triton has none."""
+    """One operator. `_int`, `_bool` and `_f64` are for dtypes that need another text. "": Triton has no spelling."""
 
     triton: str
     cpp: str
@@ -51,7 +51,7 @@ class Spelling:
 
 
 def _wrapping(name: str, sign: str, cpp_bool: str = "") -> Spelling:
-    """Integers wrap around, as eager's do; C++'s own may not overflow."""
+    """An operator on integers that wraps around as in eager: overflow of signed integers is undefined in C++."""
     text = f"{{0}} {sign} {{1}}"
     return Spelling(text, text, f"md_{name}_{{t}}({{0}}, {{1}})", cpp_bool, triton_bool=cpp_bool)
 
@@ -71,7 +71,7 @@ def _logical(sign: str) -> Spelling:
 
 
 def _called(name: str, triton: str = "") -> Spelling:
-    """A function of cpp_math.h."""
+    """A function of cpp_math.h that Triton has too."""
     return Spelling(triton or f"libdevice.{name}({{0}})", f"md_{name}_{{t}}({{0}})")
 
 
@@ -233,7 +233,7 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
 
 
 def spell_cpp(name: str, dtype: DType, *args: str) -> str:
-    """The C++ expression; `dtype` is that of the last argument."""
+    """The C++ expression of an operator; `dtype` is that of the last argument."""
     row = SPELLINGS.get(name)
     if row is None:
         raise ValueError(f"no spelling for the operator {name!r}")
@@ -254,7 +254,7 @@ def spell_cpp(name: str, dtype: DType, *args: str) -> str:
 
 
 def spell_triton(name: str, dtype: DType, *args: str) -> str:
-    """The Triton expression, or "" if there is none; `dtype` is that of the last argument."""
+    """The Triton expression of an operator, or "" if there is none; `dtype` is that of the last argument."""
     row = SPELLINGS.get(name)
     if row is None:
         raise ValueError(f"no spelling for the operator {name!r}")
@@ -269,7 +269,7 @@ def spell_triton(name: str, dtype: DType, *args: str) -> str:
 
 
 def spell_cpp_cast(value: str, old: DType, new: DType) -> str:
-    """A value as another dtype, converted as eager does."""
+    """A value converted to another dtype, as eager converts it."""
     if new.kind == "bool":
         return f"{value} != 0"
     if old.kind == "float" and new.kind in ("int", "uint"):

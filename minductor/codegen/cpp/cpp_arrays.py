@@ -1,7 +1,7 @@
-"""The arrays on the stack of a C++ kernel: what they are called, and where in them the current point of the loops lies.
+"""Arrays on the stack of a C++ kernel: their names, and the index of the loops' current point in them.
 
-Takes axes, where an open block of each begins, and how many elements it has; gives the text of an element. Refuses
-nothing.
+Takes the axes of an array, where the open block of each axis begins, and how many elements each has. Gives the text
+that names an element. Refuses nothing.
 
 >>> row = Array("x0_row", (Dim("i0", "i0_start", 8), Dim("i1", "", 64)))
 >>> row.element(), row.count()
@@ -18,7 +18,10 @@ from minductor.ir.program.nodes import Combine
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """An open block of an axis: where it begins, its size (0: known only at the call), whether the last has it too."""
+    """The block of an axis that the loops are in: where it begins, its size, and whether the last block is full too.
+
+    Size 0 means that only the call knows it.
+    """
 
     start: str
     size: int
@@ -31,7 +34,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One dimension of an array on the stack: an axis, from where it counts, and how many elements."""
+    """One dimension of an array: its axis, the index at which it starts to count, and its number of elements."""
 
     axis: str
     start: str
@@ -40,7 +43,7 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Values of a loop that later loops read: one for each point of its dimensions."""
+    """An array of values that later loops read: one element for each point of its dimensions."""
 
     name: str
     dims: tuple[Dim, ...]
@@ -64,7 +67,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """The accumulators of one reduce or scan: an array for each carried value, by lane or by dimensions."""
+    """The accumulators of one reduction or scan: an array for each carried value, by lane or by dimensions."""
 
     position: int
     how: Combine
@@ -81,7 +84,7 @@ class Carry:
 
     @property
     def size(self) -> int:
-        """Elements of each array; 0 for a single variable."""
+        """The number of elements of each array; 0 for a single variable."""
         if self.lanes:
             return self.lanes
         return self.arrays[0].count() if self.arrays[0].dims else 0

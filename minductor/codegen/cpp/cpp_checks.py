@@ -1,11 +1,11 @@
-"""What checks and asserts leave behind in C++: `badk` is 0 until something fails number k.
+"""Index checks and assertions in C++: the variable `badk` is 0 until check number k fails.
 
-Takes ops, the statuses by id of an op, and the names of such variables. Gives clauses and lines of C++.
-Refuses nothing.
+Takes operations, the status of each by the id of the operation, and the names of these variables. Gives clauses of
+OpenMP and lines of C++. Refuses nothing.
 
-A check whose index can be computed once more keeps that it failed; the first value that did is looked for behind the
-loops. Any other check keeps a value that failed, of which the largest is one, whichever. The variables have no sign: 0
-is below all others. A value and its check stay together, and the loop stays a vector loop.
+If the index of a check can be computed again after the loops, the loop records only that the check failed, and a later
+search finds the first index that did. Any other check keeps an index that failed: the largest one. The variables are
+unsigned, so that 0 is less than every failure. A check therefore does not keep g++ from vectorising the loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minductor.ir.program.signature import may_fail
 
 
 def statuses(op: Op, errors: Mapping[int, int]) -> Iterator[int]:
-    """The statuses of an op, and of those in its region."""
+    """The statuses of an operation and of the operations in its region."""
     if isinstance(op.attrs, Masked):
         for inner in op.attrs.body.ops:
             yield from statuses(inner, errors)
@@ -30,7 +30,9 @@ def statuses(op: Op, errors: Mapping[int, int]) -> Iterator[int]:
 
 
 def repeatable(kernel: Kernel) -> dict[int, list[int]]:
-    """For each check whose index can be computed again after the loops, by id, the positions of the ops that do so."""
+    """For each check whose index can be computed again after the loops, by id: the positions of the operations that
+    compute the index.
+    """
     written = {ref.storage for ref in writes(kernel)}
     checks: dict[str, int] = {}  # a check's symbol -> its position
     found: dict[int, set[int]] = {}
@@ -56,7 +58,7 @@ def repeatable(kernel: Kernel) -> dict[int, list[int]]:
 
 
 def report(kernel: Kernel, op: Op, number: int, values: Values) -> None:
-    """Returns the status of a check or assert if it failed, with what its error tells."""
+    """The line that returns the status of a failed check or assertion, with the values for its message."""
     out, bad = values.out, f"bad{number}"
     if not isinstance(op.attrs, Check):
         out.add(f"if ({bad} != 0) return md_failed({number}, 0, 0);")
@@ -86,19 +88,22 @@ def report(kernel: Kernel, op: Op, number: int, values: Values) -> None:
 
 
 def clause(bad: Sequence[str]) -> str:
-    """What makes a loop's iterations independent although each may fail."""
+    """The OpenMP clause by which iterations stay independent although each of them may fail."""
     return f" reduction(max : {', '.join(bad)})" if bad else ""
 
 
 def open_lanes(out: Lines, axis: str, bad: Sequence[str]) -> None:
-    """Begins the function of an element and its lane; what failed before is given by value, as vectors want it."""
+    """Opens the function that computes one element and its lane.
+
+    Earlier failures are passed by value, since g++ vectorises no function with references to them.
+    """
     out.open("do")  # a scope of its own
     given = "".join(f", uint64_t {name}" for name in bad)
     out.open(f"const auto {axis}_lane = [&](int64_t {axis}, int l{given}) MD_LAMBDA")
 
 
 def close_lanes(out: Lines, axis: str, first: str, last: str, lanes: int, bad: Sequence[str]) -> None:
-    """Ends the function, which gives what failed, and runs it as md_lanes does."""
+    """Closes the function, which returns what failed, and calls it as md_lanes does."""
     kind, names, start = f"md_Bad<{len(bad)}>", ", ".join(bad), f"{axis}_from"
     out.add(f"return {kind}{{{names}}};")
     out.close("};")

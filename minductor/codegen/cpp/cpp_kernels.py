@@ -26,12 +26,12 @@ from minductor.ir.program.nodes import Check, Kernel, Origin, Reduce, Ref, Store
 from minductor.ir.program.signature import all_ops, error_node, may_fail, pointer_names, rename_storages, signature
 from minductor.target import Env
 
-UNIT_KERNELS = 32  # at most so many in one translation unit
-OURS = re.compile(r"\bmd_\w+(?=[(<])")  # functions of the headers beside this file
+UNIT_KERNELS = 32  # the most kernels of one translation unit: units are compiled side by side
+OURS = re.compile(r"\bmd_\w+(?=[(<])")  # calls of functions in the headers beside this file
 
 
 def cpp(plan: Plan, env: Env) -> tuple[Unit, ...]:
-    """Every kernel of the plan once; more than a unit holds are spread evenly."""
+    """Every kernel of the plan once, in as few units as UNIT_KERNELS allows, which hold about equally many."""
     del env  # the text depends on shapes and dtypes, which the plan has
     bodies = dict(plan.kernels)
     texts: list[tuple[str, str]] = []
@@ -49,7 +49,7 @@ def cpp(plan: Plan, env: Env) -> tuple[Unit, ...]:
 
 
 def unit_text(kernels: Iterable[str]) -> str:
-    """A complete translation unit."""
+    """A complete translation unit: the kernels behind the functions that they call."""
     joined = "\n".join(kernels)
     return f"{prelude(OURS.findall(joined))}\n{joined}"
 
@@ -61,10 +61,10 @@ def kernel_text(
     origins: tuple[Origin, ...] | None = None,
     linkage: str = 'extern "C"',
 ) -> str:
-    """One function, below a comment that names the ATen nodes it computes; `dtypes` by storage.
+    """The function of one kernel, below a comment that names the ATen nodes it computes. `dtypes`: by storage.
 
-    It returns 0, or the number of a check or assert that failed (signature.py, `errors`), the program's first, and
-    leaves the value that failed it in `md_failure`.
+    The function returns 0, or the number of the first check or assertion that failed, in the program's order
+    (`errors` of signature.py). It leaves the value that failed in `md_failure`.
     """
     out = Lines()
     if kernel.schedule is not None and kernel.schedule.parts:
@@ -103,7 +103,7 @@ def kernel_text(
 def parts_text(
     kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], origins: tuple[Origin, ...] | None = None
 ) -> str:
-    """A function for each different part, and one that calls them for the tensors of each part."""
+    """A function for each different part of a bundled kernel, and one that calls them for each part's tensors."""
     names: dict[str, str] = {}  # text -> function
     calls: list[str] = []
     written: list[str] = []
@@ -131,19 +131,21 @@ def parts_text(
 
 
 def _numbers(sizes: Iterable[Symbol]) -> list[str]:
-    """The parameters behind the pointers."""
+    """The parameters that follow the pointers."""
     return [*(f"{'double' if size.kind == 'real' else 'int64_t'} {size.name}" for size in sizes), "int64_t threads"]
 
 
 def _refs(part: Kernel) -> Iterator[tuple[int, Ref]]:
-    """Each version that a kernel touches, with the number of its storage among the parameters."""
+    """Each storage version that a kernel accesses, with the number of its storage among the parameters."""
     number = {name: n for n, name in enumerate(signature(part).storages)}
     for ref in dict.fromkeys((*reads(part), *writes(part))):
         yield number[ref.storage], ref
 
 
 def where_wanted(kernel: Kernel) -> dict[int, dict[str, str]]:
-    """Of each op, by id, the tests by axis that some point asks for it; loops that surely run need none."""
+    """For each operation, by id: the tests, by axis, of whether any point computes it. A loop that surely runs needs
+    none.
+    """
     extents = {axis.name: axis.extent for axis in kernel.axes}
     tests = {name: f"{index_text(n)} > 0" for name, n in extents.items() if not at_least(n, 1)}
     wanted: dict[int, set[str]] = {}
@@ -156,9 +158,9 @@ def where_wanted(kernel: Kernel) -> dict[int, dict[str, str]]:
 
 
 def unreadable(kernel: Kernel, errors: Mapping[int, int], wanted: Mapping[int, Mapping[str, str]]) -> Iterator[str]:
-    """Returns early where a dimension that is indexed has no elements: no place is left that could be read instead.
+    """Lines that return early if an indexed dimension has no elements: then no element could be read instead.
 
-    Nothing has read the index there, so that the error tells none.
+    The index has not been read at this point, so the error does not show it.
     """
     for op in kernel.body.ops:
         if isinstance(op.attrs, Check) and op.attrs.error is not None and not at_least(op.attrs.size, 1):
@@ -167,7 +169,7 @@ def unreadable(kernel: Kernel, errors: Mapping[int, int], wanted: Mapping[int, M
 
 
 def comment(origins: tuple[Origin, ...]) -> list[str]:
-    """The ATen nodes of a kernel, by operator."""
+    """The ATen nodes of a kernel as comment lines, by operator."""
     by_op: dict[str, list[str]] = {}
     for origin in origins:
         nodes = by_op.setdefault(origin.op, [])

@@ -1,7 +1,7 @@
-"""The parts of cpp_math.h, and of the headers that go on from it, that a kernel uses.
+"""The sections of cpp_math.h, and of the headers that continue it, that a kernel needs.
 
-Takes the names of functions (`md_exp_f32`). Gives the text of their sections and of those these need, in the headers'
-own order, after the base section. Refuses names that none defines.
+Takes the names of functions (`md_exp_f32`). Gives the text of the base section and of the sections that define these
+functions and all that they call, in the headers' order. Refuses names that no header defines.
 
 >>> print(prelude(["md_rsqrt_f32"]).splitlines()[-1])
 MD_INLINE float md_rsqrt_f32(float x) { return 1.0f / __builtin_sqrtf(x); }
@@ -20,13 +20,13 @@ PARTS = ("math", "double", "convert", "special", "loops", "transpose")
 HEADERS = tuple(Path(__file__).with_name(f"cpp_{part}.h") for part in PARTS)
 MARK = "//@ "
 BASE = "base"
-LINES = "lines"  # a mark: each line below is a section of its own
+LINES = "lines"  # the name of a section whose lines are sections of their own
 LINE_NAME = re.compile(r"(md_\w+)\(")
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Text between two marks: `names` are what it defines, `needs` what it uses of others."""
+    """The text between two marks of a header: `names` are defined in it, `needs` are used and defined elsewhere."""
 
     names: tuple[str, ...]
     needs: tuple[str, ...]
@@ -44,13 +44,13 @@ def spelled(pattern: str) -> tuple[str, ...]:
 
 
 def code(text: str) -> list[str]:
-    """The lines that are neither empty nor a comment."""
+    """The lines of a text that are neither empty nor a comment."""
     return [line for line in text.splitlines() if line and not line.startswith("//")]
 
 
 @functools.cache
 def sections() -> tuple[Section, ...]:
-    """The headers' sections in their own order; each uses only those above it."""
+    """The sections of all headers in order; a section uses only sections above it."""
     found: list[Section] = []
     blocks = [("\n" + header.read_text(encoding="utf-8")).split("\n" + MARK)[1:] for header in HEADERS]
     for block in itertools.chain.from_iterable(blocks):
@@ -71,7 +71,7 @@ def owners() -> Mapping[str, Section]:
 
 
 def prelude(names: Iterable[str]) -> str:
-    """The base section and those that `names` need, each once."""
+    """The base section and the sections that `names` need, each once."""
     wanted = {BASE}
     pending = list(names)
     while pending:

@@ -1,6 +1,7 @@
-"""A scheduled kernel's loops as C++: prints the tree of loops and decides nothing.
+"""The loops of a scheduled kernel as C++.
 
-Takes a Kernel with a Schedule; gives the statements of its function. Refuses a kernel without one (ValueError).
+Takes a Kernel with a Schedule. Gives the statements of its function. Refuses a kernel without a schedule (ValueError).
+It prints the schedule's tree of loops and decides nothing.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class NestPrinter:
         return self.labels[position]
 
     def value(self, position: int) -> str:
-        """The text that names a value here; one that an array keeps is read from it."""
+        """The text that names a value here. A value that an array keeps is read from the array."""
         if position not in self.names:
             array = self.kept[position] if position in self.kept else self.arrays[position][0]
             text = array.element()
@@ -147,7 +148,7 @@ class NestPrinter:
                 self.kept[position] = array
 
     def dims(self, op: Op, reduced: Iterable[str] = ()) -> tuple[Dim, ...]:
-        """What of a value's axes is not yet open here, or open as a block only."""
+        """The axes of a value that are not open here, or of which only a block is open."""
         found: list[Dim] = []
         # the axis of the vector loop last: neighbours in the loop are neighbours in the array
         vector = {loop.axis for loop in loops(self.schedule.steps) if loop.kind == "vector"}
@@ -180,7 +181,7 @@ class NestPrinter:
         self.reducing(loop)
 
     def reducing(self, loop: Loop) -> None:
-        """The loop between what begins before it and ends behind it."""
+        """A loop, between the start values and the last step of the reductions that it carries."""
         around = {p: self.carries[p] for p in loop.carries if p in self.carries}
         carries = [self.declare(p, loop) for p in loop.carries]
         if loop.unmasked:
@@ -194,7 +195,9 @@ class NestPrinter:
                 self.finish(carry)
 
     def in_blocks(self, loop: Loop) -> tuple[Loop, int] | None:
-        """The loop along a row that stands in blocks, and their size, if only the call knows whether one holds all."""
+        """For a row that is kept in blocks: its innermost loop and the size of a block, if only the call knows whether
+        one block holds the whole row. Else None.
+        """
         inner, size = loop, 0
         while inner.kind == "serial" and inner.block and len(inner.body) == 1 and isinstance(inner.body[0], Loop):
             size, inner = inner.block, inner.body[0]
@@ -203,7 +206,9 @@ class NestPrinter:
         return (inner, size) if size and is_row and not is_known else None
 
     def by_length(self, loop: Loop, row: Loop, block: int) -> None:
-        """A short row without blocks, whose sums would be joined to nothing but zeros; a long one as it is."""
+        """Two versions of a loop over a row: without blocks if one block holds the row, else with them. The short
+        version adds no sums of empty blocks.
+        """
         done = [p for p in loop.carries if p not in self.carries]  # a loop around it goes on with the others
         kinds = [d for p in done for a in self.ops[p].args if (d := self.ops[a].dtype) is not None]
         names = [n for p in done for n in self.result_names(p, len(self.ops[p].args))]
@@ -220,7 +225,7 @@ class NestPrinter:
             self.values.define(name, dtype, f"{name}_whole")
 
     def run_unmasked(self, loop: Loop) -> None:
-        """The loop without the masks that a test before it makes needless, and the loop with them."""
+        """Two versions of a loop: without the masks that a test before the loop makes redundant, and with them."""
         tests = dict.fromkeys(self.value(self.ops[p].args[0]) for p in loop.unmasked)
         self.out.open(f"if ({' & '.join(tests)})")
         self.unmasked = frozenset(loop.unmasked)
@@ -232,7 +237,7 @@ class NestPrinter:
         self.out.close()
 
     def run_pieces(self, loop: Loop) -> None:
-        """The loop from cut to cut."""
+        """A loop, split at the cuts of the schedule."""
         if not loop.cuts:
             self.run(loop)
             return
@@ -243,7 +248,7 @@ class NestPrinter:
         self.values.piece = None
 
     def add_block(self, total: Carry, block: Carry) -> None:
-        """Joins the accumulators of an inner loop into those around it, lane by lane."""
+        """Adds the accumulators of an inner loop to those of the loop around it, lane by lane."""
         if total.size:
             self.out.pragma("omp simd")
             self.out.open(f"for (int j = 0; j < {total.size}; ++j)")
@@ -254,7 +259,9 @@ class NestPrinter:
         self.carries[total.position] = total
 
     def transposed(self, loop: Loop) -> list[str]:
-        """Two loops that only copy elements into rows, across their order, as calls of md_transpose; else nothing."""
+        """The calls of md_transpose that replace two loops which only copy elements into rows across their order; []
+        for any other loop.
+        """
         inner = loop.body[0] if len(loop.body) == 1 else None
         if not isinstance(inner, Loop) or {loop.kind, inner.kind} != {"serial"} or loop.is_blocked or inner.is_blocked:
             return []
@@ -262,7 +269,9 @@ class NestPrinter:
         return calls if all(calls) else []
 
     def transpose(self, outer: str, inner: str, position: int) -> str:
-        """The call that copies a value, whose elements lie in order along `inner`, into a row in order of `outer`."""
+        """The call that copies a value, whose elements are adjacent along `inner`, into a row in the order of `outer`;
+        "" if there is none.
+        """
         op, row = self.ops[position], self.kept.get(position)
         if not isinstance(op.attrs, Load) or op.args or row is None or [d.axis for d in row.dims] != [inner, outer]:
             return ""
@@ -283,7 +292,7 @@ class NestPrinter:
         return f"md_transpose({source}, {lengths}, {' + '.join((row.name, *places))}, {width});"
 
     def run(self, loop: Loop) -> None:
-        """The loop itself, its header and its body."""
+        """The loop itself: its header and its body."""
         if found := self.converted(loop):
             self.run_strips(loop, found)
             return
@@ -323,7 +332,7 @@ class NestPrinter:
         self.names, self.opened, self.blocks, self.arrays, self.kept = saved
 
     def converted(self, loop: Loop) -> list[Strip]:
-        """The float16 elements that a loop converts a strip at a time."""
+        """The strips of float16 elements of a loop."""
         count = as_int(self.extents[loop.axis])
         scans = [p for p in loop.body if isinstance(p, int) and isinstance(self.ops[p].attrs, Scan)]
         is_scan = loop.kind == "serial" and not loop.is_blocked and bool(scans) and not self.is_reversed(loop)
@@ -337,7 +346,7 @@ class NestPrinter:
         return [strip for strip in found if strip.position not in copied]
 
     def run_strips(self, loop: Loop, found: Sequence[Strip]) -> None:
-        """A loop in strips: a loop over the elements of each, between the conversions of its float16."""
+        """A loop over strips: the elements of a strip are converted before and after the loop over them."""
         saved = self.scope()
         trees = [step for step in loop.body if isinstance(step, Loop) and step.kind == "tree"]
         start, size = f"{loop.axis}_strip", FEW if trees else loop.lanes or STRIP
@@ -364,7 +373,7 @@ class NestPrinter:
         self.names, self.opened, self.blocks, self.arrays, self.kept = saved
 
     def convert(self, calls: Sequence[str], tree: Loop | None) -> None:
-        """The calls of strips: of those of each row, if they stand in a tree."""
+        """The calls that convert strips; inside a tree, those of each row."""
         if tree and calls:
             self.open_rows(tree)
         for call in calls:
@@ -373,9 +382,10 @@ class NestPrinter:
             self.out.close("});")
 
     def privatise(self, pragma: int, names: Mapping[int, str]) -> None:
-        """Copies scalars into each thread: a load through a reference, sunk into a select, stops the vectoriser.
+        """Copies scalars and pointers into variables of each thread.
 
-        Pointers too, where strips and bytes are stored: for all the compiler knows, such a store changes the reference.
+        A load through a reference that g++ moves into a select stops the vectoriser. Pointers are copied too where
+        strips or bytes are stored: as far as g++ knows, such a store may change the reference.
         """
         text = "\n".join(self.out.lines[pragma + 1 :])
         used = set(re.findall(r"\b[a-z]\w*\b", text))
@@ -385,7 +395,7 @@ class NestPrinter:
             self.out.lines[pragma] += f" firstprivate({', '.join(scalars)})"
 
     def bad(self, loop: Loop) -> list[str]:
-        """The variables of the checks and asserts in a loop."""
+        """The variables of the checks and assertions in a loop."""
         inside = (p for p in sorted(set(positions((loop,)))) if p in self.checked)
         return [f"bad{number}" for p in inside for number in self.checked[p]]
 
@@ -426,7 +436,7 @@ class NestPrinter:
         self.out.open(f"md_groups<{loop.block}>({first}, {last}, [&](int64_t {start}, auto rows) MD_LAMBDA")
 
     def tree(self, loop: Loop) -> None:
-        """The terms of a group of rows, joined in registers, and then to the accumulators."""
+        """Adds the terms of a group of rows in registers, as a tree, and then adds the sum to the accumulators."""
         saved = self.scope()
         totals = [self.carries[p] for p in loop.carries]
         self.terms = {carry.position: f"{self.label(carry.position)}_terms" for carry in totals}
@@ -447,7 +457,7 @@ class NestPrinter:
             self.join(carry, carry.elements(), [f"{terms[carry.position]}[0]"])
 
     def open_rows(self, tree: Loop) -> None:
-        """What is done for each row of a group."""
+        """Opens what is done for each row of a group."""
         self.out.open("md_rows(rows, [&](int r) MD_LAMBDA")
         self.out.add(f"const int64_t {tree.axis} = {self.blocks[tree.axis].start} + r;")
 
@@ -474,7 +484,7 @@ class NestPrinter:
             self.out.open(f"for (int64_t {axis} = {first}; {axis} < {last}; ++{axis})")
 
     def is_reversed(self, loop: Loop) -> bool:
-        """Whether a scan inside runs from the axis' end."""
+        """Whether a scan in the loop starts at the end of the axis."""
         found = [a for p in positions((loop,)) if isinstance(a := self.ops[p].attrs, Scan)]
         return any(scan.reverse and scan.axis == loop.axis for scan in found)
 
@@ -493,7 +503,7 @@ class NestPrinter:
         self.blocks[axis] = block
 
     def is_multiple(self, axis: str, size: int) -> bool:
-        """Whether what is open of an axis has blocks of this size only."""
+        """Whether what is open of an axis consists of full blocks of this size."""
         if axis in self.blocks:
             around = self.blocks[axis].size if self.blocks[axis].is_whole else 0
         else:
@@ -501,7 +511,7 @@ class NestPrinter:
         return bool(around and size) and around % size == 0
 
     def start(self, axis: str) -> str:
-        """The name of where the next block of an axis begins."""
+        """The name of the index at which the next block of an axis begins."""
         around = self.blocks[axis].start if axis in self.blocks else axis
         return around.removesuffix("_start") + ("_inner_start" if axis in self.blocks else "_start")
 
@@ -554,7 +564,9 @@ class NestPrinter:
             self.out.add(f"{target} = {text};")
 
     def finish(self, carry: Carry) -> None:
-        """Joins the lanes; from here on the value of a reduce may be used. That of a scan was one inside the loop."""
+        """Combines the lanes. The value of a reduction may be used from here on; the value of a scan is used inside its
+        loop.
+        """
         arrays = carry.arrays
         self.carries.pop(carry.position, None)
         if isinstance(self.ops[carry.position].attrs, Scan):
@@ -573,7 +585,7 @@ class NestPrinter:
             self.keep(carry.position)
 
     def parts_loop(self, loop: Loop) -> None:
-        """A reduce in parts: each has accumulators of its own, and they are joined when all are done."""
+        """A reduction in parts: each part has accumulators of its own, and they are combined at the end."""
         axis = loop.axis
         extent = self.extents[axis]
         block = block_step(loop)
@@ -618,7 +630,9 @@ class NestPrinter:
                 self.out.add(f"{name}_parts[{part}] = {name};")
 
     def join_parts(self, carry: Carry, count: str) -> None:
-        """Joins neighbours, then pairs of them, and so on, into the first part: a tree that the count alone fixes."""
+        """Combines neighbouring parts pairwise, until the first holds all: a tree that depends on the number of parts
+        alone.
+        """
         arrays = tuple(Array(f"{name}_parts", old.dims) for name, old in zip(carry.names, carry.arrays, strict=True))
         self.out.open(f"for (int64_t step = 1; step < {count}; step *= 2)")
         self.out.open(f"for (int64_t part = 0; part + step < {count}; part += 2 * step)")
@@ -639,13 +653,13 @@ class NestPrinter:
 
 
 def _is_grouped(loop: Loop) -> bool:
-    """Whether the terms of each block are joined as a tree."""
+    """Whether the terms of each block are added as a tree."""
     inner = [step for step in loop.body if isinstance(step, Loop)]
     return any(isinstance(s, Loop) and s.kind == "tree" and s.axis == loop.axis for i in inner for s in i.body)
 
 
 def block_step(loop: Loop) -> str:
-    """How far a blocked loop moves."""
+    """The step of a loop over blocks."""
     return str(loop.block) if loop.block else f"{loop.axis}_block"
 
 
@@ -654,7 +668,7 @@ def _inside(step: Step) -> set[int]:
 
 
 def _collapsed(loop: Loop) -> list[Loop]:
-    """The loop and those perfectly nested in it that OpenMP runs as one."""
+    """The loop and the perfectly nested loops in it that OpenMP runs as one."""
     chain = [loop]
     while loop.kind == "parallel" and len(chain[-1].body) == 1:
         inner = chain[-1].body[0]
@@ -671,7 +685,7 @@ def _static(extent: Expr) -> int:
 
 
 def _work(kernel: Kernel) -> str:
-    """The number of threads: one for little work, where that is known only at the call."""
+    """The number of threads: one for little work, if only the call knows how much there is."""
     total: Expr | None = None
     for axis in kernel.axes:
         total = axis.extent if total is None else total * axis.extent

@@ -1,7 +1,8 @@
-"""What stores of 16-bit floats need not convert.
+"""Which conversions between 16-bit floats and float32 a kernel can omit.
 
-Takes a kernel's body and the storages' dtypes; gives, by the id of an op, how it differs from the plain way. Refuses
-nothing: where nothing is known, a store rounds the float32 that the kernel has computed.
+Takes a kernel's body and the dtypes of its storages. Gives a word (`How`) for each operation that is written
+differently, by the id of the operation. Refuses nothing: an operation without a word is written the plain way, in which
+a store rounds the float32 value that the kernel computed.
 
 >>> from minductor.core.dtypes import F32
 >>> from minductor.core.expressions.expr import integer
@@ -32,7 +33,7 @@ How: TypeAlias = Literal["bits", "same", "held"]
 
 
 def stored_as(body: Body, dtypes: Mapping[str, DType]) -> dict[int, How]:
-    """See above."""
+    """The conversions that can be omitted, by the id of the operation; `How` explains the words."""
 
     def is_held_as(position: int, dtype: DType) -> bool:
         return is_exact_in_dtype(position, body.ops.__getitem__, dtype, lambda name: dtypes[name])
@@ -61,7 +62,7 @@ def stored_as(body: Body, dtypes: Mapping[str, DType]) -> dict[int, How]:
 
 
 def _is_half(op: Op, dtypes: Mapping[str, DType]) -> bool:
-    """Whether a value is an element of float16, or 0 where a mask forbids to read it."""
+    """Whether a value is an element of a float16 storage, or 0 where a mask forbids the load."""
     match op.attrs:
         case Load(ref):
             return dtypes[ref.storage] == F16

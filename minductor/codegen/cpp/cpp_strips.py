@@ -1,9 +1,9 @@
-"""The float16 elements that a vector loop converts a strip at a time, between memory and an array of float32.
+"""Float16 elements that a vector loop converts in strips, between memory and an array of float32.
 
-Takes a loop, the kernel's ops, and its storages; gives the strips of its loads and stores. Refuses, by leaving them
-out, elements that do not lie in order along the loop's axis. x86 converts 16 neighbours in one instruction, which g++
-12 does not use for a loop: a strip is converted by calls around a loop that computes in float32 alone, and the compiler
-keeps the arrays between them in registers.
+Takes a loop, the kernel's operations and its storages. Gives a Strip for each load and store that is converted so.
+Leaves out (refuses) elements that are not adjacent along the loop's axis. x86 converts 16 adjacent elements in one
+instruction, which g++ 12 does not use inside a loop. So calls before and after the loop convert a strip, the loop
+itself computes in float32 only, and the compiler keeps the arrays between them in registers.
 
 >>> from minductor.core.dtypes import F32
 >>> from minductor.core.expressions.expr import symbol
@@ -32,19 +32,19 @@ from minductor.ir.program.nodes import Atomic, Load, Masked, Op, Store
 from minductor.ir.program.schedule import Loop
 from minductor.ir.program.signature import all_ops
 
-STRIP = 64  # elements, where no reduce has lanes
-FEW = 16  # elements: a loop that is known to have less has no strips; and those of each row of a group
+STRIP = 64  # elements of a strip, unless a reduction's lanes decide
+FEW = 16  # a loop known to have fewer elements has no strips; also the elements of a strip of each row of a group
 
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """The array of a load or store, and the call that fills it before the loop, or empties it after the loop."""
+    """The array of one load or store, and the call that fills the array before the loop or stores it after the loop."""
 
     position: int
     name: str
     before: str = ""
     after: str = ""
-    is_row: bool = False  # whether each row of a group has one
+    is_row: bool = False  # whether each row of a group has a strip of its own
 
     @property
     def array(self) -> str:
@@ -58,7 +58,7 @@ def strips(
     axis: Symbol,
     placed: Callable[[Expr], Expr],
 ) -> Iterator[Strip]:
-    """See above; `placed` gives what an index is in the piece of the loop that is open."""
+    """The strips of a loop. `placed` gives an index as it is in the piece of the loop that is being written."""
     here = [
         (p, attrs, is_row) for p, is_row in _steps(loop) if isinstance(attrs := ops[p].attrs, Load | Store | Atomic)
     ]
@@ -82,7 +82,7 @@ def strips(
 
 
 def _steps(loop: Loop) -> Iterator[tuple[int, bool]]:
-    """The positions in a loop that is not around others, and whether each row of a group computes them."""
+    """The positions of a loop's own operations, not of loops inside, and whether each row of a group computes them."""
     for step in loop.body:
         if isinstance(step, int):
             yield step, False
@@ -91,12 +91,12 @@ def _steps(loop: Loop) -> Iterator[tuple[int, bool]]:
 
 
 def _meet(touching: Sequence[Load | Store | Atomic]) -> bool:
-    """Whether an element of a storage may be written before another point of the loop reads or writes it."""
+    """Whether one iteration may write an element that another iteration reads or writes."""
     is_update = isinstance(touching[-1], Store) and len({attrs.index for attrs in touching}) == 1
     return not all(isinstance(attrs, Load) for attrs in touching[: -1 if is_update else None])
 
 
 def _is_in_order(index: Expr, axis: Symbol) -> bool:
-    """Whether neighbours along the axis are neighbours in memory, at places that no data decide."""
+    """Whether neighbours along the axis are neighbours in memory, at an index that does not depend on data."""
     split = linear(index, [axis])
     return split is not None and split[0][axis] == 1 and all(s.kind != "value" for s in free_symbols(index))

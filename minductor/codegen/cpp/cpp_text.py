@@ -1,6 +1,6 @@
-"""The small parts of C++ text: literals, index expressions, lines with indentation.
+"""Text in C++: literals, index expressions and indented lines.
 
-Takes numbers, index expressions and lines; gives text. Refuses nothing.
+Takes numbers, index expressions and lines. Gives text. Refuses nothing.
 
 >>> from minductor.core.dtypes import F32
 >>> from minductor.core.expressions.expr import symbol
@@ -26,7 +26,7 @@ from minductor.ir.program.nodes import LiteralValue
 
 
 class Lines:
-    """Text under construction."""
+    """Lines of text, indented by the blocks that are open."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -48,7 +48,7 @@ class Lines:
 
 
 def literal(value: LiteralValue, dtype: DType) -> str:
-    """A constant of a compute dtype."""
+    """A constant of a dtype, as C++ writes it."""
     match dtype.kind:
         case "bool":
             return "true" if value else "false"
@@ -82,7 +82,7 @@ def _single(value: float) -> float:
 
 
 def _shortest(value: float) -> str:
-    """The fewest digits that name this float32."""
+    """The shortest decimal number that rounds to this float32."""
     for digits in range(1, 10):
         text = f"{value:.{digits}g}"
         if _single(float(text)) == value:
@@ -92,7 +92,7 @@ def _shortest(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class IndexWords:
-    """How a language writes quotients of natural numbers, and extremes."""
+    """How a language writes quotients of natural numbers, minima and maxima."""
 
     quotient: str
     minimum: str
@@ -103,12 +103,12 @@ CPP = IndexWords("/", "md_index_min", "md_index_max")
 
 
 def index_text(expr: Expr, words: IndexWords = CPP) -> str:
-    """An index expression over axes, sizes and checked values, in int64_t."""
+    """An index expression over axes, sizes and checked indices, in int64_t."""
     return _index(expr, words, 0)
 
 
 def _index(expr: Expr, words: IndexWords, level: int) -> str:
-    """At level 1 the text can be a factor, at level 2 it is an atom."""
+    """The text of an expression. At level 1 the text can be a factor, at level 2 an atom."""
 
     def inner(part: Expr, level: int) -> str:
         return _index(part, words, level)
@@ -145,7 +145,7 @@ def _is_natural(expr: Expr) -> bool:
 
 
 def _sum(const: int, terms: tuple[tuple[Expr, int], ...], inner: Callable[[Expr, int], str]) -> str:
-    """Terms with their coefficients, each written by `inner` at its level."""
+    """A sum of terms with their coefficients; `inner` writes a term for a level."""
     text = ""
     for term, coefficient in terms:
         sign = (" - " if coefficient < 0 else " + ") if text else ("-" if coefficient < 0 else "")

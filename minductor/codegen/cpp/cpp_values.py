@@ -1,7 +1,7 @@
-"""The ops of a loop body as C++ statements.
+"""The operations of a loop's body as C++ statements.
 
-Takes ops and the texts of their arguments; gives one line or a few for each, in SSA form. Refuses dtypes that C++
-kernels do not compute in (ValueError).
+Takes operations and the texts of their arguments. Gives one or a few lines for each, in SSA form. Refuses dtypes that
+C++ kernels do not compute in (ValueError).
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ ATOMIC_OPS: Mapping[str, str] = {"add": "add", "mul": "mul", "max": "maximum", "
 
 
 def cpp_type(dtype: DType) -> str:
-    """What a value of this dtype is declared as."""
+    """The C++ type of a value of a dtype."""
     if dtype.name not in CPP_TYPES:
         raise ValueError(f"C++ kernels do not compute in {dtype.name}")
     return CPP_TYPES[dtype.name]
 
 
 def array_type(dtype: DType) -> str:
-    """What an array of such values is declared as: truths are bytes, as in memory, so that its loops vectorise."""
+    """The C++ type of an array's elements. Booleans are bytes, as in memory, so that loops over them vectorise."""
     return "uint8_t" if dtype == BOOL else cpp_type(dtype)
 
 
 @dataclass(slots=True)
 class Values:
-    """Where statements go, and the storages that they may name: parameter and dtype by storage."""
+    """Writes statements to `out`. `storages`: the parameter and the dtype of each storage that they may name."""
 
     out: Lines
     storages: Mapping[str, tuple[str, DType]]
@@ -70,7 +70,7 @@ class Values:
     masked_storages: set[str] = field(default_factory=set[str])  # what has been read under a mask
 
     def label(self, stem: str = "x") -> str:
-        """The next name; one number for all stems, in order of appearance."""
+        """The next unused name. All stems share one counter."""
         self.count += 1
         return f"{stem}{self.count - 1}"
 
@@ -79,7 +79,7 @@ class Values:
         return label
 
     def emit(self, op: Op, args: Sequence[str], dtypes: Sequence[DType], label: Callable[[], str]) -> str:
-        """Computes one op; gives the text that names its value ("" for an effect)."""
+        """Writes the statements of one operation. Returns the text that names its value, "" for an effect."""
         match op.attrs:
             case Constant(value):
                 assert op.dtype is not None
@@ -137,14 +137,16 @@ class Values:
         return found
 
     def placed(self, index: Expr) -> Expr:
-        """What an index expression is in the piece of a loop that is open."""
+        """An index expression as it is in the piece of the loop that is being written."""
         return index if self.piece is None else simplify_between(index, *self.piece, self.extents)
 
     def index(self, expr: Expr) -> str:
         return index_text(self.placed(expr))
 
     def load(self, storage: str, index: Expr) -> str:
-        """The element that is read; an index behind md_index is no neighbour of another to g++."""
+        """The element that is read. `md_index` around an index keeps g++ from treating it as a neighbour of another
+        one.
+        """
         if not self.masks or not self.is_paired:
             return self.element(storage, index)
         if storage not in self.masked_storages:
@@ -153,12 +155,12 @@ class Values:
         return f"{self.storages[storage][0]}[md_index({self.index(index)})]"
 
     def define_bits(self, text: str, label: str) -> str:
-        """A float16 value whose bits are stored as well, so that it is not converted to them once more."""
+        """Defines a float16 value whose bits are also stored unchanged, so that the store converts nothing."""
         self.out.add(f"const {CPP_STORAGE['f16']} {label}_bits = {text};")
         return self.widen_bits(label)
 
     def masked_bits(self, storage: str, index: Expr, condition: str, label: str) -> str:
-        """Like `masked`, of such a value that is 0 where the condition does not hold."""
+        """Like `masked`, for such a value that is 0 where the condition does not hold."""
         self.out.add(f"{CPP_STORAGE['f16']} {label}_bits = 0;")
         self.out.open(f"if ({condition})")
         self.masks += 1
@@ -168,12 +170,12 @@ class Values:
         return self.widen_bits(label)
 
     def widen_bits(self, label: str) -> str:
-        """The value itself, of which nothing is left where only stores ask for it."""
+        """The value as a float, for its other uses; the compiler drops it if only stores use the value."""
         self.bits[label] = f"{label}_bits"
         return self.define(label, F32, f"md_f16_to_f32({label}_bits)")
 
     def stored(self, op: Op, storage: str, value: str) -> str:
-        """What a store writes."""
+        """The text that a store writes."""
         match self.stored_as.get(id(op)):
             case "held":
                 return f"md_f32_held_bf16({value})"
@@ -199,7 +201,7 @@ class Values:
                 return text
 
     def atomic(self, storage: str, index: Expr, kind: str, value: str) -> None:
-        """Points that may meet run on one thread, so that sums have one order."""
+        """Iterations that may write the same element run on one thread, so that the sum has one order."""
         element = self.element(storage, index)
         if kind == "set":
             self.out.add(f"{element} = {self.narrow(storage, value)};")
@@ -210,7 +212,9 @@ class Values:
         self.out.add(f"{element} = {self.narrow(storage, joined)};")
 
     def check(self, op: Op, attrs: Check, value: str, label: str) -> str:
-        """An index outside its bounds is kept for the error and becomes 0, so that no load leaves the tensor."""
+        """Checks an index. An index out of bounds is recorded for the error and replaced by 0, so that no load leaves
+        the tensor.
+        """
         if attrs.error is None:
             return self.define(attrs.symbol.name, I64, f"md_index({self.wrapped(attrs, value)})")
         start = self.wrapped(attrs, value)
@@ -224,15 +228,15 @@ class Values:
         return attrs.symbol.name
 
     def wrapped(self, attrs: Check, value: str) -> str:
-        """An index counted from the start."""
+        """An index with negative values counted from the end."""
         return f"{value} < 0 ? {value} + {index_text(attrs.size)} : {value}" if attrs.wrap else value
 
     def outside(self, attrs: Check, label: str) -> str:
-        """Whether an index that is counted from the start is none."""
+        """Whether an index is out of bounds after negative values were counted from the end."""
         return f"({label} < 0) | ({label} >= {index_text(attrs.size)})"
 
     def is_asked(self, op: Op) -> str:
-        """The tests of whether any point asks for a check, to be added to what it finds."""
+        """The tests of whether any point needs a check; they are added to its condition."""
         return "".join(f" & ({test})" for test in self.told.get(id(op), ()))
 
     # --- regions
@@ -249,7 +253,7 @@ class Values:
         return label
 
     def unmasked(self, op: Op, body: Body, captured: Sequence[str]) -> str:
-        """A masked value where its condition holds."""
+        """The value of a masked region where the condition holds."""
         match body.ops[0].attrs:
             case Load(ref, index) if self.stored_as.get(id(op)) == "bits":
                 return self.define_bits(self.load(ref.storage, index), self.label())
@@ -257,7 +261,7 @@ class Values:
                 return self.region(body, captured)[0]
 
     def region(self, body: Body, parameters: Sequence[str]) -> list[str]:
-        """The statements of a region; gives the texts of its results."""
+        """Writes the statements of a region. Returns the texts of its results."""
         names: list[str] = []
         for op in body.ops:
             if isinstance(op.attrs, Parameter):

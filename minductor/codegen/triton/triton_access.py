@@ -1,10 +1,11 @@
-"""Blocks of memory that a sum of the tile's axes does not spell: boxes of digits, block pointers and descriptors.
+"""Texts of loads and stores whose address is no plain sum over the tile's axes: digits, block pointers, descriptors.
 
-Takes the accesses of a kernel and its tile. Gives the texts of loads and stores of a tile's values, and the lines that
-have to stand before them. Refuses nothing: `passes/access/access.py` has chosen forms that can be spelled.
+Takes the accesses of a kernel and its tile. Gives the texts of loads and stores, and the lines that must precede them.
+Refuses nothing: `passes/access/access.py` has only chosen forms that can be written.
 
-Elements are loaded in the shape of the box, one dimension a digit, and reshaped to the tile's, where a digit that moves
-nothing is broadcast over. Where the tile's blocks start is known as a multiple of the block, so most digits start at 0.
+Elements are loaded in the shape of a box, which has a dimension for each digit of an index. The box is then reshaped to
+the tile. A digit on which the address does not depend is broadcast. Since a tile's block starts at a multiple of the
+block size, most digits start at 0.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from minductor.ir.program.memory_access import ONE, Access, BlockAccess
 
 
 def is_special(access: Access, tile: Sequence[Dim]) -> bool:
-    """Whether an access is more than a sum of the tile's axes."""
+    """Whether an access is more than a sum over the tile's axes."""
     if access.block is None or access.is_plain:
         return False
     blocks = {dim.axis: dim.block if dim.parameter else 1 for dim in tile}
@@ -28,7 +29,7 @@ def is_special(access: Access, tile: Sequence[Dim]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """Where the tile's block of each axis starts: an axis' single element, or a multiple of the block."""
+    """Where the tile's block of each axis starts: at a single element, or at a multiple of the block size."""
 
     tile: Sequence[Dim]
     extents: Mapping[str, Expr]
@@ -44,7 +45,7 @@ class Starts:
         return dim.block * symbol(f"{dim.axis}_block", "axis")
 
     def texts(self, block: BlockAccess, *, at_first: str = "") -> list[str]:
-        """The coordinates of a block; `at_first`: as if the loop over that axis was at its first block."""
+        """The coordinates of a block; `at_first`: as in the first iteration of the loop over that axis."""
         starts = {dim.axis: integer(0) if dim.axis == at_first else self.of(dim) for dim in self.tile}
         found: list[str] = []
         for dim, at in zip(block.dims, block.offsets(starts), strict=True):
@@ -54,16 +55,16 @@ class Starts:
         return found
 
     def counted(self, block: BlockAccess) -> set[str]:
-        """The axes whose blocks' numbers the coordinates are made of."""
+        """The axes whose block numbers the coordinates are computed from."""
         text = " ".join(self.texts(block))
         return {dim.axis for dim in self.tile if f"{dim.axis}_block" in text}
 
     def narrow(self, text: str) -> str:
-        """A coordinate as pointers and descriptors take it."""
+        """A coordinate in the integer type that pointers and descriptors take."""
         return f"({text}).to(tl.int32)" if self.wide and not text.lstrip("-").isdecimal() else text
 
     def steps(self, block: BlockAccess, axis: str) -> list[int] | None:
-        """How far each coordinate goes from one block of an axis to the next; None where that is not one number."""
+        """How much each coordinate grows from one block of an axis to the next; None if that is not a constant."""
         (dim,) = [dim for dim in self.tile if dim.axis == axis]
         found: list[int] = []
         for at in block.offsets({d.axis: self.of(d) for d in self.tile}):
@@ -78,7 +79,7 @@ class Starts:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One access as the shapes that its values take on the way between memory and tile."""
+    """One access, with the shapes of its values between memory and tile."""
 
     block: BlockAccess
     tile: Sequence[Dim]
@@ -87,7 +88,7 @@ class Box:
 
     @classmethod
     def of(cls, block: BlockAccess, tile: Sequence[Dim], dims: Sequence[Dim], extents: Mapping[str, Expr]) -> Box:
-        """The block's dimensions in the order of the value's."""
+        """The dimensions of a block, in the order of the value's dimensions."""
         order = [dim.axis for dim in dims]
         sorted_dims = sorted(block.dims, key=lambda dim: order.index(dim.axis) if dim.axis in order else -1)
         return cls(BlockAccess(block.offset, tuple(sorted_dims)), tile, dims, extents)
@@ -97,7 +98,7 @@ class Box:
         return {dim.axis: dim.block if dim.parameter else 1 for dim in self.tile}
 
     def places(self) -> list[int | None]:
-        """The dimensions of the box within the tile: of the access, or None for an axis that it is broadcast over."""
+        """The tile's dimension of each dimension of the box; None for an axis along which the box is broadcast."""
         found: list[int | None] = []
         for dim in self.dims:
             mine = [number for number, d in enumerate(self.block.dims) if d.axis == dim.axis]
@@ -105,7 +106,7 @@ class Box:
         return found
 
     def shape(self, *, is_whole: bool) -> list[int]:
-        """The box as memory has it, with 1 where nothing moves, or as the tile does."""
+        """The shape of the box in memory or in the tile; dimensions that do not move are 1 in memory."""
         shape, moving = self.block.shape(self.blocks), self.block.moving()
         return [1 if p is None or not (is_whole or p in moving) else shape[p] for p in self.places()]
 
@@ -114,7 +115,7 @@ class Box:
         return f"[{', '.join(dim.parameter if dim.axis in axes else '1' for dim in self.dims)}]"
 
     def to_tile(self, value: str, given: Sequence[int]) -> str:
-        """What was loaded, of shape `given`, as a value of the tile."""
+        """A loaded value of shape `given`, as a value of the tile."""
         part, whole = self.shape(is_whole=False), self.shape(is_whole=True)
         if part != whole:
             if list(given) != part:
@@ -124,7 +125,7 @@ class Box:
         return value if list(given) == flat else f"tl.reshape({value}, {self.tile_shape()})"
 
     def from_tile(self, value: str, wanted: Sequence[int]) -> str:
-        """A value of the tile, broadcast over what is stored of it, in the shape that memory takes."""
+        """A value of the tile in the shape that memory takes."""
         value = f"tl.broadcast_to({value}, {self.tile_shape()})"
         flat = [dim.block if any(d.axis == dim.axis for d in self.block.dims) else 1 for dim in self.dims]
         return value if list(wanted) == flat else f"tl.reshape({value}, {list(wanted)})"
@@ -133,7 +134,9 @@ class Box:
         return self.block.checked(self.blocks, self.extents)
 
     def far(self) -> tuple[int, ...]:
-        """The dimensions that a block pointer counts from its own block on: its base goes there."""
+        """The dimensions of a block pointer that are counted in its base address, since its own block does not start at
+        0.
+        """
         return self.block.far(self.blocks, self.extents)
 
 
@@ -141,7 +144,7 @@ class Box:
 
 
 def digit_address(box: Box, starts: Starts, pointer: str) -> tuple[str, str]:
-    """The addresses of a box of digits, and the mask of those that exist ("" if all do)."""
+    """The addresses of a box of digits, and the mask of the elements that exist ("" if all do)."""
     places = box.places()
     shape = box.block.shape(box.blocks)
     sums = [pointer] if box.block.offset == 0 else [pointer, index_text(box.block.offset)]
@@ -168,7 +171,9 @@ def digit_address(box: Box, starts: Starts, pointer: str) -> tuple[str, str]:
 
 
 def pointed(box: Box) -> list[int]:
-    """The dimensions of a block pointer; of the others the block has one element, which the base counts."""
+    """The dimensions of a block pointer. The block has one element in the other dimensions; the base address counts
+    them.
+    """
     shape, checked = box.block.shape(box.blocks), box.checked()
     return [n for n in box.block.moving() if shape[n] > 1 or n in checked]
 
@@ -201,7 +206,9 @@ def pointer_shape(box: Box) -> list[int]:
 
 
 def _order(strides: Sequence[Expr]) -> list[int]:
-    """Dimensions from the smallest step to the largest, or from the last to the first where that is not known."""
+    """The dimensions from the smallest stride to the largest, or from the last to the first if the strides are
+    unknown.
+    """
     known = [as_int(stride) for stride in strides]
     if None in known:
         return list(reversed(range(len(strides))))
@@ -212,7 +219,7 @@ def _order(strides: Sequence[Expr]) -> list[int]:
 
 
 def described(box: Box) -> list[int]:
-    """The dimensions of a descriptor in its order: the one with its elements next to each other comes last."""
+    """The dimensions of a descriptor in its order: the contiguous dimension comes last."""
     last = box.block.innermost(box.blocks)
     assert last is not None
     return [*(n for n in box.block.moving() if n != last), last]
@@ -228,13 +235,13 @@ def descriptor(box: Box, pointer: str) -> str:
 
 
 def descriptor_shape(box: Box) -> list[int]:
-    """The shape of a loaded block, its dimensions in the tile's order."""
+    """The shape of a loaded block, with its dimensions in the tile's order."""
     shape = box.block.shape(box.blocks)
     return [shape[n] for n in box.block.moving()]
 
 
 def turned(box: Box, value: str, *, is_load: bool) -> str:
-    """A value between the order of the descriptor and that of the tile."""
+    """A value between the order of the descriptor and the order of the tile."""
     moving, order = list(box.block.moving()), described(box)
     if moving == order:
         return value

@@ -1,10 +1,10 @@
-"""Writes the loads and stores of a kernel's blocks, and what stands before them: descriptors, pointers, their steps.
+"""The loads and stores of a kernel that use descriptors, block pointers or digits, and the lines that prepare them.
 
-Takes a kernel with its accesses, and its tile. Gives lines, and the texts of loaded values. Refuses nothing. What is a
-sum of the tile's axes is left to the tile's printer.
+Takes a kernel with its accesses, and its tile. Gives lines, and the texts of loaded values. Refuses nothing. Plain sums
+over the tile's axes are written by triton_tile.py.
 
-A descriptor is made once, where the function begins. A pointer is made before the loop that moves it by whole blocks,
-and advanced at its end; elsewhere it is made where it is used.
+A descriptor is made once, at the start of the function. A pointer that a loop moves by whole blocks is made before the
+loop and advanced at the end of each iteration. Any other pointer is made where it is used.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Blocks:
         return path in self.found
 
     def counted(self) -> set[str]:
-        """The axes whose blocks' numbers are asked for."""
+        """The axes whose block numbers the special accesses need."""
         return {axis for box in self.boxes.values() for axis in self.starts.counted(box.block)}
 
     def heads(self) -> list[str]:
-        """The descriptors, each once."""
+        """The lines that make the descriptors, each once."""
         texts: dict[str, str] = {}
         for path, access in self.found.items():
             if access.form == "descriptor":
@@ -77,7 +77,7 @@ class Blocks:
         return [f"{name} = {text}" for text, name in texts.items()]
 
     def enter(self, axis: str, positions: set[int]) -> list[str]:
-        """The pointers that a loop over an axis moves from block to block, at its first one."""
+        """The lines that make the pointers that a loop over an axis moves, at its first block."""
         lines: list[str] = []
         for path, access in self.found.items():
             if access.form == "pointer" and path[0] in positions and self.step(path, axis):
@@ -86,14 +86,14 @@ class Blocks:
         return lines
 
     def leave(self, axis: str, positions: set[int]) -> list[str]:
-        """The steps of these pointers."""
+        """The lines that advance these pointers."""
         paths = [path for path in self.names if self.found[path].form == "pointer" and path[0] in positions]
         return [
             f"{name} = tl.advance({name}, {self.step(path, axis)})" for path in paths if (name := self.names.pop(path))
         ]
 
     def step(self, path: Path, axis: str) -> list[int]:
-        """How far a pointer goes in each of its dimensions; [] if it has to be made anew."""
+        """How much a pointer grows in each of its dimensions; [] if it must be made again for each block."""
         box = self.boxes[path]
         if any(box.block.dims[n].axis == axis for n in box.far()):
             return []
@@ -108,7 +108,7 @@ class Blocks:
         return f"p{self.count - 1}"
 
     def load(self, path: Path, *, is_raw: bool = False) -> str:
-        """A value of the tile; `is_raw`: in the dtype of memory, with zeros where nothing is."""
+        """A loaded value of the tile. `is_raw`: in the dtype of memory, with zeros where no element exists."""
         box, dtype = self.boxes[path], self.dtypes[path]
         match self.found[path].form:
             case "offsets":

@@ -1,11 +1,12 @@
-"""Where the values of a kernel of matrix products stand, and what its matrix unit is given.
+"""Matrix products in Triton: the dimensions of each value, and the operands of `tl.dot`.
 
-Takes a Kernel whose schedule names products. Gives the kernel with an inner axis for each side, the dimensions of each
-value, and of each operand the position and dtype that it is taken in. Refuses nothing.
+Takes a Kernel whose schedule names products. Gives the kernel with one inner axis for each side of the product, the
+dimensions of each value, and for each operand the position and dtype from which `tl.dot` takes it. Refuses nothing.
 
-No value has all three axes. Rows are always the first of two dimensions and columns the second; the inner axis is the
-second beside rows and the first beside columns. So it has two names, and an operand is loaded as `tl.dot` takes it,
-whatever its strides: nothing is reshaped or transposed. What varies over fewer axes has 1 in the other's place.
+No value has rows, columns and the inner axis at once. Rows are always the first of two dimensions, columns the second.
+The inner axis is the second dimension beside rows and the first beside columns, so it has two names. Thus an operand is
+loaded in the layout that `tl.dot` takes, whatever its strides: nothing is reshaped or transposed. A value that varies
+over fewer axes has size 1 in the other dimension.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ DOWN = "_down"  # behind the inner axis' name, where it is the first dimension
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A value as the matrix unit takes it: the position it is read from, and its dtype there."""
+    """An operand of `tl.dot`: the position of the value it is read from, and its dtype there."""
 
     position: int
     dtype: DType
@@ -47,7 +48,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """All that the printer asks of the products of a kernel."""
+    """What the printer asks about the products of a kernel."""
 
     kernel: Kernel
     dots: Dots
@@ -57,7 +58,7 @@ class Products:
 
     @classmethod
     def of(cls, kernel: Kernel) -> Products | None:
-        """None for a kernel without products."""
+        """The products of a kernel; None if it has none."""
         if kernel.schedule is None or not kernel.schedule.dots:
             return None
         dots = find_dots(kernel)
@@ -78,7 +79,7 @@ class Products:
         return cls(turned, dots, sides, tile, down.name)
 
     def beside(self, axes: Iterable[str]) -> list[Dim]:
-        """The dimensions of what varies over these axes, or some of them."""
+        """The dimensions of a value that varies over these axes, or over some of them."""
         inner, down = self.dots.inner in axes, self.down in axes
         wanted = (
             (self.dots.row, self.dots.inner)
@@ -90,14 +91,14 @@ class Products:
         return [dim for name in wanted for dim in self.tile if dim.axis == name]
 
     def needs(self, position: int) -> tuple[str, ...]:
-        """The axes, by their names here, that an op varies over or joins along."""
+        """The axes, by their names in this file, that an operation varies over or reduces."""
         op = self.kernel.body.ops[position]
         if position in self.dots.reduces:
             return (*op.axes, self.dots.inner, self.down)
         return (*op.axes, *(op.attrs.axes if isinstance(op.attrs, Reduce) else ()))
 
     def is_crossing(self, user: int, value: int) -> bool:
-        """Whether a value stands on one side and is used on the other."""
+        """Whether a value belongs to one side of the product and is used on the other."""
         is_inner = not {self.dots.inner, self.down}.isdisjoint(self.kernel.body.ops[value].axes)
         return is_inner and user in self.sides and self.sides[user] != self.sides[value]
 
@@ -105,7 +106,7 @@ class Products:
         return [n for n, op in enumerate(self.kernel.body.ops) if position in op.args]
 
     def is_absorbed(self, position: int, dtypes: Mapping[str, DType]) -> bool:
-        """Whether an op is a rounding that nobody but the matrix unit asks for, which does it itself."""
+        """Whether an operation is a rounding that only `tl.dot` uses, which rounds by itself."""
         if not isinstance(self.kernel.body.ops[position].attrs, Round):
             return False
         muls = {self.kernel.body.ops[reduce].args[0]: reduce for reduce in self.dots.reduces}
@@ -114,7 +115,7 @@ class Products:
         return all(user in muls for user in users) and position not in given
 
     def is_taken_raw(self, position: int, dtypes: Mapping[str, DType]) -> bool:
-        """Whether the matrix unit takes what is loaded here in the dtype that it has in memory."""
+        """Whether `tl.dot` takes a loaded value in the dtype that it has in memory."""
         return any(
             operand.is_loaded and operand.position == position
             for reduce in self.dots.reduces
@@ -122,12 +123,12 @@ class Products:
         )
 
     def is_widened(self, position: int, dtypes: Mapping[str, DType]) -> bool:
-        """Whether anybody beside the matrix unit asks for what is loaded here."""
+        """Whether a loaded value is also used outside of `tl.dot`."""
         muls = [self.kernel.body.ops[reduce].args[0] for reduce in self.dots.reduces]
         return any(u not in muls and not self.is_absorbed(u, dtypes) for u in self.users(position))
 
     def operands(self, reduce: int, dtypes: Mapping[str, DType]) -> tuple[Operand, Operand, bool]:
-        """Both operands of a product, and whether float32 ones may be rounded to tf32."""
+        """Both operands of a product, and whether float32 operands may be rounded to tf32."""
         product = next(p for p in self.dots.products if p.reduce == reduce)
         left, right = (self._narrow(p, dtypes) for p in (product.left, product.right))
         wide = self.kernel.body.ops[reduce].dtype
@@ -138,7 +139,7 @@ class Products:
         return first, second, is_fast
 
     def _narrow(self, position: int, dtypes: Mapping[str, DType]) -> DType:
-        """The least dtype that is known to hold an operand."""
+        """The narrowest dtype that is known to represent an operand exactly."""
         op = self.kernel.body.ops[position]
         match op.attrs:
             case Round(dtype):
@@ -158,7 +159,7 @@ class Products:
 
 
 def _turned(op: Op, inner: Axis, down: Axis) -> Op:
-    """The op with the inner axis under its other name."""
+    """The operation with the inner axis under its other name."""
     axes = tuple(down.name if name == inner.name else name for name in op.axes)
     return replace(op, axes=axes, attrs=_turned_attrs(op, inner, down))
 

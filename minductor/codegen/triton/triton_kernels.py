@@ -29,7 +29,7 @@ from triton.language.extra import libdevice
 
 
 def triton(plan: Plan, env: Env) -> tuple[Unit, ...]:
-    """Every kernel of the plan once, in one module."""
+    """The unit with every kernel of the plan once, and the unit that says how they are launched."""
     bodies = dict(plan.kernels)
     functions: dict[str, str] = {}
     symbols: list[str] = []
@@ -48,7 +48,7 @@ def triton(plan: Plan, env: Env) -> tuple[Unit, ...]:
 
 
 def unit_text(parts: Iterable[str]) -> str:
-    """A complete module."""
+    """A complete module: imports, the functions of triton_math.py that are called, and the given functions."""
     joined = "\n\n".join(parts)
     needed = prelude(joined)
     return "\n\n".join(part for part in (HEADER, needed, joined) if part)
@@ -57,9 +57,9 @@ def unit_text(parts: Iterable[str]) -> str:
 def kernel_functions(
     kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], origins: tuple[Origin, ...] | None = None
 ) -> dict[str, str]:
-    """One function below a comment that names the ATen nodes it computes, behind the functions that join its values.
+    """The function of a kernel below a comment that names its ATen nodes, and the functions that combine its values.
 
-    Of several kernels those have one name if they are equal.
+    By name. Kernels with equal combining functions share them.
     """
     body, functions = _body(kernel, symbol, dtypes)
     given = [f"{name}: tl.constexpr" if kind == "constexpr" else name for name, kind in parameters(kernel, dtypes)]
@@ -69,7 +69,9 @@ def kernel_functions(
 
 
 def _body(kernel: Kernel, symbol: str, dtypes: Mapping[str, DType]) -> tuple[list[str], dict[str, str]]:
-    """The lines, and the functions that they call; of several parts each has programs of its own."""
+    """The lines of a kernel, and the functions that they call. The parts of a bundled kernel have programs of their
+    own.
+    """
     first, *more = (TilePrinter(side, symbol, dtypes) for side in sides(kernel))
     if not more:
         return first.lines(), first.functions

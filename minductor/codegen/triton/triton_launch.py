@@ -1,7 +1,7 @@
-"""What a launch of a Triton kernel takes: its tile, its block sizes, its programs and its parameters.
+"""How a Triton kernel is launched: its tile, its block sizes, its number of programs and its parameters.
 
-Takes a Kernel whose schedule has grid loops. Gives plain data for the kernel's printer, for whoever compiles its text
-and for whoever launches it. Refuses a kernel without a schedule (ValueError).
+Takes a Kernel whose schedule has grid loops. Gives the tile for the kernel's printer, and LaunchMetadata for those who
+compile and launch the kernel. Refuses a kernel without a schedule (ValueError).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GRID, REDUCED = ("XBLOCK", "YBLOCK", "ZBLOCK"), ("R0_BLOCK", "R1_BLOCK", "R2_BLO
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One axis of a tile: its block's parameter ("" for a grid axis of single elements) and size."""
+    """One axis of a tile: the parameter for its block size ("" for a grid axis of single elements), and the size."""
 
     axis: str
     parameter: str
@@ -46,7 +46,7 @@ class Dim:
 
 
 def tile_of(kernel: Kernel) -> tuple[Dim, ...]:
-    """Every axis of the schedule once, from the outermost to the innermost."""
+    """The axes of the schedule, each once, from the outermost to the innermost."""
     if kernel.schedule is None:
         raise ValueError(f"kernel {kernel.name} has no schedule")
     found: dict[str, Loop] = {}
@@ -64,7 +64,7 @@ def tile_of(kernel: Kernel) -> tuple[Dim, ...]:
 
 
 def sides(kernel: Kernel) -> tuple[Kernel, ...]:
-    """What `bundle` put side by side: the kernel with the steps of one part each. All have the same blocks."""
+    """The parts of a kernel that `bundle` made of several: one kernel each, all with the same block sizes."""
     schedule = kernel.schedule
     if schedule is None or not schedule.parts:
         return (kernel,)
@@ -146,7 +146,7 @@ def launch_metadata(kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], va
 
 
 def others(kernel: Kernel, env: Env) -> Iterator[tuple[str, Kernel]]:
-    """What differs, and the kernel with it: launches of the same text that may be faster."""
+    """The launches with other options of the kernel's choices, which share its text: what differs, and the kernel."""
     launch = tuple(choice for choice in kernel.choices if choice.id in ("warps", "stages") or _is_open(kernel, choice))
     for config in neighbours(launch, is_deterministic=env.options.deterministic):
         changed = {name: option for name, option in config.items() if option != defaults(launch)[name]}
@@ -160,7 +160,7 @@ def others(kernel: Kernel, env: Env) -> Iterator[tuple[str, Kernel]]:
 
 
 def _is_open(kernel: Kernel, choice: Choice) -> bool:
-    """Whether a choice is of a block, and the text does not say its size."""
+    """Whether a choice is a block size that the kernel's text does not contain."""
     return choice.id in {axis.name for axis in kernel.axes} and all(access.is_plain for access in kernel.access)
 
 
@@ -174,7 +174,7 @@ def _resized(steps: tuple[Step, ...], blocks: Mapping[str, int]) -> tuple[Step, 
 
 
 def parameters(kernel: Kernel, dtypes: Mapping[str, DType]) -> tuple[tuple[str, str], ...]:
-    """Name and Triton's type of each parameter of a launch, in order; blocks are "constexpr"."""
+    """The name and Triton's type of each parameter of a kernel, in order; block sizes are "constexpr"."""
     given = signature(kernel)
     found: list[tuple[str, str]] = []
     for name, storage in zip(pointer_names(given), given.storages, strict=True):

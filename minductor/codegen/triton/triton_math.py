@@ -1,9 +1,10 @@
-"""What Triton has no function for, as functions of our own: their texts, and which of them a kernel needs.
+"""Functions that Triton lacks: their texts, and which of them a module needs.
 
-Takes the text of kernels. Gives the functions whose names it mentions, in an order in which each stands behind those it
-uses. Refuses nothing.
+Takes the text of kernels. Gives the functions whose names the text contains, each after the functions that it calls.
+Refuses nothing.
 
-Integers divide towards zero in Triton; eager rounds down. `mod` has the sign of the divisor, `fmod` of the dividend.
+Triton's integer division rounds toward zero, eager's rounds down. `mod` has the sign of the divisor, `fmod` the sign of
+the dividend.
 
 >>> print(prelude("x = md_mod_int(a, b)").splitlines()[1])
 def md_mod_int(a, b):
