@@ -1,7 +1,12 @@
-"""Normalisations that mix samples or channels: batch norm and group norm, forward and backward.
+"""Rules of batch norm and group norm, forward and backward, whose statistics belong to channels.
 
-Takes what ATen's native operators take. Gives the normalised tensor, the statistics, updated running statistics, and
-the gradients that are asked for. Refuses (to an extern call) tensors without elements.
+- _native_batch_norm_legit (functional, no_stats, no_training), _batch_norm_with_update_functional and their gradients
+- native_group_norm and its gradient; instance norm is decomposed to batch norm by torch
+
+Takes the arguments of ATen's native operators; dimension 1 holds the channels. Gives the normalized tensor, the saved
+statistics, the updated running statistics, and the gradients that `output_mask` asks for. Statistics are reductions
+over all dimensions but the channels (or over a group), and the normalized tensor is a pointwise kernel that reads them.
+Refuses (to an extern call) tensors without elements.
 """
 
 from __future__ import annotations
@@ -26,15 +31,15 @@ from minductor.ir.program.nodes import View
 Rule = Callable[..., Value]
 
 
-def by_channel(x: View, statistic: View) -> View:
-    """A vector of channels as a tensor of x's rank: dimension 1, all others of size 1. A view, no kernel."""
+def expand_channels(x: View, statistic: View) -> View:
+    """A vector over channels as a view of x's rank, which broadcasts against x; no kernel."""
     zero, one = integer(0), integer(1)
     size = tuple(x.size[1] if d == 1 else one for d in range(len(x.size)))
     stride = tuple(statistic.stride[0] if d == 1 else zero for d in range(len(x.size)))
     return View(statistic.ref, statistic.dtype, size, stride, statistic.offset)
 
 
-def normalised(
+def normalized(
     ctx: Lowering,
     x: View,
     mean: View,
@@ -44,8 +49,8 @@ def normalised(
     meta: TensorMeta,
     inverse: Callable[[KernelValue], KernelValue] = lambda rstd: rstd,
 ) -> View:
-    """(x - mean) * inverse(scale) * weight + bias, each by channel."""
-    given = [by_channel(x, p) for p in (weight, bias) if p is not None]
+    """(x - mean) * inverse(scale) * weight + bias in one pointwise kernel; all but x are per channel."""
+    given = [expand_channels(x, p) for p in (weight, bias) if p is not None]
 
     def fn(x: KernelValue, mean: KernelValue, scale: KernelValue, *affine: KernelValue) -> KernelValue:
         return apply_affine((x - mean) * inverse(scale), affine, weight, bias)
@@ -64,7 +69,12 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> Value:
-    """_native_batch_norm_legit_functional: also gives the new running statistics, for the caller to write back."""
+    """Lowers _native_batch_norm_legit_functional: y, the saved mean and rstd, and the new running statistics.
+
+    In training the statistics are the batch's, accumulated in float32 or wider, and running = momentum * new + (1 -
+    momentum) * old, with the unbiased variance. In inference the running statistics normalize x. The traced results
+    tell which of the statistics the operator's variant has; the caller writes the running ones back.
+    """
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     metas = ctx.node.meta
@@ -79,45 +89,57 @@ def batch_norm(
             return (variance + eps).op("rsqrt")
 
         saved = (
-            saved_of_running(ctx, 1, mean_meta, running_mean, lambda v: v),
-            saved_of_running(ctx, 2, rstd_meta, running_var, inverse),
+            saved_statistic(ctx, 1, mean_meta, running_mean, lambda v: v),
+            saved_statistic(ctx, 2, rstd_meta, running_var, inverse),
         )
-        running = by_channel(x, running_mean), by_channel(x, running_var)
-        result = normalised(ctx, x, *running, weight, bias, y, inverse)
+        running = expand_channels(x, running_mean), expand_channels(x, running_var)
+        result = normalized(ctx, x, *running, weight, bias, y, inverse)
         kept = zip((running_mean, running_var), updated, strict=False)
         return result, *saved, *(ctx.pointwise(lambda v: v, old, meta=m) for old, m in kept if m is not None)
     dims = tuple(d for d in range(len(x.size)) if d != 1)
     mean, squares, _, size = mean_and_square_sum(ctx, x, dims, accumulate_dtype(x.dtype))
     rstd = reciprocal_std(ctx, squares, size, eps)
-    result = normalised(ctx, x, mean, rstd, weight, bias, y)
+    result = normalized(ctx, x, mean, rstd, weight, bias, y)
     saved = [to_layout(ctx, v, m) for v, m in ((mean, mean_meta), (rstd, rstd_meta)) if m is not None]
-    moved: list[Value] = [ctx.uninitialised(ctx.result(m)) for m in updated[:-2] if m is not None]  # a reserve
+    new_running: list[Value] = [
+        ctx.uninitialised(ctx.result(m)) for m in updated[:-2] if m is not None
+    ]  # the reserve, which only cuDNN uses
     pairs = zip((running_mean, running_var), (mean, squares), updated[-2:], strict=False)
     for old, new, meta in pairs:
         if old is None or meta is None:
-            moved.append(None)
+            new_running.append(None)
             continue
         is_variance = new is squares
-        moved.append(_blended(ctx, old, reshaped_vector(new), momentum, size if is_variance else None, meta))
-    return (result, *saved, *moved) if updated else (result, *saved)
+        new_running.append(
+            _running_statistic(ctx, old, channel_vector(new), momentum, size if is_variance else None, meta)
+        )
+    return (result, *saved, *new_running) if updated else (result, *saved)
 
 
-def saved_of_running(
+def saved_statistic(
     ctx: Lowering, item: int, meta: TensorMeta | None, running: View, fn: Callable[[KernelValue], KernelValue]
 ) -> View | None:
-    """What inference saves as the batch's statistic: a GPU what it normalised by, a CPU a vector without elements."""
+    """The statistic that inference saves: what it normalized by on a GPU, an empty vector on a CPU, as in eager.
+
+    None if nothing uses result number `item`.
+    """
     if meta is None or not ctx.is_result_used(item):
         return None
     return ctx.uninitialised(ctx.result(meta)) if meta.size == (0,) else ctx.pointwise(fn, running, meta=meta)
 
 
-def reshaped_vector(statistic: View) -> View:
-    """Statistics that kept all dimensions, as the vector of channels."""
+def channel_vector(statistic: View) -> View:
+    """Statistics with all dimensions kept, as a vector over the channels; a view."""
     return View(statistic.ref, statistic.dtype, statistic.size[1:2], statistic.stride[1:2], statistic.offset)
 
 
-def _blended(ctx: Lowering, old: View, new: View, momentum: float, size: Expr | None, meta: TensorMeta) -> View:
-    """old + momentum * (new - old); a variance is first made unbiased from the sum of squares over `size`."""
+def _running_statistic(
+    ctx: Lowering, old: View, new: View, momentum: float, size: Expr | None, meta: TensorMeta
+) -> View:
+    """momentum * new + (1 - momentum) * old: a new running statistic.
+
+    For a variance, `new` is a sum of squares over `size` elements, and is divided by size - 1 first.
+    """
 
     def fn(old: KernelValue, new: KernelValue) -> KernelValue:
         value = new if size is None else new / (new.size(size) - 1.0)
@@ -129,7 +151,7 @@ def _blended(ctx: Lowering, old: View, new: View, momentum: float, size: Expr | 
 def batch_norm_no_stats(
     ctx: Lowering, x: View, weight: View | None, bias: View | None, training: bool, momentum: float, eps: float
 ) -> Value:
-    """Without running statistics the batch's own count, whatever `training` says."""
+    """Lowers _native_batch_norm_legit.no_stats, which uses the batch's statistics in inference too."""
     return batch_norm(ctx, x, weight, bias, None, None, True, momentum, eps)
 
 
@@ -144,7 +166,7 @@ def batch_norm_with_stats(
     momentum: float,
     eps: float,
 ) -> Value:
-    """An operator whose name says whether it trains."""
+    """Lowers the variants whose name says whether they train: no_training, and _batch_norm_with_update."""
     return batch_norm(ctx, x, weight, bias, running_mean, running_var, training, momentum, eps)
 
 
@@ -161,6 +183,10 @@ def batch_norm_backward(
     eps: float,
     mask: Sequence[bool],
 ) -> Value:
+    """Lowers native_batch_norm_backward: the gradients of x, weight and bias that `mask` asks for.
+
+    Two sums per channel and one pointwise kernel; in inference the statistics are constants.
+    """
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     center, scale = (save_mean, save_rstd) if training else (running_mean, running_var)
@@ -209,8 +235,8 @@ def batch_norm_backward(
 # --- group norm ---------------------------------------------------------------------------------------------------
 
 
-def grouped(x: View, groups: Operand) -> View:
-    """The channels as two dimensions: the group, and the channel of the group."""
+def split_groups(x: View, groups: Operand) -> View:
+    """A view of x with its channels as two dimensions: the group, and the channel within the group."""
     assert isinstance(groups, int | Expr)
     inner = x.size[1] // groups
     size = (x.size[0], as_expr(groups), inner, *x.size[2:])
@@ -228,17 +254,18 @@ def group_norm(
     groups: Operand,
     eps: float,
 ) -> Value:
+    """Lowers native_group_norm: y, and the mean and rstd of each sample and group."""
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     y_meta, mean_meta, rstd_meta = ctx.metas
-    given = grouped(x, groups)
+    given = split_groups(x, groups)
     mean, squares, _, size = mean_and_square_sum(ctx, given, tuple(range(2, len(given.size))), x.dtype)
     rstd = reciprocal_std(ctx, squares, size, eps)
-    affine = [grouped(by_channel(x, p), groups) for p in (weight, bias) if p is not None]
+    affine = [split_groups(expand_channels(x, p), groups) for p in (weight, bias) if p is not None]
     y = ctx.result(y_meta)
     loop = KernelBuilder(given.size)
     value, centre, scale, *rest = (loop.load(v, None, x.dtype) for v in (given, mean, rstd, *affine))
-    ctx.store(loop, grouped(y, groups), loop.coords, apply_affine((value - centre) * scale, rest, weight, bias))
+    ctx.store(loop, split_groups(y, groups), loop.coords, apply_affine((value - centre) * scale, rest, weight, bias))
     return y, to_layout(ctx, mean, mean_meta), to_layout(ctx, rstd, rstd_meta)
 
 
@@ -255,32 +282,33 @@ def group_norm_backward(
     groups: Operand,
     mask: Sequence[bool],
 ) -> Value:
+    """Lowers native_group_norm_backward: the gradients of x, weight and bias that `mask` asks for."""
     if any(is_zero(n) for n in x.size):
         return NotImplemented
-    slope, given = grouped(grad, groups), grouped(x, groups)
-    factor = None if weight is None else grouped(by_channel(x, weight), groups)
-    statistics = by_group(given, mean), by_group(given, rstd)
-    rows = RowGradients(compute_dtype(x.dtype), slope, given, *statistics, factor)
+    incoming, given = split_groups(grad, groups), split_groups(x, groups)
+    factor = None if weight is None else split_groups(expand_channels(x, weight), groups)
+    statistics = expand_groups(given, mean), expand_groups(given, rstd)
+    rows = RowGradients(compute_dtype(x.dtype), incoming, given, *statistics, factor)
     metas = metas_by_mask(ctx, mask)
     dx = None
     if metas[0] is not None:
         loop, value = rows.gradient(ctx, len(given.size) - 2)
         dx = ctx.result(metas[0])
-        ctx.store(loop, grouped(dx, groups), loop.coords, value)
+        ctx.store(loop, split_groups(dx, groups), loop.coords, value)
 
     def channel_sum(meta: TensorMeta | None, value: Callable[[KernelBuilder, Coords], KernelValue]) -> View | None:
         if meta is None:
             return None
         out = ctx.result(meta)
         outer = (0, *range(3, len(given.size)))
-        store_reduction(ctx, grouped(by_channel(x, out), groups), given.size, outer, value, "sum")
+        store_reduction(ctx, split_groups(expand_channels(x, out), groups), given.size, outer, value, "sum")
         return out
 
-    return dx, channel_sum(metas[1], rows.slope), channel_sum(metas[2], rows.grad_at)
+    return dx, channel_sum(metas[1], rows.weight_slope), channel_sum(metas[2], rows.grad_at)
 
 
-def by_group(x: View, statistic: View) -> View:
-    """A matrix of samples and groups as a tensor of x's rank, x's channels being two dimensions."""
+def expand_groups(x: View, statistic: View) -> View:
+    """A matrix over (sample, group) as a view that broadcasts against x, whose channels are two dimensions."""
     size = tuple(n if d < 2 else integer(1) for d, n in enumerate(x.size))
     stride = (*statistic.stride, *(integer(0) for _ in x.size[2:]))
     return replace(statistic, size=size, stride=stride)

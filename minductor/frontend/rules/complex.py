@@ -1,11 +1,15 @@
-"""Complex numbers as pairs of real ones: one kernel computes the real parts of a result, another the imaginary ones.
+"""Rules of operators on complex tensors, as pairs of real tensors; `Lowering` uses this table if a tensor is complex.
 
-Takes complex64 and complex128 tensors, and beside them real tensors and numbers, whose imaginary parts are 0. Gives a
-`ComplexPair`, or a real tensor. Refuses complex32 and operators without a row, which become extern calls.
+1. Componentwise operators apply the rule for real tensors to the real and to the imaginary components: neg, clone, cat,
+   sum, index, where, full, ...
+2. Views: all operators of `views.py`, view_as_complex, view_as_real, real, imag.
+3. Formulas of both components: add, sub, mul, div, reciprocal, square, pow with small exponents, sgn, conj, abs, angle,
+   polar, eq, ne, isnan, mean, linalg_vector_norm. They take eager's steps, so that infinities and NaN agree.
 
-There are three kinds of rows: what the rule for real tensors does to each part apart; views; and formulas, which take
-the steps that eager takes, so that infinities and NaN stand where eager has them. Slices that are written and padding
-have no row: of two loads side by side that are masked alike, g++ 12 reads others in a vector.
+Takes complex64 and complex128 tensors, and real tensors and numbers, whose imaginary components are 0. Gives a
+`ComplexPair` of real tensors (one kernel for each component, which fuse), or a real tensor. Refuses (to an extern call)
+complex32 and operators without a row. slice_scatter and constant_pad_nd have no row because g++ 12 miscompiles two
+masked loads of neighbouring addresses with the same mask.
 """
 
 from __future__ import annotations
@@ -34,15 +38,16 @@ from minductor.frontend.rules.table import RULES as REAL
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
-Result = TypeVar("Result", "Number", KernelValue)
+Result = TypeVar("Result", "ComplexTerm", KernelValue)
 
 
 def is_complex(x: Value) -> bool:
+    """Whether a value is a complex tensor."""
     return isinstance(x, ComplexPair) or (isinstance(x, View) and x.dtype.kind == "complex")
 
 
-def parts_of(ctx: Lowering, x: Operand | ComplexPair) -> tuple[Operand, Operand]:
-    """The parts of an operand; what is real is its own real part."""
+def components_of(ctx: Lowering, x: Operand | ComplexPair) -> tuple[Operand, Operand]:
+    """The real and the imaginary component of an operand; the latter is 0 if the operand is real."""
     match x:
         case ComplexPair():
             return x.re, x.im
@@ -56,24 +61,26 @@ def parts_of(ctx: Lowering, x: Operand | ComplexPair) -> tuple[Operand, Operand]
 
 
 def real_meta(meta: TensorMeta) -> TensorMeta:
+    """The metadata of one component of a complex result."""
     return replace(meta, dtype=complex_parts(meta.dtype))
 
 
-# --- each part apart ----------------------------------------------------------------------------------------------
+# --- componentwise operators --------------------------------------------------------------------------------------
 
 
-def apart(op: str, *places: int, is_mixed: bool = False) -> Rule:
-    """The rule for real tensors, given the real parts of the arguments at these places, then the imaginary ones.
+def componentwise(op: str, *positions: int, is_mixed: bool = False) -> Rule:
+    """A rule that runs the rule of `op` for real tensors twice: with the real, then with the imaginary components.
 
-    `is_mixed`: they may be real tensors, of which the rule is given 0 as the imaginary part.
+    `positions` are those of the arguments with components; the others are passed to both. With `is_mixed` these
+    arguments may be real too, with the imaginary component 0; otherwise a real one is refused.
     """
     real = REAL[op]
 
     def rule(ctx: Lowering, *args: Value, **kwargs: Value) -> Value:
-        taken = [x for place in places if place < len(args) for x in _listed(args[place])]
+        taken = [x for position in positions if position < len(args) for x in _as_tuple(args[position])]
         if not is_mixed and any(isinstance(x, View) and not is_complex(x) for x in taken):
             return NotImplemented
-        both = [_both(ctx, x) if place in places else (x, x) for place, x in enumerate(args)]
+        both = [_components(ctx, x) if position in positions else (x, x) for position, x in enumerate(args)]
         with ctx.with_single_result(real_meta(ctx.meta)):
             re, im = (real(ctx, *given, **kwargs) for given in zip(*both, strict=True))
         return ComplexPair(re, im) if isinstance(re, View) and isinstance(im, View) else NotImplemented
@@ -81,20 +88,23 @@ def apart(op: str, *places: int, is_mixed: bool = False) -> Rule:
     return rule
 
 
-def _both(ctx: Lowering, x: Any) -> tuple[Value, Value]:
-    """The parts of an operand, or the lists of those of a list."""
+def _components(ctx: Lowering, x: Any) -> tuple[Value, Value]:
+    """The components of an operand, or two tuples of those of a tuple of operands."""
     if not isinstance(x, tuple):
-        return parts_of(ctx, x)
-    each = [parts_of(ctx, item) for item in x]
+        return components_of(ctx, x)
+    each = [components_of(ctx, item) for item in x]
     return tuple([re for re, _ in each]), tuple([im for _, im in each])
 
 
-def _listed(x: Value) -> tuple[Value, ...]:
+def _as_tuple(x: Value) -> tuple[Value, ...]:
     return x if isinstance(x, tuple) else (x,)
 
 
-def created(op: str, rule: Rule) -> Rule:
-    """Tensors like a complex one that may be real ones: the argument concerns the layout, which the metadata has."""
+def real_or_complex(op: str, rule: Rule) -> Rule:
+    """A rule for ones_like and its kin, whose result may be real although the argument is complex, and vice versa.
+
+    The argument only gives the layout, which the traced result has already.
+    """
     real = REAL[op]
 
     def either(ctx: Lowering, *args: Value, **layout: Value) -> Value:
@@ -104,36 +114,38 @@ def created(op: str, rule: Rule) -> Rule:
 
 
 def to_copy(ctx: Lowering, x: View | ComplexPair, dtype: DType | None = None, **layout: Value) -> Value:
-    """A real result is the real part, and a truth value whether one of the parts is not 0."""
+    """Lowers _to_copy. A real result is the real component; a bool is whether a component is not 0."""
     if ctx.meta.dtype.kind == "complex":
-        return apart("aten._to_copy.default", 0, is_mixed=True)(ctx, x)
+        return componentwise("aten._to_copy.default", 0, is_mixed=True)(ctx, x)
     if ctx.meta.dtype == BOOL:
         return real_formula(lambda v: v.re.op("ne", 0.0).either(v.im.op("ne", 0.0)))(ctx, x)
-    return REAL["aten._to_copy.default"](ctx, parts_of(ctx, x)[0])
+    return REAL["aten._to_copy.default"](ctx, components_of(ctx, x)[0])
 
 
 def copy_into(ctx: Lowering, x: View, source: Operand | ComplexPair, non_blocking: Value = None) -> Value:
-    """aten.copy_: a version of x's storage for each part."""
+    """Lowers copy_ into complex memory: one kernel per component. Refuses memory that may hold conjugates."""
     if x.ref.storage in ctx.state.conjugates or not is_complex_memory(ctx, x):
         return NotImplemented
     if source == x or is_zero_sized(x):
         return x
-    is_held = isinstance(source, View) and source.ref.storage == x.ref.storage  # all of it is read before
-    given: Any = formula(lambda value: value)(ctx, source) if is_held else source
-    for number, part in enumerate(parts_of(ctx, given)):
+    is_overlapping = isinstance(source, View) and source.ref.storage == x.ref.storage
+    given: Any = formula(lambda value: value)(ctx, source) if is_overlapping else source  # copied before it is written
+    for number, part in enumerate(components_of(ctx, given)):
         loop, to = KernelBuilder(x.size), deinterleaved(ctx.next_version(x))
         ctx.store(loop, (to.re, to.im)[number], loop.coords, loop.load(part, None, to.re.dtype))
     return ctx.newest(x)
 
 
 def ones(ctx: Lowering, *ignored: Value, **layout: Value) -> Value:
+    """A complex result of ones."""
     return formula(lambda value: value)(ctx, 1)
 
 
 def mean(
     ctx: Lowering, x: View | ComplexPair, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Value:
-    total = apart("aten.sum.dim_IntList", 0)(ctx, x, dims, keepdim)
+    """Lowers mean: the sum divided by the count as a complex number, as in eager."""
+    total = componentwise("aten.sum.dim_IntList", 0)(ctx, x, dims, keepdim)
     size = (x.re if isinstance(x, ComplexPair) else x).size
     if total is NotImplemented:
         return total
@@ -144,7 +156,7 @@ def mean(
 
 
 def window(rule: Rule) -> Rule:
-    """The same window on each part; where data decide which, on memory of torch's kind."""
+    """A rule for a view operator: a view of each component, or of the interleaved memory if data decide its bounds."""
 
     def complex_rule(ctx: Lowering, x: View | ComplexPair, *args: Value, **kwargs: Value) -> Value:
         if isinstance(x, View) or ctx.undefined_symbols(ctx.node.meta):
@@ -160,7 +172,7 @@ def window(rule: Rule) -> Rule:
 
 
 def view_as_complex(ctx: Lowering, x: View) -> Value:
-    """Real memory read in pairs; a copy where it is not known to begin at an even place."""
+    """Lowers view_as_complex: a view if strides and offset are known to be even, else a copy of both components."""
     stride, offset = tuple([floordiv(s, 2) for s in x.stride[:-1]]), floordiv(x.offset, 2)
     if all(2 * half == step for half, step in zip((*stride, offset), (*x.stride[:-1], x.offset), strict=True)):
         return View(x.ref, ctx.meta.dtype, x.size[:-1], stride, offset)
@@ -169,7 +181,7 @@ def view_as_complex(ctx: Lowering, x: View) -> Value:
 
 
 def view_as_real(ctx: Lowering, x: View | ComplexPair) -> Value:
-    """Both parts in real memory; a window, where they are there already."""
+    """Lowers view_as_real: a view if the components lie in real memory side by side, else a copy."""
     if isinstance(x, View):
         re = real_and_imaginary(ctx, x).re
         both = View(re.ref, re.dtype, (*re.size, integer(2)), (*re.stride, integer(1)), re.offset)
@@ -184,11 +196,13 @@ def view_as_real(ctx: Lowering, x: View | ComplexPair) -> Value:
 
 
 def real(ctx: Lowering, x: View | ComplexPair) -> Value:
+    """Lowers real: a copy of the real component."""
     re = real_and_imaginary(ctx, x).re
     return ctx.map(lambda loop: loop.load(re))
 
 
 def imag(ctx: Lowering, x: View | ComplexPair) -> Value:
+    """Lowers imag: a copy of the imaginary component."""
     im = real_and_imaginary(ctx, x).im
     return ctx.map(lambda loop: loop.load(im))
 
@@ -197,8 +211,8 @@ def imag(ctx: Lowering, x: View | ComplexPair) -> Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
-    """A complex value in a body under construction."""
+class ComplexTerm:
+    """A complex value of a kernel's body: the Terms of its components."""
 
     re: KernelValue
     im: KernelValue
@@ -208,44 +222,46 @@ class Number:
         return self.re.op("hypot", self.im)
 
 
-def formula(fn: Callable[..., Number]) -> Rule:
-    """All arguments are operands, computed in the result's dtype."""
+def formula(fn: Callable[..., ComplexTerm]) -> Rule:
+    """A rule that computes `fn` of all its arguments in the result's dtype; one kernel per component."""
 
     def rule(ctx: Lowering, *operands: Operand | ComplexPair) -> Value:
         meta = real_meta(ctx.meta)
-        value = _applied(ctx, fn, operands, meta.dtype)
+        value = _body(ctx, fn, operands, meta.dtype)
         return ComplexPair(ctx.map(lambda loop: value(loop).re, meta), ctx.map(lambda loop: value(loop).im, meta))
 
     return rule
 
 
 def real_formula(fn: Callable[..., KernelValue]) -> Rule:
-    """Complex operands, computed in their common dtype, and a real result."""
+    """A rule with a real result: one kernel of `fn` of all arguments, in their promoted dtype."""
 
     def rule(ctx: Lowering, *operands: Operand | ComplexPair) -> Value:
         dtype = promoted(replace(x.re, dtype=x.dtype) if isinstance(x, ComplexPair) else x for x in operands)
-        return ctx.map(_applied(ctx, fn, operands, complex_parts(dtype)))
+        return ctx.map(_body(ctx, fn, operands, complex_parts(dtype)))
 
     return rule
 
 
-def _applied(
+def _body(
     ctx: Lowering, fn: Callable[..., Result], operands: Sequence[Operand | ComplexPair], dtype: DType
 ) -> Callable[[KernelBuilder], Result]:
-    given = [parts_of(ctx, x) for x in operands]
-    return lambda loop: fn(*(Number(loop.load(re, None, dtype), loop.load(im, None, dtype)) for re, im in given))
+    given = [components_of(ctx, x) for x in operands]
+    return lambda loop: fn(*(ComplexTerm(loop.load(re, None, dtype), loop.load(im, None, dtype)) for re, im in given))
 
 
-def plus(x: Number, y: Number) -> Number:
-    return Number(x.re + y.re, x.im + y.im)
+def plus(x: ComplexTerm, y: ComplexTerm) -> ComplexTerm:
+    """x + y."""
+    return ComplexTerm(x.re + y.re, x.im + y.im)
 
 
-def times(x: Number, y: Number) -> Number:
-    return Number(x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re)
+def times(x: ComplexTerm, y: ComplexTerm) -> ComplexTerm:
+    """x * y by four products, as in eager."""
+    return ComplexTerm(x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re)
 
 
-def quotient(x: Number, y: Number) -> Number:
-    """Divides by the larger part of y first, so that nothing overflows that need not."""
+def quotient(x: ComplexTerm, y: ComplexTerm) -> ComplexTerm:
+    """x / y, scaled by the larger component of y to avoid overflow (Smith, "Algorithm 116: complex division", 1962)."""
     is_re = y.re.op("abs") >= y.im.op("abs")
     large, small = is_re.where(y.re, y.im), is_re.where(y.im, y.re)
     ratio = small / large
@@ -253,22 +269,22 @@ def quotient(x: Number, y: Number) -> Number:
     re = is_re.where(x.re + x.im * ratio, x.re * ratio + x.im) * scale
     im = is_re.where(x.im - x.re * ratio, x.im * ratio - x.re) * scale
     is_zero = y.re.equals(0.0).both(y.im.equals(0.0))
-    return Number(is_zero.where(x.re / y.re.op("abs"), re), is_zero.where(x.im / y.im.op("abs"), im))
+    return ComplexTerm(is_zero.where(x.re / y.re.op("abs"), re), is_zero.where(x.im / y.im.op("abs"), im))
 
 
-def reciprocal(x: Number) -> Number:
-    return quotient(Number(x.re.number(1.0), x.re.number(0.0)), x)
+def reciprocal(x: ComplexTerm) -> ComplexTerm:
+    return quotient(ComplexTerm(x.re.number(1.0), x.re.number(0.0)), x)
 
 
-def sign(x: Number) -> Number:
-    """The number of magnitude 1 in that direction; 0 has none."""
+def sign(x: ComplexTerm) -> ComplexTerm:
+    """x / |x|, and 0 for 0."""
     size = x.magnitude
     is_zero = size.equals(0.0)
-    return Number(is_zero.where(0.0, x.re / size), is_zero.where(0.0, x.im / size))
+    return ComplexTerm(is_zero.where(0.0, x.re / size), is_zero.where(0.0, x.im / size))
 
 
 def add(ctx: Lowering, x: Operand | ComplexPair, y: Operand | ComplexPair, alpha: Operand = 1) -> Value:
-    """As eager, which multiplies by a complex number, 1 too: of an infinity this makes NaN."""
+    """Lowers add: x + alpha * y. As in eager, alpha is a complex number, so that 1 times an infinity has a NaN."""
     return formula(lambda a, b, factor: plus(a, times(factor, b)))(ctx, x, y, alpha)
 
 
@@ -281,7 +297,7 @@ def rsub(ctx: Lowering, x: Operand | ComplexPair, y: Operand | ComplexPair, alph
 
 
 def power(ctx: Lowering, x: View | ComplexPair, exponent: Operand) -> Value:
-    """Those that eager computes as products."""
+    """Lowers pow with the exponents 0, 1 and 2, which eager computes without `pow`."""
     match exponent:
         case 0:
             return ones(ctx)
@@ -294,11 +310,12 @@ def power(ctx: Lowering, x: View | ComplexPair, exponent: Operand) -> Value:
 
 
 def conjugate(ctx: Lowering, x: View | ComplexPair) -> Value:
-    return formula(lambda a: Number(a.re, -a.im))(ctx, x)
+    """Lowers _conj and conj_physical."""
+    return formula(lambda a: ComplexTerm(a.re, -a.im))(ctx, x)
 
 
-def of_parts(fn: Callable[..., Number]) -> Rule:
-    """Two real tensors, which have to be of one dtype."""
+def of_parts(fn: Callable[..., ComplexTerm]) -> Rule:
+    """A rule for complex and polar, which make a complex tensor of two real ones of one dtype."""
 
     def rule(ctx: Lowering, a: View, b: View) -> Value:
         return formula(fn)(ctx, a, b) if a.dtype == b.dtype else NotImplemented
@@ -306,11 +323,11 @@ def of_parts(fn: Callable[..., Number]) -> Rule:
     return rule
 
 
-make_complex = of_parts(lambda re, im: Number(re.re, im.re))
+make_complex = of_parts(lambda re, im: ComplexTerm(re.re, im.re))
 
 
 def norm(ctx: Lowering, x: View | ComplexPair, *args: Value, **kwargs: Value) -> Value:
-    """That of the magnitudes."""
+    """Lowers linalg_vector_norm: the norm of the magnitudes, which a kernel computes first."""
     given = real_and_imaginary(ctx, x)
     size = ctx.buffer(given.re.dtype, given.re.size)
     if is_zero_sized(size):
@@ -322,11 +339,12 @@ def norm(ctx: Lowering, x: View | ComplexPair, *args: Value, **kwargs: Value) ->
 
 # --- the table ----------------------------------------------------------------------------------------------------
 
-_FIRST = (
+# componentwise operators by the positions of their complex arguments: the first one; the first two; see `componentwise`
+_FIRST_ARGUMENT = (
     "neg clone lift_fresh_copy tril triu flip roll repeat select_backward index.Tensor index_select"
     " gather sum sum.dim_IntList cumsum cat stack zero"
 )
-_TWO = "select_scatter diagonal_scatter"
+_FIRST_TWO = "select_scatter diagonal_scatter"
 _MIXED: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {
         "copy": (1,),
@@ -346,25 +364,35 @@ _MIXED: Mapping[str, tuple[int, ...]] = MappingProxyType(
 _ALLOCATED = "empty.memory_format empty_strided empty_like empty_permuted new_empty new_empty_strided"
 
 
-def _full(name: str) -> str:
+def _op_name(name: str) -> str:
     return f"aten.{name}" if "." in name else f"aten.{name}.default"
 
 
-def _each(name: str, rule: Rule, kinds: str = "Tensor Scalar") -> dict[str, Rule]:
+def _overloads(name: str, rule: Rule, kinds: str = "Tensor Scalar") -> dict[str, Rule]:
     return {f"aten.{name}.{kind}": rule for kind in kinds.split()}
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         **{op: window(rule) for op, rule in views.RULES.items()},
-        **{_full(name): apart(_full(name), 0) for name in _FIRST.split()},
-        **{_full(name): apart(_full(name), 0, 1) for name in _TWO.split()},
-        **{_full(name): apart(_full(name), *places, is_mixed=True) for name, places in _MIXED.items()},
-        **{_full(name): REAL[_full(name)] for name in _ALLOCATED.split()},
-        **{_full(name): created(_full(name), ones) for name in ("ones", "ones_like", "new_ones")},
-        **{_full(name): created(_full(name), apart(_full(name), 0)) for name in ("zeros_like", "new_zeros")},
-        "aten.full_like.default": created("aten.full_like.default", apart("aten.full_like.default", 1, is_mixed=True)),
-        "aten.new_full.default": created("aten.new_full.default", apart("aten.new_full.default", 2, is_mixed=True)),
+        **{_op_name(name): componentwise(_op_name(name), 0) for name in _FIRST_ARGUMENT.split()},
+        **{_op_name(name): componentwise(_op_name(name), 0, 1) for name in _FIRST_TWO.split()},
+        **{
+            _op_name(name): componentwise(_op_name(name), *positions, is_mixed=True)
+            for name, positions in _MIXED.items()
+        },
+        **{_op_name(name): REAL[_op_name(name)] for name in _ALLOCATED.split()},
+        **{_op_name(name): real_or_complex(_op_name(name), ones) for name in ("ones", "ones_like", "new_ones")},
+        **{
+            _op_name(name): real_or_complex(_op_name(name), componentwise(_op_name(name), 0))
+            for name in ("zeros_like", "new_zeros")
+        },
+        "aten.full_like.default": real_or_complex(
+            "aten.full_like.default", componentwise("aten.full_like.default", 1, is_mixed=True)
+        ),
+        "aten.new_full.default": real_or_complex(
+            "aten.new_full.default", componentwise("aten.new_full.default", 2, is_mixed=True)
+        ),
         "aten._to_copy.default": to_copy,
         "aten.copy_.default": copy_into,
         "aten.mean.default": mean,
@@ -377,17 +405,19 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten._conj.default": conjugate,
         "aten.conj_physical.default": conjugate,
         "aten.complex.default": make_complex,
-        "aten.polar.default": of_parts(lambda size, at: Number(size.re * at.re.op("cos"), size.re * at.re.op("sin"))),
+        "aten.polar.default": of_parts(
+            lambda size, at: ComplexTerm(size.re * at.re.op("cos"), size.re * at.re.op("sin"))
+        ),
         "aten.abs.default": real_formula(lambda x: x.magnitude),
         "aten.angle.default": real_formula(lambda x: x.im.op("atan2", x.re)),
         "aten.isnan.default": real_formula(lambda x: x.re.op("isnan").either(x.im.op("isnan"))),
-        **_each("eq", real_formula(lambda x, y: x.re.equals(y.re).both(x.im.equals(y.im)))),
-        **_each("ne", real_formula(lambda x, y: x.re.op("ne", y.re).either(x.im.op("ne", y.im)))),
-        **_each("add", add),
-        **_each("sub", sub),
-        **_each("rsub", rsub),
-        **_each("mul", formula(times)),
-        **_each("div", formula(quotient)),
+        **_overloads("eq", real_formula(lambda x, y: x.re.equals(y.re).both(x.im.equals(y.im)))),
+        **_overloads("ne", real_formula(lambda x, y: x.re.op("ne", y.re).either(x.im.op("ne", y.im)))),
+        **_overloads("add", add),
+        **_overloads("sub", sub),
+        **_overloads("rsub", rsub),
+        **_overloads("mul", formula(times)),
+        **_overloads("div", formula(quotient)),
         "aten.true_divide.Tensor": formula(quotient),
         "aten.reciprocal.default": formula(reciprocal),
         "aten.square.default": formula(lambda x: times(x, x)),

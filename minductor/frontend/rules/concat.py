@@ -1,12 +1,19 @@
-"""Tensors from pieces and pieces of tensors: concatenation, padding, reversal, and the derivatives of views.
+"""Rules of operators that move elements to other coordinates.
 
-Takes views. Gives one kernel a result; a concatenation is one kernel a piece, each making a version of one storage, so
-that a producer may write its slice in place. Refuses nothing.
+- cat and stack
+- constant_pad_nd (reflection and replication are in `pad.py`)
+- flip, roll, repeat
+- select_backward and slice_backward, the gradients of views
+
+Takes views. Gives one pointwise kernel per result. cat and stack make one kernel per piece, each of which writes its
+slice of one buffer, so that a piece's producer can be fused into it and write there directly. Refuses rolls and repeats
+without elements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from types import MappingProxyType
 
 from minductor.core.dtypes import I64
@@ -23,9 +30,8 @@ Coords = Sequence[Expr]
 
 
 def cat(ctx: Lowering, tensors: Sequence[View], dim: int = 0) -> Value:
-    """The pieces in order along a dimension; a one-dimensional empty piece counts for nothing, as in torch."""
-    pieces = [t for t in tensors if not (len(t.size) == 1 and is_zero(t.size[0]))]
-    pieces = [t for t in pieces if not any(is_zero(n) for n in t.size)]
+    """Lowers cat; pieces are cast to the result's dtype, and pieces without elements are left out."""
+    pieces = [t for t in tensors if not any(is_zero(n) for n in t.size)]
     out = ctx.result()
     if not pieces:
         return ctx.uninitialised(out)
@@ -41,6 +47,7 @@ def cat(ctx: Lowering, tensors: Sequence[View], dim: int = 0) -> Value:
 
 
 def stack(ctx: Lowering, tensors: Sequence[View], dim: int = 0) -> Value:
+    """Lowers stack: each tensor is one slice of the new dimension."""
     out = ctx.result()
     if any(is_zero(n) for n in out.size):
         return ctx.uninitialised(out)
@@ -53,18 +60,16 @@ def stack(ctx: Lowering, tensors: Sequence[View], dim: int = 0) -> Value:
     return ctx.newest(out)
 
 
-# --- reads that some elements do not make -------------------------------------------------------------------------
+# --- masked loads -------------------------------------------------------------------------------------------------
 
 
 def masked_load(
     loop: KernelBuilder, conditions: Sequence[KernelValue], x: View, coords: Coords, other: float
 ) -> KernelValue:
-    """x at `coords` where all conditions hold, else `other`; the load does not run where they do not."""
+    """x at `coords` where all conditions hold, else `other`; memory is not read where a condition is false."""
     if not conditions:
         return loop.load(x, coords)
-    holds = conditions[0]
-    for condition in conditions[1:]:
-        holds = holds.both(condition)
+    holds = reduce(KernelValue.both, conditions)
     region = KernelBuilder(())
     region.b = loop.b.region()
     value = region.load(x, coords)
@@ -75,14 +80,17 @@ def masked_load(
 def in_bounds(
     loop: KernelBuilder, place: Expr, size: Expr, *, low: bool = True, high: bool = True
 ) -> list[KernelValue]:
-    """The conditions for 0 <= place < size that are asked for."""
+    """The conditions 0 <= place (if `low`) and place < size (if `high`)."""
     value = loop.index(place, I64)
     found = [value >= 0] if low else []
     return [*found, value < value.size(size)] if high else found
 
 
 def constant_pad(ctx: Lowering, x: View, pad: Sequence[Operand], value: float = 0) -> Value:
-    """`pad` has a pair a dimension, the last dimension first; negative ones cut."""
+    """Lowers constant_pad_nd; `pad` has a pair (before, after) per dimension, the last dimension first.
+
+    Negative pads cut. A side that is not padded needs no condition.
+    """
     rank = len(x.size)
 
     def fn(loop: KernelBuilder) -> KernelValue:
@@ -93,7 +101,9 @@ def constant_pad(ctx: Lowering, x: View, pad: Sequence[Operand], value: float = 
                 continue
             before, after = (as_expr(p) for p in pad[place : place + 2] if isinstance(p, int | Expr))
             coords[d] = loop.coords[d] - before
-            conditions += in_bounds(loop, coords[d], x.size[d], low=not _is_cut(before), high=not _is_cut(after))
+            conditions += in_bounds(
+                loop, coords[d], x.size[d], low=not _is_unpadded(before), high=not _is_unpadded(after)
+            )
         return masked_load(loop, conditions, x, coords, value)
 
     if any(is_zero(n) for n in x.size):
@@ -101,27 +111,30 @@ def constant_pad(ctx: Lowering, x: View, pad: Sequence[Operand], value: float = 
     return ctx.map(fn)
 
 
-def _is_cut(pad: Expr) -> bool:
+def _is_unpadded(pad: Expr) -> bool:
+    """Whether a pad is known to be zero or negative."""
     known = as_int(pad)
     return known is not None and known <= 0
 
 
 def flip(ctx: Lowering, x: View, dims: Sequence[int]) -> Value:
-    turned = {wrap_dim(d, len(x.size)) for d in dims}
+    """Lowers flip: reads n - 1 - c at coordinate c of each flipped dimension of size n."""
+    flipped = {wrap_dim(d, len(x.size)) for d in dims}
 
     def fn(loop: KernelBuilder) -> KernelValue:
         return loop.load(
-            x, [n - 1 - c if d in turned else c for d, (n, c) in enumerate(zip(x.size, loop.coords, strict=True))]
+            x, [n - 1 - c if d in flipped else c for d, (n, c) in enumerate(zip(x.size, loop.coords, strict=True))]
         )
 
     return ctx.map(fn)
 
 
 def roll(ctx: Lowering, x: View, shifts: Sequence[Operand], dims: Sequence[int] = ()) -> Value:
+    """Lowers roll: reads (c - shift) mod n at coordinate c of each shifted dimension of size n."""
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     if not dims:
-        return roll_flat(ctx, x, shifts[0])
+        return roll_flattened(ctx, x, shifts[0])
     by_dim: dict[int, Expr] = {}
     for shift, dim in zip(shifts, dims, strict=True):
         if not isinstance(shift, int | Expr):
@@ -130,7 +143,7 @@ def roll(ctx: Lowering, x: View, shifts: Sequence[Operand], dims: Sequence[int] 
         by_dim[d] = by_dim.get(d, integer(0)) + as_expr(shift)
 
     def fn(loop: KernelBuilder) -> KernelValue:
-        # a shift within the size keeps the numerator of the remainder from being negative
+        # n - shift % n is positive, so the remainder never has a negative numerator
         places = [
             (c + (n - by_dim[d] % n)) % n if d in by_dim else c
             for d, (n, c) in enumerate(zip(x.size, loop.coords, strict=True))
@@ -140,8 +153,8 @@ def roll(ctx: Lowering, x: View, shifts: Sequence[Operand], dims: Sequence[int] 
     return ctx.map(fn)
 
 
-def roll_flat(ctx: Lowering, x: View, shift: Operand) -> Value:
-    """Without dimensions the elements move in their flattened order."""
+def roll_flattened(ctx: Lowering, x: View, shift: Operand) -> Value:
+    """roll without dimensions: shifts the row-major sequence of all elements."""
     if not isinstance(shift, int | Expr):
         return NotImplemented
     total, strides = count(x.size), row_major(x.size)
@@ -157,21 +170,22 @@ def roll_flat(ctx: Lowering, x: View, shift: Operand) -> Value:
 
 
 def repeat(ctx: Lowering, x: View, repeats: Value) -> Value:
+    """Lowers repeat: reads c mod n at coordinate c of each of x's dimensions of size n."""
     if any(is_zero(n) for n in x.size):
         return NotImplemented
 
     def fn(loop: KernelBuilder) -> KernelValue:
-        own = loop.coords[len(loop.coords) - len(x.size) :]
-        return loop.load(x, [c % n for n, c in zip(x.size, own, strict=True)])
+        last = loop.coords[len(loop.coords) - len(x.size) :]
+        return loop.load(x, [c % n for n, c in zip(x.size, last, strict=True)])
 
     return ctx.map(fn)
 
 
-# --- derivatives of views ------------------------------------------------------------------------------------------
+# --- gradients of views --------------------------------------------------------------------------------------------
 
 
 def select_backward(ctx: Lowering, grad: View, size: Value, dim: int, index: Operand) -> Value:
-    """Zeros but for one place along a dimension."""
+    """Lowers select_backward: `grad` at one index of dimension `dim`, and zeros elsewhere."""
 
     def fn(loop: KernelBuilder) -> KernelValue:
         d = wrap_dim(dim, len(loop.coords))
@@ -182,14 +196,18 @@ def select_backward(ctx: Lowering, grad: View, size: Value, dim: int, index: Ope
 
 
 def is_at_index(loop: KernelBuilder, dim: int, index: Operand) -> KernelValue:
-    """Whether the coordinate is `index`, which may count from the end."""
+    """Whether the loop's coordinate of dimension `dim` is `index`, which may count from the end."""
     return loop.index(loop.coords[dim] - wrap_index(index, loop.extents[dim]), I64).equals(0)
 
 
 def read_slice(
     loop: KernelBuilder, source: View, dim: int, start: Operand, step: Operand, other: float
 ) -> tuple[KernelValue, list[KernelValue]]:
-    """What a slice of the domain holds if `source` is put there, and the conditions for being in the slice."""
+    """The element of `source` that the loop's point shows, if `source` fills a slice of the loop's domain.
+
+    Gives `other` outside of the slice, and the conditions for being inside. The slice begins at `start` and takes every
+    `step`-th index of dimension `dim`.
+    """
     assert isinstance(step, int | Expr)
     size = loop.extents[dim]
     first = slice_start(start, size)
@@ -205,7 +223,7 @@ def read_slice(
 
 
 def slice_start(start: Operand | None, size: Expr) -> Expr:
-    """Where a slice begins: counted from the end if negative, and never outside."""
+    """The first index of a slice, counted from the start and clamped to the dimension."""
     place = maximum(wrap_index(0 if start is None else start, size), 0)
     return minimum(place, size) if as_int(size) is not None else place
 
@@ -213,13 +231,14 @@ def slice_start(start: Operand | None, size: Expr) -> Expr:
 def slice_backward(
     ctx: Lowering, grad: View, size: Value, dim: int, start: Operand, end: Operand, step: Operand
 ) -> Value:
-    """Zeros but for a slice."""
+    """Lowers slice_backward: `grad` in a slice, and zeros elsewhere."""
     if any(is_zero(n) for n in grad.size):
         return filled_with_zero(ctx)
     return ctx.map(lambda loop: read_slice(loop, grad, wrap_dim(dim, len(loop.coords)), start, step, 0)[0])
 
 
 def filled_with_zero(ctx: Lowering) -> Value:
+    """The result filled with 0."""
     return ctx.pointwise(lambda x: x, 0)
 
 

@@ -114,8 +114,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten._foreach_pow.ScalarAndTensor": scalar_power,
         "aten._foreach_norm.Scalar": per_item(norm),
         "aten._foreach_max.default": per_item(reduce.RULES["aten.max.default"]),
-        "aten._foreach_clone.default": per_item(pointwise.copy),
+        "aten._foreach_clone.default": per_item(pointwise.clone),
         "aten._foreach_zero.default": per_item(create.constant_fill(0)),
-        "aten._foreach_copy.default": per_item(pointwise.copied),
+        "aten._foreach_copy.default": per_item(pointwise.copy_values),
     }
 )

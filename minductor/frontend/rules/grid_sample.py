@@ -1,14 +1,20 @@
-"""Samples of an image at places that a grid names: grid_sample in two and three dimensions.
+"""Rules of grid_sample: grid_sampler_2d, grid_sampler_3d and their gradients.
 
-Takes an image and a grid of places from -1 to 1. Gives one kernel; what lies outside is zero, the border, or reflected.
-The image's gradient is added to the places that the grid names, one after the other. Refuses (to an extern call) images
-without elements, and gradients of bicubic samples.
+Takes an image (sample, channel, *area) and a grid of positions in [-1, 1], whose last dimension lists the coordinates
+with the image's last dimension first; the modes and paddings have ATen's numbers. Gives one pointwise kernel over the
+samples; positions outside of the image read zero, the border, or the reflected image. The gradient of the image is a
+scatter, the gradient of the grid one reduction over the channels per dimension. Refuses (to an extern call) tensors
+without elements, and the gradients of bicubic samples.
+
+The formulas are those of ATen (aten/src/ATen/native/GridSampler.h). Positions are floats in units of elements; a
+position that is NaN or far outside reads zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
 from types import MappingProxyType
 
@@ -30,23 +36,23 @@ BILINEAR, NEAREST, BICUBIC = range(3)
 ZEROS, BORDER, REFLECTION = range(3)
 
 
-def unnormalised(place: KernelValue, size: Expr, *, align_corners: bool) -> KernelValue:
-    """-1 and 1 are the centres of the outermost elements, or their outer edges."""
+def to_position(place: KernelValue, size: Expr, *, align_corners: bool) -> KernelValue:
+    """A grid coordinate as a position: -1 and 1 are the centers (`align_corners`) or edges of the outer elements."""
     n = place.size(size)
     return (place + 1.0) / 2.0 * (n - 1.0) if align_corners else ((place + 1.0) * n - 1.0) / 2.0
 
 
-def bounded(place: KernelValue, size: Expr, padding: int, *, align_corners: bool) -> KernelValue:
-    """The place inside that stands for one outside."""
+def padded_position(place: KernelValue, size: Expr, padding: int, *, align_corners: bool) -> KernelValue:
+    """The position to read for a position that may lie outside, under the mode of padding."""
     if padding == ZEROS:
         return place
     if padding == REFLECTION:
-        place = mirrored(place, size, align_corners=align_corners)
+        place = reflected_position(place, size, align_corners=align_corners)
     return place.op("maximum", 0.0).op("minimum", place.size(size) - 1.0)
 
 
-def mirrored(place: KernelValue, size: Expr, *, align_corners: bool) -> KernelValue:
-    """Reflected at both ends, as often as it takes."""
+def reflected_position(place: KernelValue, size: Expr, *, align_corners: bool) -> KernelValue:
+    """A position reflected at both ends until it lies inside."""
     low = 0.0 if align_corners else -0.5
     span = place.size(size) - 1.0 if align_corners else place.size(size)
     distance = (place - low).op("abs")
@@ -57,38 +63,39 @@ def mirrored(place: KernelValue, size: Expr, *, align_corners: bool) -> KernelVa
 
 
 class Sampler:
-    """Reads of an image at places that are floats with integer values; one outside yields 0."""
+    """Reads an image at positions that are floats with integer values.
+
+    `lead` are the coordinates of the sample and the channel.
+    """
 
     def __init__(self, loop: KernelBuilder, x: View, lead: Sequence[Expr]) -> None:
         self.loop, self.x, self.lead = loop, x, tuple(lead)
         self.area = x.size[len(lead) :]
 
     def read(self, places: Sequence[KernelValue]) -> KernelValue:
+        """The element at a position, or 0 outside of the image."""
         at, holds = self.find(places)
         return holds.where(self.loop.load(self.x, [*self.lead, *at]), 0.0)
 
     def find(self, places: Sequence[KernelValue]) -> tuple[list[Expr], KernelValue]:
-        """Where in the image that is, and whether it is there at all."""
+        """The checked indices of a position (of some element if it is outside), and whether it is inside."""
         at: list[Expr] = []
         tests: list[KernelValue] = []
         for place, size in zip(places, self.area, strict=True):
             is_inside = (place >= 0.0).both(place < place.size(size))  # false for NaN
             whole = is_inside.where(place, 0.0).cast(I64)
             tests.append(is_inside)
-            # a size that float32 does not hold may round up to a place that does not exist
+            # float32 may round a large size up, so that the comparison lets an index of that size pass
             last = whole.size(size - 1)
             at.append(self.loop.b.check(whole.op("maximum", 0).op("minimum", last).at, size, wrap=False))
-        holds = tests[0]
-        for test in tests[1:]:
-            holds = holds.both(test)
-        return at, holds
+        return at, reduce(KernelValue.both, tests)
 
 
-def named_places(loop: KernelBuilder, x: View, grid: View, at: Coords, *, align_corners: bool) -> list[KernelValue]:
-    """The place that the grid names for a result, in each dimension of the image; the grid has the last one first."""
+def grid_positions(loop: KernelBuilder, x: View, grid: View, at: Coords, *, align_corners: bool) -> list[KernelValue]:
+    """The position that the grid has at `at`, one value per dimension of the image."""
     area = x.size[2:]
     return [
-        unnormalised(
+        to_position(
             loop.load(grid, [*at, integer(len(area) - 1 - d)], compute_dtype(x.dtype)), n, align_corners=align_corners
         )
         for d, n in enumerate(area)
@@ -96,37 +103,39 @@ def named_places(loop: KernelBuilder, x: View, grid: View, at: Coords, *, align_
 
 
 def grid_sampler(ctx: Lowering, x: View, grid: View, mode: int, padding: int, align_corners: bool) -> Value:
+    """Lowers grid_sampler_2d and grid_sampler_3d; nearest rounds half to even, as in eager."""
     if any(is_zero(n) for n in (*x.size, *grid.size)):
         return NotImplemented
 
     def fn(loop: KernelBuilder) -> KernelValue:
         sample, channel, *at = loop.coords
         reader = Sampler(loop, x, (sample, channel))
-        places = named_places(loop, x, grid, (sample, *at), align_corners=align_corners)
+        places = grid_positions(loop, x, grid, (sample, *at), align_corners=align_corners)
         if mode == BICUBIC:
             return bicubic(reader, places, padding, align_corners=align_corners)
-        inside = [bounded(p, n, padding, align_corners=align_corners) for p, n in zip(places, reader.area, strict=True)]
+        inside = [
+            padded_position(p, n, padding, align_corners=align_corners)
+            for p, n in zip(places, reader.area, strict=True)
+        ]
         return reader.read([p.op("round") for p in inside]) if mode == NEAREST else linear(reader, inside)
 
     return ctx.map(fn)
 
 
 def linear(reader: Sampler, places: Sequence[KernelValue], along: int | None = None) -> KernelValue:
-    """The corners around a place, each weighted by the volume opposite to it; or the slope along a dimension."""
+    """Linear interpolation of the 2**rank elements around a position; with `along` its derivative in that dimension."""
     low = [p.op("floor") for p in places]
-    total: KernelValue | None = None
-    for corner in product((0, 1), repeat=len(places)):
-        weight: KernelValue | None = None
+
+    def shares(corner: Sequence[int]) -> Iterator[KernelValue]:
         for d, (side, place, floor) in reversed(list(enumerate(zip(corner, places, low, strict=True)))):
             share = place - floor if side else floor + 1.0 - place
-            if d == along:
-                share = place.number(1.0 if side else -1.0)
-            weight = share if weight is None else weight * share
-        assert weight is not None
-        part = reader.read([floor + float(side) for side, floor in zip(corner, low, strict=True)]) * weight
-        total = part if total is None else total + part
-    assert total is not None
-    return total
+            yield place.number(1.0 if side else -1.0) if d == along else share
+
+    def weighted(corner: Sequence[int]) -> KernelValue:
+        weight = reduce(KernelValue.__mul__, shares(corner))
+        return reader.read([floor + float(side) for side, floor in zip(corner, low, strict=True)]) * weight
+
+    return reduce(KernelValue.__add__, map(weighted, product((0, 1), repeat=len(places))))
 
 
 # --- gradients ----------------------------------------------------------------------------------------------------
@@ -135,20 +144,21 @@ def linear(reader: Sampler, places: Sequence[KernelValue], along: int | None = N
 def grid_sampler_backward(
     ctx: Lowering, grad: View, x: View, grid: View, mode: int, padding: int, align_corners: bool, mask: Sequence[bool]
 ) -> Value:
+    """Lowers the gradients of grid_sampler_2d and grid_sampler_3d with respect to the image and the grid."""
     if mode == BICUBIC or any(is_zero(n) for n in (*x.size, *grid.size)):
         return NotImplemented
-    sampled = Sampled(ctx, grad, x, grid, mode, padding, align_corners)
+    sampled = SampleGradients(ctx, grad, x, grid, mode, padding, align_corners)
     metas = ctx.node.meta
     assert isinstance(metas, tuple)
-    pairs = enumerate(zip(metas, (sampled.of_image, sampled.of_grid), strict=True))
+    pairs = enumerate(zip(metas, (sampled.image_gradient, sampled.grid_gradient), strict=True))
     return tuple(
         make(meta) if isinstance(meta, TensorMeta) and ctx.is_result_used(n) else None for n, (meta, make) in pairs
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
-    """What a sample was made of; each kernel computes its places again."""
+class SampleGradients:
+    """The arguments of a gradient of grid_sample; each kernel computes the positions again."""
 
     ctx: Lowering
     grad: View
@@ -163,15 +173,19 @@ class Sampled:
         return len(self.x.size) - 2
 
     def places(self, loop: KernelBuilder, at: Coords) -> list[KernelValue]:
-        named = named_places(loop, self.x, self.grid, at, align_corners=self.align_corners)
+        """The position of the sample at `at` = (sample, *coordinates), after padding."""
+        named = grid_positions(loop, self.x, self.grid, at, align_corners=self.align_corners)
         pairs = zip(named, self.x.size[2:], strict=True)
-        return [bounded(p, n, self.padding, align_corners=self.align_corners) for p, n in pairs]
+        return [padded_position(p, n, self.padding, align_corners=self.align_corners) for p, n in pairs]
 
-    def of_image(self, meta: TensorMeta) -> View:
-        """Each sample's gradient goes to the corners around its place, by their weights; the last axes count these."""
+    def image_gradient(self, meta: TensorMeta) -> View:
+        """The gradient of the image: a scatter that adds each sample's weighted gradient to the elements around it.
+
+        The last axes of the kernel count these 2**rank elements.
+        """
         corners = () if self.mode == NEAREST else (integer(2),) * self.rank
 
-        def ways(loop: KernelBuilder) -> tuple[list[Expr], KernelValue, KernelValue]:
+        def contribution(loop: KernelBuilder) -> tuple[list[Expr], KernelValue, KernelValue]:
             sample, channel, *rest = loop.coords
             at, sides = rest[: self.rank], rest[self.rank :]
             places = self.places(loop, (sample, *at))
@@ -187,17 +201,17 @@ class Sampled:
             return [sample, channel, *found], holds, value if weight is None else value * weight
 
         def where(loop: KernelBuilder) -> Coords:
-            return ways(loop)[0]
+            return contribution(loop)[0]
 
         def what(loop: KernelBuilder) -> KernelValue:
-            _, holds, value = ways(loop)
+            _, holds, value = contribution(loop)
             return holds.where(value, 0.0)
 
         with self.ctx.with_single_result(meta):
             return accumulate_in_zeros(self.ctx, (*self.grad.size, *corners), where, what)
 
-    def of_grid(self, meta: TensorMeta) -> View:
-        """By how much a sample would change with its place, over all channels; nothing for the nearest element."""
+    def grid_gradient(self, meta: TensorMeta) -> View:
+        """The gradient of the grid: grad times the image's slope, summed over the channels; 0 for nearest samples."""
         ctx = self.ctx
         if self.mode == NEAREST:
             return ctx.pointwise(lambda zero: zero, 0, meta=meta)
@@ -213,7 +227,7 @@ class Sampled:
         return ctx.map(fn, meta)
 
     def slope(self, dim: int) -> View:
-        """Along one dimension of the image."""
+        """The gradient of the grid's coordinate for dimension `dim` of the image: a reduction over the channels."""
         sample, channels, *area = self.grad.size
         out = self.ctx.buffer(compute_dtype(self.x.dtype), (sample, *area))
 
@@ -221,26 +235,26 @@ class Sampled:
             *at, channel = point
             reader = Sampler(loop, self.x, (at[0], channel))
             grad = loop.load(self.grad, (at[0], channel, *at[1:]))
-            return grad * linear(reader, self.places(loop, at), along=dim) * self.outer(loop, at, dim)
+            return grad * linear(reader, self.places(loop, at), along=dim) * self.position_slope(loop, at, dim)
 
         return store_reduction(self.ctx, out, (sample, *area, channels), (len(out.size),), value, "sum")
 
-    def outer(self, loop: KernelBuilder, at: Coords, dim: int) -> KernelValue:
-        """How fast a place moves with the number in the grid; 0 where it is held at a border."""
+    def position_slope(self, loop: KernelBuilder, at: Coords, dim: int) -> KernelValue:
+        """The derivative of the position with respect to the grid's coordinate; 0 where padding clamps the position."""
         size, is_aligned = self.x.size[2 + dim], self.align_corners
-        place = named_places(loop, self.x, self.grid, at, align_corners=is_aligned)[dim]
+        place = grid_positions(loop, self.x, self.grid, at, align_corners=is_aligned)[dim]
         n = place.size(size)
         speed = (n - 1.0) / 2.0 if is_aligned else n / 2.0
         if self.padding == ZEROS:
             return speed
         if self.padding == REFLECTION:
-            speed = direction(place, size, align_corners=is_aligned) * speed
-            place = mirrored(place, size, align_corners=is_aligned)
+            speed = reflection_sign(place, size, align_corners=is_aligned) * speed
+            place = reflected_position(place, size, align_corners=is_aligned)
         return (place > 0.0).both(place < n - 1.0).where(speed, 0.0)
 
 
-def direction(place: KernelValue, size: Expr, *, align_corners: bool) -> KernelValue:
-    """1 or -1: whether a reflected place moves as the place itself does."""
+def reflection_sign(place: KernelValue, size: Expr, *, align_corners: bool) -> KernelValue:
+    """The derivative of `reflected_position`: 1, or -1 after an odd number of reflections."""
     low = 0.0 if align_corners else -0.5
     span = place.size(size) - 1.0 if align_corners else place.size(size)
     distance = place - low
@@ -249,49 +263,40 @@ def direction(place: KernelValue, size: Expr, *, align_corners: bool) -> KernelV
     return is_even.where(ahead, -ahead)
 
 
-# the cubic convolution of Keys (1981), with the slope that torch uses
-SLOPE = -0.75
+# Cubic convolution (Keys, "Cubic convolution interpolation for digital image processing", 1981) with torch's parameter.
+CUBIC_PARAMETER = -0.75
 
 
-def _near(t: KernelValue) -> KernelValue:
-    """The weight at a distance of at most 1."""
-    return ((t * (SLOPE + 2.0)) - (SLOPE + 3.0)) * t * t + 1.0
+def _inner_weight(t: KernelValue) -> KernelValue:
+    """The weight of an element at a distance t of at most 1."""
+    return ((t * (CUBIC_PARAMETER + 2.0)) - (CUBIC_PARAMETER + 3.0)) * t * t + 1.0
 
 
-def _far(t: KernelValue) -> KernelValue:
-    """The weight at a distance from 1 to 2."""
-    return ((t * SLOPE - 5.0 * SLOPE) * t + 8.0 * SLOPE) * t - 4.0 * SLOPE
+def _outer_weight(t: KernelValue) -> KernelValue:
+    """The weight of an element at a distance t from 1 to 2."""
+    return ((t * CUBIC_PARAMETER - 5.0 * CUBIC_PARAMETER) * t + 8.0 * CUBIC_PARAMETER) * t - 4.0 * CUBIC_PARAMETER
 
 
 def cubic_weights(t: KernelValue) -> list[KernelValue]:
-    """Of the four elements around a place that lies `t` behind the second of them."""
+    """The weights of the four elements around a position that lies t behind the second one, 0 <= t < 1."""
     rest = 1.0 - t
-    return [_far(t + 1.0), _near(t), _near(rest), _far(rest + 1.0)]
+    return [_outer_weight(t + 1.0), _inner_weight(t), _inner_weight(rest), _outer_weight(rest + 1.0)]
 
 
 def bicubic(reader: Sampler, places: Sequence[KernelValue], padding: int, *, align_corners: bool) -> KernelValue:
-    """Rows first; each of the sixteen places is brought inside by itself."""
+    """Bicubic interpolation: rows first, as in eager; padding applies to each of the 16 elements by itself."""
     low = [p.op("floor") for p in places]
     weights = [cubic_weights(p - f) for p, f in zip(places, low, strict=True)]
 
     def element(dim: int, step: int) -> KernelValue:
-        return bounded(low[dim] + float(step - 1), reader.area[dim], padding, align_corners=align_corners)
+        return padded_position(low[dim] + float(step - 1), reader.area[dim], padding, align_corners=align_corners)
 
-    total: KernelValue | None = None
-    for i in range(4):
-        row: KernelValue | None = None
-        for j in range(4):
-            # reflected places lie on elements, but for rounding
-            part = reader.read([_whole(element(0, i)), _whole(element(1, j))]) * weights[1][j]
-            row = part if row is None else row + part
-        assert row is not None
-        total = row * weights[0][i] if total is None else total + row * weights[0][i]
-    assert total is not None
-    return total
+    def read(row: int, column: int) -> KernelValue:
+        # reflected positions are integers but for rounding, which `trunc` removes
+        return reader.read([element(0, row).op("trunc"), element(1, column).op("trunc")]) * weights[1][column]
 
-
-def _whole(place: KernelValue) -> KernelValue:
-    return place.op("trunc")
+    rows = (reduce(KernelValue.__add__, (read(i, j) for j in range(4))) * weights[0][i] for i in range(4))
+    return reduce(KernelValue.__add__, rows)
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(

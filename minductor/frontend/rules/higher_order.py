@@ -1,13 +1,13 @@
-"""Higher-order operators: calls that are given graphs, and calls of operators that write their arguments.
+"""Lowers higher-order operators: operators whose arguments are graphs or other operators.
 
-Takes a node whose operator is one, and its arguments. Gives its results, as a rule does. Three ways, best first:
+- cond, while_loop, invoke_subgraph, scan and map: their graphs become regions of the program, that is, programs of
+  their own that every later stage compiles with the outer one. The operator becomes an extern call that runs them.
+- auto_functionalized and auto_functionalized_v2, which wrap a custom operator that mutates arguments: the custom
+  operator is called in place, on a copy if the old value is still needed.
+- any other one (flex_attention, call_torchbind, with_effects, print, ...): an extern call that runs it in eager.
 
-- `cond`, `while_loop`, `invoke_subgraph`, `scan` and `map`: the graphs become regions of the program, programs of their
-  own that every stage compiles with the outer one;
-- `auto_functionalized`: the operator is called in place, on a copy where the old value is still wanted;
-- anything else is called in eager where it stands, with the graph modules themselves.
-
-Refuses kernels of Triton, which no CPU runs, and windows that reach behind the memory that an operator writes.
+Takes a node whose operator is a higher-order one or a collective, and its arguments. Gives its results, as a rule does.
+Refuses (UnsupportedInput) the user's Triton kernels, and writes through views that reach beyond their base.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from minductor.frontend.rules import collectives
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.nodes import Extern, Program, Region, Token, View
 
-# Operators that are meant to run in eager, with the reason; any other one does so because it is not known here.
+# operator that is meant to run in eager -> why; one that is not in this table runs in eager for want of a rule
 REASONS: Mapping[str, str] = MappingProxyType(
     {
-        "flex_attention": "attention with a user's score function has no kernel of ours",
-        "flex_attention_backward": "attention with a user's score function has no kernel of ours",
+        "flex_attention": "attention with a user's score function is not compiled",
+        "flex_attention_backward": "attention with a user's score function is not compiled",
         "run_and_save_rng_state": "random numbers are eager's, bit for bit",
         "run_with_rng_state": "random numbers are eager's, bit for bit",
-        "with_effects": "its order among other effects is all that it says",
-        "print": "it prints",
-        "call_torchbind": "a method of the user's object",
-        "out_dtype": "products of integers are the library's",
+        "with_effects": "the operator has a side effect that must keep its order",
+        "print": "the operator prints",
+        "call_torchbind": "the operator calls a method of a user's object",
+        "out_dtype": "products of integers are left to the library",
         "auto_functionalized": "a custom operator",
         "auto_functionalized_v2": "a custom operator",
     }
@@ -49,7 +49,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
 
 
 def call(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
-    """What `Lowering` does with a higher-order operator, or a collective."""
+    """Lowers one collective, or one higher-order operator by its row in HANDLERS, else by a call that runs in eager."""
     if op.startswith(COLLECTIVE):
         return collectives.call(ctx, op, args, kwargs)
     handler = HANDLERS.get(op.removeprefix(HIGHER_ORDER))
@@ -58,18 +58,19 @@ def call(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Val
 
 
 def _in_eager(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
+    """An extern call that runs the operator in eager, with its graph modules as arguments."""
     name = op.removeprefix(HIGHER_ORDER)
     if name.startswith("triton_kernel_wrapper"):
-        raise UnsupportedInput(ctx.node.name, "a kernel of Triton, which the CPU does not run")
+        raise UnsupportedInput(ctx.node.name, "a Triton kernel of the user, which minductor does not launch")
     if name not in REASONS and ctx.env.options.fallback == "error":
         raise FallbackRefused(op, "no rule for this operator", node=ctx.node.name)
-    return _called(ctx, op, args, kwargs, REASONS.get(name, "no rule for this operator"), is_ordered=True)
+    return _call(ctx, op, args, kwargs, REASONS.get(name, "no rule for this operator"), is_ordered=True)
 
 
-def _called(
+def _call(
     ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Value], why: str, *, is_ordered: bool
 ) -> Value:
-    """An extern call that gives new tensors, with its results in the tree that the tracer saw."""
+    """An extern call that returns new tensors; gives its results nested as in the trace."""
     results, tree = new_results(ctx, ctx.node.meta)
     ctx.add_note(f"{op}: {why}")
     ctx.add_extern(op, args, kwargs, results, why, is_ordered=is_ordered)
@@ -79,8 +80,11 @@ def _called(
 # --- graphs as regions --------------------------------------------------------------------------------------------
 
 
-def _control(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
-    """An operator that calls its graphs with tensors and integers only."""
+def _call_with_regions(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
+    """Lowers an operator that calls graphs: an extern call whose graphs are regions of the program.
+
+    Refuses graphs that are called with anything but tensors and numbers, or that cannot be lowered.
+    """
     if kwargs:
         return NotImplemented
     if op.removeprefix(HIGHER_ORDER) not in ("cond", "invoke_subgraph") and _takes_overlaps(ctx, args):
@@ -90,11 +94,14 @@ def _control(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str,
         return NotImplemented
     called = {a.name for a in given if isinstance(a, Region)}
     ordered = any(has_effect(region) for region in ctx.state.regions.values() if region.name in called)
-    return _called(ctx, op, given, {}, "its graphs are compiled", is_ordered=ordered)
+    return _call(ctx, op, given, {}, "its graphs are compiled", is_ordered=ordered)
 
 
 def _takes_overlaps(ctx: Lowering, args: Sequence[Value]) -> bool:
-    """Whether a graph was traced with elements that share memory, which those of a later round need not do."""
+    """Whether a graph was traced with an expanded input, whose elements share memory.
+
+    A later iteration of a loop may pass a tensor of another layout in its place.
+    """
     called = {a.name for a in args if isinstance(a, Token)}
     metas = [given.meta for region in ctx.graph.regions if region.name in called for given in region.graph.inputs]
     return any(
@@ -105,7 +112,7 @@ def _takes_overlaps(ctx: Lowering, args: Sequence[Value]) -> bool:
 
 
 def _region(ctx: Lowering, name: str) -> Region:
-    """A graph as a region of the program, lowered when it is first met; NotImplemented if that cannot be."""
+    """A graph as a region of the program, lowered on its first use; NotImplemented if it cannot be lowered."""
     found = next((region for region in ctx.graph.regions if region.name == name), None)
     if found is None:
         return NotImplemented
@@ -122,22 +129,22 @@ def _region(ctx: Lowering, name: str) -> Region:
 
 
 def is_writing(program: Program) -> bool:
-    """Whether a program changes a tensor that it was given."""
+    """Whether a program writes an input or a constant in place."""
     outside = {b.name for b in program.buffers if b.kind != "local"}
     return any(ref.storage in outside for node in program.nodes for ref in ir.writes(node))
 
 
 def has_effect(program: Program) -> bool:
-    """Whether a program does something that has a place among other effects."""
+    """Whether a program or one of its regions has a side effect that must keep its order."""
     inner = any(has_effect(region) for region in program.regions)
     return inner or any(isinstance(node, Extern) and node.effect for node in program.nodes)
 
 
-# --- operators that write -----------------------------------------------------------------------------------------
+# --- custom operators that mutate their arguments -----------------------------------------------------------------
 
 
 def _functionalized(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
-    """auto_functionalized: each argument that the operator writes is given as a tensor, and comes back changed."""
+    """Lowers auto_functionalized: each argument that the operator mutates is passed, and its new value returned."""
     target = _operator(args)
     if target is None:
         return NotImplemented
@@ -148,8 +155,8 @@ def _functionalized(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mappi
     for name in written:
         view, arg = named[name], raw[name]
         if not isinstance(view, View) or not isinstance(arg, NodeRef):
-            return NotImplemented  # a list of tensors
-        target_view = _overwritten(ctx, view, arg)
+            return NotImplemented  # it mutates a list of tensors
+        target_view = _mutable_tensor(ctx, view, arg)
         if target_view is None:
             return NotImplemented
         bases[name] = target_view
@@ -160,7 +167,7 @@ def _functionalized(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mappi
 
 
 def _functionalized_v2(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
-    """auto_functionalized_v2: the storages that the operator writes are given once, and its arguments as views."""
+    """Lowers auto_functionalized_v2: each mutated storage is passed once (`_all_bases`), arguments as views of them."""
     target = _operator(args)
     if target is None or schemas.is_out(target):
         return NotImplemented
@@ -169,64 +176,69 @@ def _functionalized_v2(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Ma
     assert isinstance(given, tuple) and isinstance(raw, tuple)
     bases: list[View | None] = []
     for view, arg in zip(given, raw, strict=True):
-        made = _overwritten(ctx, view, arg) if isinstance(view, View) and isinstance(arg, NodeRef) else None
+        made = _mutable_tensor(ctx, view, arg) if isinstance(view, View) and isinstance(arg, NodeRef) else None
         if made is None and view is not None:
             return NotImplemented
         bases.append(made)
     offsets = [as_expr(m.offset) if isinstance(m := ctx.traced_meta(a), TensorMeta) else integer(0) for a in raw]
     for name, is_list in schemas.mutable(target):
         if not is_list:
-            named[name] = _window(ctx, named, f"_{name}", bases, offsets)
+            named[name] = _argument_view(ctx, named, f"_{name}", bases, offsets)
             continue
         length = named.pop(f"_{name}_length")
-        parts = range(length) if isinstance(length, int) else ()
-        items = tuple([_window(ctx, named, f"_{name}_{n}", bases, offsets) for n in parts])
+        numbers = range(length) if isinstance(length, int) else ()
+        items = tuple([_argument_view(ctx, named, f"_{name}_{n}", bases, offsets) for n in numbers])
         named[name] = items if isinstance(length, int) else None
     return _call_in_place(ctx, target, named, bases)
 
 
 def _operator(args: Sequence[Value]) -> str | None:
+    """The name of the wrapped operator; None if it is none of torch's."""
     (target,) = args
     return target.name if isinstance(target, Token) and target.kind == "operator" else None
 
 
-def _window(
+def _argument_view(
     ctx: Lowering, named: dict[str, Value], prefix: str, bases: Sequence[View | None], offsets: Sequence[Expr]
 ) -> View | None:
-    """The view of a base that an argument is; takes what describes it out of the arguments.
+    """The argument `prefix` as a view of its base; removes the entries `{prefix}_*` that describe it from `named`.
 
-    Torch notes no dtype of it: a view of complex numbers as real ones reaches behind their memory here.
+    torch does not record the view's dtype. A real view of a complex base would be read with the base's dtype and reach
+    beyond its memory, so a view that does is refused.
     """
     number = named.pop(f"{prefix}_base_index")
     if not isinstance(number, int) or (base := bases[number]) is None:
         return None
     named.pop(f"{prefix}_alias", None)
     if f"{prefix}_storage_offset" in named:
-        size, stride, (offset,) = (_row(named.pop(f"{prefix}_{p}")) for p in ("size", "stride", "storage_offset"))
+        size, stride, (offset,) = (_exprs(named.pop(f"{prefix}_{p}")) for p in ("size", "stride", "storage_offset"))
         view = View(base.ref, base.dtype, size, stride, base.offset + offset - offsets[number])
         behind = view.offset + span(size, stride) - base.offset - span(base.size, base.stride)
         if at_least(behind, 1) and all(at_least(n, 1) for n in size):
-            raise UnsupportedInput(ctx.node.name, "a write through a view of another dtype")
+            raise UnsupportedInput(ctx.node.name, "a mutation through a view of another dtype")
         return view
     if f"{prefix}_slice_dim" in named:
         dim = named.pop(f"{prefix}_slice_dim")
-        (low,), (high,) = (_row(named.pop(f"{prefix}_slice_{p}")) for p in ("start", "end"))
+        (low,), (high,) = (_exprs(named.pop(f"{prefix}_slice_{p}")) for p in ("start", "end"))
         assert isinstance(dim, int)
         size = (*base.size[:dim], high - low, *base.size[dim + 1 :])
         return replace(base, size=size, offset=base.offset + low * base.stride[dim])
     return base
 
 
-def _row(value: Value) -> tuple[Expr, ...]:
-    """A size, or some, as a row of expressions."""
-    row = value if isinstance(value, tuple) else (value,)
-    return tuple([as_expr(n) for n in row if isinstance(n, int | Expr)])
+def _exprs(value: Value) -> tuple[Expr, ...]:
+    """A number, or a tuple of them, as a tuple of expressions."""
+    given = value if isinstance(value, tuple) else (value,)
+    return tuple([as_expr(n) for n in given if isinstance(n, int | Expr)])
 
 
-def _overwritten(ctx: Lowering, view: View, arg: NodeRef) -> View | None:
-    """The tensor that a call may write in place of `arg`: itself if nobody wants its old value, else a copy."""
+def _mutable_tensor(ctx: Lowering, view: View, arg: NodeRef) -> View | None:
+    """The tensor that a mutating call may write: `view` itself if its old value is dead, else a copy.
+
+    None if the elements do not fill their memory, because a copy would not have what lies between them.
+    """
     if not _is_filled(view):
-        return None  # a copy would not hold what lies in the gaps
+        return None
     if is_unwanted(ctx, view.ref.storage):
         return view
     meta = ctx.traced_meta(arg)
@@ -235,42 +247,42 @@ def _overwritten(ctx: Lowering, view: View, arg: NodeRef) -> View | None:
     with ctx.with_single_result(meta):
         if ctx.is_computable(meta, (view,)):
             return ctx.map(lambda loop: loop.load(view), meta)
-    ctx.add_extern("aten.clone.default", (view,), {}, (copy,), "the operator writes a copy")
+    ctx.add_extern("aten.clone.default", (view,), {}, (copy,), "the operator mutates a copy")
     return copy
 
 
 def _is_filled(view: View) -> bool:
-    """Whether a tensor's elements fill its memory, in some order of its dimensions; unknown counts as no."""
-    order = sorted(range(len(view.size)), key=lambda d: _rank(view.stride[d]), reverse=True)
+    """Whether a tensor's elements are known to fill its memory, in some order of the dimensions."""
+    order = sorted(range(len(view.size)), key=lambda d: _sort_key(view.stride[d]), reverse=True)
     return is_row_major([view.size[d] for d in order], [view.stride[d] for d in order])
 
 
-def _rank(stride: Expr) -> tuple[int, int]:
+def _sort_key(stride: Expr) -> tuple[int, int]:
+    """Sorts strides by size: known numbers first, then products of more symbols."""
     known = as_int(stride)
     return (0, known) if known is not None else (len(free_symbols(stride)), len(str(stride)))
 
 
 def _call_in_place(ctx: Lowering, op: str, named: Mapping[str, Value], bases: Sequence[View | None]) -> Value:
-    """The call, and the values it leaves: the operator's own results, then the bases after the write."""
+    """Adds the in-place call; gives the operator's own results, then the bases after the call."""
     assert isinstance(ctx.node.meta, tuple)
     count = len(ctx.node.meta) - len(bases)
     why = schemas.reason(op)
     ctx.add_note(f"{op}: {why}")
     facts = schemas.facts(op)
     assert facts is not None
-    own = in_place(ctx, op, (), named, ctx.node.meta[:count] if facts.returned else (), why)
-    return (*(own or (None,)), *(ctx.newest(base) for base in bases))
+    results = in_place(ctx, op, (), named, ctx.node.meta[:count] if facts.returned else (), why)
+    return (*(results or (None,)), *(ctx.newest(base) for base in bases))
 
 
-# --- the table ----------------------------------------------------------------------------------------------------
-
+# higher-order operator -> its rule; these take the operator's name too
 HANDLERS: Mapping[str, Callable[[Lowering, str, Sequence[Value], Mapping[str, Value]], Value]] = MappingProxyType(
     {
-        "cond": _control,
-        "while_loop": _control,
-        "invoke_subgraph": _control,
-        "scan": _control,
-        "map_impl": _control,
+        "cond": _call_with_regions,
+        "while_loop": _call_with_regions,
+        "invoke_subgraph": _call_with_regions,
+        "scan": _call_with_regions,
+        "map_impl": _call_with_regions,
         "auto_functionalized": _functionalized,
         "auto_functionalized_v2": _functionalized_v2,
     }

@@ -1,7 +1,13 @@
-"""Reads at places that data decides: embedding, gather, indexing, and the losses that pick a class.
+"""Rules of gathers, that is, of reads at indices that are data.
 
-Takes index tensors. Gives kernels whose index values are checked against the dimension (`check` sets the error flag, so
-that the call raises as eager does). Refuses (to an extern call) masks as indices and tensors without elements.
+- embedding, gather, index_select, index (`x[i, :, j]`), take, _unsafe_masked_index
+- nll_loss_forward and _backward, nll_loss2d: the losses that pick an element by a class
+
+Writes at such indices are in `scatter.py`.
+
+Takes a tensor and index tensors. Gives one pointwise kernel over the result, which checks each index against the size
+of its dimension; one out of range makes the call raise eager's kind of error. Refuses (to an extern call) masks as
+indices, whose result size only the data tell, and tensors without elements.
 """
 
 from __future__ import annotations
@@ -33,11 +39,15 @@ def checked_index(
     wrap: bool,
     error: ErrorKind = "IndexError",
 ) -> Expr:
-    """An index tensor's element as an index into a dimension of that size; eager raises `error` if it is none."""
+    """The element of `index` at `coords`, as an index into dimension `dim` of that size.
+
+    With `wrap` negative indices count from the end. The call raises `error`, as eager does, if it is out of range.
+    """
     return loop.b.check(loop.load(index, coords, I64).at, size, wrap=wrap, error=error, dim=dim)
 
 
 def embedding(ctx: Lowering, table: View, ids: View, *ignored: Value, **named: Value) -> Value:
+    """Lowers embedding: table[ids]; the other arguments concern the gradient only."""
     if any(is_zero(n) for n in table.size):
         return NotImplemented
 
@@ -49,16 +59,17 @@ def embedding(ctx: Lowering, table: View, ids: View, *ignored: Value, **named: V
 
 
 def at_least_1d(x: View) -> View:
-    """A tensor without dimensions as one of a single element, as which torch indexes it."""
+    """A 0-dim tensor as a view of one dimension of size 1, as which torch indexes it; others unchanged."""
     return x if x.size else replace(x, size=(integer(1),), stride=(integer(1),))
 
 
 def replace_coord(loop: KernelBuilder, dim: int, at: Expr) -> list[Expr]:
-    """The loop's point with `at` in one dimension."""
+    """The loop's coordinates with `at` in place of that of dimension `dim`; of a 0-dim loop `at` alone."""
     return [at if d == dim else c for d, c in enumerate(loop.coords or (at,))]
 
 
 def gather(ctx: Lowering, x: View, dim: int, index: View, sparse_grad: Value = None) -> Value:
+    """Lowers gather: x[.., index[c], ..] for each point c of `index`. Negative indices raise, as in eager."""
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     x, along = at_least_1d(x), wrap_dim(dim, len(x.size))
@@ -71,10 +82,11 @@ def gather(ctx: Lowering, x: View, dim: int, index: View, sparse_grad: Value = N
 
 
 def index_select(ctx: Lowering, x: View, dim: int, index: View) -> Value:
+    """Lowers index_select: the slices x[.., index[k], ..] in order of k. Negative indices raise, as in eager."""
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     x, index, along = at_least_1d(x), at_least_1d(index), wrap_dim(dim, len(x.size))
-    error: ErrorKind = "RuntimeError" if along == 1 else "IndexError"  # eager has a function of its own for dimension 1
+    error: ErrorKind = "RuntimeError" if along == 1 else "IndexError"  # eager has another function for dim 1
 
     def fn(loop: KernelBuilder) -> KernelValue:
         which = loop.coords[along] if loop.coords else integer(0)
@@ -85,7 +97,7 @@ def index_select(ctx: Lowering, x: View, dim: int, index: View) -> Value:
 
 
 def index_tensors(ctx: Lowering, x: View, indices: Sequence[View | None]) -> Value:
-    """x[i, :, j]: the indices broadcast; their dimensions stand where the first one was, or in front if parted."""
+    """Lowers index, `x[i, :, j]` with None for `:`; index tensors broadcast; negative indices count from the end."""
     given = [(d, i) for d, i in enumerate(indices) if i is not None]
     masks = any(i.dtype in (BOOL, U8) for _, i in given)
     if not given or masks or any(is_zero(n) for n in x.size):
@@ -95,7 +107,10 @@ def index_tensors(ctx: Lowering, x: View, indices: Sequence[View | None]) -> Val
 
 
 def index_position(indices: Sequence[View | None]) -> int:
-    """Where the dimensions of the indices stand among those of what is indexed."""
+    """The dimension of the result at which the broadcast dimensions of the index tensors begin.
+
+    As in numpy's advanced indexing: at the first indexed dimension if the indexed ones are adjacent, else in front.
+    """
     dims = [d for d, index in enumerate(indices) if index is not None]
     return dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
 
@@ -103,7 +118,11 @@ def index_position(indices: Sequence[View | None]) -> int:
 def indexed_coords(
     loop: KernelBuilder, indices: Sequence[View | None], size: Coords, first: int, rank: int
 ) -> list[Expr]:
-    """The place that a loop's point names, whose coordinates from `first` on, `rank` of them, are those of indices."""
+    """The coordinates in the indexed tensor of that size for the loop's current point of the result.
+
+    `rank` of the loop's coordinates, from `first` on, address the index tensors; the others address the dimensions that
+    are not indexed, in order.
+    """
     shared = loop.coords[first : first + rank]
     rest = [*loop.coords[:first], *loop.coords[first + rank :]]
     at: list[Expr] = []
@@ -114,7 +133,10 @@ def indexed_coords(
 
 
 def unsafe_masked_index(ctx: Lowering, x: View, mask: View, indices: Sequence[View | None], fill: Operand) -> Value:
-    """x[indices] where the mask holds, else `fill`; an index that is masked out may be anything."""
+    """Lowers _unsafe_masked_index: x[indices] where the mask is true, else `fill`.
+
+    An index whose mask is false is not checked.
+    """
     if any(i is None for i in indices) or len(indices) != len(x.size) or any(is_zero(n) for n in x.size):
         return NotImplemented
 
@@ -127,13 +149,13 @@ def unsafe_masked_index(ctx: Lowering, x: View, mask: View, indices: Sequence[Vi
 
 
 def masked_index(loop: KernelBuilder, holds: KernelValue, index: View, size: Expr, dim: int) -> Expr:
-    """An index where the condition holds, else 0."""
+    """The checked index where the condition `holds`, else 0."""
     wanted = loop.load(index, None, I64)
     return loop.b.check(holds.where(wanted, wanted.number(0)).at, size, wrap=True, dim=dim)
 
 
 def take(ctx: Lowering, x: View, index: View) -> Value:
-    """An element by its number in row-major order, whatever the layout."""
+    """Lowers take: x.flatten()[index], where elements are numbered row-major whatever the strides are."""
     if any(is_zero(n) for n in x.size):
         return NotImplemented
 
@@ -144,7 +166,7 @@ def take(ctx: Lowering, x: View, index: View) -> Value:
 
 
 def ravel(coords: Coords, size: Coords) -> Expr:
-    """The row-major number of the element at `coords` of a tensor of that size."""
+    """The row-major number of the element at `coords` in a tensor of that size (numpy's ravel_multi_index)."""
     number = integer(0)
     for c, n in zip(coords, size, strict=True):
         number = number * n + c
@@ -152,7 +174,7 @@ def ravel(coords: Coords, size: Coords) -> Expr:
 
 
 def unravel(number: Expr, size: Coords) -> list[Expr]:
-    """The coordinates of the element with that number in row-major order."""
+    """The coordinates of the element with that row-major number in a tensor of that size (numpy's unravel_index)."""
     at: list[Expr] = []
     for n in reversed(size):
         at.insert(0, number % n)
@@ -160,17 +182,20 @@ def unravel(number: Expr, size: Coords) -> list[Expr]:
     return at
 
 
-# --- the class that a target names ---------------------------------------------------------------------------------
+# --- losses that pick a class --------------------------------------------------------------------------------------
 
 
 def _class_weight(loop: KernelBuilder, weight: View | None, at: Expr, like: KernelValue) -> KernelValue:
+    """The weight of class `at`, in the dtype of `like`; 1 without weights."""
     return like.number(1) if weight is None else loop.load(weight, (at,)).cast(like.dtype)
 
 
 def nll_loss_forward(ctx: Lowering, x: View, target: View, weight: View | None, reduction: int, ignored: int) -> Value:
-    """-x[n, target[n]], weighted, the classes along dimension 1.
+    """Lowers nll_loss_forward and nll_loss2d_forward: -weight[t] * x[n, t] with t = target[n], and the sum of weights.
 
-    A target that is to be ignored reads class 0 and counts for nothing.
+    Classes are dimension 1. Without a reduction it is one pointwise kernel; a sum or a mean takes one reduction for the
+    losses and one for the weights. A target equal to `ignored` counts for nothing; it reads class 0, so that no index
+    is out of range.
     """
     if any(is_zero(n) for n in x.size) or target.dtype not in (I64, U8):
         return NotImplemented
@@ -180,7 +205,7 @@ def nll_loss_forward(ctx: Lowering, x: View, target: View, weight: View | None, 
     rows = (*x.size[:axis], *x.size[axis + 1 :])
 
     def picked(loop: KernelBuilder, coords: Coords) -> tuple[KernelValue, KernelValue]:
-        """The loss of a row and its weight."""
+        """The loss of one row, and the weight of its class."""
         wanted = loop.load(target, broadcast(target, coords) if target.size else (), I64)
         counts = wanted.op("ne", ignored)
         at = loop.b.check(counts.where(wanted, wanted.number(0)).at, x.size[axis], wrap=False, dim=axis)
@@ -209,7 +234,10 @@ def nll_loss_backward(
     ignored: int,
     total_weight: View,
 ) -> Value:
-    """The gradient is zero but in the class of the target: a comparison, no scatter."""
+    """Lowers nll_loss_backward and nll_loss2d_backward: a pointwise kernel, which is 0 but in the target's class.
+
+    Each element compares its class with the target, so that no scatter is needed.
+    """
     compute = compute_dtype(x.dtype)
 
     def fn(loop: KernelBuilder) -> KernelValue:

@@ -1,7 +1,11 @@
-"""Normalisations, forward and backward: statistics of a row, then a map over it.
+"""Rules of normalizations over rows: native_layer_norm, _fused_rms_norm and their gradients.
 
-Takes what ATen's native operators take. Gives the normalised tensor, the saved statistics, the gradients; a gradient
-that nobody asks for (output_mask) is None. Refuses (to an extern call) tensors without elements.
+Batch norm and group norm, which normalize per channel, are in `batch.py`.
+
+Takes the arguments of ATen's native operators. Gives the normalized tensor and the saved statistics, or the gradients;
+a gradient that `output_mask` does not ask for is None. Each statistic is a reduction over the last dimensions, and each
+result a pointwise kernel that reads it; the passes fuse them. Everything is computed in the compute dtype of x's dtype,
+and statistics are saved in the traced dtype. Refuses (to an extern call) tensors without elements.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ Coords = Sequence[Expr]
 def layer_norm(
     ctx: Lowering, x: View, shape: Sequence[Expr], weight: View | None, bias: View | None, eps: float
 ) -> Value:
+    """Lowers native_layer_norm over the last len(shape) dimensions: y, mean and rstd = 1 / sqrt(variance + eps)."""
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     y_meta, mean_meta, rstd_meta = ctx.metas
@@ -44,7 +49,7 @@ def layer_norm(
 
 
 def reciprocal_std(ctx: Lowering, squares: View, size: Expr, eps: float) -> View:
-    """1 / sqrt(variance + eps) from the sum of squared distances."""
+    """rstd = 1 / sqrt(squares / size + eps), in a kernel of its own; `squares` is the sum of squared distances."""
     out = ctx.buffer(squares.dtype, squares.size)
     loop = KernelBuilder(out.size)
     total = loop.load(squares)
@@ -52,7 +57,7 @@ def reciprocal_std(ctx: Lowering, squares: View, size: Expr, eps: float) -> View
 
 
 def apply_affine(y: KernelValue, affine: Sequence[KernelValue], weight: View | None, bias: View | None) -> KernelValue:
-    """y * weight + bias, for those that there are."""
+    """y * weight + bias, where None leaves a step out; `affine` has the elements of those that are not None."""
     left = list(affine)
     if weight is not None:
         y = y * left.pop(0)
@@ -61,7 +66,10 @@ def apply_affine(y: KernelValue, affine: Sequence[KernelValue], weight: View | N
 
 @dataclass(frozen=True, slots=True)
 class RowGradients:
-    """What a backward reads at an element, in the dtype that it computes in; no mean: it is not subtracted."""
+    """The operands of the gradient of a normalization over rows, and the terms that it is made of at one element.
+
+    Terms are in the dtype `compute`. `mean` is None for rms norm, which does not subtract it.
+    """
 
     compute: DType
     grad: View
@@ -71,38 +79,45 @@ class RowGradients:
     weight: View | None
 
     def grad_at(self, loop: KernelBuilder, at: Coords) -> KernelValue:
+        """The incoming gradient; its sum over the rows is the bias's gradient."""
         return loop.load(self.grad, at, self.compute)
 
     def scaled_grad(self, loop: KernelBuilder, at: Coords) -> KernelValue:
+        """grad * weight: the gradient of the normalized value."""
         g = self.grad_at(loop, at)
         return g if self.weight is None else g * loop.load(self.weight, at, self.compute)
 
-    def normal(self, loop: KernelBuilder, at: Coords) -> KernelValue:
+    def normalized(self, loop: KernelBuilder, at: Coords) -> KernelValue:
+        """The normalized value (x - mean) * rstd, computed again."""
         value = loop.load(self.x, at, self.compute)
         centred = value if self.mean is None else value - loop.load(self.mean, at, self.compute)
         return centred * loop.load(self.rstd, at, self.compute)
 
-    def total(self, ctx: Lowering, length: int, value: Callable[[KernelBuilder, Coords], KernelValue]) -> View:
-        """A sum over a row, which is the last `length` dimensions."""
+    def row_total(self, ctx: Lowering, length: int, value: Callable[[KernelBuilder, Coords], KernelValue]) -> View:
+        """The sum of `value` over each row, that is, over the last `length` dimensions."""
         rank = len(self.x.size)
         return keepdim_sum(ctx, self.x.size, tuple(range(rank - length, rank)), self.compute, value)
 
-    def slope(self, loop: KernelBuilder, at: Coords) -> KernelValue:
-        """An element's share of the weight's gradient."""
-        return self.grad_at(loop, at) * self.normal(loop, at)
+    def weight_slope(self, loop: KernelBuilder, at: Coords) -> KernelValue:
+        """grad * normalized value; its sum over the rows is the weight's gradient."""
+        return self.grad_at(loop, at) * self.normalized(loop, at)
 
     def scaled_slope(self, loop: KernelBuilder, at: Coords) -> KernelValue:
-        return self.scaled_grad(loop, at) * self.normal(loop, at)
+        """scaled_grad * normalized value."""
+        return self.scaled_grad(loop, at) * self.normalized(loop, at)
 
     def gradient(self, ctx: Lowering, length: int) -> tuple[KernelBuilder, KernelValue]:
-        """The operand's gradient at each element, of rows as in `total`."""
-        mean = None if self.mean is None else self.total(ctx, length, self.scaled_grad)
-        slope = self.total(ctx, length, self.scaled_slope)
+        """The gradient of x, for rows of the last `length` dimensions: the loop of its kernel and the value to store.
+
+        rstd * (g - mean(g) - normalized * mean(g * normalized)), where g is `scaled_grad`; mean(g) only with a mean.
+        """
+        mean = None if self.mean is None else self.row_total(ctx, length, self.scaled_grad)
+        dot = self.row_total(ctx, length, self.scaled_slope)
         loop = KernelBuilder(self.x.size)
         at = loop.coords
         g = self.scaled_grad(loop, at)
-        n = g.size(count(self.x.size[-length:]))  # a row's two quotients, rather than one for each element
-        share = self.normal(loop, at) * (loop.load(slope) / n)
+        n = g.size(count(self.x.size[-length:]))  # divides the two sums of a row, not each element
+        share = self.normalized(loop, at) * (loop.load(dot) / n)
         if mean is not None:
             share = loop.load(mean) / n + share
         return loop, loop.load(self.rstd, at, self.compute) * (g - share)
@@ -119,6 +134,7 @@ def layer_norm_backward(
     bias: View | None,
     mask: Sequence[bool],
 ) -> Value:
+    """Lowers native_layer_norm_backward: the gradients of x, weight and bias that `mask` asks for."""
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     rows = RowGradients(compute_dtype(x.dtype), grad, x, mean, rstd, weight)
@@ -129,14 +145,14 @@ def layer_norm_backward(
         loop, value = rows.gradient(ctx, len(shape))
         dx = ctx.store(loop, ctx.result(metas[0]), loop.coords, value)
     if metas[1] is not None:
-        dw = store_reduction(ctx, ctx.result(metas[1]), x.size, outer, rows.slope, "sum")
+        dw = store_reduction(ctx, ctx.result(metas[1]), x.size, outer, rows.weight_slope, "sum")
     if metas[2] is not None:
         db = store_reduction(ctx, ctx.result(metas[2]), x.size, outer, rows.grad_at, "sum")
     return dx, dw, db
 
 
 def metas_by_mask(ctx: Lowering, mask: Sequence[bool]) -> list[TensorMeta | None]:
-    """The metadata of each result that is asked for."""
+    """The metadata of each result that `mask` asks for, else None."""
     metas = ctx.node.meta
     assert isinstance(metas, tuple)
     return [m if wanted and isinstance(m, TensorMeta) else None for m, wanted in zip(metas, mask, strict=True)]
@@ -146,6 +162,10 @@ def metas_by_mask(ctx: Lowering, mask: Sequence[bool]) -> list[TensorMeta | None
 
 
 def rms_norm(ctx: Lowering, x: View, shape: Sequence[Expr], weight: View | None, eps: float | None) -> Value:
+    """Lowers _fused_rms_norm: x * rstd * weight, and rstd = 1 / sqrt(mean(x**2) + eps).
+
+    Without an eps it is the machine epsilon of x's dtype.
+    """
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     y_meta, rstd_meta = ctx.metas
@@ -167,6 +187,7 @@ def rms_norm(ctx: Lowering, x: View, shape: Sequence[Expr], weight: View | None,
 def rms_norm_backward(
     ctx: Lowering, grad: View, x: View, shape: Sequence[Expr], rstd: View, weight: View | None, mask: Sequence[bool]
 ) -> Value:
+    """Lowers _fused_rms_norm_backward: the gradients of x and weight that `mask` asks for."""
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     rows = RowGradients(compute_dtype(x.dtype), grad, x, None, rstd, weight)
@@ -177,7 +198,7 @@ def rms_norm_backward(
         loop, value = rows.gradient(ctx, len(shape))
         dx = ctx.store(loop, ctx.result(metas[0]), loop.coords, value)
     if metas[1] is not None:
-        dw = store_reduction(ctx, ctx.result(metas[1]), x.size, outer, rows.slope, "sum")
+        dw = store_reduction(ctx, ctx.result(metas[1]), x.size, outer, rows.weight_slope, "sum")
     return dx, dw
 
 

@@ -1,7 +1,16 @@
-"""Pointwise operators: one output element from the elements at the same place.
+"""Rules of pointwise operators: each output element is a function of the input elements at the same coordinates.
 
-Takes operands that broadcast. Gives one kernel a result, computed in the dtype that torch promotes to; refuses nothing.
-Three tables: operators that are one op of the IR, comparisons, and formulas.
+- arithmetic: add, sub, mul, div, remainder, fmod, floor_divide, pow, square, addcmul, addcdiv, lerp, fma
+- functions: exp, log, sqrt, sin, tanh, erf, ... (`_UNARY`), atan2, hypot, copysign, nextafter
+- rounding: floor, ceil, round, trunc, frac, sign
+- comparisons, logic and bits: eq, lt, ..., logical_and, ..., bitwise_and, ..., shifts, isnan, isinf, signbit
+- selection: where, masked_fill, maximum, minimum, fmax, fmin, clamp, nan_to_num
+- conversion and copies: _to_copy, clone, copy, copy_, view.dtype
+- activations and their gradients: relu here, the others as formulas in `formulas.py`
+
+Takes operands (tensors, numbers, sizes) that broadcast. Gives one kernel per result over the result's size, computed
+in the compute dtype of the dtype that torch promotes to; the compute dtype of 16-bit floats is float32, and the store
+rounds. Refuses (to an extern call) what raises in eager, and what needs 16-bit floats inside a kernel.
 """
 
 from __future__ import annotations
@@ -24,7 +33,7 @@ Rule = Callable[..., Value]
 
 
 def elementwise(fn: Callable[..., KernelValue]) -> Rule:
-    """All arguments are operands, computed in the result's dtype."""
+    """A rule that computes `fn` of all its arguments, each cast to the compute dtype of the result."""
 
     def rule(ctx: Lowering, *operands: Operand) -> Value:
         return ctx.pointwise(fn, *operands)
@@ -33,19 +42,23 @@ def elementwise(fn: Callable[..., KernelValue]) -> Rule:
 
 
 def one_op(name: str) -> Rule:
+    """A rule that is one op of the IR."""
     return elementwise(lambda x, *more: x.op(name, *more))
 
 
 def relu(ctx: Lowering, x: Operand) -> Value:
-    """The larger of x and 0. Eager gives -0.0 as it is on a CPU, and as 0.0 on a GPU."""
+    """Lowers relu. Eager keeps -0.0 on a CPU and makes it 0.0 on a GPU; NaN passes on both."""
     if ctx.device.partition(":")[0] != "cuda":
         return one_op("relu")(ctx, x)
     return elementwise(lambda x: x.op("le", 0).where(0, x))(ctx, x)
 
 
-def stepped(fn: Callable[..., KernelValue]) -> Rule:
-    """As `elementwise`, of a function that jumps: a jump may lie between what a kernel keeps in float32 of a 16-bit
-    value and what memory holds of it."""
+def discontinuous(fn: Callable[..., KernelValue]) -> Rule:
+    """As `elementwise`, for a discontinuous `fn` (floor, sign, remainder): its arguments are rounded to their dtypes.
+
+    A kernel holds 16-bit floats in float32. A jump of `fn` may lie between that value and the rounded one that eager
+    reads from memory.
+    """
 
     def rule(ctx: Lowering, *operands: Operand) -> Value:
         dtype = ctx.meta.dtype
@@ -62,16 +75,16 @@ def stepped(fn: Callable[..., KernelValue]) -> Rule:
 
 
 def as_stored(value: KernelValue, dtype: DType) -> KernelValue:
-    """A value as memory holds it; a kernel computes floats of 16 bits in float32."""
+    """The value as a store to a tensor of `dtype` and a load from it would give it: rounded to `dtype`."""
     return value.cast(dtype).cast(compute_dtype(dtype))
 
 
 def comparison(name: str) -> Rule:
-    """Computed in the operands' common dtype, to which they are rounded as in eager; the result is bool.
+    """A rule that compares two operands in their promoted dtype, to which both are rounded as in eager, and gives bool.
 
-    A 16-bit value that a kernel kept in float32 is else never equal to the one that memory holds: the gradient of a
-    maximum asks for what was equal to it. Beside zero the rounding says something of float16 alone, which has small
-    numbers for far fewer of float32's.
+    Without the rounding a 16-bit value that a kernel holds in float32 would rarely equal the same value read from
+    memory; the gradient of amax makes that comparison. A comparison with zero needs the rounding for float16 only:
+    it rounds small float32 numbers to zero, while bfloat16 has the range of float32.
     """
 
     def rule(ctx: Lowering, *operands: Operand) -> Value:
@@ -89,29 +102,32 @@ def comparison(name: str) -> Rule:
 
 
 def predicate(fn: Callable[[KernelValue], KernelValue]) -> Rule:
-    """A question about a floating-point value; no integer is infinite or not a number."""
+    """A rule for isnan, isinf and signbit: `fn` of each element, rounded to its dtype."""
 
     def rule(ctx: Lowering, x: View) -> Value:
-        return ctx.map(lambda loop: fn(_rounded(loop, x)))
+        return ctx.map(lambda loop: fn(_load_as_stored(loop, x)))
 
     return rule
 
 
-def _rounded(loop: KernelBuilder, x: View) -> KernelValue:
-    """An element as memory holds it: what a kernel keeps in float32 may be infinite or 0 in 16 bits."""
+def _load_as_stored(loop: KernelBuilder, x: View) -> KernelValue:
+    """Loads an element rounded to its dtype: in 16 bits it may be infinite or 0 where it is not so in float32."""
     return as_stored(loop.load(x), x.dtype)
 
 
 def nan_to_num(
     ctx: Lowering, x: View, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Value:
-    """Infinities become the largest numbers of the dtype, if no others are given."""
+    """Lowers nan_to_num; infinities become the largest and lowest finite numbers of the dtype unless others are given.
+
+    An integer tensor is copied; a complex one stays an extern call.
+    """
     if x.dtype.kind != "float":
         return ctx.pointwise(lambda t: t, x) if x.dtype.kind != "complex" else NotImplemented
     largest = x.dtype.max_value
 
     def fn(loop: KernelBuilder) -> KernelValue:
-        t = _rounded(loop, x)
+        t = _load_as_stored(loop, x)
         high, low = t.op("eq", math.inf), t.op("eq", -math.inf)
         finite = high.where(largest if posinf is None else posinf, low.where(-largest if neginf is None else neginf, t))
         return t.op("isnan").where(nan or 0.0, finite)
@@ -120,23 +136,26 @@ def nan_to_num(
 
 
 def is_infinite(x: KernelValue) -> KernelValue:
+    """Whether a value is infinite; false for all integers, written as x != x."""
     return x.op("isinf") if x.dtype.kind == "float" else x.op("ne", x)
 
 
 def is_nan(x: KernelValue) -> KernelValue:
+    """Whether a value is NaN; false for all integers."""
     return x.op("isnan") if x.dtype.kind == "float" else x.op("ne", x)
 
 
 def is_nonzero(x: KernelValue) -> KernelValue:
+    """The truth value of a number: whether it is not 0 (true for NaN)."""
     return x if x.dtype == BOOL else x.op("ne", 0)
 
 
 def logical(name: str) -> Rule:
-    """On the truth of each operand, whatever its dtype."""
+    """A rule for logical_and, or, xor and not: an op on the truth values of operands of any dtypes; gives bool."""
 
     def rule(ctx: Lowering, *operands: View) -> Value:
         def fn(loop: KernelBuilder) -> KernelValue:
-            first, *more = (is_nonzero(_rounded(loop, x)) for x in operands)
+            first, *more = (is_nonzero(_load_as_stored(loop, x)) for x in operands)
             return first.op(name, *more)
 
         return ctx.map(fn)
@@ -145,7 +164,7 @@ def logical(name: str) -> Rule:
 
 
 def bitwise(name: str, on_bools: str) -> Rule:
-    """On bools the bitwise operators are the logical ones."""
+    """A rule for a bitwise operator, which on bools is the logical op `on_bools`."""
 
     def fn(x: KernelValue, *more: KernelValue) -> KernelValue:
         return x.op(on_bools if x.dtype == BOOL else name, *more)
@@ -154,18 +173,18 @@ def bitwise(name: str, on_bools: str) -> Rule:
 
 
 def ignoring_nan(name: str, on_whole: str) -> Rule:
-    """fmax and fmin; integers and bools have no NaN to ignore."""
+    """A rule for fmax and fmin, which prefer a number to NaN; for integers and bools they are maximum and minimum."""
     return elementwise(lambda x, y: x.op(name if x.dtype.kind == "float" else on_whole, y))
 
 
 def rounding(name: str) -> Rule:
-    """Integers are round already."""
-    return stepped(lambda x: x.op(name) if x.dtype.kind == "float" else x)
+    """A rule for floor, ceil, round (half to even) and trunc; integers pass unchanged."""
+    return discontinuous(lambda x: x.op(name) if x.dtype.kind == "float" else x)
 
 
 def add(ctx: Lowering, x: Operand, y: Operand, alpha: float = 1) -> Value:
-    """x + alpha * y; on bools, `or`."""
-    if isinstance(alpha, bool) and ctx.meta.dtype != BOOL:  # the call raises
+    """Lowers add: x + alpha * y; on bools `x or y`, as in eager."""
+    if isinstance(alpha, bool) and ctx.meta.dtype != BOOL:  # eager raises
         return NotImplemented
     if ctx.meta.dtype == BOOL:
         return ctx.pointwise(lambda a, b: a.either(b) if alpha else a, x, y)
@@ -173,22 +192,26 @@ def add(ctx: Lowering, x: Operand, y: Operand, alpha: float = 1) -> Value:
 
 
 def sub(ctx: Lowering, x: Operand, y: Operand, alpha: float = 1) -> Value:
-    if any(isinstance(n, bool) or (isinstance(n, View) and n.dtype == BOOL) for n in (x, y, alpha)):  # the call raises
+    """Lowers sub: x - alpha * y; eager refuses bools."""
+    if any(isinstance(n, bool) or (isinstance(n, View) and n.dtype == BOOL) for n in (x, y, alpha)):  # eager raises
         return NotImplemented
     return ctx.pointwise(lambda a, b: a - (b if alpha == 1 else b * alpha), x, y)
 
 
 def rsub(ctx: Lowering, x: Operand, y: Operand, alpha: float = 1) -> Value:
+    """Lowers rsub: y - alpha * x."""
     return sub(ctx, y, x, alpha)
 
 
 def mul(ctx: Lowering, x: Operand, y: Operand) -> Value:
+    """Lowers mul: x * y; on bools `x and y`, as in eager."""
     if ctx.meta.dtype == BOOL:
         return ctx.pointwise(KernelValue.both, x, y)
     return ctx.pointwise(KernelValue.__mul__, x, y)
 
 
 def div(ctx: Lowering, x: Operand, y: Operand, rounding_mode: str | None = None) -> Value:
+    """Lowers div: a true division, or one that rounds to floor or towards zero ("trunc")."""
     match rounding_mode:
         case None:
             return ctx.pointwise(KernelValue.__truediv__, x, y)
@@ -198,100 +221,123 @@ def div(ctx: Lowering, x: Operand, y: Operand, rounding_mode: str | None = None)
             return division("truncdiv")(ctx, x, y)
 
 
-def may_be_zero(divisor: Operand) -> bool:
-    """Whether a division needs to look: an assertion keeps its kernel apart from those that use the quotient."""
+def can_be_zero(divisor: Operand) -> bool:
+    """Whether a divisor may be 0, so that an integer division by it needs an assertion.
+
+    An assertion is an effect of its kernel, which then does not fuse into the readers of the quotient.
+    """
     if isinstance(divisor, Expr):
         return not at_least(divisor, 1) and not at_least(-divisor, 1)
     return isinstance(divisor, View) or divisor == 0
 
 
 def division(name: str) -> Rule:
-    """Quotients and remainders of integers: eager raises where a divisor is 0."""
+    """A rule for floor_divide, remainder and fmod: the op `name`; integer division by 0 raises as in eager."""
 
     def rule(ctx: Lowering, x: Operand, y: Operand) -> Value:
         def fn(a: KernelValue, b: KernelValue) -> KernelValue:
-            if b.dtype.kind in ("int", "uint") and may_be_zero(y):
+            if b.dtype.kind in ("int", "uint") and can_be_zero(y):
                 b.b.assertion(b.op("ne", 0).at, "ZeroDivisionError")
             return a.op(name, b)
 
-        return stepped(fn)(ctx, x, y)
+        return discontinuous(fn)(ctx, x, y)
 
     return rule
 
 
 def power(ctx: Lowering, x: Operand, y: Operand) -> Value:
-    """Small constant exponents are products, and roots but for float16, as in eager."""
-    if ctx.meta.dtype.kind in ("int", "uint") and isinstance(y, int) and y < 0:  # the call raises
+    """Lowers pow. Exponents 0 to 3, -1 and -2 are products, and 1/2 and -1/2 are roots, as in eager.
+
+    Eager computes float16 roots by `pow`, and so does this rule.
+    """
+    if ctx.meta.dtype.kind in ("int", "uint") and isinstance(y, int) and y < 0:  # eager raises
         return NotImplemented
-    is_called = ctx.meta.dtype == F16 and y in (0.5, -0.5)
-    if isinstance(y, int | float) and not isinstance(y, bool) and y in formulas.SMALL_POWERS and not is_called:
+    is_half_root = ctx.meta.dtype == F16 and y in (0.5, -0.5)
+    if isinstance(y, int | float) and not isinstance(y, bool) and y in formulas.SMALL_POWERS and not is_half_root:
         return ctx.pointwise(lambda a: formulas.small_power(a, y), x)
     return ctx.pointwise(lambda a, b: a.op("pow", b), x, y)
 
 
 def nextafter(ctx: Lowering, x: Operand, y: Operand) -> Value:
-    """A step of the dtype's own; a 16-bit float is not kept as itself inside kernels."""
+    """Lowers nextafter; refuses 16-bit floats, because a kernel holds them in float32, whose next number is another."""
     if compute_dtype(ctx.meta.dtype) != ctx.meta.dtype:
         return NotImplemented
     return ctx.pointwise(lambda a, b: a.op("nextafter", b), x, y)
 
 
 def where(ctx: Lowering, condition: View, x: Operand, y: Operand) -> Value:
+    """Lowers where; `x` and `y` are tensors or numbers, cast to the result's dtype."""
     dtype = ctx.meta.dtype
 
     def fn(loop: KernelBuilder) -> KernelValue:
-        return is_nonzero(_rounded(loop, condition)).where(loop.load(x, None, dtype), loop.load(y, None, dtype))
+        return is_nonzero(_load_as_stored(loop, condition)).where(loop.load(x, None, dtype), loop.load(y, None, dtype))
 
     return ctx.map(fn)
 
 
 def masked_fill(ctx: Lowering, x: View, mask: View, value: Operand) -> Value:
+    """Lowers masked_fill: `value` where the mask is true, else x."""
     if isinstance(value, View) and value.dtype not in (x.dtype, BOOL) and x.dtype != BOOL:
-        return NotImplemented  # it may be too large, which raises
+        return NotImplemented  # eager raises if the value does not fit x's dtype
     return where(ctx, mask, value, x)
 
 
 def to_copy(ctx: Lowering, x: View, dtype: DType | None = None, **layout: Value) -> Value:
-    """A cast that the program asked for rounds, even where the value stays in a register."""
-    load = KernelBuilder.load if ctx.meta.dtype.kind == "float" else _rounded
-    return ctx.map(lambda loop: fitted(load(loop, x), ctx.meta.dtype).cast(ctx.meta.dtype))
+    """Lowers _to_copy and convert_element_type: a copy with a cast.
+
+    A cast that the program asked for rounds to the result's dtype, even if the value then stays in a register. A cast
+    to integers or bool first rounds its argument to its own dtype, because it is discontinuous.
+    """
+    load = KernelBuilder.load if ctx.meta.dtype.kind == "float" else _load_as_stored
+    return ctx.map(lambda loop: overflow_as_eager(load(loop, x), ctx.meta.dtype).cast(ctx.meta.dtype))
 
 
-def fitted(value: KernelValue, dtype: DType) -> KernelValue:
-    """What is to be converted: too large for float8_e4m3fn, kernels end at the largest, which not every eager does."""
+def overflow_as_eager(value: KernelValue, dtype: DType) -> KernelValue:
+    """The value to convert to `dtype`: NaN in place of what is too large for float8_e4m3fn, if this torch makes it NaN.
+
+    The conversion of our kernels saturates at the largest number, as eager's does in torch 2.11 but not in all others.
+    """
     if dtype != F8E4M3FN or saturates_fp8():
         return value
     value = value.cast(F32)
-    return (value.op("abs") > F8E4M3FN.max_value + 16).where(math.nan, value)  # half a step beyond it
+    return (value.op("abs") > F8E4M3FN.max_value + 16).where(math.nan, value)  # 16: half a step of the format
 
 
-def copy(ctx: Lowering, x: View, *ignored: Value, **layout: Value) -> Value:
+def clone(ctx: Lowering, x: View, *ignored: Value, **layout: Value) -> Value:
+    """Lowers clone and lift_fresh_copy: a copy in the traced layout."""
     return ctx.map(lambda loop: loop.load(x))
 
 
-def copied(ctx: Lowering, x: View, source: Operand, non_blocking: Value = None) -> Value:
-    """aten.copy: x's layout and dtype with the source's values."""
-    return ctx.map(lambda loop: fitted(loop.load(source), ctx.meta.dtype).cast(ctx.meta.dtype))
+def copy_values(ctx: Lowering, x: View, source: Operand, non_blocking: Value = None) -> Value:
+    """Lowers copy (functional): the source's values, broadcast to x's size and cast to x's dtype."""
+    return ctx.map(lambda loop: overflow_as_eager(loop.load(source), ctx.meta.dtype).cast(ctx.meta.dtype))
 
 
 def copy_into(ctx: Lowering, x: View, source: Operand, non_blocking: Value = None) -> Value:
-    """aten.copy_: the next version of x's storage; the same one if x has no elements."""
+    """Lowers copy_: a kernel that overwrites x in place, broadcasting and casting `source`.
+
+    If source and x are different views of one storage, the source is first copied to a buffer, because the write may
+    overtake the reads.
+    """
     if is_zero_sized(x):
         return x
     if isinstance(source, View) and source.ref.storage == x.ref.storage:
         if source == x:
             return x
-        # another window on what is written: all of it is read before
         snapshot = ctx.buffer(x.dtype, x.size)
         loop = KernelBuilder(x.size)
         source = ctx.store(loop, snapshot, loop.coords, loop.load(source))
     loop = KernelBuilder(x.size)
-    value = fitted(loop.load(source, None, x.dtype), x.dtype)
+    value = overflow_as_eager(loop.load(source, None, x.dtype), x.dtype)
     return ctx.store(loop, ctx.next_version(x), loop.coords, value)
 
 
 def clamp(ctx: Lowering, x: View, low: Operand | None = None, high: Operand | None = None) -> Value:
-    """NaN passes; the upper bound wins where the bounds cross; a zero keeps its sign beside another."""
+    """Lowers clamp with tensor bounds, and clamp_min: minimum(high, maximum(low, x)).
+
+    As in eager, a NaN of x or of a bound passes, the upper bound wins if the bounds cross, and x's signed zero stays
+    beside a bound of 0.
+    """
     bounds = [(name, b) for name, b in (("maximum", low), ("minimum", high)) if b is not None]
 
     def fn(a: KernelValue, *limits: KernelValue) -> KernelValue:
@@ -303,7 +349,11 @@ def clamp(ctx: Lowering, x: View, low: Operand | None = None, high: Operand | No
 
 
 def clamp_by_numbers(ctx: Lowering, x: View, low: Operand | None = None, high: Operand | None = None) -> Value:
-    """As eager of the torch that is there where the only bound is NaN."""
+    """Lowers clamp with numbers.
+
+    A NaN as the only bound is ignored by some versions of torch and makes every element NaN in others;
+    `ignores_nan_bound` finds out which.
+    """
     bound = low if high is None else high
     has_two = low is not None and high is not None
     if bound is None or has_two or (isinstance(bound, int | float) and bound == bound) or not ignores_nan_bound():
@@ -313,23 +363,26 @@ def clamp_by_numbers(ctx: Lowering, x: View, low: Operand | None = None, high: O
 
 
 def clamp_max(ctx: Lowering, x: View, high: Operand) -> Value:
+    """Lowers clamp_max."""
     return clamp(ctx, x, None, high)
 
 
 def addcmul(ctx: Lowering, x: View, a: View, b: View, value: Operand = 1) -> Value:
+    """Lowers addcmul: x + a * value * b, multiplied in eager's order."""
     if isinstance(value, int | float) and value == 1:
         return ctx.pointwise(lambda x, a, b: x + a * b, x, a, b)
     return ctx.pointwise(lambda x, a, b, factor: x + a * factor * b, x, a, b, value)
 
 
 def addcdiv(ctx: Lowering, x: View, a: View, b: View, value: Operand = 1) -> Value:
+    """Lowers addcdiv: x + a * value / b, computed in eager's order."""
     if isinstance(value, int | float) and value == 1:
         return ctx.pointwise(lambda x, a, b: x + a / b, x, a, b)
     return ctx.pointwise(lambda x, a, b, factor: x + a * factor / b, x, a, b, value)
 
 
-def with_numbers(fn: Callable[..., KernelValue], tensors: int) -> Rule:
-    """The first `tensors` arguments are operands, the others parameters of the formula."""
+def formula_rule(fn: Callable[..., KernelValue], tensors: int) -> Rule:
+    """A rule for a formula of `formulas.py`: the first `tensors` arguments are operands, the others its parameters."""
 
     def rule(ctx: Lowering, *args: Operand, **named: float | str | bool | View) -> Value:
         operands, parameters = args[:tensors], args[tensors:]
@@ -339,7 +392,10 @@ def with_numbers(fn: Callable[..., KernelValue], tensors: int) -> Rule:
 
 
 def bitcast(ctx: Lowering, x: View, dtype: DType) -> Value:
-    """view.dtype between dtypes of one width; 16-bit floats are not kept as their bits inside kernels."""
+    """Lowers view.dtype between dtypes of one width: a kernel that reinterprets the bits.
+
+    Refuses 16-bit floats and bools, whose bits a kernel does not hold.
+    """
     if x.dtype == dtype:
         return ctx.window(x)
     unfit = any(compute_dtype(d) != d or d == BOOL for d in (x.dtype, dtype))
@@ -349,6 +405,7 @@ def bitcast(ctx: Lowering, x: View, dtype: DType) -> Value:
 
 
 def scalar_tensor(ctx: Lowering, value: Operand, **layout: Token | DType | Expr) -> Value:
+    """Lowers scalar_tensor: a 0-dim tensor of one number."""
     return ctx.pointwise(lambda x: x, value)
 
 
@@ -375,8 +432,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.fmod.Scalar": division("fmod"),
         "aten.floor_divide.default": division("floordiv"),
         "aten.floor_divide.Scalar": division("floordiv"),
-        "aten.sign.default": stepped(lambda x: x if x.dtype == BOOL else x.op("sign")),
-        "aten.sgn.default": stepped(lambda x: x if x.dtype == BOOL else x.op("sign")),
+        "aten.sign.default": discontinuous(lambda x: x if x.dtype == BOOL else x.op("sign")),
+        "aten.sgn.default": discontinuous(lambda x: x if x.dtype == BOOL else x.op("sign")),
         "aten.special_erf.default": one_op("erf"),
         "aten.square.default": one_op("square"),
         "aten.relu.default": relu,
@@ -429,19 +486,19 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.addcmul.default": addcmul,
         "aten.addcdiv.default": addcdiv,
         "prims.fma.default": one_op("fma"),
-        "aten.frac.default": stepped(lambda x: x - x.op("trunc")),
+        "aten.frac.default": discontinuous(lambda x: x - x.op("trunc")),
         "aten.lerp.Scalar": elementwise(formulas.lerp),
         "aten.lerp.Tensor": elementwise(formulas.lerp),
         "aten._to_copy.default": to_copy,
         "prims.convert_element_type.default": to_copy,
-        "aten.clone.default": copy,
-        "aten.lift_fresh_copy.default": copy,
-        "aten.copy.default": copied,
+        "aten.clone.default": clone,
+        "aten.lift_fresh_copy.default": clone,
+        "aten.copy.default": copy_values,
         "aten.copy_.default": copy_into,
         "aten.fmax.default": ignoring_nan("fmax", "maximum"),
         "aten.fmin.default": ignoring_nan("fmin", "minimum"),
         "aten.view.dtype": bitcast,
         "aten.scalar_tensor.default": scalar_tensor,
-        **{op: with_numbers(fn, tensors) for op, (fn, tensors) in formulas.TABLE.items()},
+        **{op: formula_rule(fn, tensors) for op, (fn, tensors) in formulas.FORMULAS.items()},
     }
 )

@@ -1,7 +1,14 @@
-"""Reductions over dimensions: sums, extremes, their places, truth, variances.
+"""Rules of reductions over dimensions.
 
-Takes a tensor and dimensions. Gives one kernel a result; 16-bit floats are joined in float32, integers in the result's
-dtype. Refuses (to an extern call) a reduction over no element at all, and the place of a bool, which eager refuses.
+- sum, mean, prod, any, all, linalg_vector_norm, _cdist_forward
+- amax, amin, max, min, argmax, argmin, and max and min with indices
+- var, std, var_mean, std_mean
+- _softmax, _log_softmax and their gradients
+
+Takes a tensor and dimensions; none stands for all. Gives one kernel per result, with the kept dimensions as outer axes
+and the reduced ones as reduction axes; softmax and variances take several kernels, which fuse. 16-bit floats accumulate
+in float32, integers in the result's dtype. Refuses (to an extern call) tensors without elements, and argmax of a bool,
+for which eager raises.
 """
 
 from __future__ import annotations
@@ -37,7 +44,10 @@ def reduce_over(
     finish: Callable[[KernelValue], KernelValue] | None = None,
     dtype: DType | None = None,
 ) -> Value:
-    """One value per element of the result, computed in `dtype` (the result's if none)."""
+    """One kernel that combines prepare(x) by `how` over `dims` and stores finish(total) in the traced result.
+
+    The elements are cast to the compute dtype of `dtype` (by default the result's) first.
+    """
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     out = ctx.result()
@@ -50,20 +60,23 @@ def reduce_over(
 
 
 def total(ctx: Lowering, x: View, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Value:
+    """Lowers sum. The traced result has `keepdim` and `dtype` already, here and in the other rules."""
     return reduce_over(ctx, x, dims, "sum")
 
 
 def mean(ctx: Lowering, x: View, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Value:
+    """Lowers mean: the sum divided by the number of elements."""
     size = count(x.size[d] for d in wrap_dims(dims, len(x.size)))
     return reduce_over(ctx, x, dims, "sum", finish=lambda s: s / s.size(size))
 
 
 def product(ctx: Lowering, x: View, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Value:
+    """Lowers prod."""
     return reduce_over(ctx, x, dim, "prod")
 
 
 def extreme(how: str) -> Rule:
-    """amax and amin; on bools they are `any` and `all`."""
+    """A rule for amax and amin, and for max and min without a dimension; on bools they are any and all."""
 
     def rule(ctx: Lowering, x: View, dims: Dims = None, keepdim: bool = False) -> Value:
         on_bools = "any" if how == "max" else "all"
@@ -72,8 +85,8 @@ def extreme(how: str) -> Rule:
     return rule
 
 
-def truth_of(how: str) -> Rule:
-    """any and all, of the truth of each element; uint8 gives uint8, as in eager."""
+def any_or_all(how: str) -> Rule:
+    """A rule for any and all of the truth values of x, rounded to its dtype; uint8 gives uint8, as in eager."""
 
     def rule(ctx: Lowering, x: View, dims: Dims = None, keepdim: bool = False) -> Value:
         return reduce_over(ctx, x, dims, how, lambda value: is_nonzero(as_stored(value, x.dtype)), dtype=x.dtype)
@@ -81,8 +94,12 @@ def truth_of(how: str) -> Rule:
     return rule
 
 
-def place_of(ctx: Lowering, x: View, dim: int | None, how: str, out: View, *, is_value: bool = False) -> Value:
-    """The index of the extreme over one dimension, or in the flattened tensor if none; ties go to the first."""
+def index_of_extreme(ctx: Lowering, x: View, dim: int | None, how: str, out: View, *, is_value: bool = False) -> Value:
+    """A kernel that writes to `out` the index of the extreme over `dim`, or its value if `is_value`.
+
+    Without a dimension the index is the row-major one of the whole tensor. Of equal elements, and of NaNs, the first
+    one counts, as in eager. Bools are compared as integers. A kernel that reduces pairs (element, index) gives both.
+    """
     rank = len(x.size)
     dims = wrap_dims(None if dim is None else (dim,), rank)
 
@@ -106,23 +123,25 @@ def _is_single(size: Expr) -> bool:
 
 
 def arg_extreme(how: str) -> Rule:
+    """A rule for argmax and argmin."""
+
     def rule(ctx: Lowering, x: View, dim: int | None = None, keepdim: bool = False) -> Value:
         if any(is_zero(n) for n in x.size) or x.dtype == BOOL:
             return NotImplemented
-        return place_of(ctx, x, dim, how, ctx.result())
+        return index_of_extreme(ctx, x, dim, how, ctx.result())
 
     return rule
 
 
-def extreme_and_place(how: str) -> Rule:
-    """max.dim and min.dim: the value and where it is."""
+def extreme_and_index(how: str) -> Rule:
+    """A rule for max.dim and min.dim: the values and their indices, one kernel for each that is used."""
 
     def rule(ctx: Lowering, x: View, dim: int, keepdim: bool = False) -> Value:
         if any(is_zero(n) for n in x.size):
             return NotImplemented
-        values, places = ctx.metas
-        first = place_of(ctx, x, dim, how, ctx.result(values), is_value=True) if ctx.is_result_used(0) else None
-        return first, place_of(ctx, x, dim, how, ctx.result(places)) if ctx.is_result_used(1) else None
+        values, indices = ctx.metas
+        first = index_of_extreme(ctx, x, dim, how, ctx.result(values), is_value=True) if ctx.is_result_used(0) else None
+        return first, index_of_extreme(ctx, x, dim, how, ctx.result(indices)) if ctx.is_result_used(1) else None
 
     return rule
 
@@ -135,13 +154,16 @@ def vector_norm(
     keepdim: bool = False,
     dtype: DType | None = None,
 ) -> Value:
-    """linalg.vector_norm: the orders 2, 1, 0 and the infinite ones without `pow`."""
+    """Lowers linalg_vector_norm; the orders 2, 1, 0 and the infinite ones need no `pow`.
 
-    def truth_value(value: KernelValue) -> KernelValue:
+    The norm of single elements is their absolute value, without a power and a root that would round; NaN passes.
+    """
+
+    def one_if_nonzero(value: KernelValue) -> KernelValue:
         return value.op("ne", 0.0).where(1.0, value * 0.0)
 
     if order != 0 and all(_is_single(x.size[d]) for d in wrap_dims(dims, len(x.size))):
-        return reduce_over(ctx, x, dims, "max", lambda value: value.op("abs"))  # no power and root that round
+        return reduce_over(ctx, x, dims, "max", lambda value: value.op("abs"))
     if math.isinf(order):
         return reduce_over(ctx, x, dims, "max" if order > 0 else "min", lambda value: value.op("abs"))
     if order == 2:
@@ -149,7 +171,7 @@ def vector_norm(
     if order == 1:
         return reduce_over(ctx, x, dims, "sum", lambda value: value.op("abs"))
     if order == 0:
-        return reduce_over(ctx, x, dims, "sum", truth_value)
+        return reduce_over(ctx, x, dims, "sum", one_if_nonzero)
     power = float(order)
     return reduce_over(
         ctx, x, dims, "sum", lambda v: v.op("abs").op("pow", power), lambda total: total.op("pow", 1.0 / power)
@@ -157,10 +179,10 @@ def vector_norm(
 
 
 def pair_distance(ctx: Lowering, x: View, y: View, order: float, mode: int | None = None) -> Value:
-    """_cdist_forward: the norm of the difference of every row of x and every row of y.
+    """Lowers _cdist_forward: the norm of the difference of each row of x and each row of y, in one reduction.
 
-    Refuses what eager computes by a matrix product: the Euclidean distance of many rows. Of the largest difference
-    eager's NaN depends on the place.
+    Refuses the Euclidean distance where eager computes it by a matrix product (`mode` 1, or more than 25 rows and not
+    `mode` 2), and the infinite order, for which eager's treatment of NaN depends on the position in the row.
     """
     known = [as_int(n) for n in (x.size[-2], y.size[-2], x.size[-1])]
     if any(n is None or n == 0 for n in known) or math.isinf(order):
@@ -199,7 +221,7 @@ Values = Callable[[KernelBuilder, Sequence[Expr]], KernelValue]
 
 
 def keepdim_size(size: Sequence[Expr], reduced: Sequence[int]) -> tuple[Expr, ...]:
-    """What is left where dimensions that are reduced stay as ones of size 1."""
+    """The size after a reduction with keepdim=True."""
     return tuple(integer(1) if d in reduced else n for d, n in enumerate(size))
 
 
@@ -211,18 +233,21 @@ def keepdim_sum(
     value: Values,
     finish: Callable[[KernelValue], KernelValue] | None = None,
 ) -> View:
-    """A sum over dimensions that stay."""
+    """The sum of `value` over the `reduced` dimensions with keepdim=True, in a new row-major buffer."""
     return store_reduction(ctx, ctx.buffer(dtype, keepdim_size(size, reduced)), size, reduced, value, "sum", finish)
 
 
 def mean_and_square_sum(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tuple[View, View, View, Expr]:
-    """The mean over dimensions that stay, the sum of squared distances from it, and the count of what is summed.
+    """The mean over `dims`, the sum of squared distances from it, the uncorrected mean, and the count of elements.
 
-    Two passes: a difference of sums cancels where the mean is large against the spread. The second one also adds up the
-    distances, which would be nothing but for the rounding of the mean: so the result is exact where all values are one,
-    however large. The third result is the mean without that: the nearer one where the spread is large, but not what the
-    squares are distances from; of float64 it is the first. All are in the compute dtype of `dtype`; float64 needs no
-    correction beside narrower x.
+    All are with keepdim=True, in the compute dtype of `dtype`. The method is the corrected two-pass algorithm (Chan,
+    Golub and LeVeque, "Algorithms for computing the sample variance", 1983): the difference of two sums would cancel if
+    the mean is large compared to the deviation. The second pass also sums the distances themselves. That sum would be 0
+    if the mean were not rounded, and corrects the mean and the squares, so that equal values give exactly 0.
+
+    The third result is the first pass's mean. It is nearer to the true mean if the deviation is large, but the squares
+    are not distances from it; for float64 it is the corrected mean. If x is narrower than float64 and `dtype` is
+    float64, no correction is needed. On a GPU a long reduction is one pass of Welford's algorithm instead.
     """
     reduced, compute = wrap_dims(dims, len(x.size)), compute_dtype(dtype)
     size = count(x.size[d] for d in reduced)
@@ -236,10 +261,10 @@ def mean_and_square_sum(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tup
             term = value(loop, at)
             return [term, term.number(0.0), term.number(1.0)]
 
-        mean, squares = _in_parts(ctx, x, reduced, single, compute, "welford", cut, (_first, _second))
+        mean, squares = _one_pass(ctx, x, reduced, single, compute, "welford", cut, (_first, _second))
         return mean, squares, mean, size
     if x.dtype == F64:
-        rounded = _mean_about_the_first(ctx, x, reduced, size)
+        rounded = _mean_from_first(ctx, x, reduced, size)
     else:
         rounded = keepdim_sum(ctx, x.size, reduced, compute, value, lambda s: s / s.size(size))
 
@@ -264,18 +289,18 @@ def mean_and_square_sum(ctx: Lowering, x: View, dims: Dims, dtype: DType) -> tup
     if x.dtype != F64:
         mean = each(lambda m, _, r: m + r / r.size(size))
         return mean, each(lambda _, s, r: corrected(s, r)), rounded, size
-    # where the squares overflow, so may the corrections, and infinity less infinity is NaN
+    # if the squares overflow, the correction may overflow too, and infinity minus infinity would be NaN
     mean = each(lambda m, s, r: s.equals(math.inf).where(m, m + r / r.size(size)))
     return mean, each(lambda _, s, r: s.equals(math.inf).where(s, corrected(s, r))), mean, size
 
 
-SCALE = 2.0**-64  # a sum of up to so many terms, scaled by it, does not overflow; what it rounds away is corrected
+SCALE = 2.0**-64  # keeps a sum of up to 2**64 terms from overflowing; the second pass corrects what it rounds away
 
 
-def _mean_about_the_first(ctx: Lowering, x: View, reduced: Sequence[int], size: Expr) -> View:
-    """A mean that overflows nowhere, and that is exact where all values are one.
+def _mean_from_first(ctx: Lowering, x: View, reduced: Sequence[int], size: Expr) -> View:
+    """The mean of float64 values; its intermediate results do not overflow, and equal values give exactly their value.
 
-    No wider dtype is there to sum float64 in: distances from the first value of a row are summed, all scaled.
+    There is no wider dtype to accumulate float64 in. So the kernel sums scaled distances from each row's first element.
     """
 
     def first(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
@@ -298,7 +323,7 @@ def _second(found: KernelValue) -> KernelValue:
     return KernelValue(found.b, found.b.project(found.at, 1))
 
 
-def _in_parts(
+def _one_pass(
     ctx: Lowering,
     x: View,
     reduced: Sequence[int],
@@ -308,7 +333,11 @@ def _in_parts(
     cut: long_reductions.Cut,
     results: Sequence[Callable[[KernelValue], KernelValue]],
 ) -> list[View]:
-    """What several passes find, in one: a second one would have to wait for all parts of the first."""
+    """Several results of one combined reduction over blocks (Welford's, or online softmax), each with keepdim=True.
+
+    On a GPU a long reduction runs in blocks. A second pass over x would have to wait for all blocks of the first.
+    `results` takes each result from the combined values.
+    """
     domain = long_reductions.partial(ctx, x.size, reduced, terms, how, cut)
     kept = [d for d in range(len(x.size)) if d not in reduced]
     found: list[View] = []
@@ -323,7 +352,10 @@ def _in_parts(
 def to_layout(
     ctx: Lowering, x: View, meta: TensorMeta, finish: Callable[[KernelValue], KernelValue] | None = None
 ) -> View:
-    """The elements of `x`, in order, in the layout of `meta`: drops or keeps dimensions of size 1."""
+    """`x` in the dtype and layout of the result `meta`, which may have other dimensions of size 1; through `finish`.
+
+    A view if neither a copy nor `finish` is needed, else one pointwise kernel.
+    """
     rank, size, stride = len(meta.size), sizes(meta.size), sizes(meta.stride)
     sources = [s for s in zip(x.size, x.stride, strict=True) if not _is_single(s[0])]
     if (
@@ -334,16 +366,18 @@ def to_layout(
         return View(x.ref, x.dtype, size, stride, x.offset)
     out = ctx.result(meta)
     loop = KernelBuilder(out.size)
-    places = [c for n, c in zip(out.size, loop.coords, strict=True) if not _is_single(n)]
-    assert len(places) == len(sources) and rank == len(out.size)
+    indices = [c for n, c in zip(out.size, loop.coords, strict=True) if not _is_single(n)]
+    assert len(indices) == len(sources) and rank == len(out.size)
     index = x.offset
-    for (_, stride), coord in zip(sources, places, strict=True):
+    for (_, stride), coord in zip(sources, indices, strict=True):
         index = index + stride * coord
     value = loop.term(loop.b.load(x.ref, index, compute_dtype(x.dtype)))
     return ctx.store(loop, out, loop.coords, value if finish is None else finish(value))
 
 
 def variance_of(ctx: Lowering, squares: View, size: Expr, correction: float, meta: TensorMeta, *, root: bool) -> View:
+    """squares / max(size - correction, 0) in the layout of `meta`, or the square root of that."""
+
     def finish(total: KernelValue) -> KernelValue:
         known = as_int(size)
         if known is not None:
@@ -355,27 +389,30 @@ def variance_of(ctx: Lowering, squares: View, size: Expr, correction: float, met
     return to_layout(ctx, squares, meta, finish)
 
 
-def _summed(ctx: Lowering, x: View) -> DType:
-    """What eager sums a variance in: the squares of large floats overflow float32 where their root does not."""
+def _accumulator(ctx: Lowering, x: View) -> DType:
+    """The dtype in which eager accumulates a variance: float64 for float32 and bfloat16 on a CPU.
+
+    The squares of large numbers overflow float32 where the standard deviation does not.
+    """
     return F64 if x.dtype in (F32, BF16) and not ctx.env.target.is_gpu else x.dtype
 
 
-def spread(*, root: bool) -> Rule:
-    """var.correction and std.correction."""
+def variance(*, root: bool) -> Rule:
+    """A rule for var.correction and, with `root`, std.correction."""
 
     def rule(
         ctx: Lowering, x: View, dims: Dims = None, *, correction: float | None = 1, keepdim: bool = False
     ) -> Value:
         if any(is_zero(n) for n in x.size):
             return NotImplemented
-        _, squares, _, size = mean_and_square_sum(ctx, x, dims, _summed(ctx, x))
+        _, squares, _, size = mean_and_square_sum(ctx, x, dims, _accumulator(ctx, x))
         return variance_of(ctx, squares, size, 1 if correction is None else correction, ctx.meta, root=root)
 
     return rule
 
 
-def spread_and_mean(*, root: bool) -> Rule:
-    """var_mean.correction and std_mean.correction."""
+def variance_and_mean(*, root: bool) -> Rule:
+    """A rule for var_mean.correction and, with `root`, std_mean.correction."""
 
     def rule(
         ctx: Lowering, x: View, dims: Dims = None, *, correction: float | None = 1, keepdim: bool = False
@@ -383,16 +420,16 @@ def spread_and_mean(*, root: bool) -> Rule:
         if any(is_zero(n) for n in x.size):
             return NotImplemented
         first, second = ctx.metas
-        _, squares, average, size = mean_and_square_sum(ctx, x, dims, _summed(ctx, x))
-        spread = variance_of(ctx, squares, size, 1 if correction is None else correction, first, root=root)
+        _, squares, average, size = mean_and_square_sum(ctx, x, dims, _accumulator(ctx, x))
+        variance = variance_of(ctx, squares, size, 1 if correction is None else correction, first, root=root)
         is_single = as_int(size) == 1
-        return spread, to_layout(ctx, average, second, None if is_single else no_infinity)
+        return variance, to_layout(ctx, average, second, None if is_single else infinity_to_nan)
 
     return rule
 
 
-def no_infinity(mean: KernelValue) -> KernelValue:
-    """Eager's recurrence goes on with the distance from an infinite mean, which is not a number; a sum does not."""
+def infinity_to_nan(mean: KernelValue) -> KernelValue:
+    """NaN for an infinite mean: eager's recurrence continues with the distance from that mean, which is NaN."""
     return mean.op("isinf").where(math.nan, mean)
 
 
@@ -400,7 +437,10 @@ def no_infinity(mean: KernelValue) -> KernelValue:
 
 
 def softmax_statistics(ctx: Lowering, x: View, dim: int, dtype: DType) -> tuple[View, View]:
-    """Over one dimension: the maximum, and the sum of exp(x - maximum)."""
+    """The maximum m over a dimension and the sum of exp(x - m), both with keepdim=True.
+
+    Two kernels; for a long row on a GPU one pass of online softmax (Milakov and Gimelshein, 2018).
+    """
     reduced, compute = wrap_dims((dim,), len(x.size)), compute_dtype(dtype)
 
     def value(loop: KernelBuilder, at: Sequence[Expr]) -> KernelValue:
@@ -412,7 +452,7 @@ def softmax_statistics(ctx: Lowering, x: View, dim: int, dtype: DType) -> tuple[
             return [KernelValue(loop.b, n) for n in softmax_terms(loop.b, value(loop, at).at)]
 
         results = (_first, lambda found: KernelValue(found.b, softmax_total(found.b, found.at)))
-        top, total = _in_parts(ctx, x, reduced, terms, compute, "online_softmax", cut, results)
+        top, total = _one_pass(ctx, x, reduced, terms, compute, "online_softmax", cut, results)
         return top, total
     top = store_reduction(ctx, ctx.buffer(compute, keepdim_size(x.size, reduced)), x.size, reduced, value, "max")
 
@@ -423,15 +463,17 @@ def softmax_statistics(ctx: Lowering, x: View, dim: int, dtype: DType) -> tuple[
 
 
 def softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
+    """Lowers _softmax: exp(x - max) / sum."""
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     top, total = softmax_statistics(ctx, x, dim, ctx.meta.dtype)
-    # a division, and not a product with the sum's reciprocal: that has three times the rounding, which a gradient where
-    # one share is almost 1 shows as most of its digits
+    # A product with the sum's reciprocal would have three times the rounding error. If one probability is almost 1, the
+    # gradient cancels, and that error takes most of its digits.
     return ctx.pointwise(lambda x, top, total: (x - top).op("exp") / total, x, top, total)
 
 
 def log_softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
+    """Lowers _log_softmax: x - max - log(sum)."""
     if any(is_zero(n) for n in x.size):
         return NotImplemented
     top, total = softmax_statistics(ctx, x, dim, ctx.meta.dtype)
@@ -439,6 +481,7 @@ def log_softmax(ctx: Lowering, x: View, dim: int, half_to_float: bool) -> Value:
 
 
 def softmax_backward(ctx: Lowering, grad: View, y: View, dim: int, dtype: DType) -> Value:
+    """Lowers _softmax_backward_data: (grad - sum(grad * y)) * y, where y is the softmax."""
     if any(is_zero(n) for n in y.size):
         return NotImplemented
     compute = compute_dtype(y.dtype)
@@ -450,6 +493,7 @@ def softmax_backward(ctx: Lowering, grad: View, y: View, dim: int, dtype: DType)
 
 
 def log_softmax_backward(ctx: Lowering, grad: View, y: View, dim: int, dtype: DType) -> Value:
+    """Lowers _log_softmax_backward_data: grad - exp(y) * sum(grad), where y is the log-softmax."""
     if any(is_zero(n) for n in y.size):
         return NotImplemented
     compute = compute_dtype(y.dtype)
@@ -470,18 +514,18 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.amin.default": extreme("min"),
         "aten.max.default": extreme("max"),
         "aten.min.default": extreme("min"),
-        "aten.max.dim": extreme_and_place("argmax"),
-        "aten.min.dim": extreme_and_place("argmin"),
+        "aten.max.dim": extreme_and_index("argmax"),
+        "aten.min.dim": extreme_and_index("argmin"),
         "aten.argmax.default": arg_extreme("argmax"),
         "aten.argmin.default": arg_extreme("argmin"),
-        **{f"aten.any.{kind}": truth_of("any") for kind in ("default", "dim", "dims")},
-        **{f"aten.all.{kind}": truth_of("all") for kind in ("default", "dim", "dims")},
+        **{f"aten.any.{kind}": any_or_all("any") for kind in ("default", "dim", "dims")},
+        **{f"aten.all.{kind}": any_or_all("all") for kind in ("default", "dim", "dims")},
         "aten.linalg_vector_norm.default": vector_norm,
         "aten._cdist_forward.default": pair_distance,
-        "aten.var.correction": spread(root=False),
-        "aten.std.correction": spread(root=True),
-        "aten.var_mean.correction": spread_and_mean(root=False),
-        "aten.std_mean.correction": spread_and_mean(root=True),
+        "aten.var.correction": variance(root=False),
+        "aten.std.correction": variance(root=True),
+        "aten.var_mean.correction": variance_and_mean(root=False),
+        "aten.std_mean.correction": variance_and_mean(root=True),
         "aten._softmax.default": softmax,
         "aten._log_softmax.default": log_softmax,
         "aten._softmax_backward_data.default": softmax_backward,

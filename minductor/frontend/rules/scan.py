@@ -1,9 +1,11 @@
-"""Running sums, products, extremes and log-sum-exps: what stands so far of a reduction, at each element of a dimension.
+"""Rules of scans: cumsum, cumprod, logcumsumexp, cummax and cummin.
 
-Takes tensors and a dimension. Gives one kernel a result, whose `Scan` carries what eager carries: float64 for float32,
-float32 for 16-bit floats, the result's dtype for integers. `scan` takes any combine of several values, for the
-operators that bring one of their own. Refuses (to an extern call) running sums and products of bools, which eager
-refuses too.
+Takes a tensor and a dimension. Gives one kernel per result with a `Scan` op along that dimension; the accumulator has
+eager's dtype: float64 for float32, float32 for 16-bit floats, the result's dtype for integers. cumsum and cumprod of a
+few long rows are three kernels, which scan blocks of a row in parallel. Refuses (to an extern call) cumsum and cumprod
+with a bool result, for which eager raises too.
+
+`scan` takes any combine function of several values, for operators that have one of their own.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from minductor.frontend.lowering_context.values import Value, is_zero_sized, wra
 from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import Combine, View
 
-LONG = 1 << 16  # elements of a row: cut in blocks that are scanned in parallel, if there are
-FEW = 16  # rows or fewer
-BLOCK = 4096  # elements, about
+# A row of at least so many elements is scanned in blocks, in parallel, if there are fewer than so many rows.
+LONG_ROW, FEW_ROWS = 1 << 16, 16
+BLOCK = 4096  # elements of a block, about
 
 Rule = Callable[..., Value]
 Given = Callable[[KernelBuilder, Sequence[Expr]], Sequence[KernelValue]]
@@ -33,50 +35,52 @@ Given = Callable[[KernelBuilder, Sequence[Expr]], Sequence[KernelValue]]
 def scan(
     ctx: Lowering, views: Sequence[View], dim: int, how: Combine, metas: Sequence[TensorMeta], *, reverse: bool = False
 ) -> tuple[View, ...]:
-    """Inclusive prefixes of k values joined by `how`, one result for each of `metas`; all views have one size.
+    """The inclusive scan of k tensors of one size by the combine function `how`; one kernel and result per `metas`.
 
-    `how` takes what is carried, then the element's values, in the views' compute dtypes.
+    `how` takes the k accumulated values, then the k values of the next element, in the views' compute dtypes.
     """
 
     def given(loop: KernelBuilder, coords: Sequence[Expr]) -> Sequence[KernelValue]:
         return [loop.load(view, coords) for view in views]
 
-    return tuple(_carried(ctx, meta, dim, how, n, given, reverse=reverse) for n, meta in enumerate(metas))
+    return tuple(_scan_kernel(ctx, meta, dim, how, n, given, reverse=reverse) for n, meta in enumerate(metas))
 
 
-def _carried(
+def _scan_kernel(
     ctx: Lowering, meta: TensorMeta, dim: int, how: Combine, number: int, given: Given, *, reverse: bool = False
 ) -> View:
-    """The number-th carried value of the scan of what `given` loads, in the layout of `meta`."""
+    """A kernel that scans the values that `given` loads, and stores value number `number` in the layout of `meta`."""
     out = ctx.result(meta)
     if is_zero_sized(out):
         return ctx.uninitialised(out)
     loop = KernelBuilder(out.size)
     values = given(loop, loop.coords)
-    # a number is its own scan, and on a GPU so is one element: eager begins with it there, and with 0 on a CPU
-    is_own = not out.size or (
+    # A 0-dim tensor is its own scan. A single element is so on a GPU, where eager starts with it; on a CPU eager starts
+    # with 0, which turns -0.0 into 0.0.
+    is_own_scan = not out.size or (
         ctx.device.partition(":")[0] == "cuda" and as_int(out.size[wrap_dim(dim, len(out.size))]) == 1
     )
-    if not is_own:
-        values = _joined(loop, values, loop.coords[wrap_dim(dim, len(out.size))], how, reverse=reverse)
+    if not is_own_scan:
+        values = _scanned(loop, values, loop.coords[wrap_dim(dim, len(out.size))], how, reverse=reverse)
     return ctx.store(loop, out, loop.coords, values[number])
 
 
-def _joined(
+def _scanned(
     loop: KernelBuilder, values: Sequence[KernelValue], along: Expr, how: Combine, *, reverse: bool
 ) -> Sequence[KernelValue]:
+    """The scanned values at the loop's current point; `along` is the coordinate of the scanned dimension."""
     b = loop.b
     if isinstance(along, Symbol):
         made = b.scan([v.at for v in values], along.name, how, reverse=reverse)
         return [loop.term(b.project(made, n)) for n in range(len(values))]
-    # one element: it is joined to the identity, which tells -0.0 from the sum of nothing and -0.0
+    # A dimension of size 1 has no axis: the element is combined with the identity, since 0.0 + -0.0 is 0.0.
     first = [b.constant(i, v.dtype) for i, v in zip(how.identity, values, strict=True)]
     places = b.splice(how.body, {}, parameters=[*first, *(v.at for v in values)])
     return [loop.term(places[r]) for r in how.body.results]
 
 
-def running(name: str) -> Rule:
-    """cumsum and cumprod, of elements converted to the result's dtype first."""
+def cumulative(name: str) -> Rule:
+    """A rule for cumsum and cumprod; as in eager, elements are cast to the result's dtype first."""
 
     def rule(ctx: Lowering, x: View, dim: int, dtype: DType | None = None) -> Value:
         result = ctx.meta.dtype
@@ -88,34 +92,34 @@ def running(name: str) -> Rule:
             return [loop.load(x, coords).cast(result).cast(carried)]
 
         along = wrap_dim(dim, len(x.size))
-        # a product within a block overflows where that of the whole row is small
+        # the product of a block alone may overflow although that of the row up to there does not
         is_safe = name != "prod" or result.kind != "float"
-        block = _block(x, along) if is_safe else None
+        block = _block_length(x, along) if is_safe else None
         if block is None:
-            return _carried(ctx, ctx.meta, dim, combine(name, carried), 0, given)
-        return _in_blocks(ctx, x.size, along, block, name, carried, given)
+            return _scan_kernel(ctx, ctx.meta, dim, combine(name, carried), 0, given)
+        return _blocked_scan(ctx, x.size, along, block, name, carried, given)
 
     return rule
 
 
-# --- long rows
+# --- long rows -----------------------------------------------------------------------------------------------------
 
 
-def _block(x: View, along: int) -> int | None:
-    """The elements of a block, if x is a few long rows that equal blocks fill: they are scanned in parallel."""
+def _block_length(x: View, along: int) -> int | None:
+    """The length of a block if x is a few long contiguous rows that blocks of one length near BLOCK fill, else None."""
     sizes = [as_int(n) for n in x.size]
     length = sizes[along] if sizes else None
     rows = math.prod(n or 1 for d, n in enumerate(sizes) if d != along)
-    if length is None or None in sizes or length < LONG or rows >= FEW or x.stride[along] not in (1, -1):
+    if length is None or None in sizes or length < LONG_ROW or rows >= FEW_ROWS or x.stride[along] not in (1, -1):
         return None
-    lengths = (n for n in range(BLOCK // 4, BLOCK * 4) if length % n == 0 and length // n >= FEW)
+    lengths = (n for n in range(BLOCK // 4, BLOCK * 4) if length % n == 0 and length // n >= FEW_ROWS)
     return min(lengths, key=lambda n: abs(n - BLOCK), default=None)
 
 
-def _in_blocks(
+def _blocked_scan(
     ctx: Lowering, size: Sequence[Expr], along: int, block: int, name: str, dtype: DType, given: Given
 ) -> View:
-    """Joins each block, scans what the blocks give, and then each block, joined to what the blocks before it give."""
+    """A blocked scan in three kernels: reduces each block, scans the totals, then scans each block on top of them."""
     cut = [*size[:along], size[along] // block, integer(block), *size[along + 1 :]]
 
     def element(loop: KernelBuilder, at: Sequence[Expr]) -> Sequence[KernelValue]:
@@ -125,13 +129,13 @@ def _in_blocks(
     totals = ctx.buffer(dtype, [*cut[: along + 1], *cut[along + 2 :]])
     totals = store_reduction(ctx, totals, cut, (along + 1,), element, name)
     loop = KernelBuilder(totals.size)
-    (total,) = _joined(loop, [loop.load(totals)], loop.coords[along], how, reverse=False)
+    (total,) = _scanned(loop, [loop.load(totals)], loop.coords[along], how, reverse=False)
     ends = ctx.store(loop, ctx.buffer(dtype, totals.size), loop.coords, total)
 
     out = ctx.result()
     loop = KernelBuilder(cut)
     at = loop.coords
-    (inside,) = _joined(loop, element(loop, at), at[along + 1], how, reverse=False)
+    (inside,) = _scanned(loop, element(loop, at), at[along + 1], how, reverse=False)
     before = loop.load(ends, [*at[:along], maximum(at[along] - 1, 0), *at[along + 2 :]])
     start = loop.index(at[along], I64).op("gt", 0).where(before, loop.term(loop.b.constant(how.identity[0], dtype)))
     places = loop.b.splice(how.body, {}, parameters=[start.at, inside.at])
@@ -139,9 +143,9 @@ def _in_blocks(
     return ctx.store(loop, out, whole, loop.term(places[how.body.results[0]]))
 
 
-def running_log_sum(ctx: Lowering, x: View, dim: int) -> Value:
-    """logcumsumexp: the maximum so far, and the logarithm of the sum of what all are beside it."""
-    if ctx.meta.dtype.kind != "float":  # the call raises
+def log_cumulative_sum_exp(ctx: Lowering, x: View, dim: int) -> Value:
+    """Lowers logcumsumexp: carries the maximum m and the sum of exp(x - m), and stores m + log(sum)."""
+    if ctx.meta.dtype.kind != "float":  # eager raises
         return NotImplemented
     out, carried = ctx.result(), accumulate_dtype(ctx.meta.dtype)
     if is_zero_sized(out):
@@ -152,12 +156,15 @@ def running_log_sum(ctx: Lowering, x: View, dim: int) -> Value:
         return ctx.store(loop, out, loop.coords, element)
     one = loop.term(loop.b.constant(1.0, carried))
     along = loop.coords[wrap_dim(dim, len(out.size))]
-    most, total = _joined(loop, [element, one], along, combine("logsumexp", carried), reverse=False)
+    most, total = _scanned(loop, [element, one], along, combine("logsumexp", carried), reverse=False)
     return ctx.store(loop, out, loop.coords, most.op("add", total.op("log")))
 
 
-def running_extreme(name: str) -> Rule:
-    """cummax and cummin: the value, and where the last one of its equals so far stands; a NaN beats every number."""
+def cumulative_extreme(name: str) -> Rule:
+    """A rule for cummax and cummin: values and indices, a kernel for each that is used.
+
+    As in eager, NaN beats every number, and of equal elements so far the last one's index is given.
+    """
 
     def rule(ctx: Lowering, x: View, dim: int) -> Value:
         carried = U8 if x.dtype == BOOL else compute_dtype(x.dtype)
@@ -168,7 +175,7 @@ def running_extreme(name: str) -> Rule:
 
         how = combine(name, carried)
         return tuple(
-            _carried(ctx, meta, dim, how, n, given) if ctx.is_result_used(n) else None
+            _scan_kernel(ctx, meta, dim, how, n, given) if ctx.is_result_used(n) else None
             for n, meta in enumerate(ctx.metas)
         )
 
@@ -177,10 +184,10 @@ def running_extreme(name: str) -> Rule:
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
-        "aten.cumsum.default": running("sum"),
-        "aten.cumprod.default": running("prod"),
-        "aten.logcumsumexp.default": running_log_sum,
-        "aten.cummax.default": running_extreme("last_max"),
-        "aten.cummin.default": running_extreme("last_min"),
+        "aten.cumsum.default": cumulative("sum"),
+        "aten.cumprod.default": cumulative("prod"),
+        "aten.logcumsumexp.default": log_cumulative_sum_exp,
+        "aten.cummax.default": cumulative_extreme("last_max"),
+        "aten.cummin.default": cumulative_extreme("last_min"),
     }
 )

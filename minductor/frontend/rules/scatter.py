@@ -1,11 +1,20 @@
-"""Writes at places that data decide: index_put, the scatter family, index_add and its kin, max_unpool, embedding's
-gradient.
+"""Rules of scatters, that is, of writes at indices that are data; each also in its in-place form.
 
-Takes the tensor that is written, index tensors and values. Gives a copy of the tensor and a kernel that writes into it,
-or that kernel alone where the tensor is dead or the operator works in place. Every index is checked. Points of a kernel
-run in the order of its axes where they may meet (ordered_axes.py), so that the last of several writes wins and sums
-have one order. Sums and products of 16-bit floats that may meet are carried in a float32 buffer and rounded once.
-Refuses (to an extern call) masks whose values do not broadcast, and sums of bools.
+- index_put, _unsafe_index_put, _unsafe_masked_index_put_accumulate, masked_scatter, put
+- scatter, scatter_add, scatter_reduce: an index per element
+- index_add, index_copy, index_fill, index_reduce: an index per slice
+- max_unpool2d, max_unpool3d, embedding_dense_backward
+
+Takes the tensor to write, index tensors and source values. Gives two kernels: a copy of the tensor, and one over the
+source that writes into the copy. Only the latter is made for an in-place operator, and if the tensor's old value is
+dead. Refuses (to an extern call) tensors without elements, masks whose values differ per chosen element, and sums of
+bools.
+
+- Every index is checked; one out of range makes the call raise eager's kind of error.
+- If several points of the kernel may write one element, they run in the order of the axes
+  (passes' `ordered_axes.py`). So the last write wins, and sums have one order.
+- If several 16-bit floats may be added to (or multiplied with) one element, they accumulate in a float32 buffer and are
+  rounded once.
 """
 
 from __future__ import annotations
@@ -39,34 +48,35 @@ from minductor.ir.plan.storage import typical_size
 from minductor.ir.program.build import combine
 from minductor.ir.program.nodes import ErrorKind, View
 
-# A tensor of so many elements, and so many times as many as there are values to add, is not copied to float32.
+# A 16-bit tensor is not copied to float32 if it has at least so many elements, and so many times those of the source.
 SPARSE_ELEMENTS, SPARSE_RATIO = 1 << 16, 4
 
 Rule = Callable[..., Value]
-# where a point of a kernel writes: coordinates, or a place in the storage
+# loop -> where its current point writes: coordinates, or (for a 0-dim tensor) an offset from its first element
 Where: TypeAlias = Callable[[KernelBuilder], Coords | Expr]
-What: TypeAlias = Callable[[KernelBuilder], KernelValue]
+What: TypeAlias = Callable[[KernelBuilder], KernelValue]  # loop -> the value that its current point writes
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """What is written: a tensor itself, or a copy of it that becomes the result, if its value is wanted later."""
+    """The tensor `x` that an operator writes, and whether it writes x itself or a copy that becomes the result."""
 
     ctx: Lowering
     x: View
     is_in_place: bool
 
     def target(self) -> View:
+        """x, or a copy of it if its old value is still needed."""
         return self.x if self.is_in_place else writable(self.ctx, self.x)
 
-    def wide(self) -> View:
-        """The values as float32 in a buffer of their own."""
+    def as_float32(self) -> View:
+        """A float32 copy of x in a new buffer."""
         out = self.ctx.buffer(F32, self.x.size)
         loop = KernelBuilder(out.size)
         return self.ctx.store(loop, out, loop.coords, loop.load(self.x))
 
     def finish(self, values: View, fn: Callable[[KernelBuilder, KernelValue], KernelValue]) -> View:
-        """The result, made of `values` element by element."""
+        """The result: a pointwise kernel of `fn(loop, element of values)`, which writes x or a new tensor."""
         if not self.is_in_place:
             return self.ctx.map(lambda loop: fn(loop, loop.load(values)))
         loop = KernelBuilder(self.x.size)
@@ -74,7 +84,7 @@ class Destination:
         return self.ctx.store(loop, self.ctx.next_version(self.x), loop.coords, value)
 
     def snapshot(self, given: Value) -> Value:
-        """An operand that does not change while the tensor is written: another window on it is copied before."""
+        """An operand, or a copy of it if it shares memory with x and x is written in place. Lists item by item."""
         match given:
             case tuple():
                 return tuple(self.snapshot(v) for v in given)
@@ -86,7 +96,10 @@ class Destination:
 
 
 def write(ctx: Lowering, out: View, extents: Sequence[Expr], where: Where, what: What, kind: str = "set") -> View:
-    """A kernel over `extents` that stores, or joins by `kind`, `what` at `where`."""
+    """A kernel over `extents` that writes `what` to `out` at `where`; returns the new version of `out`.
+
+    `kind` is that of an Atomic op: "set" stores; "add", "mul", "max" and "min" combine with the element that is there.
+    """
     if any(is_zero(n) for n in extents):
         return out
     loop = KernelBuilder(extents)
@@ -99,28 +112,33 @@ def write(ctx: Lowering, out: View, extents: Sequence[Expr], where: Where, what:
 
 
 def accumulate_into(into: Destination, extents: Sequence[Expr], where: Where, what: What, kind: str) -> View:
-    """Joins values into the tensor by `kind`."""
+    """Combines values into the tensor by `kind`; in float32 if several 16-bit floats may meet in one element."""
     if not rounds_each_step(into.x.dtype, extents, where, kind):
         return write(into.ctx, into.target(), extents, where, what, kind)
     if is_sparse(into.x, extents):
         return accumulate_sparsely(into, extents, where, what, kind)
-    total = write(into.ctx, into.wide(), extents, where, what, kind)
+    total = write(into.ctx, into.as_float32(), extents, where, what, kind)
     return into.finish(total, lambda loop, value: value)
 
 
 def is_sparse(x: View, extents: Sequence[Expr]) -> bool:
-    """Whether so few values go to a tensor that a float32 copy of the tensor would cost more than all else.
+    """Whether the tensor is so large, compared to the source, that copying it to float32 would cost more than the rest.
 
-    It is a judgement of cost, so a size that only the call knows counts as a typical one.
+    An estimate of cost: a symbolic size counts with a typical value.
     """
     return typical_size(count(x.size)) >= max(SPARSE_ELEMENTS, SPARSE_RATIO * typical_size(count(extents)))
 
 
 def accumulate_sparsely(into: Destination, extents: Sequence[Expr], where: Where, what: What, kind: str) -> View:
-    """Joins values into a tensor of 16-bit floats in a float32 buffer that has the shape of the values.
+    """Combines values into a large 16-bit tensor by way of a float32 buffer of the source's shape.
 
-    Of the points that write to one element, the element's number in `chosen` names one, whose place in the buffer
-    holds the sum. `chosen` is written only where it is read. Along a free axis all of this is the same.
+    1. Of all points that write one element, one is chosen: each point stores its number in `chosen` at the element.
+       `chosen` is not initialized, since it is read only where it has been written.
+    2. The buffer gets, at each point, the element's old value.
+    3. Each point combines its value into the buffer at the chosen point of its element.
+    4. Each point stores the total of its element's chosen point into the tensor.
+
+    Free axes (see `_free_axes`) need no choice: the points of one element have the same coordinate there.
     """
     ctx, x, target = into.ctx, into.x, into.target()
     free = _free_axes(extents, where)
@@ -150,11 +168,12 @@ def accumulate_sparsely(into: Destination, extents: Sequence[Expr], where: Where
 
 
 def _coords(at: Coords | Expr) -> Coords:
+    """What `Where` gives, as coordinates."""
     return (at,) if isinstance(at, Expr) else at
 
 
 def _free_axes(extents: Sequence[Expr], where: Where) -> frozenset[Expr]:
-    """The axes of a write that are a coordinate by themselves, and along which no index varies."""
+    """The axes that are themselves a coordinate of the written element, and along which no index tensor varies."""
     loop = KernelBuilder(extents)
     at = _coords(where(loop))
     varying = {axis for op in loop.b.build().ops for axis in op.axes}
@@ -162,16 +181,16 @@ def _free_axes(extents: Sequence[Expr], where: Where) -> frozenset[Expr]:
 
 
 def accumulate_in_zeros(ctx: Lowering, extents: Sequence[Expr], where: Where, what: What) -> View:
-    """A result of the current node that holds the sums of the values that go to each element."""
+    """The current node's result: zeros to which `what` is added at `where`. For gradients of gathers."""
     return accumulate_into(
         Destination(ctx, ctx.pointwise(lambda zero: zero, 0), is_in_place=False), extents, where, what, "add"
     )
 
 
 def rounds_each_step(dtype: DType, extents: Sequence[Expr], where: Where, kind: str) -> bool:
-    """Whether an element of a 16-bit dtype may get several terms, each of which would be rounded to that dtype.
+    """Whether several 16-bit floats may be combined into one element, each step rounding to 16 bits.
 
-    Points of a kernel write to different elements if each axis is a coordinate by itself.
+    Points of a kernel write to different elements if each axis is itself a coordinate of the written element.
     """
     if dtype.itemsize > 2 or dtype.kind != "float" or kind not in ("add", "mul"):
         return False
@@ -181,10 +200,10 @@ def rounds_each_step(dtype: DType, extents: Sequence[Expr], where: Where, kind: 
 
 
 def functional(core: Callable[..., Value]) -> Rule:
-    """A value that is dead is written over, unless a copy of it costs nothing."""
+    """A rule for the functional form: writes x in place if its value is dead, unless fusion makes the copy free."""
 
     def rule(ctx: Lowering, x: View, *args: Value, **kwargs: Value) -> Value:
-        return _rule(
+        return _run(
             core, Destination(ctx, x, is_in_place=is_dead(ctx, x) and not is_fusable_copy(ctx, x)), args, kwargs
         )
 
@@ -192,12 +211,14 @@ def functional(core: Callable[..., Value]) -> Rule:
 
 
 def in_place(core: Callable[..., Value]) -> Rule:
-    return lambda ctx, x, *args, **kwargs: _rule(core, Destination(ctx, x, is_in_place=True), args, kwargs)
+    """A rule for the in-place form."""
+    return lambda ctx, x, *args, **kwargs: _run(core, Destination(ctx, x, is_in_place=True), args, kwargs)
 
 
-def _rule(core: Callable[..., Value], into: Destination, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
+def _run(core: Callable[..., Value], into: Destination, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
+    """Runs a write; operands that share memory with an overwritten x are copied first."""
     if is_zero_sized(into.x):
-        return NotImplemented  # an index into nothing is an error that eager words best
+        return NotImplemented  # any index is out of range, and eager has the error message
     return core(into, *(into.snapshot(a) for a in args), **{name: into.snapshot(v) for name, v in kwargs.items()})
 
 
@@ -205,15 +226,15 @@ def _rule(core: Callable[..., Value], into: Destination, args: Sequence[Value], 
 
 
 def index_put(into: Destination, indices: Sequence[View | None], values: View, accumulate: bool = False) -> Value:
-    """x[i, :, j] = values, or += values: as `index_tensors` in rules/index.py reads."""
+    """index_put: x[i, :, j] = values, or += with `accumulate`. Addresses x as `index_tensors` of `index.py` does."""
     x = into.x
     given = [(d, i) for d, i in enumerate(indices) if i is not None]
-    if not given or (accumulate and x.dtype == BOOL) or values.dtype != x.dtype:  # the last raises
+    if not given or (accumulate and x.dtype == BOOL) or values.dtype != x.dtype:  # eager raises
         return NotImplemented
     if any(i.dtype in (BOOL, U8) for _, i in given):
         return masked_put(into, given, values, accumulate=accumulate)
     dims = [d for d, _ in given]
-    shared = shape_together([i.size for _, i in given])
+    shared = broadcast_shape([i.size for _, i in given])
     first = index_position(indices)
     rest = [n for d, n in enumerate(x.size) if d not in dims]
     extents = [*rest[:first], *shared, *rest[first:]]
@@ -228,8 +249,8 @@ def index_put(into: Destination, indices: Sequence[View | None], values: View, a
     return accumulate_into(into, extents, where, lambda loop: loop.load(values), "add" if accumulate else "set")
 
 
-def shape_together(shapes: Sequence[Sequence[Expr]]) -> list[Expr]:
-    """The shape that several broadcast to."""
+def broadcast_shape(shapes: Sequence[Sequence[Expr]]) -> list[Expr]:
+    """The shape to which several shapes broadcast."""
     rank = max(len(shape) for shape in shapes)
     found: list[Expr] = []
     for d in range(rank):
@@ -239,12 +260,14 @@ def shape_together(shapes: Sequence[Sequence[Expr]]) -> list[Expr]:
 
 
 def masked_put(into: Destination, given: Sequence[tuple[int, View]], values: View, *, accumulate: bool) -> Value:
-    """One mask chooses elements: a select, if all that it chooses along its dimensions get the same value."""
+    """index_put with one mask: a pointwise select, if `values` has the same value for all chosen elements.
+
+    `values` must have size 1 in the dimensions of the mask; else the number of true elements decides what goes where.
+    """
     (first, mask), *more = given
     end = first + len(mask.size)
     if more or mask.dtype != BOOL or not require_size(into.ctx, mask.size, into.x.size[first:end]):
         return NotImplemented
-    # `values` has one element for all that the mask chose
     if not require_broadcast(into.ctx, values.size, (*into.x.size[:first], integer(1), *into.x.size[end:])):
         return NotImplemented
 
@@ -257,11 +280,14 @@ def masked_put(into: Destination, given: Sequence[tuple[int, View]], values: Vie
 
 
 def unsafe_masked_put(into: Destination, mask: View, indices: Sequence[View | None], values: View) -> Value:
-    """x[indices] += values where the mask holds; an index that is masked out may be anything."""
+    """_unsafe_masked_index_put_accumulate: x[indices] += values where the mask is true.
+
+    An index whose mask is false is not checked; it adds 0 to element 0.
+    """
     x = into.x
     if any(i is None for i in indices) or len(indices) != len(x.size) or x.dtype == BOOL:
         return NotImplemented
-    extents = shape_together([mask.size, values.size, *(i.size for i in indices if i is not None)])
+    extents = broadcast_shape([mask.size, values.size, *(i.size for i in indices if i is not None)])
 
     def where(loop: KernelBuilder) -> Coords:
         holds = loop.load(mask)
@@ -274,10 +300,13 @@ def unsafe_masked_put(into: Destination, mask: View, indices: Sequence[View | No
 
 
 def masked_scatter(into: Destination, mask: View, source: View) -> Value:
-    """The source's elements in turn where the mask holds: a running count of the mask says which."""
+    """masked_scatter: the n-th true element of the mask gets the source's n-th element, in row-major order.
+
+    Two kernels: a cumulative sum of the mask counts the true elements, and a pointwise one gathers from the source.
+    """
     ctx, x = into.ctx, into.x
     total = count(x.size)
-    if (count(source.size).range[0] or 0) < 1:  # data may leave nothing to read, where the mask holds nowhere
+    if (count(source.size).range[0] or 0) < 1:  # an empty source is legal if the mask is false everywhere
         return NotImplemented
     if mask.dtype != BOOL or is_one(total) or sizes(ctx.meta.size) != x.size:
         return NotImplemented
@@ -297,8 +326,8 @@ def masked_scatter(into: Destination, mask: View, source: View) -> Value:
 # --- along one dimension -------------------------------------------------------------------------------------------
 
 
-def along(into: Destination, dim: int, index: View) -> Where:
-    """x[.., index[c], ..] at each point c of the index."""
+def along_dim(into: Destination, dim: int, index: View) -> Where:
+    """Addresses x[.., index[c], ..] at each point c of `index`."""
     size, d = at_least_1d(into.x).size, wrap_dim(dim, len(into.x.size))
 
     def where(loop: KernelBuilder) -> Coords | Expr:
@@ -308,28 +337,30 @@ def along(into: Destination, dim: int, index: View) -> Where:
     return where
 
 
-def each(source: Operand, x: View) -> What:
-    """The source's element at the loop's point, as x's dtype; one without dimensions is the same for all."""
+def source_element(source: Operand, x: View) -> What:
+    """Loads the source's element at the loop's point, cast to x's dtype; a number or 0-dim tensor serves all points."""
     has_point = isinstance(source, View) and bool(source.size)
     return lambda loop: loop.load(source, loop.coords if has_point else (), x.dtype)
 
 
-JOINS: Mapping[str, str] = MappingProxyType(
+# name of a reduction in ATen's schemas -> kind of the Atomic op
+ATOMIC_KINDS: Mapping[str, str] = MappingProxyType(
     {"sum": "add", "add": "add", "mean": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
 )
 
 
 def scatter(into: Destination, dim: int, index: View, source: Operand, *, reduce: str = "") -> Value:
-    """scatter.src, scatter.value, and their forms that join instead of storing."""
+    """scatter.src and scatter.value; with `reduce` ("add", "multiply") the values are combined instead of stored."""
     if reduce and into.x.dtype == BOOL:
         return NotImplemented
-    where, what = along(into, dim, index), each(source, into.x)
+    where, what = along_dim(into, dim, index), source_element(source, into.x)
     if reduce:
-        return accumulate_into(into, index.size, where, what, JOINS[reduce])
+        return accumulate_into(into, index.size, where, what, ATOMIC_KINDS[reduce])
     return write(into.ctx, into.target(), index.size, where, what)
 
 
 def scatter_add(into: Destination, dim: int, index: View, source: View) -> Value:
+    """scatter_add: scatter that adds."""
     return scatter(into, dim, index, source, reduce="add")
 
 
@@ -338,30 +369,33 @@ def scatter_reduce(
 ) -> Value:
     if into.x.dtype == BOOL:
         return NotImplemented
-    where, what = along(into, dim, index), each(source, into.x)
-    return joined(into, index.size, where, what, reduce, include_self=include_self)
+    where, what = along_dim(into, dim, index), source_element(source, into.x)
+    return reduce_into(into, index.size, where, what, reduce, include_self=include_self)
 
 
-def joined(
+def reduce_into(
     into: Destination, extents: Sequence[Expr], where: Where, what: What, reduce: str, *, include_self: bool
 ) -> View:
-    """Joins values into the tensor; without `include_self` its elements that are reached begin at the identity."""
+    """Combines values into the tensor by the reduction of scatter_reduce and index_reduce ("mean" included).
+
+    Without `include_self`, elements that any value reaches start at the reduction's identity: a kernel writes it first.
+    """
     ctx, x = into.ctx, into.x
-    is_wide = rounds_each_step(x.dtype, extents, where, JOINS[reduce])
-    total = into.wide() if is_wide else into.target()
+    is_wide = rounds_each_step(x.dtype, extents, where, ATOMIC_KINDS[reduce])
+    total = into.as_float32() if is_wide else into.target()
     if not include_self:
         first = _identity(reduce, x.dtype)
         total = write(ctx, total, extents, where, lambda loop: loop.load(first, None, x.dtype))
-    total = write(ctx, total, extents, where, what, JOINS[reduce])
+    total = write(ctx, total, extents, where, what, ATOMIC_KINDS[reduce])
     if reduce != "mean":
         return into.finish(total, lambda loop, value: value) if is_wide else total
-    number = counted(ctx, x.size, extents, where, start=int(include_self))
+    number = count_writes(ctx, x.size, extents, where, start=int(include_self))
     closing = into if is_wide else Destination(ctx, total, is_in_place=True)
     return closing.finish(total, lambda loop, value: _quotient(value, loop.load(number)))
 
 
-def counted(ctx: Lowering, size: Sequence[Expr], extents: Sequence[Expr], where: Where, start: int) -> View:
-    """How many values go to each element."""
+def count_writes(ctx: Lowering, size: Sequence[Expr], extents: Sequence[Expr], where: Where, start: int) -> View:
+    """A tensor of that size that counts the values written to each element, from `start` on."""
     out = ctx.buffer(I64, size)
     loop = KernelBuilder(size)
     out = ctx.store(loop, out, loop.coords, loop.load(start, None, I64))
@@ -369,7 +403,7 @@ def counted(ctx: Lowering, size: Sequence[Expr], extents: Sequence[Expr], where:
 
 
 def _quotient(value: KernelValue, number: KernelValue) -> KernelValue:
-    """A mean; that of integers is rounded down."""
+    """value / max(number, 1); integers round down, as in eager."""
     number = number.op("maximum", 1)
     return (
         value / number.cast(value.dtype)
@@ -379,6 +413,7 @@ def _quotient(value: KernelValue, number: KernelValue) -> KernelValue:
 
 
 def _identity(reduce: str, dtype: DType) -> float:
+    """The value from which a reduction starts."""
     match reduce:
         case "prod":
             return 1
@@ -394,7 +429,7 @@ def _identity(reduce: str, dtype: DType) -> float:
 
 
 def slices(into: Destination, dim: int, index: View, *, error: ErrorKind, wrap: bool = False) -> Where:
-    """x[.., index[k], ..] for the k of a loop over slices."""
+    """Addresses x[.., index[k], ..], where k is the loop's coordinate of dimension `dim` of the source."""
     size, d = at_least_1d(into.x).size, wrap_dim(dim, len(into.x.size))
 
     def where(loop: KernelBuilder) -> Coords | Expr:
@@ -406,7 +441,7 @@ def slices(into: Destination, dim: int, index: View, *, error: ErrorKind, wrap: 
 
 
 def _are_slices(into: Destination, dim: int, index: View, source: View) -> bool:
-    """Whether the source has a slice of the tensor's size and dtype for each index."""
+    """Whether the source has a slice of x's dtype and size for each index; requires what only the call knows."""
     if source.dtype != into.x.dtype:
         return False
     size = [count(index.size) if d == dim else n for d, n in enumerate(at_least_1d(into.x).size)]
@@ -414,32 +449,35 @@ def _are_slices(into: Destination, dim: int, index: View, source: View) -> bool:
 
 
 def index_add(into: Destination, dim: int, index: View, source: View, *, alpha: float = 1) -> Value:
+    """index_add: x[.., index[k], ..] += alpha * source[.., k, ..]."""
     d = wrap_dim(dim, len(into.x.size))
     if into.x.dtype == BOOL or len(source.size) != len(into.x.size) or not _are_slices(into, d, index, source):
         return NotImplemented
-    # eager adds whole slices by scatter_add, which has another kind of error
+    # eager implements this case by scatter_add, which raises RuntimeError
     is_scatter_add = len(into.x.size) > 1 and alpha == 1 and index.dtype == I64
     error: ErrorKind = "RuntimeError" if is_scatter_add else "IndexError"
-    value = each(source, into.x)
+    value = source_element(source, into.x)
     what = value if alpha == 1 else lambda loop: value(loop) * alpha
     return accumulate_into(into, source.size, slices(into, dim, index, error=error), what, "add")
 
 
 def index_copy(into: Destination, dim: int, index: View, source: View) -> Value:
+    """index_copy: x[.., index[k], ..] = source[.., k, ..]."""
     if index.dtype != I64:
         return NotImplemented
     where = slices(into, dim, index, error="IndexError")
-    return write(into.ctx, into.target(), source.size, where, each(source, into.x))
+    return write(into.ctx, into.target(), source.size, where, source_element(source, into.x))
 
 
 def index_fill(into: Destination, dim: int, index: View, value: Operand) -> Value:
+    """index_fill: x[.., index[k], ..] = value; negative indices count from the end."""
     x = into.x
     if (isinstance(value, View) and value.size) or index.dtype != I64:
         return NotImplemented
     d = wrap_dim(dim, len(x.size))
     extents = [count(index.size) if k == d else n for k, n in enumerate(at_least_1d(x).size)]
     where = slices(into, dim, index, error="IndexError", wrap=True)
-    return write(into.ctx, into.target(), extents, where, each(value, x))
+    return write(into.ctx, into.target(), extents, where, source_element(value, x))
 
 
 def index_reduce(
@@ -447,18 +485,18 @@ def index_reduce(
 ) -> Value:
     if into.x.dtype == BOOL or not _are_slices(into, wrap_dim(dim, len(into.x.size)), index, source):
         return NotImplemented
-    where, what = slices(into, dim, index, error="IndexError"), each(source, into.x)
-    return joined(into, source.size, where, what, reduce, include_self=include_self)
+    where, what = slices(into, dim, index, error="IndexError"), source_element(source, into.x)
+    return reduce_into(into, source.size, where, what, reduce, include_self=include_self)
 
 
 def put(into: Destination, index: View, source: View, accumulate: bool = False) -> Value:
-    """An element by its number in row-major order, whatever the layout."""
+    """put: x.flatten()[index] = source, or += with `accumulate`; elements are numbered row-major."""
     if index.dtype != I64:
         return NotImplemented
     x = into.x
     if accumulate and x.dtype == BOOL:
         return NotImplemented
-    if source.dtype != x.dtype or count(source.size) != count(index.size):  # the call raises
+    if source.dtype != x.dtype or count(source.size) != count(index.size):  # eager raises
         return NotImplemented
 
     def where(loop: KernelBuilder) -> Coords:
@@ -474,7 +512,7 @@ def put(into: Destination, index: View, source: View, accumulate: bool = False) 
 
 
 def max_unpool(ctx: Lowering, x: View, places: View, area: Sequence[Operand], *window: Value) -> Value:
-    """Each element to its place in an image of zeros, which it names by a number in row-major order."""
+    """Lowers max_unpool2d and max_unpool3d: x at the row-major `places` of an image of zeros."""
     if is_zero_sized(x) or any(is_zero(n) for n in sizes(ctx.meta.size)):
         return NotImplemented
     size, lead = sizes(ctx.meta.size), len(x.size) - len(area)
@@ -493,7 +531,10 @@ def max_unpool(ctx: Lowering, x: View, places: View, area: Sequence[Operand], *w
 def embedding_dense_backward(
     ctx: Lowering, grad: View, ids: View, rows: Operand, padding: int, scale_by_frequency: bool
 ) -> Value:
-    """Each row of the gradient goes to the row that its id names, in the order of the ids."""
+    """Lowers embedding_dense_backward: adds each row of the gradient to the row ids[k] of zeros, in the order of k.
+
+    The row `padding` gets nothing. With `scale_by_frequency` a row is divided by how often its id occurs.
+    """
     if is_zero_sized(grad) or any(is_zero(as_expr(n)) for n in ctx.meta.size) or not isinstance(rows, int | Expr):
         return NotImplemented
     size = as_expr(rows)
@@ -503,7 +544,7 @@ def embedding_dense_backward(
 
     number: View | None = None
     if scale_by_frequency:
-        number = counted(ctx, (size,), ids.size, lambda loop: (row(loop),), 0)
+        number = count_writes(ctx, (size,), ids.size, lambda loop: (row(loop),), 0)
 
     def what(loop: KernelBuilder) -> KernelValue:
         value = loop.load(grad)
@@ -518,7 +559,7 @@ def embedding_dense_backward(
 
 
 def _pairs(name: str, core: Callable[..., Value], *overloads: str) -> dict[str, Rule]:
-    """The operator and the one that works in place."""
+    """Rows for the overloads of an operator and of its in-place form."""
     rows: dict[str, Rule] = {}
     for overload in overloads or ("default",):
         rows[f"aten.{name}.{overload}"] = functional(core)

@@ -1,8 +1,14 @@
-"""Special functions, and functions of a number's digits: frexp, ldexp, rounding to decimals.
+"""Rules of special functions, and of functions of a number's bits and digits.
 
-Takes operands that broadcast. Gives one kernel a result, computed in the dtype that torch promotes to. Refuses (to an
-extern call) the incomplete gamma functions and Airy's, which need iterations of their own kind, and Bessel's J and Y,
-of which eager's float64 is good to seven digits only: nothing says what is right.
+- Bessel functions: i0, i0e, i1, i1e, the modified ones i0, i1, k0, k1, spherical_bessel_j0
+- erfcx, ndtri, log_ndtr, zeta, polygamma
+- orthogonal polynomials: Chebyshev (also shifted), Hermite, Laguerre, Legendre
+- ldexp, frexp, round with decimals, angle of real numbers
+
+Takes operands that broadcast. Gives one kernel per result, computed in the compute dtype of the promoted dtype.
+Refuses (by having no rule) the incomplete gamma functions and airy_ai, whose algorithms iterate until they converge,
+and bessel_j0, j1, y0 and y1: eager's float64 results have only seven correct digits, so a test could not tell right
+from wrong.
 """
 
 from __future__ import annotations
@@ -22,25 +28,28 @@ Rule = Callable[..., Value]
 
 
 def spherical_bessel_j0(x: KernelValue) -> KernelValue:
-    """sin(x) / x, by its series where the quotient would lose digits."""
+    """sin(x) / x; its Taylor series below 1/2, where the quotient loses digits; 0 at infinities."""
     square = x * x
     series = x.number(0.0)
     for k in range(8, 0, -1):
         series = (series + 1.0) * square * (-1.0 / ((2 * k) * (2 * k + 1)))
-    near = series + 1.0
-    far = x.op("isinf").where(0.0, x.op("sin") / x)
-    return (x.op("abs") < 0.5).where(near, far)
+    series = series + 1.0
+    quotient = x.op("isinf").where(0.0, x.op("sin") / x)
+    return (x.op("abs") < 0.5).where(series, quotient)
 
 
 def log_ndtr(x: KernelValue) -> KernelValue:
-    """The logarithm of the normal distribution; its tail by the scaled complement, which does not underflow."""
+    """The logarithm of the normal distribution function; below -1 by erfcx, which does not underflow."""
     t = x * math.sqrt(0.5)
     tail = ((-t).op("erfcx") * 0.5).op("log") - t * t
     return (x < -1.0).where(tail, (t.op("erfc") * -0.5).op("log1p"))
 
 
 def trigamma(x: KernelValue) -> KernelValue:
-    """Recurrence by six, then as many terms of the asymptotic series as eager takes; on the left by reflection."""
+    """The second derivative of log(gamma): six steps of the recurrence, then the asymptotic series.
+
+    The series has as many terms as ATen's (aten/src/ATen/native/Math.h). Below 1/2 it uses the reflection formula.
+    """
     y = (x < 0.5).where(1.0 - x, x)
     total = y.number(0.0)
     for k in range(6):
@@ -54,7 +63,7 @@ def trigamma(x: KernelValue) -> KernelValue:
 
 
 def polygamma(ctx: Lowering, order: int, x: View) -> Value:
-    """The derivatives of digamma, of which all but the first are Hurwitz' zeta."""
+    """Lowers polygamma: the derivative of digamma of that order, by trigamma or Hurwitz' zeta function, in float64."""
     if order == 0:
         return ctx.pointwise(lambda v: v.op("digamma"), x)
 
@@ -68,36 +77,40 @@ def polygamma(ctx: Lowering, order: int, x: View) -> Value:
     return NotImplemented if order < 0 or order > 100 else ctx.pointwise(fn, x)
 
 
-def shifted(name: str) -> Rule:
-    """The polynomials on [0, 1] instead of [-1, 1]."""
+def shifted_polynomial(name: str) -> Rule:
+    """A rule for a shifted Chebyshev polynomial: the polynomial `name` at 2 * x - 1."""
     return elementwise(lambda x, n: (x + x - 1.0).op(name, n))
 
 
 def ldexp(ctx: Lowering, x: Operand, exponent: Operand) -> Value:
-    """x * 2 ** exponent, where the power has the exponent's own dtype, as in eager."""
-    own = number_dtype(exponent)
-    own = own if own.kind == "float" else F32
+    """Lowers ldexp: x * 2 ** exponent, where the power has the exponent's dtype (float32 if integer), as in eager."""
+    power_dtype = number_dtype(exponent)
+    power_dtype = power_dtype if power_dtype.kind == "float" else F32
 
     def fn(loop: KernelBuilder) -> KernelValue:
-        count = loop.load(exponent, None, own)
-        power = count.number(2.0).op("pow", count).cast(own)
+        count = loop.load(exponent, None, power_dtype)
+        power = count.number(2.0).op("pow", count).cast(power_dtype)
         return loop.load(x, None, ctx.meta.dtype) * power.cast(compute_dtype(ctx.meta.dtype))
 
     return ctx.map(fn)
 
 
 def frexp(ctx: Lowering, x: View) -> Value:
-    """Mantissa in [1/2, 1) and exponent, by the number's bits; 0, infinities and NaN are their own mantissa."""
+    """Lowers frexp: two kernels, for the mantissa in [1/2, 1) and for the exponent.
+
+    0, infinities and NaN are their own mantissa and have the exponent 0.
+    """
     if x.dtype.kind != "float":
         return NotImplemented
     results: list[Value] = []
     for number, meta in enumerate(ctx.metas):
         with ctx.with_single_result(meta):
-            results.append(ctx.pointwise(lambda v, n=number: _taken_apart(v)[n], x, compute=x.dtype))
+            results.append(ctx.pointwise(lambda v, n=number: _mantissa_and_exponent(v)[n], x, compute=x.dtype))
     return tuple(results)
 
 
-def _taken_apart(x: KernelValue) -> tuple[KernelValue, KernelValue]:
+def _mantissa_and_exponent(x: KernelValue) -> tuple[KernelValue, KernelValue]:
+    """The mantissa and the int32 exponent of a float, from its bits; subnormal numbers are scaled up first."""
     dtype, whole = (F64, I64) if x.dtype == F64 else (F32, I32)
     digits, width = dtype.mantissa, dtype.bits
     bias = (1 << (width - digits - 2)) - 1
@@ -108,16 +121,20 @@ def _taken_apart(x: KernelValue) -> tuple[KernelValue, KernelValue]:
     exponent = field - (bias - 1) - tiny.where(field.number(digits + 2), field.number(0))
     sign_and_digits = -(1 << (width - 1)) + (1 << digits) - 1
     mantissa = _bitcast(bits.op("bitwise_and", sign_and_digits).op("bitwise_or", (bias - 1) << digits), dtype)
-    itself = x.equals(0.0).either(x.op("isnan")).either(x.op("isinf"))
-    return itself.where(x, mantissa), itself.where(exponent.number(0), exponent).cast(I32)
+    is_special = x.equals(0.0).either(x.op("isnan")).either(x.op("isinf"))
+    return is_special.where(x, mantissa), is_special.where(exponent.number(0), exponent).cast(I32)
 
 
 def _bitcast(x: KernelValue, dtype: DType) -> KernelValue:
+    """The bits of a value read as `dtype`."""
     return KernelValue(x.b, x.b.bitcast(x.at, dtype))
 
 
 def round_decimals(ctx: Lowering, x: View, decimals: int = 0) -> Value:
-    """Scaled, rounded and scaled back, each step in x's own dtype: a digit hangs on it."""
+    """Lowers round.decimals: scales by a power of 10, rounds half to even and scales back, as eager does.
+
+    Each step is rounded to x's dtype, because another rounding before the jump would change a whole digit.
+    """
     dtype = ctx.meta.dtype
     if dtype.kind != "float":
         return NotImplemented
@@ -138,7 +155,7 @@ def round_decimals(ctx: Lowering, x: View, decimals: int = 0) -> Value:
 
 
 def angle(x: KernelValue) -> KernelValue:
-    """Of a real number; a NaN stays."""
+    """The angle of a real number: pi if negative, else 0; NaN passes."""
     return x.op("isnan").where(x, (x < 0.0).where(x.number(math.pi), x.number(0.0)))
 
 
@@ -171,7 +188,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         **{f"aten.special_zeta.{kind}": one_op("zeta") for kind in ("default", "self_scalar", "other_scalar")},
         **{f"aten.special_{theirs}.{kind}": one_op(ours) for theirs, ours in _POLYNOMIALS.items() for kind in _KINDS},
         **{
-            f"aten.special_shifted_chebyshev_polynomial_{name}.{kind}": shifted(f"chebyshev_{name}")
+            f"aten.special_shifted_chebyshev_polynomial_{name}.{kind}": shifted_polynomial(f"chebyshev_{name}")
             for name in "tuvw"
             for kind in _KINDS
         },

@@ -1,15 +1,20 @@
-"""Functional writes into a window of a tensor: slice_scatter, select_scatter, diagonal_scatter, as_strided_scatter.
+"""Rules of functional writes into a window: slice_scatter, select_scatter, diagonal_scatter and as_strided_scatter.
 
-Takes the tensor, the source and the window. Gives the next version of the tensor's storage, of which only the window is
-written, where the old value is dead; else a new tensor, in one kernel where the window is a box. Refuses (to an extern
-call) sources without elements, and windows that are not the source's size or not in the tensor, for which eager raises;
-a graph with a write through as_strided to memory between or beside a tensor's elements runs in eager.
+AOTAutograd turns in-place writes into these operators: `x[1:] = y` becomes slice_scatter. The window is the view of x
+that the source replaces.
+
+Takes the tensor x, the source and the window's arguments. Gives x's buffer, of which a kernel overwrites the window, if
+x's old value is dead. Otherwise gives a new tensor: slice_scatter and select_scatter compute it in one pointwise
+kernel, the others copy x first. Refuses (to an extern call) sources without elements, and windows that have another
+size than the source or do not lie in x, for which eager raises. A write through as_strided to memory between or beside
+x's elements makes the whole graph run in eager (UnsupportedInput).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from types import MappingProxyType
 
 from minductor.core.dtypes import compute_dtype
@@ -40,12 +45,13 @@ Rule = Callable[..., Value]
 
 
 def select_scatter(ctx: Lowering, x: View, source: View, dim: int, index: Operand) -> Value:
+    """Lowers select_scatter: x with `source` at one index of a dimension."""
     if is_zero_sized(x) or is_zero_sized(source):
         return NotImplemented
     d = wrap_dim(dim, len(x.size))
     if source.size != (*x.size[:d], *x.size[d + 1 :]) or not require_index(ctx, _number(index), d, x.size[d]):
         return NotImplemented
-    made = _in_place(ctx, x, lambda base: _selected(base, d, index), source)
+    made = _write_in_place(ctx, x, lambda base: _selected(base, d, index), source)
     if made is not None:
         return made
 
@@ -65,6 +71,7 @@ def slice_scatter(
     end: Operand | None = None,
     step: Operand = 1,
 ) -> Value:
+    """Lowers slice_scatter: x with `source` in x[.., start:end:step, ..]."""
     if is_zero_sized(x) or is_zero_sized(source):
         return NotImplemented
     d = wrap_dim(dim, len(x.size))
@@ -72,25 +79,20 @@ def slice_scatter(
     length = _length(x.size[d], first, end, step)
     if not require_size(ctx, source.size, (*x.size[:d], length, *x.size[d + 1 :])):
         return NotImplemented
-    made = _in_place(ctx, x, lambda base: _sliced(base, d, first, as_expr(_number(step)), source.size[d]), source)
+    made = _write_in_place(ctx, x, lambda base: _sliced(base, d, first, as_expr(_number(step)), source.size[d]), source)
     if made is not None:
         return made
 
     def fn(loop: KernelBuilder) -> KernelValue:
         value, conditions = read_slice(loop, source, d, first, step, 0)
         value = value.cast(compute_dtype(x.dtype))
-        if not conditions:
-            return value
-        holds = conditions[0]
-        for condition in conditions[1:]:
-            holds = holds.both(condition)
-        return holds.where(value, loop.load(x))
+        return reduce(KernelValue.both, conditions).where(value, loop.load(x)) if conditions else value
 
     return ctx.map(fn)
 
 
 def diagonal_scatter(ctx: Lowering, x: View, source: View, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-    """The diagonal is the last dimension of the source."""
+    """Lowers diagonal_scatter: x with `source` on a diagonal, which is the last dimension of the source."""
     if is_zero_sized(x) or is_zero_sized(source):
         return NotImplemented
     one, two = wrap_dim(dim1, len(x.size)), wrap_dim(dim2, len(x.size))
@@ -105,7 +107,7 @@ def diagonal_scatter(ctx: Lowering, x: View, source: View, offset: int = 0, dim1
         shift = offset * base.stride[two] if offset >= 0 else -offset * base.stride[one]
         return replace(base, size=size, stride=stride, offset=base.offset + shift)
 
-    return _written(ctx, x, window, source)
+    return _write_window(ctx, x, window, source)
 
 
 def as_strided_scatter(
@@ -116,7 +118,10 @@ def as_strided_scatter(
     stride: Sequence[Operand],
     offset: Operand | None = None,
 ) -> Value:
-    """The offset counts from the start of x's traced storage."""
+    """Lowers as_strided_scatter; the offset counts from the start of x's traced storage.
+
+    If the window may lie beside x's elements, depending on symbols, it becomes an extern call, which checks that.
+    """
     if is_zero_sized(x):
         return NotImplemented
     traced = ctx.traced(ctx.node.args[0])
@@ -128,44 +133,51 @@ def as_strided_scatter(
 
     keeps_layout = all((x.size, x.stride) == (sizes(m.size), sizes(m.stride)) for m in (traced, ctx.meta))
     if not keeps_layout or span(x.size, x.stride) != count(x.size) or is_outside(window(x), x):
-        raise UnsupportedInput(ctx.node.name, "a write through as_strided beside a tensor's elements")
+        raise UnsupportedInput(ctx.node.name, "a write through as_strided that lies beside a tensor's elements")
     if is_within(window(x), x):
-        return _written(ctx, x, window, source)
-    # the call counts from the start of the tensor's storage, which need not be where the traced tensor's was
+        return _write_window(ctx, x, window, source)
+    # the extern call counts from the start of x's own storage, which may be another one than when tracing
     start = as_expr(ctx.start_of(x)) + window(x).offset
     return extern(ctx, "aten.as_strided_scatter.default", (x, source, tuple(size), tuple(stride), start), {})
 
 
-def _in_place(ctx: Lowering, x: View, window: Callable[[View], View], source: View) -> View | None:
-    """x with `source` in the window, if x's value is dead; None if one kernel had better make a new tensor."""
+def _write_in_place(ctx: Lowering, x: View, window: Callable[[View], View], source: View) -> View | None:
+    """x with `source` written into its window; None if one pointwise kernel had better compute a new tensor.
+
+    Writes in place if x's value is dead, unless x is a pointwise value that could fuse into the new tensor's kernel.
+    """
     if is_dead(ctx, x):
         if source == window(x):
             return x
-        return None if is_fusable_copy(ctx, x) else _put(ctx, x, window(x), source)
-    # of elements that share memory only those in the window are written: a choice for each element would not do
+        return None if is_fusable_copy(ctx, x) else _store_window(ctx, x, window(x), source)
+    # if elements of x share memory, a pointwise kernel would write elements in the window and beside it to one address
     return (
         None
         if is_injective(replace(x, size=sizes(ctx.meta.size), stride=sizes(ctx.meta.stride)))
-        else _written(ctx, x, window, source)
+        else _write_window(ctx, x, window, source)
     )
 
 
-def _written(ctx: Lowering, x: View, window: Callable[[View], View], source: View) -> View:
-    """x, or a copy of it, with `source` in the window."""
+def _write_window(ctx: Lowering, x: View, window: Callable[[View], View], source: View) -> View:
+    """x, or a copy of it if its value is still needed, with `source` written into the window."""
     if is_dead(ctx, x) and source == window(x):
         return x
     base = writable(ctx, x)
-    return _put(ctx, base, window(base), source)
+    return _store_window(ctx, base, window(base), source)
 
 
-def _put(ctx: Lowering, x: View, window: View, source: View) -> View:
-    """The next version of x's storage, `source` in the window."""
-    if source.ref.storage == x.ref.storage and not _is_apart(source, window, x):
+def _store_window(ctx: Lowering, x: View, window: View, source: View) -> View:
+    """A kernel that writes `source` to `window`, a view of x; gives the new version of x.
+
+    A source that overlaps the window is copied first. If elements of the window share memory, eager's copy_ is called,
+    which has its own order of writes.
+    """
+    if source.ref.storage == x.ref.storage and not _are_disjoint(source, window, x):
         snapshot = ctx.buffer(x.dtype, source.size)
         loop = KernelBuilder(source.size)
         source = ctx.store(loop, snapshot, loop.coords, loop.load(source))
     if not is_injective(window):
-        extern(ctx, "aten.copy_.default", (window, source), {}, "elements of its window share memory")
+        extern(ctx, "aten.copy_.default", (window, source), {}, "elements of the window share memory")
         made = ctx.newest(x)
         assert isinstance(made, View)
         return made
@@ -177,6 +189,7 @@ def _put(ctx: Lowering, x: View, window: View, source: View) -> View:
 
 
 def _selected(x: View, dim: int, index: Operand) -> View:
+    """The view x.select(dim, index)."""
     rest = [d for d in range(len(x.size)) if d != dim]
     size, stride = tuple(x.size[d] for d in rest), tuple(x.stride[d] for d in rest)
     return replace(x, size=size, stride=stride, offset=x.offset + wrap_index(index, x.size[dim]) * x.stride[dim])
@@ -200,19 +213,19 @@ def _number(value: object) -> int | Expr:
 
 
 def is_within(window: View, x: View) -> bool:
-    """Whether no element of the window lies outside the memory from x's first element to its last."""
+    """Whether the window is known to lie in the memory from x's first element to its last."""
     first = window.offset - x.offset
     return at_least(first, 0) and at_least(span(x.size, x.stride) - span(window.size, window.stride) - first, 0)
 
 
 def is_outside(window: View, x: View) -> bool:
-    """Whether some element of the window is known to lie outside that memory."""
+    """Whether some element of the window is known to lie outside of the memory from x's first element to its last."""
     first = window.offset - x.offset
     return at_least(-first - 1, 0) or at_least(first + span(window.size, window.stride) - span(x.size, x.stride) - 1, 0)
 
 
-def _is_apart(a: View, b: View, x: View) -> bool:
-    """Whether two windows on x's storage are known to have no element in common."""
+def _are_disjoint(a: View, b: View, x: View) -> bool:
+    """Whether two views of x's storage are known to have no element in common: their coordinates in x are disjoint."""
     boxes: list[list[tuple[int | None, int | None]]] = []
     for view in (a, b):
         loop = KernelBuilder(view.size)
