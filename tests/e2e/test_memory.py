@@ -100,7 +100,7 @@ def test_two_reductions_of_products_do_not_wait_for_each_other() -> None:
 
     n = 32768
     report = planned(sums, (n, 16), (n, 16), (16, n))
-    assert any("bytes more at once" in reason for *_, reason in report.refusals)
+    assert any("more bytes alive at once" in reason for *_, reason in report.refusals)
     assert report.peak is not None
     assert report.peak < 2 * n * n * 4
     assert report.peak <= n * n * 4 + 3 * n * 4

@@ -129,7 +129,7 @@ def test_kept_at_any_price_it_would_raise_the_peak(monkeypatch: pytest.MonkeyPat
     """So that the tests above can see it."""
     program = waiting(large=True)
     before = peak_bytes(memory(program, CPU).storages)
-    monkeypatch.setattr(reuse._Holding, "keep", lambda *_: True)
+    monkeypatch.setattr(reuse._MemoryProfile, "keep", lambda *_: True)
     assert (peak_bytes(memory(program, CPU).storages) or 0) > (before or 0)
 
 

@@ -1,9 +1,10 @@
-"""Decides the life of every storage, and writes the call as a plan of lines.
+"""Turns a program into a Plan: the lines of one call, with an allocation and a free for every storage.
 
-Takes an ordered Program. Gives a Plan: allocate, reuse, launch, extern, view, free, return, in the program's order, and
-the lives of its storages. Refuses nothing.
+Takes an ordered Program. Gives a Plan with lines in the order of the nodes (allocate, reuse, view, launch, extern,
+free, return), the definitions of its kernels, and the life of each storage. Refuses nothing.
 
-`reuse.py` says which storages are shared. Inputs are lent, except donated ones: they are dropped at their last use.
+`reuse.py` decides which storages are shared and when they are freed. Inputs belong to the caller, except donated ones,
+which the call drops after their last use. Equal kernels share one definition, whatever the names of their buffers.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ from minductor.ir.program.nodes import (
 from minductor.ir.program.signature import Signature, canonical, digest, error_nodes, rename_storages, signature
 from minductor.ir.program.variants import base_option, variant_choice, without_variants
 from minductor.options import Options
-from minductor.passes.memory.reuse import Sharing, is_planned, reuse
+from minductor.passes.memory.reuse import Sharing, is_allocated_by_plan, reuse
 from minductor.passes.memory.scope_lines import scope_lines
 from minductor.target import Env
 
 
 def memory(program: Program, env: Env) -> Plan:
-    """The plan of one call of the program."""
+    """The plan of one call of the program, with its kernels, partitions and storages."""
     planner = _Planner(program, env.options)
     parts = partitions(program, env.target)
     plan = replace(_planned(planner, scope_lines(parts)), partitions=parts)
@@ -69,9 +70,9 @@ def memory(program: Program, env: Env) -> Plan:
 
 
 def _planned(planner: _Planner, before: Mapping[int, tuple[Line, ...]]) -> Plan:
-    """A program's own lines, and the plans of its regions, whose kernels join those of the outermost program.
+    """The plan of a program, without definitions, and of its regions. All share the kernels of the outermost program.
 
-    `before`: lines that stand before a node, by its number.
+    `before`: by the number of a node, lines that stand before it.
     """
     program = planner.program
     for number, node in enumerate(program.nodes):
@@ -81,9 +82,9 @@ def _planned(planner: _Planner, before: Mapping[int, tuple[Line, ...]]) -> Plan:
     planner.finish()
     regions: list[Plan] = []
     for region in program.regions:
-        inner = _Planner(region, planner.options, planner.kernels, planner.texts, planner.handles)
+        inner = _Planner(region, planner.options, planner.kernels, planner.definition_of, planner.numbers)
         inner.region = region.name
-        inner.enter()
+        inner.check_input_layouts()
         plan = _planned(inner, {})
         constants = [b.name for b in region.buffers if b.kind == "constant"]
         regions.append(replace(plan, storages=storage_lives(plan.lines, plan.inputs, inner.bytes(), constants)))
@@ -92,11 +93,11 @@ def _planned(planner: _Planner, before: Mapping[int, tuple[Line, ...]]) -> Plan:
 
 @dataclass(slots=True)
 class _Definition:
-    """A kernel's text, and the launches that share it."""
+    """A kernel that several launches may share. `ops` are the operators of the first launch, which name the kernel."""
 
     id: str
     digest: str
-    ops: tuple[str, ...]  # of the first launch: they name the kernel
+    ops: tuple[str, ...]
     parameters: tuple[tuple[str, str], ...]
     origins: list[Origin]
 
@@ -106,13 +107,13 @@ class _Planner:
     program: Program
     options: Options
     kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
-    texts: dict[str, _Definition] = field(default_factory=dict[str, _Definition])
-    handles: count[int] = field(default_factory=lambda: count(1))  # for the outermost program and its regions
+    definition_of: dict[str, _Definition] = field(default_factory=dict[str, _Definition])
+    numbers: count[int] = field(default_factory=lambda: count(1))  # for the outermost program and its regions
     region: str = ""  # the region's name; the outermost program has none
     buffers: dict[str, Buffer] = field(init=False)
     sharing: Sharing = field(init=False)
     returned: set[str] = field(init=False)
-    laid: set[str] = field(init=False)
+    traced_layout: set[str] = field(init=False)
     body: list[Line] = field(default_factory=list[Line])
     view_count: Counter[str] = field(default_factory=Counter[str])
 
@@ -120,15 +121,19 @@ class _Planner:
         self.buffers = self.program.buffer_table()
         self.sharing = reuse(self.program, self.options)
         self.returned = {view.ref.storage for view in views_of(self.program.outputs)}
-        self.laid = {*read_by_layout(self.program), *self.sharing.taken.values(), *self.sharing.in_place.values()}
+        self.traced_layout = {
+            *read_by_layout(self.program),
+            *self.sharing.taken_over.values(),
+            *self.sharing.in_place.values(),
+        }
         self._define_symbols()
-        self._free(self.sharing.ends.get(-1, ()))
+        self._free(self.sharing.freed_after.get(-1, ()))
 
     def bytes(self) -> Mapping[str, Expr]:
         return {buffer.name: storage_bytes(buffer) for buffer in self.buffers.values()}
 
     def _define_symbols(self) -> None:
-        """Each size symbol from the parameter that is it, else from a tensor parameter's size that tells it."""
+        """Defines each size symbol, from a parameter that is this number, else from a size of a tensor parameter."""
         given: dict[Symbol, lines.SymbolLine] = {}
         for parameter in self.program.inputs:
             if isinstance(parameter.symbol, Symbol) and parameter.symbol not in given:
@@ -138,8 +143,8 @@ class _Planner:
             given.setdefault(symbol, lines.SymbolLine(symbol, lines.SizeOf(*where)))
         self.body.extend(line for line in given.values() if line.source != line.symbol.name)
 
-    def enter(self) -> None:
-        """A region's tensors come from wherever its caller has them: a row of one, a result of its last round."""
+    def check_input_layouts(self) -> None:
+        """Checks the layouts of a region's tensors, which its caller chooses: rows of a tensor, earlier results."""
         for given in self.program.inputs:
             if given.symbol is None and given.name in self.sharing.last_use:
                 buffer = self.buffers[given.name]
@@ -157,41 +162,41 @@ class _Planner:
                 self.body.append(lines.SymbolLine(symbol, body))
             case Require(body, message, origins):
                 self.body.append(lines.AssertLine(body, message, self._qualified(origins[0].node if origins else "")))
-        self._free(self.sharing.ends.get(number, ()))
+        self._free(self.sharing.freed_after.get(number, ()))
 
     def _dispatch(self, number: int, kernel: Kernel) -> None:
-        """All variants of a kernel as one line. What any of them needs besides is there around it."""
-        for name in self.sharing.made.get(number, ()):
-            self._make(name)
+        """One line for all variants of a kernel. Buffers that only some of them need are allocated for all."""
+        for name in self.sharing.created.get(number, ()):
+            self._allocate(name)
         scratch = [buffer for variant in kernel.variants for buffer in variant.buffers]
         for buffer in scratch:
             self.buffers[buffer.name] = buffer
-            self._make(buffer.name)
+            self._allocate(buffer.name)
         choice, own = variant_choice(kernel), without_variants(kernel)
         nodes = {variant.name: variant.nodes for variant in kernel.variants}
-        groups = tuple(self._group(number, nodes.get(str(option), (own,))) for option in choice.options)
+        groups = tuple(self._variant_lines(number, nodes.get(str(option), (own,))) for option in choice.options)
         (launch,) = groups[choice.options.index(base_option(kernel))]
         assert isinstance(launch, lines.LaunchLine)
         used = [name for group in groups for line in group for name in used_tensors(line)]
-        tensors = tuple(dict.fromkeys(name for name in used if name in self.buffers))  # others are windows on these
+        tensors = tuple(dict.fromkeys(name for name in used if name in self.buffers))  # other names are views of these
         changed = {name for option in (*nodes.values(), (own,)) for name in overwritten(option)} & {*launch.tensors}
         sizes = sorted({s for s in symbols_in(groups) if s.kind in CALL_SYMBOL_KINDS}, key=lambda s: s.name)
-        # its text tells what it does with which sizes
-        identity = digest(f"{next(d.digest for d in self.texts.values() if d.id == launch.kernel)} {choice}")
+        # the digest of the kernel's text and the choice: what measurements of the variants are stored under
+        identity = digest(f"{next(d.digest for d in self.definition_of.values() if d.id == launch.kernel)} {choice}")
         given = (tensors, tuple(sizes), tuple(name for name in tensors if name in changed))
         self.body.append(
-            lines.DispatchLine(choice, groups, *given, launch, identity, kernel.origins, next(self.handles))
+            lines.DispatchLine(choice, groups, *given, launch, identity, kernel.origins, next(self.numbers))
         )
         self._free(buffer.name for buffer in scratch)
 
-    def _group(
+    def _variant_lines(
         self, number: int, nodes: Iterable[Node]
     ) -> tuple[lines.LaunchLine | lines.ExternLine | lines.ViewLine | lines.FreeLine, ...]:
-        """The lines of one variant, whose storages are there already."""
+        """The lines of one variant, whose storages are allocated already."""
         outer, self.body = self.body, []
         for node in nodes:
             if isinstance(node, Kernel):
-                self._call(node)
+                self._launch_kernel(node)
             elif isinstance(node, Extern):
                 self._extern(number, node, is_made=True)
         group, self.body = self.body, outer
@@ -205,37 +210,39 @@ class _Planner:
         if kernel.variants:
             self._dispatch(number, kernel)
             return
-        made = self.sharing.made.get(number, ())
-        over = {name: old for name in made if (old := self.sharing.in_place.get(name)) is not None}
+        made = self.sharing.created.get(number, ())
+        in_place = {name: old for name in made if (old := self.sharing.in_place.get(name)) is not None}
         for name in made:
-            if name not in over:
-                self._make(name)
-        if over:
-            kernel = rename_storages(kernel, _takeover(kernel, over))
-        self._call(kernel)
-        for name, old in over.items():
+            if name not in in_place:
+                self._allocate(name)
+        if in_place:
+            kernel = rename_storages(kernel, _in_place_refs(kernel, in_place))
+        self._launch_kernel(kernel)
+        for name, old in in_place.items():
             self._reuse(name, old)
 
-    def _call(self, kernel: Kernel) -> None:
+    def _launch_kernel(self, kernel: Kernel) -> None:
         needs = signature(kernel)
-        definition = self._define(kernel, needs)
+        definition = self._definition(kernel, needs)
         device = next((self.buffers[name].device for name in needs.storages), "cpu")
         given = (definition.id, needs.storages, needs.sizes, kernel.origins)
         checked = tuple(map(self._qualified, error_nodes(kernel)))
-        self.body.append(lines.LaunchLine(*given, next(self.handles), device, checked))
+        self.body.append(lines.LaunchLine(*given, next(self.numbers), device, checked))
 
     def _qualified(self, node: str) -> str:
-        """An ATen node's name, behind that of its region: two graphs may call their nodes the same."""
+        """An ATen node's name with its region's name before it, since nodes of two graphs may have equal names."""
         return f"{self.region}.{node}" if node and self.region else node
 
-    def _define(self, kernel: Kernel, needs: Signature) -> _Definition:
+    def _definition(self, kernel: Kernel, needs: Signature) -> _Definition:
         seen = {name: as_real(self.buffers[name]) for name in needs.storages}
         bare, text = canonical(kernel, needs.storages, seen)
-        found = self.texts.get(text)
+        found = self.definition_of.get(text)
         if found is None:
             parameters = tuple((f"p{n}", seen[name].dtype.name) for n, name in enumerate(needs.storages))
-            ops = tuple(_short(o.op) for o in kernel.origins)
-            found = self.texts[text] = _Definition(f"k{len(self.texts)}", digest(text), ops, parameters, [])
+            ops = tuple(_operator_label(o.op) for o in kernel.origins)
+            found = self.definition_of[text] = _Definition(
+                f"k{len(self.definition_of)}", digest(text), ops, parameters, []
+            )
             self.kernels[found.id] = bare
         found.origins.extend(kernel.origins)
         return found
@@ -245,14 +252,14 @@ class _Planner:
         args = tuple(self._argument(a, views) for a in node.args)
         kwargs = tuple((name, self._argument(value, views)) for name, value in node.kwargs)
         results: list[str | None] = []
-        made = self.sharing.made.get(number, ())
-        if is_planned(node) and not is_made:
+        made = self.sharing.created.get(number, ())
+        if is_allocated_by_plan(node) and not is_made:
             for name in made:
-                self._make(name)
+                self._allocate(name)
         for result in node.results:
             match result:
                 case View() if node.form == "out":
-                    results.append(self._named(result, views))
+                    results.append(self._tensor_name(result, views))
                 case View(ref=ref) if ref.storage in made and ref.storage not in results:
                     results.append(ref.storage)
                 case Symbol():
@@ -261,17 +268,17 @@ class _Planner:
                     results.append(None)
         is_out = node.form == "out"
         dtypes = tuple(map(_dtype, node.results)) if is_foreign(node.op) and node.form == "return" else ()
-        call = lines.ExternLine(node.op, args, kwargs, tuple(results), is_out, node.origins, next(self.handles), dtypes)
+        call = lines.ExternLine(node.op, args, kwargs, tuple(results), is_out, node.origins, next(self.numbers), dtypes)
         self.body.append(call)
         self._free(views)
         if node.form == "return" and node.op != "aten.empty_strided.default":
-            self._returned(number, node)
+            self._after_call(number, node)
 
-    def _returned(self, number: int, node: Extern) -> None:
-        """What is known of results only now: symbols and layouts.
+    def _after_call(self, number: int, node: Extern) -> None:
+        """The lines after an extern: they define sizes by its results, and check or change the layouts of these.
 
-        Kernels and windows read memory by the traced layout, and meta functions are wrong about some; the operator's
-        own strides stay on what only the user and other operators see.
+        Some meta functions trace other strides than the operator returns. A result that kernels or views read, by the
+        traced strides, gets these strides. A result that only the user and other operators see keeps its own.
         """
         for symbol in defined_symbols(node):
             if (place := size_source(node, symbol)) is not None:
@@ -283,27 +290,29 @@ class _Planner:
             if not isinstance(result, View):
                 continue
             name = result.ref.storage
-            if name in self.laid or name in self.returned or self.sharing.last_use[name] > number:
-                self.body.append(lines.LayoutLine(name, result.size, result.stride if name in self.laid else None))
+            if name in self.traced_layout or name in self.returned or self.sharing.last_use[name] > number:
+                self.body.append(
+                    lines.LayoutLine(name, result.size, result.stride if name in self.traced_layout else None)
+                )
 
     def _argument(self, value: Argument, views: list[str]) -> Argument:
         match value:
             case View():
-                return Token("tensor", self._named(value, views))
+                return Token("tensor", self._tensor_name(value, views))
             case tuple():
                 return tuple(self._argument(item, views) for item in value)
             case _:
                 return value
 
-    def _named(self, view: View, views: list[str]) -> str:
-        """The name of a tensor with this layout: the buffer itself, or a View line made for it."""
+    def _tensor_name(self, view: View, views: list[str]) -> str:
+        """The name of a tensor with this layout: the buffer itself, or a new view, which is added to `views`."""
         if is_whole(view, self.buffers):
             return view.ref.storage
-        made = self._window(view)
+        made = self._view(view)
         views.append(made)
         return made
 
-    def _window(self, view: View) -> str:
+    def _view(self, view: View) -> str:
         name = view.ref.storage
         self.view_count[name] += 1
         made = f"{name}_view{self.view_count[name]}"
@@ -311,7 +320,7 @@ class _Planner:
         return made
 
     def finish(self) -> None:
-        """The return line; what dies with the call needs no Free."""
+        """Adds the return line. Outputs that eager returns as separate objects get views of their own."""
         group_of = {number: group for group in self.program.own for number in group}
         made: dict[tuple[View, tuple[int, ...]], str] = {}
         values: list[Argument] = []
@@ -321,14 +330,14 @@ class _Planner:
                 continue
             group = group_of.get(number, ())
             if (value, group) not in made:
-                made[value, group] = self._window(value) if group else self._named(value, [])
+                made[value, group] = self._view(value) if group else self._tensor_name(value, [])
             values.append(Token("tensor", made[value, group]))
         self.body.append(lines.ReturnLine(tuple(values)))
 
     # --- storages
 
-    def _make(self, name: str) -> None:
-        if (old := self.sharing.taken.get(name)) is not None:
+    def _allocate(self, name: str) -> None:
+        if (old := self.sharing.taken_over.get(name)) is not None:
             self._reuse(name, old)
             return
         buffer = self.buffers[name]
@@ -346,15 +355,15 @@ class _Planner:
     # --- result
 
     def definitions(self) -> tuple[Line, ...]:
-        """The constants and the kernels, of the regions too."""
+        """The lines that define the constants and the kernels of the program and its regions."""
         programs = list(_with_regions(self.program))
         constants = [b.name for program in programs for b in program.buffers if b.kind == "constant"]
         defs: list[Line] = [lines.ConstantLine(name, number) for number, name in enumerate(constants)]
-        # a kernel must not be called as a tensor is: `add_8` may be a saved tensor's name
+        # a kernel must not have the name of a tensor, such as the saved tensor `add_8`
         taken = {b.name for program in programs for b in program.buffers}
         taken.update(given.name for program in programs for given in program.inputs)
         taken.update(program.name for program in programs)
-        for number, found in enumerate(self.texts.values()):
+        for number, found in enumerate(self.definition_of.values()):
             name = unique_name(kernel_name(found.ops, number), taken)
             needs = signature(self.kernels[found.id])
             takes = lines.KernelLine(found.id, name, found.parameters, found.digest, tuple(found.origins))
@@ -365,7 +374,7 @@ class _Planner:
 
 
 def read_by_layout(program: Program) -> Iterator[str]:
-    """Storages that anybody reads by the strides that were traced."""
+    """The storages that a kernel, a view or the caller reads by the strides that were traced."""
     buffers = program.buffer_table()
     objects = {number for group in program.own for number in group}
     for node in program.nodes:
@@ -381,14 +390,14 @@ def read_by_layout(program: Program) -> Iterator[str]:
 
 
 def is_whole(view: View, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether a view is all of its buffer as it was declared."""
+    """Whether a view is its whole buffer, with the layout that the buffer is declared with."""
     buffer = buffers[view.ref.storage]
     layout = (view.dtype, view.size, view.stride, view.offset)
     return layout == (buffer.dtype, buffer.size, buffer.stride, integer(0))
 
 
-def _short(op: str) -> str:
-    """The operator as people say it: "aten.native_layer_norm.default" is layer_norm."""
+def _operator_label(op: str) -> str:
+    """The short name of an operator: layer_norm for "aten.native_layer_norm.default"."""
     return op.split(".")[1].strip("_").removeprefix("native_") if op.count(".") > 1 else op
 
 
@@ -402,8 +411,8 @@ def _dtype(result: View | Symbol | None) -> DType | None:
     return result.dtype if isinstance(result, View) else None
 
 
-def _takeover(kernel: Kernel, taken: dict[str, str]) -> dict[Ref, Ref]:
-    """Renames each written storage to the one it takes over, as that one's next versions."""
+def _in_place_refs(kernel: Kernel, taken: dict[str, str]) -> dict[Ref, Ref]:
+    """For each version that is written in place (new -> old storage) the version of the old storage that it becomes."""
     newest: dict[str, int] = {}
     for ref in reads(kernel):
         newest[ref.storage] = max(newest.get(ref.storage, 0), ref.version)

@@ -1,12 +1,15 @@
-"""Decides which buffers share a storage: written in place over a dying operand, or taken over from a dead one.
+"""Decides which buffers share a storage: results written in place over operands, or into storages of dead buffers.
 
-Takes an ordered program. Gives for each node what it makes, what of that has an older storage, and what dies with it.
-Refuses, silently, what could be seen: a storage that is returned, lent, or known to an operator of somebody else's is
-never written over.
+Takes an ordered program and the options. Gives a `Sharing`: for each node the buffers that it makes, which of them get
+the storage of an older buffer, and which storages are freed after the node. Refuses, without a note, all that the
+caller could see: a storage that is returned, that belongs to a lent input, or that a custom operator has seen is never
+reused.
 
-To keep a dead storage for a later taker costs memory in between. It is done only where the peak stays what it is when
-everything is freed at once: so a plan never holds more at a time than its program needs in that order, and nothing
-could be gained by laying its storages out in one large block.
+An in-place write is legal if every read of the old value is of the element that is being written.
+
+A dead storage that is kept for a later buffer costs memory in between. It is kept only if that does not raise the peak
+above that of freeing each storage at once. So a plan never needs more memory than its program does in this order, and
+no layout of all storages in one large block would need less.
 """
 
 from __future__ import annotations
@@ -36,49 +39,49 @@ from minductor.ir.program.schedule import positions
 from minductor.ir.program.signature import all_ops
 from minductor.options import Options
 
-# Below this a fresh allocation costs less than a strided window on an old one.
+# bytes; below this a new allocation costs less than a view with other strides on an old storage
 SMALL_BYTES = 64 * 1024
-# A storage is kept for a taker over so many nodes at most: by then it has left the caches, and looking costs time.
-PATIENCE = 256
+# nodes over which a dead storage is kept; later it has left the caches, and searching for it takes time
+MAX_NODES_KEPT = 256
 
-Key = tuple[DType, Expr, str]  # dtype, elements, device
+StorageKey = tuple[DType, Expr, str]  # dtype, elements, device
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """By position of the node; -1 stands before the first one."""
+    """Which buffers share storages, and when storages are freed. Nodes are known by their positions."""
 
-    made: Mapping[int, tuple[str, ...]]  # the storages that a node makes, in order
-    in_place: Mapping[str, str]  # what is written over an operand that dies with the same node
-    taken: Mapping[str, str]  # what takes over a storage that is dead before its node
-    ends: Mapping[int, tuple[str, ...]]  # what nobody needs behind a node, and no other buffer has
-    last_use: Mapping[str, int]
+    created: Mapping[int, tuple[str, ...]]  # by node: the buffers that it makes, in order
+    in_place: Mapping[str, str]  # a buffer -> the operand of the same kernel over which it is written
+    taken_over: Mapping[str, str]  # a buffer -> a dead buffer whose storage it gets
+    freed_after: Mapping[int, tuple[str, ...]]  # by node: the storages that are freed after it; -1: before all nodes
+    last_use: Mapping[str, int]  # by buffer: the last node that reads or writes it
 
 
 def reuse(program: Program, options: Options) -> Sharing:
-    """What shares a storage with what."""
-    facts = _Facts(program)
+    """How the buffers of a program share storages, as far as the options allow it."""
+    facts = _StorageFacts(program)
     in_place = dict(_in_place(facts)) if options.inplace else {}
-    taken = dict(_taken(facts, in_place)) if options.reuse_storage else {}
+    taken = dict(_taken_over(facts, in_place)) if options.reuse_storage else {}
     gone = {*in_place.values(), *taken.values()}
     ends = {
         number: kept
-        for number, names in facts.dying.items()
+        for number, names in facts.dying_after.items()
         if (kept := tuple(name for name in names if name not in gone))
     }
-    return Sharing(facts.made, in_place, taken, ends, facts.last_use)
+    return Sharing(facts.created, in_place, taken, ends, facts.last_use)
 
 
-class _Facts:
-    """First and last uses, and whose storages are whose."""
+class _StorageFacts:
+    """The first and last use of each buffer, when it dies, and whether its storage may be reused."""
 
     def __init__(self, program: Program) -> None:
         self.nodes = program.nodes
         self.buffers = program.buffer_table()
         self.last_use: dict[str, int] = {}
         self.first_use: dict[str, int] = {}
-        self.made: dict[int, tuple[str, ...]] = {}
-        self.shown: dict[str, int] = {}  # seen by operators of others, which may have kept them
+        self.created: dict[int, tuple[str, ...]] = {}
+        self.foreign_use: dict[str, int] = {}  # the first custom operator that saw a storage: it may have kept it
         alive = {b.name for b in program.buffers if b.kind != "local"}
         for number, node in enumerate(program.nodes):
             touched = dict.fromkeys(ref.storage for ref in (*reads(node), *writes(node)))
@@ -86,48 +89,50 @@ class _Facts:
                 self.last_use[name] = number
             made = tuple(dict.fromkeys(ref.storage for ref in writes(node) if ref.storage not in alive))
             if made:
-                self.made[number] = made
+                self.created[number] = made
                 alive.update(made)
                 self.first_use.update(dict.fromkeys(made, number))
             if isinstance(node, Extern) and is_foreign(node.op):
                 for name in touched:
-                    self.shown.setdefault(name, number)
+                    self.foreign_use.setdefault(name, number)
         self.returned = {view.ref.storage for view in views_of(program.outputs)}
         donated = {given.name for given in program.inputs if given.is_donated}
-        # ours to write over, or to let others have, once their last reader is done
-        self.own = {b.name for b in program.buffers if b.kind == "local" or b.name in donated} - self.returned
+        # storages that may be reused after their last reader: our own and donated ones that are not returned
+        self.reusable = {b.name for b in program.buffers if b.kind == "local" or b.name in donated} - self.returned
         tensors = [given.name for given in program.inputs if given.symbol is None]
         self.donated = [name for name in tensors if name in donated]
-        self.dying: dict[int, list[str]] = {}
+        self.dying_after: dict[int, list[str]] = {}
         if unused := [name for name in tensors if name not in self.last_use and name not in self.returned]:
-            self.dying[-1] = unused
+            self.dying_after[-1] = unused
         for name, number in self.last_use.items():
             if self.buffers[name].kind != "constant" and name not in self.returned:
-                self.dying.setdefault(number, []).append(name)
+                self.dying_after.setdefault(number, []).append(name)
 
-    def is_takeable(self, name: str) -> bool:
-        """Whether a storage that has just died may become another's."""
+    def can_be_taken_over(self, name: str) -> bool:
+        """Whether another buffer may take over the storage of a buffer that has just died."""
         number = self.last_use[name]
-        if name not in self.own or self.shown.get(name, number + 1) <= number or not is_dense(self.buffers[name]):
+        if name not in self.reusable or self.foreign_use.get(name, number + 1) <= number:
             return False
-        # scratch results that nobody reads may be smaller than traced
+        if not is_dense(self.buffers[name]):
+            return False
+        # an extern may return scratch results, which no node reads, that are smaller than traced
         return not (isinstance(self.nodes[number], Extern) and self.first_use.get(name) == number)
 
 
-def _in_place(facts: _Facts) -> Iterator[tuple[str, str]]:
-    """What a kernel may write over which of its operands."""
-    for number, made in facts.made.items():
+def _in_place(facts: _StorageFacts) -> Iterator[tuple[str, str]]:
+    """Pairs of a kernel's result and the operand over which it is written."""
+    for number, made in facts.created.items():
         kernel = facts.nodes[number]
-        if not isinstance(kernel, Kernel) or kernel.variants:  # a variant may write before it has read all
+        if not isinstance(kernel, Kernel) or kernel.variants:  # a variant may write before it has read all operands
             continue
         operands = dict.fromkeys(ref.storage for ref in reads(kernel))
         dying = [
             name
             for name in operands
-            if name in facts.own
+            if name in facts.reusable
             and facts.last_use[name] == number
             and name not in made
-            and name not in facts.shown
+            and name not in facts.foreign_use
             and is_dense(facts.buffers[name])
         ]
         for name in made:
@@ -140,8 +145,8 @@ def _in_place(facts: _Facts) -> Iterator[tuple[str, str]]:
 
 
 @dataclass(slots=True)
-class _Holding:
-    """What is held during each node, and the most that may be."""
+class _MemoryProfile:
+    """The live bytes during each node, and the limit for them: their peak if each storage is freed at once."""
 
     during: list[int]
     limit: int = field(init=False)
@@ -150,21 +155,21 @@ class _Holding:
         self.limit = max(self.during, default=0)
 
     def keep(self, size: int, after: int, before: int) -> bool:
-        """Holds a storage between two nodes, if that is short and keeps the limit."""
-        if before - after > PATIENCE or any(self.during[n] + size > self.limit for n in range(after + 1, before)):
+        """Keeps `size` bytes live between two nodes, if these are near enough and the limit holds; whether it did."""
+        if before - after > MAX_NODES_KEPT or any(self.during[n] + size > self.limit for n in range(after + 1, before)):
             return False
         for number in range(after + 1, before):
             self.during[number] += size
         return True
 
 
-def _taken(facts: _Facts, in_place: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What takes over which dead storage: of equal dtype and number of elements, the one that died last."""
-    holding = _holding(facts, in_place)
-    waiting: dict[Key, list[str]] = {}
+def _taken_over(facts: _StorageFacts, in_place: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Pairs of a buffer and the dead buffer whose storage it gets: of equal dtype, size and device, the last to die."""
+    holding = _memory_profile(facts, in_place)
+    waiting: dict[StorageKey, list[str]] = {}
     gone = set(in_place.values())
     for number, node in enumerate(facts.nodes):
-        for name in facts.made.get(number, ()) if is_planned(node) else ():
+        for name in facts.created.get(number, ()) if is_allocated_by_plan(node) else ():
             buffer = facts.buffers[name]
             if name in in_place or not (pool := waiting.get(_key(buffer))):
                 continue
@@ -172,13 +177,13 @@ def _taken(facts: _Facts, in_place: Mapping[str, str]) -> Iterator[tuple[str, st
             if old is not None and holding.keep(typical_size(storage_bytes(buffer)), facts.last_use[old], number):
                 pool.remove(old)
                 yield name, old
-        for name in facts.dying.get(number, ()):
-            if name not in gone and facts.is_takeable(name):
+        for name in facts.dying_after.get(number, ()):
+            if name not in gone and facts.can_be_taken_over(name):
                 waiting.setdefault(_key(facts.buffers[name]), []).append(name)
 
 
-def _holding(facts: _Facts, in_place: Mapping[str, str]) -> _Holding:
-    """With everything freed at once: two that share a storage in place are one, which is not counted twice."""
+def _memory_profile(facts: _StorageFacts, in_place: Mapping[str, str]) -> _MemoryProfile:
+    """The profile if each storage is freed at once. A result written in place is not counted beside its operand."""
     change = [0] * (len(facts.nodes) + 1)
     first = {name: 0 for name in facts.donated if name in facts.last_use or name in facts.returned} | facts.first_use
     for name, start in first.items():
@@ -186,19 +191,19 @@ def _holding(facts: _Facts, in_place: Mapping[str, str]) -> _Holding:
         change[start + (name in in_place)] += size
         if name not in facts.returned:
             change[facts.last_use[name] + 1] -= size
-    return _Holding(list(accumulate(change[:-1])))
+    return _MemoryProfile(list(accumulate(change[:-1])))
 
 
 # --- questions about nodes and buffers ----------------------------------------------------------------------------
 
 
-def is_planned(node: Node) -> bool:
-    """Whether we allocate what the node makes; an extern that returns tensors brings its own."""
+def is_allocated_by_plan(node: Node) -> bool:
+    """Whether the plan allocates the results of a node. An extern that returns tensors allocates them itself."""
     return not isinstance(node, Extern) or node.form == "out"
 
 
 def is_dense(buffer: Buffer) -> bool:
-    """Whether the elements fill their storage without gaps, in any order of dims; unknown counts as no."""
+    """Whether the elements fill their storage without gaps, in any order of dims; False if that is not known."""
     return span_elements(buffer) == _elements(buffer)
 
 
@@ -206,11 +211,13 @@ def _elements(buffer: Buffer) -> Expr:
     return mul(*buffer.size) if buffer.size else integer(1)
 
 
-def _key(buffer: Buffer) -> Key:
+def _key(buffer: Buffer) -> StorageKey:
+    """What two buffers must have in common to share a storage: dtype, number of elements, and device."""
     return buffer.dtype, _elements(buffer), buffer.device
 
 
 def _is_cheap(old: Buffer, new: Buffer) -> bool:
+    """Whether using the storage of `old` for `new` costs no more than an allocation, and needs no gaps."""
     if old.size == new.size and old.stride == new.stride:
         return True
     elements = as_int(_elements(new))
@@ -218,9 +225,11 @@ def _is_cheap(old: Buffer, new: Buffer) -> bool:
 
 
 def _is_elementwise(kernel: Kernel, old: str, new: str) -> bool:
-    """Whether each element of `old` is read only before, and at the index where, `new`'s is written, and never written.
+    """Whether a kernel may write `new` in place over `old`.
 
-    Reductions walk an axis several times, so the write has to stand in the last loop that reads.
+    It may if every read of `old` is of the element that is being written, and before that write. The kernel must not
+    write `old` itself, read `new`, read `old` under a mask, scan, or scatter. A reduction walks along an axis several
+    times, so the write has to be in the last loop that reads `old`.
     """
     stores = [op for op in kernel.body.ops if isinstance(op.attrs, Store) and op.attrs.ref.storage == new]
     if len(stores) != 1 or not isinstance(stores[0].attrs, Store):
@@ -234,7 +243,7 @@ def _is_elementwise(kernel: Kernel, old: str, new: str) -> bool:
                 return False
             case Load(ref, _) if ref.storage == new:
                 return False
-            case Store(ref, _) if ref.storage == old:  # a newer version of it: two values, one place
+            case Store(ref, _) if ref.storage == old:  # a newer version of `old` needs the storage
                 return False
             case _:
                 pass
@@ -247,7 +256,7 @@ def _is_elementwise(kernel: Kernel, old: str, new: str) -> bool:
 
 
 def _is_read_before_write(kernel: Kernel, old: str, new: str) -> bool:
-    """Whether no loop of the schedule computes a load of `old` after the first loop that stores `new`."""
+    """Whether no op of the schedule loads `old` after the first op that stores `new`."""
     order = tuple(positions(kernel.schedule.steps)) if kernel.schedule else tuple(range(len(kernel.body.ops)))
     stored = False
     for position in order:
