@@ -1,11 +1,12 @@
-"""A kernel of matrix products once more, with the products as calls of the library.
+"""The variant of a matrix product kernel that calls torch's matrix library for the products.
 
-Takes a Kernel without a schedule, its products and the program's buffers. Gives a Variant: kernels that write operands
-which are no matrices in memory, the calls, and a kernel for what follows. Refuses (None) products over several batch or
-inner axes, and kernels that may fail, which would then fail twice.
+Takes a Kernel without a schedule, its products and the program's buffers. Gives a Variant of up to three kinds of
+nodes: kernels that write operands that are not matrices in memory yet, a call for each product, and a kernel for the
+rest, the epilogue. Refuses (None) products with several batch axes or inner axes, operands that are no matrices of
+equal dtype, and kernels that can raise an error, which two nodes would raise twice.
 
-Where nothing follows but a bias, or nothing at all, the call writes the result itself. Each of the variant's nodes
-names those ATen nodes that it computes.
+If the rest is only a bias or nothing, the call writes the result itself. Each node of the variant names the ATen nodes
+that it computes.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ from minductor.passes.rewriting.prune import prune_body
 
 ADDED: Mapping[str, str] = MappingProxyType({"aten.mm.out": "aten.addmm.out", "aten.bmm.out": "aten.baddbmm.out"})
 REASON = "one of two ways to compute a product"
-SHARED = (Load, Store, Constant, Index, Round)  # ops that compute nothing
+SHARED = (Load, Store, Constant, Index, Round)  # ops that compute nothing, which several ATen nodes may share
 
 
 def by_library(kernel: Kernel, dots: Dots, buffers: Mapping[str, Buffer]) -> Variant | None:
-    """The variant "extern" of a kernel of products."""
+    """The variant "extern" of a kernel of matrix products, or None."""
     if any(may_fail(op) for op in all_ops(kernel.body)):
         return None
     work = _Split(kernel, dots, buffers)
@@ -69,15 +70,15 @@ def by_library(kernel: Kernel, dots: Dots, buffers: Mapping[str, Buffer]) -> Var
 
 @dataclass(slots=True)
 class _Matrix:
-    """An operand as the library takes it."""
+    """An operand of the library's call: a view, its dtype, and the ops that the library does itself (load, cast)."""
 
     view: View
     dtype: DType
-    read: tuple[Op, ...]  # by the library: of what is computed first, that kernel has the ops
+    read: tuple[Op, ...]  # empty if a kernel computes the operand first
 
 
 class _Split:
-    """Takes one kernel apart."""
+    """Splits one kernel into operands, calls and the rest. `results`: by reduction, the buffer that its call writes."""
 
     def __init__(self, kernel: Kernel, dots: Dots, table: Mapping[str, Buffer]) -> None:
         self.kernel = kernel
@@ -87,16 +88,17 @@ class _Split:
         self.buffers: list[Buffer] = []
         self.operands: list[Kernel] = []
         self.results: dict[int, Ref] = {}
-        self.ops: dict[str, tuple[Op, ...]] = {}  # by the name of a call, those that it stands for
+        self.ops: dict[str, tuple[Op, ...]] = {}  # by the name of a call, the ops that it computes
         self.device = next(table[op.attrs.ref.storage].device for op in kernel.body.ops if isinstance(op.attrs, Store))
 
     def batch(self, product: Product) -> tuple[str, ...]:
+        """The axes of a product beside its row, column and inner axis."""
         ops = self.kernel.body.ops
         seen = {*ops[product.left].axes, *ops[product.right].axes} - {self.dots.row, self.dots.column, self.dots.inner}
         return tuple(name for name in self.axes if name in seen)
 
     def call(self, product: Product) -> Extern | None:
-        """The library's call, which writes a buffer of the variant's own."""
+        """The call for one product, which writes a buffer of the variant; None if the library cannot compute it."""
         batch = self.batch(product)
         reduce = self.kernel.body.ops[product.reduce].attrs
         assert isinstance(reduce, Reduce)
@@ -115,7 +117,7 @@ class _Split:
         return Extern(name, op, (left.view, right.view), (), (out,), self.kernel.origins, REASON, "out")
 
     def buffer(self, dtype: DType, axes: Sequence[str]) -> View:
-        """A new matrix, row by row."""
+        """A new contiguous buffer of the variant, as a view of it."""
         size = tuple(self.axes[name].extent for name in axes)
         strides: list[Expr] = []
         step = integer(1)
@@ -127,7 +129,7 @@ class _Split:
         return View(Ref(name, 0), dtype, size, tuple(reversed(strides)), integer(0))
 
     def matrix(self, position: int, axes: Sequence[str]) -> _Matrix | None:
-        """An operand: where it is in memory, or computed there first."""
+        """An operand as a matrix: in memory already, or written by a kernel first."""
         ops = self.kernel.body.ops
         op = ops[position]
         assert op.dtype is not None
@@ -142,7 +144,7 @@ class _Split:
         return self.computed(position, dtype, axes)
 
     def window(self, load: Load, dtype: DType, axes: Sequence[str]) -> View | None:
-        """The elements of a load as a strided tensor; None if they are none."""
+        """The elements of a load as a strided tensor; None if they are not one."""
         split = linear(load.index, [self.axes[name].symbol for name in axes])
         if split is None or any(s.kind in ("axis", "value") for s in free_symbols(split[1])):
             return None
@@ -154,7 +156,7 @@ class _Split:
         return View(load.ref, dtype, tuple(self.axes[name].extent for name in axes), strides, split[1])
 
     def computed(self, position: int, dtype: DType, axes: Sequence[str]) -> _Matrix | None:
-        """A kernel that writes an operand, along the axes that it varies over; it is read along the others too."""
+        """An operand that a new kernel writes, over the axes that it varies over; along other axes it has stride 0."""
         inside = _slice(self.kernel.body, position)
         varying = {name for op in inside.ops for name in op.axes}
         own = [name for name in axes if name in varying]
@@ -173,7 +175,7 @@ class _Split:
         return _Matrix(view, dtype, ())
 
     def rest(self) -> Kernel:
-        """What follows the products, which it reads from memory."""
+        """The kernel for what follows the products; it loads their results."""
         ops = list(self.kernel.body.ops)
         table = {buffer.name: buffer for buffer in self.buffers}
         for reduce, ref in self.results.items():
@@ -193,7 +195,7 @@ class _Split:
         return replace(self.kernel, name=f"{self.kernel.name}_rest", axes=axes, body=body, after=())
 
     def direct(self, call: Extern, rest: Kernel) -> Extern | None:
-        """The call with the result as its own, if what follows does nothing but store it, or add to it."""
+        """The call that writes the kernel's result itself, if the rest only stores it or adds a matrix; else None."""
         store = rest.body.ops[-1].attrs
         loads = [op.attrs for op in rest.body.ops if isinstance(op.attrs, Load)]
         if not isinstance(store, Store) or len(loads) + 1 + (len(loads) == 2) != len(rest.body.ops):
@@ -218,24 +220,24 @@ class _Split:
 
 
 def _shares(origins: tuple[Origin, ...], pieces: Sequence[Sequence[Op]]) -> Iterator[tuple[Origin, ...]]:
-    """The origins of each piece of a kernel, which is given as the ops that it computes.
+    """For each piece of a kernel, given as the ops that it computes, the origins (ATen nodes) that it computes.
 
-    An origin belongs to the pieces that compute an op of it. Equal loads, constants and roundings are shared by origins
-    and name only the first of them: they tell where an origin belongs that computes nothing else, such as a copy. An
-    origin without any op belongs to the piece of the next origin, which may have used it. In a kernel that was read
-    from text no op tells its origin, so that each piece has all of them.
+    An origin belongs to the pieces that compute one of its ops. Several origins may share a load, constant or rounding,
+    which then names only the first of them. So these ops count only for an origin that has no other op, such as a copy.
+    An origin without any op belongs to the piece of the next origin. In a kernel that was read from text the ops do not
+    name origins; then each piece has all of them.
     """
     named = [{op.node for op in ops if not isinstance(op.attrs, SHARED)} for ops in pieces]
-    told = set[str]().union(*named)
+    named_nodes = set[str]().union(*named)
     for ops, nodes in zip(pieces, named, strict=True):
         every = {op.node for op in ops}
-        nodes.update(every - told)
-        if nodes <= {""}:  # a copy of what others load as well
+        nodes.update(every - named_nodes)
+        if nodes <= {""}:  # the piece only copies what others load as well
             nodes.update(every)
-    told = set[str]().union(*named)
+    named_nodes = set[str]().union(*named)
     following = named[-1]
     for origin in reversed(origins):
-        if origin.node in told:
+        if origin.node in named_nodes:
             following = next(nodes for nodes in named if origin.node in nodes)
         else:
             following.add(origin.node)
@@ -244,7 +246,7 @@ def _shares(origins: tuple[Origin, ...], pieces: Sequence[Sequence[Op]]) -> Iter
 
 
 def _slice(body: Body, position: int) -> Body:
-    """What a value is computed from, and nothing else."""
+    """The ops that a value is computed from, as a body with this value as its result."""
     needed = {position}
     for number in range(position, -1, -1):
         if number in needed:
@@ -256,6 +258,7 @@ def _slice(body: Body, position: int) -> Body:
 
 
 def _index(view: View, axes: Sequence[Axis]) -> Expr:
+    """The index into a view at a point of its axes."""
     index = view.offset
     for axis, stride in zip(axes, view.stride, strict=True):
         index = index + stride * axis.symbol

@@ -1,8 +1,9 @@
-"""Cuts vector loops where an index changes its formula, so that each piece reads memory in order.
+"""Cuts vector loops where an index changes its formula, so that accesses are contiguous within each piece.
 
-Takes a schedule and its kernel. Gives the schedule in which a vector loop names the points where a minimum or maximum
-in an index turns to another argument, or a quotient to the next one. Refuses nothing: more pieces than are worth their
-text, sums along the loop, whose lanes count from its start, and points that depend on data leave a loop whole.
+Takes a schedule and its kernel. Gives the schedule in which a vector loop names the points where it is cut: where a
+minimum or maximum in an index changes to another argument (as in reflection padding), or an integer quotient to the
+next number. Refuses nothing. A loop stays whole if it would need more than MOST cuts, is longer than LONG operations,
+sums along the loop, or if data decide the points.
 
 >>> from minductor.core.expressions.expr import integer, maximum, minimum, symbol
 >>> i, n = symbol("i", "axis"), symbol("n", "size", 2)
@@ -37,13 +38,13 @@ from minductor.ir.program.nodes import CALL_SYMBOL_KINDS, Atomic, Axis, Kernel, 
 from minductor.ir.program.schedule import Loop, Schedule, Step
 
 MOST = 4  # cuts of a loop
-LONG = 64  # operations of a loop: more are not worth a copy for each piece
+LONG = 64  # operations of a loop; the text of a longer one is not repeated for each piece
 
 Extents = Mapping[Symbol, Expr]
 
 
 def cut(schedule: Schedule, kernel: Kernel) -> Schedule:
-    """The schedule itself if no index changes its formula."""
+    """The schedule with cuts in its vector loops; unchanged if no index changes its formula."""
     return replace(schedule, steps=tuple(_cut(step, kernel) for step in schedule.steps))
 
 
@@ -72,7 +73,7 @@ def _indices(ops: Sequence[Op]) -> Iterator[Expr]:
 
 
 def points(indices: Sequence[Expr], axis: Axis, extents: Extents) -> tuple[Expr, ...]:
-    """Where an axis is cut, in order; nothing if that is too often."""
+    """The points at which an axis is cut, in order; empty if they are more than MOST."""
     bent = [index for index in indices if linear(index, [axis.symbol]) is None]
     found = _between(bent, axis.symbol, integer(0), axis.extent, extents)
     return () if len(found) > MOST else tuple(found)
@@ -81,7 +82,7 @@ def points(indices: Sequence[Expr], axis: Axis, extents: Extents) -> tuple[Expr,
 def _between(
     indices: Sequence[Expr], axis: Symbol, start: Expr, stop: Expr, extents: Extents, deep: int = 0
 ) -> list[Expr]:
-    """The cuts of one piece."""
+    """The cuts between `start` and `stop`. `deep`: how many cuts led here, so that the recursion ends."""
     inside = [simplify_between(index, axis, start, stop, extents) for index in indices]
     for at in (at for index in inside for at in _turns(index, axis, start)):
         is_between = at not in (start, stop) and at_least(at - start, 0, extents) and at_least(stop - at, 0, extents)
@@ -92,7 +93,7 @@ def _between(
 
 
 def _turns(expr: Expr, axis: Symbol, start: Expr) -> Iterator[Expr]:
-    """Where some part of the expression changes its formula, innermost parts first."""
+    """The points at which a part of an expression changes its formula, innermost parts first."""
     for child in children(expr):
         yield from _turns(child, axis, start)
     match expr:
@@ -106,7 +107,7 @@ def _turns(expr: Expr, axis: Symbol, start: Expr) -> Iterator[Expr]:
 
 
 def _crossing(difference: Expr, axis: Symbol) -> Iterator[Expr]:
-    """The first point from which on a difference, or what it lacks to 0, is natural."""
+    """The first point from which on a difference that is linear in the axis has changed its sign."""
     line = _line(difference, axis)
     if line is not None:
         slope, rest = line if line[0] > 0 else (-line[0], -line[1])
@@ -114,7 +115,7 @@ def _crossing(difference: Expr, axis: Symbol) -> Iterator[Expr]:
 
 
 def _next_quotient(num: Expr, den: Expr, axis: Symbol, start: Expr) -> Iterator[Expr]:
-    """The first point behind the start where a quotient is another one."""
+    """The first point after `start` at which num // den has another value."""
     line = _line(num, axis)
     if line is None or _line(den + axis, axis) is None or not at_least(den, 1):
         return
@@ -128,7 +129,7 @@ def _next_quotient(num: Expr, den: Expr, axis: Symbol, start: Expr) -> Iterator[
 
 
 def _line(expr: Expr, axis: Symbol) -> tuple[int, Expr] | None:
-    """How an expression moves with the axis, and what it is at 0, if data have no part in it."""
+    """The slope of an expression along an axis and its value at 0; None if it is constant, not linear, or data."""
     split = linear(expr, [axis])
     slope = None if split is None else as_int(split[0][axis])
     if split is None or not slope or any(s.kind not in CALL_SYMBOL_KINDS for s in free_symbols(split[1])):

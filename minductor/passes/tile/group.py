@@ -1,9 +1,9 @@
-"""Takes several rows at a time where columns are summed, so that sums are short and accumulators are seldom read.
+"""Adds several rows at a time where columns are summed: sums lose fewer digits, and accumulators are loaded less often.
 
-Takes a schedule, its body and the extents of the axes. Gives the schedule in which each serial loop that only
-accumulates, element by element of the vector loop inside it, runs over groups of rows; inside the vector loop the
-terms of a group are joined as a tree. None if a loop with sums that lose digits has to stay as it is: it holds
-checks, a combine of several values or a maximum, or more beside the vector loop than is cheap to compute in it.
+Takes a schedule, its body and the extents of the axes. Gives the schedule in which loops over rows run over groups of
+rows instead. The vector loop inside adds the terms of one group as a tree, then the result to the accumulator. Refuses
+(None) if a loop with a sum of floats cannot be grouped: it contains checks, reductions of several values, a maximum, or
+too many operations outside of the vector loop. The caller then cuts the sum into blocks instead.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from minductor.ir.program.schedule import Loop, Schedule, Step
 from minductor.passes.tile.nest import is_long_sum
 
 GROUPED = ("sum", "prod")  # of floats
-ROWS = 8  # in a group, if the terms are cheap
-COSTLY_ROWS = 4  # if they are not: each is printed as often
+ROWS = 8  # of a group, if a term takes at most COSTLY operations
+COSTLY_ROWS = 4  # of a group, if it takes more: the text of a term is repeated for each row
 COSTLY = 24  # operations of a term
-SCALARS = 16  # operations beside the vector loop that may move into it, for the compiler to move out again
+SCALARS = 16  # operations beside the vector loop that may move into it; the C++ compiler moves them out again
 
 
 def group(schedule: Schedule, body: Body, extents: Mapping[str, int | None]) -> Schedule | None:
-    """The schedule itself if nothing accumulates so."""
+    """The schedule with grouped rows; the same object if there is nothing to group; None if a sum cannot be grouped."""
     grouper = _Grouper(schedule, body, extents)
     steps = grouper.steps(schedule.steps, extents)
     return None if grouper.is_refused else replace(schedule, steps=steps)
@@ -57,6 +57,7 @@ class _Grouper:
         return isinstance(attrs := self.ops[position].attrs, Reduce) and axis in attrs.axes
 
     def is_simple(self, scalars: list[int], vector: Loop) -> bool:
+        """Whether a loop with these ops and this vector loop can be grouped."""
         inside = [step for step in vector.body if not isinstance(step, Loop)]
         if len(inside) < len(vector.body) or not self.rows.isdisjoint(scalars):
             return False
@@ -67,6 +68,7 @@ class _Grouper:
         return not any(_stays(self.ops[p]) for p in (*scalars, *inside))
 
     def grouped(self, loop: Loop, scalars: list[int], vector: Loop, extent: int | None) -> Loop:
+        """A loop over groups of rows, with `scalars` moved into its vector loop."""
         inside = [step for step in vector.body if not isinstance(step, Loop)]
         terms = sorted({*scalars, *(p for p in inside if loop.axis in self.runs_over(p))})
         reduces = tuple(p for p in terms if isinstance(self.ops[p].attrs, Reduce))
@@ -81,7 +83,7 @@ class _Grouper:
         return frozenset((*op.axes, *reduced))
 
     def count(self, terms: list[int], extent: int | None) -> int:
-        """How many rows: those that leave the shortest chain, of groups and of single rows behind them."""
+        """How many rows a group has: the number for which groups and single rows at the end make the shortest chain."""
         cost = sum(op_cost(self.ops[p].name) for p in terms)
         most = ROWS if cost <= COSTLY else COSTLY_ROWS
         if extent is None:
@@ -90,11 +92,12 @@ class _Grouper:
 
 
 def _stays(op: Op) -> bool:
+    """Whether an op keeps a loop from being grouped."""
     match op.attrs:
         case Check() | Assert() | Scan():
             return True
         case Reduce(_, how):
-            # g++ makes branches of the NaN tests in a tree of maxima, which also has no digits to lose
+            # A maximum loses no digits, and g++ compiles the NaN tests in a tree of maxima to branches.
             is_float = op.dtype is not None and op.dtype.kind == "float"
             return len(op.args) > 1 or (is_float and how.name not in GROUPED)
         case Masked(body, _):

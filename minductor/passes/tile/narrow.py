@@ -1,9 +1,10 @@
-"""Reduces over a few neighbouring elements and over other axes, in two steps: the few last.
+"""Splits a reduction over a short contiguous axis and others in two: first over the others, then over the short one.
 
-Takes a kernel's accesses; gives the axis of the few and the one along which they lie side by side, and the kernel with
-its reduces taken apart. Then a loop nest can run through memory in order, with an accumulator for each element of both
-axes: as where a group norm's groups are a few channels each, and channels are innermost. Refuses (None) combines of
-several values, checks, and kernels that also reduce otherwise, or what is the same for all of the few.
+Takes the accesses of a kernel. Gives the short axis and the axis next to it in memory, and the kernel with its
+reductions split. The loop nest can then run through memory in order, with an accumulator for each point of both axes.
+This pays for a group norm in channels-last layout, whose groups are a few channels each. Refuses (None) reductions of
+several values, kernels with checks, and kernels with other reductions or with one over a value that is the same for all
+elements of the short axis.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from dataclasses import replace
 from minductor.analysis.touch import Touches
 from minductor.ir.program.nodes import Body, Check, Kernel, Op, Reduce
 
-NARROW = 16  # elements: fewer do not fill a vector
+NARROW = 16  # elements; a shorter axis does not fill a vector
 MOST = 1024  # accumulators
 
 
 def narrow(touches: Touches) -> tuple[str, str] | None:
-    """The vector axis of few elements and the axis along which these lie side by side, if all reduces go over them."""
+    """The short vector axis and the axis next to it in memory, if all reductions run over the short one; else None."""
     vector = touches.vector_axis()
     few = None if vector is None else touches.extents[vector]
     ops = touches.kernel.body.ops
@@ -39,12 +40,12 @@ def narrow(touches: Touches) -> tuple[str, str] | None:
 
 def _is_wide(ops: Sequence[Op], op: Op, vector: str) -> bool:
     assert isinstance(op.attrs, Reduce)
-    takes_each = all(vector in ops[a].axes for a in op.args)  # a count of them does not
+    takes_each = all(vector in ops[a].axes for a in op.args)  # a count of the elements does not
     return len(op.args) == 1 and takes_each and len(op.attrs.axes) > 1 and vector in op.attrs.axes
 
 
 def in_two_steps(kernel: Kernel, vector: str) -> Kernel:
-    """Each reduce over the vector axis and others, as one over the others and one over the vector axis."""
+    """The kernel with each reduction over the vector axis and others split in two: the vector axis comes last."""
     made: list[Op] = []
     place: dict[int, int] = {}
     order = [axis.name for axis in kernel.axes]

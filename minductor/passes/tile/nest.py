@@ -1,9 +1,11 @@
-"""Places the ops of a kernel in a loop nest whose loop order is given.
+"""Places the ops of a kernel in a loop nest whose loops and their order are given.
 
-Takes a body and levels, outermost first; gives a Schedule. Each op runs in the loops of its own axes only. Where a
-reduce is used over an axis that it reduced, the loop is split in phases, one behind the other; a value used in a later
-phase is computed again there if that is cheap, or kept in a row array if that fits. Refuses nothing: what neither is
-cheap nor fits is computed again.
+Takes a body and levels (loops), outermost first. Gives a Schedule. Refuses nothing.
+
+Each op runs only in the loops over axes that it varies over. If the result of a reduction is used over an axis that it
+has reduced, as in a softmax, the loop over this axis becomes several loops, one after the other: phases. A value that a
+later phase needs is computed again there if that is cheap, or kept in an array (a row) if that fits the cache. A value
+that is neither cheap nor small is computed again.
 """
 
 from __future__ import annotations
@@ -16,28 +18,31 @@ from minductor.ir.program.nodes import Body, Load, Masked, Op, Project, Reduce, 
 from minductor.ir.program.ops import op_cost
 from minductor.ir.program.schedule import Loop, LoopKind, Schedule, Step
 
-CHEAP = 4  # operations: recomputed rather than kept, if no more than one of them is a load
-SMALL_ROWS = 16 * 1024  # bytes: kept rows of all cheap values stay in the first-level cache
-LARGE_ROWS = 512 * 1024  # bytes: those of expensive values may go to the second; a thread's stack has room for more
+CHEAP = 4  # operations; a value of no more is recomputed rather than kept, if at most one of them is a load
+SMALL_ROWS = 16 * 1024  # bytes of all rows of cheap values, which stay in the first-level cache
+LARGE_ROWS = 512 * 1024  # bytes of all rows of expensive values, which may go to the second-level cache
 SUMS = ("sum", "welford", "online_softmax")
-SHARED = 2  # operations: worth a row of values for a loop that shares them
-EXPENSIVE = 10  # operations: reading a row back from the second-level cache costs less
+SHARED = 2  # operations; so many are worth a row in a loop that is chosen for sharing (`Level.is_shared`)
+EXPENSIVE = 10  # operations; reading a row back from the second-level cache costs less than so many
 
-# where steps stand: in no parallel loop, as all that is in one, or beside other steps in one
+# Where steps stand: outside of all parallel loops, as the whole body of one, or beside other steps in one.
 Place: TypeAlias = Literal["outside", "directly", "beside"]
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One loop to open. `extent` is the axis' (None: not known here); a blocked axis has a second level further in."""
+    """One loop. An axis with blocks or parts has a second level further in, which runs over one block.
+
+    `extent`: of the axis; None if only the call knows it. `block`: elements of a block. `parts`: number of parts.
+    """
 
     axis: str
     kind: LoopKind
     extent: int | None
     block: int = 0
     parts: int = 0
-    is_partial: bool = False  # sums begin anew in each run of the loop, and are added to those around it
-    is_shared: bool = False  # what it would compute again is kept in rows, though it costs little
+    is_partial: bool = False  # each run of the loop has sums of its own, which are then added to those around it
+    is_shared: bool = False  # values that the loop would compute again are kept in rows even if they cost little
 
     @property
     def is_blocked(self) -> bool:
@@ -45,14 +50,14 @@ class Level:
 
 
 def nest(body: Body, levels: Sequence[Level], lanes: Mapping[int, int]) -> Schedule:
-    """The schedule of `body` under these levels; `lanes` says how many accumulators a value of an item size has."""
+    """The schedule of a body with these loops. `lanes`: by bytes of an element, the accumulators of a vector loop."""
     placer = _Placer(body, levels, lanes)
     steps = placer.steps(list(range(len(body.ops))), 0)
     return Schedule(steps, tuple(sorted(placer.rows)))
 
 
 def runs_over(op: Op, ops: Sequence[Op]) -> frozenset[str]:
-    """The loops that an op stands in: a reduce accumulates inside the loops that it reduces."""
+    """The axes of the loops around an op: those it varies over; for a reduction also those that it reduces."""
     match op.attrs:
         case Reduce(axes, _):
             inside = set(axes)
@@ -64,12 +69,14 @@ def runs_over(op: Op, ops: Sequence[Op]) -> frozenset[str]:
 
 
 def is_long_sum(op: Op, axis: str) -> bool:
-    """Whether a long run of additions along an axis would lose digits."""
+    """Whether an op is a sum of floats along an axis, whose rounding error grows with its length."""
     is_rounded = op.dtype is not None and op.dtype.kind == "float"
     return is_rounded and isinstance(op.attrs, Reduce) and axis in op.attrs.axes and op.attrs.combine.name in SUMS
 
 
 class _Placer:
+    """Places the ops of one body. `rows`: values kept in arrays; `small` and `large`: the bytes of these arrays."""
+
     def __init__(self, body: Body, levels: Sequence[Level], lanes: Mapping[int, int]) -> None:
         self.ops = body.ops
         self.levels = levels
@@ -78,13 +85,13 @@ class _Placer:
         self.small = 0
         self.large = 0
         self.inside = [runs_over(op, body.ops) for op in body.ops]
-        self.parts: dict[int, list[int]] = {}  # what has several results, and the operations that name the others
+        self.parts: dict[int, list[int]] = {}  # by op with several results: itself, and the ops that project the others
         for position, op in enumerate(body.ops):
             if isinstance(op.attrs, Project):
                 self.parts.setdefault(op.args[0], [op.args[0]]).append(position)
 
     def steps(self, members: list[int], depth: int, place: Place = "outside") -> tuple[Step, ...]:
-        """The steps that compute `members`, with the loops from `depth` on still to open."""
+        """The steps that compute `members`, within the loops up to `depth`; the loops from `depth` on are made here."""
         if depth == len(self.levels) or not members:
             return tuple(members)
         level = self.levels[depth]
@@ -93,7 +100,7 @@ class _Placer:
             return self.steps(members, depth + 1, place)
         kind = level.kind
         if kind == "parallel" and place != "outside":
-            # loops that OpenMP collapses are perfectly nested: what varies over fewer axes is repeated inside
+            # OpenMP collapses only perfectly nested loops, so an op that does not need this loop is repeated in it.
             if place == "beside" or any(self.ops[p].is_effect for p in members if p not in inner):
                 kind = "serial"
             else:
@@ -113,21 +120,21 @@ class _Placer:
         return tuple(steps)
 
     def repeated(self, members: list[int], inner: set[int], depth: int) -> set[int]:
-        """Values that do not vary over this loop but over one further in: computed inside it, each time again.
+        """Values that vary over a loop further in but not over this one, and are computed again in each of its runs.
 
-        An expensive one is computed before the loop, in a row, if that is small.
+        Expensive ones are left out if they fit a row: they are computed before the loop.
         """
         further = {level.axis for level in self.levels[depth + 1 :]}
         worth = SHARED if self.levels[depth].is_shared else EXPENSIVE
         wanted = {a for p in inner for a in self.ops[p].args}
         deep = {p for p in members if p not in inner and self.is_repeated(p, depth, further)}
-        for p in sorted(deep, reverse=True):  # the last of a chain first: what it is made of then needs no row
+        for p in sorted(deep, reverse=True):  # last ops first: their operands then need no row
             if p not in wanted:
                 continue
-            parts = self.parts.get(p, (p,))  # of several results each has a row of its own
+            parts = self.parts.get(p, (p,))  # each of several results has a row
             sizes = [self.row_bytes(part, depth) for part in parts]
             size = sum(size or 0 for size in sizes)
-            # many accumulators end behind a loop: at no step is there one value to keep
+            # a reduction with many accumulators has its results after a loop: there is no single value to keep
             is_costly = self.recompute_cost(p, deep)[0] >= worth and not self.has_many_accumulators(self.ops[p])
             if is_costly and None not in sizes and self.small + size <= SMALL_ROWS:
                 self.small += size
@@ -147,7 +154,7 @@ class _Placer:
         )
 
     def is_array(self, position: int, depth: int) -> bool:
-        """Whether this is a reduce whose accumulators, one for each element, outlive all loops further in."""
+        """Whether an op is a reduction with an array of accumulators that outlives all loops further in."""
         op = self.ops[position]
         if not isinstance(op.attrs, Reduce):
             return False
@@ -156,16 +163,16 @@ class _Placer:
         return all(order.index(a) > begins for a in op.axes if a in order)
 
     def is_accumulated(self, op: Op, depth: int) -> bool:
-        """Whether this is a reduce over a loop further out: each run adds a term, and must run once."""
+        """Whether an op is a reduction over a loop further out: it adds a term in each run and must not be repeated."""
         return isinstance(op.attrs, Reduce) and not self.opened(depth).isdisjoint(op.attrs.axes)
 
     def has_many_accumulators(self, op: Op) -> bool:
-        """Whether a loop over elements of a reduce stands inside the loop that it reduces."""
+        """Whether an op is a reduction with a loop over its elements inside the loop that it reduces."""
         if not isinstance(op.attrs, Reduce):
             return False
         order = [level.axis for level in self.levels]
         begins = min((order.index(a) for a in op.attrs.axes if a in order), default=len(order))
-        return not set(order[begins:]).isdisjoint(op.axes)  # the elements of a block are a loop of their own
+        return not set(order[begins:]).isdisjoint(op.axes)  # with blocks, the elements of a block are a loop too
 
     def loop(self, group: list[int], kind: LoopKind, depth: int, beside: Place) -> Loop:
         level = self.levels[depth]
@@ -180,16 +187,16 @@ class _Placer:
         body = self.steps(group, depth + 1, "directly" if kind == "parallel" else beside)
         return Loop(level.axis, kind, body, level.block, level.parts, lanes, carries)
 
-    # --- what stands before and behind scans
+    # --- loops before, along and after a scan
 
     def is_scan(self, position: int, axis: str) -> bool:
         attrs = self.ops[position].attrs
         return isinstance(attrs, Scan) and attrs.axis == axis
 
     def around_scans(self, group: list[int], depth: int) -> list[list[int]]:
-        """The group in loops of its own before, along and behind each scan, where that pays; else as it is.
+        """The group as groups with loops of their own before, along and after each scan; whole if that does not pay.
 
-        A scan walks from element to element, so what shares its loop is not computed in vectors.
+        A scan runs from element to element, so ops that share its loop are not vectorised.
         """
         axis = self.levels[depth].axis
         is_last = all(level.axis != axis for level in self.levels[depth + 1 :])
@@ -209,7 +216,7 @@ class _Placer:
         return [[p for p in group if stage[p] == number] for number in numbers]
 
     def stages(self, group: list[int], axis: str) -> dict[int, int]:
-        """An odd number for what runs along a scan, an even one for what runs before it and behind."""
+        """By op the number of its loop: odd for loops along a scan, even for loops before and after scans."""
         stage: dict[int, int] = {}
         for p in group:
             op = self.ops[p]
@@ -234,7 +241,7 @@ class _Placer:
         return stage
 
     def scan_rows(self, group: list[int], stage: Mapping[int, int], depth: int) -> dict[int, int] | None:
-        """The bytes of each value that goes from stage to stage and is not computed again; None if that is too much."""
+        """The bytes of each value that is kept from one of these loops to a later one; None if they are too many."""
         rows: dict[int, int] = {}
         elsewhere = self.used_elsewhere(stage)
         for p in group:
@@ -245,13 +252,13 @@ class _Placer:
                 if cost <= CHEAP and loads <= 1:
                     continue
                 size = self.row_bytes(a, depth)
-                if size is None or a in elsewhere:  # then its row would have to hold more than a block
+                if size is None or a in elsewhere:  # its row would have to hold more than one block
                     return None
                 rows[a] = size
         return rows if self.small + sum(rows.values()) <= SMALL_ROWS else None
 
     def used_elsewhere(self, group: Collection[int]) -> set[int]:
-        """Values of the group that other loops use, or need to compute again what they use."""
+        """The values of the group that ops outside of it need, directly or to compute a value again."""
         found: set[int] = set()
         for p in reversed(range(len(self.ops))):
             op = self.ops[p]
@@ -260,9 +267,11 @@ class _Placer:
         return found
 
     def begins_anew(self, position: int, level: Level) -> bool:
+        """Whether a sum has an accumulator of its own in each run of this loop."""
         return level.is_partial and is_long_sum(self.ops[position], level.axis)
 
     def lane_count(self, joined: Sequence[int], level: Level) -> int:
+        """The number of accumulators of a vector loop that reduces `joined`."""
         sizes = [d.itemsize for p in joined for a in self.ops[p].args if (d := self.ops[a].dtype) is not None]
         lanes = min(self.lanes[size] for size in sizes)
         block = next((outer.block for outer in self.levels if outer.axis == level.axis and outer.block), None)
@@ -272,10 +281,11 @@ class _Placer:
         return lanes
 
     def opened(self, depth: int) -> set[str]:
+        """The axes of the loops outside of `depth`."""
         return {level.axis for level in self.levels[:depth]}
 
     def ends_at(self, position: int, depth: int) -> bool:
-        """Whether a reduce or scan begins before the loop at `depth` and ends after it."""
+        """Whether the loop at `depth` is the outermost one that a reduction or scan runs over: it ends there."""
         level = self.levels[depth]
         match self.ops[position].attrs:
             case Reduce(axes, _):
@@ -286,7 +296,7 @@ class _Placer:
                 return False
 
     def phases(self, members: list[int], inner: set[int], depth: int) -> dict[int, int]:
-        """Which pass over the loop at `depth` each member belongs to; for others, before which pass it stands."""
+        """By member the number of its phase, a pass over the loop at `depth`; ops outside stand before that phase."""
         phase: dict[int, int] = {}
         for p in members:
             phase[p] = max((phase[a] + self.is_reduced_at(a, depth) for a in self.ops[p].args if a in phase), default=0)
@@ -296,24 +306,26 @@ class _Placer:
         for p in reversed(members):
             op = self.ops[p]
             if isinstance(op.attrs, Store) and op.attrs.ref.storage in reread:
-                phase[p] = last + (p not in inner)  # a later pass may read again what this overwrites
+                phase[p] = last + (p not in inner)  # an earlier phase would overwrite what a later one loads again
             elif p in inner:
                 if not op.is_effect and not self.is_reduced_at(p, depth) and not self.is_part(p, depth):
                     phase[p] = max(phase[p], users.get(p, phase[p]))
             for a in op.args:
-                # a value that is used only behind a reduce is computed there
+                # a value that is used only after a reduction is computed there
                 users[a] = min(users.get(a, phase[p]), phase[p])
         return phase
 
     def is_part(self, position: int, depth: int) -> bool:
-        """Whether this is one of several results of a scan or an inner reduce: it is read where they are made."""
+        """Whether an op is one of several results of a scan or an inner reduction: it is read in the same phase."""
         op = self.ops[position]
         return isinstance(op.attrs, Project) and not self.is_reduced_at(op.args[0], depth)
 
     def is_reduced_at(self, position: int, depth: int) -> bool:
+        """Whether an op is a reduction that ends with the loop at `depth`."""
         return isinstance(self.ops[position].attrs, Reduce) and self.ends_at(position, depth)
 
     def choose_rows(self, inner: set[int], phase: Mapping[int, int], depth: int) -> None:
+        """Decides which values that a later phase needs are kept in rows."""
         crossing = {
             a
             for p in inner
@@ -333,6 +345,7 @@ class _Placer:
                 self.rows.add(p)
 
     def recompute_cost(self, position: int, inner: set[int]) -> tuple[int, int]:
+        """The operations, and the loads among them, that computing a value again takes in a loop over `inner`."""
         cost = loads = 0
         seen: set[int] = set()
         stack = [position]
@@ -358,12 +371,12 @@ class _Placer:
         return cost + loads, loads
 
     def is_of_scan(self, position: int) -> bool:
-        """Whether this is one of a scan's further results."""
+        """Whether an op is a result of a scan that has several."""
         op = self.ops[position]
         return isinstance(op.attrs, Project) and isinstance(self.ops[op.args[0]].attrs, Scan)
 
     def row_bytes(self, position: int, depth: int) -> int | None:
-        """The array that holds the value for all of what the loops from `depth` on run over; None if not bounded."""
+        """The bytes of an array for a value at all points of the loops from `depth` on; None if that is not known."""
         op = self.ops[position]
         assert op.dtype is not None
         size = op.dtype.itemsize
@@ -375,7 +388,7 @@ class _Placer:
         return size
 
     def span(self, axis: str, depth: int) -> int | None:
-        """How much of an axis is still to run over at `depth`: all, a block, or one element; None if not known."""
+        """How many elements of an axis the loops from `depth` on run over: all, a block, or one; None if not known."""
         own = [(number, level) for number, level in enumerate(self.levels) if level.axis == axis]
         opened = [level for number, level in own if number < depth]
         if not opened:
@@ -385,9 +398,9 @@ class _Placer:
         return opened[-1].block or None
 
     def with_recomputed(self, group: list[int], inner: set[int], depth: int) -> list[int]:
-        """The group, and before it what it needs of earlier passes that no row keeps.
+        """The group with the values of earlier phases that it needs and that no row keeps: they are computed again.
 
-        The result of a reduce over this loop needs nothing: its accumulator stands outside.
+        The result of a reduction over this loop is in its accumulator, which is declared outside of the loop.
         """
         wanted = set(group)
         stack = list(group)

@@ -1,7 +1,8 @@
-"""Joins the maximum of a row and the sum of exp(x - maximum) behind it in one walk along the row, for a softmax.
+"""Online softmax: computes the maximum of a row and the sum of exp(x - maximum) in one pass over the row.
 
-Takes a kernel and the axes that it walks over block by block, each block read from memory again. Gives it with one
-reduce in place of each such pair; the same object if there is none. Refuses nothing.
+Takes a kernel and the axes of its looped reductions, which read a row again in each pass. Gives the kernel with one
+reduction in place of each maximum and the sum that follows it; the same object if there is no such pair. Refuses
+nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from minductor.passes.rewriting.prune import prune_body
 
 
 def online(kernel: Kernel, walked: Collection[str]) -> Kernel:
-    """See above."""
+    """The kernel with an online softmax for each maximum and sum over the axes `walked`."""
     ops = kernel.body.ops
     tops = {n: top for n, op in enumerate(ops) if (top := _maximum(op, ops, walked)) is not None}
     if not tops:
         return kernel
     b = Builder([axis.symbol for axis in kernel.axes], extents_of(kernel.axes))
-    place: list[int] = []  # of each old op among the new ones
+    place: list[int] = []  # by old op, its position among the new ones
     for position, op in enumerate(ops):
         if position in tops.values():
             assert isinstance(op.attrs, Reduce) and op.dtype is not None
@@ -36,7 +37,7 @@ def online(kernel: Kernel, walked: Collection[str]) -> Kernel:
 
 
 def _maximum(op: Op, ops: tuple[Op, ...], walked: Collection[str]) -> int | None:
-    """The position of the maximum of x over the same axes, if an op is the sum of exp(x - maximum)."""
+    """If an op is the sum of exp(x - maximum): the position of this maximum of x over the same axes; else None."""
     if not _is(op, "sum", walked) or ops[op.args[0]].name != "exp":
         return None
     below = ops[ops[op.args[0]].args[0]]

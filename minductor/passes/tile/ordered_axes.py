@@ -1,12 +1,12 @@
-"""Which axes of a kernel keep their order, because two of their points may write to one element.
+"""Which axes of a scatter must run in order, because two of their points may write the same element.
 
-Takes a Kernel and the buffers. Gives the names of those axes; none for a kernel whose writes cannot meet. Refuses
-nothing: where it is not proved that points are apart, their axes count as ordered.
+Takes a Kernel and the buffers. Gives the names of these axes; none for a kernel without scatters. Refuses nothing: axes
+count as ordered unless their points are proved to write different elements.
 
-An element's place is taken apart into the coordinates of its buffer. An axis that is a coordinate by itself leads to
-elements of its own, whatever the data say: along it a loop may be parallel or a vector. All other axes of a write at
-places that data decide run in the order of the kernel's axes, on one thread: sums have one order of terms, and the last
-of several writes wins, as in eager.
+The index of a write is split into the coordinates of its buffer. If a coordinate is one axis alone, points along this
+axis write different elements, whatever the data are. Loops over such an axis may be parallel or vectorised. All other
+axes run in the order of the kernel's axes, on one thread. So sums add their terms in one order, and the last of several
+writes wins, as in eager.
 
 >>> from minductor.core.dtypes import F32, I64
 >>> from minductor.core.expressions.expr import integer, symbol
@@ -32,7 +32,7 @@ from minductor.ir.program.nodes import Atomic, Buffer, Check, Kernel, Op
 
 
 def ordered_axes(kernel: Kernel, buffers: Mapping[str, Buffer]) -> frozenset[str]:
-    """See above."""
+    """The names of the axes that must run in order."""
     writes = [op.attrs for op in kernel.body.ops if isinstance(op.attrs, Atomic)]
     if not writes:
         return frozenset()
@@ -50,7 +50,7 @@ def _checks(ops: tuple[Op, ...]) -> Iterator[Check]:
 
 
 def _own_axis(coordinate: Expr) -> str:
-    """The axis of which the coordinate is a multiple, but for a constant; "" if there is none."""
+    """The only axis in a coordinate of the form factor * axis + constant; "" if it has another form."""
     axes = [s for s in free_symbols(coordinate) if s.kind != "size"]
     if len(axes) != 1 or axes[0].kind != "axis":
         return ""

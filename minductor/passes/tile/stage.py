@@ -1,8 +1,8 @@
-"""Reads transposed blocks through a small array, so that each cache line is read once and in order.
+"""Loads transposed blocks into a small array (a staging buffer) first, so that each cache line is read once, in order.
 
-Takes a schedule with loops over blocks of two axes, the axis that some loads are contiguous in, the vector axis that
-they jump along, and these loads. Gives the schedule in which the loads run before the other loops of a block, along
-their own axis. Refuses nothing.
+Takes a schedule with loops over blocks of two axes, and loads that are contiguous along one of them (`crossing`) and
+strided along the other (`vector`). Gives the schedule in which these loads run first in each block, along their
+contiguous axis. Refuses nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from minductor.ir.program.schedule import Loop, Schedule, Step, positions
 
 
 def stage(schedule: Schedule, crossing: str, vector: str, loads: frozenset[int]) -> Schedule:
-    """The loads become rows that are filled first in each block."""
+    """The schedule in which the loads fill rows (arrays) at the start of each block."""
     steps = tuple(_staged(step, crossing, vector, loads) for step in schedule.steps)
     return Schedule(steps, tuple(sorted({*schedule.rows, *loads})))
 
@@ -23,7 +23,7 @@ def _staged(step: Step, crossing: str, vector: str, loads: frozenset[int]) -> St
     if not isinstance(step, Loop):
         return step
     if step.axis == vector and step.is_blocked:
-        here = loads.intersection(positions(step.body))  # others stand in loops of their own, over more axes
+        here = loads.intersection(positions(step.body))  # others are in loops of their own, over more axes
         if not here:
             return step
         along = Loop(crossing, "serial", tuple(sorted(here)))

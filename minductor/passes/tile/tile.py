@@ -1,11 +1,13 @@
-"""Chooses the loop nest of every kernel: which loops run in parallel, which one is vectorised, in what order.
+"""Chooses the loop nest of every kernel for a CPU: which loops run in parallel, which one is vectorised, in what order.
 
-Takes a Program; gives it with axes merged and a Schedule on each Kernel. Refuses nothing.
+Takes a Program. Gives it with axes merged and a Schedule on each Kernel; `tile_gpu.py` makes those for a GPU. Refuses
+nothing.
 
-The vector loop is the axis along which most bytes are contiguous. If no reduce runs over it, the kernel works on
-blocks of it, with the reduced axes inside and an accumulator for each element of the block. If a reduce does, the
-kernel works row by row, with a fixed number of accumulators along the row. Work that leaves too few rows or blocks is
-split along a reduced axis in parts whose number depends on the shape alone: bits do not depend on the threads.
+The vector loop runs along the axis along which most bytes are contiguous. If no reduction runs over this axis, the
+kernel works on blocks of it: the loops over reduced axes are inside, with one accumulator for each element of the
+block. If a reduction does run over it, the kernel works row by row, with a fixed number of accumulators along the row.
+If that leaves too few rows or blocks for the threads, a reduced axis is cut into parts. Their number depends on the
+shape alone, so bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -30,30 +32,31 @@ from minductor.passes.tile.unblock import unblock
 from minductor.passes.tile.unmask import unmask
 from minductor.target import Env
 
-FEW = 16  # fewer parallel steps than this leave threads idle
-PARTS = 64  # at most so many parts of a reduced axis
-SERIAL_WORK = 16 * 1024  # operations: below this a thread costs more than it saves
-PART_WORK = 16 * 1024  # elements: a part of a reduce is worth a thread
-POINTWISE_BLOCK = 4096
-GATHER_COST = 24  # operations: with more, the vector unit's arithmetic pays for its slow gathers
-SHARED_COST = 6  # operations: to find places that are read in several rows, beside keeping them
-SHARED_BLOCK = 128  # places that are kept
-SHARING_BLOCK = 64  # rows that read them
-COLUMN_BLOCK = 256  # accumulators of a column kernel, if there are blocks enough for the threads
-LANES = 64  # of a vector loop, for what is estimated here
-LONG_RUN = 16  # additions into one accumulator; a longer run is cut in blocks of so many
-LONG_ROW = 1 << 26  # elements, where only the call knows how many: short rows take no block for it (`by_length`)
+FEW = 16  # parallel steps; fewer leave threads idle
+PARTS = 64  # the largest number of parts of a reduced axis
+SERIAL_WORK = 16 * 1024  # operations of a kernel; starting threads for fewer costs more than it saves
+PART_WORK = 16 * 1024  # elements of a part of a reduction that are worth a thread
+POINTWISE_BLOCK = 4096  # elements of a block of the vector axis, in a kernel without reductions
+GATHER_COST = 24  # operations; with more, vector arithmetic gains what the slow gathers of the vector unit lose
+SHARED_COST = 6  # operations for an index that several rows share; fewer cost less than keeping the index
+SHARED_BLOCK = 128  # such indices that are kept
+SHARING_BLOCK = 64  # rows that use them
+COLUMN_BLOCK = 256  # accumulators of a kernel that reduces columns, if there are enough blocks for the threads
+LANES = 64  # accumulators of a vector loop along a reduced axis, as it is assumed here
+LONG_RUN = 16  # additions into one accumulator, one after the other; more are summed in blocks of so many
+# elements that an extent counts as if only the call knows it; codegen skips the blocks for short rows
+LONG_ROW = 1 << 26
 LONG_COLUMN = 1 << 15
-LANE_RUN = 32  # the same along a row, whose lanes are joined as a tree, and down the rows of a kernel with both
-SCAN_BLOCK = 512  # elements of a row: what is kept of them between the loops around a scan fits the first-level cache
-SHORT_RUN = 8  # fewer are not worth accumulators of their own
-WIDE_COLUMN_BLOCK = 1024  # and if the rows are split in parts instead: long runs of memory
-CROSSING_BLOCK = 128  # along the axis that a transposed load is contiguous in: whole cache lines, in a row
-CROSSED_BLOCK = 16  # along the vector axis: a cache line of the result
+LANE_RUN = 32  # as LONG_RUN, along a row, whose lanes are added as a tree; and for a kernel that reduces both ways
+SCAN_BLOCK = 512  # elements of a row around a scan; values kept between its loops then fit the first-level cache
+SHORT_RUN = 8  # additions; fewer are not worth an accumulator of their own
+WIDE_COLUMN_BLOCK = 1024  # accumulators, if the rows are cut into parts instead: reads are contiguous for longer
+CROSSING_BLOCK = 128  # elements along which a transposed load is contiguous: several whole cache lines
+CROSSED_BLOCK = 16  # elements along the vector axis of a transposed load: one cache line of the result
 
 
 def tile(program: Program, env: Env) -> Program:
-    """A kernel that has a schedule already keeps it."""
+    """The program with a schedule on each kernel; a kernel that has a schedule already keeps it."""
     table = program.real_table()
     nodes = tuple(
         tile_kernel(node, table, env) if isinstance(node, Kernel) and node.schedule is None else node
@@ -63,7 +66,7 @@ def tile(program: Program, env: Env) -> Program:
 
 
 def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
-    """One kernel with its schedule."""
+    """One kernel with merged axes and its schedule."""
     kernel = merge_axes(kernel)
     if env.target.is_gpu:
         from minductor.passes.tile.tile_gpu import tile_gpu  # a first call for a CPU does not wait for it
@@ -83,7 +86,7 @@ def tile_kernel(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
 
 
 def with_library(made: Kernel, kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
-    """A kernel of matrix products with the library's way as its variant, if there is a choice to make."""
+    """The kernel `made`; if it computes matrix products, with the library's way as a variant to choose from."""
     from minductor.passes.tile.by_library import by_library
 
     dots = find_dots(kernel) if env.options.matmul == "auto" else None
@@ -97,6 +100,8 @@ def with_library(made: Kernel, kernel: Kernel, buffers: dict[str, Buffer], env: 
 
 
 class _Chooser(Touches):
+    """Chooses the loops (`Level`s, outermost first) of one kernel for a CPU."""
+
     def __init__(self, kernel: Kernel, buffers: dict[str, Buffer]) -> None:
         super().__init__(kernel, buffers)
         self.ordered = ordered_axes(kernel, buffers)
@@ -105,19 +110,20 @@ class _Chooser(Touches):
         self.narrow = narrow(self)
 
     def cost(self) -> int:
+        """The operations of one point."""
         return sum(op_cost(op.name) for op in self.kernel.body.ops)
 
     def is_serial(self) -> bool:
-        """Small kernels run on one thread."""
+        """Whether a kernel is too small for threads."""
         return self.size(list(self.axes)) * self.cost() < SERIAL_WORK
 
     def is_columns(self) -> bool:
-        """Whether the reduces run beside the vector loop."""
+        """Whether the kernel reduces columns: no reduction runs over the vector axis, and there are no scans."""
         vector = self.vector_axis()
         return vector is not None and vector not in self.reduced and bool(self.reduced) and not self.scanned
 
     def levels(self, *, rows: int) -> list[Level]:
-        """The loops; columns are summed `rows` at a time."""
+        """The loops of the kernel. `rows`: how many rows `group` adds at a time if columns are summed."""
         vector = self.vector_axis()
         kept = self.by_stride([n for n in self.axes if n not in self.reduced and n != vector and n not in self.scanned])
         joined = self.by_stride([n for n in self.axes if (n in self.reduced or n in self.scanned) and n != vector])
@@ -143,7 +149,7 @@ class _Chooser(Touches):
         return found
 
     def shortened(self, levels: list[Level], rows: int) -> list[Level]:
-        """Cuts a long run of additions in blocks that are summed apart: an error grows with the length of a run."""
+        """The levels with long sums cut into blocks with sums of their own: errors grow with the length of a sum."""
         made: list[Level] = []
         run = 1
         for number, level in reversed(list(enumerate(levels))):
@@ -171,7 +177,7 @@ class _Chooser(Touches):
         return made[::-1]
 
     def run_length(self, level: Level, outside: list[Level], *, is_inmost: bool) -> int:
-        """How many elements each accumulator takes in one run of a loop; many, if only the call knows it."""
+        """How many elements one run of a loop adds to each accumulator; an unknown extent counts as a long one."""
         around = next((outer for outer in outside if outer.axis == level.axis), None)
         if around is not None and around.block:
             extent = around.block
@@ -182,12 +188,13 @@ class _Chooser(Touches):
         return -(-extent // LANES) if level.kind == "vector" else extent
 
     def is_gather(self, vector: str | None) -> bool:
-        """Whether the vector loop does little but load elements from anywhere."""
+        """Whether the vector loop does little but gather: then it is not vectorised."""
         if vector is None or self.reduced or self.scanned or self.cost() > GATHER_COST:
             return False
         return self.has_gathers(vector)
 
     def has_gathers(self, vector: str) -> bool:
+        """Whether data decide the index of some load that varies along the vector axis."""
         axis = self.axes[vector].symbol
         loads = [op for op in self.kernel.body.ops if isinstance(op.attrs, Load) and vector in op.axes]
         return any(step_of(op, axis) is None for op in loads)
@@ -200,6 +207,7 @@ class _Chooser(Touches):
         return Level(name, kind, extent, block, parts)
 
     def pointwise(self, kept: list[str], vector: str) -> list[Level]:
+        """The loops of a kernel without reductions and scans."""
         crossing = self.crossing_axis(kept, vector)
         if crossing is not None:
             rest = [n for n in kept if n != crossing]
@@ -228,7 +236,7 @@ class _Chooser(Touches):
         return [*outer, self.level(vector, "vector")]
 
     def sharing_axis(self, kept: list[str], vector: str) -> str | None:
-        """An axis along which the same places are read again and again, if these cost more than to keep them."""
+        """An axis along which gathers use the same indices again, if computing these costs more than keeping them."""
         if not self.has_gathers(vector):
             return None
         costs = {name: sum(op_cost(op.name) for op in self.shared(name, vector)) for name in kept}
@@ -239,11 +247,11 @@ class _Chooser(Touches):
         )
 
     def shared(self, name: str, vector: str) -> list[Op]:
-        """What varies along the vector loop and not along another."""
+        """The ops that vary along the vector axis and not along the axis `name`."""
         return [op for op in self.kernel.body.ops if vector in op.axes and name not in op.axes and not op.is_effect]
 
     def scattered(self) -> list[Level]:
-        """Writes that may meet stay in order on one thread; the axes that keep them apart run around, or as vectors."""
+        """The loops of a scatter. Axes along which two writes may hit one element run in order, on one thread."""
         free = [n for n in self.axes if n not in self.ordered]
         vector = max(reversed(free), key=self.contiguous_bytes, default=None)
         if vector is None or not self.contiguous_bytes(vector):
@@ -255,17 +263,18 @@ class _Chooser(Touches):
         return [*outer, *self.in_order(), self.level(vector, "vector")]
 
     def in_order(self) -> list[Level]:
+        """The loops over axes whose order matters, on one thread."""
         return [self.level(n, "serial") for n in self.axes if n in self.ordered]
 
     def crossing_axis(self, kept: list[str], vector: str) -> str | None:
-        """An axis along which other accesses are contiguous while they jump along the vector axis."""
+        """An axis along which loads are contiguous that are strided along the vector axis (a transpose); or None."""
         for name in reversed(kept):
             if self.jumping(name, vector):
                 return name
         return None
 
     def jumping(self, crossing: str, vector: str) -> frozenset[int]:
-        """The loads that jump along the vector axis and are contiguous along the other."""
+        """The positions of the loads that are contiguous along `crossing` and strided along the vector axis."""
         found: set[int] = set()
         for position, op in enumerate(self.kernel.body.ops):
             if isinstance(op.attrs, Load) and not op.args:
@@ -275,7 +284,7 @@ class _Chooser(Touches):
         return frozenset(found)
 
     def scans(self, kept: list[str], joined: list[str], vector: str) -> list[Level]:
-        """Along each row in blocks: what stands before and behind the scan runs in vectors over a block."""
+        """The loops of a scan along contiguous rows: in blocks, within which ops before and after it are vectorised."""
         inner = [self.level(n, "serial") for n in joined]
         block = SCAN_BLOCK
         blocks: list[Level] = []
@@ -285,6 +294,7 @@ class _Chooser(Touches):
         return [*(self.level(n, "parallel") for n in kept), *inner, *blocks[::-1], self.level(vector, "vector")]
 
     def rows(self, kept: list[str], joined: list[str], vector: str) -> list[Level]:
+        """The loops of a kernel that reduces contiguous rows."""
         ways = both_ways(self.kernel.body, self.kernel.axes)
         if ways is not None and objection(self.kernel.body, self.kernel.axes, ways) is None:
             return self.both_ways(ways)
@@ -301,7 +311,7 @@ class _Chooser(Touches):
         ]
 
     def both_ways(self, ways: BothWays) -> list[Level]:
-        """Row by row in parts of the rows, each with accumulators for all columns."""
+        """The loops of a kernel that reduces both ways: row by row; each part has accumulators for all columns."""
         self.is_both_ways = True
         vector = max(reversed([n for n in self.axes if n in ways.columns]), key=self.contiguous_bytes)
         joined = self.by_stride([n for n in self.axes if n != vector])
@@ -314,13 +324,14 @@ class _Chooser(Touches):
         return [self.part_level(split, parts, is_vector=False), *levels] if parts > 1 else levels
 
     def part_level(self, name: str, parts: int, *, is_vector: bool) -> Level:
+        """A parallel loop over parts of an axis; parts of the vector axis are multiples of 64 elements."""
         level = self.level(name, "parallel", parts=parts)
         if level.block and is_vector:
             return replace(level, block=-(-level.block // 64) * 64)
         return level
 
     def side_by_side(self, kept: list[str], joined: list[str], vector: str, beside: str) -> list[Level]:
-        """Columns of two axes, for the reduces over all but the vector axis."""
+        """The loops after `in_two_steps`: with accumulators for each point of the vector axis and another."""
         outer = [self.level(n, "parallel") for n in kept if n != beside]
         inner = [*(self.level(n, "serial") for n in (*joined, beside)), self.level(vector, "vector")]
         work = self.size([*joined, beside, vector])
@@ -331,6 +342,7 @@ class _Chooser(Touches):
         return [*(replace(level, kind="serial") for level in outer), parts, *inner]
 
     def columns(self, kept: list[str], joined: list[str], vector: str) -> list[Level]:
+        """The loops of a kernel that reduces columns, with an accumulator for each element of a vector block."""
         extent = self.extents[vector]
         width = ASSUMED if extent is None else extent
         outer = [self.level(n, "parallel") for n in kept]

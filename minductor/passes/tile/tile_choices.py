@@ -1,11 +1,11 @@
-"""What a tiled kernel leaves open for its launch: warps, stages, and the blocks that its text allows.
+"""The launch parameters that autotuning may choose for a tiled kernel: warps, pipeline stages, and block sizes.
 
-Takes a Kernel with its schedule and the target. Gives its choices, each with the default that is taken where nobody
-measures. Refuses nothing.
+Takes a Kernel with its schedule and the target. Gives its choices, each with the default that is used if nothing is
+measured. Refuses nothing.
 
-Other options need no other text. So a block may only be one that needs the same masks, and as many blocks of its axis
-as there are: one, or several. The blocks of a sum decide in which order it is added up, and warps how the values of one
-block are joined: these affect bits.
+All options of a choice work with the same text of the kernel. So a block size is an option only if it needs the same
+masks as the default, and covers its axis with one block if the default does. A block size of a reduced axis decides in
+which order a sum is added, and the number of warps how the values of one block are added: these choices affect bits.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from minductor.ir.program.schedule import Loop, loops
 from minductor.passes.tile.tiles import NO_LIMITS, Limits
 from minductor.target import Target
 
-DOT_WARPS = ((128 * 128, 8), (32 * 32, 4), (1, 1))  # by the values of a product's block: newer units are four warps'
-LEAST = 16  # of a block that a matrix unit takes
-STAGES = (2, 3, 4)  # blocks that are on their way at the same time, in a loop of matrix products
+# warps by the elements of a block of a matrix product, at least; matrix units since sm_90 serve four warps together
+DOT_WARPS = ((128 * 128, 8), (32 * 32, 4), (1, 1))
+LEAST = 16  # elements of a block: what a matrix unit takes at least
+STAGES = (2, 3, 4)  # blocks that are loaded at the same time, in the loop of a matrix product
 
 
 def launch_choices(kernel: Kernel, target: Target, limits: Limits = NO_LIMITS) -> tuple[Choice, ...]:
-    """The choices of one kernel; blocks are open where most depends on them, up to what keeps accesses boxes."""
+    """The choices of one kernel. Block sizes are choices for matrix products only, up to `limits`."""
     assert kernel.schedule is not None
     first = {loop.axis: loop for loop in reversed(list(loops(kernel.schedule.steps)))}
     joins = [
@@ -36,7 +37,7 @@ def launch_choices(kernel: Kernel, target: Target, limits: Limits = NO_LIMITS) -
     ]
     found = [_warps(kernel, first, target, "bits" if joins else "perf")]
     if kernel.schedule.dots and any(loop.kind == "serial" for loop in first.values()):
-        default = 2 if target.kind == "hip" else 3  # AMD's units have a quarter of the memory to keep blocks in
+        default = 2 if target.kind == "hip" else 3  # AMD's compute units have a quarter of the shared memory
         found.append(Choice("stages", "perf", STAGES, default))
     if kernel.schedule.dots:
         extents = {axis.name: axis.extent for axis in kernel.axes}
@@ -57,18 +58,18 @@ def _warps(kernel: Kernel, blocks: dict[str, Loop], target: Target, affects: Aff
     if kernel.schedule.dots:
         default = next(warps for least, warps in DOT_WARPS if values >= least)
     else:
-        # what joins several values at once, as a place and its value, is quicker with fewer warps to join; around a
-        # loop that happens once, and each thread would hold more accumulators
+        # A reduction of several values at once, as argmax, is faster with fewer warps, as their results are combined.
+        # In a looped reduction that happens once, and with fewer warps each thread would hold more accumulators.
         is_once = any(loop.kind == "serial" for loop in blocks.values())
         several = [len(op.args) for op in kernel.body.ops if isinstance(op.attrs, Reduce) and not is_once]
         joined = max(several, default=1)
         wanted = max(1, values // (target.warp_size * target.values_per_thread * joined))
-        default = min(target.max_warps, 1 << (wanted.bit_length() - 1))  # a power of two, whatever is joined
+        default = min(target.max_warps, 1 << (wanted.bit_length() - 1))  # rounded down to a power of two
     options = [n for n in (default // 2, default, 2 * default) if 1 <= n <= target.max_warps]
     return Choice("warps", affects, tuple(options), default)
 
 
 def fits(block: int, default: int, extent: Expr) -> bool:
-    """Whether a block of another size needs the same text as the default one."""
+    """Whether the kernel's text for the default block also works for a block of another size."""
     same_mask = divides(block, extent) == divides(default, extent)
     return same_mask and at_least(block - extent, 0) == at_least(default - extent, 0)

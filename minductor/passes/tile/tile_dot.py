@@ -1,10 +1,11 @@
-"""The tiles of a kernel of matrix products: blocks of rows, columns and the inner axis.
+"""The tiles of a matrix product on a GPU: blocks of rows, of columns, and of the inner (reduced) axis.
 
-Takes what is known of a kernel's accesses, its products and the target. Gives Tiles: the rows and columns stand
-innermost in the grid, and the inner axis is walked block by block, or whole if it is short. Refuses nothing.
+Takes the accesses of a kernel, its products and the target. Gives Tiles: rows and columns are the innermost axes of the
+grid; the inner axis is walked block by block, or is one block if it is short. Refuses nothing.
 
-A large tile reads each operand fewer times, and a small one leaves more programs: the largest that fits shared memory
-and registers is taken that gives every second multiprocessor a program, else the smallest.
+A large tile reads each operand fewer times; a small tile makes more programs. The largest tile is taken that fits
+shared memory and registers and makes at least one program for every second multiprocessor; if there is none, the
+smallest.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from minductor.ir.program.nodes import Body, Kernel, Round
 from minductor.passes.tile.tiles import NO_LIMITS, Limits, Tiles, power_of_two
 from minductor.target import Target
 
-SIDES = ((128, 128), (128, 64), (64, 64), (64, 32), (32, 32))  # rows and columns, the largest first
-LEAST = 16  # of each block: what a matrix unit takes at once
+SIDES = ((128, 128), (128, 64), (64, 64), (64, 32), (32, 32))  # rows and columns of a tile, the largest first
+LEAST = 16  # elements of a block along each axis: what a matrix unit takes at least
 INNER_BYTES = 128  # of a block along the inner axis: a cache line
-STAGES = 3  # blocks of both operands that are on their way at the same time
-ACCUMULATED = 128 * 128  # values that a program's registers hold beside the rest
+STAGES = 3  # blocks of both operands that are loaded at the same time
+ACCUMULATED = 128 * 128  # elements of the accumulators that fit the registers of one program
 
 
 def dot_tiles(kernel: Kernel, touches: Touches, dots: Dots, target: Target, limits: Limits = NO_LIMITS) -> Tiles:
-    """The blocks of a kernel of products."""
+    """The tiles of a kernel of matrix products."""
     size = max(operand_bytes(kernel.body, p) for product in dots.products for p in (product.left, product.right))
     inner = min(max(LEAST, INNER_BYTES // size), _block(touches, dots.inner, limits))
     most = [_block(touches, name, limits) for name in (dots.row, dots.column)]
@@ -31,7 +32,7 @@ def dot_tiles(kernel: Kernel, touches: Touches, dots: Dots, target: Target, limi
     kept = touches.by_stride([n for n in touches.axes if n not in joined and n not in (dots.row, dots.column)])
     count = len(dots.products)
     others = touches.size(list(kept))
-    best = (LEAST, LEAST)  # if no side fits
+    best = (LEAST, LEAST)  # if no tile fits
     for side in SIDES:
         row, column = map(min, side, most)
         if (row + column) * inner * size * STAGES * count > target.shared_memory or row * column * count > ACCUMULATED:
@@ -48,7 +49,7 @@ def dot_tiles(kernel: Kernel, touches: Touches, dots: Dots, target: Target, limi
 
 
 def operand_bytes(body: Body, position: int) -> int:
-    """The size of an operand's values where the matrix unit takes them."""
+    """The bytes of an element of an operand, in the dtype that the matrix unit takes."""
     op = body.ops[position]
     if isinstance(op.attrs, Round):
         return op.attrs.dtype.itemsize

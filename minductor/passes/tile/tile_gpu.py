@@ -1,18 +1,19 @@
-"""Chooses the tiles of a kernel for a GPU: which blocks of which axes a program computes at once.
+"""Chooses the tile of a kernel for a GPU: how many elements of which axes one program computes at once.
 
-Takes a Kernel whose axes are merged. Gives it with a Schedule of grid loops, and inside them tiles. Refuses nothing.
+Takes a Kernel whose axes are merged. Gives it with a Schedule: loops over the grid, and a tile inside. Refuses nothing.
 
-A program works on blocks of up to three axes that no reduce runs over: of the axis along which most bytes are
-contiguous first, then of one along which other accesses are contiguous (a transpose), then of the next inner ones
-until a tile has enough values. The other axes are the grid's alone. Each axis has offsets of its own, so that no index
-is taken apart by division.
+A program works on blocks of up to three axes that are not reduced. The first is the axis along which most bytes are
+contiguous. The next is one along which other accesses are contiguous, as in a transpose. Then come inner axes, until
+the tile has enough elements. All other axes belong to the grid alone. Each axis has offsets of its own, so no index
+needs a division.
 
-Reduced axes whose rows are short stand whole in the tile ("persistent"); longer ones are walked block by block, and
-what is needed behind such a loop is computed again in the next. A softmax walks its rows twice (`online`).
+Short reduced rows are one block of the tile: a persistent reduction. Longer rows are walked block by block: a looped
+reduction. What is needed after such a loop is computed again in the next one. A softmax then walks its rows twice
+(`online.py`).
 
-An axis that was merged of several lies in memory as blocks only if its own block divides them: 64 of x[:, :5, :64] lie
-together, and no 1024. Such a smaller block is taken where other axes fill the tile up, and where the options ask for
-pointers or descriptors of blocks.
+If several axes were merged into one, a tile is a block of memory only if its block of this axis divides the inner of
+them: of x[:, :5, :64], 64 elements lie together and 1024 do not. A smaller block is chosen if other axes fill the tile,
+or if the options ask for block pointers or descriptors.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from minductor.passes.tile.tile_dot import dot_tiles
 from minductor.passes.tile.tiles import NO_LIMITS, Limits, Tiles, power_of_two
 from minductor.target import Env, Target
 
-OUTER_PERSISTENT = 64  # rows down which a program sums at once, if it is the columns that are contiguous
-CROSSING = 32  # side of a square tile, if accesses are contiguous along both
-AXES = 3  # of a tile, beside reduced ones
+OUTER_PERSISTENT = 64  # rows that a program reduces at once, if columns are reduced and rows are contiguous
+CROSSING = 32  # elements: the side of a square tile, if accesses are contiguous along both axes
+AXES = 3  # of a tile, reduced ones not counted
 
 
 def tile_gpu(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
-    """The kernel with its schedule."""
+    """The kernel with its schedule and the choices for its launch."""
     touches, dots, target = Touches(kernel, buffers), find_dots(kernel), env.target
 
     def chosen(limits: Limits) -> Tiles:
@@ -61,7 +62,7 @@ def tile_gpu(kernel: Kernel, buffers: dict[str, Buffer], env: Env) -> Kernel:
 
 
 def _smaller(tiles: Tiles, wanted: Iterable[Limits], least: int) -> Limits:
-    """By axis the block with which more accesses are boxes than with the tiles, if that is `least` or larger."""
+    """By axis a smaller block with which more accesses are blocks of memory, if it has at least `least` elements."""
     found: dict[str, int] = {}
     for limits in wanted:
         smaller = {axis: most for axis, most in limits.items() if tiles.blocks[axis] > most}
@@ -71,7 +72,7 @@ def _smaller(tiles: Tiles, wanted: Iterable[Limits], least: int) -> Limits:
 
 
 def _kept_limits(tiles: Tiles, wanted: Iterable[Limits]) -> Limits:
-    """By axis the largest block with which all accesses that are boxes in the tiles still are."""
+    """By axis the largest block with which all accesses that are blocks of memory in `tiles` still are."""
     found: dict[str, int] = {}
     for limits in wanted:
         if all(tiles.blocks[axis] <= most for axis, most in limits.items()):
@@ -80,7 +81,7 @@ def _kept_limits(tiles: Tiles, wanted: Iterable[Limits]) -> Limits:
 
 
 def choose(touches: Touches, target: Target, limits: Limits = NO_LIMITS) -> Tiles:
-    """The blocks of a kernel."""
+    """The tile of a kernel without matrix products."""
     vector = touches.vector_axis()
     joined = touches.by_stride([n for n in touches.axes if n in touches.reduced or n in touches.scanned])
     kept = touches.by_stride([n for n in touches.axes if n not in joined])
@@ -101,7 +102,7 @@ def choose(touches: Touches, target: Target, limits: Limits = NO_LIMITS) -> Tile
         inner = joined[-1] if vector not in joined else vector
         joined = [*(n for n in joined if n != inner), inner]
         left = row
-        for name in reversed(joined):  # what a short inner axis leaves room for is of the next ones
+        for name in reversed(joined):  # elements that a short inner axis leaves over go to the next axis
             blocks[name] = min(left, blocks[name], limits.get(name, left))
             left //= blocks[name]
         row //= left
@@ -112,7 +113,7 @@ def choose(touches: Touches, target: Target, limits: Limits = NO_LIMITS) -> Tile
 def _kept(
     touches: Touches, kept: Sequence[str], target: Target, row: int, limits: Limits, *, is_outer: bool
 ) -> dict[str, int]:
-    """Blocks of the axes that no reduce runs over, beside `row` values of those that one does."""
+    """The blocks of the axes that are not reduced, if the reduced ones already take `row` elements of the tile."""
     contiguous = sorted(
         (n for n in reversed(kept) if touches.contiguous_bytes(n)), key=touches.contiguous_bytes, reverse=True
     )
@@ -133,11 +134,11 @@ def _kept(
 
 
 class _Phases:
-    """Places the ops of a kernel around and in its loops over reduced axes."""
+    """Places the ops of a kernel before, inside and after its looped reductions."""
 
     def __init__(self, kernel: Kernel, tiles: Tiles, dots: Dots | None = None) -> None:
         self.ops = kernel.body.ops
-        # what a product's sum takes are the factors
+        # by reduction of a matrix product: its factors, which it takes in place of their product
         products = () if dots is None else dots.products
         self.factors = {p.reduce: (p.left, p.right) for p in products}
         self.unwritten = {self.ops[reduce].args[0] for reduce in self.factors}
@@ -148,13 +149,13 @@ class _Phases:
         self.level = self.levels()
 
     def is_inside(self, op: Op) -> bool:
-        """Whether an op stands in a loop: it varies over a reduced axis, or joins along it."""
+        """Whether an op is inside a loop: it varies over a looped axis, or reduces along one."""
         return not self.joined.isdisjoint(op.axes) or (
             isinstance(op.attrs, Reduce) and not self.joined.isdisjoint(op.attrs.axes)
         )
 
     def levels(self) -> list[int]:
-        """The loop in which each op stands first, counted from 0; an op behind loop k has level k + 1."""
+        """By op its level: k for ops in or directly before loop k, counted from 0; k + 1 for ops after loop k."""
         found: list[int] = []
         for op in self.ops:
             level = 0
@@ -164,13 +165,13 @@ class _Phases:
             found.append(level)
         last = max((level for op, level in zip(self.ops, found, strict=True) if self.is_inside(op)), default=0)
         for position, op in enumerate(self.ops):
-            # what a later loop loads again must still be there
+            # stores to a storage that a later loop loads again come last
             if isinstance(op.attrs, Store) and self.is_inside(op) and op.attrs.ref.storage in self.read:
                 found[position] = last
         return self.sunk(found) if self.factors else found
 
     def sunk(self, level: list[int]) -> list[int]:
-        """As late as possible: what an epilogue reads would hold registers that the products need."""
+        """The levels with each op as late as possible: values of an epilogue would take registers from the products."""
         users: dict[int, list[int]] = {}
         for position, op in enumerate(self.ops):
             for arg in op.args:
@@ -194,7 +195,7 @@ class _Phases:
         return tuple(steps)
 
     def is_goal(self, op: Op) -> bool:
-        """What a loop is there for: effects, reduces and scans of its own."""
+        """Whether an op is a reason for a loop: an effect or a reduction inside it."""
         return self.is_inside(op) and (op.is_effect or isinstance(op.attrs, Reduce))
 
     def loop(self, wanted: Iterable[int]) -> Loop:
@@ -215,7 +216,7 @@ class _Phases:
         return made
 
     def is_result(self, position: int) -> bool:
-        """Whether a value comes out of a loop as a whole."""
+        """Whether a value is the result of a reduction, or one of its several results."""
         op = self.ops[position]
         if isinstance(op.attrs, Project):
             return isinstance(self.ops[op.args[0]].attrs, Reduce)

@@ -1,7 +1,7 @@
-"""Takes out loops over blocks in which nothing begins or ends.
+"""Removes loops over blocks that serve no purpose.
 
-Takes a schedule; gives it without the serial loops over blocks whose body is no more than a loop through the block
-that begins no sum of its own: both together are one loop. Refuses nothing.
+Takes a schedule. Gives it without serial loops over blocks whose body is only a loop through the block, without sums of
+its own: both together are one loop. Refuses nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from minductor.ir.program.schedule import Loop, Schedule, Step
 
 
 def unblock(schedule: Schedule) -> Schedule:
-    """The schedule itself if each block has its use."""
+    """The schedule without such loops; unchanged if there are none."""
     return replace(schedule, steps=tuple(_plain(step) for step in schedule.steps))
 
 

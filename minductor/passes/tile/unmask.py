@@ -1,11 +1,12 @@
-"""Makes vector loops without masks where a test before the loop can tell that none is needed.
+"""Marks vector loops that can run without masks after a test before the loop.
 
-Takes a schedule and its body. Gives the schedule in which a vector loop names its masked operations if no condition of
-theirs varies along it: the loop runs without these masks wherever all conditions hold. Refuses nothing: a long loop,
-which would be compiled twice, and one with a condition of its own stay as they are.
+Takes a schedule and its body. Gives the schedule in which a vector loop names its masked ops if none of their
+conditions varies along the loop. Codegen then prints the loop twice: without masks, for when all conditions hold, and
+with them. Refuses nothing: a loop of more than LONG operations, and one with a condition that varies along it, stay as
+they are.
 
-A window of a pool over channels is the case that pays: its tests are about rows and columns, and only at the image's
-edge does one of them fail.
+Pooling in channels-last layout is the case that pays: the conditions depend on row and column only, and fail only at
+the edge of the image.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from dataclasses import replace
 from minductor.ir.program.nodes import Body, Masked
 from minductor.ir.program.schedule import Loop, Schedule, Step
 
-LONG = 64  # operations of a loop: more are not worth a second copy
+LONG = 64  # operations of a loop; the text of a longer one is not printed twice
 
 
 def unmask(schedule: Schedule, body: Body) -> Schedule:
-    """The schedule itself if no loop has such masks."""
+    """The schedule with masked ops named in its vector loops; unchanged if there are none."""
     return replace(schedule, steps=tuple(_unmasked(step, body) for step in schedule.steps))
 
 
@@ -33,6 +34,6 @@ def _unmasked(step: Step, body: Body) -> Step:
         return step
     masks = [p for p in sorted(inside) if isinstance(body.ops[p].attrs, Masked)]
     asked = [body.ops[p].args[0] for p in masks]
-    # what a row keeps is not computed here, and may vary all the same
+    # a condition that is kept in a row is not computed here, but may vary along the loop
     varies = any(p in inside or step.axis in body.ops[p].axes for p in asked)
     return step if varies else replace(step, unmasked=tuple(masks))
