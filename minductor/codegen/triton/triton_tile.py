@@ -1,11 +1,12 @@
-"""A scheduled kernel's tile as Triton statements: prints the tree of loops and decides nothing.
+"""The statements of one Triton kernel: its tile, its loops, loads, stores and reductions.
 
-Takes a Kernel whose schedule has grid loops; gives the lines of its function and the functions that join its values.
-Refuses what Triton cannot write (Unwritable).
+Takes a Kernel whose schedule has grid loops. Gives the lines of its function, and the functions that combine its
+values. Refuses what Triton cannot write (Unwritable). It prints the schedule's tree of loops and decides nothing.
 
-A program works on a tile: a block of each axis, in the order of the loops. A value has the dimensions of the tile that
-its op varies over, and 1 elsewhere, so it is broadcast where an op needs it and nowhere before. Lanes beyond an extent
-hold anything; they are never stored, and take the identity before values are joined.
+A program computes a tile: a block of each axis, in the order of the loops. A value has the dimensions of the tile over
+which its operation varies, and size 1 in the others, so it is broadcast only where an operation needs that. Lanes
+beyond the end of an axis hold arbitrary values. They are never stored, and the identity replaces them before a
+reduction.
 """
 
 from __future__ import annotations
@@ -93,12 +94,12 @@ class TilePrinter:
         self.count = 0
 
     def programs(self) -> str:
-        """How many programs share the work."""
+        """The number of programs of a launch."""
         counts = [self.count_of(dim) for dim in self.tile if not dim.is_reduced]
         return " * ".join(_factor(count) for count in counts if count != "1") or "1"
 
     def lines(self, program: str = "tl.program_id(0)") -> list[str]:
-        """The body of the function; `program` is the number of one of them."""
+        """The body of the function; `program` is the number of the program."""
         assert self.kernel.schedule is not None
         self.out += self.blocks.heads()
         self.grid(program)
@@ -118,7 +119,7 @@ class TilePrinter:
     # --- axes
 
     def grid(self, program: str) -> None:
-        """Where this program's block of each axis lies, and which of its elements exist."""
+        """Lines that compute this program's block of each axis, and which of its elements exist."""
         grid = [dim for dim in self.tile if not dim.is_reduced]
         left = f"{program}{self.wide}"
         if len([dim for dim in grid if self.count_of(dim) != "1"]) > 1:
@@ -142,14 +143,14 @@ class TilePrinter:
         return any(loop.axis == axis and loop.kind == "tile" for loop in loops(self.kernel.schedule.steps))
 
     def count_of(self, dim: Dim) -> str:
-        """How many blocks an axis has."""
+        """The number of blocks of an axis."""
         extent = self.extents[dim.axis]
         if dim.parameter:
             return "1" if at_least(dim.block - extent, 0) else f"tl.cdiv({index_text(extent)}, {dim.parameter})"
         return index_text(extent)
 
     def is_narrow(self) -> bool:
-        """Whether every index and extent fits 32 bits."""
+        """Whether every index and extent fits in 32 bits."""
         indices = list(self.extents.values())
         limits = {self.symbols[name]: extent for name, extent in self.extents.items()}
         for op in all_ops(self.kernel.body):
@@ -169,7 +170,7 @@ class TilePrinter:
         return f"tl.arange(0, {dim.parameter}){self.subscript(dim)}{self.wide}"
 
     def add_axis(self, dim: Dim, place: str) -> None:
-        """The axis' elements of this block, and a mask if some may not exist."""
+        """Lines for the elements of an axis in this block, and for a mask if some may not exist."""
         if not dim.parameter:
             self.add(f"{dim.axis} = {place}")
             return
@@ -190,12 +191,12 @@ class TilePrinter:
         return f"[{', '.join(':' if d is dim else 'None' for d in self.dims)}]"
 
     def is_masked(self, axis: str) -> bool:
-        """Whether a block may reach beyond the axis."""
+        """Whether a block may reach beyond the end of the axis."""
         dim = next(d for d in self.tile if d.axis == axis)
         return bool(dim.parameter) and not divides(dim.block, self.extents[axis])
 
     def mask(self, axes: Iterable[str], *more: str) -> str:
-        """What holds for the elements that exist along these axes; "" if all do."""
+        """The condition under which an element exists along these axes; "" if all exist."""
         names = [f"{dim.axis}_mask" for dim in self.dims if dim.axis in axes and self.is_masked(dim.axis)]
         return " & ".join([*names, *(text for text in more if text)])
 
@@ -222,13 +223,13 @@ class TilePrinter:
                 self.names[step] = self.op(op, arguments(op, self.ops, names), step)
 
     def is_compared(self, position: int) -> bool:
-        """Whether an op is an index that is only compared, which 32 bits are enough for in a narrow kernel."""
+        """Whether an operation is an index that is only compared: 32 bits are enough for it in a narrow kernel."""
         op = self.ops[position]
         users = [user for user in self.ops if position in user.args]
         return isinstance(op.attrs, Index) and bool(op.axes) and all(user.name in COMPARISONS for user in users)
 
     def is_left_to_stores(self, position: int) -> bool:
-        """Whether an op is a rounding of what is then only stored, which rounds it."""
+        """Whether an operation rounds a value that is only stored: the store rounds it."""
         op = self.ops[position]
         users = [user.attrs for user in self.ops if position in user.args]
         if not isinstance(op.attrs, Round) or isinstance(self.ops[op.args[0]].attrs, Constant):
@@ -237,19 +238,19 @@ class TilePrinter:
         return all(isinstance(user, Store) and self.dtypes[user.ref.storage] == dtype for user in users)
 
     def enter(self, axes: Iterable[str]) -> None:
-        """What follows varies over these axes: beside a matrix product they say which dimensions it has."""
+        """Notes the axes over which the next operations vary; beside a matrix product they decide the dimensions."""
         if self.products is not None:
             self.dims = self.products.beside(tuple(axes))
 
     def dims_of(self, position: int) -> list[Dim]:
-        """The dimensions of what an op touches, by the names of the kernel's own axes."""
+        """The dimensions of the elements that an operation accesses, by the names of the kernel's axes."""
         if self.products is None:
             return self.dims
         dims = self.products.beside(self.ops[position].axes)
         return [replace(dim, axis=dim.axis.removesuffix(DOWN)) for dim in dims]
 
     def loop(self, loop: Loop) -> None:
-        """Block by block along a reduced axis, with accumulators for what it joins."""
+        """A loop over the blocks of a reduced axis, with accumulators for its reductions."""
         inner, chain = loop, [loop]
         while len(inner.body) == 1 and isinstance(inner.body[0], Loop):
             inner = inner.body[0]
@@ -284,7 +285,9 @@ class TilePrinter:
                 self.finish(position)
 
     def name_of(self, value: int, user: int) -> str:
-        """A value's name where an op uses it: what varies along the inner axis alone may lie the other way there."""
+        """The name of a value where `user` reads it. A value along the inner axis alone may need the other layout
+        there.
+        """
         name = self.names[value][0]
         is_crossing = self.products is not None and self.products.is_crossing(user, value)
         return f"tl.trans({name})" if is_crossing else name
@@ -295,7 +298,7 @@ class TilePrinter:
         return self.products is not None and position in self.products.dots.reduces
 
     def operand_load(self, position: int, op: Op, attrs: Load) -> tuple[str, ...]:
-        """A load for the matrix unit, with zeros where nothing is; in float32 too, if others use it."""
+        """A load of an operand of `tl.dot`, with zeros where no element exists; also in float32, if others use it."""
         assert self.products is not None
         if (position,) in self.blocks:
             text = self.blocks.load((position,), is_raw=True)
@@ -309,7 +312,7 @@ class TilePrinter:
         return (self.define(f"{self.raw[position]}.to(tl.float32)"),)
 
     def dot(self, position: int, products: Products) -> tuple[str, ...]:
-        """A product of two blocks, added to what was so far if this stands in a loop."""
+        """The product of two blocks, added to the sum so far if this stands in a loop."""
         left, right, is_fast = products.operands(position, self.dtypes)
         taken = [self.operand(operand, products) for operand in (left, right)]
         dtype = self.ops[position].dtype
@@ -334,14 +337,14 @@ class TilePrinter:
         return name if op.dtype == operand.dtype else f"{name}.to({triton_type(operand.dtype)})"
 
     def forms(self, dim: Dim, steps: Iterable[Step]) -> list[Dim]:
-        """The dimensions along an axis that these steps need: the inner axis of products has one for each side."""
+        """The dimensions along an axis that these steps need: the inner axis of a product has one for each side."""
         if self.products is None or dim.axis != self.products.dots.inner:
             return [dim]
         used = {axis for step in positions(steps) for axis in self.products.needs(step)}
         return [d for d in self.tile if d.axis in used and d.axis in (dim.axis, self.products.down)]
 
     def is_turned(self, loop: Loop) -> bool:
-        """Whether a loop goes from the last block to the first: for a scan from the end."""
+        """Whether a loop runs from the last block to the first, for a scan from the end."""
         scans = [attrs for p in loop.carries if isinstance(attrs := self.ops[p].attrs, Scan)]
         return any(scan.reverse for scan in scans)
 
@@ -368,7 +371,7 @@ class TilePrinter:
                 return (self.emit(op, args, self.ops, "", (position,)),)
 
     def emit(self, op: Op, args: Sequence[str], ops: Sequence[Op], under: str, path: tuple[int, ...]) -> str:
-        """One op of a body, in a region where `under` holds."""
+        """Writes one operation of a body, in a region under the condition `under`."""
         match op.attrs:
             case Constant():
                 return ""  # written where it is used
@@ -409,7 +412,7 @@ class TilePrinter:
     # --- memory
 
     def place(self, storage: str, index: Expr, axes: Iterable[str]) -> str:
-        """The addresses; an index that lacks an axis of the mask is spread over it."""
+        """The addresses of an access. An index without some axis of the mask is broadcast along it."""
         index = expand(index, identity=True)
         present = {axis for s in free_symbols(index) for axis in self.varies.get(s.name, (s.name,))}
         missing = [a for a in axes if a not in present and any(d.axis == a for d in self.dims)]
@@ -423,7 +426,7 @@ class TilePrinter:
         return f"{text}.to(tl.float32)" if is_narrow(self.dtypes[storage]) else text
 
     def stored(self, storage: str, value: str) -> str:
-        """A value as memory takes it; `tl.store` converts it, unless that is not as eager does."""
+        """A value as it is stored. `tl.store` converts it, unless its conversion differs from eager's."""
         dtype = self.dtypes[storage]
         return narrowed(value, dtype) if dtype == F8E5M2 else value
 
@@ -443,7 +446,7 @@ class TilePrinter:
         self.add(f"{ATOMICS[kind]}({at}, {value}{f', mask={given}' if given else ''}, sem='relaxed')")
 
     def check(self, op: Op, attrs: Check, value: str, under: str) -> str:
-        """An index outside its bounds ends the call where assertions are on, and becomes 0 where they are off."""
+        """An index out of bounds ends the call if assertions are on, and becomes 0 if they are off."""
         name, size = attrs.symbol.name, index_text(attrs.size)
         self.varies[name] = op.axes
         if attrs.wrap:
@@ -481,7 +484,7 @@ class TilePrinter:
         return [n for n, dim in enumerate(self.dims) if dim.axis in wanted]
 
     def full(self, op: Op, args: Sequence[str], axes: Sequence[str], how: Combine) -> list[str]:
-        """The values to join, over all elements of the tile, with the identity where none exists."""
+        """The values to reduce, over all elements of the tile, with the identity where no element exists."""
         over = [*op.axes, *axes]
         wanted = self.mask(axes)
         found: list[str] = []
@@ -496,13 +499,13 @@ class TilePrinter:
         return found
 
     def joined(self, op: Op, args: Sequence[str], axes: Sequence[str], how: Combine) -> tuple[str, ...]:
-        """A reduce over blocks that are whole axes."""
+        """A reduction whose blocks are whole axes."""
         return self.fold(how, self.full(op, args, axes, how), axes, [self.dtype_of(a) for a in op.args])
 
     def fold(
         self, how: Combine, values: Sequence[str], axes: Iterable[str], dtypes: Sequence[DType]
     ) -> tuple[str, ...]:
-        """Joins along dimensions of the tile, which are then 1; a scalar if none is left."""
+        """Reduces along dimensions of the tile, which then have size 1; a scalar if no dimension is left."""
         numbers = self.numbers(axes)
         keep = ", keep_dims=True" if len(numbers) < len(self.dims) else ""
         if not numbers:
@@ -526,7 +529,7 @@ class TilePrinter:
         return dtype
 
     def declare(self, position: int) -> None:
-        """Accumulators around a loop: for a reduce of the whole tile, for a scan of what came before."""
+        """Accumulators before a loop: for a reduction the whole tile, for a scan the values before the block."""
         op = self.ops[position]
         assert isinstance(op.attrs, Reduce | Scan)
         over = (
@@ -565,7 +568,7 @@ class TilePrinter:
         self.names[position] = self.fold(op.attrs.combine, self.names[position], op.attrs.axes, dtypes)
 
     def scan(self, op: Op, attrs: Scan, args: Sequence[str], position: int) -> tuple[str, ...]:
-        """A prefix along an axis, joined to that of the blocks before if the axis has more than one."""
+        """A scan along an axis, combined with the blocks before it if the axis has several blocks."""
         if not self.numbers([attrs.axis]):
             return tuple(args)
         dtypes = [self.dtype_of(a) for a in op.args]
@@ -585,7 +588,9 @@ class TilePrinter:
         return names
 
     def keep_end(self, kept: Sequence[str], values: Sequence[str], scan: Scan, axes: Iterable[str]) -> None:
-        """The values of a block where a scan ends in it, for the next block; no sum, which would lose the sign of 0."""
+        """The last values of a scan in a block, for the next block. No sum selects them: a sum would lose the sign of
+        0.
+        """
         (number,) = self.numbers([scan.axis])
         dim = self.dims[number]
         lane = f"tl.arange(0, {dim.parameter}){self.subscript(dim)}"
@@ -598,7 +603,7 @@ class TilePrinter:
         self.add(f"{', '.join([end, *kept])} = tl.reduce(({given}), {number}, {name}{keep})")
 
     def function(self, how: Combine, dtypes: Sequence[DType]) -> str:
-        """The function that joins two groups of values."""
+        """The function that combines two groups of values."""
         name = f"{how.name}_{'_'.join(d.name for d in dtypes)}"
         name = name if is_standard_combine(how, dtypes[0]) else f"{self.symbol}_{name}"
         if name not in self.functions:
@@ -607,7 +612,7 @@ class TilePrinter:
 
 
 def _combine_text(name: str, how: Combine) -> str:
-    """A `triton.jit` function of 2k values that gives k."""
+    """A `triton.jit` function from 2k values to k values."""
     k = len(how.identity)
     given = [*(f"a{n}" for n in range(k)), *(f"b{n}" for n in range(k))]
     lines = ["@triton.jit", f"def {name}({', '.join(given)}):"]
@@ -625,7 +630,7 @@ def _combine_text(name: str, how: Combine) -> str:
 
 
 def _end_text(name: str, count: int) -> str:
-    """A `triton.jit` function for a reduce: of values of which one is marked, that one."""
+    """A `triton.jit` function for a reduction that returns the one value that is marked."""
     given = [*(f"a{n}" for n in range(count)), *(f"b{n}" for n in range(count))]
     picked = ", ".join(f"tl.where(end_b, b{n}, a{n})" for n in range(count))
     head = f"def {name}(end_a, {', '.join(given[:count])}, end_b, {', '.join(given[count:])}):"
@@ -633,7 +638,7 @@ def _end_text(name: str, count: int) -> str:
 
 
 def _result(body: Body, position: int, names: Sequence[str]) -> str:
-    """A region's value: a constant is written where it goes."""
+    """The value of a region; a constant is written where it is used."""
     op = body.ops[position]
     return literal(op.attrs.value, op.dtype) if isinstance(op.attrs, Constant) and op.dtype else names[position]
 

@@ -1,7 +1,7 @@
-"""The ops of a tile as Triton statements.
+"""The operations of a tile as Triton expressions.
 
-Takes ops and the texts of their arguments; gives an expression for each, one value each. Refuses what Triton kernels
-do not compute (Unwritable).
+Takes operations and the texts of their arguments. Gives an expression for each. Refuses what Triton kernels do not
+compute (Unwritable).
 
 >>> from minductor.core.dtypes import F32
 >>> literal(0.5, F32), literal(float("-inf"), F32)
@@ -46,7 +46,7 @@ def triton_type(dtype: DType) -> str:
 
 
 def literal(value: LiteralValue, dtype: DType) -> str:
-    """A constant of a compute dtype, as Python writes it."""
+    """A constant of a dtype, as Python writes it."""
     if isinstance(value, complex):
         raise Unwritable("Triton kernels do not compute in complex numbers")
     match dtype.kind:
@@ -60,10 +60,10 @@ def literal(value: LiteralValue, dtype: DType) -> str:
 
 
 def arguments(op: Op, ops: Sequence[Op], names: Sequence[str] | Mapping[int, str]) -> list[str]:
-    """What an op is given: the names of its arguments, and constants as they are written.
+    """The arguments of an operation: names, and constants as text.
 
-    Beside a tensor a number of Python takes the tensor's dtype, and among others it is a float32 if it has a point;
-    elsewhere a constant has to say its own.
+    Beside a tensor, a Python number takes the tensor's dtype. Beside other numbers, a number with a point is a float32.
+    Any other constant must name its dtype.
     """
     found = [ops[a] for a in op.args]
     values = [o for o in found[op.name == "where" :] if not isinstance(o.attrs, Constant)]
@@ -76,7 +76,7 @@ def arguments(op: Op, ops: Sequence[Op], names: Sequence[str] | Mapping[int, str
 
 
 def is_open(op: Op, args: Sequence[Op]) -> bool:
-    """Whether an op is written with Triton's own operators, and not as a call of a function that wants tensors."""
+    """Whether an operation is written with operators, and not as a call of a function that requires tensors."""
     dtype = args[-1].dtype
     text = "" if dtype is None else spell_triton(op.name, dtype, *("x" for _ in args))
     return "libdevice." not in text and "md_" not in text
@@ -90,7 +90,7 @@ def _constant(value: LiteralValue, dtype: DType, *, is_bare: bool) -> str:
 
 
 def expression(op: Op, args: Sequence[str], dtypes: Sequence[DType]) -> str:
-    """The value of an op that touches no memory."""
+    """The value of an operation that does not access memory."""
     assert op.dtype is not None
     match op.attrs:
         case Index(expr):
@@ -113,7 +113,7 @@ def expression(op: Op, args: Sequence[str], dtypes: Sequence[DType]) -> str:
 
 
 def narrowed(value: str, dtype: DType) -> str:
-    """A float32 value as a smaller float, rounded as eager does."""
+    """A float32 value as a narrower float, rounded as in eager."""
     return f"md_to_f8e5m2({value})" if dtype == F8E5M2 else f"{value}.to({triton_type(dtype)})"
 
 
@@ -132,12 +132,12 @@ def cast(value: str, old: DType, new: DType) -> str:
 
 
 def _whole(text: str, expr: Expr) -> str:
-    """An index as a 64-bit value; one without an axis is a number of Python, or a scalar."""
+    """An index as a 64-bit value. An index without an axis is a Python number, or a scalar."""
     if isinstance(expr, Const):
         return f"tl.full([], {text}, tl.int64)"
     return f"{text if text.isidentifier() else f'({text})'}.to(tl.int64)"
 
 
 def index_text(expr: Expr) -> str:
-    """An index expression over axes, sizes and checked values."""
+    """An index expression over axes, sizes and checked indices."""
     return cpp_text.index_text(expr, WORDS)

@@ -1,6 +1,7 @@
-"""The schemas of torch's operators, as torch prints them.
+"""Parses the schemas of torch's operators.
 
-Takes the text of a schema; gives its name, parameters and results. Refuses (ValueError) what is no schema.
+Takes the text of a schema, as torch prints it. Gives its name, parameters and results. Refuses (ValueError) a text that
+is no schema.
 
 >>> sort = parse_schema("aten::sort.stable(Tensor self, *, bool? stable, int dim=-1) -> (Tensor values, Tensor)")
 >>> sort.name, sort.overload, sort.returns
@@ -23,7 +24,7 @@ _ALIAS = re.compile(r"(?<=Tensor)\([^()]*\)")  # Tensor(a!), Tensor(a -> *)[]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`type` without its aliases: "int[2]", "Tensor?". `default` as it is written, "" for none.
+    """One parameter. `type` has no alias marks: "int[2]", "Tensor?". `default` is text, "" for none.
 
     `is_written`: the operator changes this tensor, or the tensors of this list.
     """
@@ -37,7 +38,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """An operator; `returns` are types."""
+    """An operator; `returns` are the types of its results."""
 
     name: str
     overload: str
@@ -47,7 +48,7 @@ class Schema:
 
 @functools.lru_cache(1024)
 def parse_schema(text: str) -> Schema:
-    """A schema's parts."""
+    """The parts of a schema."""
     found = _SCHEMA.fullmatch(text)
     if found is None:
         raise ValueError(f"not a schema: {text!r}")
@@ -67,5 +68,5 @@ def parse_schema(text: str) -> Schema:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas outside of brackets and texts."""
+    """Splits at commas outside of brackets and strings."""
     return [part.strip() for part in re.split(r",(?![^\[]*\])(?=(?:[^\"]*\"[^\"]*\")*[^\"]*$)", text) if part.strip()]

@@ -1,11 +1,12 @@
-"""The wrapper in C++: one function for the call and one for each region, over `md_Tensor`.
+"""The wrapper in C++: one function for the call and one for each region.
 
-Takes a Plan; gives one translation unit. What its tensors are says the header that it includes: torch's
-(minductor_torch.h) or memory of its own (minductor_plain.h), for plans without a call of torch. Refuses (NotNative) a
-plan that needs more of Python than a call: an operator that is given regions and is neither `cond`, `while_loop` nor
-`invoke_subgraph`, a number that C++ computes otherwise, several devices, a watched memory.
+Takes a Plan. Gives one translation unit. Its tensors are `md_Tensor`, which the included header defines: as torch's
+tensors (minductor_torch.h), or as memory of its own (minductor_plain.h) for plans that call no operator of torch.
+Refuses (NotNative) a plan that needs Python for more than single calls: operators with regions other than `cond`,
+`while_loop` and `invoke_subgraph`, numbers that C++ computes differently, several devices, and `verify_memory`.
 
-A call that torch's C interface does not carry is Python's: its text stands at the unit's end, as functions by handle.
+Python makes the calls that torch's C interface does not offer. The text of these calls, a function for each handle,
+stands at the unit's end.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ ITEM = "aten._local_scalar_dense.default"
 
 
 def wrapper_cpp(plan: Plan, env: Env, header: str = "minductor_torch.h") -> str:
-    """The unit's text."""
+    """The text of the unit."""
     if env.target.kind != "cpu":
         raise NotNative(f"a wrapper for {env.target.kind}")
     if env.options.verify_memory:
@@ -60,14 +61,14 @@ def wrapper_cpp(plan: Plan, env: Env, header: str = "minductor_torch.h") -> str:
 
 
 def needs_torch(plan: Plan) -> tuple[str, ...]:
-    """The operators for which a plan needs torch, in their order, each once."""
+    """The operators for which a plan needs torch, in order, each once."""
     found = [line.op for line in plan.lines if isinstance(line, ExternLine) and line.op != ITEM]
     found += [op for region in plan.regions for op in needs_torch(region)]
     return tuple(dict.fromkeys(op for op in found if not op.startswith("higher_order.")))
 
 
 def needs_python(plan: Plan) -> tuple[str, ...]:
-    """The operators that Python calls, in their order, each once: a host without it cannot run the plan."""
+    """The operators that Python calls, in order, each once. A host without Python cannot run such a plan."""
     found: list[str] = []
     for line in plan.lines:
         if isinstance(line, ExternLine) and line.op != ITEM and not any(isinstance(a, Region) for a in line.args):
@@ -80,7 +81,7 @@ def needs_python(plan: Plan) -> tuple[str, ...]:
 
 
 class _Emitter:
-    """The unit: declarations, errors, regions, the call, its graph."""
+    """The unit: declarations, errors, regions, the call, and the description of the graph."""
 
     def __init__(self, plan: Plan, env: Env) -> None:
         self.plan = plan
@@ -116,7 +117,7 @@ class _Emitter:
             yield ')python")'
 
     def region(self, plan: Plan) -> Iterator[str]:
-        """A region's function; those inside it stand before it."""
+        """The function of a region, after the functions of the regions inside it."""
         for inner in plan.regions:
             yield from self.region(inner)
         yield from _Function(self, plan).text(plan.name)
@@ -125,7 +126,7 @@ class _Emitter:
         yield f'static const md_Region {plan.name}_region = {{{plan.name}, "{takes}", "{gives}"}};'
 
     def kernel_declarations(self) -> Iterator[str]:
-        """The kernels as they are launched."""
+        """The declarations of the kernels."""
         for kernel in self.definitions.values():
             types = [f"{CPP_STORAGE[dtype]}*" for _, dtype in kernel.signature]
             types += ["double" if kind == "real" else "int64_t" for kind in kernel.numbers]
@@ -178,7 +179,7 @@ class _Function:
         yield "}"
 
     def received(self, given: Input, number: int) -> str:
-        """An input under its name."""
+        """Declares an input under its name."""
         kind = _taken(given)
         match kind:
             case "o":
@@ -193,7 +194,7 @@ class _Function:
                 return f"const int64_t {given.name} = {given.symbol};"
 
     def tensors(self) -> dict[str, None]:
-        """The names of tensors that lines make, in their order."""
+        """The names of the tensors that the lines make, in order."""
         made: dict[str, None] = {}
         for line in self.plan.lines:
             group = line.variants[_default(line)] if isinstance(line, DispatchLine) else (line,)
@@ -251,7 +252,7 @@ class _Function:
                 assert_never(line)
 
     def number(self, symbol: Symbol) -> str:
-        """A number where it is assigned; the first time it is declared."""
+        """A number as the target of an assignment: with its type the first time."""
         self.numbers[symbol.name] = symbol
         if symbol.name in self.defined:
             return symbol.name
@@ -259,7 +260,7 @@ class _Function:
         return f"{TYPES[symbol.kind]} {symbol.name}"
 
     def checked(self, node: str) -> str:
-        """The name of an ATen node that an error belongs to."""
+        """The name of the ATen node that an error belongs to."""
         if node:
             self.unit.nodes[node] = None
         return _quoted(node)
@@ -299,7 +300,7 @@ class _Function:
         yield from self.event("extern", line.op)
 
     def operator(self, line: ExternLine) -> Iterator[str]:
-        """A call of torch's operator; where it fails, eager's own call says how."""
+        """A call of an operator of torch. If the call fails, eager's own call is repeated for its exception."""
         try:
             text, declaration = wrapper_cpp_calls.call(line, self.dtypes)
             eager = ", ".join((_quoted(eager_call(line, self.unit.env)), *_given_eager(line)))
@@ -312,7 +313,7 @@ class _Function:
         yield f"        {eager});"
 
     def item(self, line: ExternLine) -> Iterator[str]:
-        """Reads a number out of a tensor; what nobody wants is not read."""
+        """Reads a number out of a tensor, unless nothing uses the number."""
         (tensor,), (name,) = line.args, line.results
         if name is not None and name in self.numbers and isinstance(tensor, Token):
             symbol = self.numbers[name]
@@ -321,7 +322,7 @@ class _Function:
             yield f"MD_TRY(md_read(md, {tensor.name}, {name}));"
 
     def by_python(self, line: ExternLine) -> str:
-        """A call that Python makes: the tensors and numbers that it is given, and where its results go."""
+        """A call that Python makes: its tensors and numbers, and where its results go."""
         self.unit.python.append(line)
         tensors, numbers = dict.fromkeys(used_tensors(line)), numbers_of(line)
         given = [*(f"md_lend({name})" for name in tensors), *map(_value, numbers)]
@@ -332,7 +333,7 @@ class _Function:
         return f'md_python(md, {line.handle}, {{{", ".join(given)}}}, "{_kinds(line)}", {{{into}}})'
 
     def control(self, line: ExternLine) -> Iterator[str]:
-        """An operator that calls regions; each result is new memory, for which the lines behind check its layout."""
+        """An operator that calls regions. Each result is new memory, whose layout later lines check."""
         if any(name is not None and self.is_number(name) for name in line.results):
             raise NotNative(f"a number by {line.op}")
         into = ", ".join(f"&{name}" if name else "nullptr" for name in line.results)
@@ -354,7 +355,7 @@ class _Function:
 
     @staticmethod
     def truth(asked: Argument) -> str:
-        """What decides between regions."""
+        """The condition that chooses between regions."""
         match asked:
             case Token("tensor", name):
                 return f"md_item<bool>({name})"
@@ -366,7 +367,7 @@ class _Function:
                 raise NotNative(f"a condition {asked!r}")
 
     def give(self, values: Sequence[Argument]) -> Iterator[str]:
-        """Hands the results out; a name that is given once gives its own handle away."""
+        """Returns the results. A name that is returned once gives up its own handle."""
         names = [value.name for value in values if isinstance(value, Token)]
         for place, value in enumerate(values):
             kind = _given(value)
@@ -391,7 +392,7 @@ class _Function:
 
 
 def _dtypes(plan: Plan) -> dict[str, DType]:
-    """The dtypes of tensors that are known."""
+    """The dtypes of the tensors for which the plan names one."""
     return {line.name: line.dtype for line in plan.lines if isinstance(line, AllocateLine | ReuseLine | ViewLine)}
 
 
@@ -400,7 +401,7 @@ def _returned(plan: Plan) -> tuple[Argument, ...]:
 
 
 def _region(region: Region, operands: Iterable[Argument]) -> str:
-    """A region and what it is lent: its sizes, then the operands."""
+    """A region and its arguments: sizes, then operands."""
     return f"{region.name}_region, {_lent((*region.sizes, *operands))}"
 
 
@@ -409,7 +410,7 @@ def _lent(values: Iterable[Argument]) -> str:
 
 
 def _value(value: Argument) -> str:
-    """A value as a region or Python takes it."""
+    """A value as an argument of a region or of Python."""
     match value:
         case Token("tensor", name):
             return f"md_lend({name})"
@@ -426,12 +427,12 @@ def _value(value: Argument) -> str:
 
 
 def _kinds(line: ExternLine) -> str:
-    """A letter for each tensor and number that a call is given by Python."""
+    """A letter for each tensor and number that a call by Python takes."""
     return "t" * len(dict.fromkeys(used_tensors(line))) + "".join(map(letter, numbers_of(line)))
 
 
 def _given_eager(line: ExternLine) -> Iterator[str]:
-    """The same tensors and numbers behind their letters, as a function with any count of them takes them."""
+    """The letters, the tensors and the numbers of a call, as arguments of a variadic function."""
     yield f'"{_kinds(line)}"'
     yield from (f"{name}.handle" for name in dict.fromkeys(used_tensors(line)))
     for number in numbers_of(line):
@@ -443,7 +444,7 @@ def _default(line: DispatchLine) -> int:
 
 
 def _taken(given: Input) -> str:
-    """The letter of an input; one that is known, or stands for an object that the program ignores, is not looked at."""
+    """The letter of an input. An input that is constant, or that the program ignores, is not read."""
     if given.symbol is None:
         return "o" if given.is_donated else "t"
     return letter(given.symbol) if isinstance(given.symbol, Symbol) else "n"
@@ -473,13 +474,15 @@ def _sizes(sizes: Iterable[Expr]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string of C; what is no plain character of ASCII by its octal number."""
+    """A C string literal; characters outside of plain ASCII are octal numbers."""
     shown = (chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
     return f'"{"".join(shown)}"'
 
 
 def _format(message: str) -> str:
-    """A message of ir/program/signature.py as printf has it: a value is a text there, since it may not be known."""
+    """A message of ir/program/signature.py as a format of printf. The value is a string there, since it may be
+    unknown.
+    """
     return message.replace("%", "%%").format(value="%s", size="%lld")
 
 

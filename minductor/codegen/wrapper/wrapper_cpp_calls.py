@@ -1,11 +1,11 @@
-"""Calls of torch's operators from C++: by the function that torch exports for one, else through its dispatcher.
+"""Calls of torch's operators from C++: by a function that torch exports, or through torch's dispatcher.
 
 Takes an Extern line with its schema, and the dtypes of the tensors that are known. Gives the text of the call, and the
-declaration that it needs. Refuses (NotNative) what neither way carries: an operator that is not torch's own, and values
-for which torch's C interface has no form. Those are Python's to call.
+declaration that it needs. Refuses (NotNative) operators that are not torch's own, and values for which torch's C
+interface has no form: Python makes these calls.
 
-A function of torch's takes what the schema says, in its order: a tensor by its handle, a list with its length, what may
-be None by a pointer. The dispatcher takes a stack of 64-bit values, and finds the operator by its name.
+An exported function takes the schema's parameters in order: a tensor as a handle, a list with its length, an optional
+value as a pointer. The dispatcher finds an operator by its name and takes a stack of 64-bit values.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _FLAGS = ("bool", "ScalarType", "Layout", "MemoryFormat")
 
 
 def call(line: ExternLine, dtypes: Mapping[str, DType]) -> tuple[str, str]:
-    """What the call is, as an expression that is 0 if it succeeded; and a declaration, or ""."""
+    """The call as an expression that is 0 on success, and its declaration ("" if it needs none)."""
     if not line.schema or not line.op.startswith("aten.") or line.dtypes:
         raise NotNative(line.op)
     schema = parse_schema(line.schema)
@@ -69,13 +69,13 @@ def call(line: ExternLine, dtypes: Mapping[str, DType]) -> tuple[str, str]:
 
 
 def declarations(schemas: Mapping[str, str]) -> Iterator[str]:
-    """How the functions of these operators are declared, for the test that holds them against torch's headers."""
+    """The declarations of these operators' functions, which a test compares with torch's headers."""
     for op, text in schemas.items():
         yield _declaration(FUNCTIONS[op], parse_schema(text), is_out=op.endswith("out"))
 
 
 def _bound(line: ExternLine, schema: Schema) -> list[tuple[Parameter, Argument]]:
-    """Each parameter with what it is given."""
+    """Each parameter with its argument."""
     named = dict(line.kwargs)
     outs = [name for name in line.results if name is not None] if line.is_out else []
     bound: list[tuple[Parameter, Argument]] = []
@@ -95,7 +95,7 @@ def _bound(line: ExternLine, schema: Schema) -> list[tuple[Parameter, Argument]]
 
 
 def _default(parameter: Parameter) -> Argument:
-    """The value that a schema gives to what is left out."""
+    """The value of the schema for an argument that is left out."""
     match parameter.default:
         case "None":
             return None
@@ -124,7 +124,7 @@ def _number(text: str) -> bool | int | float:
 
 
 def _row(parameter: Parameter, item: str, count: str, value: Argument) -> list[Argument]:
-    """The items of a list; one number stands for all of them where the schema says how many there are."""
+    """The items of a list. A single number stands for all items if the schema gives their count."""
     if isinstance(value, tuple):
         return list(value)
     if count and item in ("int", "SymInt", "float", "bool"):
@@ -136,8 +136,9 @@ def _row(parameter: Parameter, item: str, count: str, value: Argument) -> list[A
 
 
 def _is_exact(given: list[tuple[Parameter, Argument]], line: ExternLine, dtypes: Mapping[str, DType]) -> bool:
-    """Whether the function computes what the operator does: it takes all numbers as doubles, integers too, and ATen
-    refuses a double where tensors are of integers."""
+    """Whether the exported function computes what the operator does. It takes every number as a double, and ATen
+    refuses a double for tensors of integers.
+    """
     if not any(parameter.type == "Scalar" for parameter, _ in given):
         return True
     known = [dtypes.get(name) for name in line.results if name is not None]
@@ -145,7 +146,7 @@ def _is_exact(given: list[tuple[Parameter, Argument]], line: ExternLine, dtypes:
 
 
 def _declaration(function: str, schema: Schema, *, is_out: bool) -> str:
-    """Results that are written into come first, those that are made come last."""
+    """The declaration of a function: results that are written into come first, results that are made come last."""
     outs = [p for p in schema.parameters if is_out and p.is_keyword and p.type == "Tensor"]
     types = ["md_Handle"] * len(outs)
     for parameter in schema.parameters:
@@ -184,7 +185,7 @@ def _by_function(function: str, schema: Schema, given: list[tuple[Parameter, Arg
 
 
 def _plain(parameter: Parameter, type: str, value: Argument) -> list[str]:
-    """A value as the function's C parameters."""
+    """A value as arguments of a C function."""
     if type == "Device?":
         return ["nullptr" if value is None else f"md_Some<int32_t>({_device(value)})", "0"]
     if row := _LIST.fullmatch(type.removesuffix("?")):
@@ -206,7 +207,7 @@ def _plain(parameter: Parameter, type: str, value: Argument) -> list[str]:
 
 
 def _simple(type: str, value: Argument) -> str:
-    """A value that is one word, in C++."""
+    """A value of one word, in C++."""
     match type, value:
         case "Tensor", Token("tensor", name):
             return f"{name}.handle"
@@ -248,7 +249,7 @@ def _by_dispatcher(schema: Schema, given: list[tuple[Parameter, Argument]], line
 
 
 def _letter(type: str) -> str:
-    """How a result lies on the stack: "t" a tensor, "l" a list of tensors, "i" what owns nothing."""
+    """How a result lies on the stack: "t" a tensor, "l" a list of tensors, "i" a value that owns nothing."""
     match type:
         case "Tensor":
             return "t"
@@ -263,7 +264,7 @@ def _letter(type: str) -> str:
 
 
 def _stacked(parameter: Parameter, type: str, value: Argument) -> str:
-    """A value as one entry of the stack, which owns what it holds."""
+    """A value as one entry of the stack, which owns its content."""
     if type.endswith("?"):
         return "md_none" if value is None else f"md_some({_stacked(parameter, type[:-1], value)})"
     if row := _LIST.fullmatch(type):

@@ -1,7 +1,8 @@
-"""Numbers of a call as C++: index expressions, relations, and scalar bodies, in the wrapper.
+"""Sizes, conditions and scalar computations of a wrapper, in C++.
 
-Takes what a plan's lines say of numbers; gives expressions in int64_t, double and bool. Refuses (NotNative) operators
-whose results Python has no bound for, or for which it raises where C does not: those are the Python wrapper's.
+Takes index expressions, relations and bodies of scalars. Gives expressions in int64_t, double and bool. Refuses
+(NotNative) operators whose Python results are unbounded, or that raise in Python and not in C++: such plans get the
+Python wrapper.
 
 >>> from minductor.core.expressions.expr import lt, symbol
 >>> s = symbol("s0", "size", 1)
@@ -82,7 +83,7 @@ def relation(rel: Rel) -> str:
 
 
 def magnitudes(expr: Expr) -> Iterator[str]:
-    """What each sum and product in it comes to at most, as doubles: Python's integers have no bound, C++'s have.
+    """Upper bounds of each sum and product in an expression, as doubles: integers are bounded in C++ only.
 
     >>> from minductor.core.expressions.expr import symbol
     >>> s = symbol("s0", "size")
@@ -106,12 +107,12 @@ def _magnitude(expr: Expr) -> str:
 
 
 def truth(condition: Rel | Body) -> str:
-    """What an Assert asks."""
+    """The condition of an assertion."""
     return scalar(condition, condition.results[0]) if isinstance(condition, Body) else relation(condition)
 
 
 def source(value: str | SizeOf | Body) -> str:
-    """What a symbol is defined as."""
+    """The value that a symbol is defined as."""
     match value:
         case SizeOf(tensor, dim, scale, shift):
             size = f"md_size({tensor}, {dim})" if not shift else f"(md_size({tensor}, {dim}) - {shift})"
@@ -151,7 +152,7 @@ def scalar(body: Body, position: int) -> str:
 
 
 def _is_size(body: Body, position: int) -> bool:
-    """Whether it is a constant or cannot be negative: memory bounds what sizes are multiplied to."""
+    """Whether a value is a constant or cannot be negative. Memory bounds the products of such values."""
     match body.ops[position].attrs:
         case Index(expr):
             return expr.range[0] is not None and expr.range[0] >= 0
@@ -175,5 +176,5 @@ def literal(value: bool | int | float) -> str:
 
 
 def letter(symbol: Symbol) -> str:
-    """What `md_Graph` calls a number of this symbol."""
+    """The letter that `md_Graph` has for a number of this kind."""
     return LETTERS[symbol.kind]

@@ -1,6 +1,6 @@
-"""What a host in C needs of a package beside its graph, as C++ that stands behind the wrapper's.
+"""The C++ code that an exported package has beside its wrapper, for hosts in C.
 
-Takes a manifest. Gives the check of a call's inputs, and the table that tells where the constants lie in their file.
+Takes a manifest. Gives the check of a call's inputs, and the table that says where the constants lie in their file.
 Refuses nothing.
 
 >>> from minductor.ir.artefact.manifest import Layout, Leaf, SymbolRange
@@ -27,7 +27,7 @@ from minductor.ir.artefact.manifest import Layout, Leaf, Manifest, SymbolRange, 
 
 
 def package_cpp(manifest: Manifest) -> str:
-    """The text; the wrapper's header has been included before it."""
+    """The text. The wrapper's header must precede it."""
     held = [weight for weight in manifest.weights if not weight.is_state]
     state = [weight for weight in manifest.weights if weight.is_state]
     bytes = max((weight.offset + weight.bytes for weight in manifest.weights), default=0)
@@ -47,7 +47,7 @@ def package_cpp(manifest: Manifest) -> str:
 
 
 def _check(leaves: Sequence[Leaf], symbols: Sequence[SymbolRange], state: Iterable[Weight]) -> Iterator[str]:
-    """Kinds first, then the numbers that sizes tell, then other numbers, sizes and strides, which these decide."""
+    """The check of a call: first kinds, then the numbers that sizes determine, then others, sizes and strides."""
     place: dict[int, int] = {}
     for number, leaf in enumerate(leaves):
         if leaf.kind != "value":

@@ -1,12 +1,12 @@
 """The wrapper as a torch.fx graph: the lines of a plan as nodes.
 
-Takes a Plan. Gives the JSON of an FxGraph (fx_graph.py), of which fx.py makes a GraphModule. Refuses to
-watch memory (BadOptionValue).
+Takes a Plan. Gives the JSON of an FxGraph (fx_graph.py), from which fx.py makes a GraphModule. Refuses `verify_memory`
+(BadOptionValue).
 
-A buffer is a node `torch.empty_strided`, a window `torch.as_strided`, a call the operator itself, and a number a chain
-of operators on placeholders and sizes. What dies needs no node: the code that torch prints for a graph drops each value
-after its last use. `cond` and `while_loop` stay torch's operators, with the sizes that their graphs need as operands.
-Of the variants of a kernel the graph has the default one. Devices have no scope here: a launch knows its own.
+A buffer is a node `torch.empty_strided`, a view is `torch.as_strided`, a call is the operator itself, and a number is a
+chain of operators on placeholders and sizes. Frees need no node: the code that torch prints for a graph drops each
+value after its last use. `cond` and `while_loop` stay torch's operators, with the sizes that their graphs need as
+operands. A kernel with variants has its default one. There are no device scopes: a launch knows its device.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TWO_GRAPHS: Mapping[str, tuple[int, int]] = MappingProxyType(
 
 
 def wrapper_fx(plan: Plan, env: Env) -> str:
-    """The graph's text."""
+    """The text of the graph."""
     if env.options.verify_memory:
         raise BadOptionValue("verify_memory", env.options.verify_memory, "'' with a graph, whose memory torch frees")
     definitions = [line for line in plan.lines if isinstance(line, KernelLine)]
@@ -63,7 +63,7 @@ def wrapper_fx(plan: Plan, env: Env) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """How a graph is called. By torch's operators: with tensors first, then with the sizes of both graphs."""
+    """How a graph is called. Torch's operators pass tensors first, then the sizes of both graphs."""
 
     sizes: int = 0  # how many of its first inputs are called last
     before: int = 0  # sizes of the other graph, which it has no use for
@@ -72,9 +72,9 @@ class Signature:
 
 
 def signatures(plan: Plan) -> Mapping[str, Signature]:
-    """Of the graphs, by name, whose calls are left to torch's own operator; other calls are spelled in Python.
+    """The signatures of the graphs that torch's own operators call, by name. Python functions call the other graphs.
 
-    The operators take tensors and integers, and do not answer for results that share memory.
+    Torch's operators take tensors and integers only, and do not allow results that share memory.
     """
     calls = [line for line in plan.lines if isinstance(line, ExternLine)]
     uses = [arg.name for line in calls for arg in line.args if isinstance(arg, Region)]
@@ -101,7 +101,7 @@ def signatures(plan: Plan) -> Mapping[str, Signature]:
 
 
 def _gives_own(plan: Plan) -> bool:
-    """Whether each tensor that a graph gives has memory of its own, which nobody else knows."""
+    """Whether each tensor that a graph returns has memory that nothing else refers to."""
     storage_of = {name.name: storage for storage in plan.storages for name in storage.names}
     given = [name for line in plan.lines if isinstance(line, ReturnLine) for name in tensor_names(line.values)]
     owned = {storage_of[name].name for name in given if name in storage_of and storage_of[name].owner == "own"}
@@ -109,7 +109,7 @@ def _gives_own(plan: Plan) -> bool:
 
 
 class _Emitter:
-    """The nodes of one plan. `symbols`: the name of each kernel, by its id."""
+    """The nodes of one plan. `symbols`: the symbol of each kernel, by its id."""
 
     def __init__(self, plan: Plan, symbols: Mapping[str, str]) -> None:
         self.plan = plan
@@ -120,7 +120,7 @@ class _Emitter:
         self.starts: set[Value] = set()  # tensors that begin where their storage does
 
     def graph(self, signature: Signature) -> FxGraph:
-        """The graph, and those inside it."""
+        """The graph, with the graphs inside it."""
         self.placeholders(signature)
         for region in self.plan.regions:
             self.attribute(region.name)
@@ -141,7 +141,7 @@ class _Emitter:
             self.nodes.values[name] = self.nodes.add(name, "placeholder", name)
 
     def attribute(self, name: str) -> Value:
-        """A graph, a lifted tensor, or another object that is bound by its name."""
+        """A node for a graph, a lifted tensor, or another object that is bound by its name."""
         if name not in self.nodes.values:
             self.nodes.values[name] = self.nodes.add(name, "get_attr", name)
         return self.nodes.values[name]
@@ -208,7 +208,7 @@ class _Emitter:
         self.layouts[line.name] = (line.size, line.stride)
 
     def window(self, name: str, of: str, size: Iterable[Expr], stride: Iterable[Expr], offset: Expr) -> Result:
-        """Torch counts the offset from the storage's first element, a plan from the tensor's own."""
+        """A view. Torch counts its offset from the storage's first element, a plan from the tensor's own."""
         tensor, start = self.tensor(of), self.nodes.number(offset)
         given = (tensor, self.nodes.numbers(size), self.nodes.numbers(stride))
         if start != 0 and tensor not in self.starts:
@@ -250,17 +250,17 @@ class _Emitter:
             self.unpack(line.results, made)
 
     def is_left(self, line: ExternLine) -> bool:
-        """Whether a call of graphs is left to torch's operator."""
+        """Whether torch's operator makes a call of graphs."""
         return any(isinstance(arg, Region) and arg.name in self.signatures for arg in line.args)
 
     def called(self, line: ExternLine) -> str:
-        """The function: torch's operator, or our spelling of one that is given graphs."""
+        """The function: torch's operator, or our function for an operator that takes graphs."""
         if self.is_left(line) or not any(isinstance(arg, Region) for arg in line.args):
             return f"torch.ops.{line.op}"
         return f"minductor.runtime.launch.control_flow.{line.op.removeprefix('higher_order.')}"
 
     def given(self, line: ExternLine) -> tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]:
-        """Arguments; torch's operators are given the sizes of both graphs behind the tensors."""
+        """The arguments. Torch's operators also get the sizes of both graphs, after the tensors."""
         args = [self.argument(arg) for arg in line.args]
         if self.is_left(line):
             sizes = [size for arg in line.args if isinstance(arg, Region) for size in self.nodes.numbers(arg.sizes)]
@@ -273,7 +273,7 @@ class _Emitter:
     def checked(
         self, line: ExternLine, made: Value, args: tuple[Value, ...], kwargs: tuple[tuple[str, Value], ...]
     ) -> Result:
-        """The results of a call that torch does not vouch for, in a row: new tensors, or it is an error."""
+        """The results of a call that torch does not guarantee: they are new tensors, or the call raises."""
         given = (*args, *(value for _, value in kwargs))
         if line.op.startswith("higher_order."):
             about: tuple[Value, ...] = (made, len(line.dtypes), given)

@@ -1,7 +1,7 @@
-"""The nodes of one torch.fx graph while it is written, and numbers as chains of nodes.
+"""The nodes of a torch.fx graph under construction, and numbers as chains of nodes.
 
-Takes index expressions, relations and bodies on numbers. Gives nodes that compute them, equal ones once. Refuses a body
-with an operator that is none on numbers (ValueError).
+Takes index expressions, relations and bodies of scalars. Gives nodes that compute them; equal computations share a
+node. Refuses a body with an operator that is not defined on numbers (ValueError).
 
 >>> from minductor.core.expressions.expr import symbol
 >>> nodes = Nodes()
@@ -73,7 +73,7 @@ _CASTS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(slots=True)
 class Nodes:
-    """The nodes so far. `values`: what the names of the plan, tensors and symbols, stand for."""
+    """The nodes so far. `values`: the value of each name of the plan, whether tensor or symbol."""
 
     made: list[FxNode] = field(default_factory=list[FxNode])
     values: dict[str, Value] = field(default_factory=dict[str, Value])
@@ -92,7 +92,7 @@ class Nodes:
         line: LaunchLine | ExternLine | None = None,
         checked: tuple[str, ...] = (),
     ) -> Result:
-        """A node of that name, or of that name with a number; `line`: the call that it is."""
+        """Adds a node with that name, or that name and a number. `line`: the line of the plan that the node runs."""
         free = name
         while free in self._names:
             free = f"{name}_{self._names[name]}"
@@ -104,7 +104,7 @@ class Nodes:
         return Result(free)
 
     def compute(self, target: str, *args: Value, name: str = "") -> Result:
-        """A call without effect: a second one like it is the first."""
+        """A call without side effects. An equal call before it is reused."""
         key = (target, tuple(map(repr, args)))  # 1 and True are not the same
         if key not in self._known:
             word = name or target.rpartition(".")[2].strip("_")
@@ -112,7 +112,7 @@ class Nodes:
         return self._known[key]
 
     def size(self, name: str, tensor: Value, dim: int, scale: int, shift: int) -> Value:
-        """The number of which a tensor's size is `scale * number + shift`."""
+        """The number `n` for which a tensor's size is `scale * n + shift`."""
         found: Value = self.compute("torch.ops.aten.sym_size.int", tensor, dim, name=name)
         found = self.compute("operator.sub", found, shift) if shift else found
         return found if scale == 1 else self.compute("operator.floordiv", found, scale)
@@ -121,7 +121,7 @@ class Nodes:
         return tuple([self.number(expr) for expr in exprs])
 
     def number(self, expr: Expr) -> Value:
-        """An index expression."""
+        """The value of an index expression."""
         match expr:
             case Const(value):
                 return value
@@ -168,7 +168,7 @@ class Nodes:
                 return isinstance(rel, TrueRel)
 
     def scalar(self, body: Body) -> Value:
-        """The one result of a body that reads no tensor."""
+        """The result of a body that reads no tensor."""
         (result,) = body.results
         found: list[Value] = []
         for op in body.ops:

@@ -26,7 +26,7 @@ from minductor.ir.plan.storage_lives import tensor_names
 
 
 def table(name: str, storages: Iterable[Storage]) -> Iterator[str]:
-    """The planned lives, as a module-level name."""
+    """The planned lives of all storages, as a module-level name."""
     yield f"{name} = memory_plan_checks.planned("
     for storage in storages:
         owner = "shown" if storage.is_shown and storage.owner == "own" else storage.owner
@@ -36,12 +36,12 @@ def table(name: str, storages: Iterable[Storage]) -> Iterator[str]:
 
 
 def begin(plan: Plan) -> str:
-    """Below the line that unpacks the arguments."""
+    """The statement after the line that unpacks the arguments."""
     return f"life.begins({_pairs(given.name for given in plan.inputs if given.symbol is None)})"
 
 
 def before(line: Line, symbols: Mapping[str, str]) -> Iterator[str]:
-    """`symbols`: the name of each kernel, by id."""
+    """The statements before a line. `symbols`: the symbol of each kernel, by id."""
     match line:
         case LaunchLine(kernel=kernel, tensors=given):
             yield f"life.call({symbols[kernel]!r}, {_pairs(given)})"
@@ -58,7 +58,7 @@ def before(line: Line, symbols: Mapping[str, str]) -> Iterator[str]:
 
 
 def after(line: Line, made: Collection[str]) -> Iterator[str]:
-    """`made`: the names of all storages; what else an operator gives is a number."""
+    """The statements after a line. `made`: the names of all storages; other results of operators are numbers."""
     match line:
         case AllocateLine(name=name):
             yield f"life.allocate({name!r}, {name})"

@@ -1,10 +1,10 @@
 """The wrapper as a Python module: `call(args)` runs one call of the graph.
 
-Takes a Plan; gives real Python that a debugger can step through and a person can read; refuses nothing.
-The text runs with `kernels` (symbol to function), `threads`, `choose` (one of several functions) and the constants as
-globals (runtime/launch/launch.py, which writes the user's lines into `places`, where the text has ATen nodes).
-Kernels of a GPU are given the stream of their device that is current, those of a CPU a number of threads.
-Every launch and extern call stands below a comment with its handle and the ATen nodes that it comes from.
+Takes a Plan. Gives a module that a debugger can step through. Refuses nothing. The module's globals are set by
+runtime/launch/launch.py: `kernels` (from symbol to function), `threads`, `choose` (picks one of several functions), the
+constants, and the user's lines in `places`, where the text has ATen nodes. A kernel takes the current stream of its
+GPU, or a number of threads on a CPU. Each launch and operator call stands below a comment with its handle and its ATen
+nodes.
 """
 
 from __future__ import annotations
@@ -61,13 +61,14 @@ SHORT: Mapping[str, str] = MappingProxyType(
 
 
 def wrapper_python(plan: Plan, env: Env) -> str:
-    """The module's text."""
+    """The text of the module."""
     return "\n".join(_Emitter(plan, env).module()) + "\n"
 
 
 def python_calls(calls: Sequence[ExternLine], env: Env) -> str:
-    """A module with a function for each call, `extern_<handle>`, that takes its tensors and numbers and gives a row of
-    its results: for a wrapper in another language."""
+    """A module with a function `extern_<handle>` for each call, which takes the call's tensors and numbers and returns
+    a tuple of its results. A wrapper in another language uses it.
+    """
     emitter = _Emitter(Plan("calls", (), (), ()), replace(env, options=replace(env.options, events=False)))
     functions: list[str] = []
     for line in calls:
@@ -79,8 +80,9 @@ def python_calls(calls: Sequence[ExternLine], env: Env) -> str:
 
 
 def eager_call(line: ExternLine, env: Env) -> str:
-    """A call of torch's own operator as a lambda of `called_with(line)` that changes nothing: it writes into copies of
-    its tensors, and draws from a copy of the random generator."""
+    """A call of torch's own operator as a lambda of `called_with(line)` without side effects: it writes into copies of
+    its tensors, and draws from a copy of the random generator.
+    """
     from minductor.codegen.wrapper.operator_schema import parse_schema
 
     schema = parse_schema(line.schema)
@@ -96,8 +98,9 @@ def eager_call(line: ExternLine, env: Env) -> str:
 
 
 def called_with(line: ExternLine) -> tuple[str, ...]:
-    """The tensors and numbers that a call reads or writes: tensors in the order of its arguments, those that it writes
-    its results into behind them, then numbers in the order of their names."""
+    """The names of the tensors and numbers of a call: tensors in the order of its arguments, tensors that it writes its
+    results into, numbers in the order of their names.
+    """
     return (*dict.fromkeys(used_tensors(line)), *(number.name for number in numbers_of(line)))
 
 
@@ -148,19 +151,19 @@ class _Emitter:
         yield from body
 
     def heading(self) -> Iterator[str]:
-        """What is imported, and the operators and dtypes by the names that lines have for them."""
+        """The imports, and module-level names for operators and dtypes."""
         yield HEADER + "".join(f"from {module} import {name}\n" for name, module in self.imports.items())
         yield from (f"{name} = {value}" for name, value in self.names.items())
 
     def region(self, plan: Plan) -> Iterator[str]:
-        """A region as a function of its inputs; those inside it stand before it."""
+        """A region as a function of its inputs, after the regions inside it."""
         for inner in plan.regions:
             yield from self.region(inner)
         yield from self.opening(plan, plan.name, *(given.name for given in plan.inputs))
         yield from self.body(plan)
 
     def opening(self, plan: Plan, name: str, *parameters: str) -> Iterator[str]:
-        """The head of a function; one that is watched has one parameter more, which its decorator gives it."""
+        """The head of a function. With `verify_memory` it has a parameter `life`, which its decorator passes."""
         if self.verify_memory:
             yield from ("", *wrapper_memory_checks.table(f"{name}_lives", plan.storages))
         yield from ("", "")
@@ -188,7 +191,7 @@ class _Emitter:
                 indent += "    "
 
     def watched(self, line: Line, stored: Collection[str]) -> Iterator[str]:
-        """A line, and what tells of it where memory is verified."""
+        """A line, between the statements that report it if memory is verified."""
         if not self.verify_memory:
             yield from self.line(line)
             return
@@ -238,13 +241,13 @@ class _Emitter:
                 assert_never(line)
 
     def partition(self, number: int) -> Iterator[str]:
-        """A comment; what stands against capturing it is below."""
+        """A comment that says whether a CUDA graph can capture the lines below, and if not, why."""
         part = self.plan.partitions[number]
         yield f"# partition {number}: {'can' if part.is_capturable else 'cannot'} be captured"
         yield from (f"#   {barrier.origin or barrier.node}: {barrier.reason}" for barrier in part.barriers)
 
     def allocate(self, line: AllocateLine) -> Iterator[str]:
-        """By torch's short way where there is one: for the CPU, and for the GPU that is current."""
+        """An allocation, by torch's fast function for the CPU or the current GPU where there is one."""
         given = f"{self.sizes(line.size)}, {self.sizes(line.stride)}"
         if line.device == "cpu":
             yield f"{line.name} = empty_strided({given}, {self.dtype(line.dtype)})"
@@ -256,7 +259,7 @@ class _Emitter:
         yield from self.event("allocate", line.name)
 
     def current_stream(self, device: str) -> Iterator[str]:
-        """The stream for the launches that follow, once for each device."""
+        """The stream for the next launches, once for each device."""
         if self.is_streamed and self.stream != device:
             self.stream = device
             self.imports["raw_stream"] = "minductor.runtime.launch.launch"
@@ -284,7 +287,7 @@ class _Emitter:
         return f", places[{self.places.index(nodes)}]"
 
     def dispatch(self, line: DispatchLine) -> Iterator[str]:
-        """A function for each variant, and a name for the one that `choose` picks; the call is of that."""
+        """A function for each variant, and a name for the function that `choose` picks."""
         name = f"{self.symbols[line.own.kernel]}_{line.handle}"
         yield from self.current_stream(line.own.device)
         last = "stream" if self.is_streamed else "n_threads"
@@ -305,7 +308,7 @@ class _Emitter:
         yield f"{name}({given})"
 
     def given(self, line: ExternLine) -> Iterator[str]:
-        """What an operator is called with."""
+        """The arguments of an operator."""
         # an operator of torch takes any sequence, a higher-order one often a tuple only
         row = "({})" if line.op.startswith("higher_order.") else "[{}]"
         yield from (self.argument(a, row) for a in line.args)
@@ -333,7 +336,7 @@ class _Emitter:
         yield from self.event("extern", line.op)
 
     def checked(self, line: ExternLine) -> Iterator[str]:
-        """A call that torch does not vouch for: its results are new tensors, or it is an error."""
+        """A call that torch does not guarantee: its results are new tensors, or the call raises."""
         self.imports["result_checks"] = "minductor.runtime.launch"
         check = "result_checks.own" if line.op.startswith("higher_order.") else "result_checks.custom"
         dtypes = ", ".join(self.dtype(found) if found else "None" for found in line.dtypes)
@@ -367,7 +370,7 @@ class _Emitter:
         return name
 
     def called(self, line: ExternLine) -> str:
-        """The function that a call names: torch's operator, or our spelling of one that is given regions."""
+        """The function of a call: torch's operator, or our function for an operator that takes regions."""
         if not any(isinstance(a, Region) for a in line.args):
             return self.operator(line.op)
         self.imports["control_flow"] = "minductor.runtime.launch"
@@ -431,7 +434,7 @@ class _Emitter:
 
 
 class _Eager(_Emitter):
-    """Spells calls that stand alone: operators and dtypes by their full names, and copies of the tensors `written`."""
+    """Writes calls without their module: operators and dtypes by full names, and copies of the tensors `written`."""
 
     def __init__(self, env: Env, written: frozenset[str]) -> None:
         super().__init__(Plan("eager", (), (), ()), env)
@@ -529,7 +532,7 @@ def _float(value: float) -> str:
 
 
 def _current(device: str) -> str:
-    """What makes a device the current one; a number is looked up faster than a name."""
+    """The context that makes a device current. Torch finds a device faster by its number than by its name."""
     kind, _, number = device.partition(":")
     if kind == "cuda" and number:
         return f"torch.cuda.device({number})"

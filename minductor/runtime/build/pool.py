@@ -1,10 +1,11 @@
-"""Worker processes for compile jobs that are Python (Triton's; g++ is a process of its own and needs none).
+"""Worker processes for compile jobs in Python: Triton's. (g++ is a process of its own.)
 
-Takes functions of importable modules with arguments that pickle. Gives futures. Refuses to start anything before the
-first job, and to share a worker with a forked child.
+Takes functions of importable modules, with arguments that can be pickled. Gives futures. Refuses to start a worker
+before the first job, and to share a worker with a forked child.
 
-Workers are fresh interpreters that never import the user's main module: `multiprocessing` would run an unguarded
-script again in each of them. This file is also what a worker runs; it imports the standard library only.
+A worker is a fresh interpreter that never imports the user's main module: `multiprocessing` would run a script without
+a `__main__` guard again in each worker. This file is also the program of a worker; it imports the standard library
+only.
 
 >>> import math
 >>> with Pool(1) as pool:
@@ -36,11 +37,11 @@ BLIND: Mapping[str, str | None] = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVI
 
 
 class WorkerDied(RuntimeError):
-    """A worker that ended in the middle of a job: killed, out of memory, or crashed."""
+    """A worker ended during a job: it was killed, ran out of memory, or crashed."""
 
 
 def pool_size(cores: int, environ: Mapping[str, str]) -> int:
-    """The share of this process in the cores, of which each worker of pytest-xdist has one.
+    """This process's share of the cores; the workers of pytest-xdist share them equally.
 
     >>> pool_size(8, {}), pool_size(8, {"PYTEST_XDIST_WORKER_COUNT": "3"}), pool_size(1, {})
     (8, 2, 1)
@@ -50,12 +51,12 @@ def pool_size(cores: int, environ: Mapping[str, str]) -> int:
 
 
 class Pool:
-    """At most `size` workers, each started when a job finds none idle."""
+    """At most `size` workers. Each starts when a job finds no idle one."""
 
     def __init__(
         self, size: int, *, environ: Mapping[str, str] | None = None, settings: Mapping[str, str | None] = BLIND
     ) -> None:
-        """`settings` change a worker's environment: None takes a variable out."""
+        """`settings` change the environment of workers; None removes a variable."""
         if size < 1:
             raise ValueError(f"a pool has at least one worker, not {size}")
         self.size = size
@@ -63,7 +64,7 @@ class Pool:
         self._live: _Live | None = None
 
     def submit(self, job: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Runs job(*args, **kwargs) in a worker. What does not pickle is refused here, not in the future."""
+        """Runs job(*args, **kwargs) in a worker. An argument that cannot be pickled raises here, not in the future."""
         if getattr(job, "__module__", None) == "__main__":
             raise ValueError(f"{job} lies in the main module, which workers do not import")
         payload = pickle.dumps((job, args, kwargs))
@@ -73,7 +74,7 @@ class Pool:
         return self._live.threads.submit(self._live.run, payload)
 
     def close(self) -> None:
-        """Waits for the jobs and ends the workers; a later job starts anew."""
+        """Waits for the jobs and ends the workers. A later job starts new ones."""
         live, self._live = self._live, None
         if live is not None and live.owner == os.getpid():
             live.close()
@@ -86,7 +87,7 @@ class Pool:
 
 
 class _Live:
-    """What exists only after the first job: a thread per worker in use, and the workers that are idle."""
+    """The threads and idle workers that exist after the first job."""
 
     def __init__(self, size: int, environ: Mapping[str, str | None]) -> None:
         self.owner = os.getpid()
@@ -120,7 +121,7 @@ class _Live:
 
 
 class _Worker:
-    """One process, spoken to through its standard input and output."""
+    """One process, which reads jobs from its standard input and writes results to its standard output."""
 
     def __init__(self, environ: Mapping[str, str | None]) -> None:
         self._process = subprocess.Popen(
@@ -180,7 +181,7 @@ def _read(stream: IO[bytes]) -> bytes | None:
 
 
 def _die_with(parent: int) -> None:
-    """The end of the input tells too, but not if a forked child of the parent holds the pipe open."""
+    """Ends the worker with its parent. The end of the input does so too, unless a forked child holds the pipe open."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the line above

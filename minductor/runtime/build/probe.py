@@ -1,7 +1,7 @@
-"""What this machine is: for compiler flags, run-time tests and the key of shared objects, never for choices in text.
+"""Facts about this machine, for compiler flags, run-time tests and keys of the store.
 
-Takes /proc, /sys, the environment and the metadata of installed packages. Gives a Host. Refuses to run a compiler or
-to import a package: looking must stay cheap, since every warm start looks.
+Takes /proc, /sys, the environment and the metadata of installed packages. Gives a Host. Refuses to run a compiler or to
+import a package, since every start from the store probes too. No generated text depends on these facts.
 
 >>> host = probe()
 >>> host.cores >= 1, len(host.fingerprint())
@@ -31,7 +31,7 @@ WRONG_CXX = "set CXX to the path of a C++ compiler, or unset it: then g++, c++ o
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """Bytes of the data caches that one core sees; 0 where the system does not tell."""
+    """The bytes of the data caches that one core can use; 0 where the system does not tell."""
 
     l1: int = 0
     l2: int = 0
@@ -39,7 +39,7 @@ class Caches:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The machine and the packages of this process."""
+    """The machine, and the versions of packages in this process."""
 
     system: str
     machine: str
@@ -51,15 +51,16 @@ class Host:
     triton: str
 
     def fingerprint(self) -> str:
-        """Equal for machines that run each other's native code.
+        """Equal for machines that can run each other's native code.
 
-        The number of cores is left out: the text never depends on it, and a pinned process shall hit the cache.
+        The number of cores is left out: the text does not depend on it, and a process with fewer cores shall hit the
+        cache.
         """
         text = "\n".join((self.system, self.machine, *self.features))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def vector_bytes(self) -> int:
-        """The widest vector register that the compiler will use."""
+        """The width in bytes of the widest vector register that the compiler will use."""
         for feature, size in _VECTOR_BYTES.items():
             if feature in self.features:
                 return size
@@ -72,7 +73,7 @@ _VECTOR_BYTES: Mapping[str, int] = {"avx512f": 64, "avx2": 32, "avx": 32, "sse2"
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A C++ compiler: how to call it, and what tells it from another one without running it."""
+    """A C++ compiler: its command, and what identifies it without running it."""
 
     command: tuple[str, ...]
     path: Path
@@ -80,7 +81,7 @@ class Compiler:
     stamp: str
 
     def version(self) -> str:
-        """Runs it; for people to read, so it is no part of any key."""
+        """Runs the compiler for its version, which people read; no key contains it."""
         try:
             ran = subprocess.run([*self.command, "--version"], capture_output=True, text=True, check=False)
         except OSError:
@@ -89,7 +90,7 @@ class Compiler:
 
 
 def probe() -> Host:
-    """Looks at the machine; about a millisecond."""
+    """The facts about this machine; takes about a millisecond."""
     system, machine = (os.uname().sysname, os.uname().machine) if hasattr(os, "uname") else (sys.platform, "unknown")
     return Host(
         system=system.lower(),
@@ -114,9 +115,9 @@ def has_block_pointers(triton: str) -> bool:
 
 
 def find_compiler(environ: Mapping[str, str]) -> Compiler:
-    """The compiler that CXX names, or without CXX the first known one on PATH; CompilerNotFound tells what was tried.
+    """The compiler that CXX names, else the first known one on PATH. CompilerNotFound lists what was tried.
 
-    It is known by path, time and size of its file: asking for the version would cost a process at every start.
+    The path, time and size of its file identify the compiler: asking for its version would start a process every time.
     """
     cxx = environ.get("CXX", "")
     try:
@@ -145,7 +146,7 @@ def find_compiler(environ: Mapping[str, str]) -> Compiler:
 
 
 def search_path(environ: Mapping[str, str]) -> str:
-    """Where programs are looked for: PATH, or where that is unset what the system has instead.
+    """The folders in which programs are searched: PATH, or the system's default if PATH is not set.
 
     >>> search_path({"PATH": "/opt/bin"})
     '/opt/bin'
@@ -154,7 +155,7 @@ def search_path(environ: Mapping[str, str]) -> str:
 
 
 def features(cpuinfo: str) -> tuple[str, ...]:
-    """The instruction sets in the text of /proc/cpuinfo, sorted; of all cores those that every core has.
+    """The instruction sets that all cores in the text of /proc/cpuinfo have, sorted.
 
     >>> features("flags\\t\\t: sse2 avx2\\nflags\\t\\t: avx2 avx512f sse2\\n")
     ('avx2', 'sse2')

@@ -1,8 +1,8 @@
-"""C++ text to one shared object, by the compiler of this machine.
+"""Compiles C++ text to one shared object with this machine's compiler.
 
 Takes translation units. Gives a file that `load` opens. Refuses a machine without a compiler (CompilerNotFound), a
-compiler that does not compile an empty file (CompilerBroken), text that does not compile (CompileFailed: the generated
-line is quoted, and the source is kept), and a compiler that takes too long (CompileFailed).
+compiler that cannot compile an empty file (CompilerBroken), text that does not compile (CompileFailed, which quotes the
+generated line and keeps the source), and a compiler that takes too long (CompileFailed).
 
 >>> import ctypes, os, tempfile
 >>> from minductor.runtime.build.probe import probe
@@ -80,7 +80,7 @@ class Unit:
 
 
 class Toolchain:
-    """The compiler with the flags for this host. `keep` is where the source of a failed compile stays."""
+    """The compiler, with the flags for this host. `keep`: the folder for sources that failed to compile."""
 
     def __init__(self, host: Host, environ: Mapping[str, str], *, keep: Path | None = None) -> None:
         self.host = host
@@ -94,7 +94,7 @@ class Toolchain:
         return find_compiler(self._environ)
 
     def flags(self, *, sanitize: bool = False) -> tuple[str, ...]:
-        """What the compiler is told for each unit."""
+        """The compiler's flags for each unit."""
         return (
             *_OPTIMISE[self.compiler.family],
             *_ARCHITECTURE.get(self.host.machine, ()),
@@ -104,7 +104,7 @@ class Toolchain:
         )
 
     def identity(self, *, sanitize: bool = False) -> str:
-        """What a shared object depends on beside its text: for the key, and without running anything."""
+        """What a shared object depends on beside its text, for keys. Runs nothing."""
         return "\n".join((self.compiler.stamp, *self.flags(sanitize=sanitize), self.host.fingerprint()))
 
     def compile(
@@ -118,11 +118,12 @@ class Toolchain:
         link_with: Sequence[str] = (),
         timeout_s: float = _TIMEOUT_S,
     ) -> None:
-        """Builds `out`: one process for one unit, else at most `cores` at a time and one that links.
+        """Builds `out`. One unit takes one process. More units take up to `cores` processes at a time, and one that
+        links.
 
-        After `timeout_s` seconds they are stopped. Raises FileNotFoundError if the folder of `out` vanishes meanwhile.
-        `include`: folders of headers. `link_with`: shared objects that will be there when it is loaded, by their names;
-        the linker is shown empty ones, since it takes 0.2 s to look into torch's.
+        After `timeout_s` seconds the processes are stopped. Raises FileNotFoundError if the folder of `out` vanishes
+        meanwhile. `include`: folders of headers. `link_with`: names of shared objects that the process will have
+        loaded. The linker gets empty files of these names, since reading torch's takes it 0.2 s.
         """
         flags = [*self.compiler.command, *self.flags(sanitize=sanitize), *(f"-I{folder}" for folder in include)]
         with tempfile.TemporaryDirectory(prefix=".build-", dir=out.parent) as name:
@@ -154,9 +155,9 @@ class Toolchain:
             os.replace(built, out)
 
     def sanitizer_library(self) -> str:
-        """What LD_PRELOAD must name before a process may load something built with `sanitize`.
+        """The value of LD_PRELOAD that a process needs before it loads something built with `sanitize`.
 
-        The C++ library too: an interpreter does not load it, and the sanitiser looks for its `throw` when it starts.
+        It includes the C++ library: Python does not load that, and the sanitizer looks for its `throw` at the start.
         """
         found: list[str] = []
         for name in ("libasan.so", "libstdc++.so.6"):
@@ -167,7 +168,7 @@ class Toolchain:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One build in one folder that goes away afterwards."""
+    """One build, in a temporary folder."""
 
     folder: Path
     environ: Mapping[str, str]
@@ -178,7 +179,7 @@ class _Job:
     end: float  # by time.monotonic
 
     def run(self, commands: Sequence[Sequence[str]], *, at_once: int) -> None:
-        """All commands; the first failure, in their order, stops the rest and is raised."""
+        """Runs all commands. The first failure, in their order, stops the others and is raised."""
         # LC_ALL: _ERROR reads English. TMPDIR: the compiler's own left-overs go away with the folder.
         environ = {**self.environ, "LC_ALL": "C", "TMPDIR": str(self.folder)}
         running: list[tuple[Sequence[str], subprocess.Popen[bytes]]] = []
@@ -206,14 +207,14 @@ class _Job:
             self._explain(command, process.returncode, log)
 
     def fail(self, command: Sequence[str], why: str) -> NoReturn:
-        """Raises CompilerBroken if the compiler does not compile an empty file either, else CompileFailed."""
+        """Raises CompilerBroken if the compiler cannot compile an empty file either, else CompileFailed."""
         self._check_folder()
         if not self._compiles_nothing():
             raise CompilerBroken(command[0], f"{why}; it does not compile an empty file either")
         self._refuse(command, why)
 
     def _refuse(self, command: Sequence[str], why: str) -> NoReturn:
-        """Raises CompileFailed for what is the fault of no line."""
+        """Raises CompileFailed for a failure that no line of the source caused."""
         kept = self._kept()
         raise CompileFailed(why, kept=str(kept), command=self._shown(command, kept))
 
@@ -269,7 +270,7 @@ class _Job:
 
 
 def _start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A compiler with a process group of its own, so that it can be ended with the processes that it starts."""
+    """Starts a compiler with a process group of its own, so that its children can be ended with it."""
     try:
         return subprocess.Popen(
             command,
@@ -284,7 +285,7 @@ def _start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Pop
 
 
 def _said(process: subprocess.Popen[bytes], end: float) -> str:
-    """What a process writes until it ends or `end` comes."""
+    """The output of a process until it ends or the time is `end`."""
     assert process.stdout is not None
     pipe, log = process.stdout.fileno(), bytearray()
     ready = select.poll()
@@ -305,7 +306,7 @@ def _said(process: subprocess.Popen[bytes], end: float) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a compiler, if it still runs, with all that it started."""
+    """Ends a compiler that still runs, and all processes that it started."""
     if process.poll() is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -314,7 +315,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _reason(log: str, status: int) -> str:
-    """The line that tells most when no line of the source is to blame: the linker, a missing library, a signal."""
+    """The most helpful line of a log in which no line of the source is to blame: the linker, a library, a signal."""
     if status < 0:
         return f"the compiler was stopped by {signal.Signals(-status).name}"
     lines = [line.strip() for line in log.splitlines() if line.strip()]

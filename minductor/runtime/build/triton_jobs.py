@@ -1,10 +1,11 @@
-"""What worker processes do with Triton's kernels: compile one for a GPU that need not be here, or interpret one.
+"""The jobs of worker processes: compile a Triton kernel for a GPU, which may be elsewhere, or interpret one launch of
+it.
 
 Takes the text of a module of kernels, and how one of them is launched. Gives the kernel's assembly with facts about it,
-or the contents of tensors after a launch. Refuses nothing: what Triton refuses, it raises.
+or the contents of tensors after a launch. Refuses nothing itself: Triton's errors are raised.
 
-These functions run in workers only (runtime/build/pool.py). Triton decides when it is imported whether it compiles or
-interprets, so one process does one of the two.
+These functions run in workers only (runtime/build/pool.py). When Triton is imported, it decides whether it compiles or
+interprets, so a process does only one of the two.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ WARP: Mapping[str, int] = MappingProxyType({"cuda": 32, "hip": 64})  # threads
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """One compiled kernel. `spills` in bytes a thread, `shared` in bytes a program; None where the tools do not say."""
+    """One compiled kernel. `spills`: bytes per thread. `shared`: bytes per program. None where no tool tells."""
 
     symbol: str
     blocks: Mapping[str, int]
@@ -47,7 +48,7 @@ class KernelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A tensor on its way to the interpreter: which of the storages, and where in it."""
+    """A tensor for the interpreter: the number of its storage, and its place there."""
 
     storage: int
     dtype: str
@@ -75,7 +76,7 @@ def compiled_text(text: str, launch: LaunchMetadata) -> str:
 
 
 def module_of(text: str) -> ModuleType:
-    """The module of kernels; Triton reads their source from its file, so it has one."""
+    """The module of kernels, imported from a file, since Triton reads the source of kernels from their file."""
     warnings.filterwarnings("ignore", "tl.make_block_ptr is deprecated")  # the user asked for it
     name = f"minductor_kernels_{abs(hash(text)):x}"
     if name not in sys.modules:
@@ -92,7 +93,7 @@ def module_of(text: str) -> ModuleType:
 
 
 def load_triton() -> None:
-    """What a worker does before its first kernel is known."""
+    """A job for workers that start before their first kernel is known."""
     import triton.compiler  # noqa: F401
 
 
@@ -144,7 +145,7 @@ def compile_kernel(text: str, launch: LaunchMetadata, kind: str, arch: str, *, i
 
 
 def declared_stack(ptx: str) -> int:
-    """Bytes of a thread's stack that hold arrays, as those of the remainder that `sin` takes, and no spilled registers.
+    """The bytes of a thread's stack that hold declared arrays, such as those of `sin`; spilled registers do not count.
 
     >>> declared_stack(".local .align 4 .b8 \t__local_depot0[28];")
     32
@@ -153,7 +154,7 @@ def declared_stack(ptx: str) -> int:
 
 
 def _cubin_facts(cubin: bytes) -> tuple[int | None, int | None]:
-    """Registers, and bytes of stack, by the tool in Triton's wheel."""
+    """Registers, and bytes of stack, as the tool in Triton's wheel reports them."""
     import triton
 
     tool = Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -174,7 +175,7 @@ def _amd_facts(assembly: str) -> tuple[int | None, int | None]:
 
 
 class AssertFailed(Exception):
-    """A kernel's assertion was false in the interpreter; the argument is its text."""
+    """A kernel's assertion failed in the interpreter. The argument is the assertion's message."""
 
 
 def interpret_kernel(
@@ -220,9 +221,10 @@ def _aligned(tensor: Any) -> Any:
 
 
 def _complete_interpreter() -> None:
-    """Gives Triton's interpreter what it lacks: functions of libdevice, assertions that raise, the dtype of a
-    comparison, the inverse of an unsigned integer, blocks that are joined as a tree, and floats of 16 and 8 bits that
-    are rounded and not cut off; and numbers of a launch as they are declared.
+    """Adds to Triton's interpreter what it lacks or does differently from a GPU.
+
+    These are functions of libdevice, assertions that raise, the dtype of comparisons, the inverse of unsigned integers,
+    reductions as trees, rounding of 16-bit and 8-bit floats, and the declared types of a launch's numbers.
     """
     from triton.language.extra import libdevice
 
@@ -251,7 +253,7 @@ def _complete_interpreter() -> None:
 
 
 def _dot(create: Any) -> Any:
-    """The interpreter's product of blocks, which takes the bits of bfloat16 for whole numbers."""
+    """`tl.dot` of bfloat16 blocks: the interpreter would read their bits as integers."""
     import torch
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
@@ -266,7 +268,7 @@ def _dot(create: Any) -> Any:
 
 
 def _asserting(create: Any) -> Any:
-    """Assertions whose failure is told from those of the interpreter itself."""
+    """Assertions of kernels as AssertFailed, which distinguishes them from the interpreter's own."""
 
     def call(self: Any, condition: Any, message: str) -> Any:
         try:
@@ -278,7 +280,7 @@ def _asserting(create: Any) -> Any:
 
 
 def _adding(create: Any) -> Any:
-    """Atomic sums of bfloat16, which the interpreter has not: one element after the other."""
+    """Atomic sums of bfloat16, which the interpreter lacks: one element after the other."""
     import torch
     import triton.language as tl
     from triton.runtime import interpreter
@@ -304,7 +306,7 @@ def _adding(create: Any) -> Any:
 
 
 def _unsigned(all_ones: Any) -> Any:
-    """Every bit of an integer set, also of one without a sign, which the interpreter cannot make of -1."""
+    """All bits set, also for unsigned integers, which the interpreter cannot make from -1."""
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
 
@@ -319,9 +321,9 @@ def _unsigned(all_ones: Any) -> Any:
 
 
 def _joined_as_tree(reduce: Any, given: Any) -> list[Any]:
-    """A reduce by a function: neighbours are joined until one is left, as a GPU's threads do.
+    """A reduction with a function, as a tree of neighbours like on a GPU.
 
-    The interpreter's own goes from element to element, in as many calls, and so has another rounding error.
+    The interpreter's own reduction goes from element to element, which rounds differently.
     """
     values = [arg.handle.data for arg in given]
     while values[0].shape[reduce.axis] > 1:
@@ -332,7 +334,7 @@ def _joined_as_tree(reduce: Any, given: Any) -> list[Any]:
 
 
 def _scanned_as_tree(scan: Any, given: Any) -> list[Any]:
-    """A scan by a function: what ends at an element grows to twice as many until it begins at the first."""
+    """A scan with a function: each step doubles the number of elements that an element's value covers."""
     values, step = [arg.handle.data.copy() for arg in given], 1
     while step < values[0].shape[scan.axis]:
         before, rest = [data.copy() for data in values], slice(step, None)
@@ -350,15 +352,15 @@ def _part(along: Any, values: Any, part: slice) -> list[Any]:
 
 
 def _combined(along: Any, given: Any, sides: Any) -> list[Any]:
-    """Two groups of arrays as one, by the function of a reduce or scan."""
+    """Two groups of arrays combined by the function of a reduction or scan."""
     tensors = [along.to_tensor(data, arg.dtype) for side in sides for data, arg in zip(side, given, strict=True)]
     made = along.combine_fn.fn(*tensors)
     return [tensor.handle.data for tensor in (made if isinstance(made, tuple) else (made,))]
 
 
 def _declared(convert: Any) -> Any:
-    """Numbers of a launch as its table declares them, with 64 bits: the interpreter takes 32 for most whole numbers,
-    which wrap around there, and leaves floats to Python.
+    """The numbers of a launch with their declared types. The interpreter would take most integers as 32 bits, which
+    wrap around, and leave floats to Python.
     """
     import torch
     import triton.language as tl
@@ -376,7 +378,7 @@ def _declared(convert: Any) -> Any:
 
 
 def _counting(patch: Any) -> Any:
-    """A number of a launch is an array of one element, which Triton 3.6 does not take for a loop's end."""
+    """A launch's number as the end of a loop: Triton 3.6 refuses the array of one element that the number is."""
 
     def call(tensor: Any, scope: Any) -> None:
         patch(tensor, scope)
@@ -386,7 +388,7 @@ def _counting(patch: Any) -> Any:
 
 
 def _comparing(binary_op: Any) -> Any:
-    """A comparison has truth values, and not the type of what it compares."""
+    """Comparisons with boolean results; the interpreter's have the type of their operands."""
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
 
@@ -398,7 +400,7 @@ def _comparing(binary_op: Any) -> Any:
 
 
 def _rounding(convert: Any) -> Any:
-    """To the nearest, as a GPU and torch do."""
+    """Conversions that round to nearest, as GPUs and torch do."""
     import torch
     import triton.language as tl
 
@@ -417,7 +419,7 @@ def _rounding(convert: Any) -> Any:
 
 
 def _libdevice() -> dict[str, Any]:
-    """The functions that kernels call, as torch has them."""
+    """The functions of libdevice that kernels call, computed by torch."""
     import torch
 
     same = (
@@ -432,7 +434,7 @@ def _libdevice() -> dict[str, Any]:
 
 
 def _interpreted(function: Any) -> Any:
-    """A function of torch on the interpreter's tensors."""
+    """A function of torch as a function of the interpreter's tensors."""
     import torch
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle

@@ -1,7 +1,8 @@
-"""The operators that call graphs, spelled in Python: called by wrappers with compiled regions, and by the interpreter.
+"""Operators that call graphs (`cond`, `while_loop`, `scan`, ...) as Python functions.
 
-Takes functions of tensors that give tuples, and what torch's operator of the same name is given. Gives a tuple of its
-results. Refuses nothing. A result may be one of the arguments: `result_checks.py` makes a tensor of its own of it.
+Takes functions of tensors that return tuples, and the arguments of torch's operator of the same name. Gives a tuple of
+results. Refuses nothing. A result may be one of the arguments: `result_checks.py` then copies it. Wrappers call these
+functions with compiled regions, and the reference evaluator with interpreted ones.
 
 >>> cond(torch.tensor(True), lambda x: (x + 1,), lambda x: (x - 1,), [torch.tensor(1)])
 (tensor(2),)
@@ -38,7 +39,9 @@ def invoke_subgraph(function: Function, name: str, *operands: Any) -> Sequence[A
 
 
 def scan(step: Function, start: Sequence[Any], rows: Sequence[Any], extra: Sequence[Any]) -> Sequence[Any]:
-    """The last carried values, then the outputs of all steps, stacked; the first dimension of `rows` is walked."""
+    """The last carried values, then the stacked outputs of all steps. The steps go along the first dimension of
+    `rows`.
+    """
     carried, made = tuple(start), []
     for n in range(rows[0].shape[0]):
         found = step(*carried, *(row[n] for row in rows), *extra)

@@ -1,11 +1,11 @@
-"""The driver of NVIDIA GPUs: a kernel's binary to a built-in function that launches it.
+"""NVIDIA's driver: from a kernel's binary to a built-in function that launches it.
 
-Takes the bytes of a cubin and what a launch of it needs to know. Gives functions of tensors, numbers and a stream that
-return the status 0, as kernels for a CPU do. Refuses a machine without a driver, and a binary that it does not take
-(LoadFailed). torch has made the context; nothing here makes another one.
+Takes the bytes of a cubin, and what a launch needs to know. Gives functions of tensors, numbers and a stream, which
+return the status 0 as kernels for a CPU do. Refuses a machine without a driver, and a binary that the driver refuses
+(LoadFailed). Torch makes the CUDA context; this file makes none.
 
-A launch runs no Python beyond its arguments: cuda_launch.h reads them and calls the driver. Without a C++ compiler the
-same goes through ctypes, ten times as slowly.
+A launch runs in C: cuda_launch.h reads the arguments and calls the driver. Without a C++ compiler, ctypes does the same
+in ten times the time.
 
 >>> evaluate(steps(("s0", 1023, "+", 1024, "//", 4, "*"), {"s0": 2}), [None, None, 5000])
 20
@@ -60,7 +60,7 @@ Steps = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a launch takes beside the binary. `kinds` has a letter for each argument: p for a pointer, i, d (double)."""
+    """What launches need beside the binary. `kinds` has a letter per argument: p pointer, i integer, d double."""
 
     entry: str  # the kernel's name in the binary
     kinds: str
@@ -91,7 +91,7 @@ def steps(programs: Postfix, arguments: Mapping[str, int]) -> Steps:
 
 
 def evaluate(programs: Steps, arguments: Sequence[Any]) -> int:
-    """What the stack machine of cuda_launch.h makes of it."""
+    """The result of a count of programs, as the stack machine of cuda_launch.h computes it."""
     stack: list[int] = []
     for code, value in programs:
         if code in _PYTHON:
@@ -103,7 +103,7 @@ def evaluate(programs: Steps, arguments: Sequence[Any]) -> int:
 
 
 class Driver:
-    """The driver's library, found once."""
+    """The driver's library."""
 
     def __init__(self, path: str = DRIVER) -> None:
         self.path = path
@@ -113,7 +113,7 @@ class Driver:
             raise LoadFailed(path, str(error)) from None
 
     def load(self, binary: bytes, launch: Launch) -> int:
-        """The kernel's handle. It belongs to every device: each loads it when it is launched there first."""
+        """The kernel's handle, for all devices. Each device loads the kernel at its first launch there."""
         library, kernel = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("cuInit", ctypes.c_uint(0))
         none = (None, None, ctypes.c_uint(0), None, None, ctypes.c_uint(0))
@@ -146,7 +146,7 @@ class Driver:
         return (text.value or b"unknown").decode()
 
     def connect(self, launcher: Library) -> None:
-        """Gives the compiled launcher the addresses of the driver's functions."""
+        """Passes the addresses of the driver's functions to the compiled launcher."""
         table = launcher.address("md_driver")
         for number, name in enumerate(_FUNCTIONS):
             found = ctypes.cast(self._handle[name], ctypes.c_void_p).value or 0
@@ -202,7 +202,7 @@ class _Record(ctypes.Structure):
 
 
 def bind(launcher: Library, symbol: str, kernel: int, launch: Launch, other: Callable[..., int]) -> Callable[..., int]:
-    """The kernel as a built-in function; `other` is called instead of it with pointers that it does not take."""
+    """The kernel as a built-in function. For pointers that the binary does not take, the function calls `other`."""
     flat = [word for step in (*launch.programs, (END, 0)) for word in step]
     programs = (ctypes.c_int64 * len(flat))(*flat)
     record = _Record(
@@ -226,12 +226,12 @@ def bind(launcher: Library, symbol: str, kernel: int, launch: Launch, other: Cal
 
 
 def launcher_text() -> str:
-    """The text of the library that `bind` needs."""
+    """The source of the library that `bind` needs."""
     return Path(__file__).with_name("cuda_launch.h").read_text(encoding="utf-8")
 
 
 def target_of(device: str) -> Target | None:
-    """What a device of this process is compiled for; None if it is none of NVIDIA's, or older than all that we know."""
+    """The target of a device of this process; None if the device is not NVIDIA's, or older than all known targets."""
     if torch.version.hip is not None or not torch.cuda.is_available():
         return None
     return of_capability(*torch.cuda.get_device_capability(device))

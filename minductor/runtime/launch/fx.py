@@ -1,13 +1,12 @@
-"""From the text of a graph to a torch.fx.GraphModule, whose kernels are bound.
+"""From the text of a graph to a torch.fx.GraphModule with bound kernels.
 
-Takes what wrapper_fx.py printed, functions that launch its kernels, and the tensors and objects that it refers
-to by name. Gives a GraphModule: an ordinary one, that any pass or backend for FX may read, change and run. Refuses text
-that is no such graph (ValueError).
+Takes the text of wrapper_fx.py, functions that launch its kernels, and the tensors and objects that it refers to by
+name. Gives an ordinary GraphModule, which any pass or backend for FX may read, change and run. Refuses text that is no
+such graph (ValueError).
 
-Kernels in C++ are launched by one operator, `minductor::launch`; its first argument names the kernel, which stays in
-the process as every library does. Kernels of Triton stand in torch's table of such kernels, and are launched by
-`triton_kernel_wrapper_mutation`. Each call stands in the code below a comment with its handle and the ATen nodes that
-it comes from.
+One operator, `minductor::launch`, launches all kernels in C++; its first argument names the kernel, which stays loaded
+for the life of the process. Triton kernels are entries of torch's table for such kernels, launched by
+`triton_kernel_wrapper_mutation`. In the module's code, each call stands below a comment with its handle and ATen nodes.
 """
 
 from __future__ import annotations
@@ -78,9 +77,9 @@ def graph_module(
 ) -> fx.GraphModule:
     """The module of a printed graph.
 
-    `bound`: lifted tensors and other objects, by name. `traced`: the ATen graph that it was compiled from, for what
-    that knows of inputs and of the user's lines. A boxed one is called with a list, which it empties, so that nobody
-    else holds the tensors in it. `where`: the user's line of an ATen node, for errors of kernels.
+    `bound`: lifted tensors and other objects, by name. `traced`: the ATen graph that was compiled, for what it knows of
+    inputs and of the user's lines. `is_boxed`: the module takes a list and empties it, so that no caller keeps the
+    inputs alive. `where`: the user's line of an ATen node, for errors of kernels.
     """
     graph = parse_graph(text)
     return _Builder(launcher(graph), bound, where).module(graph, traced, is_boxed=is_boxed)
@@ -95,7 +94,7 @@ def launch(
     events: list[tuple[str, str]] | None = None,
     where: Callable[[str], str] = lambda node: "",
 ) -> Call:
-    """The boxed call of a graph, which tells `events` what it does, or of what a backend's hook makes of it.
+    """The call of a graph, or of what a backend's hook makes of the graph. Without a hook, the call records `events`.
 
     `where`: the user's line of an ATen node, for errors of kernels.
     """
@@ -115,7 +114,7 @@ def launch(
 
 
 class _Telling(fx.Interpreter):
-    """A call of a graph, node by node: allocations, launches, operators, and values that are dropped."""
+    """Runs a graph node by node and records allocations, launches, operators and freed values."""
 
     def __init__(self, module: fx.GraphModule, events: list[tuple[str, str]]) -> None:
         super().__init__(module)
@@ -140,7 +139,7 @@ class _Builder:
         self.where = where
 
     def module(self, graph: FxGraph, traced: Any = None, *, is_boxed: bool = False) -> fx.GraphModule:
-        """The module of a graph; `traced`: the one of the ATen graph that it was compiled from."""
+        """The module of a graph. `traced`: the module of the ATen graph that was compiled."""
         root = torch.nn.Module()
         inner = {one.name: one for one in graph.graphs}
         for name in [node.target for node in graph.nodes if node.op == "get_attr"]:
@@ -175,7 +174,7 @@ class _Builder:
 
 
 def _add_metas(graph: fx.Graph, calls: Mapping[fx.Node, FxNode], traced: fx.Graph) -> None:
-    """What the tracer knows of the inputs, and where the user wrote what became a call."""
+    """Copies what the tracer knows of the inputs, and the user's lines of each call."""
     known = {node.name: node.meta for node in traced.find_nodes(op="placeholder")}
     for node in graph.find_nodes(op="placeholder"):
         node.meta.update(known.get(str(node.target), {}))
@@ -185,7 +184,7 @@ def _add_metas(graph: fx.Graph, calls: Mapping[fx.Node, FxNode], traced: fx.Grap
 
 
 def _tell_places(call: fx.Node, places: Sequence[str]) -> None:
-    """Gives a launch or an assertion the user's lines for its errors. A GPU's kernels stop the device themselves."""
+    """Adds the user's lines to the errors of a launch or assertion. Kernels on a GPU stop the device instead."""
     if call.target is torch.ops.aten._assert_scalar.default:
         call.update_arg(1, located(str(call.args[1]), places[0]))
     elif str(call.target) == "minductor.launch.default":
@@ -193,7 +192,7 @@ def _tell_places(call: fx.Node, places: Sequence[str]) -> None:
 
 
 def add_node(graph: fx.Graph, node: FxNode, found: Mapping[str, fx.Node]) -> fx.Node:
-    """A node of a graph, but for launches; `found`: the nodes before it, by the names in the text."""
+    """Adds a node other than a launch. `found`: the earlier nodes, by their names in the text."""
     args = tuple([_argument(value, found) for value in node.args])
     kwargs = {name: _argument(value, found) for name, value in node.kwargs}
     match node.op:
@@ -208,7 +207,7 @@ def add_node(graph: fx.Graph, node: FxNode, found: Mapping[str, fx.Node]) -> fx.
 
 
 def _add_values(graph: fx.Graph) -> None:
-    """What the tracer would know of numbers, buffers and windows, as `meta["val"]`; guards nothing."""
+    """Computes `meta["val"]` of numbers, buffers and views, as the tracer would. Adds no guards."""
     mode: Any = detect_fake_mode([node.meta["val"] for node in graph.nodes if "val" in node.meta])
     if mode is None:
         return
@@ -261,7 +260,7 @@ def _comment(node: FxNode) -> str:
 def _commented(
     comments: Mapping[str, str], before: Callable[[list[str]], list[str]] | None, body: list[str]
 ) -> list[str]:
-    """The lines of a graph's code, with the comments above the nodes of these names."""
+    """The lines of a graph's code, with comments above the nodes of these names."""
     made: list[str] = []
     for line in body if before is None else before(body):
         match = _ASSIGNED.match(line)
@@ -272,7 +271,7 @@ def _commented(
 
 
 def launcher(files: Mapping[str, bytes], kernels: Bind | None, target: Target) -> Callable[[FxGraph], Launcher]:
-    """What adds the launches of an artefact's kernels; these are None if it has none, or is for another machine."""
+    """What adds launches of an artefact's kernels. `kernels` is None if there are none, or for another machine."""
     if target.is_gpu and KERNELS in files:
         from minductor.runtime.launch.fx_triton import Triton
 
@@ -297,8 +296,9 @@ def check(
     device: torch.device,
     begin: int | None = None,
 ) -> None:
-    """Refuses an input that kernels would read as what it is not. Where it begins in its memory matters to programs
-    that count places from there."""
+    """Refuses an input that differs from what the kernels were compiled for. `begin` matters to programs that count
+    elements from the start of the input's memory.
+    """
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         raise WrongInput(name, f"it is a {type(value).__name__}, and a plain tensor was compiled for")
     for what, found, wanted in (("dtype", value.dtype, dtype), ("device", value.device, device)):
@@ -316,21 +316,21 @@ def check(
 
 
 def check_apart(name: str, changed: torch.Tensor, others: Sequence[torch.Tensor]) -> None:
-    """Refuses an input that changes while another lies in its memory: kernels were compiled for tensors apart."""
+    """Refuses an input that is written and shares memory with another one: kernels assume that they do not overlap."""
     real = (torch.Tensor, torch.nn.Parameter)  # those of a tracer have no place in memory
     if type(changed) in real and any(type(other) in real and meet(changed, other) for other in others):
         raise WrongInput(name, "another input shares its memory, and the program changes it")
 
 
 def check_range(name: str, value: Any, low: int | None, high: int | None) -> None:
-    """Refuses a number that kernels were not compiled for."""
+    """Refuses a number outside the range that kernels were compiled for."""
     if (low is not None and value < low) or (high is not None and value > high):
         ends = ("any" if end is None else end for end in (low, high))
         raise WrongInput(name, f"it is {value}, and {' to '.join(map(str, ends))} was compiled for")
 
 
 def check_value(name: str, value: Any, compiled: bool | int | float | str | None) -> None:
-    """Refuses another value than the one that was traced in."""
+    """Refuses a value other than the one that was traced."""
     if type(value) is not type(compiled) or value != compiled:
         raise WrongInput(name, f"it is {value!r}, and {compiled!r} was compiled for")
 
@@ -346,7 +346,9 @@ class _Kernel:
 
 
 class Native:
-    """Launches kernels of a shared object: `bind` gives them by symbol, `digest` tells it from all others."""
+    """Launches kernels of a shared object. `bind` returns a kernel by its symbol; `digest` identifies the shared
+    object.
+    """
 
     def __init__(self, bind: Bind | None, digest: str) -> None:
         self.bind = bind
@@ -377,7 +379,9 @@ class Native:
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """The kernels in this process, by name, and the operator that launches one, which is there as its library is."""
+    """The loaded kernels of this process, by name, and the operator that launches one. It exists while its library
+    does.
+    """
 
     loaded: dict[str, _Kernel]
     operator: Callable[..., None]
@@ -386,7 +390,7 @@ class _Process:
 
 @functools.cache
 def _process() -> _Process:
-    """Made when the first graph is."""
+    """Made for the first graph."""
     loaded: dict[str, _Kernel] = {}
 
     def launch(

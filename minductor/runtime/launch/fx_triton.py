@@ -1,10 +1,10 @@
-"""Kernels of Triton in a torch.fx graph: what torch's table of such kernels holds, and the nodes that launch them.
+"""Triton kernels in a torch.fx graph: the nodes that launch them, and the entries of torch's table of such kernels.
 
 Takes the text of a module of kernels, their launches as JSON, and the functions that launch them. Gives nodes
-`triton_kernel_wrapper_mutation`, whose kernel, constants, grid and arguments are as those of a user's own kernel.
-Refuses to launch kernels that are for another machine (TargetElsewhere): such a graph is there to be read.
+`triton_kernel_wrapper_mutation`, with kernel, constants, grid and arguments as for a kernel that a user wrote. Refuses
+to launch kernels that are for another machine (TargetElsewhere): such a graph can only be read.
 
-Making a node imports no Triton. Who wants the kernel as a `triton.JITFunction` asks the table's entry for its `fn`.
+Making a node does not import Triton. The attribute `fn` of a table entry is the kernel as a `triton.JITFunction`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Kernel:
         return self.launch  # which counts its programs itself
 
     def launch(self, *args: Any, **constants: Any) -> None:
-        """Blocks, warps and stages are what the binary was made for."""
+        """Launches with the blocks, warps and stages for which the binary was compiled."""
         given = args[: self.given]
         if not args[0].is_cuda:  # the interpreter, which knows no streams
             self.run(*given, 0)
@@ -104,10 +104,10 @@ class Triton:
         )
 
     def place(self, symbol: str) -> int:
-        """The kernel's place in torch's table, which follows from what it is.
+        """The kernel's index in torch's table, a hash of the kernel.
 
-        `torch.compiler.reset()` empties the table and fills it from the start: an older graph that counted its places
-        would launch the kernels of another one.
+        `torch.compiler.reset()` empties the table and counts from the start again. With counted indices, an older graph
+        would launch kernels of another one.
         """
         metadata = self.launches[symbol]
         found = _number(self.text, str(metadata), self.target, str(self.bind is None))
@@ -130,7 +130,7 @@ def _place_of_constants(constants: dict[str, Any]) -> int:
 
 
 def _number(*parts: str) -> int:
-    """Far above those that torch counts, and one that JSON and C have."""
+    """An index far above those that torch counts, which still fits in JSON and in C."""
     return (1 << 52) + int(digest(*parts)[:12], 16)
 
 

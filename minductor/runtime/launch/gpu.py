@@ -1,4 +1,4 @@
-"""The kernels of an artefact for an NVIDIA GPU: binaries that worker processes make, and the functions that run them.
+"""Kernels for NVIDIA GPUs: compiles them in worker processes, and launches the binaries.
 
 First takes the text of a module of kernels with their launches, and gives the files of an artefact: a cubin for each
 kernel, and `binaries.json`. Later takes these files, and gives a function for each kernel. Refuses nothing itself:
@@ -62,7 +62,7 @@ def launch_of(metadata: LaunchMetadata, binary: Binary) -> Launch:
 
 
 class Gpu:
-    """What a Compiler keeps for GPUs: worker processes, the driver, and the library that launches; each when needed."""
+    """The worker processes, the driver and the launcher's library of a Compiler. Each is made when first needed."""
 
     def __init__(self, toolchain: Callable[[], Toolchain], environ: Mapping[str, str], driver: str = DRIVER) -> None:
         self._toolchain = toolchain
@@ -71,7 +71,7 @@ class Gpu:
         self._starting: list[Future[None]] = []
 
     def expect(self, kernels: int) -> None:
-        """Starts workers for so many kernels, which will be known later: loading Triton takes them a second."""
+        """Starts workers for so many kernels before they are known, since importing Triton takes a second."""
         wanted = min(kernels, self.workers.size) - len(self._starting)
         self._starting += [self.workers.submit(load_triton) for _ in range(wanted)]
 
@@ -105,7 +105,7 @@ class Gpu:
             raise CompileFailed(f"{failed}: {_reason(error)}", kept=str(kept)) from error
 
     def kernels(self, entry: Entry, arch: str, store: Store, tuner: Tuner | None = None) -> Kernels:
-        """The kernels of an artefact that `build` made; where it leaves their launches open, the tuner chooses."""
+        """The kernels of an artefact from `build`. The tuner chooses between launches if there are several."""
         text, table = entry.text(KERNELS), entry.text(LAUNCHES)
         launches = read_launches(table)
 
@@ -134,7 +134,7 @@ class Gpu:
 
     @cached_property
     def workers(self) -> Pool:
-        """They see no GPU."""
+        """The worker processes, which see no GPU."""
         return Pool(pool_size(probe().cores, self._environ), environ=self._environ)
 
     @cached_property
@@ -142,7 +142,7 @@ class Gpu:
         return Driver(self._driver)
 
     def launcher(self, store: Store) -> Library | None:
-        """Compiled once for a machine; None without a C++ compiler."""
+        """The library that launches, compiled once per machine; None without a C++ compiler."""
         if not hasattr(self, "_launcher"):
             self._launcher = self._load_launcher(store)
         return self._launcher
@@ -276,7 +276,7 @@ def _written(launch: LaunchMetadata) -> list[int]:
 
 
 def _reason(error: Exception) -> str:
-    """The last line that says something: Triton quotes the kernel before it."""
+    """The last line of an error that is not blank: Triton quotes the kernel before it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 
@@ -290,7 +290,7 @@ def _without_scratch(function: Callable[..., int]) -> Callable[..., int]:
 
 
 def _with_copies(function: Callable[..., int], written: Sequence[int]) -> Callable[..., int]:
-    """A launch on copies of the tensors whose pointers are not aligned; what it writes is copied back."""
+    """A launch with copies of the tensors that are not aligned. Results are copied back."""
 
     def run(*args: Any) -> int:
         moved = [_aligned(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
@@ -310,7 +310,7 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _with_scratch(function: Callable[..., int], launch: Launch, scratch: int) -> Callable[..., int]:
-    """A launch with memory of its own, which torch's allocator may give to whatever the stream runs after it."""
+    """A launch with scratch memory, which torch's allocator may reuse for later work of the same stream."""
 
     def run(*args: Any) -> int:
         size = max(1, evaluate(launch.programs, args)) * scratch

@@ -35,7 +35,7 @@ class Interpreter:
         self.launches = default_launches(launches)
 
     def bind(self, symbol: str) -> Callable[..., int]:
-        """The kernel as a function of its tensors, its numbers and a count of threads; it gives the status 0."""
+        """The kernel as a function of its tensors, its numbers and a number of threads, which returns the status 0."""
         metadata = self.launches[symbol]
         programs = steps(metadata.programs, {name: number for number, name in enumerate(metadata.arguments)})
         count = metadata.pointers
@@ -78,7 +78,7 @@ class Interpreter:
 
 
 def error_of(text: str) -> Exception:
-    """What a kernel's assertion means: the text of an index begins with the error's kind.
+    """The exception for a failed assertion. Messages of index checks begin with the exception's name.
 
     >>> error_of("IndexError: index is out of bounds"), error_of("Expected: positive")
     (IndexError('index is out of bounds'), RuntimeError('Expected: positive'))

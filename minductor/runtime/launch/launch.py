@@ -1,8 +1,7 @@
-"""From an artefact in the store to a function that runs the graph.
+"""From a stored artefact to a function that runs the graph; also the functions that wrappers import.
 
-Takes an entry (shared object, wrapper text) and the lifted constants. Gives the boxed `call(args)` of the
-wrapper, with the kernels as globals. Refuses nothing that `load` accepts.
-The names that wrapper texts import live here too.
+Takes the texts of a graph, and later the wrapper's text with the kernels and lifted constants. Gives the files of an
+artefact, and later the wrapper's `call(args)`, with the kernels as globals. Refuses nothing itself.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Bind = Callable[[str], Callable[..., int]]  # a kernel by its symbol
 
 
 def with_wrapper(source: Source) -> tuple[Unit, ...]:
-    """The units that a library is made of: a wrapper in C++ is one of them."""
+    """The units of a library, including the wrapper if it is C++."""
     if source.wrapper_file != WRAPPER_CPP:
         return source.units
     from minductor.runtime.launch import launch_cpp_wrapper
@@ -43,7 +42,7 @@ def with_wrapper(source: Source) -> tuple[Unit, ...]:
 def build(
     source: Source, toolchain: Toolchain, folder: Path, options: Options, *, user_lines: Callable[[str], str]
 ) -> Mapping[str, bytes]:
-    """Compiles the kernels; gives the artefact's files by name. `user_lines` tells where a kernel comes from."""
+    """Compiles the kernels. Returns the artefact's files. `user_lines` gives the user's lines of a kernel."""
     files = {source.wrapper_file: source.wrapper.encode()}
     files.update({u.file: u.text.encode() for u in source.units if u.suffix != "cpp"})
     cpp = [unit for unit in source.units if unit.symbols and unit.suffix == "cpp"]
@@ -87,7 +86,7 @@ def launch(
     choose: Choose = by_default,
     where: Callable[[str], str] = lambda node: "",
 ) -> Call:
-    """The wrapper's `call`, bound to its kernels; `name` is what a traceback shows as its file.
+    """The wrapper's `call`, bound to its kernels. `name` is shown as the file in tracebacks.
 
     `where`: the user's line of an ATen node, for errors of kernels.
     """
@@ -107,10 +106,10 @@ def launch(
 
 
 def fail(errors: Sequence[tuple[str, str]], status: int | tuple[int, int, int], places: Sequence[str] = ()) -> NoReturn:
-    """Raises what a kernel's status means.
+    """Raises the error of a kernel's status.
 
-    A status may come with the value that is no index, or 0, and with the size of the dimension. `places`: the user's
-    line for each of the errors.
+    A status may come with the index that is out of range, or 0, and with the size of the dimension. `places`: the
+    user's line of each of the errors.
     """
     number, value, size = status if isinstance(status, tuple) else (status, 0, "unknown")
     kind, message = errors[number - 1]
@@ -119,7 +118,7 @@ def fail(errors: Sequence[tuple[str, str]], status: int | tuple[int, int, int], 
 
 
 def require(message: str, places: Sequence[str] = ("",)) -> NoReturn:
-    """Raises what a call's numbers failed, with the user's line."""
+    """Raises the error of an assertion about a call's numbers, with the user's line."""
     raise RuntimeError(located(message, places[0]))
 
 
@@ -141,7 +140,7 @@ def _slow_empty_cuda(size: Sequence[int], stride: Sequence[int], dtype: torch.dt
 
 
 def laid_out(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...] | None) -> torch.Tensor:
-    """The tensor, or a copy with the strides that the kernels were made for."""
+    """The tensor, or a copy with the strides for which the kernels were compiled."""
     if tensor.shape != size:
         raise RuntimeError(f"an operator returned a tensor of size {tuple(tensor.shape)}, not {size} as it was traced")
     if stride is None or tensor.stride() == stride:
@@ -150,7 +149,7 @@ def laid_out(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...
 
 
 def meet(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether the memory from the first to the last element of one reaches into that of the other."""
+    """Whether the memory from the first to the last element of one tensor overlaps that of the other."""
     from minductor.runtime.tune.tune_memory import reach
 
     (start, end), (first, last) = reach(one), reach(other)
@@ -158,7 +157,7 @@ def meet(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def copied(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
-    """A new tensor of that layout; a dimension of stride 0 has one element to write."""
+    """A new tensor of that layout with the same values. A dimension of stride 0 has one element to write."""
     made = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
     into = made
     for dim, step in enumerate(stride):

@@ -1,11 +1,11 @@
-"""A graph whose wrapper is C++: its unit's text made ready for Python, and the loaded unit bound to a call.
+"""Loads a wrapper in C++ as a function of Python.
 
-Takes the wrapper's text; a loaded library, the lifted constants and the objects of this process. Gives the boxed
-`call(args)`, a built-in function. Refuses (LoadFailed) a torch whose tensors lie elsewhere in their objects than one of
-its own says.
+Takes the wrapper's text for compilation; later the loaded library, the lifted constants and the objects of this
+process. Gives `call(args)` as a built-in function. Refuses (LoadFailed) a torch whose Python tensors do not contain the
+pointer to the C++ tensor.
 
-The unit reads a tensor where it lies in Python's object, and so needs no call of torch for an argument. Where that is,
-is asked of torch at every start: `tensor._cdata` is the address that the place has to hold.
+The unit reads the pointer directly from Python's object, so that no argument costs a call of torch. The pointer's
+offset is found at every start, by comparison with `tensor._cdata`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Bound(ctypes.Structure):
 
 
 def interface() -> str:
-    """What a compiled unit and this file have to agree on, as a digest: another version may have changed it."""
+    """A digest of what compiled units and this file must agree on; it changes with this file and the headers."""
     files = (Path(__file__), *sorted(INCLUDE.glob("*.h")))
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
@@ -81,7 +81,8 @@ def launch(
     events: list[Any],
     where: Callable[[str], str] = lambda node: "",
 ) -> Call:
-    """The library's graph as a function of Python. `objects`: what of this process it names, its constants too.
+    """The library's graph as a function. `objects`: the objects of this process that the graph names, and its
+    constants.
 
     `where`: the user's line of an ATen node, for errors of kernels.
     """
@@ -109,7 +110,7 @@ def launch(
 
 
 def _python_calls(library: Library, filename: str, objects: Mapping[str, Any]) -> dict[str, Any]:
-    """The functions for what only Python can call."""
+    """The functions for calls that only Python can make."""
     source = _text(library, "md_python_text")
     if not source:
         return {}
@@ -128,13 +129,14 @@ def _text(library: Library, symbol: str) -> str:
 
 
 def _called_again(text: str, *given: Any) -> None:
-    """Calls an operator that failed in C++, for the exception that it raises: `text` is a lambda that the unit has for
-    it, which changes nothing of what it is given."""
+    """Repeats in eager an operator that failed in C++, for the exception that it raises. `text` is a lambda without
+    side effects.
+    """
     eval(text, {"torch": torch})(*given)
 
 
 def tensor_offset(path: Path) -> int:
-    """Where torch lays a tensor into its Python object."""
+    """The offset of the pointer to the C++ tensor in a Python tensor."""
     tensor = torch.empty(0)
     for offset in range(ctypes.sizeof(ctypes.c_void_p), object.__basicsize__ + 32, ctypes.sizeof(ctypes.c_void_p)):
         if ctypes.c_void_p.from_address(id(tensor) + offset).value == tensor._cdata:

@@ -1,14 +1,14 @@
-"""A shared object to Python callables, by the shortest way from a call in Python to the kernel.
+"""From a shared object to Python functions, with the least time between a call in Python and the kernel.
 
-Takes the path of a shared object. Gives its kernels as built-in functions of tensors and numbers that return the
-kernel's status, in a row with the value and the size where the kernel leaves those in `md_failure`. Refuses a file that
-this process cannot load (LoadFailed).
+Takes the path of a shared object. Gives its kernels as built-in functions of tensors and numbers. They return the
+kernel's status, or a tuple of the status, the value and the size if the kernel left these in `md_failure`. Refuses a
+file that this process cannot load (LoadFailed).
 
 A kernel is `EXPORT int64_t name(...)` of pointers, integers and doubles, in a unit that starts with ENTRY_PRELUDE and
-ends with an `entry` for each kernel. The entry reads the arguments out of Python's own, which makes a call cost about
-60 ns; with ctypes and the `data_ptr()` of three tensors it is ten times that (benchmarks/launch.md). An entry takes no
-header and no extension module: the functions of Python that it calls belong to the stable ABI, and torch publishes
-the address of a function that finds a tensor's data.
+ends with an `entry` for each kernel. The entry reads Python's arguments itself, so a call costs about 60 ns. With
+ctypes and the `data_ptr()` of three tensors it costs ten times as much (benchmarks/launch.md). An entry needs no header
+and no extension module: it calls functions of Python's stable ABI, and torch publishes the address of a function that
+finds a tensor's data.
 
 >>> print(entry("fused_add_0"), end="")
 MD_ENTRY(fused_add_0)
@@ -123,12 +123,12 @@ PyObject* md_call(PyObject* self, PyObject* const* arguments, long count) {{
 
 
 def entry(symbol: str) -> str:
-    """The line, anywhere after the kernel, that lets `bind` find it; the kernel's own signature says the rest."""
+    """The line that makes a kernel known to `bind`. It stands anywhere after the kernel, whose signature it reads."""
     return f"MD_ENTRY({symbol})\n"
 
 
 class Library:
-    """A loaded shared object. It stays in the process for good, like every library that Python loads."""
+    """A loaded shared object. It stays in the process, like every library that Python loads."""
 
     def __init__(self, path: Path, handle: ctypes.CDLL) -> None:
         self.path = path
@@ -137,7 +137,7 @@ class Library:
     def function(
         self, symbol: str, argtypes: Sequence[type], restype: type | None = ctypes.c_int64
     ) -> Callable[..., int]:
-        """A function called by ctypes, for what takes raw addresses; LoadFailed if there is none of that name."""
+        """A function, called by ctypes with raw addresses; LoadFailed if the library has none of that name."""
         try:
             found = self._handle[symbol]
         except AttributeError:
@@ -147,16 +147,16 @@ class Library:
         return found
 
     def address(self, symbol: str) -> int:
-        """Where a variable or function of the library lies; LoadFailed if there is none of that name."""
+        """The address of a variable or function of the library; LoadFailed if there is none of that name."""
         try:
             return ctypes.addressof(ctypes.c_char.in_dll(self._handle, symbol))
         except ValueError:
             raise self._lacks(symbol) from None
 
     def required(self, symbol: str) -> int:
-        """As `address`; a library without that name is closed, and no function of it may be called any more.
+        """As `address`, but closes a library without that name; then none of its functions may be called.
 
-        The system's loader gives a library that is open again by its path, whatever file lies there by then.
+        If a library is still open, the system's loader returns it for its path, even if the file has changed.
         """
         try:
             return self.address(symbol)
@@ -170,7 +170,7 @@ class Library:
     def bind(self, symbol: str) -> Callable[..., int]:
         """The kernel behind `entry(symbol)` as a built-in function; LoadFailed if there is none.
 
-        Nothing checks that a tensor is one, nor its dtype and size: whoever generates the caller knows them.
+        Nothing checks the types, dtypes and sizes of arguments: the generated caller passes the right ones.
         """
         address = self.required(f"md_entry_{symbol}")
         # Prototypes of our own: those of ctypes.pythonapi belong to everybody in the process.
@@ -184,7 +184,7 @@ class Library:
 
 
 def load_library(path: Path) -> Library:
-    """Loads with every symbol resolved now, so that a missing one is an error here and not a crash in a kernel."""
+    """Loads a shared object and resolves all symbols at once: a missing one raises here and cannot crash a kernel."""
     try:
         if fault := _fault(path.read_bytes()):
             raise LoadFailed(str(path), fault)
@@ -206,7 +206,7 @@ def _tensor_data(path: Path) -> int:
 
 
 def _fault(data: bytes) -> str:
-    """What in the file would end the process instead of raising an error, or nothing."""
+    """What in the file would end the process instead of raising an error; "" if nothing."""
     if not data.startswith(b"\x7fELF") or len(data) < 64:
         return "it is no shared object"
     # The table of sections is what linkers write last. A library that is cut short loads, and faults when it is read.
@@ -226,11 +226,11 @@ def _explain(error: str) -> str:
 
 
 class Threads:
-    """How many threads kernels may use now: `threads.count()`, torch's own setting.
+    """The number of threads that kernels may use now: `threads.count()`, which is torch's setting.
 
-    One in a forked child: it has the memory of the OpenMP runtime and none of its threads, and would wait for them
-    for ever. A kernel gets the number as an argument, since the runtime knows nothing of that. A call in C++ reads
-    `is_child` where it lies.
+    A forked child has one thread: it has the memory of the OpenMP runtime without its threads, and would wait for them
+    forever. A kernel takes the number as an argument, since the OpenMP runtime does not know of the fork. C++ reads
+    `is_child` directly.
     """
 
     __slots__ = ("count", "is_child")
@@ -250,7 +250,7 @@ def _one() -> int:
 
 @functools.cache
 def threads() -> Threads:
-    """The one of this process, made together with the hook that keeps it right in a forked child."""
+    """The Threads of this process, together with the hook that corrects it in a forked child."""
     only = Threads()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=only.after_fork)

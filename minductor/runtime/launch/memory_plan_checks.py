@@ -1,12 +1,11 @@
-"""Holds each call of a graph against the plan of its memory: options={"verify_memory": "assert" | "log"}.
+"""Compares each call of a graph with its memory plan: options={"verify_memory": "assert" | "log"}.
 
-Takes the planned storages, and from the wrapper what it does to memory, as it does it: allocate, give (an operator
-made it), alias, transfer, free, and each call with its tensors. Gives nothing while that is what was planned. Refuses,
-at the step where it happens, an event that is not planned there, one that is missing, a tensor in another storage than
-planned, and a storage of ours that lives on when it is freed or when the graph has returned: MemoryFault, or a line of
-the log.
+Takes the planned storages, and from the wrapper each event when it happens: allocate, give (an operator made the
+tensor), alias, transfer, free, and each call with its tensors. Gives nothing while the events match the plan. Refuses
+(MemoryFault, or a line of the log) an unplanned event, a missing event, a tensor in another storage than planned, and
+storage that is still alive after it was freed or after the graph returned.
 
-What happens between call n of the wrapper and the next one is step n. Nothing outlives the call of the graph.
+Step n is what happens between call n of the wrapper and the next call. Nothing outlives the call of the graph.
 
 >>> lives = planned(("own", 4, False, ("buf0", "allocate", "", 0, 1)))
 >>> def call(args, life):
@@ -45,7 +44,7 @@ EVENTS = ("allocate", "give", "alias", "transfer")
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What is planned for one name."""
+    """The plan for one name."""
 
     name: str
     making: str
@@ -61,7 +60,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """What is planned for one storage; no bytes: a size that the plan does not know."""
+    """The plan for one storage. Its bytes are missing if the plan does not know the size."""
 
     owner: str
     bytes: int | None
@@ -71,7 +70,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """The plan of one function: what is due in each step, by kind and name."""
+    """The plan of one function: the events due in each step, by kind and name."""
 
     storages: tuple[Storage, ...]
     names: Mapping[str, Name]
@@ -79,9 +78,9 @@ class Lives:
 
 
 def planned(*rows: tuple[Any, ...]) -> Lives:
-    """From the rows that the wrapper's text holds: owner, bytes, whether it is returned, then its names.
+    """The plan from the rows in the wrapper's text: owner, bytes, whether the storage is returned, then its names.
 
-    A name is a row too: name, making, of, start, end, as ir/plan/storage.py says them.
+    A name is a row too: name, making, of, start, end, as in ir/plan/storage.py.
     """
     storages: list[Storage] = []
     names: dict[str, Name] = {}
@@ -100,7 +99,7 @@ def planned(*rows: tuple[Any, ...]) -> Lives:
 
 
 def watched(lives: Lives, mode: str, events: list[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The function with one more argument, which it tells what it does."""
+    """The function with a Watch as an additional argument, which it tells each event."""
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -148,11 +147,11 @@ class Watch:
             self._fault(f"{name} has {size} bytes, planned are {wanted}", name)
 
     def give(self, name: str, tensor: torch.Tensor) -> None:
-        """An operator made it."""
+        """An operator made the tensor."""
         self._made("give", name, tensor)
 
     def laid_out(self, name: str, tensor: torch.Tensor) -> None:
-        """It may be a copy, with the strides that were traced."""
+        """The tensor may now be a copy, with the strides that were traced."""
         self._add(name, tensor)
 
     def alias(self, name: str, of: str, tensor: torch.Tensor) -> None:
@@ -165,7 +164,7 @@ class Watch:
         self.live.pop(of, None)
 
     def free(self, *names: str) -> None:
-        """The wrapper holds these names no more."""
+        """The wrapper has dropped these names."""
         for name in names:
             self._event("free", name)
             storage = self.live.pop(name, None)
@@ -202,7 +201,7 @@ class Watch:
                 self._fault(f"{storage.first} ({self._bytes(storage.first)}) is {wanted}", storage.first)
 
     def ends(self) -> None:
-        """The wrapper's own names are gone: nothing of ours is left but what it returned."""
+        """The wrapper's names are gone: only returned storages may still be alive."""
         for number, ref in self.refs.items():
             storage = self.lives.storages[number]
             if storage.owner == "own" and not storage.is_returned and not ref.expired():
@@ -272,5 +271,5 @@ class Watch:
 
 
 def _reference(tensor: torch.Tensor | None) -> StorageWeakRef | None:
-    """Of its storage; the tokens by which torch orders effects are None at a call."""
+    """A weak reference to the tensor's storage; None for the tokens by which torch orders effects."""
     return None if tensor is None else StorageWeakRef(tensor.untyped_storage())

@@ -1,8 +1,8 @@
-"""Calls that torch does not vouch for: operators of others, and operators that call graphs.
+"""Checks results of calls that torch does not guarantee: custom operators, and operators that call graphs.
 
-Takes the call and the dtypes that its results had while tracing. Gives new tensors of these dtypes, in a row. Refuses a
-custom operator that gives another dtype, or memory of its arguments: the code around it was compiled on its word. (That
-it writes an argument which it did not declare, nobody can see.)
+Takes the call, and the dtypes of its results while tracing. Gives a list of new tensors of these dtypes. Refuses a
+custom operator that returns another dtype, or memory of its arguments: the code around the call was compiled for what
+its schema says. (A write to an argument that the schema does not declare cannot be detected.)
 
 >>> x = torch.ones(2)
 >>> same, again = own("higher_order.cond", lambda x: (x, (x,)), [torch.float32, torch.float32], x)
@@ -26,12 +26,12 @@ DTypes: TypeAlias = Sequence[torch.dtype | None]
 
 
 def custom(op: str, function: Callable[..., Any], dtypes: DTypes, *args: Any, **kwargs: Any) -> list[Any]:
-    """A call of an operator that is not torch's own."""
+    """The results of a call of an operator that is not torch's own, checked."""
     return vetted(op, function(*args, **kwargs), dtypes, (*args, *kwargs.values()))
 
 
 def vetted(op: str, made: Any, dtypes: DTypes, arguments: Sequence[Any]) -> list[Any]:
-    """The results of such a call, in a row."""
+    """The results of such a call as a list. LyingSchema if they are not as traced."""
     results = _row(made)
     for result in _tensors(results):
         if result.layout is not torch.strided:
@@ -49,21 +49,21 @@ def vetted(op: str, made: Any, dtypes: DTypes, arguments: Sequence[Any]) -> list
 
 
 def own(op: str, function: Callable[..., Any], dtypes: DTypes, *args: Any, **kwargs: Any) -> list[Any]:
-    """A call that may give its arguments, or one tensor twice: what it gives is made new.
+    """The results of a call that may return its arguments, or a tensor twice; such results are copied.
 
-    It may give more than the traced program knows of, at the end.
+    Results beyond those of the traced program are dropped.
     """
     del op
     return apart(function(*args, **kwargs), len(dtypes), (*args, *kwargs.values()))
 
 
 def apart(made: Any, count: int, arguments: Sequence[Any]) -> list[Any]:
-    """The first results of such a call, in a row."""
+    """The first `count` results of such a call as a list of tensors that share no memory."""
     return _apart(_row(made)[:count], _storages(arguments))
 
 
 def _apart(results: list[Any], seen: set[int]) -> list[Any]:
-    """The results, each in memory that neither `seen` nor an earlier result has."""
+    """The results; those that share memory with `seen` or with an earlier result are copied."""
     made: list[Any] = []
     for result in results:
         if isinstance(result, Tensor):
@@ -75,7 +75,7 @@ def _apart(results: list[Any], seen: set[int]) -> list[Any]:
 
 
 def _row(value: Any) -> list[Any]:
-    """The leaves of what a call gives, in order."""
+    """The leaves of nested tuples and lists, in order."""
     if isinstance(value, tuple | list):
         return [leaf for item in value for leaf in _row(item)]
     return [value]

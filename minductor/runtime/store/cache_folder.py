@@ -1,16 +1,16 @@
-"""The folder of a store on disk: which folder it is, which names in it are the store's own, and what was left there.
+"""The folder of a store on disk: its place, the names that belong to the store, and left-overs.
 
-Takes paths. Gives the folder that a store uses, and removes what processes that ended left behind. Refuses a folder
-that somebody else could have written to (StoreRefused).
+Takes paths. Gives the folder that a store uses, and removes left-overs of ended processes. Refuses a folder that other
+users could have written to (StoreRefused).
 
-A folder is a store if the file MARKER lies in it; its name carries the number of the layout below. Nothing is removed
-from a folder without it, and in a store nothing whose name the store does not give.
+A folder is a store if it contains the file MARKER, whose name ends in the number of the layout below. Nothing is
+removed from a folder without the marker. In a store, nothing is removed whose name the store would not give.
 
     root/minductor-cache-1                                          MARKER
     root/entries/<2 of key>/<key>/<variant>/{manifest.json, ...}    complete, never changed, only removed
     root/locks/<key>, <key>.holder                                  who compiles that key at this moment
     root/temporary/<process>-<random>/                              being written, or left by a process that died
-    root/quarantine/<process>-<random>                              what lay in the way of one of these, for a day
+    root/quarantine/<process>-<random>                              what was in the way of the above, for a day
     root/tally                                                      about how many bytes the entries have; a hint
 
 >>> import tempfile
@@ -38,7 +38,7 @@ from minductor.core.errors import CacheMended, StoreRefused
 from minductor.core.warn import warn
 
 MARKER = "minductor-cache-1"
-# The store's folder inside a folder that holds something else.
+# The name of the store inside a folder that contains other files.
 BESIDE = "minductor-cache"
 FOLDERS = ("entries", "locks", "temporary")
 QUARANTINE = "quarantine"
@@ -50,7 +50,7 @@ _LARGEST = 2 * 1024**3  # no file of a store has more bytes
 _TEXT = "This folder is a cache of minductor. `minductor cache --dir FOLDER clear` empties it.\n"
 
 
-# How names look. These are no regular expressions: compiling six of them took a millisecond of every first call.
+# The form of names. Compiling regular expressions for them would take a millisecond of every first call.
 
 
 def is_key(name: str) -> bool:
@@ -114,7 +114,7 @@ def is_store(root: Path) -> bool:
 
 
 def find(root: Path) -> Path | None:
-    """The folder of the store that `root` names, or None. Makes and changes nothing."""
+    """The folder of the store that `root` names, or None. Changes nothing."""
     while not is_store(root):
         if not _is_kind(root / BESIDE, stat.S_ISDIR):
             return None
@@ -123,7 +123,7 @@ def find(root: Path) -> Path | None:
 
 
 def claim(root: Path) -> Path:
-    """The folder of the store that `root` names: itself if it is a store, empty or absent; else BESIDE in it."""
+    """The folder of the store for `root`: `root` itself if it is a store, empty or absent; else BESIDE in it."""
     if not is_store(root):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_trust(root)
@@ -144,7 +144,7 @@ def mark(root: Path) -> None:
 
 
 def own_folder(root: Path, folder: Path) -> None:
-    """Makes a folder of the store; what lies there and is no folder is set aside."""
+    """Makes a folder of the store. A file or link in its place is moved to the quarantine."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -154,7 +154,7 @@ def own_folder(root: Path, folder: Path) -> None:
 
 
 def check_trust(folder: Path) -> None:
-    """Raises StoreRefused unless the folder is a real one, ours, and writable by us alone."""
+    """Raises StoreRefused unless the folder is no link, belongs to this user, and only this user can write to it."""
     state = os.lstat(folder)
     if stat.S_ISLNK(state.st_mode):
         raise StoreRefused(str(folder), "it is a symbolic link")
@@ -172,7 +172,7 @@ def check_trust(folder: Path) -> None:
 
 
 def places(root: Path) -> Iterator[Path]:
-    """The place of each entry, by the names that the store gives; other names are somebody else's."""
+    """The folder of each entry. Names that the store does not give are skipped."""
     for shelf in folders(root / "entries"):
         for key in folders(shelf):
             if is_key(key.name) and key.name.startswith(shelf.name) and len(shelf.name) == 2:
@@ -180,27 +180,27 @@ def places(root: Path) -> Iterator[Path]:
 
 
 def has_other_entries(root: Path) -> bool:
-    """Whether the folder `entries` is somebody else's: no entry of a store lies in it, and something else does."""
+    """Whether the folder `entries` belongs to another program: it contains something, but no entry of a store."""
     shelves = all(_is_hex(item.name, 2) for item in _scan(root / "entries"))
     return not shelves and next(places(root), None) is None
 
 
 def temporaries(root: Path) -> Iterator[Path]:
-    """What is there for a while only: folders being written or left over, locks, and what was set aside."""
+    """Everything temporary: folders being written, left-overs, locks, and the quarantine."""
     for name, is_ours in (("temporary", _is_temporary), (QUARANTINE, _is_temporary), ("locks", _is_lock)):
         yield from _named(root / name, is_ours)
 
 
 def new_name() -> str:
-    """A name that no other process gives, from which others can tell whether its process still runs."""
+    """A unique name that tells other processes whether the process that gave it still runs."""
     return f"{os.getpid()}-{_place()}-{secrets.token_hex(8)}"
 
 
 @functools.cache
 def _place() -> str:
-    """What the number of a process means something in: this machine since its start, and this space of numbers.
+    """Identifies the numbering of processes: the machine since its start, and the namespace of process numbers.
 
-    Containers share a folder and not the numbers.
+    Containers may share a folder while their process numbers differ.
     """
     words = [os.uname().nodename if hasattr(os, "uname") else "", ""]
     with suppress(OSError):
@@ -211,7 +211,7 @@ def _place() -> str:
 
 
 def has_ended(name: str) -> bool | None:
-    """Whether the process that gave a name by `new_name` has ended; None where that cannot be known."""
+    """Whether the process that made a name by `new_name` has ended; None if that cannot be known."""
     made = _process_of(name)
     if made is None or made[1] != _place():
         return None
@@ -228,7 +228,7 @@ def has_ended(name: str) -> bool | None:
 
 
 def set_aside(root: Path, path: Path, why: str) -> None:
-    """Moves what lies in the way of something of the store into its quarantine, with a warning."""
+    """Moves something that is in the way of the store to the quarantine, with a warning."""
     folder = root / QUARANTINE
     folder.mkdir(mode=0o700, exist_ok=True)
     try:
@@ -239,10 +239,10 @@ def set_aside(root: Path, path: Path, why: str) -> None:
 
 
 def sweep(root: Path, *, most: int | None = None, seconds: float = float("inf")) -> None:
-    """Removes what ended processes left in a store, and sources of failed compiles that are older than a week.
+    """Removes left-overs of ended processes, and sources of failed compiles that are more than a week old.
 
-    It looks at no more than `most` names of each of the two and takes little longer than `seconds`; the rest is for
-    the next sweep.
+    Looks at no more than `most` names of each kind and takes little longer than `seconds`; the next sweep does the
+    rest.
     """
     end = time.monotonic() + seconds
     sweep_store(root, most=most, seconds=seconds)
@@ -255,7 +255,7 @@ def sweep(root: Path, *, most: int | None = None, seconds: float = float("inf"))
 
 
 def sweep_store(root: Path, *, most: int | None, seconds: float) -> None:
-    """Removes what ended processes left in a store, within the same bounds."""
+    """Removes left-overs of ended processes in a store, within the same limits."""
     end = time.monotonic() + seconds
     for left in itertools.islice(temporaries(root), most):
         if time.monotonic() > end:
@@ -267,7 +267,7 @@ def sweep_store(root: Path, *, most: int | None, seconds: float) -> None:
 
 
 def private_folder() -> Path:
-    """A new folder for a store that stands in for another one."""
+    """A new folder for a store that replaces one that cannot be written."""
     folder = Path(tempfile.gettempdir()) / f"{_PRIVATE}{new_name()}"
     folder.mkdir(mode=0o700)
     return folder
@@ -288,7 +288,7 @@ def _is_our_folder(path: Path) -> bool:
 
 
 def _remove_free_lock(path: Path) -> None:
-    """Removes a lock file, and the note beside it, unless a process holds it."""
+    """Removes a lock file and the note beside it, unless a process holds the lock."""
     from filelock import FileLock, Timeout
 
     lock = path.with_name(path.name.removesuffix(".holder"))
@@ -298,7 +298,7 @@ def _remove_free_lock(path: Path) -> None:
 
 
 def delete(path: Path) -> None:
-    """Removes a folder or, where damage put one, a file."""
+    """Removes a folder, or a file if damage put one in the folder's place."""
     if _is_kind(path, stat.S_ISDIR):
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -310,7 +310,7 @@ def delete(path: Path) -> None:
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a plain file. Raises OSError or ValueError for a link, a folder, a pipe or a device; never waits."""
+    """The bytes of a plain file. Raises OSError or ValueError for links, folders, pipes and devices; never blocks."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     try:
         state = os.fstat(handle)
@@ -323,7 +323,7 @@ def read_file(path: Path) -> bytes:
 
 
 def _scan(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """What lies in a folder; nothing if it is none, or cannot be read."""
+    """The content of a folder; empty if it is no folder, or cannot be read."""
     with suppress(OSError), os.scandir(folder) as found:
         yield from found
 
@@ -333,7 +333,7 @@ def _named(folder: Path, is_ours: Callable[[str], bool]) -> Iterator[Path]:
 
 
 def folders(folder: Path) -> tuple[Path, ...]:
-    """The real folders in a folder, by name."""
+    """The folders in a folder, sorted by name; links do not count."""
     return tuple(sorted(Path(item.path) for item in _scan(folder) if item.is_dir(follow_symlinks=False)))
 
 
@@ -348,13 +348,13 @@ def bytes_in(path: Path) -> int:
 
 
 def used(path: Path) -> float:
-    """When a folder was written or read last, in seconds since 1970; 0 if it is not there."""
+    """When a folder was last written or read, in seconds since 1970; 0 if it does not exist."""
     state = _state(path)
     return 0.0 if state is None else state.st_mtime
 
 
 def identity(place: Path) -> tuple[int, int] | None:
-    """What tells a folder from another one that takes its name later."""
+    """A value that distinguishes a folder from another one that takes its name later."""
     state = _state(place)
     return None if state is None else (state.st_ino, state.st_ctime_ns)
 

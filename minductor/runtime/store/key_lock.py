@@ -1,8 +1,8 @@
-"""One flight for each key: of several processes that want the same artefact, one makes it and the others wait.
+"""A lock for each key: of several processes that want the same artefact, one builds it and the others wait.
 
-Takes the path of a lock file and how long to wait. Gives a block that one thread of one process runs at a time; who
-waits longer than five seconds says for whom. Refuses nothing: whoever waits too long goes on without the lock, which
-saves work and is not needed for correctness.
+Takes the path of a lock file, and how long to wait. Gives a block that one thread of one process runs at a time. A
+process that waits for more than five seconds warns and names the process it waits for. Refuses nothing: after the time
+is over the block runs without the lock, which saves work and is not needed for correctness.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SAY_AFTER_S = 5.0
 def hold(path: Path, limit_s: float) -> Iterator[None]:
     """The block under the lock, or without it after `limit_s` seconds of waiting.
 
-    The lock is a new one each time: two threads of a process exclude each other like two processes do, and a forked
-    child neither has its parent's nor gives it up (filelock sees to that).
+    Each call makes a new lock object. So two threads of a process exclude each other as two processes do, and a forked
+    child neither holds nor releases its parent's lock (filelock takes care of that).
     """
     from filelock import FileLock, Timeout
 
@@ -57,12 +57,12 @@ def hold(path: Path, limit_s: float) -> Iterator[None]:
 
 
 def note_of(path: Path) -> Path:
-    """Where the holder of a lock says who it is."""
+    """The file in which the holder of a lock names itself."""
     return path.with_name(f"{path.name}.holder")
 
 
 def _leave(note: Path) -> None:
-    """Writes who holds the lock, for those who wait."""
+    """Writes which process holds the lock, for those who wait."""
     command = " ".join(shlex.join(sys.orig_argv).split())
     with suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -71,7 +71,7 @@ def _leave(note: Path) -> None:
 
 
 def _who(note: Path) -> str:
-    """The process that holds the lock, in words."""
+    """A description of the process that holds the lock."""
     try:
         told = json.loads(read_file(note))
         name, pid, command = str(told["name"]), int(told["pid"]), str(told["command"])
@@ -83,7 +83,7 @@ def _who(note: Path) -> str:
 
 
 def _state(pid: int) -> str:
-    """Whether the process is stopped, for instance by Ctrl-Z, where the system says so."""
+    """Whether the process is stopped, for instance by Ctrl-Z, where the system tells."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):

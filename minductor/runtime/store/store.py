@@ -1,11 +1,11 @@
-"""The cache on disk: artefacts under a key, written once, checked on every read.
+"""The cache on disk: artefacts under a key, written once and checked on every read.
 
-Takes keys (digests), variants (plain words) and named bytes. Gives entries: folders whose files have the bytes that
-were put there, or nothing. Refuses a root that somebody else could have written to, and any form of pickle.
-`cache_folder` has the layout on disk.
+Takes keys (digests), variants (plain words) and named bytes. Gives entries: folders whose files hold exactly the bytes
+that were put, or None. Refuses a root that other users could have written to. It never reads a pickle.
+`cache_folder.py` describes the layout on disk.
 
-An entry is written beside its place and renamed into it, so a reader sees all of it or nothing. What a crash, a full
-disk or a cosmic ray did to it shows in its hashes: then it counts as absent, with a warning, and is built again.
+An entry is written to a temporary folder and renamed into its place, so a reader sees all of it or nothing. The hashes
+of an entry show any damage. A damaged entry counts as absent, with a warning, and is built again.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +61,7 @@ _SWEEP_MOST, _SWEEP_S = 256, 0.1
 
 
 def digest(*parts: str | bytes) -> str:
-    """One hash of several parts; lengths are hashed too, so that no two lists of parts run together.
+    """One hash of several parts. Lengths are hashed too, so that different lists of parts have different hashes.
 
     >>> digest("ab", "c") == digest("a", "bc")
     False
@@ -76,7 +76,7 @@ def digest(*parts: str | bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A complete artefact: its folder and, by file name, the bytes that were checked when it was opened."""
+    """A complete artefact: its folder and, by file name, the bytes that were checked when the entry was opened."""
 
     key: str
     variant: str
@@ -85,17 +85,18 @@ class Entry:
 
     @property
     def size(self) -> int:
+        """The bytes of all entries, including damaged ones, and of all temporary files."""
         return sum(len(data) for data in self.contents.values())
 
     def read(self, name: str) -> bytes:
-        """The bytes as they were checked: no later change on disk, and no eviction, reaches them."""
+        """The bytes as they were checked. Later changes on disk do not affect them."""
         return self.contents[name]
 
     def text(self, name: str) -> str:
         return self.contents[name].decode("utf-8")
 
     def file(self, name: str) -> Path:
-        """Where the file lies, for what needs a path (loading a shared object)."""
+        """The path of the file, for uses that need one (loading a shared object)."""
         if name not in self.contents:
             raise KeyError(name)
         return self.path / name
@@ -103,7 +104,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Stats:
-    """What one Store object did since it was made. Of no meaning across processes."""
+    """What one Store object has done since it was made."""
 
     hits: int = 0
     misses: int = 0
@@ -125,10 +126,10 @@ class Store:
         reads_only: bool = False,
         below: Store | None = None,
     ) -> None:
-        """`root` is the store, or is made one if it is empty or absent; in any other folder a folder is made for it.
+        """Uses `root` if it is a store, empty or absent. In any other folder, a folder inside it is made the store.
 
-        `reads_only`: the store must be there (NoCache), and nothing in it is made, changed or removed. `below`: another
-        store that is read for what this one lacks.
+        `reads_only`: the store must exist (NoCache), and nothing in it is made, changed or removed. `below`: another
+        store, which is read for entries that this store lacks.
         """
         self.root = root
         self.limit_bytes = limit_bytes
@@ -149,10 +150,11 @@ class Store:
 
     @classmethod
     def open(cls, path: Path | None, environ: Mapping[str, str]) -> Store:
-        """The store at `path`, else MINDUCTOR_CACHE_DIR, else ~/.cache/minductor; a private one if that is read-only.
+        """The store at `path`, else MINDUCTOR_CACHE_DIR, else ~/.cache/minductor. A private store if that one is
+        read-only.
 
-        The private one reads what the read-only one has. A folder that is not trusted is refused and not replaced: the
-        user should know.
+        The private store reads the entries of the read-only one. A folder that is not trusted is refused and not
+        replaced, since the user should know of it.
         """
         root = cls.place(path, environ)
         try:
@@ -176,7 +178,7 @@ class Store:
 
     @classmethod
     def instead_of(cls, root: Path, error: OSError) -> Store:
-        """A private store in the place of one that cannot be written, with a warning; it reads what that one has."""
+        """A private store in place of one that cannot be written, with a warning. It reads the entries of that one."""
         said = StoreUnwritable(str(root), str(error))
         warn(said)
         store = cls._reading(cache_folder.find(root), said)
@@ -185,7 +187,7 @@ class Store:
 
     @classmethod
     def _reading(cls, found: Path | None, not_kept: StoreUnwritable) -> Store:
-        """A private store over one that is only read; the warning comes with the first write."""
+        """A private store over one that is only read. The warning comes with the first write."""
         folder = cache_folder.private_folder()
         store = cls(folder, below=None if found is None else cls(found, reads_only=True))
         store._not_kept = not_kept
@@ -204,7 +206,7 @@ class Store:
     # Reading.
 
     def get(self, key: str, *, variant: str = DEFAULT_VARIANT) -> Entry | None:
-        """The entry, checked, or None. Counts a hit or a miss."""
+        """The checked entry, or None. Counts a hit or a miss."""
         entry = self._get(key, variant)
         self._count(entry is not None)
         return entry
@@ -214,7 +216,7 @@ class Store:
         return self._below._get(key, variant) if entry is None and self._below is not None else entry
 
     def variants(self, key: str) -> tuple[Entry, ...]:
-        """All entries of the key, by name of the variant. Counts one hit if there is any, else one miss."""
+        """All entries of the key, by variant. Counts one hit if there is any entry, else one miss."""
         found = self._variants(key)
         self._count(bool(found))
         return tuple(found[name] for name in sorted(found))
@@ -226,7 +228,7 @@ class Store:
         return found
 
     def entries(self) -> tuple[Entry, ...]:
-        """Everything that is here and whole, the longest unused first. Changes nothing."""
+        """All undamaged entries, the least recently used first. Changes nothing."""
         found: list[Entry] = []
         for place in sorted(cache_folder.places(self.root), key=lambda place: (used(place), place)):
             with suppress(OSError, ValueError, RecursionError):
@@ -234,7 +236,7 @@ class Store:
         return tuple(found)
 
     def count(self) -> int:
-        """The number of entries, damaged ones too."""
+        """The number of entries, including damaged ones."""
         return sum(1 for _ in cache_folder.places(self.root))
 
     def size(self) -> int:
@@ -242,7 +244,7 @@ class Store:
         return self._entry_bytes() + self.temporary_size()[1]
 
     def temporary_size(self) -> tuple[int, int]:
-        """How many files and folders are there for a while only, and their bytes: being written, locks, left-overs."""
+        """The number and the bytes of temporary files and folders: entries being written, locks, left-overs."""
         found = tuple(cache_folder.temporaries(self.root))
         return len(found), sum(map(bytes_in, found))
 
@@ -301,7 +303,7 @@ class Store:
     # Writing.
 
     def put(self, key: str, files: Mapping[str, bytes], *, variant: str = DEFAULT_VARIANT) -> Entry:
-        """Writes an entry. One that is already there and whole stays: equal keys mean equal artefacts."""
+        """Writes an entry. An undamaged entry that exists stays: equal keys mean equal artefacts."""
         place = self._place(key, variant)
         for name in files:
             if not cache_folder.is_word(name) or name == MANIFEST:
@@ -322,7 +324,7 @@ class Store:
         return Entry(key, variant, place, dict(files))
 
     def _seal(self, folder: Path, place: Path) -> Entry | None:
-        """Moves a finished folder into its place, or gives the whole entry that is there."""
+        """Moves a finished folder into its place, or returns the undamaged entry that is there."""
         for _ in range(_ATTEMPTS):
             for above in (place.parent.parent, place.parent):
                 cache_folder.own_folder(self.root, above)
@@ -333,7 +335,7 @@ class Store:
         raise OSError(f"{place} is damaged and cannot be removed")
 
     def in_scratch(self, work: Callable[[Path], R]) -> R:
-        """What `work` makes in a fresh folder; once more in another one if something that it had written vanished.
+        """The result of `work` in a new folder. `work` runs again in another folder if a file that it wrote vanished.
 
         Another process may empty the store at any moment, or the user may remove its folder.
         """
@@ -347,7 +349,7 @@ class Store:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A fresh folder inside the store, gone afterwards; a later sweep removes it if this process dies."""
+        """A new folder inside the store, removed afterwards. A later sweep removes the folder if this process dies."""
         self._before_writing()
         folder = self.root / "temporary" / cache_folder.new_name()
         folder.mkdir(mode=0o700)
@@ -358,10 +360,10 @@ class Store:
 
     @contextmanager
     def lock(self, key: str, *, timeout_s: float | None = None) -> Iterator[None]:
-        """Single flight: one thread of one process at a time. Look again with `get` once inside.
+        """Lets one thread of one process work on a key at a time. Call `get` again once inside.
 
-        The lock saves work and is not needed for correctness, so whoever waits longer than `timeout_s` goes on without
-        it.
+        The lock saves work and is not needed for correctness. After `timeout_s` seconds of waiting, the block runs
+        without it.
         """
         from minductor.runtime.store import key_lock
 
@@ -375,7 +377,9 @@ class Store:
             yield
 
     def _before_writing(self) -> None:
-        """The first write of a process says that nothing is kept, or removes old sources of failed compiles too."""
+        """What the first write of a process does: it warns if nothing is kept, or removes old sources of failed
+        compiles.
+        """
         said, self._not_kept = self._not_kept, None
         if said is not None:
             warn(said)
@@ -388,7 +392,7 @@ class Store:
     # Removing.
 
     def clear(self) -> None:
-        """Removes every entry, and what ended processes left; what living processes write and hold stays."""
+        """Removes every entry, and left-overs of ended processes. Files that running processes write or hold stay."""
         for place in cache_folder.places(self.root):
             self._remove(place)
         for shelf in folders(self.root / "entries"):
@@ -398,7 +402,9 @@ class Store:
         delete(self.root / TALLY)
 
     def evict(self) -> int:
-        """Removes the longest unused entries until the rest fit in nine tenths of the limit; how many went."""
+        """Removes the least recently used entries until the rest fits in nine tenths of the limit. Returns their
+        number.
+        """
         self.sweep()
         aged = sorted((used(place), place) for place in cache_folder.places(self.root))
         sizes = {place: bytes_in(place) for _, place in aged}
@@ -415,7 +421,7 @@ class Store:
         return gone
 
     def sweep(self) -> None:
-        """Removes all that ended processes left behind: half-written folders, locks, what was set aside."""
+        """Removes all left-overs of ended processes: half-written folders, locks, and what was set aside."""
         cache_folder.sweep(self.root)
 
     def _remove(self, place: Path) -> None:
@@ -428,10 +434,10 @@ class Store:
             place.parent.rmdir()
 
     def _tally(self, added: int) -> None:
-        """Notes the bytes and evicts when the note says so: a scan at every put would cost more than many compiles.
+        """Adds to the recorded size of the store, and evicts if the record exceeds the limit.
 
-        Two writers at once may lose an addition; every eviction counts anew, and a note that cannot be right is a
-        reason to count.
+        A scan at every `put` would cost more than many compiles. Two writers at once may lose an addition, so every
+        eviction counts anew, as does a record that cannot be right.
         """
         try:
             noted = int(read_file(self.root / TALLY))
@@ -462,9 +468,9 @@ class Store:
 
 
 def adopt(root: Path) -> Store:
-    """Makes a store of a cache folder of an older minductor, which has no marker; NoCache if it does not look like one.
+    """Marks a cache folder of an older minductor as a store; NoCache if it does not look like one.
 
-    What was compiled meanwhile beside it moves into it.
+    Entries that were compiled beside it in the meantime move into it.
     """
     hint = "name the folder that an older minductor used"
     if not (root / "entries").is_dir():
@@ -497,20 +503,20 @@ def _found(root: Path) -> Path:
 
 
 def default_root(environ: Mapping[str, str]) -> Path:
-    """Where the cache lies if nobody says otherwise."""
+    """The folder of the cache if the user names none."""
     home = environ.get("HOME")
     return (Path(home) if home else Path.home()) / ".cache" / "minductor"
 
 
 def manifest(key: str, variant: str, files: Mapping[str, bytes]) -> bytes:
-    """What an entry says about itself: a hash of each file, and one over all that."""
+    """The description of an entry: a hash of each file, and one hash of all of that."""
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
     body = {"schema": SCHEMA, "key": key, "variant": variant, "files": hashes}
     return json.dumps({**body, "sha256": digest(json.dumps(body, sort_keys=True))}, indent=1).encode()
 
 
 def _checked(place: Path) -> dict[str, bytes]:
-    """The files of an entry; ValueError says what is wrong with it."""
+    """The files of an entry. ValueError says what is wrong with the entry."""
     if not stat.S_ISDIR(os.lstat(place).st_mode):
         raise ValueError("it is not a folder")
     claim = json.loads(read_file(place / MANIFEST))
