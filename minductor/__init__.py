@@ -1,7 +1,7 @@
 """The public names of minductor, each loaded when it is first used.
 
-Takes a name. Gives the object of that name, from the module that the table below says. Refuses names that are not in
-the table, and loads nothing but itself: `import minductor` costs no torch and no wing.
+Takes a name. Gives the object of that name, from the module that PUBLIC names. Refuses names that are not in PUBLIC.
+`import minductor` loads neither torch nor any other part of minductor.
 
 >>> import minductor
 >>> minductor.Options.parse(mode="max-autotune", environ={}).autotune
@@ -79,16 +79,16 @@ def __dir__() -> list[str]:
 
 @functools.cache
 def default_compiler() -> Compiler:
-    """The Compiler behind torch.compile(backend="minductor"), made on the first call."""
+    """The Compiler behind torch.compile(backend="minductor"), made at the first call."""
     from minductor.driver import Compiler
 
     return Compiler()
 
 
 class DefaultBackend:
-    """The object that Dynamo calls: the default Compiler, with the attributes that Dynamo looks for."""
+    """The object behind torch.compile(backend="minductor"): it calls the default Compiler."""
 
-    # No __slots__: Dynamo's registry writes `_tags` on the object.
+    # No __slots__: Dynamo's registry writes `_tags` on the object. Dynamo reads the two names below.
     __name__ = "minductor"
     compiler_name = "minductor"
 
@@ -100,14 +100,32 @@ class DefaultBackend:
         mode: str | None = None,
         options: Mapping[str, object] | None = None,
     ) -> Callable[..., Any]:
+        """Compiles a graph of Dynamo's, as `Compiler.__call__` does. The user's function is not run.
+
+        Args:
+            gm: the torch.fx.GraphModule that Dynamo traced.
+            inputs: its example inputs.
+            mode: a key of minductor.options.MODES; None means "default".
+            options: values by option name; README.md lists the options.
+
+        Returns:
+            A callable of the graph's inputs that returns the graph's outputs.
+
+        Raises:
+            MinductorError: what was asked for does not exist, or the compile failed.
+        """
         return default_compiler()(gm, inputs, mode=mode, options=options)
 
     def reset(self) -> None:
-        """Forget the default Compiler; the store on disk stays."""
+        """Forgets the default Compiler, as torch._dynamo.reset() asks; what its store holds on disk stays."""
         default_compiler.cache_clear()
 
     def get_compiler_config(self) -> dict[str, object]:
-        """The options of a compile that names none, as torch.compile reports them."""
+        """The options of a compile that names none, for torch's reports.
+
+        Returns:
+            Values by option name.
+        """
         from dataclasses import asdict
 
         from minductor.options import Options

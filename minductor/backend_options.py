@@ -1,8 +1,8 @@
-"""A backend's own options: a record that it brings, read as rules and as values.
+"""Reads the options of a backend, `Backend.options`, as rules and as values.
 
 Takes the kind and the record: an instance of a frozen dataclass, whose values are the defaults, or a torch
 `ConfigModule`, whose values may change between compiles. Gives each option by its full name, "kind.name". Refuses
-records that could change unseen, and minductor's own options, which are for everybody.
+records that can change during a compile, and minductor's own options.
 
 >>> @dataclasses.dataclass(frozen=True)
 ... class ToyOptions:
@@ -26,7 +26,7 @@ SIMPLE = (bool, int, float, str)
 
 
 def objection(record: Any) -> str:
-    """Why this is no record of options, or nothing."""
+    """A sentence that says why `record` cannot hold a backend's options, or ""."""
     if record is None or hasattr(record, "get_config_copy"):
         return ""
     if record is ours or record is Options or isinstance(record, Options):
@@ -42,19 +42,19 @@ def objection(record: Any) -> str:
 
 
 def rules_of(kind: str, record: Any) -> Mapping[str, OptionRule]:
-    """What each option takes: a dataclass's field may say it as metadata {"rule": OptionRule(...)}."""
-    said = (
+    """The rule of each option. A dataclass's field may bring it as metadata {"rule": OptionRule(...)}."""
+    given = (
         {f.name: f.metadata.get("rule") for f in dataclasses.fields(record)} if dataclasses.is_dataclass(record) else {}
     )
     return {
-        f"{kind}.{name}": said.get(name) or OptionRule(type(value), f"an option of the backend {kind}")
+        f"{kind}.{name}": given.get(name) or OptionRule(type(value), f"an option of the backend {kind}")
         for name, value in _values(record).items()
         if type(value) in SIMPLE
     }
 
 
 def values_of(kind: str, record: Any) -> tuple[tuple[str, Value], ...]:
-    """Every option, in order of name; what is no simple value, as a ConfigModule may hold, by its text."""
+    """Each option's full name and value, in order of name. A value that is not simple, in a ConfigModule, is a repr."""
     values = sorted(_values(record).items())
     return tuple((f"{kind}.{name}", value if type(value) in SIMPLE else repr(value)) for name, value in values)
 

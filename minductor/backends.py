@@ -1,11 +1,11 @@
-"""The devices that minductor can compile for: one record each, and the registry of them.
+"""The kinds of device that minductor compiles for: a `Backend` for each, and the registry of them.
 
-Takes a kind, or the `Backend` of an out-of-tree device: from `register_backend`, or from an installed package that
-names one under the entry points `minductor.backends`. Gives the record whose parts the driver resolves and calls.
-Refuses a kind that is taken, a record made for another version of this API, and names that it cannot tell apart.
+Takes the name of a kind; or the `Backend` of an out-of-tree device, from `register_backend` or from an installed
+package with an entry point in the group `minductor.backends`. Gives the Backend, whose functions the driver calls.
+Refuses a kind or target that exists already, and a Backend made for another version of this API.
 
-Packages are looked for when a kind, target, device or option is asked for that nobody here knows: a compile for the
-CPU imports none of them. `docs/backends.md` tells how to write one.
+Installed packages are searched only when somebody asks for a kind, target, device or option that is not known yet: a
+compile for the CPU imports none of them. `docs/backends.md` explains how to write a backend.
 
 >>> find_backend("cpu").wrappers["python"]
 'minductor.codegen.wrapper.wrapper_python:wrapper_python'
@@ -36,7 +36,7 @@ from minductor.options import OptionRule, Options, check_extra
 from minductor.pipeline import PIPELINE, Part, resolve
 from minductor.target import TARGETS, Env, Target, by_name
 
-# With minductor.core and minductor.ir, all that a backend imports of ours.
+# What a backend may import of minductor: these names, minductor.core and minductor.ir.
 __all__ = [
     "API_VERSION",
     "Artefact",
@@ -65,21 +65,31 @@ WRAPPERS: Mapping[str, Part] = MappingProxyType(
 
 
 class Artefact(Protocol):
-    """What the store keeps of one graph: files by name, as `kernels` wrote and `build` made them."""
+    """The stored files of one graph, by name: those that `kernels` wrote and those that `build` made."""
 
     @property
-    def contents(self) -> Mapping[str, bytes]: ...
-    def text(self, name: str) -> str: ...
+    def contents(self) -> Mapping[str, bytes]:
+        """The files' bytes by name."""
+        ...
+
+    def text(self, name: str) -> str:
+        """The text of the file called `name`."""
+        ...
+
     def file(self, name: str) -> Path:
-        """Where it lies, for what needs a path."""
+        """The path of the file called `name`."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """A function `value, env -> value` that runs after a stage, on what that gives.
+    """A backend's pass: `function(value, env)` runs after the stage `after`, on the value that the stage gives.
 
-    The fingerprint is part of the store's key: another one makes other programs.
+    Args:
+        name: the pass in traces and errors.
+        after: the name of a stage of PIPELINE.
+        function: a function, or "module:function" for one that is imported when it runs.
+        fingerprint: a text that changes whenever the pass gives other programs; it is part of the store's key.
     """
 
     name: str
@@ -90,26 +100,44 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """One kind of device: how it is found, how its text is written, and how that text becomes a call.
+    """One kind of device: how its kernels are written, compiled and launched.
 
-    Built-in kinds have no `probe`, `build`, `load` and `launch`: these are the Compiler's own toolchain and workers.
+    A Part is a function, or "module:function" for one that is imported when it is used. No Part runs the user's
+    function. Built-in kinds have no `probe`, `build`, `load` and `launch`: driver_tasks/artefacts.py does these.
+
+    Args:
+        kind: the name of the kind; the options of the backend are called "kind.option".
+        targets: its machines; the first target of a device is taken if the user names none.
+        probe: `() -> str`: describes the tools and the machine that the built files depend on. Raises BackendError if
+            the device cannot be used here.
+        kernels: `(plan, env) -> units`: the texts of the kernels, each a minductor.ir.artefact.source.Unit.
+        build: `(units, folder, env) -> files`: the files to store, as bytes by name. See `cpp_flags`.
+        load: `(artefact, env) -> library`: loads the stored files of one graph.
+        launch: `(library, symbol) -> function` that takes tensors, sizes and a number of threads, launches the kernel,
+            and returns a status; 0 means success.
+        wrappers: `(plan, env) -> str` by language: the text of the wrapper.
+        fx: `GraphModule -> callable`: what is called in place of a GraphModule, under options={"wrapper": "fx"}.
+        options: a frozen dataclass whose values are the defaults, or a torch ConfigModule.
+        passes: its passes.
+        externs: an operator of ATen -> the operator that is called in its place.
+        capabilities: names that tests may ask for with @pytest.mark.needs.
+        api_version: the API_VERSION that the backend is written for, as a number in its own source.
     """
 
     kind: str
-    targets: tuple[Target, ...] = ()  # its machines; the first of a device's is taken where the user names none
-    probe: Part | None = None  # () -> a text: the tools and the machine that its files depend on; or BackendError
-    kernels: Part  # (plan, env) -> the kernels' texts (minductor.ir.artefact.source.Unit)
-    build: Part | None = None  # (units, folder, env) -> the files to keep, as bytes by name; see `cpp_flags`
-    load: Part | None = None  # (artefact, env) -> a library
-    launch: Part | None = None  # (library, symbol) -> a function of tensors, sizes and a number of threads -> status
-    # by language: (plan, env) -> the wrapper's text
+    targets: tuple[Target, ...] = ()
+    probe: Part | None = None
+    kernels: Part
+    build: Part | None = None
+    load: Part | None = None
+    launch: Part | None = None
     wrappers: Mapping[str, Part] = field(default_factory=lambda: WRAPPERS)
-    fx: Part | None = None  # what becomes of an FX wrapper: torch.fx.GraphModule -> callable
-    options: object = None  # a frozen dataclass of its options' defaults, or a ConfigModule; users say "kind.name"
+    fx: Part | None = None
+    options: object = None
     passes: tuple[Pass, ...] = ()
-    externs: Mapping[str, str] = field(default_factory=dict[str, str])  # ATen's operator -> the one called instead
-    capabilities: tuple[str, ...] = ()  # names that a test may need
-    api_version: int = 0  # the API_VERSION that the backend is written for, as a number in its own source
+    externs: Mapping[str, str] = field(default_factory=dict[str, str])
+    capabilities: tuple[str, ...] = ()
+    api_version: int = 0
 
 
 BUILT_IN: Mapping[str, Backend] = MappingProxyType(
@@ -132,17 +160,17 @@ BUILT_IN: Mapping[str, Backend] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class _Registry:
-    """What was added to this process, by kind, and the entry points that were tried: each is loaded once."""
+    """The registered backends of this process, by kind, and the entry points that were loaded: each is loaded once."""
 
     backends: dict[str, Backend] = field(default_factory=dict[str, Backend])
     tried: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])  # (package, what it names)
-    looking: RLock = field(default_factory=RLock)  # who comes second waits for what the first one finds
+    looking: RLock = field(default_factory=RLock)  # a second thread waits for what the first one finds
 
 
 _REGISTRY = _Registry()
 
 
-# --- asking -------------------------------------------------------------------------------------------------------
+# --- questions -------------------------------------------------------------------------------------------------------
 
 
 def kinds() -> tuple[str, ...]:
@@ -164,7 +192,7 @@ def find_backend(kind: str) -> Backend:
 
 
 def find_target(name: str) -> Target:
-    """A target of the table, or one that a registered backend brought."""
+    """The target called `name`: a row of TARGETS, or a target of a registered backend."""
     if isinstance(name, str) and name in TARGETS:
         return TARGETS[name]
     _discover()
@@ -172,7 +200,7 @@ def find_target(name: str) -> Target:
 
 
 def target_of_device(device: str) -> Target | None:
-    """The first target of a registered backend whose kernels work on that type of device."""
+    """The first target of a registered backend whose kernels work on `device`, a type such as "cuda"; or None."""
     for is_last in (False, True):
         for target in _brought():
             if target.device == device:
@@ -187,7 +215,7 @@ def _brought() -> tuple[Target, ...]:
 
 
 def check_backend_options(options: Options) -> None:
-    """Holds each option "kind.name" against the record of its backend."""
+    """Raises if a backend does not know one of the options "kind.name", or does not take its value."""
     rules: dict[str, OptionRule] = {}
     for kind in dict.fromkeys(name.partition(".")[0] for name in options.backend_options):
         if kind in _REGISTRY.backends or kind in kinds():
@@ -196,7 +224,7 @@ def check_backend_options(options: Options) -> None:
 
 
 def options_for(backend: Backend, options: Options) -> Options:
-    """The options with all of the backend's own: what the user gave, else what its record says now."""
+    """`options` with each option of the backend: the user's value, or the default that the backend has now."""
     if backend.options is None and not options.extra:
         return options
     own = values_of(backend.kind, backend.options)
@@ -204,10 +232,10 @@ def options_for(backend: Backend, options: Options) -> Options:
 
 
 def fingerprint(backend: Backend) -> str:
-    """What a registered backend's artefacts depend on beside the graph and the options, as a text for the store's key.
+    """A text for the store's key: what a registered backend's files depend on besides the graph and the options.
 
-    That is what its probe says, its targets, its passes' fingerprints, its operators and its own source files. What has
-    no file, as in a notebook, is compiled anew each time.
+    It covers the result of `probe`, the targets, the fingerprints of the passes, the externs and the backend's source
+    files. A function without a source file, as in a notebook, gets a new text each time. "" for a built-in kind.
     """
     if backend.probe is None:
         return ""
@@ -226,7 +254,7 @@ def fingerprint(backend: Backend) -> str:
 
 
 def _texts(module: str) -> Iterator[bytes]:
-    """The files of the package that a module is of; minductor's own are in each key already."""
+    """The contents of the source files of the package that holds `module`; none for minductor's own package."""
     package = module.partition(".")[0]
     if package == "minductor":
         return
@@ -241,10 +269,13 @@ def _texts(module: str) -> Iterator[bytes]:
 
 
 def cpp_flags() -> tuple[str, ...]:
-    """What a wrapper in C++ is compiled and linked with, behind the units: minductor's headers and torch's library.
+    """The compiler flags that a wrapper in C++ needs: minductor's headers and torch's libraries.
 
-    A backend that has such a wrapper finds it among the units; the file `kernels.so` that it makes has to hold both,
-    and is entered without `load` and `launch`.
+    The wrapper is one of the units that `build` is given. The file `kernels.so` that `build` makes has to hold wrapper
+    and kernels; minductor loads it without `load` and `launch`.
+
+    Returns:
+        Flags to put behind the source files on the compiler's command line.
     """
     import torch
 
@@ -254,11 +285,18 @@ def cpp_flags() -> tuple[str, ...]:
     return (f"-I{launch_cpp_wrapper.INCLUDE}", *(str(libraries / name) for name in launch_cpp_wrapper.LINKED))
 
 
-# --- telling ------------------------------------------------------------------------------------------------------
+# --- registering ------------------------------------------------------------------------------------------------------
 
 
 def register_backend(backend: Backend) -> None:
-    """Add an out-of-tree device to this process; `unregister_backend` takes it out again."""
+    """Adds an out-of-tree device to this process. `unregister_backend` removes it.
+
+    Args:
+        backend: the record of the device. None of its functions is called now.
+
+    Raises:
+        BackendError: the kind or a target exists already, the record is for another API_VERSION, or a field is wrong.
+    """
     why, hint = _objection(backend), "docs/backends.md lists the fields of a record, and what changed with each version"
     # setdefault decides between two threads that register the same kind.
     if not why and _REGISTRY.backends.setdefault(backend.kind, backend) is not backend:
@@ -269,14 +307,21 @@ def register_backend(backend: Backend) -> None:
 
 
 def unregister_backend(kind: str) -> None:
-    """Take out what `register_backend` or an installed package added; it is not looked for again."""
+    """Removes a backend that `register_backend` or an installed package added; the package is not searched again.
+
+    Args:
+        kind: the kind of the backend.
+
+    Raises:
+        BackendError: no such backend is registered.
+    """
     if _REGISTRY.backends.pop(kind, None) is None:
         names = ", ".join(_REGISTRY.backends) or "none"
         raise BackendError(f"backend {kind!r} is not registered", hint=f"The registered ones are: {names}.")
 
 
 def _discover() -> None:
-    """Registers what installed packages bring; one that does not work is a warning, and others go on."""
+    """Registers the backends of installed packages, and warns of each package that fails."""
     with _REGISTRY.looking:
         for point in metadata.entry_points(group=ENTRY_POINTS):
             package = point.dist.name if point.dist else "an unknown package"
@@ -319,7 +364,7 @@ def _kind_of(value: object) -> str:
 
 
 def _misfit(backend: Backend) -> str:
-    """The first field whose value is of another type than the record says, or nothing."""
+    """A sentence about the first field whose value has the wrong type, or ""."""
     rows: tuple[tuple[str, type[Any]], ...] = (("targets", Target), ("passes", Pass))
     for name, kind in rows:
         values: Any = getattr(backend, name)

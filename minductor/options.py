@@ -56,11 +56,13 @@ class OptionRule:
     pattern: str = ""
 
     def expected(self) -> str:
+        """What the option accepts, in words, for an error."""
         if self.allowed:
             return "one of " + ", ".join(repr(value) for value in self.allowed)
         return f"{'an' if self.type is int else 'a'} {self.type.__name__}" + (f" ({self.docs})" if self.pattern else "")
 
     def is_accepted(self, value: object) -> bool:
+        """Whether the option accepts `value`."""
         if type(value) is not self.type:  # isinstance would let True pass for an int
             return False
         if self.allowed:

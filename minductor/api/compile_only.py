@@ -1,10 +1,10 @@
-"""Compiles a function for a machine that need not be here, and tells what became of it.
+"""Compiles a function for a GPU that need not be in this machine.
 
 Takes a function or module, example arguments (on the CPU, or without memory) and the name of a GPU target. Gives the
-graphs with their reports, their texts, and of each kernel the assembly and its facts. Refuses a gradient where nothing
+graphs with their reports and texts, and each kernel's assembly, registers and spills. Refuses a gradient where nothing
 needs one (BadArgument), names that are no target, and what torch cannot trace on a device that it does not reach.
 
-The function runs in eager on its arguments: their values decide its path as in any call, and no result is changed.
+The function runs once, in eager, on its arguments: their values decide which path it takes, as in any call.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CompiledGraph:
-    """One graph: "inference", or "forward" and "backward". `sources` by file name; `kernels` in the text's order."""
+    """One compiled graph. `role` is "inference", "forward" or "backward"; `sources` holds its texts by file name.
+
+    `kernels` stand in the order of the text.
+    """
 
     role: str
     report: Report
@@ -45,18 +48,19 @@ class CompiledGraph:
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """What `compile_only` found, graph by graph."""
+    """What `compile_only` returns: the graphs in the order in which they were compiled."""
 
     target: str
     graphs: tuple[CompiledGraph, ...]
 
     @property
     def kernels(self) -> tuple[KernelFacts, ...]:
+        """The kernels of all graphs: symbol, assembly, registers a thread, spills and shared memory in bytes."""
         return tuple(kernel for graph in self.graphs for kernel in graph.kernels)
 
     @property
     def source(self) -> str:
-        """The kernels' text of all graphs."""
+        """The text of the kernels of all graphs, in Triton's Python."""
         return "\n".join(graph.sources.get("kernels.py", "") for graph in self.graphs)
 
 
@@ -68,12 +72,30 @@ def compile_only(
     options: Mapping[str, object] | None = None,
     **kwargs: Any,
 ) -> Compilation:
-    """Compiles `fn(*args, **kwargs)` for a GPU target; with `grad` the backward too, for gradients of ones.
+    """Compiles `fn(*args, **kwargs)` for a GPU target, without a GPU. Runs `fn` once, in eager, on its arguments.
 
-    >>> import torch, minductor
-    >>> made = minductor.compile_only(torch.nn.functional.gelu, torch.ones(8, 16), target="sm_90")  # doctest: +SKIP
-    >>> made.kernels[0].spills  # doctest: +SKIP
-    0
+    Args:
+        fn: a function or a torch.nn.Module.
+        *args: its arguments, of any shapes and dtypes: tensors on the CPU or on the device "meta".
+        target: the name of a GPU target: "sm_80", "sm_90", "sm_100", "gfx942" or "interpret".
+        grad: compile the backward too, for gradients of ones; `.grad` of the arguments is left alone.
+        options: values by option name, as torch.compile(options=...) takes them.
+        **kwargs: arguments of `fn` by name.
+
+    Returns:
+        The compiled graphs: their texts and reports, and each kernel's assembly and facts.
+
+    Raises:
+        BadArgument, BadCall: an argument is of another kind than it is used for, or `fn` does not take the arguments.
+        UnknownTarget, UnknownOption, BadOptionValue: what was asked for does not exist.
+        ImaginedDevice: torch cannot trace an operation of `fn` on a device that it does not reach.
+        NothingCompiled: `fn` holds no tensor operation that Dynamo traces.
+
+    Examples:
+        >>> import torch, minductor
+        >>> made = minductor.compile_only(torch.nn.functional.gelu, torch.ones(8, 16), target="sm_90")  # doctest: +SKIP
+        >>> made.kernels[0].spills  # doctest: +SKIP
+        0
     """
     import torch
 
@@ -92,7 +114,29 @@ def compile_only(
         raise BadArgument("options of compile_only", options, takes)
     seen: list[Compiled] = []
     backend = partial(Compiler(observer=seen.append, is_dry=True), options=chosen)
-    compiled = torch.compile(fresh(fn), backend=backend)
+    _run(fn, torch.compile(fresh(fn), backend=backend), args, kwargs, grad=grad)
+    if not seen:
+        raise NothingCompiled(name_of(fn))
+    with Pool(pool_size(os.cpu_count() or 1, os.environ)) as pool:
+        jobs: dict[str, Future[KernelFacts]] = {}
+        facts = [_facts(graph, found.kind, found.arch, pool, jobs) for graph in seen]
+        return Compilation(
+            target,
+            tuple(CompiledGraph(g.role, g.report, g.sources, wait()) for g, wait in zip(seen, facts, strict=True)),
+        )
+
+
+def _run(
+    fn: Callable[..., Any],
+    compiled: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    grad: bool,
+) -> None:
+    """Calls `compiled`, which compiles `fn`; with `grad` its backward too."""
+    import torch
+
     if grad and not torch.cuda.is_available() and any(t.is_cuda for t in _tensors(fn, (args, kwargs))):
         raise ImaginedDevice("a gradient")
     with isolated(), contextlib.nullcontext() if grad else torch.no_grad():
@@ -104,15 +148,6 @@ def compile_only(
             raise ImaginedDevice("an operation") from error
         if grad:
             _backward(fn, result, (args, kwargs))
-    if not seen:
-        raise NothingCompiled(name_of(fn))
-    with Pool(pool_size(os.cpu_count() or 1, os.environ)) as pool:
-        jobs: dict[str, Future[KernelFacts]] = {}
-        facts = [_facts(graph, found.kind, found.arch, pool, jobs) for graph in seen]
-        return Compilation(
-            target,
-            tuple(CompiledGraph(g.role, g.report, g.sources, wait()) for g, wait in zip(seen, facts, strict=True)),
-        )
 
 
 def _tensors(fn: object, given: object) -> Iterator[torch.Tensor]:

@@ -1,11 +1,12 @@
-"""The road of one function: every stage's value as text, its seconds, its counts and what it refused.
+"""Shows how one function is compiled: each stage's value as text, its seconds, its counts and its notes.
 
 Takes a function and example inputs, in Python (`minductor.explain(fn, *args)`) or on the command line as
 FILE.py::FUNCTION. Gives an `Explanation`, which prints. Refuses to use the cache: what is shown was compiled now.
-With `check`, it evaluates the program after each stage and names the first one whose numbers moved.
+With `check`, it evaluates the program after each stage, and names the first stage whose numbers differ from eager's by
+more than rounding.
 
-The convention for a file: `example_inputs()` in it returns the arguments as a tuple, or a dict from a function's name
-to such a tuple. FUNCTION is a function of the file, or an nn.Module that it has made. The function is run once.
+On the command line the file also defines `example_inputs()`. It returns the arguments as a tuple, or a dict from a
+function's name to such a tuple. FUNCTION is a function or an nn.Module of the file. The function is run once.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from minductor.options import mapping_of
 from minductor.target import Env
 from minductor.tracing.trace import Record, Trace, new_notes, partition_lines
 
-# How far a stage's numbers may lie from the ATen graph's in eager, relative to the largest one: rounding only.
-# Sums in another order differ by some ULP of their terms; a wrong index or operator differs by a thousand times this.
+# The largest difference that is taken for rounding, relative to the largest value of the ATen graph run in eager. A sum
+# in another order differs by a few ULP of its terms; a wrong index or operator differs by a thousand times this.
 ROUNDING: Mapping[str, float] = {"float64": 1e-11, "float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
 
 
@@ -54,6 +55,7 @@ class Step:
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def lines(self) -> Iterator[str]:
+        """The stage as lines of text."""
         yield f"-- {self.name} -- {self.summary}"
         yield from (f"note: {note}" for note in self.notes)
         yield self.text.rstrip()
@@ -64,7 +66,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How far one stage's numbers lie from eager's: the largest difference over the largest value."""
+    """How far one stage's numbers are from eager's: the largest difference divided by the largest value."""
 
     stage: str
     error: float
@@ -72,6 +74,7 @@ class Verdict:
 
     @property
     def has_moved(self) -> bool:
+        """Whether the numbers differ from eager's by more than rounding."""
         return not self.error <= self.allowed  # NaN has
 
     def __str__(self) -> str:
@@ -80,7 +83,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Road:
-    """One graph on its way: filled while it is compiled and run."""
+    """One graph and its stages; filled while the graph is compiled and run."""
 
     role: Role
     gm: Any
@@ -92,6 +95,7 @@ class Road:
     verdicts: list[Verdict] = field(default_factory=list[Verdict])
 
     def lines(self, only: Sequence[str]) -> Iterator[str]:
+        """The graph as lines of text; `only` names the stages to show, empty means all."""
         yield f"==== {self.role} graph ===="
         if not self.steps:
             yield "no stage ran: the warning or the error says why\n"
@@ -113,13 +117,26 @@ class Road:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The roads of a function's graphs, in the order in which they were compiled."""
+    """How a function was compiled: its graphs in the order in which they were compiled; `print` shows it.
+
+    `failure` is the error that ended the compile, if there was one.
+    """
 
     roads: tuple[Road, ...]
     failure: BaseException | None = None
 
     def text(self, only: Sequence[str] = ()) -> str:
-        """What `print` shows; `only` names the stages to show (UnknownStage for one that no graph has been through)."""
+        """The explanation as text.
+
+        Args:
+            only: the names of the stages to show; empty means all of them.
+
+        Returns:
+            What `print` shows.
+
+        Raises:
+            UnknownStage: no graph went through a stage of this name.
+        """
         if self.failure is None:
             for name in only:
                 self._known(name)
@@ -132,7 +149,18 @@ class Explanation:
         return self.text()
 
     def stage(self, name: str, *, role: Role | None = None) -> str:
-        """The text of one stage of the first graph, or of the first with that role."""
+        """The value of one stage as text.
+
+        Args:
+            name: the name of the stage.
+            role: which graph; None means the first that has the stage.
+
+        Returns:
+            The text.
+
+        Raises:
+            UnknownStage: no such graph went through a stage of this name.
+        """
         for road in self.roads:
             for step in road.steps:
                 if step.name == name and role in (None, road.role):
@@ -147,7 +175,18 @@ class Explanation:
             raise UnknownStage(name, self._stages())
 
     def why_not(self, first: str, second: str) -> tuple[str, ...]:
-        """Why two kernels are two, in the graphs that have both; UnknownKernel if none has."""
+        """The reasons why two kernels were not fused.
+
+        Args:
+            first: the name of a kernel at any stage, or of a generated function.
+            second: the name of another one.
+
+        Returns:
+            One sentence for each reason, of all graphs that have both kernels.
+
+        Raises:
+            UnknownKernel: no graph has both.
+        """
         found: list[str] = []
         failure = UnknownKernel(first, ())
         for road in self.roads:
@@ -160,7 +199,11 @@ class Explanation:
         return tuple(found)
 
     def first_moved(self) -> str:
-        """The role and stage at which the numbers first moved beyond rounding; empty: nowhere, or not checked."""
+        """The first stage whose numbers differ from eager's by more than rounding.
+
+        Returns:
+            The graph's role and the stage's name; "" if there is no such stage, or nothing was checked.
+        """
         moved = [f"{road.role} {v.stage}" for road in self.roads for v in road.verdicts if v.has_moved]
         return moved[0] if moved else ""
 
@@ -174,6 +217,7 @@ class Recorded:
     _boxed_call: ClassVar[bool] = True  # AOTAutograd's calling convention
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
+        """Calls the graph with one list of arguments."""
         if self.road.args is None:
             self.road.args = _copies(args)
         return self.call(args)
@@ -187,6 +231,7 @@ class Explainer(Compiler):
         self.roads: list[Road] = []
 
     def compile_graph(self, gm: Any, example_inputs: Sequence[Any], *, role: Role, env: Env) -> Call:
+        """Compiles a graph as the Compiler does, and records it."""
         road = Road(role, gm)
         self.roads.append(road)
         self.is_dry = env.target.kind in ("cuda", "hip")  # the kernels of a machine that is elsewhere
@@ -194,6 +239,7 @@ class Explainer(Compiler):
         return Recorded(road, call)
 
     def run_stage(self, stage: Stage, value: Any, role: Role, env: Env) -> Any:
+        """Runs a stage as the Compiler does, and records its value and notes."""
         road = self.roads[-1]
         if stage.takes == "graph":
             road.steps.append(Step("graph", f"{len(value.nodes)} nodes", value.text()))
@@ -206,7 +252,7 @@ class Explainer(Compiler):
         return result
 
     def record(self, record: Record) -> None:
-        """The trace's side: seconds, counts, text and sources of a stage."""
+        """Records the seconds, counts, text and sources of a stage: a Trace calls it."""
         if record.stage == "store":
             step = Step("store", "the same graph was compiled above", record.text())
         else:
@@ -214,15 +260,28 @@ class Explainer(Compiler):
         self.roads[-1].steps.append(step)
 
     def observe(self, compiled: Compiled) -> None:
+        """Records the result of a graph."""
         self.roads[-1].compiled = compiled
 
 
 def explain(
     fn: Callable[..., Any], *args: Any, check: bool = False, options: Mapping[str, object] | None = None
 ) -> Explanation:
-    """Compile and run `fn(*args)` once, backward too where gradients flow, and show every stage on the way.
+    """Compiles `fn` and shows every stage. Runs the compiled `fn(*args)` once, and its backward if outputs need one.
 
-    An error before the first graph is raised; a later one ends the explanation, which shows the stages up to it.
+    Args:
+        fn: a function or a torch.nn.Module.
+        *args: its arguments, of any shapes and dtypes; `.grad` of the arguments is left alone.
+        check: evaluate the program after each stage, and compare the numbers with eager's.
+        options: values by option name, as torch.compile(options=...) takes them.
+
+    Returns:
+        An Explanation, to be printed or asked. If an error came after the first graph, it shows the stages up to it.
+
+    Raises:
+        BadArgument, BadCall: `fn` cannot be called, or does not take the arguments.
+        UnknownOption, BadOptionValue: an option does not exist, or does not take its value.
+        Exception: any error before the first graph is captured, as Dynamo or `fn` raised it.
     """
     import torch
 
@@ -249,7 +308,7 @@ def explain(
 
 
 def _backward(outputs: Any) -> None:
-    """Gradients of all outputs by all leaves, kept from nobody's `.grad`."""
+    """Computes the gradients of all outputs by all leaves; writes no `.grad`."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -264,7 +323,7 @@ def _backward(outputs: Any) -> None:
             leaves.append(leaf)
         waiting += [following for following, _ in node.next_functions]
     if leaves:
-        # Not ones: the gradient of a normalised sum is zero, and would show nothing.
+        # Gradients of ones would hide faults: the gradient of a layer norm's sum is zero.
         slopes = [torch.linspace(-1, 1, t.numel(), device=t.device).reshape(t.shape).to(t.dtype) for t in wanted]
         torch.autograd.grad(wanted, leaves, slopes, allow_unused=True)
 

@@ -49,10 +49,23 @@ def export(
     dynamic_shapes: Any = None,
     options: Mapping[str, object] | None = None,
 ) -> Manifest:
-    """Compiles a program for inference on this machine's processor, and writes the package.
+    """Compiles a program for inference on this machine's CPU into a package file. The program is traced, not run.
 
-    A function or module is exported by `torch.export` first, with `args`, `kwargs` and `dynamic_shapes`; an exported
-    program knows its own. Parameters and buffers go into the package as they are now.
+    Args:
+        program: a function or a torch.nn.Module, which `torch.export` traces, or a torch.export.ExportedProgram.
+        args: example arguments, of the shapes and dtypes to compile for; an empty tuple for an ExportedProgram.
+        path: the file to write; a file that is there is replaced.
+        kwargs: example arguments by name.
+        dynamic_shapes: the sizes that may vary, as torch.export.export takes them.
+        options: values by option name, as torch.compile(options=...) takes them.
+
+    Returns:
+        The manifest of the package: inputs, results, weights (as they are now) and what the code needs of a machine.
+
+    Raises:
+        BadArgument, BadCall: an argument is of another kind than it is used for, or the program does not take it.
+        UnknownOption, BadOptionValue: an option does not exist, or does not take its value.
+        NotExportable: the program needs this process or another device, is not one graph, or `path` cannot be written.
     """
     from minductor.backends import find_target
     from minductor.frontend.capture.capture import capture
@@ -85,7 +98,7 @@ def export(
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """What became of the graph."""
+    """The texts, the plan and the report of the exported graph, with the compiler that made them."""
 
     compiler: Compiler
     env: Env
@@ -95,7 +108,7 @@ class _Compiled:
 
 
 def _check(graph: Graph) -> None:
-    """Nothing of it may need this process, or a device of its own."""
+    """Raises NotExportable if the graph needs an object of this process, or a device other than the CPU."""
     from minductor.frontend.capture.captured_graph import TensorMeta
 
     regions = {region.name for region in graph.regions}
@@ -108,7 +121,7 @@ def _check(graph: Graph) -> None:
 
 
 def _compiled(graph: Graph, options: Mapping[str, object] | None) -> _Compiled:
-    """The wrapper is C++, if it can be and nobody asks for another; the manifest says whether it is."""
+    """The compiled graph. Its wrapper is C++ where C++ suffices and the options name no other language."""
     from minductor.backends import find_backend, find_target
     from minductor.driver import Compiler
     from minductor.options import Options

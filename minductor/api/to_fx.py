@@ -1,11 +1,12 @@
-"""A program as a torch.fx graph of compiled kernels, ahead of time.
+"""Compiles a program ahead of time into a torch.fx graph of kernels.
 
 Takes a function, a module or a torch.export.ExportedProgram, and example arguments. Gives a GraphModule that is called
-as the program is, for inference; or what the backend's hook makes of it. Refuses what is no single graph (whatever
-torch.export refuses; NotExportable).
+as the program is, for inference; or what the backend's hook makes of the GraphModule. Refuses what torch.export
+refuses: a program that is not one graph (NotExportable).
 
-The GraphModule holds weights as buffers of its own names, shares their memory with the program, and changes the ones
-that the program changes. Its first nodes hold each input against what the kernels were compiled for (WrongInput).
+The weights are buffers of the GraphModule, under its own names; they share memory with the program's, so that a write
+to one is a write to the other. The first nodes of the graph check each input: WrongInput if its dtype, sizes or strides
+are not those that the kernels were compiled for.
 """
 
 from __future__ import annotations
@@ -34,14 +35,30 @@ def to_fx(
     options: Mapping[str, object] | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Compiles a program into a torch.fx.GraphModule; with a GPU target that is not here, into one to be read.
+    """Compiles a program for inference into a torch.fx.GraphModule. The program is traced, not run.
 
-    A function or module is exported by `torch.export` first; an exported program knows its arguments.
+    Args:
+        program: a function or a torch.nn.Module, which `torch.export` traces, or a torch.export.ExportedProgram.
+        *args: example arguments, of the shapes and dtypes to compile for; none for an ExportedProgram.
+        dynamic_shapes: the sizes that may vary, as torch.export.export takes them.
+        options: values by option name, as torch.compile(options=...) takes them.
+        **kwargs: example arguments by name.
 
-    >>> import torch, minductor
-    >>> module = minductor.to_fx(lambda x: x.exp() + 1, torch.zeros(3))  # doctest: +SKIP
-    >>> [node.name for node in module.graph.nodes]  # doctest: +SKIP
-    ['x', 'check', 'buf1', 'fused_exp_add_0', 'output']
+    Returns:
+        A torch.fx.GraphModule that takes the program's arguments and returns its results; allocations, operators and
+        kernel launches are its nodes. If the target is a GPU that is not in this machine, it can be read and not run.
+        A backend with a hook `fx` returns what the hook makes of it.
+
+    Raises:
+        BadArgument, BadCall: an argument is of another kind than it is used for, or the program does not take it.
+        UnknownTarget, UnknownOption, BadOptionValue: what was asked for does not exist.
+        NotExportable: the program is not one graph, or needs what no graph can hold.
+
+    Examples:
+        >>> import torch, minductor
+        >>> module = minductor.to_fx(lambda x: x.exp() + 1, torch.zeros(3))  # doctest: +SKIP
+        >>> [node.name for node in module.graph.nodes]  # doctest: +SKIP
+        ['x', 'check', 'buf1', 'fused_exp_add_0', 'output']
     """
     import torch
 
@@ -117,8 +134,7 @@ def _insert(module: fx.GraphModule, checks: Iterable[FxNode]) -> None:
 def _checks(
     leaves: Sequence[Leaf], inputs: Sequence[GraphInput], symbols: Iterable[Symbol], guards: Iterable[str]
 ) -> Sequence[FxNode]:
-    """Holds what was traced in against what is given, the inputs against those that the kernels were compiled for, and
-    the numbers of a call to their ranges."""
+    """The nodes that check a call: values that were traced in, the inputs' layouts, and the ranges of sizes."""
     from minductor.codegen.wrapper.wrapper_fx_numbers import Nodes
     from minductor.core.expressions.expr import as_expr
     from minductor.core.expressions.expr_parser import parse_rel

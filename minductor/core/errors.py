@@ -41,7 +41,14 @@ def _shortened(value: object) -> str:
 
 
 class MinductorError(Exception):
-    """What all errors of minductor are, so that one `except` finds them."""
+    """The class of all errors of minductor: `except minductor.MinductorError` catches each of them.
+
+    Args:
+        what: what happened, as one line.
+        where: the user's line or the environment variable that it is about.
+        why: the reason.
+        hint: what to do about it.
+    """
 
     code: ClassVar[str] = "MD000"
 
@@ -68,7 +75,7 @@ def _rebuild(kind: type[MinductorError], state: Mapping[str, object]) -> Minduct
 
 
 class MinductorWarning(MinductorError, UserWarning):
-    """What all warnings of minductor are: minductor went on, at a price that the text names."""
+    """The class of all warnings of minductor: the compile went on, at the price that the text names."""
 
     code: ClassVar[str] = "MD900"
 

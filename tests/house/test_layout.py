@@ -15,12 +15,7 @@ TOP_FILES = {
     "pytest_plugin": "__init__ fixtures limits markers plugin session short_names stash strategies vocabulary xfail",
 }
 # Circles that are being taken apart: the files and packages that stand in each.
-CIRCLES = (
-    "minductor.core.expressions",
-    "minductor.frontend",
-    "minductor.runtime.launch",
-    "pytest_plugin",
-)
+CIRCLES = ()
 
 IMPORTS = file_imports({path: (ROOT / path).read_text(encoding="utf-8") for path in source_files()})
 

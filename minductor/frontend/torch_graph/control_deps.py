@@ -39,11 +39,20 @@ LIVE = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)  # what a gra
 
 
 def control_deps(deps: torch.Tensor | Sequence[torch.Tensor], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`fn(*args, **kwargs)`, each operation of which runs after all of `deps` have been computed.
+    """Runs `fn(*args, **kwargs)` after all of `deps` have been computed, also in compiled code.
 
-    For code under torch.compile; views take no time and keep no order. `fn` gives new tensors, and does not write those
-    that it was given: Dynamo traces neither into an operator, says so, and breaks the graph there. What gives its
-    argument back, or a view of it, is to give a `clone()`; what writes its argument is to write a clone and give that.
+    Args:
+        deps: a tensor, or a tuple or list of tensors, of any shapes and dtypes. `fn` need not read them.
+        fn: the function to run. It returns new tensors and writes none of its arguments: it returns a clone in place of
+            an argument or a view of one. Dynamo breaks the graph at any other function.
+        *args: arguments of `fn`.
+        **kwargs: arguments of `fn` by name.
+
+    Returns:
+        What `fn` returns. Views of it may be made earlier, since a view computes nothing.
+
+    Raises:
+        BadArgument: `deps` holds something else than tensors, or `fn` cannot be called.
     """
     row: Any = (deps,) if isinstance(deps, torch.Tensor) else deps
     if not isinstance(row, tuple | list) or not all(isinstance(dep, torch.Tensor) for dep in row):
@@ -226,10 +235,18 @@ def _recorded(
 
 
 def add_control_deps(node: fx.Node, deps: Sequence[fx.Node]) -> fx.Node:
-    """Puts a call of a traced graph behind `deps`: for a pass over the ATen graph, as `Compiler(graph_pass=...)` takes.
+    """Makes a call of an ATen graph run after `deps`: for a pass that `Compiler(graph_pass=...)` runs. Runs nothing.
 
-    The new node, which has the name, the metadata and the users of the old one; the old one is gone. Nodes move
-    downwards in the graph where a dependency stood behind them. ValueError if a dependency needs the node.
+    Args:
+        node: a call_function node of a torch.fx.GraphModule; a new node replaces it.
+        deps: nodes of the same graph that do not depend on `node`.
+
+    Returns:
+        The new node, with the name, the metadata and the users of `node`. It stands after all of `deps`, and so do its
+        users.
+
+    Raises:
+        BadArgument: `node` is no such call, or one of `deps` is no node of the graph or depends on `node`.
     """
     if not isinstance(node, fx.Node):
         raise BadArgument("node of add_control_deps", node, "a torch.fx.Node of the graph")

@@ -57,16 +57,42 @@ class Report:
     choices: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = field(default=(), repr=False)
 
     def why_not(self, first: str, second: str) -> tuple[str, ...]:
-        """Why two kernels were not joined; by the names of any stage, or of the generated functions. UnknownKernel."""
+        """The reasons why two kernels were not fused.
+
+        Args:
+            first: the name of a kernel at any stage, or of a generated function.
+            second: the name of another one.
+
+        Returns:
+            One sentence for each reason.
+
+        Raises:
+            UnknownKernel: the graph has no kernel of one of the names.
+        """
         places = tuple(FinalNode(*row) for row in self.nodes)
         return Refusals(places, self.joined, self.refusals).why_not(first, second)
 
     def to_json(self) -> dict[str, Any]:
+        """The report as JSON values.
+
+        Returns:
+            A dict that `from_json` reads.
+        """
         return {"schema": SCHEMA, **asdict(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Report:
-        """Reads `to_json`'s result; ValueError for another schema."""
+        """The report that `to_json` has written.
+
+        Args:
+            data: a result of `to_json`, which JSON may have turned tuples into lists of.
+
+        Returns:
+            The report.
+
+        Raises:
+            ValueError: another version of minductor has written `data`.
+        """
         if data.get("schema") != SCHEMA:
             raise ValueError(f"a report of schema {data.get('schema')!r}, not {SCHEMA}")
         return cls(**{name: _frozen(value) for name, value in data.items() if name != "schema"})

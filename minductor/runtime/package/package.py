@@ -51,7 +51,7 @@ class Package:
         return self.manifest.needs_torch
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """One call of the program."""
+        """Runs the program once; WrongInput if an argument is not of the exported type, dtype, size or device."""
         given = self._inputs.read(args, kwargs)
         with torch.no_grad():
             results = self._call([*given, *self.state.values()])
@@ -59,11 +59,25 @@ class Package:
 
 
 def load(path: str | os.PathLike[str]) -> Package:
-    """The program of a package file. This runs native code from the file.
+    """Loads the program of a package file. This runs native code from the file: load what you trust.
 
-    >>> import torch, minductor
-    >>> minductor.export(torch.nn.Linear(4, 2), (torch.ones(1, 4),), "linear.zip")  # doctest: +SKIP
-    >>> minductor.load("linear.zip")(torch.ones(1, 4))  # doctest: +SKIP
+    The program is not called.
+
+    Args:
+        path: a file that `minductor.export` has written.
+
+    Returns:
+        A callable with the arguments and results of the exported program; `manifest` describes both.
+
+    Raises:
+        BadArgument: `path` is no path.
+        PackageRefused: the file is no package, is damaged, or cannot be read.
+        PackageElsewhere: the package needs another processor, another torch or another minductor.
+
+    Examples:
+        >>> import torch, minductor
+        >>> minductor.export(torch.nn.Linear(4, 2), (torch.ones(1, 4),), "linear.zip")  # doctest: +SKIP
+        >>> minductor.load("linear.zip")(torch.ones(1, 4))  # doctest: +SKIP
     """
     archive = open_archive(user_path("the path of a package", path))
     manifest = read_manifest(archive)
