@@ -15,7 +15,7 @@ the axis. Then each digit is one dimension of the block, and the terms add up to
 >>> [(str(dim.size), str(dim.stride), str(dim.slice)) for dim in block.dims], str(block.offset)
 ([('16', '16', '128'), ('8', 's', '16'), ('16', '1', '1')], '5')
 >>> analyze(i // 12 + i % 12, axes)
-'i of 2048 elements is not cut in whole parts of 12'
+'12 does not divide the 2048 elements of i'
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def terms_of(index: Expr, extents: Extents) -> tuple[Expr, dict[str, list[Term]]
             _term(atoms[0], product_of([f for f in factors if f is not atoms[0]]) * count) if len(atoms) == 1 else None
         )
         if term is None:
-            return f"{item} is no digit of one axis"
+            return f"{item} is not a term of a single axis"
         found.setdefault(moving[0].name, []).append(term)
     return add(*offset), found
 
@@ -138,7 +138,7 @@ def digits_of(axis: Axis, terms: Sequence[Term]) -> tuple[BlockDim, ...] | str:
     if isinstance(places, str):
         return f"{axis.name} has {places}"
     if not divides(places[-1], axis.extent):
-        return f"{axis.name} of {axis.extent} elements is not cut in whole parts of {places[-1]}"
+        return f"{places[-1]} does not divide the {axis.extent} elements of {axis.name}"
     order = {place: number for number, place in enumerate(places)}
     strides: list[Expr] = [ZERO for _ in places]
     for number, term in enumerate(terms):
@@ -162,7 +162,7 @@ def _sorted_by_division(places: Sequence[Expr]) -> list[Expr] | str:
     while left:
         least = next((p for p in left if all(p is q or divides(p, q) for q in left)), None)
         if least is None:
-            return f"places {', '.join(map(str, left))} of which none divides the others"
+            return f"steps {', '.join(map(str, left))}, of which none divides all the others"
         left.remove(least)
         found.append(least)
     return found

@@ -128,35 +128,35 @@ def _refusal(node: Node, devices: Mapping[str, str], inputs: Set[str], *, is_lat
         case Extern() if why := _call_refusal(node):
             return why
         case SymbolDef() | Require():
-            return "the host computes with numbers that data decide" if is_late else ""
+            return "the host computes with sizes that data decide" if is_late else ""
         case _:
             pass
     if is_late:
-        return "its sizes are decided by data"
+        return "its sizes depend on data"
     changed = {ref.storage for ref in writes(node)}
     touched = {devices[name] for name in (*(ref.storage for ref in reads(node)), *changed)}
     if any(devices[name] == "cpu" and name in inputs for name in changed):
-        return "it changes an input in the memory of the CPU"
+        return "it writes to an input on the CPU"
     if touched == {"cpu"}:
         return "it runs on the CPU"
     if "cpu" in touched:
-        return "it copies between devices" if isinstance(node, Extern) else "it reads memory of the CPU"
+        return "it copies between devices" if isinstance(node, Extern) else "it reads a tensor on the CPU"
     if len(touched) > 1:
-        return "it touches memory of several devices"
-    return "" if touched else "it touches no memory of a device"
+        return "it uses tensors on several devices"
+    return "" if touched else "it uses no tensor on a GPU"
 
 
 def _call_refusal(node: Extern) -> str:
     """The reason why an extern cannot be captured on any device, or ""."""
     if any(_has_region(argument) for argument in node.args):
-        return "it calls graphs, as the host decides"
+        return "the host decides which graphs it runs"
     if defined_symbols(node) or node.op in SYNCHRONISING:
-        return "the host waits for a number that data decide"
+        return "the host waits for a size that data decide"
     if not node.is_capturable:
-        return "its author says that it cannot be captured"
+        return "its author has tagged it as not capturable"
     # A custom operator is ordered among effects like one, but is captured unless its author tags it (above).
     is_custom = is_foreign(node.op) and not node.op.startswith("higher_order.")
-    return "it has an effect at each call" if node.effect and not is_custom else ""
+    return "it has a side effect" if node.effect and not is_custom else ""
 
 
 def _has_region(argument: Argument) -> bool:

@@ -105,13 +105,13 @@ def test_the_constant_is_the_offset() -> None:
 @pytest.mark.parametrize(
     ("index", "why"),
     [
-        (X * Y, "x*y is no digit of one axis"),
+        (X * Y, "x*y is not a term of a single axis"),
         (X + symbol("v0", "value", 0), "data decide the index"),
-        ((X + Y) // 8, "(x + y)//8 is no digit of one axis"),
-        ((X + 5) // 4, "(x + 1)//4 is no digit of one axis"),
-        (X % 4 + 4 * ((X // 32) % 2), "not cut in whole parts of 64"),
-        (X // 4 + X // 6, "places 4, 6 of which none divides the others"),
-        (X % S0, "not cut in whole parts of s0"),
+        ((X + Y) // 8, "(x + y)//8 is not a term of a single axis"),
+        ((X + 5) // 4, "(x + 1)//4 is not a term of a single axis"),
+        (X % 4 + 4 * ((X // 32) % 2), "64 does not divide"),
+        (X // 4 + X // 6, "steps 4, 6, of which none divides all the others"),
+        (X % S0, "s0 does not divide"),
     ],
 )
 def test_what_is_no_block_says_why(index: Expr, why: str) -> None:

@@ -186,14 +186,14 @@ def called(**changes: object) -> Program:
     ("changes", "reason"),
     [
         ({}, ""),
-        ({"effect": True}, "it has an effect at each call"),
+        ({"effect": True}, "it has a side effect"),
         ({"effect": True, "op": "mine.op.default"}, ""),
-        ({"effect": True, "op": "higher_order.print"}, "it has an effect at each call"),
-        ({"is_capturable": False}, "its author says that it cannot be captured"),
-        ({"op": "aten.nonzero.default"}, "the host waits for a number that data decide"),
-        ({"results": (symbol("u0", "size", 0, None),)}, "the host waits for a number that data decide"),
-        ({"args": (Region("yes"),)}, "it calls graphs, as the host decides"),
-        ({"args": ((Region("yes"),),)}, "it calls graphs, as the host decides"),
+        ({"effect": True, "op": "higher_order.print"}, "it has a side effect"),
+        ({"is_capturable": False}, "its author has tagged it as not capturable"),
+        ({"op": "aten.nonzero.default"}, "the host waits for a size that data decide"),
+        ({"results": (symbol("u0", "size", 0, None),)}, "the host waits for a size that data decide"),
+        ({"args": (Region("yes"),)}, "the host decides which graphs it runs"),
+        ({"args": ((Region("yes"),),)}, "the host decides which graphs it runs"),
     ],
 )
 def test_what_stands_against_a_call(changes: dict[str, object], reason: str) -> None:
@@ -209,11 +209,11 @@ def test_an_input_on_the_cpu_that_changes() -> None:
     s.to("cuda:0")
     y = s.op("exp", s.input(8, 8))
     program = s.done(s.copy(x, y))
-    assert reasons(program) == ["it changes an input in the memory of the CPU"]
+    assert reasons(program) == ["it writes to an input on the CPU"]
 
 
 def test_a_kernel_that_reads_the_cpu_or_another_device() -> None:
-    for other, reason in (("cpu", "it reads memory of the CPU"), ("cuda:1", "it touches memory of several devices")):
+    for other, reason in (("cpu", "it reads a tensor on the CPU"), ("cuda:1", "it uses tensors on several devices")):
         s = Devices(device=other)
         x = s.input(8, 8)
         s.to("cuda:0")
@@ -230,7 +230,7 @@ def test_numbers_that_data_decide_reach_all_who_use_them() -> None:
     twice = SymbolDef(other, b.build([b.index(found * 2)]))
     grown = replace(last, axes=tuple(replace(axis, extent=other) for axis in last.axes))
     made = replace(program, nodes=(first, call, twice, grown))
-    assert reasons(made)[1:] == ["the host computes with numbers that data decide", "its sizes are decided by data"]
+    assert reasons(made)[1:] == ["the host computes with sizes that data decide", "its sizes depend on data"]
     assert shape(made) == [("cuda:0", 1, True), ("cuda:0", 2, False)]
 
 
@@ -247,8 +247,8 @@ def test_a_number_that_data_decide_says_why_by_its_name() -> None:
     lines = list(partition_lines(facts, SimpleNamespace(graph=SimpleNamespace(nodes=[]))))
     assert lines[0] == "partition 0: 1 call on cuda:0, can be captured"
     assert lines[-2:] == [
-        "cannot be captured: u1: the host computes with numbers that data decide",
-        "cannot be captured: assert: the host computes with numbers that data decide",
+        "cannot be captured: u1: the host computes with sizes that data decide",
+        "cannot be captured: assert: the host computes with sizes that data decide",
     ]
 
 
@@ -396,7 +396,7 @@ def test_a_compile_for_a_gpu_logs_its_partitions_and_explains_them(tmp_path: Pat
         "partition 0: 2 calls on cuda:0, can be captured",
         "partition 1: 1 call on cuda:0, cannot be captured",
         "partition 2: 1 call on cuda:0, can be captured",
-        "cannot be captured: x1: minductor_tests_partition.outside.default: its author says that it cannot be captured "
+        "cannot be captured: x1: minductor_tests_partition.outside.default: its author has tagged it as not capturable "
         f"({Path(__file__).resolve()}:{fn.__code__.co_firstlineno + 1})",
     ]
     assert logged == ["0.0 ms partitions=3 capturable=2", *(f"note: {line}" for line in told)]

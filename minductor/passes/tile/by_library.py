@@ -43,7 +43,7 @@ from minductor.ir.program.signature import all_ops, may_fail
 from minductor.passes.rewriting.prune import prune_body
 
 ADDED: Mapping[str, str] = MappingProxyType({"aten.mm.out": "aten.addmm.out", "aten.bmm.out": "aten.baddbmm.out"})
-REASON = "one of two ways to compute a product"
+REASON = "the variant of a matrix product that calls the library"
 SHARED = (Load, Store, Constant, Index, Round)  # ops that compute nothing, which several ATen nodes may share
 
 
