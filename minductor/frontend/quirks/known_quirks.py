@@ -128,7 +128,7 @@ FAKE_TENSORS = (
     Quirk("flash_attention_counts_as_random", ALL, "frontend.capture.schemas:NOT_RANDOM",
           "tags flash attention for the CPU as random, although that refuses a probability of dropout",
           "takes it for what is not random"),
-    Quirk("written_views_have_no_dtype", ALL, "frontend.rules.higher_order:_window",
+    Quirk("written_views_have_no_dtype", ALL, "frontend.rules.higher_order:_argument_view",
           "notes size, stride and offset of a view that an operator writes, and not its dtype",
           "refuses a write to real parts of complex numbers that reaches behind their memory"),
 )
@@ -172,7 +172,7 @@ TRACERS = (
     Quirk("disabled_callables_lose_attributes", ALL, "driver:Compiler._compile_backward",
           "wraps a callable in torch._dynamo.disable without the attributes of its class",
           "sets `_boxed_call` on the wrapper"),
-    Quirk("zero_tensors_become_plain_fakes", ALL, "placement:without_memory",
+    Quirk("zero_tensors_become_plain_fakes", ALL, "driver_tasks.eager_fallback:unreadable_kind",
           "makes fake tensors like any other of zeros that have no memory",
           "runs a graph with such an input in eager"),
     Quirk("operators_of_a_name_replace_each_other", ALL, "frontend.torch_graph.control_deps:operator",
