@@ -1,1 +1,15 @@
-"""Rewrites of a captured graph, before it is lowered."""
+"""Rewrites of a captured graph before it is lowered, and questions about it.
+
+Each pass takes a `Graph` and gives a `Graph`, the same object if there is nothing to rewrite. `lower` calls them in
+this order:
+
+- `move_scalars.py`: copies tensors of one element from the CPU to the GPU that uses them;
+- `inline_control_deps.py`: replaces a call of `minductor_control_deps` by the operations that it orders;
+- `fold_copies.py`: writes a value into a window directly, without a copy of it in the window's layout;
+- `select_real_imag.py`: turns `view_as_real(z)[..., 0]` into `real(z)`;
+- `share_row_interpolation.py`: interpolates each image row once in bilinear resizing;
+- `dead_code.py`: drops nodes that nothing uses.
+
+`retarget.py` moves a graph traced on the CPU to a GPU; `placement` calls it before the store is asked. `last_uses.py`
+rewrites nothing: it says where each value is used last.
+"""

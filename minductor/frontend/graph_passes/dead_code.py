@@ -1,6 +1,6 @@
-"""Drops the nodes whose results nobody uses and that have no effect.
+"""Dead code elimination: drops the nodes whose results nothing uses and that have no effect.
 
-Takes a Graph, gives a Graph (the same one if every node lives); refuses nothing.
+Takes a Graph, gives a Graph (the same one if no node is dead); refuses nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EFFECTS = frozenset(("with_effects", "print", "call_torchbind", "run_and_save_rn
 
 
 def eliminate_dead_code(graph: Graph) -> Graph:
-    """One walk from the outputs upwards."""
+    """The graph without nodes that neither an output nor a node with an effect needs."""
     live: set[str] = {name for arg in graph.outputs for name in node_names_in(arg)}
     kept: list[Node] = []
     for node in reversed(graph.nodes):
@@ -30,7 +30,7 @@ def eliminate_dead_code(graph: Graph) -> Graph:
 
 
 def node_names_in(arg: Arg) -> Iterator[str]:
-    """The nodes that an argument names."""
+    """The names of the nodes that an argument refers to."""
     match arg:
         case NodeRef(name):
             yield name
@@ -42,8 +42,10 @@ def node_names_in(arg: Arg) -> Iterator[str]:
 
 
 def has_effect(node: Node, graph: Graph) -> bool:
-    """Whether a node must run although nobody uses its result: it writes, draws random numbers, is a collective, was
-    given a place in the order, or returns nothing."""
+    """Whether a node must run even if nothing uses its result.
+
+    It must if it writes, draws random numbers, is a collective, waits for other nodes (`after`), or returns nothing.
+    """
     if node.op == "getitem":
         return False
     if node.after:

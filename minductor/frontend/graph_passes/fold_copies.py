@@ -1,8 +1,10 @@
-"""Gives a functional write the value itself, where AOTAutograd put a copy of it in the target's layout.
+"""Drops the copy of a value that is written into a window of a tensor: the write takes the value itself.
 
-Takes a Graph, gives a Graph (the same one if there is nothing to fold); refuses copies that broadcast or cast.
+Takes a Graph, gives a Graph (the same one if there is nothing to fold). Refuses copies that broadcast or cast: these
+stay.
 
-`x[1:3] = v` is traced as slice_scatter(x, copy(slice(x), v)): the copy has v's values, and nobody else wants it.
+`x[1:3] = v` is traced as slice_scatter(x, copy(slice(x), v)). The copy has v's values in the layout of the slice, and
+becomes slice_scatter(x, v).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ WINDOW_WRITES = frozenset(f"aten.{name}_scatter.default" for name in ("slice", "
 
 
 def fold_copies(graph: Graph) -> Graph:
-    """One walk; dead code elimination takes what is left over."""
+    """The graph without such copies as arguments; dead code elimination drops the copies themselves."""
     metas = graph.metas()
     copies: dict[str, NodeRef] = {}
     nodes: list[Node] = []

@@ -1,10 +1,9 @@
-"""When the values of a captured graph are used for the last time, so that dead memory may be written again.
+"""The last use of each value of a captured graph, from which `overwriting` decides whether memory can be reused.
 
 Takes a Graph. Gives `LastUses`: for each name the position of its last use, and for each input that the graph itself
-overwrites as a whole (AOTAutograd ends a graph with `copy_(input, value)`) the position where it does so. Refuses
-nothing.
+overwrites (AOTAutograd ends a graph with `copy_(input, value)`) the position of the overwriting node. Refuses nothing.
 
-A use as the target of `copy_` reads nothing; nor does `copy.default(like, value)` read `like`.
+The target of `copy_(target, value)` and `copy(target, value)` is not read, and does not count as a use.
 
 >>> from minductor.frontend.capture.captured_graph import GraphInput, TensorMeta
 >>> from minductor.core.dtypes import F32
@@ -39,7 +38,7 @@ _WINDOWS: Mapping[str, str] = MappingProxyType(
 
 
 class LastUses:
-    """Positions count the graph's nodes; `end` is the caller."""
+    """Positions are indices into the graph's nodes; position `end` stands for the caller, who uses the outputs."""
 
     def __init__(self, graph: Graph) -> None:
         self.end = len(graph.nodes)
@@ -70,14 +69,17 @@ class LastUses:
             self.users.setdefault(name, []).append(node)
 
     def is_used_after(self, name: str, now: int, but: Node | None = None) -> bool:
-        """Whether anybody reads a name's value after a position; one node may be left out."""
+        """Whether a node other than `but`, or the caller, reads a name's value after a position."""
         if self.last.get(name, -1) <= now:
             return False
         late = [node for node in self.users.get(name, ()) if self.position[node.name] > now]
         return name in self.returned or any(node is not but for node in late)
 
-    def enclosing(self, node: Node) -> Node | None:
-        """The only user of a functional write, if it puts the result back into the window that was written to."""
+    def write_back(self, node: Node) -> Node | None:
+        """The only user of a node that writes into a window w of x, if it writes the result back into w of x.
+
+        Nested assignments such as `x[1][2] = v` are traced so; None for other nodes.
+        """
         users = self.users.get(node.name, ())
         target = self._nodes.get(node.args[0].name) if node.args and isinstance(node.args[0], NodeRef) else None
         if len(users) != 1 or node.name in self.returned or target is None:
@@ -88,7 +90,7 @@ class LastUses:
         return outer if is_same and not target.kwargs and not outer.kwargs else None
 
     def last_use(self, name: str, is_view: Callable[[Node], bool]) -> int:
-        """The last use of a name, or of a view of it."""
+        """The position of the last use of a name or of a view of it; `is_view` tells which nodes are views."""
         latest, pending, seen = -1, [name], {name}
         while pending:
             here = pending.pop()
@@ -100,7 +102,7 @@ class LastUses:
 
 
 def used_results(graph: Graph) -> dict[str, set[int]]:
-    """For each node that is taken apart, the numbers of the results that are used."""
+    """For each node with several results, by name, the numbers of the results that the graph uses."""
     found: dict[str, set[int]] = {}
     for node in graph.nodes:
         if node.op == "getitem":

@@ -1,9 +1,9 @@
-"""The devices of a graph: what lies where, and numbers that lie on the CPU beside tensors of a GPU.
+"""Copies tensors of one element from the CPU to the GPU that computes with them; and lists the devices of a graph.
 
-Takes a captured Graph; gives the devices in it, or a Graph (the same one if there is nothing to move). Refuses nothing.
+Takes a captured Graph. Gives the devices in it, or a Graph (the same one if there is nothing to move). Refuses nothing.
 
-Operators take a tensor of one element on the CPU beside tensors of a GPU, as if it were a number. A kernel reads memory
-of its own device only, so that such a tensor is first copied there; one that holds a known number is made there.
+torch's operators take a 0-dim tensor on the CPU beside tensors on a GPU, as if it were a number. A kernel reads memory
+of its own device only, so such a tensor is copied to the GPU first. A tensor that holds a constant is made there.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from minductor.frontend.capture.captured_graph import Arg, Graph, Meta, Node, No
 from minductor.ir.program.nodes import Token
 
 COPY = "aten._to_copy.default"
-KNOWN = ("aten.full.default", "aten.scalar_tensor.default")
+CONSTANTS = ("aten.full.default", "aten.scalar_tensor.default")
 
 
 def devices_in(meta: object) -> Iterator[str]:
-    """Where the tensors of a tree are.
+    """The devices of the tensors in a tree of metadata.
 
     >>> from minductor.core.dtypes import F32
     >>> list(devices_in((TensorMeta(F32, (), (), 0, "cuda:0"), None, 3)))
@@ -36,7 +36,7 @@ def devices_in(meta: object) -> Iterator[str]:
 
 
 def devices_of(graph: Graph) -> tuple[str, ...]:
-    """Each device of the graph and its regions once."""
+    """Each device of the graph and its regions, once, in order of appearance."""
     found = dict.fromkeys(devices_in(tuple(given.meta for given in (*graph.inputs, *graph.constants))))
     found.update(dict.fromkeys(devices_in(tuple(node.meta for node in graph.nodes))))
     for region in graph.regions:
@@ -45,17 +45,17 @@ def devices_of(graph: Graph) -> tuple[str, ...]:
 
 
 def gpu_of(graph: Graph) -> str:
-    """The first device that is not the CPU, or nothing."""
+    """The first device of the graph that is not the CPU, or an empty string."""
     return next((device for device in devices_of(graph) if device != "cpu"), "")
 
 
 def move_scalars(graph: Graph) -> Graph:
-    """Copies each tensor of one element to the GPUs whose tensors it is used with."""
+    """The graph with a copy of each 0-dim tensor of the CPU on each GPU whose tensors it is used with."""
     if len(devices_of(graph)) < 2:
         return graph
     metas = graph.metas()
     made: dict[tuple[str, str], str] = {}
-    makers = {node.name: node for node in graph.nodes if node.op in KNOWN}
+    makers = {node.name: node for node in graph.nodes if node.op in CONSTANTS}
     nodes: list[Node] = []
     for node in graph.nodes:
         target = next(iter(devices_in(node.meta)), "cpu")
@@ -66,7 +66,7 @@ def move_scalars(graph: Graph) -> Graph:
             if (name, target) not in made:
                 made[name, target] = copy = f"{name}_on_{target.replace(':', '')}"
                 nodes.append(
-                    _copy(copy, name, target, metas) if name not in makers else _again(makers[name], copy, target)
+                    _copy(copy, name, target, metas) if name not in makers else _remade(makers[name], copy, target)
                 )
         new = {name: copy for (name, device), copy in made.items() if device == target}
         nodes.append(replace(node, args=_renamed(node.args, new)) if new else node)
@@ -91,8 +91,8 @@ def _copy(name: str, of: str, device: str, metas: dict[str, Meta]) -> Node:
     return Node(name, COPY, (NodeRef(of),), (("device", Token("device", device)),), meta)
 
 
-def _again(node: Node, name: str, device: str) -> Node:
-    """The same number, made on another device."""
+def _remade(node: Node, name: str, device: str) -> Node:
+    """A node that makes the same constant on another device."""
     assert isinstance(node.meta, TensorMeta)
     kwargs = {**dict(node.kwargs), "device": Token("device", device)}
     return replace(node, name=name, kwargs=tuple(kwargs.items()), meta=replace(node.meta, device=device))

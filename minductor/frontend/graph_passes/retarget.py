@@ -1,8 +1,8 @@
-"""A graph that was traced on the CPU as the same program on a GPU: for code that is read and compiled, not run.
+"""Moves a graph that was traced on the CPU to a GPU, so that GPU code can be compiled and read on any machine.
 
-Takes a captured Graph and the name of a device; gives the Graph with that device wherever the CPU stood, in metadata
-and in what makes tensors, and with the operators that the GPU has in place of the CPU's own. Refuses nothing: an
-operator without a counterpart stays, as a call.
+Takes a captured Graph and the name of a device. Gives the Graph with that device in place of the CPU, in metadata and
+in arguments, and with the GPU's operators in place of operators that only the CPU has. Refuses nothing: an operator
+without a counterpart stays.
 
 Sizes stay as they were traced, also those of statistics that a GPU's operator would pad.
 """
@@ -20,7 +20,7 @@ from minductor.ir.program.nodes import Token
 
 CPU = "cpu"
 M = TypeVar("M")
-Items = frozenset[tuple[Arg, ...]]  # of results, as `getitem` names them: the node and the item's number
+Items = frozenset[tuple[Arg, ...]]  # arguments of `getitem` nodes: a node and the number of its result
 
 
 def retarget(graph: Graph, device: str) -> Graph:
@@ -34,24 +34,24 @@ def retarget(graph: Graph, device: str) -> Graph:
             kwargs=tuple((name, _argument(value, device)) for name, value in node.kwargs),
             meta=_meta(node.meta, device),
         )
-        nodes += OPERATORS.get(node.op, _same)(moved, device, taken)
+        nodes += GPU_OPERATORS.get(node.op, _unchanged)(moved, device, taken)
     return replace(
         graph,
-        inputs=tuple(replace(given, meta=_placed(given.meta, device)) for given in graph.inputs),
-        constants=tuple(LiftedConstant(c.name, _placed(c.meta, device)) for c in graph.constants),
+        inputs=tuple(replace(given, meta=_on_device(given.meta, device)) for given in graph.inputs),
+        constants=tuple(LiftedConstant(c.name, _on_device(c.meta, device)) for c in graph.constants),
         nodes=tuple(nodes),
         regions=tuple(replace(region, graph=retarget(region.graph, device)) for region in graph.regions),
     )
 
 
-def _placed(meta: M, device: str) -> M:
+def _on_device(meta: M, device: str) -> M:
     return replace(meta, device=device) if isinstance(meta, TensorMeta) and meta.device == CPU else meta
 
 
 def _meta(meta: Meta, device: str) -> Meta:
     if isinstance(meta, tuple):
         return tuple([_meta(item, device) for item in meta])
-    return _placed(meta, device)
+    return _on_device(meta, device)
 
 
 def _arguments(args: tuple[Arg, ...], device: str) -> tuple[Arg, ...]:
@@ -68,7 +68,7 @@ def _argument(arg: Arg, device: str) -> Arg:
             return arg
 
 
-def _same(node: Node, device: str, taken: Items) -> tuple[Node, ...]:
+def _unchanged(node: Node, device: str, taken: Items) -> tuple[Node, ...]:
     del device, taken
     return (node,)
 
@@ -80,12 +80,12 @@ HALF = ("f16", "bf16")
 
 
 def _is_flash(like: Meta, mask: Arg) -> bool:
-    """The choice of torch's: the flash kernels know 16-bit numbers and no mask."""
+    """Whether torch uses its flash kernels, which take 16-bit floats and no mask."""
     return mask is None and isinstance(like, TensorMeta) and like.dtype.name in HALF
 
 
 def _attention(node: Node, device: str, taken: Items) -> tuple[Node, ...]:
-    """The efficient kernels make the rows' statistics only if they are asked to, which eager does for a backward."""
+    """The GPU's attention operator. It computes the rows' log-sum-exp only if a backward reads it, as in eager."""
     del device
     assert isinstance(node.meta, tuple)
     named = dict(node.kwargs)
@@ -104,7 +104,9 @@ def _attention(node: Node, device: str, taken: Items) -> tuple[Node, ...]:
 
 
 def _attention_backward(node: Node, device: str, taken: Items) -> tuple[Node, ...]:
-    """Without dropout nobody reads the state of the generator: it is memory that holds anything."""
+    """The GPU's attention backward. It takes the generator's state, which it does not read without dropout: an empty
+    tensor stands for the state.
+    """
     del taken
     assert isinstance(node.meta, tuple)
     named = dict(node.kwargs)
@@ -131,8 +133,8 @@ def _attention_backward(node: Node, device: str, taken: Items) -> tuple[Node, ..
     )
 
 
-# the CPU's own operators, and what a GPU has instead
-OPERATORS: Mapping[str, Callable[[Node, str, Items], tuple[Node, ...]]] = MappingProxyType(
+# operators that only the CPU has -> the nodes that replace them on a GPU
+GPU_OPERATORS: Mapping[str, Callable[[Node, str, Items], tuple[Node, ...]]] = MappingProxyType(
     {
         "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,
         "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention_backward,

@@ -1,7 +1,7 @@
-"""Asks a complex tensor for its real or imaginary part, where the graph has both side by side and takes one.
+"""Replaces a selection from `view_as_real(z)` by `real(z)` or `imag(z)`.
 
-Takes a Graph, gives a Graph (the same one if there is nothing to replace); refuses nothing. Dead code elimination takes
-what is left over.
+Takes a Graph, gives a Graph (the same one if there is nothing to replace). Refuses nothing. Dead code elimination drops
+the `view_as_real` that is left.
 
 `z.real` is traced as select(view_as_real(z), -1, 0).
 """
@@ -17,7 +17,7 @@ PARTS = ("aten.real.default", "aten.imag.default")
 
 
 def select_real_imag(graph: Graph) -> Graph:
-    """One walk."""
+    """The graph with each such selection replaced."""
     pairs: dict[str, Node] = {}
     nodes: list[Node] = []
     for node in graph.nodes:

@@ -1,11 +1,11 @@
-"""Weights the elements of an image's rows once for all results that read a row, where rows are read several times.
+"""Interpolates each row of an image once in bilinear resizing, instead of once for each result row that reads it.
 
-Takes a Graph, gives a Graph (the same one if there is nothing to share). Refuses results of fewer rows than the image
-has, and images whose rows do not lie in order. Dead code elimination takes what is left over.
+Takes a Graph, gives a Graph (the same one if there is nothing to share). Refuses resizing to fewer rows than the image
+has, and images whose rows are not contiguous: these stay. Dead code elimination drops the nodes that are left.
 
-Bilinear resizing is traced as a + (b - a) * w of x[..., y, left] and x[..., y, right], for the row above each result
-and for the one below. Here the sum is made for each row of the image, and the results read these: elements in order
-instead of gathers, and the same values.
+Bilinear resizing is traced as a + (b - a) * w with a = x[..., y, left] and b = x[..., y, right], once for the image row
+above each result row and once for the row below. This pass computes the sum for each image row, and the results read
+the summed rows. The values are the same; the results load contiguous elements instead of gathering.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ READ, SUM, DIFFERENCE, PRODUCT = (f"aten.{name}.Tensor" for name in ("_unsafe_in
 
 
 @dataclass(frozen=True, slots=True)
-class _Weighted:
-    """a + (b - a) * w, of x[..., rows, left] and x[..., rows, right]; each is the name of a node or an input."""
+class _RowSum:
+    """a + (b - a) * w with a = x[..., rows, left] and b = x[..., rows, right]; each field names a node or an input."""
 
     image: str
     rows: str
@@ -35,16 +35,16 @@ class _Weighted:
 
     @property
     def source(self) -> tuple[str, ...]:
-        """What is the same for all rows."""
+        """The operands that do not depend on the rows: sums of one source can be shared."""
         return (self.image, self.left, self.right, self.weight)
 
 
 def share_row_interpolation(graph: Graph) -> Graph:
-    """One walk to find the sums, one to replace those that differ in nothing but their rows."""
+    """The graph with the sums replaced that differ only in the rows that they read."""
     if not any(node.op == READ for node in graph.nodes):
         return graph
     finder = _Finder(graph)
-    found = {node.name: made for node in graph.nodes if (made := finder.weighted(node)) is not None}
+    found = {node.name: made for node in graph.nodes if (made := finder.row_sum(node)) is not None}
     sources = [made.source for made in found.values()]
     nodes: list[Node] = []
     shared: dict[tuple[str, ...], str] = {}
@@ -67,7 +67,8 @@ class _Finder:
         lists = (graph.outputs, *((*node.args, *(v for _, v in node.kwargs)) for node in graph.nodes))
         self.uses = Counter(name for args in lists for name in node_names_in(args))
 
-    def weighted(self, total: Node) -> _Weighted | None:
+    def row_sum(self, total: Node) -> _RowSum | None:
+        """The sum whose last operation is `total`; None if it is none, or cannot be shared."""
         a, product = self.operands(total, SUM, uses=None)
         difference, weight = self.operands(product, PRODUCT)
         b, again = self.operands(difference, DIFFERENCE)
@@ -78,18 +79,18 @@ class _Finder:
         first, second = self.places(a), self.places(b)
         if len(first) != 3 or len(second) != 3 or first[:2] != second[:2]:
             return None
-        found = _Weighted(*first, second[2], weight.name)
-        return found if self.is_worth(found, total.meta) else None
+        found = _RowSum(*first, second[2], weight.name)
+        return found if self.is_shareable(found, total.meta) else None
 
     def operands(self, node: Node | None, op: str, uses: int | None = 1) -> tuple[Node | None, Node | None]:
-        """The two nodes that an operation joins, and nothing else with them."""
+        """The two operands of a node, if it calls `op` and has that many uses; `uses` None is any number."""
         if node is None or node.op != op or node.kwargs or node.after or uses not in (None, self.uses[node.name]):
             return None, None
         first, second = (self.nodes.get(arg.name) if isinstance(arg, NodeRef) else None for arg in node.args)
         return first, second
 
     def places(self, read: Node) -> tuple[str, ...]:
-        """The image, its rows and the places in them, if those are all that is indexed."""
+        """The names of the image and of the indices into its last two dimensions, if nothing else is indexed."""
         if read.op != READ or read.after:
             return ()
         image, places = read.args
@@ -99,7 +100,8 @@ class _Finder:
         is_whole = isinstance(meta, TensorMeta) and len(meta.size) == len(places) and set(lead) <= {None}
         return tuple(arg.name for arg in (image, *named) if isinstance(arg, NodeRef)) if is_whole else ()
 
-    def is_worth(self, found: _Weighted, total: Meta) -> bool:
+    def is_shareable(self, found: _RowSum, total: Meta) -> bool:
+        """Whether the operands are those of resizing an image with contiguous rows to at least as many rows."""
         image, rows, *along = (self.metas[name] for name in (found.image, found.rows, *found.source[1:]))
         if not isinstance(image, TensorMeta) or not isinstance(rows, TensorMeta) or not isinstance(total, TensorMeta):
             return False
@@ -113,8 +115,8 @@ class _Finder:
             and at_least(as_expr(height) - image.size[-2], 0)
         )
 
-    def rows_of(self, found: _Weighted, total: Node) -> Iterator[Node]:
-        """The sum for each row of the image."""
+    def rows_of(self, found: _RowSum, total: Node) -> Iterator[Node]:
+        """The nodes that compute the sum for each row of the image."""
         image, meta = self.metas[found.image], total.meta
         assert isinstance(image, TensorMeta) and isinstance(meta, TensorMeta)
         size = (*image.size[:-1], meta.size[-1])
@@ -132,8 +134,8 @@ class _Finder:
         for name, (op, args) in zip(names, calls, strict=True):
             yield Node(name, op, args, (), whole)
 
-    def read(self, found: _Weighted, total: Node, rows: str) -> Iterator[Node]:
-        """The rows that a result wants, in the place of what it was computed from."""
+    def read(self, found: _RowSum, total: Node, rows: str) -> Iterator[Node]:
+        """The nodes that read a result's rows from the summed rows, in place of `total`."""
         meta = self.metas[found.rows]
         assert isinstance(meta, TensorMeta)
         at = NodeRef(f"{total.name}_at")

@@ -1,8 +1,9 @@
-"""Numbers that are known once per call: where each is defined, and where what has to hold of it is checked.
+"""Puts definitions of symbols, and checks of facts about them, among the lowered nodes.
 
-Takes a graph and its lowered nodes. Gives the nodes with each definition of a symbol before the first who mentions it,
-and each fact about what data decides behind the definitions and before those who rely on it. Refuses a symbol that
-nothing tells; the graph then runs in eager.
+Takes a graph and its lowered nodes. Gives the nodes with a `SymbolDef` before the first node that uses its symbol, and
+a `Require` for each traced fact about symbols that data decides: after their definitions and before the first node
+that uses them. Refuses (UnsupportedInput) a symbol that no input, result or formula defines; the graph then runs in
+eager.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from minductor.ir.program.nodes import Buffer, Require, SymbolDef
 def place_definitions(
     graph: Graph, nodes: Sequence[ir.Node], buffers: Mapping[str, Buffer], outputs: object
 ) -> tuple[ir.Node, ...]:
-    """The nodes with definitions and facts among them; see above."""
+    """The nodes, with a definition before the first use of each symbol and a check for each guard and fact."""
     known = set(graph.symbols_of_caller())
     definitions = {made.symbol: made.body for made in graph.definitions}
     waiting = [fact for fact in graph.facts if not known.issuperset(ir.symbols_in(fact.body))]
     found: list[ir.Node] = []
 
-    def need(value: object, own: Iterable[Symbol] = ()) -> None:
-        """Defines what `value` mentions."""
+    def define_symbols_in(value: object, made: Iterable[Symbol] = ()) -> None:
+        """Adds definitions of the symbols in `value` that are not known yet and not in `made`."""
         for used in ir.symbols_in(value):
-            if used.kind not in ir.CALL_SYMBOL_KINDS or used in known or used in own:
+            if used.kind not in ir.CALL_SYMBOL_KINDS or used in known or used in made:
                 continue
             if used not in definitions:
-                raise UnsupportedInput("a size", f"decided by data in a way that no result tells ({used})")
-            need(definitions[used])
+                raise UnsupportedInput("a size", f"decided by data ({used}), which no result of a call has")
+            define_symbols_in(definitions[used])
             known.add(used)
             found.append(SymbolDef(used, definitions[used]))
 
     for guard in graph.guards:
-        need(guard.body)
+        define_symbols_in(guard.body)
         found.append(Require(guard.body, guard.message))
     for node in nodes:
         used = ir.required_symbols(node, buffers)
@@ -48,9 +49,9 @@ def place_definitions(
                     found.append(Require(fact.body, fact.message))
                     waiting.remove(fact)
         made = ir.defined_symbols(node)
-        need(used, made)
+        define_symbols_in(used, made)
         found.append(node)
         known.update(made)
-    need(outputs)
+    define_symbols_in(outputs)
     found += [Require(f.body, f.message) for f in waiting if known.issuperset(ir.symbols_in(f.body))]
     return tuple(found)

@@ -1,7 +1,7 @@
-"""One kernel under construction.
+"""One kernel under construction, and arithmetic on the values in its body.
 
-Takes the extents of a domain and operands. Gives coordinates, the operands' elements there, and their reduction; axes
-of extent 1 get no loop. Refuses complex numbers.
+Takes the extents of a domain and operands. Gives a coordinate per dimension, the operands' elements at coordinates, and
+reductions of them; a dimension of extent 1 gets the coordinate 0 and no axis. Refuses complex numbers (ValueError).
 
 >>> loop = KernelBuilder([integer(4), integer(1), integer(7)])
 >>> [str(c) for c in loop.coords]
@@ -22,7 +22,7 @@ from minductor.ir.program.nodes import Axis, Body, Check, View
 
 
 class KernelBuilder:
-    """Coordinates of a domain, and loads and reductions at them; the rules of stores are the lowering's."""
+    """Builds the body of a kernel over a domain. `Lowering.store` and `Lowering.add_kernel` end it."""
 
     def __init__(self, extents: Sequence[Expr], first: int = 0) -> None:
         self.extents = tuple(extents)
@@ -40,10 +40,11 @@ class KernelBuilder:
         self.b = Builder([a.symbol for a in self.axes], {a.symbol: a.extent for a in self.axes})
 
     def term(self, position: int) -> KernelValue:
+        """The result of the op at that position of the body."""
         return KernelValue(self.b, position)
 
     def load(self, operand: Operand, coords: Sequence[Expr] | None = None, dtype: DType | None = None) -> KernelValue:
-        """An operand's element at `coords` (the loop's own if none), broadcast, as the compute dtype of `dtype`."""
+        """An operand's element at `coords` (by default the kernel's), broadcast, in the compute dtype of `dtype`."""
         match operand:
             case View():
                 at = broadcast(operand, self.coords if coords is None else coords)
@@ -61,9 +62,10 @@ class KernelBuilder:
         return value if dtype is None else value.cast(compute_dtype(dtype))
 
     def _wrapped(self, operand: View, at: Sequence[Expr]) -> tuple[Expr, ...]:
-        """A size that is not written as the loop's own may turn out to be 1: the remainder is right for both.
+        """Coordinates for an operand whose sizes may be 1 in a call, which broadcasts them.
 
-        One of 0 makes the loop's own 0 as well.
+        If a size differs from the kernel's extent as an expression, the call may find it equal to the extent or 1. The
+        coordinate modulo the size is right for both. If the size is 0, the extent is 0 and nothing is loaded.
         """
         extents = self.extents[len(self.extents) - len(at) :]
         return tuple(
@@ -74,17 +76,21 @@ class KernelBuilder:
         )
 
     def index(self, expr: Expr, dtype: DType) -> KernelValue:
+        """An expression of coordinates and symbols as a value."""
         return self.term(self.b.index(expr, compute_dtype(dtype)))
 
     def reduce(self, values: Sequence[KernelValue], dims: Sequence[int], how: str) -> KernelValue:
-        """Joins over dimensions of the domain; those of size 1 have nothing to join, but a sum begins at 0.0."""
+        """The reduction of `values` over dimensions of the domain; `how` names it ("sum", "max", ...).
+
+        A sum starts at 0.0: even over dimensions of size 1 only it is never -0.0.
+        """
         names = [s.name for d in dims if isinstance(s := self.coords[d], Symbol)]
         if not names:
             return without_negative_zero(values[0]) if how == "sum" else values[0]
         return self.term(self.b.reduce([v.at for v in values], names, combine(how, values[0].dtype)))
 
     def body(self) -> Body:
-        """All ops, with an effect that needs each index which no load needs, as an index into an expanded tensor."""
+        """The body. A checked index that no op uses, as one into an expanded tensor, gets an assertion as its user."""
         ops = self.b.build().ops
         checks = [p for p, op in enumerate(ops) if isinstance(op.attrs, Check) and op.attrs.error is not None]
         if checks:
@@ -95,7 +101,10 @@ class KernelBuilder:
 
 
 class KernelValue:
-    """A value in a body under construction, so that formulas read as formulas; a Python number takes its dtype."""
+    """The result of an op in a kernel's body, with arithmetic operators that add ops; a Python number takes its dtype.
+
+    `at` is the position of the op in the body that `b` builds.
+    """
 
     __slots__ = ("at", "b")
 
@@ -108,20 +117,21 @@ class KernelValue:
         return self.b.dtype(self.at)
 
     def number(self, value: Expr | bool | int | float) -> KernelValue:
+        """A constant, or an expression of symbols, in this value's dtype."""
         if isinstance(value, Expr):
             return self.size(value)
         return KernelValue(self.b, self.b.constant(value, self.dtype))
 
     def size(self, value: Expr) -> KernelValue:
-        """A size, or another number that a call knows, as a value of this one's dtype."""
+        """A size, or another expression of symbols, in this value's dtype."""
         known = as_int(value)
         return self.number(known) if known is not None else KernelValue(self.b, self.b.index(value, self.dtype))
 
-    def _of(self, other: KernelValue | Expr | float) -> KernelValue:
+    def _as_value(self, other: KernelValue | Expr | float) -> KernelValue:
         return other if isinstance(other, KernelValue) else self.number(other)
 
     def op(self, name: str, *others: KernelValue | float) -> KernelValue:
-        given = [self.at, *(self._of(o).at for o in others)]
+        given = [self.at, *(self._as_value(o).at for o in others)]
         return KernelValue(self.b, self.b.op(name, *given))
 
     def __add__(self, other: KernelValue | float) -> KernelValue:
@@ -176,9 +186,9 @@ class KernelValue:
         return KernelValue(self.b, self.b.cast(self.at, dtype))
 
     def where(self, yes: KernelValue | float, no: KernelValue | float) -> KernelValue:
-        """`yes` where this holds, else `no`; at least one of them is a KernelValue."""
+        """`yes` where this value is true, else `no`; at least one of the two is a KernelValue."""
         like = yes if isinstance(yes, KernelValue) else cast(KernelValue, no)
-        left, right = like._of(yes), like._of(no)
+        left, right = like._as_value(yes), like._as_value(no)
         return KernelValue(self.b, self.b.op("where", self.at, left.at, right.at))
 
 

@@ -1,9 +1,9 @@
-"""Cuts a reduction with few results and long rows in parts, so that a GPU has programs enough for it.
+"""Cuts a reduction with few results and long rows in two kernels, so that a GPU has enough programs to run at once.
 
-Takes a domain, the dimensions that are reduced and the values to join. Gives another domain of fewer elements with
-values that a kernel computed part by part; or None, where there are results enough or the rows are short. The cut
-follows from shapes and the target alone, so the same sum has the same bits in every call. A size that is a symbol is
-taken to be long. Refuses nothing.
+Takes a domain, the dimensions that are reduced and the values to reduce. Gives a smaller domain and its values: the
+first kernel reduces the elements of each part of a row, the second one reduces the parts. Gives None if there are
+enough results or if the rows are short. The cut depends on shapes and the target only, so a sum has the same bits in
+every call. A size that is a symbol is assumed to be long. Refuses nothing.
 """
 
 from __future__ import annotations
@@ -25,16 +25,19 @@ from minductor.target import Target
 
 Values = Callable[[KernelBuilder, tuple[Expr, ...]], KernelValue | Sequence[KernelValue]]
 
-ASSUMED = 1 << 20  # elements along a dimension whose size only the call knows
-LONG_ROW, LONG_COLUMN = 1 << 16, 1 << 10  # elements of what is joined: fewer are one program's work
-LEAST_ROW, LEAST_COLUMN = 1 << 12, 1 << 7  # elements of a part
-ALIGNED = 16  # elements: a block that is a multiple of so many begins where a thread may load several at once
-WAVES = 2  # programs for each multiprocessor
+ASSUMED = 1 << 20  # assumed size of a dimension whose size is a symbol
+LONG_ROW, LONG_COLUMN = 1 << 16, 1 << 10  # elements: a shorter row (or column) is reduced by one program
+LEAST_ROW, LEAST_COLUMN = 1 << 12, 1 << 7  # elements: the smallest part of a row (or column)
+ALIGNED = 16  # elements: a block whose size is a multiple of it starts where a thread can load several elements at once
+WAVES = 2  # programs per multiprocessor that the first kernel should have
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Whole dimensions and blocks of one more, whose elements are parts. The last block may be shorter."""
+    """How reduced dimensions are cut: one part per index of the dimensions `whole` and per block of dimension `dim`.
+
+    `dim` has `count` blocks of `block` elements; if not `is_exact`, the last block may be shorter.
+    """
 
     whole: tuple[int, ...]
     dim: int
@@ -44,7 +47,7 @@ class Cut:
 
 
 def cut(extents: Sequence[Expr], reduced: Sequence[int], value: Values, target: Target) -> Cut | None:
-    """How to cut the reduced dimensions, if that pays."""
+    """How to cut the reduced dimensions; None if the GPU has enough programs without a cut, or the rows are short."""
     known = [as_int(n) for n in extents]
     sizes = [ASSUMED if n is None and d in reduced else n or 0 for d, n in enumerate(known)]
     length = math.prod(sizes[d] for d in reduced)
@@ -71,7 +74,7 @@ def cut(extents: Sequence[Expr], reduced: Sequence[int], value: Values, target: 
 
 
 def _blocks(whole: tuple[int, ...], dim: int, size: int, wanted: int) -> Cut:
-    """About so many equal blocks of a dimension, or some of which the last is shorter."""
+    """A cut of a dimension into about `wanted` blocks: equal ones if such a number of blocks divides the size."""
     near = [n for n in (*range(wanted, 4 * wanted), *range(wanted - 1, wanted // 2, -1)) if size % n == 0]
     if near:
         count = min(near, key=lambda n: size // n % ALIGNED != 0)
@@ -81,7 +84,7 @@ def _blocks(whole: tuple[int, ...], dim: int, size: int, wanted: int) -> Cut:
 
 
 def _columns(extents: Sequence[Expr], reduced: Sequence[int], value: Values) -> int | None:
-    """The dimension that is not reduced and along which most of what is loaded is contiguous, if there is one."""
+    """The dimension along which most loaded elements are contiguous; None if that dimension is reduced."""
     loop = KernelBuilder(extents)
     value(loop, loop.coords)
     by_symbol = {axis.symbol: loop.coords.index(axis.symbol) for axis in loop.axes}
@@ -101,9 +104,9 @@ def _columns(extents: Sequence[Expr], reduced: Sequence[int], value: Values) -> 
 def partial(
     ctx: Lowering, extents: Sequence[Expr], reduced: Sequence[int], value: Values, how: str, parts: Cut
 ) -> tuple[tuple[Expr, ...], tuple[int, ...], Values]:
-    """The kernel that joins each part; gives the extents, dimensions and values of what is left to join.
+    """Adds the kernel that reduces each part; returns the second kernel's domain, reduced dimensions and values.
 
-    That domain has the kept dimensions in order, then the parts; a part's values lie side by side.
+    The domain of the second kernel has the kept dimensions in order, then the parts.
     """
     kept = [d for d in range(len(extents)) if d not in reduced]
     inner = [d for d in reduced if d not in parts.whole]
@@ -132,7 +135,7 @@ def partial(
 def _values(
     loop: KernelBuilder, value: Values, at: tuple[Expr, ...], how: str, parts: Cut, extents: Sequence[Expr]
 ) -> Sequence[KernelValue]:
-    """The values at a place; the identity where a shorter last block has none."""
+    """The values at a point of a part; the reduction's identity beyond the end of a shorter last block."""
     if parts.is_exact:
         return _terms(value(loop, at))
     region = copy.copy(loop)

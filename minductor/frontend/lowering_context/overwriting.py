@@ -32,7 +32,7 @@ def is_dead(ctx: Lowering, x: View, node: Node | None = None) -> bool:
         return False
     if (x.dtype, x.size, x.stride) != (like.dtype, sizes(like.size), sizes(like.stride)):
         return False
-    outer = lives.enclosing(node)
+    outer = lives.write_back(node)
     names = ctx.names_in.get(storage, ())
     if any(lives.is_used_after(name, now, but=outer) for name in names):
         return False

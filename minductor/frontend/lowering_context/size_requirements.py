@@ -1,8 +1,7 @@
-"""What has to hold of a call's sizes and places, for which eager raises otherwise.
+"""Checks of sizes and indices for which eager raises an error.
 
-Takes sizes and places as they were traced. Gives whether they may be right: False where they are known to be wrong.
-Where only the call tells, a requirement stands before what the rule adds next, and the call raises RuntimeError.
-Refuses nothing.
+Takes traced sizes and indices. Gives False if they are known to be wrong. Gives True if they are right or if only the
+call can tell; in the latter case a `Require` node is added, so that a wrong call raises RuntimeError. Refuses nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +15,8 @@ from minductor.frontend.lowering_context.lowering import Lowering
 from minductor.ir.program.build import Builder
 
 
-def require(ctx: Lowering, b: Builder, holds: int, message: str) -> None:
-    ctx.require(b.build([holds]), message)
-
-
 def require_size(ctx: Lowering, size: Sequence[Expr], expected: Sequence[Expr]) -> bool:
-    """Whether two sizes are the same."""
+    """Whether two sizes can be equal; requires that they are."""
     if len(size) != len(expected):
         return False
     pairs = [(n, e) for n, e in zip(size, expected, strict=True) if not (at_least(n - e, 0) and at_least(e - n, 0))]
@@ -29,12 +24,13 @@ def require_size(ctx: Lowering, size: Sequence[Expr], expected: Sequence[Expr]) 
         return False
     for n, e in pairs:
         b = Builder()
-        require(ctx, b, b.op("eq", b.index(n), b.index(e)), f"{ctx.node.name}: expected size {e} but got {n}")
+        is_equal = b.op("eq", b.index(n), b.index(e))
+        ctx.require(b.build([is_equal]), f"{ctx.node.name}: expected size {e} but got {n}")
     return True
 
 
 def require_broadcast(ctx: Lowering, size: Sequence[Expr], extents: Sequence[Expr]) -> bool:
-    """Whether a tensor of that size is repeated along the last of those extents where it has 1, and nowhere else."""
+    """Whether a tensor of that size can be broadcast to those extents; requires that it can."""
     pairs = [(n, e) for n, e in zip(reversed(size), reversed(extents), strict=False) if n != e and not is_one(n)]
     if len(size) > len(extents) or not all(at_least(n, 2) and at_least(e, 2) for n, e in pairs):
         return False
@@ -42,7 +38,7 @@ def require_broadcast(ctx: Lowering, size: Sequence[Expr], extents: Sequence[Exp
 
 
 def require_index(ctx: Lowering, index: int | Expr, dim: int, extent: Expr) -> bool:
-    """Whether an index, which may count from the end, lies in a dimension."""
+    """Whether an index, which may be negative, can lie in a dimension of that extent; requires that it does."""
     at = as_expr(index)
     if at_least(at + extent, 0) and at_least(extent - at, 1):
         return True
@@ -50,6 +46,6 @@ def require_index(ctx: Lowering, index: int | Expr, dim: int, extent: Expr) -> b
         return False
     b = Builder()
     place, size = b.index(at), b.index(extent)
-    inside = b.op("logical_and", b.op("ge", place, b.op("neg", size)), b.op("lt", place, size))
-    require(ctx, b, inside, f"index {index} is out of bounds for dimension {dim} with size {extent}")
+    is_inside = b.op("logical_and", b.op("ge", place, b.op("neg", size)), b.op("lt", place, size))
+    ctx.require(b.build([is_inside]), f"index {index} is out of bounds for dimension {dim} with size {extent}")
     return True

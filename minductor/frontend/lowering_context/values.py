@@ -26,13 +26,13 @@ from minductor.frontend.capture.size_formulas import is_one, is_zero
 from minductor.ir.program.nodes import Ref, Region, Token, View
 
 Operand: TypeAlias = "View | Expr | bool | int | float | complex"
-# what the environment holds for a node
+# what a node of the graph can stand for
 Value: TypeAlias = "Operand | ComplexPair | Region | str | DType | Token | tuple[Value, ...] | None"
 
 
 @dataclass(frozen=True, slots=True)
 class ComplexPair:
-    """A complex tensor as its real and imaginary parts, each in a buffer of its own with the layout of the whole."""
+    """A complex tensor as two real tensors of its size: the real and the imaginary parts."""
 
     re: View
     im: View
@@ -46,7 +46,7 @@ _RANK: Mapping[str, int] = MappingProxyType({"bool": 0, "int": 1, "uint": 1, "fl
 
 
 def dtypes_in(value: object) -> Iterator[DType]:
-    """Of the tensors in a tree of values or metadata, and what stands there as a dtype; a complex number has one."""
+    """The dtypes in a tree of values or metadata: of tensors and complex numbers, and dtypes that are arguments."""
     match value:
         case View(dtype=dtype) | TensorMeta(dtype=dtype):
             yield dtype
@@ -64,7 +64,7 @@ def dtypes_in(value: object) -> Iterator[DType]:
 
 
 def views_in(value: Value) -> Iterator[View]:
-    """Each tensor in a tree of values, and both parts of a pair."""
+    """Each tensor in a tree of values; of a `ComplexPair` both tensors."""
     match value:
         case View():
             yield value
@@ -78,7 +78,10 @@ def views_in(value: Value) -> Iterator[View]:
 
 
 def is_injective(view: View) -> bool:
-    """Whether it is known that no two elements of a view share memory: each stride reaches over all smaller ones."""
+    """Whether it is known that no two elements of a view share memory.
+
+    That is so if each stride is larger than the span of the dimensions with smaller strides.
+    """
     reach = integer(1)
     left = [(n, s) for n, s in zip(view.size, view.stride, strict=True) if not is_one(n)]
     while left:
@@ -99,9 +102,10 @@ def element(view: View, coords: Sequence[Expr]) -> Expr:
 
 
 def broadcast(view: View, coords: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Where an operand is read for an element of the result: aligned right, 0 where its size is 1.
+    """The coordinates at which an operand is read for the result's element at `coords`, by torch's broadcasting.
 
-    A checked index stays, as else nobody would ask whether it is 0.
+    Sizes are aligned from the right, and a size of 1 is read at 0. An index that a tensor gave stays: its bounds check
+    would be lost with it.
     """
     zero = integer(0)
     tail = coords[len(coords) - len(view.size) :]
@@ -110,9 +114,9 @@ def broadcast(view: View, coords: Sequence[Expr]) -> tuple[Expr, ...]:
 
 
 def wrap_dim(dim: int, rank: int) -> int:
-    """A dimension counted from the end, counted from the start; a number has one dimension here, as in torch.
+    """The dimension counted from the start; a negative one counts from the end. A 0-dim tensor has one, as in torch.
 
-    Of one that is not there torch's tracing does not always tell: eager does.
+    A dimension out of range, which torch's tracing does not always refuse, raises UnsupportedInput: eager then raises.
     """
     known = max(rank, 1)
     if not -known <= dim < known:
@@ -129,7 +133,7 @@ def wrap_dims(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
 
 
 def wrap_index(index: Operand, size: Expr) -> Expr:
-    """A place in a dimension counted from the end, counted from the start; the sign of a symbol may be unknown."""
+    """The index counted from the start; a negative one counts from the end. The sign of a symbol may be unknown."""
     assert isinstance(index, int | Expr)
     place = as_expr(index)
     if at_least(place, 0):
@@ -158,9 +162,9 @@ def number_dtype(value: Operand) -> DType:
 
 
 def promoted(operands: Iterable[Operand]) -> DType:
-    """torch.result_type: tensors with dimensions lead, then 0-dim tensors, then Python numbers.
+    """The result dtype by torch.result_type: tensors with dimensions decide, then 0-dim tensors, then Python numbers.
 
-    A lower group counts only if its category (bool, integer, floating, complex) is higher.
+    A later group counts only if its category (bool < integer < floating < complex) is higher.
     """
     groups: list[DType | None] = [None, None, None]
     for operand in operands:
@@ -169,14 +173,14 @@ def promoted(operands: Iterable[Operand]) -> DType:
         groups[place] = dtype if so_far is None else promote(so_far, dtype)
     result: DType | None = None
     for lower in reversed(groups):
-        result = lower if result is None else result if lower is None else _joined(lower, result)
+        result = lower if result is None else result if lower is None else _promoted_groups(lower, result)
     if result is None:
         raise ValueError("nothing to promote")
     return result
 
 
-def _joined(higher: DType, lower: DType) -> DType:
-    """What two groups give together, the first one of higher priority."""
+def _promoted_groups(higher: DType, lower: DType) -> DType:
+    """The promotion of two groups, of which the first one has priority."""
     rank = _RANK[higher.kind]
     if rank >= _RANK[lower.kind]:
         return higher

@@ -24,7 +24,6 @@ from minductor.frontend.capture.captured_graph import Arg, NodeRef, TensorMeta
 from minductor.frontend.capture.size_formulas import count, span
 from minductor.frontend.graph_passes.fold_copies import WINDOW_WRITES
 from minductor.frontend.lowering_context.lowering import Lowering
-from minductor.frontend.lowering_context.size_requirements import require
 from minductor.frontend.lowering_context.values import Value, is_zero_sized
 from minductor.frontend.rules import scalars
 from minductor.frontend.rules.window_write import is_outside, is_within
@@ -76,7 +75,7 @@ def _require_within(ctx: Lowering, view: View, whole: View) -> None:
     first, end = b.index(view.offset), b.index(view.offset + span(view.size, view.stride))
     is_behind = b.op("ge", first, b.constant(0, I64))
     inside = b.op("logical_and", is_behind, b.op("le", end, b.index(span(whole.size, whole.stride))))
-    require(ctx, b, inside, f"setStorage: {ctx.node.name} is out of bounds for storage")
+    ctx.require(b.build([inside]), f"setStorage: {ctx.node.name} is out of bounds for storage")
 
 
 def _before_writes(ctx: Lowering, arg: Arg) -> Arg:
