@@ -1,4 +1,4 @@
-"""What an adapter says of each compiled graph: its kernels, its counts, its events and its storages.
+"""What an adapter reports of each compiled graph: its kernels, its counts, its events and its storages.
 
 Takes what a compiler generated and reported. Gives Graph values; the Facts of several graphs add up. Refuses nothing.
 
@@ -13,13 +13,29 @@ from dataclasses import dataclass, field, fields
 
 from pytest_plugin.vocabulary import COUNTS
 
-MOST = ("peak", "registers")  # of these the whole has what its largest part has
+MAXIMA = ("peak", "registers")  # of several graphs, the largest of these counts; the others are added
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Facts:
-    """Counts over graphs; None where the compiler cannot say. `peak` is that of the hungriest graph, and `registers`
-    are those of the hungriest kernel; `spills` are bytes a thread.
+    """The counts of one graph or of several; a count that the compiler does not know is None.
+
+    Attributes:
+        kernels: Kernels that are launched.
+        externs: Operators of torch that are called.
+        bytes: Bytes that the kernels read and write, as the compiler planned them.
+        operations: Arithmetic operations.
+        peak: The most bytes that a graph holds at a time; of several graphs the largest.
+        block_accesses: Loads and stores of whole blocks, by block pointers or tensor descriptors.
+        block_pointers: Those by block pointers.
+        descriptors: Those by tensor descriptors.
+        tiles: Kernels that are tiled.
+        registers: Registers per thread of the kernel that has most; compile-only devices.
+        spills: Bytes per thread that do not fit in registers; compile-only devices.
+        kernel_names: The names of the kernels in the order of their launches.
+        extern_reasons: Pairs of an operator that is called and the reason why no kernel was generated for it.
+        refusals: (stage, kernel, kernel, reason) for each pair of kernels that was not fused.
+        askers: For each graph, a function that tells why two kernels were not fused, or raises LookupError.
     """
 
     kernels: int | None = 0
@@ -36,12 +52,11 @@ class Facts:
     kernel_names: tuple[str, ...] = ()
     extern_reasons: tuple[tuple[str, str], ...] = ()
     refusals: tuple[tuple[str, str, str, str], ...] = ()
-    # one for each graph: what the compiler answers to "why are these two kernels not one", or LookupError
     askers: tuple[Callable[[str, str], tuple[str, ...]], ...] = field(default=(), compare=False)
 
     def __add__(self, other: Facts) -> Facts:
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in COUNTS}
-        numbers = {name: _joined(max if name in MOST else sum, pair) for name, pair in pairs.items()}
+        numbers = {name: _joined(max if name in MAXIMA else sum, pair) for name, pair in pairs.items()}
         return Facts(
             **numbers,
             kernel_names=self.kernel_names + other.kernel_names,
@@ -51,7 +66,18 @@ class Facts:
         )
 
     def why_not(self, first: str, second: str) -> tuple[str, ...]:
-        """Why two kernels were not joined, in the graphs that have both; LookupError if none has."""
+        """Tells why two kernels were not fused.
+
+        Args:
+            first: The name of a kernel.
+            second: The name of another kernel.
+
+        Returns:
+            The reasons, from each graph that has both kernels.
+
+        Raises:
+            LookupError: No graph has both, or the compiler does not tell.
+        """
         found: list[str] = []
         failure: LookupError | None = None
         for ask in self.askers:
@@ -60,11 +86,11 @@ class Facts:
             except LookupError as error:
                 failure = failure or error
         if not found:
-            raise failure or LookupError("this compiler does not say why kernels stay apart")
+            raise failure or LookupError("this compiler does not tell why two kernels were not fused")
         return tuple(found)
 
     def known(self) -> dict[str, int]:
-        """The counts that have a value, in the order of the table."""
+        """Returns the counts that are not None, in the order of `vocabulary.COUNTS`."""
         return {name: value for name in COUNTS if (value := getattr(self, name)) is not None}
 
     def __repr__(self) -> str:
@@ -73,15 +99,25 @@ class Facts:
 
 
 def _joined(how: Callable[[Iterable[int]], int], pair: tuple[int | None, int | None]) -> int | None:
+    """Returns the sum or maximum of two counts, or None if one of them is not known."""
     known = [number for number in pair if number is not None]
     return how(known) if len(known) == len(pair) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """What a GPU's tools made of a kernel: `spills` in bytes a thread, `shared` in bytes; None: they do not say."""
+    """What the tools of a GPU made of one kernel.
 
-    text: str  # PTX, or AMD's assembly
+    Attributes:
+        text: PTX, or the assembly of an AMD GPU.
+        binary: The binary that a GPU loads.
+        warps: Warps per block.
+        registers: Registers per thread; None if the tools do not tell.
+        spills: Bytes per thread that do not fit in registers; None if the tools do not tell.
+        shared: Bytes of shared memory per block.
+    """
+
+    text: str
     binary: bytes
     warps: int
     registers: int | None
@@ -91,19 +127,34 @@ class Assembly:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel as generated; `language` is the ending of its golden file."""
+    """One generated kernel.
+
+    Attributes:
+        name: The name by which it is launched.
+        language: The file ending of its golden file: "cpp" or "py".
+        text: Its source.
+        assembly: What the GPU's tools made of it, on a compile-only device.
+    """
 
     name: str
     language: str
     text: str
-    assembly: Assembly | None = None  # compile-only devices
+    assembly: Assembly | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """One piece of memory in the life of a graph: there during the calls `first` to `last`, counted from 1.
+    """One piece of memory in the life of a graph.
 
-    No `last`: it is returned, or lent to the graph. Owner: own, donated (an input left to the graph) or lent.
+    The calls of kernels and operators are numbered from 1; 0 is the start of the graph.
+
+    Attributes:
+        owner: own (the graph allocates it), donated (an input that the graph may free) or lent (another input).
+        bytes: Its size; None if only a call decides it.
+        first: The call from which on it is held.
+        last: The last call during which it is held; None if it is returned or lent.
+        is_returned: Whether the graph returns it.
+        names: The names of the values that use it, one after the other.
     """
 
     owner: str
@@ -116,17 +167,31 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """One compiled graph, as the adapter captured it. `storages`: None from a compiler that does not tell."""
+    """One compiled graph, as the adapter captured it.
 
-    role: str  # inference, forward or backward
+    Attributes:
+        role: inference, forward or backward.
+        kernels: Its kernels.
+        wrapper: The text that allocates memory and launches the kernels.
+        facts: Its counts.
+        stages: For each stage of the compiler, in order, a function that returns the program after it as text.
+        events: What the graph did when it ran: ("launch", kernel), ("extern", operator). The adapter may add to it
+            later.
+        was_hit: Whether the graph came from a store and was not compiled.
+        seconds: The time that compiling took.
+        calls: The kernels and operators that it calls, in order.
+        storages: The life of its memory; None if the compiler does not tell.
+        nonce: The nonce of the session that compiled it.
+    """
+
+    role: str
     kernels: tuple[Kernel, ...]
     wrapper: str = ""
     facts: Facts = Facts()
-    # the text of each stage's value, in order
     stages: Mapping[str, Callable[[], str]] = field(default_factory=dict[str, Callable[[], str]])
-    events: Sequence[tuple[str, str]] = ()  # what it did when it ran: ("launch", kernel), ("extern", operator)
-    was_hit: bool = False  # from a store, without being compiled
+    events: Sequence[tuple[str, str]] = ()
+    was_hit: bool = False
     seconds: float = 0.0
-    calls: tuple[str, ...] = ()  # kernels and operators, in order
+    calls: tuple[str, ...] = ()
     storages: tuple[Storage, ...] | None = None
-    nonce: str = ""  # of the run that it was compiled for
+    nonce: str = ""

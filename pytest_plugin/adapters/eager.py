@@ -1,7 +1,7 @@
-"""The compiler that does nothing: graphs run as they were traced. It tests the plugin, and the plugin's tests.
+"""The adapter of no compiler at all: graphs run in eager as they were traced. It serves to test the plugin itself.
 
-Takes a function; gives one that Dynamo traces and eager runs. Each graph that computes is one kernel, whose text
-is the graph's own Python code. Refuses options.
+Takes a function. Gives one that Dynamo traces and eager runs. Each graph that computes something counts as one kernel,
+whose text is the graph's Python code. Refuses options (ValueError).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Session:
         self.graphs: list[Graph] = []
 
     def compile(self, fn: Callable[..., Any], options: Mapping[str, object], dynamic: bool | None) -> Any:
+        """Returns the function, to be traced and run in eager. Raises ValueError if there are options."""
         import torch
 
         tools: Any = torch  # torch leaves its types open
@@ -51,12 +52,13 @@ class Session:
         self.graphs.append(Graph("forward", kernels, facts=facts, stages=stages, events=events, nonce=self.nonce))
 
     def capture(self) -> Sequence[Graph]:
+        """Returns the graphs traced so far."""
         return self.graphs
 
 
 @dataclass(frozen=True, slots=True)
 class NoStore:
-    """Eager keeps nothing on disk."""
+    """The store of eager, which keeps nothing on disk."""
 
     path: Path
     users: Path = Path("/nowhere")
@@ -64,24 +66,27 @@ class NoStore:
 
 
 class Eager:
-    """The adapter."""
+    """The adapter of eager."""
 
     name = "eager"
     devices = ("cpu", "cuda")
     memory_options: Mapping[str, object] = MappingProxyType({})
 
     def version(self) -> str:
+        """Returns torch's version."""
         import torch
 
         return str(torch.__version__)
 
     def session(self, folder: Path, device: Device) -> Session:
+        """Makes a session; eager needs neither the folder nor the device."""
         return Session()
 
     @contextmanager
     def fresh_store(self, folder: Path) -> Generator[NoStore]:
+        """Gives a store that is never used."""
         yield NoStore(folder)
 
     def distorted_clock(self) -> AbstractContextManager[None]:
-        """Eager measures nothing."""
+        """Does nothing, since eager measures nothing."""
         return nullcontext()

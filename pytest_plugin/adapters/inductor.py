@@ -1,9 +1,9 @@
 """TorchInductor as a compiler under test.
 
-Takes a function and options, which are TorchInductor's own settings; gives a compiled one, and for each graph what its
-generated program says when it is parsed: kernels, wrapper, counts. Refuses nothing that TorchInductor takes.
-
-Compiles without caches and without what depends on the machine, the number of threads and the width of vectors.
+Takes a function and options, which are TorchInductor's own settings. Gives a compiled function, and for each graph its
+kernels, wrapper and counts, which are read from the text that TorchInductor generated. Refuses nothing that
+TorchInductor takes. Compiles without caches, and without settings that depend on the machine: the number of threads and
+the width of vectors.
 
 >>> program = "k0 = async_compile.cpp_pybinding(['float*'], r'''\\n#include <x.h>\\nvoid kernel() {}\\n''')\\n\\n\\n"
 >>> program += "class Runner:\\n    def call(self, args):\\n        k0(args[0])\\n        extern_kernels.mm(args[0])\\n"
@@ -33,19 +33,19 @@ from unittest import mock
 from pytest_plugin.adapters.captured_graph import Facts, Graph, Kernel
 from pytest_plugin.devices.device_choice import Device
 
-# what the generated code depends on, and would otherwise take from the machine
+# Settings that TorchInductor would otherwise take from the machine, and that the generated code depends on.
 WIDTH: Mapping[str, object] = MappingProxyType({"cpp.simdlen": 256, "cpp.dynamic_threads": True})
-# a machine with vectors of 256 bits and no wider: g++ 12 compiles AVX2's intrinsics wrongly for one with AVX-512
+# A machine whose widest vectors have 256 bits: g++ 12 compiles AVX2's intrinsics wrongly for a machine with AVX-512.
 MARCH: Mapping[str, object] = MappingProxyType({"cpp.march": "haswell"})
 ALONE: Mapping[str, object] = MappingProxyType({"force_disable_caches": True, "compile_threads": 1})
 FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 EXTERNS = ("extern_kernels.", "aten.", "torch.ops.", "inductor_ops.")
-# among those, what hands memory out and computes nothing
+# Those of them that only hand out memory.
 NO_EXTERNS = ("inductor_ops._alloc_from_pool", "torch.ops.inductor._alloc_from_pool")
 
 
 def settings() -> Mapping[str, object]:
-    """What every program is compiled with, as options of torch.compile; older torches take no machine."""
+    """Returns the options that every program is compiled with. Older versions of torch cannot set `march`."""
     from torch._inductor import config
 
     takes_march = hasattr(config.cpp, "march") and platform.machine() == "x86_64"
@@ -133,6 +133,7 @@ class Session:
         self.options: dict[str, object] = {}
 
     def compile(self, fn: Callable[..., Any], options: Mapping[str, object], dynamic: bool | None) -> Any:
+        """Returns the function, to be compiled by TorchInductor when it is first called."""
         import torch
 
         tools: Any = torch  # torch leaves its types open
@@ -173,6 +174,7 @@ class Session:
         return made
 
     def capture(self) -> Sequence[Graph]:
+        """Returns the graphs compiled so far."""
         return self.graphs
 
 
@@ -189,7 +191,7 @@ def _told(call: Callable[..., Any], parsed: Parsed, events: list[tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class FreshStore:
-    """A private folder of caches; whether the user's was touched is read off its entries."""
+    """A private folder of TorchInductor's caches. Changed entries of the user's folder show that it was used."""
 
     path: Path
     users: Path
@@ -197,6 +199,7 @@ class FreshStore:
 
     @property
     def touched(self) -> Sequence[Path]:
+        """The user's folder, if one of its entries has changed."""
         return (self.users,) if entries(self.users) != self.before else ()
 
 
@@ -206,7 +209,7 @@ def entries(folder: Path) -> Mapping[str, int]:
 
 
 class Inductor:
-    """The adapter."""
+    """The adapter of TorchInductor."""
 
     name = "inductor"
     devices = ("cpu", "cuda")
@@ -214,21 +217,25 @@ class Inductor:
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """For scripts that show the same without the adapter."""
+        """The options that a script needs to compile as the adapter does."""
         return settings()
 
     def version(self) -> str:
+        """Returns torch's version."""
         import torch
 
         return str(torch.__version__)
 
     def session(self, folder: Path, device: Device) -> Session:
-        # the compiled headers in it cost more than a kernel, and no program is read back from it
+        """Makes a session; TorchInductor takes the device from the tensors."""
+        # Tests share the folder: the precompiled headers in it take longer to make than a kernel. The caches of
+        # programs are off, so nothing is read back from it.
         is_private = os.environ.get(FOLDER) == str(folder)
         return Session(folder if is_private else folder.parent / "torchinductor")
 
     @contextmanager
     def fresh_store(self, folder: Path) -> Generator[FreshStore]:
+        """Makes the folder TorchInductor's cache in the context."""
         from torch._inductor.runtime import cache_dir_utils
 
         tools: Any = cache_dir_utils
@@ -238,7 +245,7 @@ class Inductor:
 
     @contextmanager
     def distorted_clock(self) -> Generator[None]:
-        """Inside, measurements of candidates mean nothing."""
+        """Makes all measurements of candidates random numbers in the context."""
         from torch._inductor.runtime import benchmarking
 
         drawn = random.Random(0)

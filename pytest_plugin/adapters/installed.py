@@ -16,7 +16,17 @@ REQUIRED_PARTS = ("name", "devices", "memory_options", "version", "session", "fr
 
 
 def find_adapter(name: str) -> Adapter:
-    """The adapter of that name: one of ours, or one that an installed package brings."""
+    """Returns the adapter of a compiler: one of the plugin's, or one that an installed package has as an entry point.
+
+    Args:
+        name: The compiler's name, as `--compiler` takes it.
+
+    Returns:
+        A new adapter.
+
+    Raises:
+        ValueError: There is no such compiler, or its adapter lacks a part of the protocol.
+    """
     if name in ADAPTERS:
         module, _, attribute = ADAPTERS[name].partition(":")
         return getattr(importlib.import_module(module), attribute)()
@@ -31,9 +41,10 @@ def find_adapter(name: str) -> Adapter:
 
 
 def compilers() -> tuple[str, ...]:
-    """The names of all adapters that are installed."""
+    """Returns the names of all adapters that are installed."""
     return (*ADAPTERS, *_entry_points())
 
 
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
+    """Returns the adapters of other installed packages by the compiler's name."""
     return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}

@@ -1,8 +1,8 @@
 """minductor as a compiler under test: the only file of the plugin that knows minductor's insides.
 
-Takes a function and options; gives a compiled one, and for each graph its texts, facts, stages and events. Refuses
-nothing that minductor takes. Compiles with `events` and `verify`, so that launches are seen and the IR is checked.
-For a compile-only device each kernel is compiled by worker processes, for its assembly and the facts of it.
+Takes a function and options. Gives a compiled function, and for each graph its texts, counts, stages and events.
+Refuses nothing that minductor takes. Compiles with the options `events`, which reports launches, and `verify`, which
+checks the IR. For a compile-only device, worker processes compile each kernel to assembly.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 Clock = Callable[[Callable[[], object]], float]
 
-# A generated function with the comment above it; both braces of its body stand alone at the margin.
+# A generated function with the comment above it. The closing brace of its body is the first one at the margin.
 KERNEL = re.compile(r'^(?://[^\n]*\n)*(?:extern "C" )?int64_t (\w+)\([^{]*\{\n.*?^\}\n', re.MULTILINE | re.DOTALL)
 
 
 def kernels_of(text: str) -> tuple[Kernel, ...]:
-    """The kernels in a unit of C or C++, without the prelude and the entries around them.
+    """Returns the kernels in a unit of C or C++, without the prelude and the entries around them.
 
     >>> unit = 'int md_f();\\n// aten.neg: neg\\nextern "C" int64_t fused_neg_0(float* o) {\\n  return 0;\\n}\\nEND()'
     >>> [(kernel.name, kernel.text.count("\\n")) for kernel in kernels_of(unit)]
@@ -51,7 +51,7 @@ def kernels_of(text: str) -> tuple[Kernel, ...]:
     return tuple(Kernel(found[1], "cpp", found[0]) for found in KERNEL.finditer(text))
 
 
-# The same in Triton.
+# The same for Triton.
 FUNCTION = re.compile(r"^(?:#[^\n]*\n)*@triton\.jit\ndef (\w+)\([^\n]*\n(?:(?:    [^\n]*)?\n)*", re.MULTILINE)
 
 
@@ -78,15 +78,17 @@ def triton_kernels_of(text: str, symbols: Collection[str]) -> tuple[Kernel, ...]
 
 @dataclass(slots=True)
 class Stages:
-    """A sink of the Trace that keeps the stages of the graph that is being compiled."""
+    """Keeps the stages of the graph that is being compiled, as a sink of the Trace."""
 
     current: dict[str, Callable[[], str]] = field(default_factory=dict[str, Callable[[], str]])
 
     def record(self, record: Record) -> None:
+        """Keeps the text of one stage. Records that have sources are no stages of a graph."""
         if not record.sources:
             self.current[record.stage] = record.text
 
     def take(self) -> Mapping[str, Callable[[], str]]:
+        """Returns the stages kept so far, and starts anew."""
         taken, self.current = self.current, {}
         return taken
 
@@ -124,6 +126,7 @@ class Session:
         self.nonce = ""
 
     def compile(self, fn: Callable[..., Any], options: Mapping[str, object], dynamic: bool | None) -> Any:
+        """Returns the function, compiled by minductor when it is first called, with events and verification on."""
         import torch
 
         tools: Any = torch  # torch leaves its types open
@@ -180,19 +183,20 @@ class Session:
         )
 
     def capture(self) -> Sequence[Graph]:
+        """Returns the graphs compiled so far; waits for kernels that are compiled in other processes."""
         self._captured += [graph() for graph in self._graphs[len(self._captured) :]]
         return self._captured
 
 
 def _registered() -> Sequence[Backend]:
-    """The backends that minductor does not bring itself."""
+    """Returns the backends that users registered, without those of minductor."""
     from minductor.backends import BUILT_IN, find_backend, kinds
 
     return [find_backend(kind) for kind in kinds() if kind not in BUILT_IN]
 
 
 def _target(device: Device) -> Target | None:
-    """What is compiled for; None where the graph's own devices decide."""
+    """Returns the target to compile for, or None if the devices of the graph's tensors decide."""
     from minductor.backends import BUILT_IN, find_backend, find_target
 
     if device.kind in ("interpret", "compile"):
@@ -212,7 +216,7 @@ def _assembly(made: KernelFacts) -> Assembly:
 
 
 def _all(how: Callable[[Iterable[int]], int], numbers: Sequence[int | None]) -> int | None:
-    """The numbers joined, 0 if there are none; None if one of them is not known."""
+    """Returns the sum or maximum of the numbers, 0 if there are none, and None if one of them is not known."""
     known = [number for number in numbers if number is not None]
     return how((0, *known)) if len(known) == len(numbers) else None
 
@@ -227,7 +231,7 @@ class FreshStore:
 
 
 class SizeContext:
-    """Sizes that a call gives, axes, and expressions of both: what passes and matchers work on.
+    """Makes sizes, axes and expressions of both, which passes and matchers take.
 
     >>> context = SizeContext()
     >>> s0, x = context.size("s0", low=2), context.axis("x", 24)
@@ -240,13 +244,24 @@ class SizeContext:
         self.extents: dict[Any, Any] = {}
 
     def size(self, name: str, low: int = 1, high: int | None = None) -> Any:
-        """A size that is known at the call, within its range."""
+        """Returns the symbol of a size that each call decides.
+
+        Args:
+            name: The symbol's name; the same name gives the same symbol.
+            low: The least value.
+            high: The largest value; None for no limit.
+        """
         from minductor.core.expressions.expr import symbol
 
         return self.symbols.setdefault(name, symbol(name, "size", low, high))
 
     def axis(self, name: str, extent: Any) -> Any:
-        """The axis of a kernel; the extent is a number or an expression."""
+        """Returns an axis of a kernel.
+
+        Args:
+            name: The name of its symbol.
+            extent: The number of its iterations: a number or an expression.
+        """
         from minductor.core.expressions.expr import as_expr, as_int, symbol
         from minductor.ir.program.nodes import Axis
 
@@ -256,14 +271,14 @@ class SizeContext:
         return Axis(made, self.extents[made])
 
     def expr(self, text: str) -> Any:
-        """An expression, as it is printed."""
+        """Returns the expression that a text such as "(s0*x + x)//s0" means; its names are symbols made before."""
         from minductor.core.expressions.expr_parser import parse_expr
 
         return parse_expr(text, self.symbols)
 
 
 class Minductor:
-    """The adapter."""
+    """The adapter of minductor."""
 
     name = "minductor"
     memory_options: Mapping[str, object] = MappingProxyType({"verify_memory": "log"})
@@ -271,6 +286,7 @@ class Minductor:
 
     @property
     def devices(self) -> Sequence[str]:
+        """The built-in devices, a compile-only device for each named GPU, and the kinds of registered backends."""
         from minductor.target import TARGETS
 
         compiled_for = [f"compile:{name}" for name, target in TARGETS.items() if target.arch]
@@ -278,15 +294,16 @@ class Minductor:
 
     @property
     def torch_devices(self) -> Mapping[str, str]:
-        """What torch calls the memory of each registered backend's first machine."""
+        """torch's device type for each registered backend."""
         return {backend.kind: backend.targets[0].device for backend in _registered()}
 
     @property
     def capabilities(self) -> Mapping[str, Sequence[str]]:
+        """The capabilities of each registered backend."""
         return {backend.kind: backend.capabilities for backend in _registered()}
 
     def absence(self, id: str) -> str:
-        """Why a registered backend finds no machine of its kind, or nothing."""
+        """Returns why a registered backend finds no machine of its kind, or an empty text."""
         from minductor.backends import find_backend, resolve
         from minductor.core.errors import BackendError
 
@@ -298,12 +315,14 @@ class Minductor:
 
     @property
     def mutants(self) -> Sequence[Mutant]:
+        """The faults of minductor that tests must notice."""
         from pytest_plugin.adapters.minductor_mutants import MUTANTS
 
         return MUTANTS
 
     @cached_property
     def workers(self) -> Workers:
+        """The processes that interpret and compile GPU kernels; all sessions share them."""
         from minductor.runtime.build.pool import Pool, pool_size
         from minductor.runtime.launch.interpret import SETTINGS
 
@@ -311,24 +330,27 @@ class Minductor:
         return Workers(Pool(1, settings=SETTINGS), Pool(cores))
 
     def size_context(self) -> SizeContext:
+        """Makes a new context of symbolic sizes."""
         return SizeContext()
 
     def version(self) -> str:
+        """Returns minductor's version."""
         import minductor
 
         return minductor.__version__
 
     def session(self, folder: Path, device: Device) -> Session:
+        """Makes a session with a Compiler of its own."""
         return Session(folder, device, self.workers, self.tuning_clock)
 
     def device_options(self, device: Device) -> Mapping[str, object]:
-        """What torch.compile has to be told to compile for it."""
+        """Returns the options with which torch.compile compiles for a device."""
         target = _target(device)
         return {"target": target.name} if target is not None else {}
 
     @contextmanager
     def distorted_clock(self) -> Generator[None]:
-        """Inside, measurements of candidates mean nothing."""
+        """Makes all measurements of candidates random numbers in the context."""
         drawn = random.Random(0)
 
         def wrong(call: Callable[[], object]) -> float:
@@ -340,6 +362,7 @@ class Minductor:
 
     @contextmanager
     def fresh_store(self, folder: Path) -> Generator[FreshStore]:
+        """Makes the folder minductor's store in the context, and records which stores are used."""
         import minductor
         from minductor.runtime.store.cache_folder import find
         from minductor.runtime.store.store import Store

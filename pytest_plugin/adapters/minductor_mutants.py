@@ -1,6 +1,7 @@
-"""Faults of minductor that its tests have to see: a table of functions and of what would be wrong in them.
+"""The faults of minductor that its tests must notice: a table of functions and of replacements in their text.
 
-Takes nothing; gives Mutants. Each is one slip of a hand, and none makes a program touch memory far from its own.
+Takes nothing. Gives Mutants. Refuses nothing. Each fault is a plausible slip of a programmer; none makes a program
+access memory far from its own buffers.
 """
 
 from __future__ import annotations

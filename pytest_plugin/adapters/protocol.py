@@ -18,7 +18,15 @@ from pytest_plugin.devices.device_choice import Device
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A fault: in a function of a module, by its qualified name, `old` becomes `new`."""
+    """A named fault: in the text of one function, `old` is replaced by `new` while a test runs.
+
+    Attributes:
+        name: The name that tests and the option `--mutants` use.
+        module: The module of the function.
+        function: The qualified name of the function in the module.
+        old: A text that occurs exactly once in the function's source.
+        new: The faulty text.
+    """
 
     name: str
     module: str
@@ -28,67 +36,109 @@ class Mutant:
 
 
 class Session(Protocol):
-    """One `compiled` call: a compiler with a store of its own, and what it compiled.
+    """One call of `compiled`: a compiler with a store of its own, and the graphs that it compiled.
 
-    `nonce` is set before anything is compiled, and each graph that is captured has to carry it.
+    Attributes:
+        nonce: A random text that the plugin sets before anything is compiled. Each captured Graph must carry it.
     """
 
     nonce: str
 
     def compile(self, fn: Callable[..., Any], options: Mapping[str, object], dynamic: bool | None) -> Any:
-        """A callable that compiles when it is called."""
+        """Returns a callable that compiles `fn` when it is first called.
+
+        Args:
+            fn: The user's function or module. This call does not run it.
+            options: Options of the compiler, as torch.compile takes them.
+            dynamic: Whether sizes are symbolic, as torch.compile takes it.
+
+        Returns:
+            A callable with the arguments and the results of `fn`.
+        """
         ...
 
     def capture(self) -> Sequence[Graph]:
-        """The graphs compiled so far, with the events so far."""
+        """Returns the graphs compiled so far, each with the events of all its calls so far."""
         ...
 
 
 class FreshStore(Protocol):
-    """A private store in use, and which stores were touched since."""
+    """A private artefact store that is in use, and a record of the stores that were used since."""
 
     @property
-    def path(self) -> Path: ...
+    def path(self) -> Path:
+        """The folder of the private store."""
+        ...
 
     @property
-    def touched(self) -> Sequence[Path]: ...
+    def touched(self) -> Sequence[Path]:
+        """The folders of the stores that were read or written since the private store came into use."""
+        ...
 
     @property
-    def users(self) -> Path: ...
+    def users(self) -> Path:
+        """The folder of the user's own store, which no test may use."""
+        ...
 
 
 class Adapter(Protocol):
     """A compiler under test.
 
-    One may have more: `mutants`, faults of it by name; `size_context()`; `distorted_clock()`, a context in which what
-    it measures is wrong; `device_options(device)`, what a script has to give torch.compile; and for devices of its own
-    `torch_devices`, torch's name of the memory by id ("cpu" or a name that torch was given), `capabilities` by id, and
-    `absence(id)`, why this machine has none.
+    An adapter may have more than this protocol asks for:
+
+        mutants                     a sequence of Mutant: faults that tests must notice
+        settings                    options that it always compiles with, for the scripts of failing tests and of
+        `--fuzz` size_context()              the value of the fixture `size_context`
+        distorted_clock()           a context in which everything that the compiler measures is wrong
+        device_options(device)      the options of torch.compile with which a script compiles for the device
+        torch_devices               for devices of its own: torch's device type of the tensors, by id ("cpu" or another)
+        capabilities                for devices of its own: what the marker `needs` may name, by id
+        absence(id)                 for devices of its own: why this machine has none, or an empty text
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name that `--compiler` takes, and the folder of the compiler's golden files."""
+        ...
 
     @property
     def devices(self) -> Sequence[str]:
-        """The ids of devices that it compiles for: cpu, cuda, interpret, compile:<target>, or its own."""
+        """The ids of the devices that it compiles for: cpu, cuda, interpret, compile:<target>, or ids of its own."""
         ...
 
     @property
     def memory_options(self) -> Mapping[str, object]:
-        """Options of a compile whose graphs tell what they do to memory, and say in `events` what was not planned:
-        ("fault", text), ("leak", storage), and ("held", storage) for a donated one that outlives its last use.
+        """Options with which a compiled graph reports how it uses memory.
+
+        The graph then has `storages`, and adds to its `events` what was not planned: ("fault", text), ("leak",
+        storage), and ("held", storage) for a donated storage that is kept after its last use.
         """
         ...
 
-    def version(self) -> str: ...
+    def version(self) -> str:
+        """Returns the version of the compiler."""
+        ...
 
     def session(self, folder: Path, device: Device) -> Session:
-        """A session for a device, whose artefacts lie below the folder. On compile-only ones its functions give what
-        eager gives, and `capture` raises what does not compile.
+        """Makes a session.
+
+        Args:
+            folder: The folder below which everything that the session stores must lie.
+            device: The device to compile for. On a compile-only device, the compiled function returns eager's results,
+                and `capture` raises the error of what does not compile.
+
+        Returns:
+            A new session.
         """
         ...
 
     def fresh_store(self, folder: Path) -> AbstractContextManager[FreshStore]:
-        """Makes the folder the store of everything compiled inside the block, child processes included."""
+        """Makes a folder the store of everything that is compiled in the context, by child processes too.
+
+        Args:
+            folder: An empty folder.
+
+        Returns:
+            A context that gives a FreshStore.
+        """
         ...

@@ -1,10 +1,12 @@
-"""The numeric oracle: a compiled result may be no further from the truth than eager is, give or take a few ULP.
+"""The numeric oracle: a compiled result may be about as far from the float64 truth as eager's result is.
 
 Takes three values of the same structure: compiled, eager, and the float64 truth. Gives the worst error as a share of
-what was allowed. Refuses, by AssertionError, a result that is too far away, and one whose dtype, shape or stride is
-not eager's; the message has the worst element.
+the allowed one. Refuses, by WrongResult, an error that is too large, and a dtype, shape, device or stride that is not
+eager's; the message shows the worst element.
 
-Integers and bools are exact. NaN, infinities and the sign of zero must be the truth's or eager's.
+The allowed error of an element is the larger of two: k times eager's worst error in that tensor, and a number of ULPs
+(units in the last place of the result's dtype, at the true value's magnitude). Integers and bools must be equal. NaN,
+infinities and the sign of zero must be those of the truth or of eager.
 """
 
 from __future__ import annotations
@@ -23,7 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How much is allowed; `layout` asks for eager's strides too."""
+    """The tolerances.
+
+    Attributes:
+        k: How many times eager's worst error is allowed.
+        ulps: How many units in the last place of the result's dtype are allowed.
+        layout: Whether strides must be eager's.
+    """
 
     k: float = K
     ulps: float = ULPS
@@ -34,7 +42,16 @@ DEFAULT_POLICY = Policy()
 
 
 def read_policy(words: Sequence[str]) -> Policy:
-    """The policy with what words such as "k=3" change; ValueError for another word.
+    """Returns the default policy, changed by words such as "k=3", "ulps=8" or "layout=false".
+
+    Args:
+        words: The value of the ini key `numeric_policy`.
+
+    Returns:
+        The policy.
+
+    Raises:
+        ValueError: A word is none of these.
 
     >>> read_policy(["k=3", "layout=false"])
     Policy(k=3.0, ulps=4.0, layout=False)
@@ -55,20 +72,37 @@ def read_policy(words: Sequence[str]) -> Policy:
 
 
 class WrongResult(AssertionError):
-    """A result is not what it should be."""
+    """A compiled result is not what it should be."""
 
 
 def check_accuracy(
     actual: Any, eager: Any, exact64: Any, *, policy: Policy = DEFAULT_POLICY, what: str = "result"
 ) -> float:
-    """Compares nested tuples, lists and dicts of tensors; numbers and the rest must be equal to eager's."""
+    """Checks that a result is as accurate as eager's.
+
+    No function is run. Tensors may have any dtype; what is no tensor and no float must be equal to eager's.
+
+    Args:
+        actual: The result to check: nested tuples, lists and dicts of tensors, numbers and other values.
+        eager: Eager's result, of the same structure.
+        exact64: The same computed in float64 (complex128 for complex values), of the same structure.
+        policy: The tolerances.
+        what: How the message names the result.
+
+    Returns:
+        The worst error of all elements as a share of the allowed error: at most 1.
+
+    Raises:
+        WrongResult: The structure, a dtype, shape, device, stride or requires_grad is not eager's, or an element is
+            too far from the truth.
+    """
     __tracebackhide__ = True
     from torch.utils import _pytree as pytree
 
     leaves, structure = pytree.tree_flatten_with_path(actual)
     expected, expected_structure = pytree.tree_flatten(eager)
     if structure != expected_structure:
-        raise WrongResult(f"{what}: the structure is {structure}, eager's {expected_structure}")
+        raise WrongResult(f"{what}: the structure is {structure}; in eager it is {expected_structure}")
     truths = pytree.tree_leaves(exact64)
     worst = 0.0
     for (path, found), wanted, truth in zip(leaves, expected, truths, strict=True):
@@ -82,15 +116,15 @@ def _check_leaf(actual: Any, eager: Any, exact: Any, policy: Policy, what: str) 
 
     if not isinstance(eager, torch.Tensor):
         if type(actual) is not type(eager):
-            raise WrongResult(f"{what}: {actual!r} is no {type(eager).__name__}, as eager's {eager!r} is")
+            raise WrongResult(f"{what}: {actual!r} is a {type(actual).__name__}; eager gives {eager!r}")
         if isinstance(eager, float):
             found, wanted, truth = (torch.tensor(x, dtype=torch.float64) for x in (actual, eager, exact))
             return _check_tensor(found, wanted, truth, policy, what)
         if actual != eager:
-            raise WrongResult(f"{what}: {actual!r} is not eager's {eager!r}")
+            raise WrongResult(f"{what}: {actual!r}; eager gives {eager!r}")
         return 0.0
     if not isinstance(actual, torch.Tensor):
-        raise WrongResult(f"{what}: {actual!r} is no tensor")
+        raise WrongResult(f"{what}: {actual!r} is not a tensor; eager gives one")
     _check_layout(actual, eager, policy, what)
     return _check_tensor(actual.detach(), eager.detach(), exact.detach(), policy, what)
 
@@ -107,11 +141,11 @@ def _check_layout(actual: Tensor, eager: Tensor, policy: Policy, what: str) -> N
         facts.append(("stride", _observable_strides(actual), _observable_strides(eager)))
     for name, found, wanted in facts:
         if found != wanted:
-            raise WrongResult(f"{what}: {name} is {found}, eager's {wanted}")
+            raise WrongResult(f"{what}: {name} is {found}; in eager it is {wanted}")
 
 
 def _observable_strides(tensor: Tensor) -> tuple[int, ...]:
-    """The strides that can be observed: a dimension of one element has any."""
+    """Returns the strides that matter: a dimension of one element may have any stride."""
     if tensor.numel() == 0:
         return ()
     return tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1)
@@ -142,7 +176,7 @@ def _check_tensor(actual: Tensor, eager: Tensor, exact: Tensor, policy: Policy, 
         worst = max(worst, FLOAT64_OWN_ULPS * float(ulp[x.isfinite()].max()) if bool(x.isfinite().any()) else 0.0)
     allowed = (policy.ulps * ulp).clamp(min=policy.k * worst)
     wrong = torch.where(is_plain, error > allowed, ~(_is_equal_or_both_nan(a, x) | _is_equal_or_both_nan(a, e)))
-    # the sign of a zero is free only where truth and eager differ about it
+    # The sign of a zero is checked only where the truth and eager agree on it.
     signs = (a.signbit() != x.signbit()) & (a.signbit() != e.signbit())
     wrong |= (a == 0) & (x == 0) & (e == 0) & signs
     if bool(wrong.any()):
@@ -155,18 +189,21 @@ def _is_equal_or_both_nan(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _ulp(x: Tensor, name: str) -> Tensor:
-    """The distance between neighbours of the dtype at this magnitude; subnormals have that of the smallest normal."""
+    """Returns the distance between neighbouring numbers of a dtype at the magnitude of each element.
+
+    Subnormal numbers and zero have the distance of the smallest normal number.
+    """
     import torch
 
     precision = PRECISIONS[name]
     exponent = torch.frexp(torch.where(x.isfinite(), x, 1.0)).exponent - 1
     exponent = torch.where(x == 0, precision.min_exponent, exponent).clamp(min=precision.min_exponent)
-    # float64's own subnormal ULP is not reached by exponents that exp2 can take
+    # exp2 underflows to 0 for the ULP of float64's subnormal numbers, which is 5e-324.
     return torch.exp2((exponent - precision.mantissa).to(torch.float64)).clamp(min=5e-324)
 
 
 def _message(what: str, wrong: Tensor, values: Sequence[Tensor], errors: tuple[Tensor, Tensor, Tensor] | None) -> str:
-    """The worst element, its values and errors, in lines."""
+    """Returns the lines of a failure: how many elements are wrong, and the worst one with its values and errors."""
     import torch
 
     if errors is None:
@@ -181,12 +218,12 @@ def _message(what: str, wrong: Tensor, values: Sequence[Tensor], errors: tuple[T
     if errors is not None and bool((nans := wrong & (values[0].isnan() != values[1].isnan())).any()):
         first, ours = [int(i) for i in nans.nonzero()[0]], int((nans & values[0].isnan()).sum())
         theirs = int(nans.sum()) - ours
-        lines.append(f"  NaN       at {ours} places of compiled only and {theirs} of eager only, the first {first}")
+        lines.append(f"  NaN       only compiled has {ours}, only eager has {theirs}; the first is at {first}")
     for name, value in zip(("compiled", "eager", "float64"), values, strict=False):
         lines.append(f"  {name:<9} {value[index].item()!r}")
     if errors is not None:
         error, own, allowed = (part[index].item() for part in errors)
-        apart = f"{error:.3g}" if all(map(math.isfinite, (v[index].item() for v in values))) else "no number"
-        lines.append(f"  error     {apart}, eager's here {own:.3g}, eager's worst {errors[1].max().item():.3g}")
+        apart = f"{error:.3g}" if all(map(math.isfinite, (v[index].item() for v in values))) else "not a number"
+        lines.append(f"  error     {apart}; eager's error here {own:.3g}, at worst {errors[1].max().item():.3g}")
         lines.append(f"  allowed   {allowed:.3g}")
     return "\n".join(lines)

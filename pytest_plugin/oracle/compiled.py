@@ -1,8 +1,8 @@
-"""`compiled(fn, *args)`: compile, run, compare with eager and with float64, collect.
+"""The value of the fixture `compiled`: compiles a function, runs it, and compares it with eager and with float64.
 
-Takes a function or module and its arguments, which stay as they are. Gives a Run. Refuses, by AssertionError, results,
-gradients, arguments, parameters, buffers or aliases that are not eager's within the tolerance of `check_accuracy`.
-On a compile-only device the function runs in eager, so there is nothing to compare; what does not compile is an error.
+Takes a function or module and its arguments, which are not changed. Gives a Run. Refuses, by WrongResult, results,
+gradients, arguments, parameters, buffers or aliases that differ from eager by more than `check_accuracy` allows. On a
+compile-only device the function runs in eager, so nothing is compared; what does not compile is an error.
 """
 
 from __future__ import annotations
@@ -27,17 +27,28 @@ CPU = Device("cpu")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Compile:
-    """The value of the fixture `compiled`."""
+    """The value of the fixture `compiled`.
+
+    Attributes:
+        adapter: The compiler under test.
+        folder: Returns the folder of the next store.
+        on_run: Is called with each Run that the oracle has accepted.
+        device: The device that is compiled for.
+        extra_options: Options of the compiler besides those of the call.
+        on_wrong_result: If given, is called with a wrong result in place of raising it, so that other checks see the
+            run.
+        policy: The tolerances.
+        on_call: If given, is called before each compilation.
+    """
 
     adapter: Adapter
-    folder: Callable[[], Path]  # where the next store lies
+    folder: Callable[[], Path]
     on_run: Callable[[Run], None]
     device: Device = CPU
-    extra_options: Mapping[str, object] = field(default_factory=dict[str, object])  # options besides those of the call
-    # takes a wrong result, so that other checks see the run too; its numbers are then asked for in vain
+    extra_options: Mapping[str, object] = field(default_factory=dict[str, object])
     on_wrong_result: Callable[[WrongResult], None] | None = None
     policy: Policy = DEFAULT_POLICY
-    on_call: Callable[[CompiledCall], None] | None = None  # told of each call before it compiles
+    on_call: Callable[[CompiledCall], None] | None = None
 
     def __call__(
         self,
@@ -49,10 +60,28 @@ class Compile:
         policy: Policy | None = None,
         **kwargs: Any,
     ) -> Run:
-        """Compiles `fn` in a fresh store and runs it on clones of the arguments.
+        """Compiles a function in a fresh store, runs it, and compares it with eager and with float64.
 
-        grad: True takes gradients of every floating argument and parameter, False none; unset, they are taken if an
-        argument requires them.
+        The user's function is run three times: compiled, in eager and in float64, each on clones of the arguments. On a
+        compile-only device it is run once, and nothing is compared.
+
+        Args:
+            fn: A function or a module. Its closure is not cloned: what it changes there, each run changes.
+            *args: Its positional arguments, of any nesting; tensors of any dtype, shape and stride.
+            options: Options of the compiler, as torch.compile takes them.
+            dynamic: Whether sizes are symbolic, as torch.compile takes it.
+            grad: True takes gradients of every floating argument and parameter, False of none. None takes them if an
+                argument requires them.
+            policy: Tolerances in place of those of the run.
+            **kwargs: The function's keyword arguments.
+
+        Returns:
+            The Run: results, texts, counts and events.
+
+        Raises:
+            WrongResult: A result, a gradient, an argument afterwards, a dtype, a stride or an alias is not that of
+                eager.
+            ForeignGraph: The adapter returned a graph that was not compiled by this call.
         """
         __tracebackhide__ = True
         import torch
@@ -70,7 +99,7 @@ class Compile:
         if self.device.kind == "compile":
             again = partial(_run_unchecked, subject, function, grad)
             results, out = None, again(*args, **kwargs)
-            capture()  # waits for what does not compile
+            capture()  # raises what does not compile
         else:
             checked = partial(check_run, fn, subject, function, policy or self.policy, str(self.device))
             again = partial(_run_again, checked, grad)
@@ -81,6 +110,7 @@ class Compile:
         return run
 
     def _compare(self, checked: Callable[[], Results]) -> tuple[Results | None, Any]:
+        """Returns the results and the output; without results if a wrong one was reported and not raised."""
         __tracebackhide__ = True
         try:
             results = checked()
@@ -93,11 +123,11 @@ class Compile:
 
 
 class ForeignGraph(RuntimeError):
-    """A captured graph is not of this run."""
+    """An adapter returned a graph that was compiled for another run."""
 
 
 def checked_capture(capture: Callable[[], Sequence[Graph]], nonce: str) -> Sequence[Graph]:
-    """What an adapter captured, if all of it is of the run with that nonce."""
+    """Returns the graphs that an adapter captured, and raises ForeignGraph if one lacks the nonce of this run."""
     graphs = capture()
     if any(graph.nonce != nonce for graph in graphs):
         raise ForeignGraph("the adapter captured a graph of another run: graphs carry the `nonce` of their session")
@@ -105,7 +135,7 @@ def checked_capture(capture: Callable[[], Sequence[Graph]], nonce: str) -> Seque
 
 
 def _storage_bytes(values: Any) -> int:
-    """Of the storages of all tensors, each once."""
+    """Returns the bytes of the storages of all tensors in nested values; a shared storage counts once."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -121,7 +151,7 @@ def _run_again(checked: Callable[..., Results], grad: bool | None, *args: Any, *
 
 @contextmanager
 def allocator_peak(device: str) -> Generator[Callable[[], int | None]]:
-    """What a GPU's allocator held at most inside, beyond what it held before; None elsewhere."""
+    """Measures the most bytes that a GPU's allocator held inside the context, beyond those before; None elsewhere."""
     import torch
 
     if device != "cuda":
@@ -137,7 +167,7 @@ def allocator_peak(device: str) -> Generator[Callable[[], int | None]]:
 def _run_unchecked(
     subject: Callable[..., Any], function: Callable[..., Any], grad: bool | None, *args: Any, **kwargs: Any
 ) -> Any:
-    """Runs it forward, and backward if gradients are wanted; nobody judges what comes out."""
+    """Runs a function forward, and backward if gradients are wanted, and returns its output without comparing it."""
     start = reference_runs.OwnedCall(subject, args, kwargs)
     wanted = needs_grad(start) if grad is None else grad
     if wanted:
@@ -156,9 +186,9 @@ def check_run(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Results:
-    """Runs all three and compares them."""
+    """Runs the function compiled, in eager and in float64, compares the three, and returns the results."""
     __tracebackhide__ = True
-    # `subject` is the module that the compiled function owns: eager must start from the same parameters and buffers
+    # `subject` is the compiled function's own copy of a module. Eager must start from its parameters and buffers.
     start = reference_runs.OwnedCall(subject, args, kwargs)
     wanted = needs_grad(start) if grad is None else grad
     if wanted:
@@ -180,26 +210,26 @@ def check_run(
     numerics = check_accuracy(*(o.out for o in outcomes), policy=policy, what="output")
     for kind in ("grads", "state"):
         what = "gradient" if kind == "grads" else "afterwards"
-        # gradients of leaves are laid out as autograd likes, not as the graph returns them
+        # Autograd chooses the strides of a leaf's gradient, not the compiled graph.
         looser = replace(policy, layout=False) if kind == "grads" else policy
         sides = [dict(getattr(outcome, kind)) for outcome in outcomes]
         if sides[0].keys() != sides[1].keys():
-            raise WrongResult(f"{what}: {', '.join(sides[0])} have one, in eager {', '.join(sides[1])}")
+            raise WrongResult(f"{what}: present for {', '.join(sides[0])}; in eager for {', '.join(sides[1])}")
         numerics = max(numerics, check_accuracy(*sides, policy=looser, what=what))
     if found.aliases != plain.aliases:
-        raise WrongResult(f"outputs share storage with {list(found.aliases)}, eager's with {list(plain.aliases)}")
+        raise WrongResult(f"outputs share storage with {list(found.aliases)}; in eager with {list(plain.aliases)}")
     return Results(found.out, found.grads, numerics, allocated)
 
 
 def needs_grad(program: reference_runs.OwnedCall) -> bool:
-    """Whether an argument requires gradients; a module's parameters always do, and say nothing."""
+    """Tells whether an argument requires gradients. Parameters of modules do not count: nearly all require them."""
     arguments = reference_runs.OwnedCall(len, program.args, program.kwargs)
     owned = {id(p) for module in arguments.modules().values() for p in module.parameters()}
     return any(tensor.requires_grad and id(tensor) not in owned for tensor in arguments.tensors().values())
 
 
 def with_required_grads(program: reference_runs.OwnedCall) -> reference_runs.OwnedCall:
-    """The program, with gradients on every floating argument if nothing of it requires any."""
+    """Returns the call, with gradients required on every floating argument if no tensor of the call requires them."""
     if any(tensor.requires_grad for tensor in program.tensors().values()):
         return program
     twin = reference_runs.copy_call(replace(program, fn=len), exact=False)

@@ -1,7 +1,7 @@
-"""Declared facts: `@pytest.mark.counts(kernels=1, bytes=at_most("2.1 MiB"))`.
+"""The marker `counts`: `@pytest.mark.counts(kernels=1, bytes=at_most("2.1 MiB"))`.
 
-Takes the keywords of the markers and the runs of a test. Gives one text that says what is wrong, or nothing. Refuses
-unknown names, and values that are neither numbers nor limits, with the valid ones.
+Takes the keywords of the markers and the counts of a run. Gives a line for each count that is wrong. Refuses unknown
+names, and values that are neither whole numbers nor limits, with the valid ones.
 
 >>> from pytest_plugin.limits import at_most
 >>> count_errors({"kernels": 1, "externs": at_most(0)}, Facts(kernels=2, externs=0, kernel_names=("a", "b")))
@@ -23,7 +23,7 @@ REFUSALS_SHOWN = 8
 
 
 def counts_misuse(declared: Mapping[str, object]) -> str:
-    """What is wrong with the marker itself, or nothing."""
+    """Returns what is wrong with the marker itself, or an empty text."""
     for name, value in declared.items():
         if name not in COUNTS:
             return f"counts has no {name}; it has {', '.join(COUNTS)}"
@@ -35,7 +35,7 @@ def counts_misuse(declared: Mapping[str, object]) -> str:
 
 
 def count_errors(declared: Mapping[str, int | Limit], facts: Facts) -> list[str]:
-    """A line for each count that is not as declared, and the reasons that the compiler gave."""
+    """Returns a line for each count that is not as declared, and the reasons why kernels were not fused."""
     lines: list[str] = []
     for name, value in declared.items():
         found: int | None = getattr(facts, name)

@@ -1,8 +1,9 @@
-"""Sums of float64 numbers without the error of adding them up: the truth that float64 results are held against.
+"""Sums of float64 numbers without rounding error: the truth that float64 results are compared with.
 
-Takes nothing: inside `exact_sums()`, operators below autograd that add float64 numbers up carry each sum's rounding
-error along and add it at the end. So the difference from eager is eager's own error, which a plain float64 run cannot
-show. Refuses nothing: infinite sums, products of matrices with too many terms and all other operators stay torch's.
+Takes nothing. Gives a context, `exact_sums()`: in it, operators below autograd that add up float64 numbers carry the
+rounding error of each sum along and add it at the end. The difference between eager and such a run is eager's own
+error, which a plain float64 run cannot show. Refuses nothing: infinite sums, matrix products with too many terms and
+all other operators stay torch's.
 
 >>> import torch
 >>> x = torch.tensor([1e16, 1.0, 1.0, -1e16], dtype=torch.float64)
@@ -19,9 +20,9 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST_TERMS = 20_000_000  # of a product of matrices
-SPLIT = 2.0**27 + 1  # parts of a float64 whose products are exact
-# written by torch itself with those above
+MOST_TERMS = 20_000_000  # of a matrix product that is computed exactly
+SPLIT = 2.0**27 + 1  # Veltkamp's constant: splits a float64 into two parts whose products are exact
+# Operators that torch itself can write with the operators of `exact_sums`.
 COMPOSED = (
     "std.correction std_mean.correction _softmax.default _log_softmax.default "
     "_softmax_backward_data.default _log_softmax_backward_data.default logsumexp.default linalg_vector_norm.default "
@@ -33,6 +34,7 @@ COMPOSED = (
 
 @contextmanager
 def exact_sums() -> Generator[None]:
+    """Makes sums of float64 numbers exact in the context."""
     import torch
     from torch.utils import _pytree as pytree
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -125,7 +127,7 @@ def _count(x: Tensor, dims: Sequence[int]) -> int:
 
 
 def _sum_of_last_dimension(x: Tensor, low: Tensor | None = None) -> Tensor:
-    """The sum along the last dimension, one half onto the other, with the errors of it beside."""
+    """Returns the sum along the last dimension: adds one half to the other, and adds the rounding errors at the end."""
     import torch
 
     high, low = x, torch.zeros_like(x) if low is None else low
@@ -155,7 +157,7 @@ def _cumsum(x: Tensor, dim: int, *, dtype: object = None) -> Tensor:
 
 
 def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
-    """Where the largest element makes no other's exponential vanish; what is not finite stays torch's."""
+    """Subtracts the largest element first. Where an exponential then underflows, torch's own result is kept."""
     if not x.numel():
         return x.clone()
     largest = x.amax(dim, keepdim=True)
@@ -172,14 +174,14 @@ def _matrix_product(a: Tensor, mat2: Tensor) -> Tensor:
 
 
 def _high_and_low(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Two parts of half the bits each."""
+    """Splits float64 numbers into two parts with half of the bits each."""
     wide = SPLIT * x
     high = wide - (wide - x)
     return high, x - high
 
 
 def _two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The rounded sum, and what rounding took from it."""
+    """Returns the rounded sum of two tensors, and the rounding error of each element."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)

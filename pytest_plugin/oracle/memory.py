@@ -34,11 +34,11 @@ from pytest_plugin.oracle.run import Run
 from pytest_plugin.vocabulary import amount
 
 KEYWORDS = ("peak", "leaks", "frees_inputs")
-WIDEST = 80  # calls shown one by one
+MAX_COLUMNS = 80  # of a timeline; of more calls only every n-th is shown
 
 
 def memory_misuse(declared: Mapping[str, object]) -> str:
-    """What is wrong with the marker itself, or nothing."""
+    """Returns what is wrong with the marker itself, or an empty text."""
     for name, value in declared.items():
         match name:
             case "peak":
@@ -56,9 +56,9 @@ def memory_misuse(declared: Mapping[str, object]) -> str:
 
 
 def memory_errors(declared: Mapping[str, int | Limit], run: Run) -> list[str]:
-    """A line for each fact that is not as declared, and for each thing done to memory that was not planned."""
+    """Returns a line for each fact that is not as declared, and for each unplanned use of memory."""
     if any(graph.storages is None for graph in run.graphs):
-        return ["not known to this compiler"]
+        return ["this compiler does not report the lives of storages"]
     lines = [f"unplanned {text}" for kind, text in run.events if kind == "fault"]
     for name, value in declared.items():
         match name:
@@ -71,14 +71,14 @@ def memory_errors(declared: Mapping[str, int | Limit], run: Run) -> list[str]:
             case _:
                 kept = [name for graph in run.graphs for name in _kept_inputs(graph)]
                 if bool(value) == bool(kept):
-                    lines.append(f"inputs    {'kept' + _list_of_names(kept) if kept else 'all are freed'}")
+                    lines.append(f"inputs    {'kept' + _list_of_names(kept) if kept else 'all were freed'}")
     return lines
 
 
 def _peak_errors(value: int | Limit, run: Run) -> list[str]:
     found = run.report.peak
     if found is None:
-        return [f"peak      {value!r} declared, not known: a size is decided by the call"]
+        return [f"peak      {value!r} declared, but a size is known only when the function is called"]
     if value.holds(found, run.sizes) if isinstance(value, Limit) else value == found:
         return []
     sizes = ", ".join(f"{word} {size}" for word, size in run.sizes.items())
@@ -91,7 +91,7 @@ def _peak_errors(value: int | Limit, run: Run) -> list[str]:
 
 
 def _kept_inputs(graph: Graph) -> list[str]:
-    """Inputs that the graph has, behind its last call, without returning them; and donated ones that live on."""
+    """Returns the inputs that the graph never frees and does not return, and the donated ones that it keeps."""
     kept = [s.names[0] for s in graph.storages or () if s.first == 0 and s.last is None and not s.is_returned]
     return kept + [name for kind, name in graph.events if kind == "held"]
 
@@ -101,51 +101,75 @@ def _list_of_names(names: Sequence[str]) -> str:
 
 
 def memory_of(run: Run, role: str = "") -> GraphMemory:
-    """Of the run's one graph, or of the one with that role."""
+    """Returns the memory of a run's graph.
+
+    Args:
+        run: The run.
+        role: "inference", "forward" or "backward"; empty if the run has one graph.
+
+    Returns:
+        The life of each storage of the graph.
+
+    Raises:
+        AssertionError: The run has not exactly one graph of that role.
+    """
     graphs = [graph for graph in run.graphs if role in ("", graph.role)]
     if len(graphs) != 1:
         of_role = f" of role {role}" if role else ""
-        raise AssertionError(f"the run has {amount(len(graphs), 'graph')}{of_role}; name a role")
+        raise AssertionError(f"the run has {amount(len(graphs), 'graph')}{of_role}; give the role of one graph")
     return GraphMemory(graphs[0])
 
 
 @dataclass(frozen=True, slots=True)
 class GraphMemory:
-    """The storages of one graph."""
+    """The storages of one graph, and the calls of kernels and operators during which each is held."""
 
     graph: Graph
 
     @property
     def storages(self) -> tuple[Storage, ...]:
+        """The storages. Raises AssertionError if the compiler does not tell them."""
         if self.graph.storages is None:
-            raise AssertionError("the lives of storages are not known to this compiler")
+            raise AssertionError("this compiler does not report the lives of storages")
         return self.graph.storages
 
     @property
     def calls(self) -> tuple[str, ...]:
+        """The kernels and operators that the graph calls, in order."""
         return self.graph.calls
 
     @property
     def peak(self) -> int | None:
+        """The most bytes that the graph holds at a time; None if only a call decides it."""
         return self.graph.facts.peak
 
     @property
     def allocated(self) -> tuple[str, ...]:
-        """The storages that the graph makes, in that order, by their first names."""
+        """The storages that the graph allocates, in that order, by their first names."""
         return tuple(storage.names[0] for storage in self.storages if storage.owner == "own")
 
     def storage(self, name: str) -> Storage:
-        """The storage that has this name, first or later."""
+        """Returns the storage that a value of this name uses.
+
+        Args:
+            name: The name of any value that uses the storage.
+        """
         return next(storage for storage in self.storages if name in storage.names)
 
     def is_gone_before(self, name: str, call: str, number: int = 1) -> bool:
-        """Whether a storage is freed before the `number`-th call of a kernel or operator."""
+        """Tells whether a storage is freed before a call.
+
+        Args:
+            name: The name of a value that uses the storage.
+            call: The name of a kernel or operator.
+            number: Which of the calls of that name, counted from 1.
+        """
         places = [place for place, other in enumerate(self.calls, 1) if other == call]
         last = self.storage(name).last
         return last is not None and last < places[number - 1]
 
     def at_peak(self) -> str:
-        """During which call most is held, and what; a size that is decided by the call counts as nothing."""
+        """Returns during which call most is held, and what. A size that only a call decides counts as zero."""
         steps = range(len(self.calls) + 1)
         held = {step: [s for s in self.storages if _is_held(s, step)] for step in steps}
         worst = max(steps, key=lambda step: sum(storage.bytes or 0 for storage in held[step]))
@@ -153,12 +177,12 @@ class GraphMemory:
         return f"{place}: {', '.join(storage.names[0] for storage in held[worst])}"
 
     def timeline(self) -> str:
-        """A row for each storage, a column for the start and each call, and below what is called."""
+        """Returns a text with a row for each storage, a column for the start and for each call, and the calls below."""
         rows = [(" > ".join(s.names), "?" if s.bytes is None else str(s.bytes), s) for s in self.storages]
         left = max((len(names) for names, _, _ in rows), default=0)
         right = max((len(size) for _, size, _ in rows), default=0)
         steps = range(len(self.calls) + 1)
-        stride = -(-len(steps) // WIDEST)
+        stride = -(-len(steps) // MAX_COLUMNS)
         bars = [f"|{self._bar(s, steps[::stride])}| {s.owner}{', returned' * s.is_returned}" for _, _, s in rows]
         lines = [f"{names:<{left}}  {size:>{right}} {bar}" for (names, size, _), bar in zip(rows, bars, strict=True)]
         return "\n".join([*lines, ", ".join(f"{n} {call}" for n, call in enumerate(self.calls, 1))])
@@ -173,7 +197,7 @@ def _is_held(storage: Storage, step: int) -> bool:
 
 
 def storage_lifetimes(run: Run) -> dict[str, int]:
-    """For how many calls each storage is held, by role and first name; returned ones until the last call."""
+    """Returns for how many calls each storage is held, by role and first name; returned ones until the last call."""
     return {
         f"{graph.role}.{s.names[0]}": (len(graph.calls) if s.last is None else s.last) - s.first
         for graph in run.graphs
@@ -182,7 +206,7 @@ def storage_lifetimes(run: Run) -> dict[str, int]:
 
 
 def lifetime_changes(old: Mapping[str, int], new: Mapping[str, int]) -> str:
-    """Which storages live longer or shorter than before, and which are new or gone.
+    """Returns a text: which storages live longer or shorter than before, and which are new or gone.
 
     >>> lifetime_changes({"forward.buf0": 2, "forward.buf1": 1}, {"forward.buf0": 3, "forward.buf2": 1})
     'buf0 held 1 call longer, buf2 new, buf1 gone'

@@ -1,12 +1,13 @@
-"""Three runs of one function on equal arguments: compiled, eager, and in float64.
+"""Runs one function on equal arguments three times: compiled, in eager, and in float64.
 
-Takes a function or module with its arguments. Gives what each run left behind: outputs, gradients, and the arguments,
-parameters and buffers as they are afterwards. Refuses nothing; a function that cannot run in float64 raises there.
+Takes a function or module with its arguments. Gives the outcome of a run: outputs, gradients, and the arguments,
+parameters and buffers as they are afterwards. Refuses nothing; a function that cannot run in float64 raises its own
+error.
 
-Arguments are cloned storage by storage, so strides, offsets, overlaps and common storages are the user's. In the
-float64 run every floating dtype that the function itself names is float64 too, otherwise the truth would be rounded.
-A cast that gives new memory in eager gives new memory there as well: what is written to it later must reach no other.
-A function's own closure is not cloned: what it changes there, all three runs change.
+Arguments are cloned storage by storage, so strides, offsets, overlaps and shared storages stay as the user made them.
+In the float64 run every floating dtype that the function names is replaced by float64, otherwise the truth would be
+rounded. A cast that allocates new memory in eager allocates new memory there too, since a later write to it must not
+reach its operand. The closure of a function is not cloned: all three runs change the same closure.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ CASTS = ("to", "type", "type_as", "double", "float", "half", "bfloat16")
 
 @dataclass(frozen=True, slots=True)
 class OwnedCall:
-    """A function and its arguments, owned by one run."""
+    """A function and arguments that belong to one run."""
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
     def modules(self) -> dict[str, nn.Module]:
+        """Returns the function, if it is a module, and all modules among the arguments, by path."""
         from torch import nn
         from torch.utils import _pytree as pytree
 
@@ -42,7 +44,7 @@ class OwnedCall:
         return found
 
     def tensors(self) -> dict[str, Tensor]:
-        """Every tensor argument, parameter and buffer by name."""
+        """Returns every tensor argument, parameter and buffer by name."""
         import torch
         from torch.utils import _pytree as pytree
 
@@ -58,7 +60,14 @@ class OwnedCall:
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """What one run left behind."""
+    """The outcome of one run.
+
+    Attributes:
+        out: What the function returned.
+        grads: The gradient of each leaf that requires one, by name; None if it has none.
+        state: Every tensor argument, parameter and buffer as it is afterwards, by name.
+        aliases: (output, name) for each output that shares its storage with an argument or with an earlier output.
+    """
 
     out: Any
     grads: Mapping[str, Tensor | None]
@@ -67,7 +76,7 @@ class CallOutcome:
 
 
 def copy_call(program: OwnedCall, *, exact: bool) -> OwnedCall:
-    """The program with storages of its own, in float64 if `exact`."""
+    """Returns a call with storages of its own, in float64 if `exact`."""
     import torch
     from torch import nn
     from torch.utils import _pytree as pytree
@@ -101,11 +110,13 @@ def _clone(tensor: Tensor, storages: dict[int, Tensor], *, exact: bool) -> Tenso
 
 
 def _storage_id(tensor: Tensor) -> int:
+    """Returns a number that identifies the tensor's storage."""
     storage: Any = tensor.untyped_storage()
-    return storage._cdata  # its address may be null
+    return storage._cdata  # the address of its data may be null
 
 
 def exact_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Returns float64 for a floating dtype, complex128 for a complex one, and any other dtype itself."""
     import torch
 
     if dtype.is_complex:
@@ -115,7 +126,7 @@ def exact_dtype(dtype: torch.dtype) -> torch.dtype:
 
 @contextmanager
 def recording_casts(casts: list[bool]) -> Generator[None]:
-    """Inside, each cast adds whether it gave new memory."""
+    """Adds to `casts`, for each cast in the context, whether the cast allocated new memory."""
     from torch.overrides import TorchFunctionMode
 
     class Recorded(TorchFunctionMode):
@@ -131,7 +142,11 @@ def recording_casts(casts: list[bool]) -> Generator[None]:
 
 @contextmanager
 def computing_in_float64(casts: Sequence[bool] = ()) -> Generator[None]:
-    """Inside, every floating dtype that torch functions are given is float64; `casts` is what eager recorded."""
+    """Replaces, in the context, every floating dtype that a torch function is given by float64.
+
+    Args:
+        casts: For each cast of the eager run, whether it allocated new memory; the casts in the context do the same.
+    """
     import torch
     from torch.overrides import TorchFunctionMode
     from torch.utils import _pytree as pytree
@@ -164,7 +179,7 @@ def _cast_context(casts: list[bool] | None, *, exact: bool) -> AbstractContextMa
 
 
 def _is_cast(func: Callable[..., Any]) -> bool:
-    """Whether it is a method that gives its tensor back where that has the dtype already."""
+    """Tells whether a function is a method that returns its own tensor if that has the dtype already."""
     import torch
 
     return any(func is getattr(torch.Tensor, name) for name in CASTS)
@@ -186,17 +201,25 @@ def run_call(
     below: Callable[[], AbstractContextManager[object]] = nullcontext,
     casts: list[bool] | None = None,
 ) -> CallOutcome:
-    """Calls it, from the same random seed each time, and takes the gradients if asked to.
+    """Calls a function with the same random seed each time, and computes the gradients if asked to.
 
-    `below` gives what changes operators below autograd, those of the gradients too, such as `exact_sums`.
-    `casts`: a run of eager's fills it, an exact run follows it.
+    Args:
+        program: The call whose arguments are used; the run may change them.
+        call: The function to call in place of the program's.
+        grad: Whether to compute gradients of the outputs, with fixed random cotangents.
+        exact: Whether to compute in float64.
+        below: Makes a context that changes operators below autograd, those of the gradients too, such as `exact_sums`.
+        casts: A list that an eager run fills and an exact run follows.
+
+    Returns:
+        The outcome.
     """
     import torch
 
     random: Any = torch.random  # torch leaves its types open
     tensors = program.tensors()
     for tensor in tensors.values():
-        tensor.grad = None  # of an earlier run on the same module
+        tensor.grad = None  # an earlier run on the same module may have left one
     with random.fork_rng(devices=[]), torch.set_grad_enabled(grad):
         random.manual_seed(0)
         with below(), _cast_context(casts, exact=exact):
@@ -211,7 +234,10 @@ def run_call(
 
 
 def _cotangents(out: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """The outputs that have gradients, and fixed random ones for them, as bfloat16 so that every run has the same."""
+    """Returns the outputs that have gradients, and a fixed random cotangent for each.
+
+    The cotangents are rounded to bfloat16, so that runs of every precision have equal ones.
+    """
     import torch
     from torch.utils import _pytree as pytree
 

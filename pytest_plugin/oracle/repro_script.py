@@ -1,7 +1,7 @@
 """A script that compiles again what a failing test compiled, without pytest and without the test.
 
-Takes the Call that failed. Gives the script, and beside it a file with the arguments. Refuses (CannotRepeat) what has
-no graph, a graph that holds others, and arguments that are too large to keep.
+Takes the call that failed. Gives the script, and beside it a file with the arguments. Refuses (CannotRepeat) a call
+without a graph, a graph that holds other graphs, and arguments that are too large to keep.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ for number, (found, eager) in enumerate(zip(run(compiled, inputs), run(graph, in
 
 
 class CannotRepeat(RuntimeError):
-    """There is no script for what a test compiled."""
+    """No script can be written for what a test compiled."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledCall:
-    """What a test asked `compiled` for."""
+    """What a test gave to `compiled`: the function, its arguments, and the options of the compilation."""
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
@@ -71,7 +71,20 @@ class CompiledCall:
 
 
 def write_script(call: CompiledCall, path: Path, backend: str, title: str, why: str) -> None:
-    """The script at `path`, and its arguments with the ending .pt."""
+    """Writes the script, and its arguments into a file with the ending .pt beside it.
+
+    The user's function is traced by Dynamo for this, which runs it once in eager.
+
+    Args:
+        call: The call that failed.
+        path: The path of the script.
+        backend: torch.compile's name of the backend.
+        title: The first line of the script's docstring.
+        why: The failure, whose first lines are put below the title.
+
+    Raises:
+        CannotRepeat: The call has no graph, its graph holds others, or its arguments are too large.
+    """
     import torch
 
     graph, inputs = trace_graph(call)
@@ -98,13 +111,13 @@ def write_script(call: CompiledCall, path: Path, backend: str, title: str, why: 
 
 
 def _first_lines(why: str) -> str:
-    """The first lines of a failure, which say most."""
+    """Returns the first lines of a failure, which say most."""
     lines = why.splitlines()
     return "\n".join([*lines[:FAILURE_LINES_SHOWN], *(["..."] if len(lines) > FAILURE_LINES_SHOWN else [])])
 
 
 def trace_graph(call: CompiledCall) -> tuple[Any, Sequence[Any]]:
-    """The graph that Dynamo hands to a compiler, and what it is called with."""
+    """Returns the graph that Dynamo gives to a compiler, and the inputs that it is called with."""
     import torch
 
     tools: Any = torch
@@ -123,12 +136,12 @@ def trace_graph(call: CompiledCall) -> tuple[Any, Sequence[Any]]:
     function = tools.compile(own.fn, backend=backend, fullgraph=True, dynamic=call.dynamic)
     function(*own.args, **own.kwargs)
     if not found:
-        raise CannotRepeat("nothing of it is a graph")
+        raise CannotRepeat("Dynamo made no graph of it")
     return found[0]
 
 
 def _import_line(name: str, value: Any) -> str:
-    """How a name of the graph's code gets its meaning in the script.
+    """Returns the line of the script that defines a name of the graph's code, or an empty text.
 
     >>> import math
     >>> _import_line("inf", math.inf), _import_line("torch", math), _import_line("sqrt", math.sqrt)

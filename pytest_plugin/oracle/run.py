@@ -14,12 +14,19 @@ from pytest_plugin.adapters import Assembly, Facts, Graph
 
 
 class NoNumbers(RuntimeError):
-    """A result was asked for of a device that only compiles."""
+    """A test asked for results on a device that only compiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a compiled function gave, and the worst error of it, as a share of what was allowed."""
+    """The results of a compiled function, after the oracle has accepted them.
+
+    Attributes:
+        out: What the function returned.
+        grads: The gradients by the names of arguments and parameters; empty if none were taken.
+        numerics: The worst error, as a share of the allowed one: at most 1.
+        allocated: The most bytes that a GPU's allocator held during the call, beyond the arguments; None elsewhere.
+    """
 
     out: Any
     grads: Mapping[str, Any]
@@ -29,7 +36,15 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What `compiled` gives: results that the oracle has passed, and how they came about."""
+    """What `compiled` returns: results that the oracle has accepted, and everything that the compiler generated.
+
+    Attributes:
+        results: The results; None on a compile-only device.
+        again: Calls the same compiled function with other arguments, compares the results likewise, and returns the
+            output.
+        capture: Returns the graphs compiled so far.
+        sizes: The bytes of all tensors by word: "inputs" for the arguments, "output" for the results.
+    """
 
     results: Results | None  # None on a compile-only device
     again: Callable[..., Any]  # the same compiled function on other arguments, checked likewise; gives its output
@@ -39,65 +54,73 @@ class Run:
 
     def _found(self) -> Results:
         if self.results is None:
-            raise NoNumbers("compile-only: no numbers; a test on compile:<target> may ask for texts, counts and facts")
+            raise NoNumbers(
+                "compile-only: no numbers; a test on compile:<target> may use texts and counts, but no results"
+            )
         return self.results
 
     @property
     def out(self) -> Any:
+        """What the compiled function returned. Raises NoNumbers on a compile-only device."""
         return self._found().out
 
     @property
     def grads(self) -> Mapping[str, Any]:
+        """The gradients by the names of arguments and parameters. Raises NoNumbers on a compile-only device."""
         return self._found().grads
 
     @property
     def numerics(self) -> float:
-        """The worst error, as a share of what was allowed."""
+        """The worst error of all results, as a share of the allowed one. Raises NoNumbers on a compile-only device."""
         return self._found().numerics
 
     @property
     def allocated(self) -> int | None:
-        """The bytes that the allocator held at most during the call, beyond the arguments; None but on a GPU."""
+        """The most bytes that a GPU's allocator held during the call, beyond the arguments; None on other devices."""
         return self._found().allocated
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """What is compiled by now: `again` may have added graphs."""
+        """The graphs compiled so far: a call of `again` may have added some."""
         return tuple(self.capture())
 
     @property
     def kernels(self) -> tuple[str, ...]:
+        """The text of each kernel, of all graphs in order."""
         return tuple(kernel.text for graph in self.graphs for kernel in graph.kernels)
 
     @property
     def assembly(self) -> tuple[Assembly, ...]:
-        """Of each kernel, on a compile-only device."""
+        """The assembly of each kernel, on a compile-only device."""
         return tuple(k.assembly for graph in self.graphs for k in graph.kernels if k.assembly is not None)
 
     @property
     def wrappers(self) -> tuple[str, ...]:
+        """The text of each graph's wrapper: the code that allocates and launches."""
         return tuple(graph.wrapper for graph in self.graphs)
 
     @property
     def report(self) -> Facts:
+        """The counts of all graphs, added up."""
         facts = [graph.facts for graph in self.graphs]
         return sum(facts[1:], facts[0]) if facts else Facts()
 
     @property
     def stages(self) -> dict[str, str]:
-        """The text of each stage's value, by role and stage: "forward.fuse"."""
+        """The text of the program after each stage of the compiler, by role and stage: "forward.fuse"."""
         return {f"{graph.role}.{name}": text() for graph in self.graphs for name, text in graph.stages.items()}
 
     @property
     def plan(self) -> str:
-        """The last stage's value of each graph: what the wrapper is written from."""
+        """The text of each graph after its last stage, from which the wrapper is printed."""
         return "\n\n".join(list(graph.stages.values())[-1]() for graph in self.graphs if graph.stages)
 
     @property
     def events(self) -> tuple[tuple[str, str], ...]:
-        """What the compiled graphs did when they ran, in the order of each graph: (launch, kernel) and so on."""
+        """What the compiled graphs did when they ran: ("launch", kernel), ("extern", operator) and so on."""
         return tuple(event for graph in self.graphs for event in graph.events)
 
     @property
     def seconds(self) -> float:
+        """The seconds that compiling took, of all graphs."""
         return sum(graph.seconds for graph in self.graphs)

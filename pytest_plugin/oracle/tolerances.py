@@ -1,9 +1,9 @@
 """The one table of tolerances: how far a compiled result may be from the float64 truth.
 
-Takes the name of a dtype; gives its row. Integers and bools have none: they are exact. Refuses nothing.
+Takes the name of a dtype. Gives its row. Refuses nothing: integers and bools have no row, since they must be equal.
 
-A result passes if its error is at most K times the worst error of eager on the same tensor, or ULPS units in the last
-place of the result's own dtype at the true value's magnitude.
+A result passes if its error is at most K times the worst error of eager on the same tensor, or at most ULPS units in
+the last place of the result's dtype at the magnitude of the true value.
 """
 
 from __future__ import annotations
@@ -12,22 +12,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-# Another order of a sum is as good as eager's; twice eager's error is what a fair coin between two orders reaches.
+# Another order of summation is as good as eager's, and its error may be about twice as large by chance.
 K = 2.0
-# Each of load, operation, transcendental function and store may cost one.
+# A load, an operation, a transcendental function and a store may each be off by one.
 ULPS = 4.0
-# Nothing here is more exact than float64, so on float64 eager's own error cannot be measured: this many units in the
-# last place of the tensor's largest value stand for it, since a sum's error has the size of its terms.
+# The truth is float64, so eager's own error on float64 cannot be measured. It is taken to be this many units in the
+# last place of the tensor's largest value: the error of a sum grows with its terms, not with its result.
 FLOAT64_OWN_ULPS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """Bits behind the point of a normal number, the exponent of the smallest normal one, torch.testing's defaults."""
+    """One row of the table.
+
+    Attributes:
+        mantissa: The number of stored bits of a normal number's mantissa.
+        min_exponent: The exponent of the smallest normal number, to the base 2.
+        rtol: The relative tolerance of torch.testing: |result - eager| <= atol + rtol * |eager|. It serves for a result
+            that has no float64 truth.
+        atol: The absolute tolerance of torch.testing.
+    """
 
     mantissa: int
     min_exponent: int
-    # for a result without a float64 truth: |result - eager| <= atol + rtol * |eager|
     rtol: float
     atol: float
 
