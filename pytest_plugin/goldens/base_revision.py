@@ -1,10 +1,10 @@
-"""`--golden-base=REV`: goldens that an earlier revision generates, for a comparison without stored files.
+"""--golden-base=REV: goldens that an earlier revision generates, for a comparison without stored files.
 
 Takes the tests' root, a revision, and the tests and options of the run. Gives a folder of goldens. Refuses a revision
 that git does not know, and one whose tests cannot be run (CannotBuild).
 
-The revision is checked out beside the working tree and its own tests run there, with its own compiler. A test that it
-does not have has no golden and passes.
+The revision is checked out into a folder of its own, and its tests are run there, with its own compiler. A test that
+the revision does not have has no golden, and passes.
 """
 
 from __future__ import annotations
@@ -15,16 +15,30 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-STAGES_VARIABLE = "MINDUCTOR_TEST_STAGES"  # set: goldens are written with the values of all stages beside them
+STAGES_VARIABLE = "MINDUCTOR_TEST_STAGES"  # if it is set, the text after each stage is written beside each golden
 LIMIT_SECONDS = 3600
 
 
 class CannotBuild(RuntimeError):
-    """The revision gives no goldens."""
+    """A revision gives no goldens."""
 
 
 def build_goldens(root: Path, revision: str, tests: Sequence[str], options: Sequence[str], folder: Path) -> Path:
-    """The golden folder of the revision, below `folder`; of the tests, those whose files it has are run."""
+    """Runs the tests of a revision, and returns the folder of the goldens that they wrote.
+
+    Args:
+        root: The root of the tests.
+        revision: The revision, as git takes it.
+        tests: The paths or ids of the tests; those whose files the revision does not have are left out.
+        options: Options of pytest.
+        folder: An empty folder for the checkout and the goldens.
+
+    Returns:
+        The golden folder of the revision.
+
+    Raises:
+        CannotBuild: git does not know the revision, or its tests cannot be run.
+    """
     top = Path(_git(root, "rev-parse", "--show-toplevel").strip())
     commit = _git(root, "rev-parse", "--verify", f"{revision}^{{commit}}").strip()
     tree, goldens = folder / "tree", folder / "golden"
@@ -46,7 +60,7 @@ def build_goldens(root: Path, revision: str, tests: Sequence[str], options: Sequ
         raise CannotBuild(f"the tests of {revision} take more than {LIMIT_SECONDS} seconds") from None
     finally:
         _git(top, "worktree", "remove", "--force", str(tree))
-    if done.returncode not in (0, 1):  # tests may fail there
+    if done.returncode not in (0, 1):  # 1: some tests failed, which is allowed
         raise CannotBuild(f"the tests of {revision} do not run:\n{(done.stdout + done.stderr)[-2000:]}")
     return goldens
 
@@ -59,7 +73,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def _environment(environ: Mapping[str, str], root: Path, inner: Path) -> dict[str, str]:
-    """The same, but Python finds the other tree where it would find ours, and CI's ban on writing is lifted there."""
+    """Returns an environment in which Python imports the other checkout, and CI is not set."""
     own = {str(root), str(root.resolve())}
     paths = [str(inner) if path in own else path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     kept = {name: value for name, value in environ.items() if name not in ("CI", "PYTHONPATH")}
@@ -67,7 +81,7 @@ def _environment(environ: Mapping[str, str], root: Path, inner: Path) -> dict[st
 
 
 def first_change(old: Mapping[str, str], new: Mapping[str, str]) -> str:
-    """The first stage whose value is another, by canonical form; empty if none is.
+    """Returns the first stage whose text differs in canonical form, or an empty text.
 
     >>> first_change({"f.lower": "%1 = load", "f.fuse": "a"}, {"f.lower": "%2 = load", "f.fuse": "b"})
     'f.fuse'

@@ -1,6 +1,6 @@
-"""The canonical form of generated text: equal for texts that differ in layout, comments and local names only.
+"""The canonical form of generated text, which is equal for texts that differ only in layout, comments and local names.
 
-Takes C++, Python or the text of an IR; gives lines of tokens, each with the names that were replaced in it. Refuses
+Takes C++, Python or the text of an IR. Gives lines of tokens, each with the names that were replaced in it. Refuses
 Python that does not parse (SyntaxError). Text of another language is its own canonical form.
 
 >>> [line.text for line in canonical("int foo(int a) {\\n  int b = f(a); // why\\n  return b;\\n}", "cpp")]
@@ -40,7 +40,7 @@ GLOBAL = re.compile(r"md_\w+|MD_\w+|\w+_t|[A-Z][A-Z0-9_]+|omp\w*")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One canonical line, where it stood in the text, and its local names in order."""
+    """One canonical line, the number of its line in the text, and its local names in order."""
 
     text: str
     number: int
@@ -48,7 +48,7 @@ class Line:
 
 
 def canonical(text: str, language: str) -> tuple[Line, ...]:
-    """The canonical lines of a text in "cpp", "py", "ir" or another language."""
+    """Returns the canonical lines of a text in "cpp", "py", "ir" or another language."""
     match language:
         case "cpp":
             return tuple(_cpp(text))
@@ -61,7 +61,7 @@ def canonical(text: str, language: str) -> tuple[Line, ...]:
 
 
 def _ir(text: str) -> Iterator[Line]:
-    """Numbers by first use; values of a kernel, which %0 opens, anew in each."""
+    """Numbers values by first use. The values of a kernel, which begins with %0, are numbered anew in each kernel."""
     numbers: dict[str, str] = {}
     for row, line in enumerate(text.splitlines()):
         if line.lstrip().startswith("%0 "):
@@ -74,7 +74,7 @@ def _ir(text: str) -> Iterator[Line]:
 
 
 def _cpp(text: str) -> Iterator[Line]:
-    """Lines end where statements do. Numbers of names start anew with each function, so kernels do not mix."""
+    """Ends a line where a statement ends, and numbers local names anew in each function."""
     local: dict[str, str] = {}
     fixed: dict[str, bool] = {}  # whether a word means the same everywhere
     tokens: list[str] = []
@@ -119,7 +119,7 @@ def _cpp(text: str) -> Iterator[Line]:
 
 
 def _is_local(text: str, end: int, before: list[str]) -> bool:
-    """Whether a name that ends there belongs to the kernel. Called functions and members do not."""
+    """Tells whether a name that ends at a position is local to the kernel; called functions and members are not."""
     return not (before and before[-1] in (".", "->", "::")) and not CALLED.match(text, end)
 
 
@@ -136,7 +136,7 @@ def _python(text: str) -> Iterator[Line]:
 
 
 def _rows(statements: Sequence[ast.stmt], indent: str = "") -> Iterator[tuple[int, str]]:
-    """The lines of statements, each with the row on which its own statement begins."""
+    """Yields the lines of statements, each with the row of the text on which its statement begins."""
     for node in statements:
         if not isinstance(node, BLOCKS):
             yield from ((node.lineno - 1, indent + line) for line in ast.unparse(node).splitlines())
@@ -154,7 +154,7 @@ def _rows(statements: Sequence[ast.stmt], indent: str = "") -> Iterator[tuple[in
 
 
 def _bound_names(tree: ast.AST) -> frozenset[str]:
-    """The names that the text itself gives a value; functions and imports keep theirs."""
+    """Returns the names that the text itself assigns; functions and imports keep their names."""
     bound: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

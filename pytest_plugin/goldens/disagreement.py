@@ -1,6 +1,7 @@
-"""What a golden file says and what was generated instead, as plain values that travel on a test's report.
+"""The result of checking one golden file, as plain values that travel on a test's report.
 
-Takes the two sides. Gives a Disagreement, its dictionary, and back. Refuses nothing.
+Takes the stored and the generated text. Gives a Check, with a Disagreement if they differ, its dictionary, and back.
+Refuses nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,26 @@ Verdict = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """One golden that is not as the run is; paths are relative to the root of the tests."""
+    """One golden file that differs from what the run generated. Paths are relative to the root of the tests.
+
+    Attributes:
+        test: The id of the test, to run it again.
+        target: The target of the test's device.
+        view: The view.
+        level: The level of the comparison.
+        language: The language of the text.
+        file: The file that was compared; empty if there is none.
+        own: The file that accepting writes: the most specific one.
+        old: The stored text, without its header.
+        new: The generated text.
+        old_facts: The stored counts.
+        new_facts: The counts of the run.
+        old_content: The whole content of the file `own`; empty if there is none.
+        new_content: The content that accepting writes.
+        failure: The failure that the test's report shows.
+        stages: The text of the program after each stage.
+        timeline: The life of each storage, as text.
+    """
 
     test: str  # the id to run again
     target: str
@@ -36,12 +56,20 @@ class Disagreement:
     timeline: str = ""  # the life of each storage
 
     def plain(self) -> dict[str, Any]:
+        """Returns the fields as a dictionary."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What one check of a golden found."""
+    """The result of one check of a golden.
+
+    Attributes:
+        own: The most specific file that it could have been compared with.
+        file: The file that it was compared with; empty if there is none.
+        verdict: The result.
+        disagreement: The difference, if there is one.
+    """
 
     own: str  # the most special file that it could have been
     file: str  # the file that it was compared with; empty if there is none
@@ -49,12 +77,13 @@ class Check:
     disagreement: Disagreement | None = None
 
     def plain(self) -> dict[str, Any]:
-        """For pytest's report, which xdist carries."""
+        """Returns the fields as a dictionary, which pytest's report and xdist can carry."""
         told = self.disagreement.plain() if self.disagreement is not None else None
         return {"own": self.own, "file": self.file, "verdict": self.verdict, "disagreement": told}
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Check:
+        """Returns the check that `plain` made the dictionary of."""
         told = plain["disagreement"]
         disagreement = Disagreement(**told) if told is not None else None
         return cls(plain["own"], plain["file"], plain["verdict"], disagreement)

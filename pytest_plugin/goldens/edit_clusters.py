@@ -1,10 +1,10 @@
 """Differences of many goldens as few edits: what changed in the same way is one edit, wherever it changed.
 
 Takes Disagreements. Gives Edits, most frequent first, and the content of a golden with some of its edits accepted.
-Refuses nothing: a text that does not parse is taken line by line.
+Refuses nothing: a text that does not parse is compared line by line.
 
-A change is a line, or a run of lines, of the canonical form; its signature has the tokens that went and came, with
-local names numbered by first use.
+A change is a run of lines of the canonical form. Its signature has the tokens that were removed and added, with local
+names numbered by first use. Changes of equal signature are one edit.
 
 >>> text_changes("x1 = load(a);\\ny = x1;\\n", "x7 = load(a, m);\\ny = x7;\\n", "cpp")
 (Change(old=(0, 1), new=(0, 1), signature=(('', ', $1'),)),)
@@ -32,12 +32,12 @@ from pytest_plugin.goldens.readable_diff import (
 
 NAME = re.compile(r"\$\d+|\b_l\d+_")
 
-Signature = tuple[tuple[str, str], ...]  # what went and what came, by place
+Signature = tuple[tuple[str, str], ...]  # pairs of removed and added text
 
 
 @dataclass(frozen=True, slots=True)
 class CanonicalRow:
-    """What begins on one row of a text: its canonical form, its names, and the row."""
+    """What begins on one row of a text: its canonical form, its names, and the number of the row."""
 
     form: str
     names: tuple[str, ...]
@@ -46,7 +46,7 @@ class CanonicalRow:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Rows of the golden's text, first and behind the last, and the new text's rows that stand for them."""
+    """Rows of the old text (start, stop), the rows of the new text in their place, and the signature."""
 
     old: tuple[int, int]
     new: tuple[int, int]
@@ -55,7 +55,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Changes of one signature: which change of which disagreement, and -1 for that of the facts."""
+    """All changes of one signature.
+
+    Attributes:
+        signature: Pairs of removed and added text.
+        places: (number of the disagreement, number of its change); the number -1 stands for the change of its counts.
+        example: The first line that it changes or adds.
+    """
 
     signature: Signature
     places: tuple[tuple[int, int], ...]
@@ -63,10 +69,11 @@ class Edit:
 
     @property
     def files(self) -> tuple[int, ...]:
+        """The numbers of the disagreements that have the edit."""
         return tuple(dict.fromkeys(number for number, _ in self.places))
 
     def lines(self) -> list[str]:
-        """How the edit reads."""
+        """Returns the text of the edit: removed lines with "- ", added ones with "+ "."""
         shown: list[str] = []
         for went, came in self.signature:
             shown += [f"- {line}" for line in went.split("\n") if line]
@@ -75,7 +82,7 @@ class Edit:
 
 
 def canonical_rows(lines: Sequence[Line], names: Mapping[str, str]) -> tuple[CanonicalRow, ...]:
-    """Canonical lines that begin on the same row are one; their names are replaced by the given ones."""
+    """Joins canonical lines that begin on the same row, and replaces their names by the given ones."""
     found: list[CanonicalRow] = []
     for line in lines:
         form, own = shape_of_line(line), tuple(names.get(name, name) for name in line.names)
@@ -87,7 +94,7 @@ def canonical_rows(lines: Sequence[Line], names: Mapping[str, str]) -> tuple[Can
 
 
 def text_changes(old: str, new: str, language: str) -> tuple[Change, ...]:
-    """What has to be done to the old text to get the new one, but for layout and local names."""
+    """Returns the changes from the old text to the new one, ignoring layout and local names."""
     lines = canonical_or_plain(old, language), canonical_or_plain(new, language)
     before, after = canonical_rows(lines[0], {}), canonical_rows(lines[1], match_names(*lines))
     keys = [["\0".join((row.form, *row.names)) for row in side] for side in (before, after)]
@@ -107,7 +114,7 @@ def text_changes(old: str, new: str, language: str) -> tuple[Change, ...]:
 def _matched_changes(
     before: Sequence[CanonicalRow], after: Sequence[CanonicalRow]
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Lines that stand for each other are changes of their own, and so is what lies between them."""
+    """Yields a change for each pair of corresponding lines, and for each run of lines between two such pairs."""
     i = j = 0
     for a, b in [*match_lines([row.form for row in before], [row.form for row in after]), (len(before), len(after))]:
         if i < a or j < b:
@@ -120,7 +127,7 @@ def _matched_changes(
 def _signature(
     before: Sequence[CanonicalRow], after: Sequence[CanonicalRow], known: dict[tuple[str, str], Signature]
 ) -> Signature:
-    """`known`: what is found out of one row in place of another, since a change has many places."""
+    """Returns the signature of a change. `known` caches signatures of one row in place of another."""
     numbers: dict[str, str] = {}
     sides = [[_numbered(row, numbers) for row in side] for side in (before, after)]
     if len(sides[0]) != 1 or len(sides[1]) != 1:
@@ -132,19 +139,19 @@ def _signature(
 
 
 def _changed_tokens(before: str, after: str) -> Signature:
-    """The tokens that went from a row and those that came."""
+    """Returns the tokens that were removed from a row and those that were added."""
     old, new = _without_common_ends(TOKEN.findall(before), TOKEN.findall(after))
     codes = opcodes(old, new) if not set(old).isdisjoint(new) else [("replace", 0, len(old), 0, len(new))]
     parts = [(" ".join(old[i1:i2]), " ".join(new[j1:j2])) for tag, i1, i2, j1, j2 in codes if tag != "equal"]
     if all(NAME.sub("", went + came).strip() == "" for went, came in parts):
-        return ((before, after),)  # names alone say nothing
+        return ((before, after),)  # if only names changed, the whole row is shown
     found = NAME.findall(" ".join(text for part in parts for text in part))
     again = {name: f"${n}" for n, name in enumerate(dict.fromkeys(found), 1)}
     return tuple((_renamed(went, again), _renamed(came, again)) for went, came in parts)
 
 
 def _without_common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Without the tokens that both begin with and both end with."""
+    """Returns two sequences of tokens without their common start and their common end."""
     least = min(len(old), len(new))
     head = next((n for n in range(least) if old[n] != new[n]), least)
     tail = next((n for n in range(least - head) if old[-1 - n] != new[-1 - n]), least - head)
@@ -156,9 +163,9 @@ def _renamed(text: str, names: dict[str, str]) -> str:
 
 
 def _numbered(row: CanonicalRow, numbers: dict[str, str]) -> str:
-    """The row with its names numbered in the order in which the change uses them."""
+    """Returns the row with its names numbered in the order in which the change uses them."""
     names = iter(row.names)
-    # a name that is in the form once more than in the list belongs to a pragma
+    # A name that the list lacks belongs to a pragma.
     return re.sub(
         r"\$",
         lambda _: numbers.setdefault(name, f"${len(numbers) + 1}") if (name := next(names, "")) else "$",
@@ -167,7 +174,7 @@ def _numbered(row: CanonicalRow, numbers: dict[str, str]) -> str:
 
 
 def golden_changes(disagreement: Disagreement) -> tuple[Change, ...]:
-    """The changes of a golden's text; one that only its level forbids is a change of the whole."""
+    """Returns the changes of a golden; a difference that only its level forbids is one change of the whole text."""
     d = disagreement
     if not d.file:
         return (Change((0, 0), (0, d.new.count("\n") + 1), (("", "a golden that was not there"),)),)
@@ -179,7 +186,7 @@ def golden_changes(disagreement: Disagreement) -> tuple[Change, ...]:
 
 
 def cluster_edits(disagreements: Sequence[Disagreement]) -> tuple[Edit, ...]:
-    """The edits of all, most frequent first."""
+    """Returns the edits of all disagreements, most frequent first."""
     places: dict[Signature, list[tuple[int, int]]] = {}
     examples: dict[Signature, str] = {}
     for number, d in enumerate(disagreements):
@@ -198,7 +205,12 @@ def cluster_edits(disagreements: Sequence[Disagreement]) -> tuple[Edit, ...]:
 
 
 def content_with_edits(disagreement: Disagreement, chosen: Collection[int]) -> str:
-    """The golden's content with these of its changes made, -1 for that of the facts; all of them give the new one."""
+    """Returns the golden's content with some of its changes made; with all of them it is the new content.
+
+    Args:
+        disagreement: The golden that differs.
+        chosen: The numbers of the changes; -1 stands for the change of the counts.
+    """
     d = disagreement
     found = golden_changes(d)
     every = {*range(len(found)), *((-1,) if d.file and (d.old_facts != d.new_facts or d.old == d.new) else ())}

@@ -1,7 +1,8 @@
-"""The end of a run, where the terminal is: goldens that differ, their review, and files that nothing uses.
+"""The end of a run, in the process with the terminal: goldens that differ, their review, and files that no test uses.
 
-Takes the state of the run. Gives lines for the summary; writes the report's folder and, as its mode allows, goldens.
-Refuses to write goldens under CI; deletes only after a complete run, in mode `accept`.
+Takes the results of all checks. Gives lines for the summary; writes the report's folder and, in the modes `review` and
+`accept`, goldens. Refuses nothing: session.py has refused those modes under CI. Unused goldens are deleted only after a
+complete run in mode `accept`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,16 @@ PATCH, PAGE = "golden.patch", "report.html"
 
 @dataclass(frozen=True, slots=True)
 class EndOfRun:
-    """The end of one run, for its golden files."""
+    """The golden files at the end of one run.
+
+    Attributes:
+        session: pytest's session.
+        rules: How goldens are treated in this run.
+        folder: The folder of the golden files of all compilers.
+        compiler: The name of the compiler.
+        disagreements: The goldens that differ.
+        used: The golden files that a check looked at, as paths below the root.
+    """
 
     session: pytest.Session
     rules: Rules
@@ -41,7 +51,7 @@ class EndOfRun:
     used: Collection[str]  # golden files that a check looked at, as paths below the root
 
     def lines(self, watch: GoldenUse | None) -> Iterator[str]:
-        """The lines of the summary. Writes the report, and fails a run whose unused goldens are errors."""
+        """Yields the lines of the summary. Writes the report, and fails a run whose unused goldens are errors."""
         if self.disagreements:
             yield from self._reported()
             if self.rules.mode == "review":
@@ -50,7 +60,7 @@ class EndOfRun:
             yield from self._unused(watch)
 
     def _reported(self) -> Iterator[str]:
-        """The edits, and the folder that tells them at length."""
+        """Writes the report, and yields the edits and the paths of the report."""
         disagreements, config = self.disagreements, self.session.config
         edits = cluster_edits(disagreements)
         yield f"differ   {amount(len(disagreements), 'golden')} in {amount(len(edits), 'edit')}, most frequent first"
@@ -80,6 +90,7 @@ class EndOfRun:
             yield f"patch    git apply {_path_from_here(config, folder / PATCH)}"
 
     def _reviewed(self) -> Iterator[str]:
+        """Asks about each edit in the terminal, writes what was accepted, and yields the paths."""
         config = self.session.config
         reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
         capture: Any = config.pluginmanager.get_plugin("capturemanager")
@@ -98,6 +109,7 @@ class EndOfRun:
         yield from (f"rejected {path}" for path in outcome.rejected)
 
     def _unused(self, watch: GoldenUse) -> Iterator[str]:
+        """Yields the goldens that no test uses, and deletes them in mode `accept`."""
         root = self.session.config.rootpath
         used = {root / path for path in self.used}
         found = list(watch.unused(self.session, used))
@@ -114,7 +126,7 @@ class EndOfRun:
 
 
 def report_folder(config: pytest.Config) -> Path | None:
-    """The option's, or one in pytest's cache; none if both are off."""
+    """Returns the folder of the report: the option's, or one in pytest's cache, or None without a cache."""
     if named := str(config.getoption("minductor_golden_report")):
         return config.invocation_params.dir / named
     cache: Any = getattr(config, "cache", None)

@@ -1,4 +1,4 @@
-"""What a failing golden says, the most useful line first.
+"""The text of a failing golden check, the most useful line first.
 
 Takes a Disagreement and the run that it is about. Gives lines of text. Refuses nothing.
 
@@ -21,13 +21,21 @@ from pytest_plugin.oracle.run import Run
 
 SIZES = ("bytes", "peak")
 REASONS_SHOWN = 3
-MOST_FACTOR = 10  # a larger change is told without a percentage
+MOST_FACTOR = 10  # a larger growth is shown without a percentage
 
 
 def failure_text(
     disagreement: Disagreement, run: Run | None, *, limit: int | None, notes: Sequence[str] = (), redo: str = ""
 ) -> str:
-    """The failure's text; `limit` is how many lines of the difference are shown, None for all."""
+    """Returns the text of a failure.
+
+    Args:
+        disagreement: The two sides.
+        run: The run; None if only the stored data are there.
+        limit: How many lines of the difference are shown; None for all.
+        notes: Lines to be put first.
+        redo: The command that accepts the new text.
+    """
     d = disagreement
     head = f"{d.view} @ {d.level}"
     lines = [f"golden differs  {_test_name(d.test)}   {head}   {d.file or d.own}", *notes]
@@ -38,7 +46,7 @@ def failure_text(
     lines += _skeleton_diff(d)
     lines += _text_diff(d, limit)
     if run is not None and run.results is not None:
-        lines.append(f"numerics  right: the worst error is {run.numerics:.2g} of what is allowed")
+        lines.append(f"numerics  right: the worst error is {run.numerics:.2g} of the allowed error")
     if run is not None and _read_facts(d.old_facts).get("peak") != _read_facts(d.new_facts).get("peak"):
         lines += [f"memory    most is held {place}" for place in _peak_lines(run)]
     lines.append(f"redo      {redo}")
@@ -50,14 +58,14 @@ def _test_name(test: str) -> str:
 
 
 def _fusion_refusals(d: Disagreement, run: Run) -> Iterator[str]:
-    """Why kernels stayed apart, if there are more of them now."""
+    """Yields the reasons why kernels were not fused, if there are more kernels than before."""
     if _fact_count(d.new_facts, "kernels") > _fact_count(d.old_facts, "kernels"):
         reasons = dict.fromkeys(f"{stage}: {a} | {b}: {why}" for stage, a, b, why in run.report.refusals)
         yield from (f"why       {reason}" for reason in list(reasons)[:REASONS_SHOWN])
 
 
 def _peak_lines(run: Run) -> Iterator[str]:
-    """Of the graph that needs most, when and what."""
+    """Yields the call of the most demanding graph during which most is held, and what is held."""
     graphs = [graph for graph in run.graphs if graph.storages]
     if graphs:
         yield GraphMemory(max(graphs, key=lambda graph: graph.facts.peak or 0)).at_peak()
@@ -87,7 +95,7 @@ def _text_diff(d: Disagreement, limit: int | None) -> Iterator[str]:
 
 
 def facts_delta(old: str, new: str) -> str:
-    """The facts that changed, sizes in units and with their growth."""
+    """Returns the counts that changed; sizes have units and their growth."""
     before, after = _read_facts(old), _read_facts(new)
     names = [name for name in dict.fromkeys((*before, *after)) if before.get(name) != after.get(name)]
     return "   ".join(_fact_delta(name, before.get(name), after.get(name)) for name in names)
@@ -107,7 +115,7 @@ def _fact_delta(name: str, old: str | None, new: str | None) -> str:
         return f"{name} {old or 'none'}->{new or 'none'}"
     before, after = int(old or 0), int(new or 0)
     growth = f" ({(after - before) / before:+.0%})" if before and after < MOST_FACTOR * before else ""
-    # equal in units: the digits say more
+    # Two sizes that look equal in units are shown in bytes.
     sides = (
         [_size_text(before), _size_text(after)]
         if _size_text(before) != _size_text(after)

@@ -1,11 +1,11 @@
-"""`golden.check(run)`: generated text against a stored file, at a declared level.
+"""The value of the fixture `golden`: compares generated text with a stored file, at a declared level.
 
-Takes a Run, or text with a name. Gives nothing if it is equal at the level; finer differences are drift, which is
-listed and not failed. Refuses, by Mismatch, other text, a missing golden, and a damaged one before anything of it is
-compared; and, by ValueError, a view or level that does not exist, a second check of the same file, and a name or a text
-that no golden can have. In mode `new` a missing one is written: the test goes on, and fails once, when it has ended.
+Takes a Run, or a text with a name. Gives nothing if both are equal at the level; differences that the level ignores are
+drift, which is listed and does not fail. Refuses, by Mismatch, a different text, a missing golden and a damaged one;
+and, by ValueError, an unknown view or level, a second check of the same file, and a name or a text that no golden file
+can have. In mode `new` a missing golden is written: the test goes on, and fails once at its end.
 
-The level is the file's own, that of a new file `skeleton`, unless the test declares one; an option may raise it.
+The level is the one that the test declares, else the one in the file, else `skeleton`; an option may raise it.
 """
 
 from __future__ import annotations
@@ -42,19 +42,29 @@ from pytest_plugin.oracle.run import Run
 from pytest_plugin.vocabulary import LEVELS, VIEWS, suggestion
 
 DEFAULT_LEVEL = "skeleton"
-# What a mode writes: a golden that is not there, one that differs, one that drifted.
+# The verdicts after which a mode writes the file. The other modes write nothing.
 WRITES: Mapping[str, Sequence[str]] = MappingProxyType(
     {"new": ("missing",), "accept": ("missing", "damaged", "differs", "drift"), "refresh": ("drift",)}
 )
 
 
 class Mismatch(AssertionError):
-    """Generated text is not the golden's."""
+    """Generated text is not as the golden file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How goldens are treated in this run."""
+    """How golden files are treated in this run.
+
+    Attributes:
+        mode: check, new, accept, refresh, review or off.
+        raised: The level below which no check goes; empty for none.
+        limit: The number of lines of a difference that a failure shows; None for all.
+        fails_unused: Whether files that no test uses fail the run.
+        may_lack: Whether a check without a file passes.
+        keeps_stages: Whether the values of all stages are written beside each golden that is written.
+        base: The revision that generated the files, if they are not the stored ones.
+    """
 
     mode: str
     raised: str = ""  # the level below which no check goes
@@ -67,7 +77,22 @@ class Rules:
 
 @dataclass(slots=True, repr=False)
 class Goldens:
-    """The value of the fixture `golden`, for one test."""
+    """The value of the fixture `golden`, for one test.
+
+    Attributes:
+        folder: The folder of the compiler's goldens: golden/<compiler>.
+        root: The root of the tests.
+        node: The test's id without parameters.
+        inner: The path of the test file below tests/, without .py.
+        test: The name of the test, with that of its class.
+        parameters: The parameters of the test besides the device.
+        target: The target of the test's device.
+        nodeid: The test's id.
+        shown: The test's id as pytest prints it.
+        rules: How goldens are treated in this run.
+        checks: The results of the checks so far.
+        written: A text for each new file; the test fails with them at its end.
+    """
 
     folder: Path  # golden/<compiler>
     root: Path
@@ -83,18 +108,52 @@ class Goldens:
     written: list[str] = field(default_factory=list[str])  # of each new file, what the test fails for when it has ended
 
     def check(self, run: Run, view: str | Sequence[str] = "kernel", level: str = "", name: str = "") -> None:
-        """Compares a view of the run: "kernel", "wrapper" or "plan"; `name` tells several runs of one test apart."""
+        """Compares views of a run with their golden files. No function is run.
+
+        Args:
+            run: The run that `compiled` returned.
+            view: "kernel", "wrapper" or "plan", or several of them.
+            level: "facts", "skeleton", "canonical" or "exact"; empty for the file's own level, or "skeleton" for a new
+                file.
+            name: A name that distinguishes several runs of one test; it becomes a part of the file's name.
+
+        Raises:
+            Mismatch: A view differs, its file is missing or damaged, or nothing was captured.
+            ValueError: The view, the level or the name is invalid, or the file has been checked already.
+        """
         __tracebackhide__ = True
         if why := self.mismatch(run, view, level, name):
             raise Mismatch(why)
 
     def stage(self, run: Run, stage: str, level: str = "", name: str = "") -> None:
-        """Compares the value of one stage of the compiler, as text."""
+        """Compares the program after one stage of the compiler with its golden file.
+
+        Args:
+            run: The run that `compiled` returned.
+            stage: The name of the stage, such as "fuse".
+            level: See `check`.
+            name: See `check`.
+
+        Raises:
+            Mismatch: The text differs, or its file is missing or damaged.
+            LookupError: The run has no such stage.
+        """
         __tracebackhide__ = True
         self._check_stage(views.stage_view(run, stage), run, level, f"{name}.{stage}" if name else stage)
 
     def change(self, run: Run, stage: str, level: str = "exact", name: str = "") -> None:
-        """Compares what one stage did: the difference between the value that it took and the one that it gave."""
+        """Compares what one stage of the compiler changed: the difference between the program before and after it.
+
+        Args:
+            run: The run that `compiled` returned.
+            stage: The name of the stage, such as "fuse".
+            level: See `check`.
+            name: See `check`.
+
+        Raises:
+            Mismatch: The difference is not the stored one, or its file is missing or damaged.
+            LookupError: The run has no such stage.
+        """
         __tracebackhide__ = True
         self._check_stage(views.change_view(run, stage), run, level, f"{name}.{stage}" if name else stage)
 
@@ -104,7 +163,17 @@ class Goldens:
             raise Mismatch(why)
 
     def text(self, name: str, text: str, level: str = "exact") -> None:
-        """Compares any text, under a name of its own."""
+        """Compares any text with its golden file.
+
+        Args:
+            name: The name of the text, which becomes a part of the file's name.
+            text: The text; a line end is added if it has none.
+            level: See `check`.
+
+        Raises:
+            Mismatch: The text differs, or its file is missing or damaged.
+            ValueError: The name is empty or invalid, or the text cannot be stored.
+        """
         __tracebackhide__ = True
         if not name:
             raise ValueError(f"{self.shown}: golden.text takes a name, which is a part of the file's")
@@ -112,7 +181,17 @@ class Goldens:
             raise Mismatch(failure)
 
     def mismatch(self, run: Run, view: str | Sequence[str] = "kernel", level: str = "", name: str = "") -> str:
-        """What `check` would raise, as text."""
+        """Returns the text of the Mismatch that `check` would raise, or an empty text.
+
+        Args:
+            run: See `check`.
+            view: See `check`.
+            level: See `check`.
+            name: See `check`.
+
+        Raises:
+            ValueError: See `check`.
+        """
         asked = (view,) if isinstance(view, str) else tuple(view)
         for each in asked:
             if each not in VIEWS:
@@ -125,7 +204,7 @@ class Goldens:
         return "\n\n".join(why for why in found if why)
 
     def _verdict(self, new: Text, level: str, name: str, run: Run | None) -> str:
-        """Compares, writes what the mode allows, and notes it; the failure's text, or nothing."""
+        """Compares a text, writes what the mode allows, and returns the text of the failure, if there is one."""
         __tracebackhide__ = True
         if level and level not in LEVELS:
             raise ValueError(
@@ -139,7 +218,7 @@ class Goldens:
             raise ValueError(f"{self.shown} checks {own} twice; give one of them a name=")
         content, old, damage = _read_stored(path, new.language)
         if self.rules.base:
-            old = replace(old, header=replace(old.header, form=FORM))  # of the revision's own plugin
+            old = replace(old, header=replace(old.header, form=FORM))  # another version of the plugin wrote the file
         declared = level or old.header.level or DEFAULT_LEVEL
         head = Header(self.title, self.target, new.view, declared, new.facts, old.header.notes)
         wanted = Golden(head, new.text)
@@ -148,7 +227,7 @@ class Goldens:
         gate = max(declared, self.rules.raised or declared, key=LEVELS.index)
         verdict = compare(old, wanted, new.language, gate) if path is not None else "missing"
         if damage is not None:
-            # without a header nobody knows its level, and the default one may be lower
+            # Without a header the file's level is unknown, and the default level may be lower.
             verdict = "damaged" if level or old.header.level else "no header"
         if verdict == "missing" and self.rules.may_lack:
             self.checks.append(Check(own, "", "no base"))
@@ -156,7 +235,7 @@ class Goldens:
         if verdict in WRITES.get(self.rules.mode, ()):
             return self._written(place, wanted, new.language, own, run)
         if verdict == "equal" and self.rules.mode == "accept":
-            place.accept(wanted, new.language)  # a rung above may say the same by now
+            place.accept(wanted, new.language)  # removes a file that a more general rung makes superfluous
         if verdict in ("equal", "drift"):
             self.checks.append(Check(own, self._shown_path(path or place.rungs()[0]), verdict))
             return ""
@@ -182,18 +261,18 @@ class Goldens:
         return self._refused(disagreement, verdict, old, declared, run)
 
     def _refused_damage(self, d: Disagreement, verdict: Verdict, damage: Damaged) -> str:
-        """Says what is wrong with the stored file; nothing of it was compared."""
-        redo = f"mend the line, or {self._redo('accept')}"
+        """Notes a damaged file, of which nothing was compared, and returns the text of the failure."""
+        redo = f"repair the line, or {self._redo('accept')}"
         if verdict == "no header":
-            redo = "mend the line, or delete the file: which level it asked for cannot be read"
+            redo = "repair the line, or delete the file: its header, which has the level, cannot be read"
         failure = f"golden damaged  {self.shown}   {d.file}:{damage.line}: {damage.why}\n  redo      {redo}"
-        # a review would write it at the default level
+        # A review must not offer a file without a header, since it would write it at the default level.
         told = replace(d, failure=failure) if verdict == "damaged" else None
         self.checks.append(Check(d.own, d.file, verdict, told))
         return failure
 
     def _place(self, view: str, language: str) -> Place:
-        """Where the golden of a view lies. Refuses, by ValueError, a name that no file can have."""
+        """Returns the place of a view's golden file. Raises ValueError for a name that no file can have."""
         __tracebackhide__ = True
         if why := name_misuse(view):
             raise ValueError(f"{self.shown}: {why}")
@@ -204,7 +283,7 @@ class Goldens:
         return Place(self.folder, self.target, f"{self.inner}/{file}")
 
     def _written(self, place: Place, wanted: Golden, language: str, own: str, run: Run | None) -> str:
-        """Writes; why that could not be, or nothing."""
+        """Writes a golden file; returns why that failed, or an empty text."""
         try:
             path = place.accept(wanted, language)
             if self.rules.keeps_stages and run is not None:
@@ -218,7 +297,7 @@ class Goldens:
         self.checks.append(Check(own, self._shown_path(path), done))
         if done == "new":
             self.written.append(
-                f"golden written  {self.shown}   {own}\n  read it; from now on the test compares with it"
+                f"golden written  {self.shown}   {own}\n  read this new file; later runs compare with it"
             )
         return ""
 
@@ -241,7 +320,7 @@ class Goldens:
         return failure
 
     def _since(self, d: Disagreement, run: Run | None) -> Iterator[str]:
-        """Which stage is the first that gave another value than in the base, and which storages live longer."""
+        """Yields the first stage whose value differs from the base revision, and the storages that live longer."""
         path = stages_beside(self.root / d.own)
         if not path.is_file():
             return
@@ -256,7 +335,7 @@ class Goldens:
 
     @property
     def title(self) -> str:
-        """The test's id without its device."""
+        """The test's id without its device, which stands in the golden's header."""
         return self.node + (f"[{self.parameters}]" if self.parameters else "")
 
     def _shown_path(self, path: Path) -> str:
@@ -264,12 +343,12 @@ class Goldens:
 
 
 def stages_beside(path: Path) -> Path:
-    """Where the values of all stages lie that led to a golden, and the lives of its storages."""
+    """Returns the path of the file with the values of all stages and the lives of storages, beside a golden."""
     return path.with_name(f"{path.name}.stages.json")
 
 
 def _read_stored(path: Path | None, language: str) -> tuple[str, Golden, Damaged | None]:
-    """A file's content, what it says, and what is wrong with it; of a damaged file only the header is told."""
+    """Returns a file's content, the golden in it, and its damage; of a damaged file the golden has only the header."""
     if path is None:
         return "", Golden(Header("", "", "", ""), ""), None
     content, header, damage = "", Header("", "", "", ""), None
@@ -289,7 +368,17 @@ def _timelines(run: Run) -> str:
 
 
 def compare(old: Golden, new: Golden, language: str, level: str) -> Verdict:
-    """Whether the texts are equal at the level; drift if only finer things differ."""
+    """Compares two goldens at a level.
+
+    Args:
+        old: The stored golden.
+        new: The generated one.
+        language: The language of both texts.
+        level: The level.
+
+    Returns:
+        equal; drift, if only what the level ignores differs; or differs.
+    """
     if (old.header.form, old.header.level) != (new.header.form, new.header.level):
         return "differs"
     if old.header.facts != new.header.facts:
@@ -304,7 +393,7 @@ def compare(old: Golden, new: Golden, language: str, level: str) -> Verdict:
 
 
 def comparable_form(text: str, language: str, view: str, level: str) -> tuple[str, ...]:
-    """What of a text counts at a level."""
+    """Returns the part of a text that a level compares."""
     match level:
         case "facts":
             return ()

@@ -1,8 +1,9 @@
-"""A golden file: where it lies, its header, and how it is read and written.
+"""A golden file: its place, its header, and how it is read and written.
 
-Takes a test's place and a view; gives paths and Golden values. Refuses a damaged file with the line (Damaged): one
-without a header, with an unresolved merge conflict or a NUL, or without its last line, the mark of the end. Refuses
-text that would not read back (ValueError). Writes are atomic, one file each, so any number of processes may write.
+Takes the place of a test and a view. Gives paths and Golden values. Refuses a damaged file, with the line (Damaged):
+one without a header, with an unresolved merge conflict or a NUL, or without its last line, which marks the end.
+Refuses a text that could not be read back (ValueError). Each file is written atomically, so any number of processes
+may write.
 
 >>> golden = Golden(Header("tests/test_a.py::test_x", "cpu", "kernel", "exact", "kernels=1"), "int a;\\n")
 >>> print(golden.render("cpp"), end="")
@@ -37,13 +38,18 @@ END = "end of golden"
 COMMENT: Mapping[str, str] = MappingProxyType({"py": "#", "cpp": "//", "txt": "#", "ir": "#"})
 # A file's ending, where it is not the language.
 ENDINGS: Mapping[str, str] = MappingProxyType({"ir": "txt"})
-LONGEST_NAME = 220  # in bytes: systems allow 255, and a file that is being written has a longer name
+LONGEST_NAME = 220  # bytes; systems allow 255, and the temporary file of an atomic write has a longer name
 _FIRST = re.compile(r"(\S.*?)\s+target=(\S+)\s+view=(\S+)\s+level=(\S+)\s+form=(\S+)")
 _CONFLICT = re.compile(r"(<{7}|\|{7}|>{7})( .*)?|={7}")  # what git writes at the start of a line
 
 
 class Damaged(ValueError):
-    """A golden file that cannot be what was written. `line` counts from 1."""
+    """A golden file is not as it was written.
+
+    Attributes:
+        line: The number of the damaged line, counted from 1.
+        why: What is wrong with it.
+    """
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(f"line {line}: {why}")
@@ -53,7 +59,17 @@ class Damaged(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What stands above the text. The notes are people's, and survive every update."""
+    """The lines above the text.
+
+    Attributes:
+        test: The id of the test, without its device.
+        target: The target that the text was generated for.
+        view: The view of the run.
+        level: The level at which the file is compared.
+        facts: The counts, as "kernels=1  bytes=64".
+        notes: Lines that people wrote; they survive every update.
+        form: The version of the file format.
+    """
 
     test: str
     target: str
@@ -66,12 +82,13 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """A header and the text below it."""
+    """The content of a golden file: a header and the text below it."""
 
     header: Header
     text: str
 
     def render(self, language: str) -> str:
+        """Returns the content of the file."""
         mark, head = COMMENT[language], self.header
         lines = [f"golden  {head.test}   target={head.target}  view={head.view}  level={head.level}  form={head.form}"]
         if head.facts:
@@ -81,10 +98,10 @@ class Golden:
         return f"{above}\n{self.text}\n{mark} {END}\n"
 
     def unwritable(self, language: str) -> str:
-        """Why a file with this text would not read back, or nothing."""
+        """Returns why a file with this content could not be read back, or an empty text."""
         for number, line in enumerate(self.text.split("\n"), 1):
             if "\r" in line:
-                hint = "the lines of a golden end alike on every system, so compare text.replace('\\r\\n', '\\n')"
+                hint = "lines of a golden end in \\n on every system, so compare text.replace('\\r\\n', '\\n')"
                 return f"line {number} of the text has a carriage return; {hint}"
             if why := _forbidden_in_line(line):
                 return f"line {number} of the text cannot stand in a golden: {why}"
@@ -103,14 +120,14 @@ class Golden:
 
 
 def _forbidden_in_line(line: str) -> str:
-    """What no line of a golden has, whichever test it is of."""
+    """Returns what makes a line invalid in every golden file, or an empty text."""
     if _CONFLICT.fullmatch(line):
-        return f"it reads as git's mark of an unresolved merge conflict: {line}"
+        return f"it is git's mark of an unresolved merge conflict: {line}"
     return "it has a NUL" if "\0" in line else ""
 
 
 def parse(content: str, language: str) -> Golden:
-    """The golden in a file's content, whichever line ends it has. Raises Damaged."""
+    """Returns the golden in a file's content, whichever line ends it has. Raises Damaged."""
     lines = content.replace("\r\n", "\n").split("\n")
     for number, line in enumerate(lines, 1):
         if why := _forbidden_in_line(line):
@@ -118,18 +135,18 @@ def parse(content: str, language: str) -> Golden:
         if "\r" in line:
             raise Damaged(number, "it has a carriage return before its end")
     header, position = _read_header(lines, language)
-    if header.form == "1":  # another form is never equal; the text is told
+    if header.form == "1":  # form 1 had no last line; it never compares as equal, but its text is shown
         return Golden(header, "\n".join(lines[position:]))
     end = f"{COMMENT[language]} {END}"
     if lines[-2:] != [end, ""]:
         if end in lines[:-2]:
-            raise Damaged(lines.index(end) + 2, "text stands behind the end")
-        raise Damaged(len(lines), f"the file ends without its last line, which is {end!r}: its tail was cut")
+            raise Damaged(lines.index(end) + 2, "there is text after the last line of the golden")
+        raise Damaged(len(lines), f"the last line is not {end!r}: the file was cut")
     return Golden(header, "\n".join(lines[position:-2]))
 
 
 def _read_header(lines: list[str], language: str) -> tuple[Header, int]:
-    """What stands above the text, and where the text begins."""
+    """Returns the header, and the number of the line where the text begins."""
     mark = re.escape(COMMENT[language])
     header = _read_first_line(lines[0], mark)
     position = 1
@@ -137,7 +154,7 @@ def _read_header(lines: list[str], language: str) -> tuple[Header, int]:
         if more[1] == "note":
             header = replace(header, notes=(*header.notes, more[2]))
         elif header.facts:
-            raise Damaged(position + 1, "the facts stand there twice")
+            raise Damaged(position + 1, "the header has facts twice")
         else:
             header = replace(header, facts=more[2])
         position += 1
@@ -147,7 +164,7 @@ def _read_header(lines: list[str], language: str) -> tuple[Header, int]:
 
 
 def _read_first_line(line: str, mark: str) -> Header:
-    """What the first line says."""
+    """Returns the header that the first line has."""
     first = re.match(rf"{mark} golden  (.*)", line)
     found = _FIRST.fullmatch(first[1].strip()) if first else None
     if found is None:
@@ -160,7 +177,7 @@ def _read_first_line(line: str, mark: str) -> Header:
 
 
 def header_of_damaged(path: Path, language: str) -> Header | None:
-    """The header of a damaged file, so that its notes and its level survive; nothing if that cannot be read either."""
+    """Returns the header of a damaged file, so that its notes and level survive, or None if it is damaged too."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     left = [line for line in lines if not _CONFLICT.fullmatch(line)]
     mark = re.escape(COMMENT[language])
@@ -173,11 +190,12 @@ def header_of_damaged(path: Path, language: str) -> Header | None:
 
 
 def read_golden(path: Path, language: str) -> Golden:
+    """Returns the golden in a file. Raises Damaged."""
     return parse(read_content(path), language)
 
 
 def read_content(path: Path) -> str:
-    """All of the file, its line ends included."""
+    """Returns the whole content of a file with its line ends. Raises Damaged if it is not UTF-8."""
     content = path.read_bytes()
     try:
         return content.decode()
@@ -186,7 +204,7 @@ def read_content(path: Path) -> str:
 
 
 def header_of(path: Path) -> Header | None:
-    """The header of a golden file, or nothing if it is another file; reads no more than that."""
+    """Returns the header of a golden file, or None for any other file; reads only the first line."""
     mark = COMMENT.get(path.suffix[1:])
     if mark is None:
         return None
@@ -199,11 +217,12 @@ def header_of(path: Path) -> Header | None:
 
 
 def write_golden(path: Path, golden: Golden, language: str) -> None:
+    """Writes a golden file."""
     write_text(path, golden.render(language))
 
 
 def write_text(path: Path, text: str) -> None:
-    """All of it or nothing; the same bytes on every system."""
+    """Writes a file atomically, with the same bytes on every system."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
@@ -214,7 +233,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def ladder(target: str) -> tuple[str, ...]:
-    """The folders in which a target's golden is looked for, the most special first."""
+    """Returns the folders (rungs) in which a target's golden is looked for, the most specific first."""
     if target.startswith("sm_"):
         return (target, "sm", "gpu", "any")
     if target.startswith("gfx"):
@@ -224,20 +243,32 @@ def ladder(target: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one golden of one test lies on each rung."""
+    """The place of one golden of one test, on each rung of the ladder.
+
+    Attributes:
+        folder: golden/<compiler>.
+        target: The target of the test's device.
+        inner: The path below a rung, such as e2e/test_norm/test_layer_norm.kernel.cpp.
+    """
 
     folder: Path  # golden/<compiler>
     target: str
     inner: str  # e2e/test_norm/test_layer_norm.kernel.cpp
 
     def rungs(self) -> tuple[Path, ...]:
+        """Returns the path on each rung, the most specific first."""
         return tuple(self.folder / rung / self.inner for rung in ladder(self.target))
 
     def find(self) -> Path | None:
+        """Returns the path of the most specific file that exists, or None."""
         return next((path for path in self.rungs() if path.is_file()), None)
 
     def accept(self, golden: Golden, language: str) -> Path:
-        """Writes where it is not yet said: a rung above that says the same makes our own one superfluous."""
+        """Writes a golden, and returns its path.
+
+        If the most specific file of the more general rungs has the same content, nothing is written, and the file on
+        the first rung is deleted.
+        """
         own, *parents = self.rungs()
         parent = next((path for path in parents if path.is_file()), None)
         if parent is not None and _has_same_content(parent, golden, language):
@@ -249,6 +280,7 @@ class Place:
 
 
 def _has_same_content(path: Path, golden: Golden, language: str) -> bool:
+    """Tells whether a file has this text and these counts."""
     try:
         found = read_golden(path, language)
     except (OSError, ValueError):
@@ -257,7 +289,7 @@ def _has_same_content(path: Path, golden: Golden, language: str) -> bool:
 
 
 def file_name(test: str, parameters: str, view: str, language: str) -> str:
-    """A test's own file name; parameters that cannot stand in one are told apart by a digest.
+    """Returns the name of a golden file. Parameters with characters that no file name may have get a digest.
 
     >>> file_name("test_x", "gelu-4", "kernel", "cpp"), file_name("test_x", "", "wrapper", "py")
     ('test_x-gelu-4.kernel.cpp', 'test_x.wrapper.py')
@@ -271,13 +303,13 @@ def file_name(test: str, parameters: str, view: str, language: str) -> str:
 
 
 def name_misuse(name: str) -> str:
-    """Why a name that a test gives to a text or a run cannot be in a file's name, or nothing.
+    """Returns why a name that a test gives to a text or a run cannot be a part of a file's name, or an empty text.
 
     >>> name_misuse("my words")
-    "the name 'my words' of a golden has ' '; it is made of letters, digits and any of _=+,.-"
+    "the name 'my words' of a golden contains ' '; allowed are letters, digits and _=+,.-"
     >>> name_misuse("words-2.0")
     ''
     """
     strange = re.search(r"[^\w=+,.-]", name)
-    made = "it is made of letters, digits and any of _=+,.-"
-    return f"the name {name!r} of a golden has {strange[0]!r}; {made}" if strange else ""
+    allowed = "allowed are letters, digits and _=+,.-"
+    return f"the name {name!r} of a golden contains {strange[0]!r}; {allowed}" if strange else ""

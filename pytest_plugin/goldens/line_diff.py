@@ -1,8 +1,8 @@
-"""How two sequences of lines differ, in time that grows with their length.
+"""The difference of two sequences of lines, in time that grows with their length.
 
-Takes two sequences; gives runs of equal and of changed lines, and unified text. Refuses nothing. Lines that occur once
-on either side are the anchors (patience); between them, short runs are compared by difflib, which is quadratic, and
-long ones without an anchor are replaced as a whole.
+Takes two sequences. Gives runs of equal and of changed lines, and a unified difference. Refuses nothing. Lines that
+occur once on either side are the anchors (as in git's patience algorithm). Between anchors, short runs are compared by
+difflib, whose time is quadratic, and long runs without an anchor are replaced as a whole.
 
 >>> list(opcodes("abcxd", "abyd"))
 [('equal', 0, 2, 0, 2), ('replace', 2, 4, 2, 3), ('equal', 4, 5, 3, 4)]
@@ -21,13 +21,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-# tag, first and last line of the one, first and last of the other; as difflib's
+# (tag, start and stop in the one sequence, start and stop in the other), as difflib has it
 Opcode = tuple[str, int, int, int, int]
-MOST_PAIRS = 100_000
+MOST_PAIRS = 100_000  # of lines that difflib compares
 
 
 def opcodes(old: Sequence[str], new: Sequence[str]) -> tuple[Opcode, ...]:
-    """Runs that cover both sequences, equal and changed ones in turn."""
+    """Returns runs of equal and of changed lines in turn, which cover both sequences, as difflib's opcodes."""
     pairs: list[tuple[int, int]] = []
     work = [(0, len(old), 0, len(new))]
     while work:
@@ -52,12 +52,13 @@ def opcodes(old: Sequence[str], new: Sequence[str]) -> tuple[Opcode, ...]:
 
 
 def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
-    """Lines that occur once on both sides, as many as stand in one order: the longest increasing sequence."""
+    """Returns pairs of lines that occur once on both sides, as many as have the same order on both sides."""
     once = [{line for line, count in Counter(lines).items() if count == 1} for lines in (old, new)]
     places = {line: j for j, line in enumerate(new) if line in once[1]}
     found = [(i, places[line]) for i, line in enumerate(old) if line in once[0] and line in places]
-    tails: list[int] = []  # the smallest end of a sequence of each length
-    ends: list[int] = []  # which pair that is
+    # The longest increasing subsequence.
+    tails: list[int] = []  # by length, the smallest end of a sequence of that length
+    ends: list[int] = []  # the number of the pair at that end
     previous: list[int] = []
     for number, (_, j) in enumerate(found):
         length = bisect.bisect_left(tails, j)
@@ -96,7 +97,13 @@ def _equal_runs(pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, i
 
 
 def unified_diff(old: Sequence[str], new: Sequence[str], context: int = 1) -> list[str]:
-    """The hunks of a unified difference, without the two lines that name files."""
+    """Returns the hunks of a unified difference, without the two lines that name files.
+
+    Args:
+        old: The lines of the one side.
+        new: The lines of the other.
+        context: How many equal lines are shown around a change.
+    """
     shown: list[str] = []
     for group in _hunks(opcodes(old, new), context):
         i1, i2, j1, j2 = group[0][1], group[-1][2], group[0][3], group[-1][4]
@@ -111,12 +118,12 @@ def unified_diff(old: Sequence[str], new: Sequence[str], context: int = 1) -> li
 
 
 def _hunk_range(start: int, stop: int) -> str:
-    """As diff writes it: an empty range names the line before it."""
+    """Returns a range as diff writes it: an empty range names the line before it."""
     return f"{start + 1 if stop > start else start},{stop - start}"
 
 
 def _hunks(codes: Sequence[Opcode], context: int) -> Iterator[list[Opcode]]:
-    """Changes with up to so many equal lines around them; a longer equal run parts them."""
+    """Yields groups of changes with up to `context` equal lines around them; longer equal runs separate them."""
     group: list[Opcode] = []
     for number, (tag, i1, i2, j1, j2) in enumerate(codes):
         if tag != "equal":

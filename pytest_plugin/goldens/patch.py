@@ -24,7 +24,7 @@ CONTEXT = 3
 
 
 def patch(disagreements: Iterable[Disagreement], root: Path) -> str:
-    """From the stored files to what was generated; paths are those of the repository that `root` lies in."""
+    """Returns a patch from the stored to the generated files, with paths below the root of the git repository."""
     top = next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), root)
     inner = root.relative_to(top)
     texts = [
@@ -36,7 +36,7 @@ def patch(disagreements: Iterable[Disagreement], root: Path) -> str:
 
 
 def hunks(old: str, new: str, path: str) -> str:
-    """The patch of one file; an empty old content is a file that is not there."""
+    """Returns the patch of one file; an empty old content stands for a file that does not exist."""
     head = [f"diff --git a/{path} b/{path}"]
     if not old:
         head.append("new file mode 100644")
@@ -46,7 +46,7 @@ def hunks(old: str, new: str, path: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines as git counts them, each with its end, so that a last line without one is another line."""
+    """Returns the lines with their line ends, so that a missing line end at the end is a difference."""
     return [f"{line}\n" for line in text.split("\n")[:-1]] + ([last] if (last := text.rpartition("\n")[2]) else [])
 
 

@@ -1,7 +1,7 @@
-"""What a failing golden shows: the new text in the golden's own names, and only the lines that differ.
+"""The difference that a failing golden shows: the new text in the golden's own names, and only lines that differ.
 
-Takes two texts of one language; gives a unified difference. Refuses nothing: text that does not parse is compared line
-by line. A name that was merely renumbered never appears.
+Takes two texts of one language. Gives a unified difference. Refuses nothing: text that does not parse is compared line
+by line. A name that was merely renumbered is not shown as a change.
 
 >>> old = "int f() {\\n  int x1 = a(0);\\n  int x2 = b(x1);\\n}\\n"
 >>> new = "int f() {\\n  int x7 = a(0);\\n  int x8 = c(x7);\\n}\\n"
@@ -32,20 +32,20 @@ MOST_PAIRS = 2_500  # of lines in one run that are held against each other
 
 @dataclass(frozen=True, slots=True)
 class ReadableDiff:
-    """The lines to show, and how many names were carried over."""
+    """The lines to show, and the number of names that were replaced by the golden's."""
 
     lines: tuple[str, ...]
     renamed: int
 
 
 def readable_diff(old: str, new: str, language: str) -> ReadableDiff:
-    """From the golden's text to the new one."""
+    """Returns the difference from the golden's text to the new one."""
     carried, renamed = with_golden_names(old, new, language)
     return ReadableDiff(tuple(unified_diff(old.splitlines(), carried.splitlines(), CONTEXT)), renamed)
 
 
 def with_golden_names(old: str, new: str, language: str) -> tuple[str, int]:
-    """The new text in the old one's names, and how many names that changed."""
+    """Returns the new text with the golden's names, and the number of names that were replaced."""
     names = match_names(canonical_or_plain(old, language), canonical_or_plain(new, language))
     changed = {name: other for name, other in names.items() if name != other}
     if not changed:
@@ -55,7 +55,7 @@ def with_golden_names(old: str, new: str, language: str) -> tuple[str, int]:
 
 
 def canonical_or_plain(text: str, language: str) -> tuple[Line, ...]:
-    """The canonical lines, or the plain ones of a text that does not parse."""
+    """Returns the canonical lines, or the plain lines of a text that does not parse."""
     try:
         return canonical(text, language)
     except SyntaxError:
@@ -63,11 +63,14 @@ def canonical_or_plain(text: str, language: str) -> tuple[Line, ...]:
 
 
 def match_names(old: tuple[Line, ...], new: tuple[Line, ...]) -> dict[str, str]:
-    """New name -> old name, by vote of the lines that are equal but for names; no old name is given twice."""
+    """Returns the old name of each new name.
+
+    Lines that are equal but for their names vote for pairs of names. No old name is given twice.
+    """
     votes: Counter[tuple[str, str]] = Counter()
     shapes = [[shape_of_line(line) for line in side] for side in (old, new)]
     for tag, i1, i2, j1, j2 in opcodes(*shapes):
-        # lines that were changed in place still say which name is which, with less weight
+        # Lines that were changed in place vote too, with less weight.
         weight = 4 if tag == "equal" else 1
         for i, j in (
             [(n, n) for n in range(i2 - i1)] if tag == "equal" else match_lines(shapes[0][i1:i2], shapes[1][j1:j2])
@@ -82,13 +85,13 @@ def match_names(old: tuple[Line, ...], new: tuple[Line, ...]) -> dict[str, str]:
         if after not in found and before not in taken:
             found[after] = before
             taken.add(before)
-    # a new name without a partner must not read like an old one that another name became
+    # A new name without an old one must not look like an old name that another new name has got.
     everything = dict.fromkeys(name for line in new for name in line.names)
     return found | {name: f"{name}_new" for name in everything if name not in found and name in taken}
 
 
 def match_lines(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int]]:
-    """Lines that stand for each other in two runs: one by one in runs of equal length, otherwise by likeness.
+    """Returns pairs of lines that correspond: one by one if both runs are equally long, else by their common tokens.
 
     >>> match_lines(["a = f(x);", "return a;"], ["a = g(x);", "check();", "return a;"])
     [(0, 0), (1, 2)]
@@ -101,7 +104,7 @@ def match_lines(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, 
 
 
 def _similar_pairs(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
-    """The pairs of lines, in order, that have most tokens in common; less than half in common is no pair."""
+    """Returns the pairs of lines, in order, that have most tokens in common, and at least half of them."""
     best = [[0.0] * (len(after) + 1) for _ in range(len(before) + 1)]
     scores: dict[tuple[int, int], float] = {}
     for i in reversed(range(len(before))):
@@ -124,5 +127,5 @@ def _similar_pairs(before: Sequence[Sequence[str]], after: Sequence[Sequence[str
 
 
 def shape_of_line(line: Line) -> str:
-    """The line without its names' numbers."""
+    """Returns the line without the numbers of its names."""
     return re.sub(r"\$\d+|\b_l\d+_", "$", line.text)

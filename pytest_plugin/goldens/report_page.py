@@ -1,6 +1,6 @@
-"""The report as one page that opens from disk: edits on the left, sources side by side on the right.
+"""Makes report.html: one page that opens from disk, with edits on the left and both sources on the right.
 
-Takes the data of a review; gives HTML without anything that has to be loaded. Refuses nothing.
+Takes the data of a review. Gives HTML that loads nothing else. Refuses nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ MARK = '"REVIEW DATA"'
 
 
 def report_page(told: Mapping[str, object], disagreements: Sequence[Disagreement], folder: str) -> str:
-    """`folder` is where the report lies, as a command line names it."""
+    """Returns the page.
+
+    Args:
+        told: The edits, as `review.report_data` returns them.
+        disagreements: The goldens that differ.
+        folder: The folder of the report, as a command line names it.
+    """
     goldens = [
         {
             "test": d.test,
@@ -34,12 +40,12 @@ def report_page(told: Mapping[str, object], disagreements: Sequence[Disagreement
         for d in disagreements
     ]
     data = json.dumps({"edits": told["edits"], "goldens": goldens, "folder": folder})
-    # a closing tag inside a script would end it
+    # "</script>" inside the data would end the script.
     return TEMPLATE.read_text(encoding="utf-8").replace(MARK, data.replace("<", "\\u003c"))
 
 
 def side_by_side(d: Disagreement) -> list[list[object]]:
-    """Rows of (whether they differ, number and text on the left, number and text on the right)."""
+    """Returns rows: whether the sides differ, line number and text on the left, line number and text on the right."""
     old = d.old.splitlines()
     new = with_golden_names(d.old, d.new, d.language)[0].splitlines()
     found: list[list[object]] = []

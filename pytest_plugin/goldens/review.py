@@ -1,7 +1,7 @@
-"""Accepting golden differences by edit: in the terminal, or from a report that another machine wrote.
+"""Accepting differences of goldens edit by edit: in the terminal, or from a report that another machine wrote.
 
-Takes Disagreements and decisions; writes the goldens whose edits are accepted. Refuses numbers of edits that do not
-exist (ValueError).
+Takes Disagreements and decisions. Gives the paths of the goldens that it writes. Refuses the number of an edit that
+does not exist (ValueError).
 
     python -m pytest_plugin.goldens.review .pytest_cache/d/minductor/golden --edits 1,3
 """
@@ -27,7 +27,13 @@ LINES_SHOWN, FILES_SHOWN = 20, 4
 
 @dataclass(frozen=True, slots=True)
 class ReviewOutcome:
-    """What was written, and what still differs."""
+    """The paths of goldens after a review.
+
+    Attributes:
+        written: Goldens that are now as generated.
+        partly: Goldens of which only some edits were accepted.
+        rejected: Goldens that were not changed.
+    """
 
     written: tuple[str, ...]
     partly: tuple[str, ...]  # written with some of their edits
@@ -35,7 +41,7 @@ class ReviewOutcome:
 
 
 def describe(edit: Edit, disagreements: Sequence[Disagreement], number: int, total: int) -> str:
-    """An edit as a reader meets it: how often, what, and where."""
+    """Returns the text of an edit: how often it occurs, what it changes, and in which files."""
     files = [disagreements[file] for file in edit.files]
     shown = edit.lines()
     more = [f"  ... {len(shown) - LINES_SHOWN} more lines"] if len(shown) > LINES_SHOWN else []
@@ -50,7 +56,7 @@ def describe(edit: Edit, disagreements: Sequence[Disagreement], number: int, tot
 def ask_about(
     disagreements: Sequence[Disagreement], ask: Callable[[str], str], say: Callable[[str], None]
 ) -> tuple[int, ...]:
-    """The numbers of the accepted edits; the end of the input is a `q`."""
+    """Asks about each edit, and returns the numbers of the accepted ones; the end of the input counts as `q`."""
     edits = cluster_edits(disagreements)
     chosen: list[int] = []
     for number, edit in enumerate(edits):
@@ -78,7 +84,20 @@ def ask_about(
 def apply_edits(
     disagreements: Sequence[Disagreement], chosen: Collection[int], root: Path, folder: Path | None = None
 ) -> ReviewOutcome:
-    """Writes the goldens with the chosen edits made; `folder` is that of the compiler, below which rungs lie."""
+    """Writes the goldens with the chosen edits.
+
+    Args:
+        disagreements: The goldens that differ.
+        chosen: The numbers of the accepted edits, counted from 0.
+        root: The root of the tests.
+        folder: The folder of the compiler's goldens, if a more general file may make a golden superfluous.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ValueError: There is no edit of that number.
+    """
     edits = cluster_edits(disagreements)
     for number in chosen:
         if not 0 <= number < len(edits):
@@ -107,7 +126,7 @@ def _write_accepted(d: Disagreement, content: str, root: Path, folder: Path | No
 
 
 def report_data(disagreements: Sequence[Disagreement]) -> dict[str, object]:
-    """All that a review needs, in plain values."""
+    """Returns all that a review needs, as plain values."""
     edits = [
         {"lines": edit.lines(), "example": edit.example, "files": list(edit.files), "places": len(edit.places)}
         for edit in cluster_edits(disagreements)
@@ -117,12 +136,13 @@ def report_data(disagreements: Sequence[Disagreement]) -> dict[str, object]:
 
 
 def load_report(folder: Path) -> tuple[Disagreement, ...]:
-    """The disagreements of a report's folder."""
+    """Returns the disagreements in a report's folder."""
     found = json.loads((folder / DATA).read_text(encoding="utf-8"))["goldens"]
     return tuple(Disagreement(**{name: value for name, value in d.items() if name != "changes"}) for d in found)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs `python -m pytest_plugin.goldens.review`, and returns its exit code."""
     title = (__doc__ or "").partition("\n")[0]
     parser = argparse.ArgumentParser(prog="python -m pytest_plugin.goldens.review", description=title)
     parser.add_argument("report", type=Path, help=f"the folder with {DATA}")

@@ -1,8 +1,8 @@
 """The skeleton of generated text: what touches memory or threads, in order and nesting, and nothing else.
 
-Takes text in a language, and the view that it is. Gives lines: loads, stores, dots, reductions, scans, atomics and
-barriers of a kernel; calls, frees and results of a wrapper; the kinds of statements of an IR. Names, arithmetic and
-sizes are not in it, so it outlives most changes of a code generator. Refuses Python that does not parse (SyntaxError).
+Takes a text, its language, and its view. Gives lines: the loads, stores, dots, reductions, scans, atomics and barriers
+of a kernel; the calls, frees and results of a wrapper; the kinds of statements of an IR. It has no names, arithmetic or
+sizes, so most changes of a code generator leave it as it is. Refuses Python that does not parse (SyntaxError).
 
 >>> text = "void k(const float* a, float* b) { for (int i = 0; i < 8; ++i) { b[i] = md_exp_f32(a[i]) + a[0]; } }"
 >>> print("\\n".join(skeleton(text, "cpp")))
@@ -25,7 +25,7 @@ from types import MappingProxyType
 
 from pytest_plugin.goldens.canonical import CPP, canonical
 
-# What a called function does to memory or threads, by the last part of its name; functions that are not here compute.
+# What a called function does to memory or threads, by the last part of its name. Other functions only compute.
 WORDS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("load", "loadu", "load_tensor_descriptor", "gather"), "load"),
@@ -43,7 +43,7 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "make_tensor_descriptor": "descriptor",
     }
 )
-# Functions that run their lambda many times.
+# Functions that call their lambda in a loop.
 BLOCKS: Mapping[str, str] = MappingProxyType(
     {"md_lanes": "lanes", "md_checked_lanes": "lanes", "md_rows": "rows", "md_groups": "groups"}
 )
@@ -52,7 +52,7 @@ ASSIGNS = ("=", "+=", "-=", "*=", "/=", "|=", "&=", "^=")
 
 @dataclass(slots=True)
 class Block:
-    """A loop, branch or function, and what it does."""
+    """A loop, branch or function, and the words and blocks inside it."""
 
     head: str
     items: list[str | Block] = field(default_factory=list["str | Block"])
@@ -62,7 +62,7 @@ class Block:
         yield from self.body(indent + "  ")
 
     def body(self, indent: str) -> Iterator[str]:
-        """What follows each other without a block between stands on one line."""
+        """Yields the lines inside the block; words without a block between them share a line."""
         words: list[str] = []
         for item in self.items:
             if isinstance(item, str):
@@ -77,7 +77,7 @@ class Block:
 
 
 def skeleton(text: str, language: str, view: str = "kernel") -> tuple[str, ...]:
-    """The skeleton's lines, nested by two blanks."""
+    """Returns the lines of the skeleton, nested by two blanks."""
     match language:
         case "cpp":
             found = _Cpp(text).top
@@ -115,7 +115,7 @@ def _is_kernel(node: ast.FunctionDef) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Python:
-    """Walks statements in the order in which they run."""
+    """Visits statements in the order in which they run."""
 
     is_kernel: bool
     is_wrapper: bool
@@ -162,7 +162,7 @@ class _Python:
             into.items.append(block)
 
     def _expression(self, node: ast.AST, into: Block) -> None:
-        """Operands before what is done with them."""
+        """Visits the operands of an expression before its operation."""
         for child in ast.iter_child_nodes(node):
             self._expression(child, into)
         if isinstance(node, ast.Call):
@@ -185,7 +185,7 @@ class _Python:
 
 @dataclass(slots=True)
 class _Open:
-    """An open brace or parenthesis, and the block that ends with it."""
+    """An open brace or parenthesis, and the block that its end closes."""
 
     mark: str
     name: str = ""
@@ -236,7 +236,7 @@ class _Cpp:
         self.pending = self._header_ended(position)
 
     def _header_ended(self, position: int) -> str:
-        """The loop or branch whose body starts behind this token."""
+        """Returns the loop or branch whose body begins after this token."""
         token = self._token(position)
         if token in ("else", "do") and self._token(position + 1) != "if":
             return token
@@ -273,7 +273,7 @@ class _Cpp:
         return self._token(position - 1) in (")", "noexcept")
 
     def _is_template(self, position: int) -> bool:
-        """Whether an angle opens arguments: of a called template, up to the one that closes it."""
+        """Tells whether a "<" opens template arguments: those of a called function, up to the matching ">"."""
         for ahead in range(position + 1, min(position + 16, len(self.tokens))):
             token = self._token(ahead)
             if token == ">":
@@ -293,7 +293,7 @@ class _Cpp:
             self.blocks[-1].items += [word] if word else []
 
     def _is_parameter(self, position: int) -> bool:
-        """A pointer that is declared outside every brace."""
+        """Tells whether a pointer is declared outside all braces."""
         if any(opened.mark == "{" for opened in self.open) or not self.open:
             return False
         return self._token(position - 1) == "*" or self._token(position - 2) == "*"

@@ -1,7 +1,7 @@
-"""Golden files that nothing uses any more: their test is gone, or passed without them.
+"""Golden files that no test uses any more: their test is gone, or it passed without them.
 
-Takes what was collected, what passed and which goldens were looked at. Gives the files with the reason. Refuses to
-judge after a partial run: one that names tests, selects by -k or -m, or was stopped.
+Takes the tests that were collected and that passed, and the goldens that checks looked at. Gives the files with the
+reason. Refuses to judge after a partial run: one that names tests, selects by -k or -m, or was stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PARTIAL_OPTIONS = ("keyword", "lf", "stepwise", "deselect", "collectonly")
 
 
 def goldens_below(folder: Path) -> Mapping[Path, str]:
-    """Each golden file with the title of the test that it belongs to."""
+    """Returns each golden file below a folder, with the title of the test that its header names."""
     found: dict[Path, str] = {}
     for path in sorted(folder.rglob("*.*")) if folder.is_dir() else ():
         if path.is_file() and (header := header_of(path)) is not None:
@@ -30,7 +30,13 @@ def goldens_below(folder: Path) -> Mapping[Path, str]:
 
 @dataclass(slots=True)
 class CollectedTests:
-    """What a process collected, before anything was deselected."""
+    """The tests that a process collected, before any was deselected.
+
+    Attributes:
+        modules: The test files that were collected without an error.
+        owners: By the title of a test that has goldens, pairs of a test id and the target of its device.
+        was_cut: Whether tests were deselected.
+    """
 
     modules: list[str] = field(default_factory=list[str])  # test files that were collected without an error
     # title of a test that owns goldens -> its ids, with the target of each
@@ -38,11 +44,12 @@ class CollectedTests:
     was_cut: bool = False  # something was deselected
 
     def plain(self) -> dict[str, Any]:
+        """Returns the fields as a dictionary, which xdist can carry."""
         return {"modules": self.modules, "owners": self.owners, "was_cut": self.was_cut}
 
 
 class GoldenUse:
-    """Notes on the way what `unused` needs; on the controller of workers, what they noted."""
+    """A plugin of pytest that records which tests and goldens are used; workers send their records."""
 
     def __init__(self, config: pytest.Config, goldens: Mapping[Path, str]) -> None:
         self.config = config
@@ -74,11 +81,11 @@ class GoldenUse:
             self.passed.add(report.nodeid)
 
     def take(self, told: Mapping[str, Any]) -> None:
-        """What a worker collected; the controller collects nothing itself."""
+        """Takes what a worker collected, since an xdist controller collects nothing itself."""
         self.collected = CollectedTests(**told)
 
     def unused(self, session: pytest.Session, used: Collection[Path]) -> Iterator[tuple[Path, str]]:
-        """The files that nothing uses, with the reason; none after a partial run."""
+        """Yields the files that no test uses, with the reason; none after a partial run."""
         if self._is_partial(session):
             return
         roots = [self.config.rootpath / argument for argument in self.config.args]
@@ -96,7 +103,7 @@ class GoldenUse:
                 yield path, "its test passed without it"
 
     def _concerned(self, path: Path, owners: Sequence[Sequence[str]]) -> list[str]:
-        """The tests that looked at the file first, if they looked at all; a shared rung serves others too."""
+        """Returns the tests that look at this file first; tests of other targets may share a file on a general rung."""
         header = header_of(path)
         target = header.target if header is not None else ""
         return [nodeid for nodeid, own in owners if own == target and f"/{target}/" in path.as_posix()]
@@ -114,7 +121,7 @@ class GoldenUse:
 
 
 def delete_golden(path: Path, folder: Path) -> None:
-    """The file, and the folders that it leaves empty."""
+    """Deletes a file, and the folders that it leaves empty."""
     path.unlink(missing_ok=True)
     for parent in path.parents:
         if parent == folder or any(parent.iterdir()):

@@ -1,6 +1,6 @@
-"""The views of a run that golden files hold: each one text in one language.
+"""The views of a run that golden files hold: each is one text in one language.
 
-Takes a Run; gives a Text. Refuses a stage that the run has not (LookupError), with those that it has.
+Takes a Run. Gives a Text. Refuses a stage that the run does not have (LookupError), with those that it has.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pytest_plugin.adapters import Facts
 from pytest_plugin.goldens.line_diff import unified_diff
 from pytest_plugin.oracle.run import Run
 
-# The counts that a header states, those that the compiler knows. Registers and spills are Triton's and its tools':
-# another version of theirs has others, so a test declares bounds of them instead.
+# The counts that a header has, if the compiler knows them. Registers and spills are not among them, since another
+# version of Triton has others: a test declares limits of them instead.
 FACTS = (
     "kernels",
     "externs",
@@ -26,12 +26,19 @@ FACTS = (
     "peak",
 )
 
-FROM_STORE = "the graph came from a store, where no stages are kept: ask for the fixture `fresh_store`"
+FROM_STORE = "the graph was loaded from a store, which keeps no stages: request the fixture `fresh_store`"
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One view of a run; the language is what the canonical form is made by."""
+    """One view of a run.
+
+    Attributes:
+        view: The name of the view.
+        language: "cpp", "py", "ir" or "txt", which decides how its canonical form is made.
+        text: The text.
+        facts: The counts, for the header of the golden file.
+    """
 
     view: str
     language: str
@@ -40,7 +47,7 @@ class Text:
 
 
 def facts_line(facts: Facts) -> str:
-    """The counts that are known and not nought, in the order of the table."""
+    """Returns the counts that are known and not zero, as the header of a golden file has them."""
     known = facts.known()
     return "  ".join(f"{name}={known[name]}" for name in FACTS if known.get(name))
 
@@ -71,12 +78,12 @@ PRINTERS: Mapping[str, Callable[[Run], Text]] = MappingProxyType(
 
 
 def stage_view(run: Run, stage: str) -> Text:
-    """A stage's value in each graph that has it."""
+    """Returns the program after one stage, of all graphs."""
     return Text("stage", "ir", _with_line_end("\n\n".join(_stage_texts(run, stage).values())))
 
 
 def change_view(run: Run, stage: str) -> Text:
-    """What a stage did to each graph: the difference from the stage before it."""
+    """Returns what one stage changed in each graph: the difference from the stage before it."""
     parts: list[str] = []
     for role in _stage_texts(run, stage):
         texts = {name.partition(".")[2]: text for name, text in run.stages.items() if name.partition(".")[0] == role}
@@ -88,7 +95,7 @@ def change_view(run: Run, stage: str) -> Text:
 
 
 def _stage_texts(run: Run, stage: str) -> Mapping[str, str]:
-    """The texts of a stage by role."""
+    """Returns the text of a stage by the role of the graph."""
     every = run.stages
     found = {name.partition(".")[0]: text for name, text in every.items() if name.partition(".")[2] == stage}
     if not found:

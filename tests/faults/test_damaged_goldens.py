@@ -77,9 +77,9 @@ def test_a_cut_within_the_last_line_is_refused() -> None:
         ("level=exact", "level=exct", "line 1: no level is called 'exct'; did you mean 'exact'?; the levels are *"),
         ("level=exact", "", "line 1: it is not a golden's header"),
         ("\n\n", "\n", "line 2: an empty line is missing between the header and the text"),
-        ("\n\n", "\n# facts   a=1\n# facts   a=2\n\n", "line 3: the facts stand there twice"),
-        ("\n# end of golden\n", "\n# end of golden\nmore\n", "line * text stands behind the end"),
-        ("\n# end of golden\n", "\n# end of golden", "line * its tail was cut"),
+        ("\n\n", "\n# facts   a=1\n# facts   a=2\n\n", "line 3: the header has facts twice"),
+        ("\n# end of golden\n", "\n# end of golden\nmore\n", "line * there is text after the last line of the golden"),
+        ("\n# end of golden\n", "\n# end of golden", "line * the file was cut"),
         ("\n\n", "\n\na\rb", "line 3: it has a carriage return before its end"),
     ],
 )
@@ -164,7 +164,7 @@ def test_a_misspelt_level_is_told_and_never_lowered(own_file: Path, run: Run) ->
             [
                 "*golden damaged  test_own_level?cpu?   *.kernel.py:1: no level is called 'canonicle'; "
                 "did you mean 'canonical'?; the levels are facts, skeleton, canonical, exact",
-                "*  redo      mend the line, or delete the file: which level it asked for cannot be read",
+                "*  redo      repair the line, or delete the file: its header, which has the level, cannot be read",
             ]
         )
         assert own_file.read_text() == text
