@@ -1,7 +1,8 @@
 """What a machine can do, by the names that `@pytest.mark.needs(...)` takes, and why it cannot.
 
-Takes a name of NEEDS. Gives the reason for its absence, or nothing. Refuses other names (ValueError). What only torch
-knows of a GPU is asked once, in a process of its own, so that no test run touches a GPU that no test uses.
+Takes the name of a capability. Gives the reason why it is absent, or an empty text. Refuses other names (ValueError).
+What only torch knows about a GPU is asked once, in a process of its own, so that a test run touches no GPU that no test
+uses.
 
 >>> Machine({"gpu": "this machine shows no GPU"}).absence("big_gpu")
 'this machine shows no GPU'
@@ -22,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-# Device files without which Linux has no GPU: NVIDIA, AMD, and Windows' subsystem.
+# The device files of GPUs on Linux: NVIDIA, AMD, and the Windows subsystem.
 GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 QUESTION = """
 import json, torch
@@ -36,21 +37,22 @@ if torch.cuda.is_available():
 print(json.dumps(found))
 """
 BROWSERS = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome", "chrome")
-BIG_GPU_MULTIPROCESSORS = 68  # multiprocessors of a GPU on which the largest tilings pay
+BIG_GPU_MULTIPROCESSORS = 68  # a GPU with fewer is slower with the largest tiles
 
 
 @dataclass(slots=True)
 class Machine:
-    """What was asked so far: the reason for the absence of each capability, "" for none."""
+    """The answers so far: by capability, the reason why it is absent, or an empty text."""
 
     known: dict[str, str] = field(default_factory=dict[str, str])
     _gpu: dict[str, Any] | None = None
 
     def misuse(self, name: object) -> str:
+        """Returns what is wrong with the name of a capability, or an empty text."""
         return "" if name in NEEDS else f"needs has no {name}; it has {', '.join(NEEDS)}"
 
     def absence(self, name: str) -> str:
-        """Why it is not here, or nothing."""
+        """Returns why a capability is absent, or an empty text. Raises ValueError for an unknown name."""
         if why := self.misuse(name):
             raise ValueError(why)
         if name not in self.known:
@@ -59,8 +61,9 @@ class Machine:
         return self.known[name]
 
     def gpu(self) -> Mapping[str, Any]:
-        """The first GPU: its named target and architecture, memory and processors, and how many there are; empty if
-        torch sees none.
+        """Returns the first GPU's target, architecture, memory and multiprocessors, and the number of GPUs.
+
+        The mapping is empty if torch sees no GPU.
         """
         if self._gpu is None:
             done = subprocess.run([sys.executable, "-c", QUESTION], capture_output=True, text=True, check=False)
@@ -71,13 +74,13 @@ class Machine:
         return self._gpu or {}
 
     def take(self, known: Mapping[str, str], gpu: Mapping[str, Any]) -> None:
-        """What another process asked."""
+        """Takes the answers that another process has."""
         self.known.update(known)
         self._gpu = dict(gpu) if gpu else None
 
 
 def _gpu(machine: Machine) -> str:
-    """Asks torch only if the system shows a GPU."""
+    """Asks torch only if the system has a device file of a GPU."""
     if sys.platform == "linux" and not any(Path(file).exists() for file in GPU_FILES):
         return "this machine shows no GPU"
     return "" if machine.gpu() else "torch sees no GPU"
@@ -101,7 +104,7 @@ def _chromium(machine: Machine) -> str:
 def _needs_arch(least: int, what: str) -> Callable[[Machine], str]:
     def absence(machine: Machine) -> str:
         found = machine.gpu()["arch"]
-        return "" if found >= least else f"the GPU is sm_{found}, {what} begin with sm_{least}"
+        return "" if found >= least else f"the GPU is sm_{found}; {what} exist from sm_{least} on"
 
     return absence
 

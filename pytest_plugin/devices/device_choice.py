@@ -1,8 +1,8 @@
-"""Which devices the tests run on, decided from the environment, the options, the compiler and the machine.
+"""The choice of the devices that tests run on, from the environment, the options, the compiler and the machine.
 
-Takes wishes (texts as the user wrote them), the ids that the compiler knows, each with torch's name of its memory, and
-who says why one is absent. Gives the ids to run and the reason for each one left out. Refuses, by Misuse, what cannot
-be meant: an unknown name, a required device that is not there, and a choice that leaves nothing.
+Takes the user's settings as unparsed texts, the ids that the compiler takes with torch's device type of each, and a
+function that tells why a device is absent. Gives the ids to run, and the reason for each one that does not run.
+Refuses, by Misuse, an unknown name, a required device that is absent, and a choice that leaves no device.
 
 >>> choose_devices(DeviceSettings(run_gpu="0"), {"cpu": "cpu", "toy": "npu"}, lambda id: "")
 DeviceChoice(devices=('cpu', 'toy'), missing=(('cuda', 'RUN_GPU=0'),))
@@ -22,9 +22,9 @@ from pytest_plugin.xfail import devices_and_reason
 
 DEVICE_KINDS = ("cpu", "interpret", "cuda", "compile")
 DEFAULT_DEVICES = ("cpu", "cuda")
-# What PYTORCH_TESTING_DEVICE_* may name: torch's own device types.
+# torch's own device types, which the variables PYTORCH_TESTING_DEVICE_* may name.
 TORCH_TYPES = ("cpu", "cuda", "mps", "xpu", "mtia", "hpu", "meta", "xla", "lazy", "privateuse1")
-TorchTypeOf = Mapping[str, str]  # torch's name of the memory, by the id of the device
+TorchTypeOf = Mapping[str, str]  # torch's device type of the tensors, by the id of the device
 Absence = Callable[[str], str]
 Filter = tuple[str, ...] | None
 
@@ -34,7 +34,13 @@ class Misuse(ValueError):
 
 
 class Device(str):
-    """A device as torch calls take it; `id` is what tests are called by, `target` the folder of its goldens."""
+    """A device: a str that torch calls take, such as "cpu" or "cuda".
+
+    Attributes:
+        id: The name in the ids of tests: "cpu", "cuda", "interpret", "compile:sm_90", or one of the compiler's own.
+        kind: The id without a target: "compile".
+        target: The folder of its golden files: "sm_90" for a compile-only device or for the GPU of that architecture.
+    """
 
     __slots__ = ("id", "kind", "target")
     id: str
@@ -42,8 +48,12 @@ class Device(str):
     target: str
 
     def __new__(cls, id: str, memory: str = "", architecture: str = "") -> Self:
-        """`memory`: torch's name of the device that holds the tensors, of one that a compiler brings. `architecture`:
-        the named target of the GPU that is here, whose goldens are those of `compile:<target>`.
+        """Makes a device.
+
+        Args:
+            id: Its id.
+            memory: torch's device type of the tensors, for a device of the compiler's own.
+            architecture: The architecture of this machine's GPU, such as "sm_90".
         """
         kind, _, target = id.partition(":")
         device = super().__new__(cls, memory or torch_type(id))
@@ -54,14 +64,14 @@ class Device(str):
 
 
 def torch_type(id: str) -> str:
-    """What torch calls a device that it may know itself: interpreted and compile-only tests hold tensors on the CPU."""
+    """Returns torch's device type of an id; tensors of interpreted and compile-only tests are on the CPU."""
     kind = id.partition(":")[0]
     return "cpu" if kind in ("interpret", "compile") else kind
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
-    """What the user asked for, unparsed: None is an unset variable, "" an absent option."""
+    """What the user asked for, unparsed: None is a variable that is not set, "" an option that is not given."""
 
     run_cpu: str | None = None
     run_gpu: str | None = None
@@ -72,6 +82,7 @@ class DeviceSettings:
 
     @classmethod
     def of(cls, environ: Mapping[str, str], option: str, ini: Sequence[str]) -> Self:
+        """Reads the settings from an environment, the option `--minductor-device` and the ini key `minductor_devices`."""
         return cls(
             environ.get("RUN_CPU"),
             environ.get("RUN_GPU"),
@@ -84,14 +95,26 @@ class DeviceSettings:
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
-    """The ids to run, and why each other candidate does not run."""
+    """The ids to run on, and (id, reason) for each other candidate."""
 
     devices: tuple[str, ...]
     missing: tuple[tuple[str, str], ...] = ()
 
 
 def choose_devices(wishes: DeviceSettings, known: TorchTypeOf, absence: Absence) -> DeviceChoice:
-    """The devices of tests that name none."""
+    """Returns the devices of tests that name none.
+
+    Args:
+        wishes: The user's settings.
+        known: torch's device type by id, of the devices that the compiler takes.
+        absence: Returns why the machine cannot run a device, or an empty text.
+
+    Returns:
+        The choice.
+
+    Raises:
+        Misuse: A name is unknown, a required device is absent, or no device is left.
+    """
     named = _split_names("--minductor-device", wishes.option)
     for id in (*named, *wishes.ini):
         _check_id(id, known)
@@ -128,8 +151,21 @@ def choose_devices(wishes: DeviceSettings, known: TorchTypeOf, absence: Absence)
 def devices_of_marker(
     wishes: DeviceSettings, named: Sequence[str], known: TorchTypeOf, absence: Absence
 ) -> DeviceChoice:
-    """The devices of a test that names its own: those that run, and those that are skipped for a reason. What the
-    user's settings leave out is neither.
+    """Returns the devices of a test whose marker names them.
+
+    What the user's settings leave out is neither run nor reported as missing.
+
+    Args:
+        wishes: The user's settings.
+        named: The ids that the marker names.
+        known: See `choose_devices`.
+        absence: See `choose_devices`.
+
+    Returns:
+        The choice; it may be empty.
+
+    Raises:
+        Misuse: The user's settings cannot be read.
     """
     wanted, only, without = _read_variables(wishes, known)
     option = _split_names("--minductor-device", wishes.option)
@@ -149,7 +185,7 @@ def devices_of_marker(
 
 
 def _read_variables(wishes: DeviceSettings, known: TorchTypeOf) -> tuple[dict[str, bool | None], Filter, Filter]:
-    """RUN_*, and the torch devices that the two variables of PyTorch name."""
+    """Reads RUN_CPU and RUN_GPU, and the device types that PyTorch's two variables name."""
     wanted = {"RUN_CPU": _tri_state("RUN_CPU", wishes.run_cpu), "RUN_GPU": _tri_state("RUN_GPU", wishes.run_gpu)}
     return (
         wanted,
@@ -159,17 +195,17 @@ def _read_variables(wishes: DeviceSettings, known: TorchTypeOf) -> tuple[dict[st
 
 
 def _adapter_devices(known: TorchTypeOf) -> tuple[str, ...]:
-    """The ids that are the compiler's own."""
+    """Returns the ids that are the compiler's own."""
     return tuple(id for id in known if id.partition(":")[0] not in DEVICE_KINDS)
 
 
 def _variable(id: str, known: TorchTypeOf) -> str:
-    """Which variable a device goes with; another device than these two has none."""
+    """Returns the variable that a device belongs to: RUN_CPU, RUN_GPU or none."""
     return {"cpu": "RUN_CPU", "cuda": "RUN_GPU"}.get(known.get(id) or torch_type(id), "")
 
 
 def devices_misuse(args: Sequence[object], keywords: Mapping[str, object], known: TorchTypeOf) -> str:
-    """What is wrong with a marker `devices(*ids, min_arch="sm_90")`, or nothing.
+    """Returns what is wrong with a marker `devices(*ids, min_arch="sm_90")`, or an empty text.
 
     >>> devices_misuse(("interpret", "compile:sm_90"), {"min_arch": "sm_80"}, {})
     ''
@@ -192,7 +228,7 @@ def devices_misuse(args: Sequence[object], keywords: Mapping[str, object], known
 
 
 def skip_on_misuse(args: Sequence[object], keywords: Mapping[str, object], known: TorchTypeOf) -> str:
-    """What is wrong with a marker `skip_on(*ids, reason="why")` or `skip_on(*ids, "why")`, or nothing.
+    """Returns what is wrong with a marker `skip_on(*ids, reason="why")` or `skip_on(*ids, "why")`, or an empty text.
 
     >>> skip_on_misuse(("cuda",), {"reason": "needs float64 in hardware"}, {})
     ''
@@ -217,7 +253,7 @@ def skip_on_misuse(args: Sequence[object], keywords: Mapping[str, object], known
 
 
 def arch_number(target: str) -> int | None:
-    """NVIDIA's number in a target's name; None for another name.
+    """Returns the number in the name of an NVIDIA target, or None for another name.
 
     >>> arch_number("sm_90"), arch_number("gfx942"), arch_number("interpret")
     (90, None, None)
@@ -247,7 +283,7 @@ def _split_names(origin: str, text: str) -> tuple[str, ...]:
 
 
 def _read_filter(variable: str, text: str | None, known: TorchTypeOf) -> Filter:
-    """None if the variable is unset; upstream takes an empty one for unset as well."""
+    """Returns the names in a variable of PyTorch, or None if it is not set or empty."""
     if not (text or "").strip():
         return None
     names = _split_names(variable, text or "")

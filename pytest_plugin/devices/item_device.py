@@ -11,7 +11,7 @@ from pytest_plugin.devices.device_choice import Device
 
 
 def device_of(item: pytest.Item) -> Device | None:
-    """The device that the test was parametrised with, or that its class was made for, if it asks for one."""
+    """Returns the device that a test was parametrised with, or that its class was made for, or None."""
     if (callspec := getattr(item, "callspec", None)) is not None:
         return callspec.params.get("minductor_device")
     of_class = getattr(getattr(item, "cls", None), "device", None)
@@ -19,7 +19,7 @@ def device_of(item: pytest.Item) -> Device | None:
 
 
 def name_without_device(item: pytest.Item) -> tuple[str, str]:
-    """The test's id without parameters, and its parameters other than the device."""
+    """Returns the test's id without parameters, and its parameters besides the device."""
     device = device_of(item)
     if device is not None and not hasattr(item, "callspec"):
         return item.nodeid.replace(f"[{device.id}]::", "::", 1), ""
@@ -31,7 +31,7 @@ def name_without_device(item: pytest.Item) -> tuple[str, str]:
 
 
 def title_and_target(item: pytest.Item) -> tuple[str, str]:
-    """The test's id without its device, which its golden files name, and the target that these files are for."""
+    """Returns the test's id without its device, which its golden files name, and the target of these files."""
     node, parameters = name_without_device(item)
     device = device_of(item)
     return node + (f"[{parameters}]" if parameters else ""), device.target if device is not None else "any"

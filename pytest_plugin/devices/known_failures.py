@@ -1,15 +1,15 @@
-"""Failures that are known: rows of a TOML file, and `@pytest.mark.compilers(inductor=xfail("the reason"))`.
+"""Known failures: rows of a TOML file, and `@pytest.mark.compilers(inductor=xfail("the reason"))`.
 
-Takes the file that the ini key `expected_failures` names. Gives Rows, and marks tests with them: a test that passes all
-the same fails, and so does one whose failure does not say what its row says. Refuses a row without a reason, one with a
-word that rows do not have, and one that names a test, a device or a compiler that there is not (ValueError).
+Takes the file that the ini key `expected_failures` names. Gives rows, and marks tests with them: a test that passes
+nevertheless fails, and so does one whose failure does not contain the text of its row. Refuses a row without a reason,
+a row with an unknown key, and one that names a test, a device or a compiler that does not exist (ValueError).
 
     [[failure]]
-    test = "tests/test_norm.py::test_layer_norm"    # all parameters, or those in brackets, without the device
+    test = "tests/test_norm.py::test_layer_norm"    # with [parameters] or for all of them; never with the device
     reason = "block accesses of rows that are no power of two"
-    device = "compile:sm_90"                        # every device, unless said
-    compiler = "mine"                               # every compiler, unless said
-    says = "block_accesses"                         # what the failure's text has to contain, if anything
+    device = "compile:sm_90"                        # every device, unless given
+    compiler = "mine"                               # every compiler, unless given
+    says = "block_accesses"                         # a text that the failure must contain, if given
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROW_KEYS = ("test", "reason", "device", "compiler", "says")
 
 @dataclass(frozen=True, slots=True)
 class FailureRow:
-    """One row of the file; an empty device or compiler stands for every one."""
+    """One row of the file. An empty device or compiler stands for all of them."""
 
     test: str
     reason: str
@@ -45,7 +45,19 @@ class FailureRow:
 def read_failures(
     text: str, compiler: str, devices: Collection[str], compilers: Collection[str]
 ) -> tuple[FailureRow, ...]:
-    """The rows that concern a compiler, which takes these devices.
+    """Returns the rows that concern a compiler.
+
+    Args:
+        text: The content of the file.
+        compiler: The compiler under test.
+        devices: The ids that it takes.
+        compilers: The names of all compilers.
+
+    Returns:
+        The rows.
+
+    Raises:
+        ValueError: The file is not TOML, or a row is wrong.
 
     >>> read_failures("[[failure]]\\ntest = 'test_a.py::test_x'", "mine", (), ())
     Traceback (most recent call last):
@@ -81,7 +93,16 @@ def _read_row(number: int, table: Mapping[str, Any], compilers: Collection[str])
 
 @dataclass(slots=True)
 class KnownFailures:
-    """The rows that concern the compiler under test, and what the collected tests say of them."""
+    """The rows that concern the compiler under test, and the tests that they match.
+
+    Attributes:
+        rows: The rows.
+        root: The root of the tests.
+        is_partial: Whether not all tests of a module are collected.
+        modules: The modules of the collected tests.
+        found: The rows whose test exists.
+        used: The rows whose test runs on their device.
+    """
 
     rows: Sequence[FailureRow]
     root: Path
@@ -91,7 +112,7 @@ class KnownFailures:
     used: set[FailureRow] = field(default_factory=set[FailureRow])  # and runs on their device
 
     def mark(self, item: pytest.Item, titles: Collection[str], device: str) -> None:
-        """Marks a test, which goes by these names, if a row is about it."""
+        """Marks a test as expected to fail if a row matches one of its names and its device."""
         self.modules.add(item.nodeid.partition("::")[0])
         for row in self.rows:
             if row.test in titles:
@@ -101,7 +122,7 @@ class KnownFailures:
                     self.used.add(row)
 
     def unknown(self) -> str:
-        """What is wrong with a row whose test is not there, as far as was collected; or nothing."""
+        """Returns what is wrong with a row whose test does not exist, as far as was collected, or an empty text."""
         for row in self.rows:
             module = row.test.partition("::")[0]
             is_seen = module in self.modules and not self.is_partial
@@ -110,17 +131,17 @@ class KnownFailures:
         return ""
 
     def unused(self, devices: Collection[str]) -> list[str]:
-        """Rows about a test that is there, and does not run on their device where others do."""
+        """Returns the rows whose test exists and does not run on their device, though other tests do."""
         return [str(row) for row in self.rows if row in self.found - self.used and row.device in devices]
 
 
 def expect_failure(item: pytest.Item, failure: Xfail) -> None:
-    """Lets the test fail, and fail only."""
+    """Marks a test as expected to fail; a test that passes is an error."""
     item.add_marker(pytest.mark.xfail(reason=failure.reason, strict=True))
     item.stash[EXPECTED_TEXT] = failure.says
 
 
 def contradiction(item: pytest.Item, said: str) -> str:
-    """What is wrong with an expected failure that said something else; or nothing."""
+    """Returns what is wrong with a known failure whose message lacks the expected text, or an empty text."""
     wanted = item.stash.get(EXPECTED_TEXT, "")
-    return "" if wanted in said else f"it was expected to fail with {wanted!r}, and did with\n{said}"
+    return "" if wanted in said else f"the failure was expected to contain {wanted!r}; it is\n{said}"

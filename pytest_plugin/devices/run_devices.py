@@ -27,7 +27,7 @@ from pytest_plugin.devices.device_choice import (
 )
 from pytest_plugin.vocabulary import CAPABILITIES
 
-# the capability that a kind of device takes
+# The capability that a machine must have for a kind of device.
 NEEDED: Mapping[str, str] = MappingProxyType({"cuda": "gpu", "interpret": "triton", "compile": "triton"})
 
 
@@ -35,12 +35,22 @@ class Compiler(Protocol):
     """The part of an adapter that concerns devices; it may also have torch_devices, capabilities and absence."""
 
     @property
-    def devices(self) -> Sequence[str]: ...
+    def devices(self) -> Sequence[str]:
+        """The ids of the devices that it compiles for."""
+        ...
 
 
 @dataclass(slots=True)
 class RunDevices:
-    """The devices of one pytest process."""
+    """The devices of one pytest process.
+
+    Attributes:
+        compiler: The adapter of the compiler under test.
+        wishes: The user's settings.
+        machine: What the machine can do.
+        choice: The devices of tests that name none; None until a test asks for a device.
+        misuse: Why the settings cannot be followed, or an empty text; the run then ends with a usage error.
+    """
 
     compiler: Compiler
     wishes: DeviceSettings
@@ -50,16 +60,17 @@ class RunDevices:
 
     @property
     def known(self) -> Mapping[str, str]:
-        """torch's name of the memory of each device that the compiler takes."""
+        """torch's device type by id, of the devices that the compiler takes."""
         own: Mapping[str, str] = getattr(self.compiler, "torch_devices", {})
         return {id: own.get(id) or torch_type(id) for id in self.compiler.devices}
 
     def device(self, id: str) -> Device:
+        """Returns the device of an id."""
         is_gpu = id == "cuda" and not self.machine.absence("gpu")
         return Device(id, self.known.get(id, ""), str(self.machine.gpu().get("target", "")) if is_gpu else "")
 
     def absence(self, id: str) -> str:
-        """Why this machine cannot run a device, or nothing: of one that the compiler brings, the adapter is asked."""
+        """Returns why this machine cannot run a device, or an empty text. The adapter answers for its own devices."""
         kind = id.partition(":")[0]
         if kind in DEVICE_KINDS:
             return self.machine.absence(NEEDED[kind]) if kind in NEEDED else ""
@@ -68,11 +79,11 @@ class RunDevices:
 
     @property
     def capabilities(self) -> Mapping[str, Sequence[str]]:
-        """Those of the devices that the compiler brings."""
+        """The capabilities of the compiler's own devices, by id."""
         return getattr(self.compiler, "capabilities", {})
 
     def lack_reason(self, capability: str, device: Device | None) -> str:
-        """Why a test cannot have it, or nothing: of a device that the compiler brings, that says what it has."""
+        """Returns why a test cannot have a capability on a device, or an empty text."""
         if device is None or device.kind in DEVICE_KINDS:
             if capability in CAPABILITIES:
                 return self.machine.absence(capability)
@@ -81,7 +92,7 @@ class RunDevices:
         return "" if capability in has else f"{device.id} has {', '.join(has) or 'none'}"
 
     def ids(self) -> tuple[str, ...]:
-        """The ids to run on, decided on the first use; a misuse is noted and gives one id that nothing runs on."""
+        """Returns the ids to run on, as the first call decides; after a misuse, one id that nothing runs on."""
         if self.choice is None:
             try:
                 self.choice = choose_devices(self.wishes, self.known, self.absence)
@@ -91,7 +102,7 @@ class RunDevices:
         return self.choice.devices
 
     def required(self) -> Iterator[str]:
-        """A line of the summary for what the run had to have, and had."""
+        """Yields a line of the summary with the devices that RUN_CPU=1 and RUN_GPU=1 required."""
         asked = {"RUN_CPU": (self.wishes.run_cpu, "cpu"), "RUN_GPU": (self.wishes.run_gpu, "cuda")}
         ran = self.choice.devices if self.choice is not None else ()
         told = [f"{id} ({name}=1)" for name, (text, id) in asked.items() if text == "1" and id in ran]
@@ -99,7 +110,7 @@ class RunDevices:
             yield f"required {', '.join(told)}"
 
     def devices_of(self, named: Sequence[str], min_arch: str) -> DeviceChoice:
-        """The devices of a test whose marker names them."""
+        """Returns the devices of a test whose marker names them."""
         least = arch_number(min_arch) or 0
         own = [id for id in named if (arch_number(id.removeprefix("compile:")) or least) >= least]
         choice = devices_of_marker(self.wishes, own, self.known, self.absence)
@@ -109,7 +120,7 @@ class RunDevices:
         return choice
 
     def gpus_of_workers(self, count: int) -> list[str]:
-        """The GPU that each of so many workers sees, if there is more than one."""
+        """Returns the GPU that each xdist worker sees; an empty list if there are not several."""
         if "cuda" not in self.known or self.absence("cuda"):
             return []
         seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(self.machine.gpu()["count"])))

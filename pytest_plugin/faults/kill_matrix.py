@@ -14,7 +14,14 @@ from pytest_plugin.vocabulary import amount
 
 @dataclass(frozen=True, slots=True)
 class MutantResult:
-    """What became of a mutant under one test."""
+    """What became of a mutant under one test.
+
+    Attributes:
+        mutant: Its name.
+        was_reached: Whether the faulty code ran.
+        was_applied: Whether a plan, a text, a result or a store hit differs from the run without the fault.
+        kinds: The kinds of checks that failed.
+    """
 
     mutant: str
     was_reached: bool
@@ -23,18 +30,21 @@ class MutantResult:
 
     @property
     def is_killed(self) -> bool:
+        """Whether the test noticed the fault: its code ran, it changed something, and a check failed."""
         return self.was_reached and self.was_applied and bool(self.kinds)
 
     def plain(self) -> list[Any]:
+        """Returns the fields as a list, which xdist can carry."""
         return [self.mutant, self.was_reached, self.was_applied, list(self.kinds)]
 
     @classmethod
     def of(cls, plain: Sequence[Any]) -> MutantResult:
+        """Returns the result that `plain` made the list of."""
         return cls(plain[0], plain[1], plain[2], tuple(plain[3]))
 
 
 def kill_matrix(rows: Mapping[str, Sequence[MutantResult]], *, verbose: bool) -> Iterator[str]:
-    """What each mutant met, over all tests; with `verbose` test by test."""
+    """Yields the lines about each mutant over all tests; with `verbose`, also a line for each test."""
     mutants = list(dict.fromkeys(kill.mutant for kills in rows.values() for kill in kills))
     by_mutant = {name: [k for kills in rows.values() for k in kills if k.mutant == name] for name in mutants}
     killed = [name for name in mutants if any(kill.is_killed for kill in by_mutant[name])]
@@ -48,7 +58,7 @@ def kill_matrix(rows: Mapping[str, Sequence[MutantResult]], *, verbose: bool) ->
         told = ", ".join(f"{kind} {count}" for kind, count in counts)
         if not told:
             reached, applied = sum(k.was_reached for k in kills), sum(k.was_applied and k.was_reached for k in kills)
-            told = f"SURVIVED: reached by {amount(reached, 'test')}, applied in {applied}"
+            told = f"SURVIVED: its code ran in {amount(reached, 'test')}, and changed something in {applied}"
         yield f"  {name:<{width}}  {told}"
     if verbose:
         for test, kills in rows.items():
@@ -59,7 +69,11 @@ def kill_matrix(rows: Mapping[str, Sequence[MutantResult]], *, verbose: bool) ->
 
 
 def _letters_of_checks(kill: MutantResult) -> str:
-    """N numeric, G golden, C counts, M memory, E an error; . for a survivor, - for one that was not reached."""
+    """Returns the initials of the checks that failed: N numeric, G golden, C counts, M memory, D deterministic, E
+    error.
+
+    "." is a mutant that survived, "-" one that was not reached or changed nothing.
+    """
     if not (kill.was_reached and kill.was_applied):
         return "-"
     return "".join(kind[0].upper() for kind in kill.kinds) or "."

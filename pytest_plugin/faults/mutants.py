@@ -1,8 +1,8 @@
-"""Faults by name: one function of a compiler runs with a piece of its text replaced, in this process, for a while.
+"""Runs one function of a compiler with a piece of its text replaced, in this process, for the time of a context.
 
-Takes a Mutant; gives a context in which the function has the faulty code, and whether that ran. Refuses a mutant whose
-old text does not occur exactly once in its function, and a function with a closure (Stale): a row of the table is then
-out of date.
+Takes a Mutant. Gives a context in which the function has the fault, and a function that tells whether the faulty code
+ran. Refuses (Stale) a mutant whose old text does not occur exactly once in its function, and a function with a closure:
+such a row of the table is out of date.
 
 >>> import html
 >>> mutant = Mutant("raw", "html", "escape", '"&", "&amp;"', '"&", "&"')
@@ -39,7 +39,17 @@ class Stale(ValueError):
 
 @contextmanager
 def mutated(mutant: Mutant) -> Generator[Callable[[], bool]]:
-    """Inside, the function has the fault; what is given tells whether it has run."""
+    """Gives the function its faulty code in the context.
+
+    Args:
+        mutant: The fault.
+
+    Yields:
+        A function that tells whether the faulty code has run.
+
+    Raises:
+        Stale: The mutant does not fit the code.
+    """
     function = find_function(mutant)
     code = recompiled(function, mutant)
     calls: list[bool] = []
@@ -54,7 +64,7 @@ def mutated(mutant: Mutant) -> Generator[Callable[[], bool]]:
 
 
 def find_function(mutant: Mutant) -> FunctionType:
-    """The function below properties and other wrappers."""
+    """Returns the mutant's function, below properties and other wrappers. Raises Stale if there is none."""
     found: Any = importlib.import_module(mutant.module)
     for name in mutant.function.split("."):
         found = inspect.getattr_static(found, name)
@@ -66,7 +76,7 @@ def find_function(mutant: Mutant) -> FunctionType:
 
 
 def recompiled(function: FunctionType, mutant: Mutant) -> CodeType:
-    """The function's code with the fault, telling first that it runs."""
+    """Returns the code of the function with the fault; it first records that it runs. Raises Stale."""
     try:
         lines, start = inspect.getsourcelines(function)
     except OSError as error:

@@ -1,10 +1,10 @@
-"""A test run more often than once: under faults that it must see, and under circumstances that must not matter.
+"""Runs a test more than once: under faults that it must notice, and under changes that must not matter.
 
-Takes a test item. Gives its reports, of which that of the call says what the trials found. Refuses nothing: what a
+Takes a test item. Gives its reports; the report of its call has the outcome of the trials. Refuses nothing: what a
 trial cannot do is a failure of the test.
 
-A trial writes no golden and logs no report. Each check that refuses is noted by kind and the others go on, so that a
-trial knows all kinds of checks that see a fault.
+A trial writes no golden and logs no report. A check that fails is noted by its kind, and the other checks go on, so
+that a trial finds all kinds of checks that notice a fault.
 """
 
 from __future__ import annotations
@@ -34,12 +34,19 @@ from pytest_plugin.stash import TRIAL
 from pytest_plugin.vocabulary import FINGERPRINT_VARIABLE, KILLS_KEY, REPORT_KEY
 
 LIMIT_SECONDS = 600
-MUTANT_VARIABLE = "MINDUCTOR_TEST_MUTANT"  # the fault that a run in a process of its own has
+MUTANT_VARIABLE = "MINDUCTOR_TEST_MUTANT"  # tells a new process the name of the fault that it must have
 
 
 @dataclass(slots=True)
 class Trial:
-    """What is noted while a test runs as a trial."""
+    """What is noted while a test runs as a trial.
+
+    Attributes:
+        is_test_itself: Whether this is the test's own run, whose failing checks fail the test.
+        kinds: The kinds of checks that failed.
+        texts: A digest of what each `compiled` run generated.
+        bits: A digest of the results of each `compiled` run.
+    """
 
     is_test_itself: bool = False  # the test itself: it is seen as trials are, but its checks are its own
     kinds: list[str] = field(default_factory=list[str])  # of the checks that refused
@@ -47,24 +54,28 @@ class Trial:
     bits: list[str] = field(default_factory=list[str])  # what it gave, as a digest
 
     def note_refusal(self, kind: str) -> None:
+        """Notes that a check of this kind failed."""
         if kind not in self.kinds:
             self.kinds.append(kind)
 
     def note_wrong_result(self, difference: WrongResult) -> None:
+        """Notes a wrong result."""
         self.note_refusal(kind_of_check(difference))
 
     def note_runs(self, runs: Sequence[Run]) -> None:
+        """Notes the digests of the runs of `compiled`."""
         self.texts = [digest_of_texts(run) for run in runs]
         self.bits = [digest_of_results(run) for run in runs]
 
     @property
     def fingerprint(self) -> dict[str, list[str]]:
+        """The digests by what they are of: "text" and "bits"."""
         return {"text": self.texts, "bits": self.bits}
 
 
 @dataclass(frozen=True, slots=True)
 class MutantRun:
-    """A test under a mutant: the kinds of checks that refused, and the texts and bits of each run."""
+    """A test under a mutant: the kinds of checks that failed, and the digests of each run."""
 
     mutant: str
     was_reached: bool
@@ -72,19 +83,19 @@ class MutantRun:
     fingerprints: tuple[Mapping[str, list[str]], ...]
 
     def result(self, right: Mapping[str, list[str]]) -> MutantResult:
-        """Beside the fingerprint of the test itself."""
+        """Compares the digests with those of the test's own run, and returns what became of the mutant."""
         was_applied = any(found[what] != right[what] for found in self.fingerprints for what in right)
         return MutantResult(self.mutant, self.was_reached, was_applied, self.kinds)
 
 
 def kind_of_check(error: BaseException) -> str:
-    """Which kind of check an exception comes from."""
+    """Returns the kind of check that raised an exception."""
     names = {"WrongResult": "numeric", "Mismatch": "golden", "NoNumbers": "numeric"}
     return next((names[cls.__name__] for cls in type(error).__mro__ if cls.__name__ in names), "error")
 
 
 def digest_of_texts(run: Run) -> str:
-    """All that the compiler generated, and whether it had to."""
+    """Returns a digest of everything that the compiler generated, and of whether graphs came from a store."""
     graphs = run.graphs
     parts: list[object] = [run.plan, *run.kernels, *run.wrappers, sorted(run.report.known().items())]
     parts += [(graph.role, graph.was_hit) for graph in graphs]
@@ -92,6 +103,7 @@ def digest_of_texts(run: Run) -> str:
 
 
 def digest_of_results(run: Run) -> str:
+    """Returns a digest of the output and the gradients, bit by bit; empty on a compile-only device."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -127,14 +139,14 @@ def _trial(item: pytest.Item) -> Generator[Trial]:
 
 @contextmanager
 def _faulty_compiler(adapter: Adapter, mutant: Mutant) -> Generator[Callable[[], bool]]:
-    """The compiler under a fault. What it compiles goes to a store of its own: nobody else may ever load it."""
+    """Gives the compiler a fault in the context, and a private store: no other test may load what it compiles."""
     scratch = tempfile.TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True)
     with scratch as folder, adapter.fresh_store(Path(folder)), mutated(mutant) as was_reached:
         yield was_reached
 
 
 def _run_under_mutant(item: pytest.Item, adapter: Adapter, mutant: Mutant, *, is_named: bool) -> MutantRun:
-    """What a mutant met. Of one that the test names, the runs that must not differ do not differ under it either."""
+    """Runs a test under a mutant. If the test names the mutant, its repeated runs happen under the mutant too."""
     with _faulty_compiler(adapter, mutant) as was_reached:
         with _trial(item) as trial:
             _run_test(item, trial)
@@ -147,7 +159,7 @@ def _run_under_mutant(item: pytest.Item, adapter: Adapter, mutant: Mutant, *, is
 
 
 def _run_test(item: pytest.Item, trial: Trial) -> None:
-    # what the parent has set up stays for the next trial; were the item itself the next, its fixtures would stay too
+    # With the parent as the next item, the parent's fixtures stay for the next trial and the item's are torn down.
     parent: Any = item.parent
     for report in runtestprotocol(item, log=False, nextitem=parent):
         if report.failed:
@@ -155,7 +167,7 @@ def _run_test(item: pytest.Item, trial: Trial) -> None:
 
 
 def run_trials(item: pytest.Item, nextitem: pytest.Item | None, adapter: Adapter) -> None:
-    """Runs the trials, then the test itself, and logs the test's reports."""
+    """Runs the trials and then the test itself, and logs the test's reports."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     mutants, problem = _mutants_of(item, adapter)
     wanted = {name for marker in item.iter_markers("must_fail_under") for name in marker.args}
@@ -171,7 +183,7 @@ def run_trials(item: pytest.Item, nextitem: pytest.Item | None, adapter: Adapter
     found = [one.result(own.fingerprint) for one in met]
     survivors = [kill for kill in found if kill.mutant in wanted and not kill.is_killed]
     lines = [problem] if problem else []
-    lines += [f"must_fail_under  {kill.mutant} is not seen: {_reason_of_survival(kill)}" for kill in survivors]
+    lines += [f"must_fail_under  {kill.mutant} is not noticed: {_reason_of_survival(kill)}" for kill in survivors]
     lines += [line for told, trial in repeated for line in _differences(told, trial, own.fingerprint)]
     for report in reports:
         if report.when == "call":
@@ -196,7 +208,7 @@ def _observed_test(item: pytest.Item) -> Generator[Trial]:
 
 
 def collecting_trial(item: pytest.Item) -> Trial | None:
-    """The trial that the test runs in, if refusals are to be noted and not raised."""
+    """Returns the trial that a test runs in, if failing checks are noted and not raised; else None."""
     trial = item.stash.get(TRIAL, None)
     return None if trial is None or trial.is_test_itself else trial
 
@@ -204,13 +216,13 @@ def collecting_trial(item: pytest.Item) -> Trial | None:
 def _reason_of_survival(kill: MutantResult) -> str:
     if not kill.was_reached:
         return "its function does not run"
-    return "it changes no text, plan, hit or result" if not kill.was_applied else "every check passes"
+    return "it changes no text, plan, store hit or result" if not kill.was_applied else "every check passes"
 
 
 def _mutants_of(item: pytest.Item, adapter: Adapter) -> tuple[list[Mutant], str]:
-    """Those that its markers name, and those that the option asks for."""
+    """Returns the mutants that the test's markers and the option name, and what is wrong with a name."""
     table = {mutant.name: mutant for mutant in getattr(adapter, "mutants", ())}
-    if not table:  # the test is one of another compiler's
+    if not table:  # the faults that the test names are those of another compiler
         return [], ""
     names = [name for marker in item.iter_markers("must_fail_under") for name in marker.args]
     option = item.config.getoption("minductor_mutants")
@@ -225,7 +237,13 @@ def _mutants_of(item: pytest.Item, adapter: Adapter) -> tuple[list[Mutant], str]
 
 
 def _repeated_runs(item: pytest.Item, adapter: Adapter, mutant: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What each run that the marker asks for gave; `mutant`: the fault that this process has, and others must have."""
+    """Yields a description and the outcome of each run that the marker `deterministic` asks for.
+
+    Args:
+        item: The test.
+        adapter: The compiler.
+        mutant: The name of the fault that this process has, and that other processes must have too.
+    """
     for marker in item.iter_markers("deterministic"):
         for number in range(2, marker.kwargs.get("runs", 2) + 1):
             yield f"run {number}", _run_again(item, nullcontext())
@@ -261,7 +279,7 @@ def _thread_count(count: int) -> Generator[None]:
 
 
 def _run_in_new_process(item: pytest.Item, compiler: str, seed: int, mutant: str) -> Mapping[str, Any]:
-    """The fingerprint of the test in a process of its own, with another order of sets."""
+    """Runs the test in a new process with another hash seed, and returns its digests and failed checks."""
     device = device_of(item)
     options = ["-q", "-p", "no:cacheprovider", "-m", "", "--golden=off", "--minductor-store=fresh"]
     options.append(f"--compiler={compiler}")
@@ -300,7 +318,7 @@ def _differences(told: str, other: Mapping[str, Any], own: Mapping[str, Any]) ->
 
 
 def run_and_write_fingerprint(item: pytest.Item, nextitem: pytest.Item | None, adapter: Adapter) -> None:
-    """Runs the test as ever, and leaves its fingerprint for the process that asked for it."""
+    """Runs the test, and writes its digests and failed checks for the process that asked for them."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     mutants = (m for m in getattr(adapter, "mutants", ()) if m.name == os.environ[MUTANT_VARIABLE])
     with ExitStack() as stack:

@@ -1,7 +1,7 @@
-"""What one test proved, and the checks of what it declared.
+"""What one test proved, and the checks of what its markers declare.
 
-Takes a test's runs and the keywords of its markers. Gives what is wrong as one text, and a summary that travels on the
-test's report. Refuses nothing.
+Takes the runs of a test and the keywords of its markers. Gives the errors as one text, and a summary that travels on
+the test's report. Refuses nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,15 @@ PROOFS = ("launch", "extern")
 
 @dataclass(slots=True)
 class Evidence:
-    """Collected while one test runs."""
+    """What is collected while one test runs.
+
+    Attributes:
+        runs: The runs of `compiled`.
+        calls: The calls of `compiled`, also those that failed.
+        goldens: The value of the fixture `golden`, once it is used.
+        counts_checked: The number of runs whose counts were checked.
+        memory_checked: The number of runs whose memory was checked.
+    """
 
     runs: list[Run] = field(default_factory=list[Run])
     calls: list[CompiledCall] = field(default_factory=list[CompiledCall])  # of `compiled`, those that failed too
@@ -32,7 +40,14 @@ class Evidence:
     memory_checked: int = 0  # runs whose memory was held against a marker
 
     def count_errors(self, shown: str, device: Device | None, declared: Mapping[str, Any], *, is_counted: bool) -> str:
-        """What contradicts the declared facts or shows that nothing ran; the facts hold for each run of the test."""
+        """Returns which declared counts are wrong, or that nothing ran; or an empty text.
+
+        Args:
+            shown: The test's name.
+            device: The device of the test.
+            declared: The counts that its markers declare, for each of its runs.
+            is_counted: Whether the test has the marker `counts`.
+        """
         if is_counted and not any(run.graphs for run in self.runs):
             return f"counts differ  {shown}\n  nothing was captured: no graph was compiled"
         lines: list[str] = []
@@ -51,17 +66,17 @@ class Evidence:
                 if not (run.report.kernels or run.report.externs):
                     return (
                         f"nothing compiled  {shown}\n  {amount(len(run.graphs), 'graph')} captured for "
-                        f"{device.target}, with neither a kernel nor an extern; counts(kernels=0) declares that"
+                        f"{device.target}, with neither a kernel nor an extern; declare counts(kernels=0) to allow it"
                     )
             elif not any(kind in PROOFS for kind, _ in run.events):
                 return (
                     f"nothing ran  {shown}\n  {amount(len(run.graphs), 'graph')} compiled, and neither a kernel nor "
-                    f"an extern was launched on {device.id}; counts(kernels=0) declares that"
+                    f"an extern was launched on {device.id}; declare counts(kernels=0) to allow it"
                 )
         return ""
 
     def memory_errors(self, shown: str, declared: Mapping[str, Any]) -> str:
-        """What contradicts the declared facts of memory; they hold for each run of the test."""
+        """Returns which declared facts of memory are wrong, or an empty text; they are for each of the test's runs."""
         if not any(run.graphs for run in self.runs):
             return f"memory differs  {shown}\n  nothing was captured: no graph was compiled"
         lines = [line for run in self.runs for line in memory.memory_errors(declared, run)]
@@ -69,7 +84,7 @@ class Evidence:
         return "\n  ".join((f"memory differs  {shown}", *lines)) if lines else ""
 
     def summary(self, device: Device | None) -> dict[str, Any]:
-        """Plain values, which xdist can carry."""
+        """Returns the summary as plain values, which xdist can carry."""
         events = Counter(kind for run in self.runs for kind, _ in run.events)
         return {
             "device": device.id if device is not None else "",

@@ -19,7 +19,16 @@ CHECKED = ("numeric", "counts", "memory", "faults", "repeats")
 
 @dataclass(slots=True)
 class Totals:
-    """The summaries of all tests, added up where the terminal is."""
+    """The summaries of all tests, added up.
+
+    Attributes:
+        tests: The number of tests by device.
+        sums: The sums of all numbers in the summaries.
+        checked_files: The golden files that a check looked at.
+        verdicts: The number of golden checks by verdict.
+        lacks: The number of skipped tests by the capability that is absent.
+        goldens: The checks that were not equal.
+    """
 
     tests: Counter[str] = field(default_factory=Counter[str])
     sums: Counter[str] = field(default_factory=Counter[str])
@@ -29,6 +38,7 @@ class Totals:
     goldens: list[Check] = field(default_factory=list[Check])
 
     def add(self, summary: Mapping[str, Any]) -> None:
+        """Adds the summary of one test."""
         if summary["device"] and summary["runs"]:
             self.tests[summary["device"]] += 1
         for name, value in summary.items():
@@ -43,12 +53,12 @@ class Totals:
 
     @property
     def disagreements(self) -> tuple[Disagreement, ...]:
-        """Of all tests, in the order of their files."""
+        """The goldens that differ, in the order of their files."""
         found = [check.disagreement for check in self.goldens if check.disagreement is not None]
         return tuple(sorted(found, key=lambda d: (d.own, d.test)))
 
     def lines(self) -> Sequence[str]:
-        """The summary section; empty if no test used the plugin."""
+        """Returns the lines of the summary; none if no test used the plugin."""
         lines: list[str] = []
         if self.tests:
             sums = self.sums

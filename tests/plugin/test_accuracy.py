@@ -81,7 +81,7 @@ def test_the_worst_element_is_shown() -> None:
         )
     text = str(caught.value)
     assert text.startswith("output['x'][0]: 1 of 4 elements are wrong, the worst at [0, 1]")
-    assert "compiled  2.5" in text and "eager's here 0, eager's worst 0.1" in text
+    assert "compiled  2.5" in text and "eager's error here 0, at worst 0.1" in text
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])
@@ -107,11 +107,11 @@ def test_complex_parts_are_compared_by_themselves() -> None:
 @pytest.mark.parametrize(
     ("actual", "says"),
     [
-        (torch.ones(2, 3, dtype=torch.float64), "dtype is torch.float64, eager's torch.float32"),
+        (torch.ones(2, 3, dtype=torch.float64), "dtype is torch.float64; in eager it is torch.float32"),
         (torch.ones(3, 2), "shape is"),
-        (torch.ones(3, 2).t(), r"stride is \(1, 2\), eager's \(3, 1\)"),
-        (torch.ones(2, 3, requires_grad=True), "requires_grad is True, eager's False"),
-        (1.0, "is no tensor"),
+        (torch.ones(3, 2).t(), r"stride is \(1, 2\); in eager it is \(3, 1\)"),
+        (torch.ones(2, 3, requires_grad=True), "requires_grad is True; in eager it is False"),
+        (1.0, "is not a tensor"),
     ],
 )
 def test_form_is_eagers(actual: object, says: str) -> None:
@@ -168,9 +168,9 @@ def test_places_of_nan_are_counted() -> None:
         check_accuracy(found, eager, eager.double())
     assert str(caught.value).splitlines()[:2] == [
         "result: 3 of 6 elements are wrong, the worst at [0, 2]",
-        "  NaN       at 2 places of compiled only and 1 of eager only, the first [0, 2]",
+        "  NaN       only compiled has 2, only eager has 1; the first is at [0, 2]",
     ]
-    assert "  error     no number, eager's here 0" in str(caught.value)
+    assert "  error     not a number; eager's error here 0" in str(caught.value)
     with pytest.raises(WrongResult) as caught:
         check_accuracy(torch.tensor([INF]), torch.tensor([1.0]), torch.tensor([1.0]).double())
-    assert "NaN" not in str(caught.value) and "  error     no number" in str(caught.value)
+    assert "NaN" not in str(caught.value) and "  error     not a number" in str(caught.value)

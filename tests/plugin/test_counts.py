@@ -113,5 +113,5 @@ def test_each_graph_that_has_both_kernels_is_asked() -> None:
     assert facts.why_not("k0", "k1") == ("k0 and k1",) * 2
     with pytest.raises(KeyError, match="k1"):
         facts.why_not("k1", "k0")
-    with pytest.raises(LookupError, match="does not say"):
+    with pytest.raises(LookupError, match="does not tell"):
         Facts().why_not("k0", "k1")

@@ -215,7 +215,7 @@ def test_capabilities() -> None:
     machine = Machine({"gpu": "", "chromium": ""}, hopper)
     assert [name for name in CAPABILITIES if machine.absence(name)] == ["two_gpus"]
     old = Machine({"gpu": ""}, {**hopper, "arch": 75, "processors": 30, "count": 2})
-    assert old.absence("bf16") == "the GPU is sm_75, units for bfloat16 begin with sm_80"
+    assert old.absence("bf16") == "the GPU is sm_75; units for bfloat16 exist from sm_80 on"
     assert old.absence("big_gpu") == "the GPU has 30 multiprocessors, and not 68" and not old.absence("two_gpus")
 
 

@@ -56,7 +56,7 @@ def test_the_matrix_counts_only_proven_kills() -> None:
     assert list(kill_matrix(rows, verbose=True)) == [
         "mutants  1 of 2 killed, 1 by two kinds of checks or more",
         "  m1  golden 1, numeric 1",
-        "  m2  SURVIVED: reached by 2 tests, applied in 1",
+        "  m2  SURVIVED: its code ran in 2 tests, and changed something in 1",
         "  a: m1=NG",
         "  b: m2=.",
     ]
@@ -127,9 +127,9 @@ def test_a_test_that_must_fail_under_a_fault_fails_if_it_does_not(pytester: pyte
     result.stdout.fnmatch_lines_random(
         [
             "trials failed  test_asserts_nothing?cpu?",
-            "  must_fail_under  off-by-one is not seen: every check passes",
-            "  must_fail_under  unseen is not seen: its function does not run",
-            "  must_fail_under  unseen is not seen: it changes no text, plan, hit or result",
+            "  must_fail_under  off-by-one is not noticed: every check passes",
+            "  must_fail_under  unseen is not noticed: its function does not run",
+            "  must_fail_under  unseen is not noticed: it changes no text, plan, store hit or result",
             "  stale: 'number - 1' occurs 0 times in theirs.compute",
             "mutants  1 of 2 killed, 1 by two kinds of checks or more",
             "  off-by-one  error 1, golden 1",
