@@ -1,7 +1,8 @@
-"""The hooks: options, devices, declared facts, the header and the summary.
+"""pytest's hooks: options, devices, the checks of declared facts, the header and the summary.
 
-Takes what pytest hands to hooks. Gives nothing until a test uses a fixture or marker of ours, or an option of ours is
-given. Refuses misuse with pytest's usage error; a false fact is a failed test. Loads neither torch nor a compiler.
+Takes what pytest gives to hooks. Gives nothing until a test uses a fixture or marker of the plugin, or one of its
+options is given. Refuses misuse with pytest's usage error; a declared fact that is wrong is a failed test. Modules are
+imported inside the hooks, so that a run that uses nothing of the plugin loads neither torch nor a compiler.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def state_of(config: pytest.Config) -> State:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Registers the options and ini keys."""
     group = parser.getgroup("minductor", "tests of compilers")
     group.addoption(
         "--minductor-compiler",
@@ -151,6 +153,7 @@ def _add_golden_options(parser: pytest.Parser, group: pytest.OptionGroup) -> Non
 
 @pytest.hookimpl(trylast=True)  # the other plugins are known by then
 def pytest_configure(config: pytest.Config) -> None:
+    """Registers the markers, the fixtures, and the objects that watch the run."""
     for text in MARKERS.values():
         config.addinivalue_line("markers", text)
     manager = config.pluginmanager
@@ -165,11 +168,11 @@ def pytest_configure(config: pytest.Config) -> None:
         manager.register(ReportCollector(config), "pytest_plugin.collector")
     _watch_goldens(config)
     if any(config.getoption(option) for option in OPTIONS):
-        state_of(config)  # which refuses what cannot be followed
+        state_of(config)  # raises a usage error if an option cannot be followed
 
 
 def _watch_goldens(config: pytest.Config) -> None:
-    """Notes what uses the golden files, if there are any."""
+    """Registers the object that records which golden files are used, if there are any."""
     folder = golden_dir(config) / str(config.getoption("minductor_compiler") or next(iter(ADAPTERS)))
     if folder.is_dir():
         from pytest_plugin.goldens.unused_goldens import GoldenUse, goldens_below
@@ -180,7 +183,7 @@ def _watch_goldens(config: pytest.Config) -> None:
 
 
 def _fixture_names(plugin: object) -> list[str]:
-    """The fixtures that a plugin defines, of those whose names we would take."""
+    """Returns the fixtures of another plugin that have the short names of this plugin's fixtures."""
     kind = type(short_names.device)
     found: list[str] = []
     for attribute in SHORT_FIXTURES:
@@ -192,6 +195,7 @@ def _fixture_names(plugin: object) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist starts its workers, which are told where the goldens lie
 def pytest_sessionstart(session: pytest.Session) -> None:
+    """Generates the goldens of another revision, for --golden-base."""
     config = session.config
     revision = str(config.getoption("minductor_golden_base"))
     if not revision or is_worker(config):
@@ -201,7 +205,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     folder = tempfile.TemporaryDirectory(prefix="golden-base-")
     config.add_cleanup(folder.cleanup)
     tests = [os.path.relpath(a, config.rootpath) if os.path.isabs(a.partition("::")[0]) else a for a in config.args]
-    # the same choice of tests, compiler and devices as here
+    # The same tests, compiler and devices as in this run.
     options = ["-k", config.option.keyword, "-m", config.option.markexpr]
     options += [f"--compiler={state_of(config).adapter.name}"]
     options += [f"--minductor-device={config.getoption('minductor_device')}", "--minductor-store=fresh"]
@@ -213,7 +217,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """One line, if the user asked for anything of ours."""
+    """Returns a line about the compiler, the devices and the goldens, if the user set any of them."""
     options = (config.getoption(option) for option in OPTIONS[1:])
     if not (any(name in os.environ for name in VARIABLES) or any(options) or config.getini("minductor_devices")):
         return None
@@ -233,15 +237,17 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Golden files of Python and text are named after tests, and are none."""
+    """Keeps pytest from collecting golden files, whose names look like those of tests."""
     if collection_path.suffix not in (".py", ".txt") or not collection_path.is_relative_to(golden_dir(config)):
         return None
     with collection_path.open("rb") as file:
-        return True if file.readline().startswith((b"# golden  ", b"<<<<<<<")) else None  # the other is damaged
+        # The second text is git's mark of a conflict: a damaged golden file is not a test either.
+        return True if file.readline().startswith((b"# golden  ", b"<<<<<<<")) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # so that ids open with the device
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Parametrises a test that asks for a device with each device."""
     if "minductor_device" in metafunc.fixturenames:
         from pytest_plugin.devices.tests_per_device import device_parameters
 
@@ -253,7 +259,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> Generator[None, Any, Any]:
-    """A unittest class that asks for devices is one class for each; PyTorch's own stay, on the chosen devices."""
+    """Makes a unittest class that asks for devices one class for each; PyTorch's classes stay on the chosen devices."""
     made = yield
     if not (isinstance(made, pytest.Class) and isinstance(obj, type)) or "unittest" not in sys.modules:
         return made
@@ -274,7 +280,7 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: objec
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Before anything is deselected."""
+    """Marks tests for other compilers and known failures, before anything is deselected."""
     if item.get_closest_marker("compilers") is not None or item.config.getini("expected_failures"):
         from pytest_plugin.devices.tests_per_device import mark_item
 
@@ -284,6 +290,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Ends the run with a usage error for a wrong marker or setting; deselects tests whose devices are left out."""
     if not any(map(_uses_plugin, items)) and STATE not in config.stash:
         return
     from pytest_plugin import markers
@@ -318,12 +325,13 @@ def _uses_plugin(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> bool | None:
-    """A campaign of random programs collects nothing."""
+    """Collects no tests if a campaign of random programs was asked for."""
     return True if session.config.getoption("minductor_fuzz") is not None else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Runs a campaign of random programs in place of tests, for --fuzz."""
     config = session.config
     minutes = config.getoption("minductor_fuzz")
     if minutes is None or is_worker(config):
@@ -333,7 +341,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
     cache: Any = getattr(config, "cache", None)
     if cache is None:
-        raise pytest.UsageError("--fuzz keeps its records in pytest's cache, which is switched off")
+        raise pytest.UsageError("--fuzz needs pytest's cache, which is switched off")
     state = state_of(config)
     campaign = Campaign(state.adapter, Path(cache.mkdir("minductor")) / "fuzz", campaign_program)
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
@@ -350,6 +358,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips a test on the devices of its marker `skip_on`, and where a capability of its marker `needs` is absent."""
     for marker in item.iter_markers("skip_on"):
         from pytest_plugin.devices.item_device import device_of
 
@@ -367,7 +376,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """After the body has passed: what the test declared, and that something ran at all."""
+    """Checks, after the body has passed, what the test's markers declare, and that something ran at all."""
     trial = None
     if TRIAL in item.stash:
         from pytest_plugin.faults.trials import collecting_trial, kind_of_check
@@ -382,7 +391,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
             result = None
     else:
         result = yield
-    refusals = list(_refusals(item))  # all: one change moves counts and goldens, and is seen in one run
+    refusals = list(_refusals(item))  # all of them: one change often makes both counts and goldens wrong
     if trial is not None:
         for kind, _ in refusals:
             trial.note_refusal(kind)
@@ -394,7 +403,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def _refusals(item: pytest.Item) -> Iterator[tuple[str, str]]:
-    """What contradicts the test's markers, by kind of check."""
+    """Yields (kind of check, text) for each declared fact that is wrong."""
     markers = {kind: [marker.kwargs for marker in item.iter_markers(kind)] for kind in ("counts", "memory")}
     declared, held = (
         {name: value for marker in reversed(found) for name, value in marker.items()} for found in markers.values()
@@ -420,7 +429,7 @@ def _refusals(item: pytest.Item) -> Iterator[tuple[str, str]]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Tests that are run more often than once are run by us."""
+    """Runs a test that has to run more than once."""
     is_asked = item.config.getoption("minductor_mutants") is not None and "compiled" in getattr(
         item, "fixturenames", ()
     )
@@ -439,6 +448,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Adds to the report what the test proved, and to a failure the script that compiles its last program again."""
     report = yield
     report.sections = [kept for name, text in report.sections if (kept := (name, without_trace(text)))[1]]
     if call.when == "call" and call.excinfo is not None and hasattr(report, "wasxfail"):
@@ -458,7 +468,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def without_trace(captured: str) -> str:
-    """Without the empty lines that torch.compile logs at DEBUG for a viewer of its own.
+    """Removes the empty lines that torch.compile logs at DEBUG for a viewer of its own.
 
     >>> without_trace("DEBUG    torch.__trace:utils.py:2350 \\nWARNING  mine:a.py:1 what is said\\n")
     'WARNING  mine:a.py:1 what is said\\n'
@@ -468,7 +478,7 @@ def without_trace(captured: str) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Compiled graphs are held no longer than the test, and a test that is run again starts with nothing."""
+    """Drops the compiled graphs, so that they live no longer than the test and a repeated test starts without any."""
     if EVIDENCE in item.stash:
         del item.stash[EVIDENCE]
 
@@ -477,13 +487,14 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 class ReportCollector:
-    """Adds up what the reports carry, from workers too."""
+    """Adds up what the reports of tests carry, also those of xdist's workers."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.ran = False  # a test that lacks nothing
+        self.ran = False  # whether a test ran that was not skipped for something that it lacks
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Adds one report."""
         if summary := getattr(report, REPORT_KEY, None):
             state_of(self.config).totals.add(summary)
         if kills := getattr(report, KILLS_KEY, None):
@@ -495,15 +506,16 @@ class ReportCollector:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Where tests are skipped for what they lack, and no other ran, nothing was shown."""
+        """Makes it a usage error if every test was skipped for something that it lacks: nothing was tested."""
         if STATE in self.config.stash and session.exitstatus == pytest.ExitCode.OK and not self.ran:
             state = state_of(self.config)
             if state.totals.lacks:
-                state.endings.append("nothing ran: the tests lack what they need")
+                state.endings.append("nothing ran: every test was skipped for something that it lacks")
                 session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Writes the section "minductor" of the summary."""
     if STATE not in config.stash:
         return
     state = state_of(config)
@@ -528,19 +540,20 @@ def _kill_lines(state: State) -> Iterator[str]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
-    """Of several GPUs each worker sees one, from its start: what it imports could look at all of them."""
+    """Gives each worker one GPU of several, from its start, since what it imports could use all of them."""
     for spec, gpu in zip(specs, state_of(config).devices.gpus_of_workers(len(specs)), strict=False):
         spec.env.setdefault("CUDA_VISIBLE_DEVICES", gpu)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Every worker collects with the controller's devices."""
+    """Sends the controller's choice of devices to a worker."""
     node.workerinput[WORKER_KEY] = state_of(node.config).to_worker()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
+    """Takes what a worker found out."""
     del error
     told = getattr(node, "workeroutput", {}).get(WORKER_KEY, {})
     if misuse := told.get("misuse"):
@@ -548,11 +561,12 @@ def pytest_testnodedown(node: Any, error: object) -> None:
     if rows := told.get("unused_rows"):
         state_of(node.config).worker_rows = rows
     if "collected" in told and GOLDEN_USE in node.config.stash:
-        node.config.stash[GOLDEN_USE].take(told["collected"])  # all workers collect the same
+        node.config.stash[GOLDEN_USE].take(told["collected"])  # all workers collect the same tests
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Sends what a worker found out, or finishes the goldens in the process with the terminal."""
     config = session.config
     watch = config.stash.get(GOLDEN_USE, None)
     if is_worker(config):
@@ -566,7 +580,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     state = state_of(config)
     state.endings += [
-        f"unused   {row}: a failure is expected, and it does not run there" for row in state.unused_rows()
+        f"unused   {row}: a failure is expected, but the test does not run there" for row in state.unused_rows()
     ]
     if watch is not None or state.totals.disagreements:
         from pytest_plugin.goldens.end_of_run import EndOfRun
@@ -574,6 +588,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         totals, folder = state.totals, state.golden_dir
         end = EndOfRun(session, state.rules, folder, state.adapter.name, totals.disagreements, totals.checked_files)
         state.endings += end.lines(watch)
-    # the controller collects nothing itself, so it learns of a usage error from its workers
+    # An xdist controller collects nothing itself: its workers report usage errors.
     if state.worker_misuse:
         session.exitstatus = pytest.ExitCode.USAGE_ERROR

@@ -1,6 +1,7 @@
-"""What one pytest process knows: the compiler, the devices, the mode of the goldens. It lives in `config.stash`.
+"""The settings of one pytest process: the compiler, the devices, the golden mode. They are kept in `config.stash`.
 
-Takes pytest's config; gives a State. Refuses options that cannot be followed (pytest.UsageError).
+Takes pytest's config. Gives a State, and for a test its evidence, its goldens and its script. Refuses options that
+cannot be followed (pytest.UsageError).
 """
 
 from __future__ import annotations
@@ -31,24 +32,40 @@ from pytest_plugin.vocabulary import ADAPTERS, LEVELS, MODES, STORES, UNUSED_MOD
 
 @dataclass(slots=True)
 class State:
-    """The settings of a run, and what is found out on the way."""
+    """The settings of a run, and what is found out on the way.
+
+    Attributes:
+        adapter: The compiler under test.
+        devices: The devices of the run.
+        golden_dir: The folder of the golden files of all compilers.
+        rules: How goldens are treated.
+        policy: The numeric tolerances.
+        shared_store: The folder in which all tests keep artefacts, if they share one.
+        worker_misuse: Why the run ends with a usage error, as an xdist worker reported it.
+        worker_rows: The rows of known failures that no worker has used.
+        expected: The known failures.
+        has_torch_classes: Whether some tests are of classes that PyTorch's `instantiate_device_type_tests` made.
+        totals: The sums of what tests proved.
+        kills: By test, what became of mutants, as plain values.
+        endings: The lines at the end of the summary.
+    """
 
     adapter: Adapter
     devices: RunDevices
     golden_dir: Path
     rules: Rules
-    policy: Policy = DEFAULT_POLICY  # how far numbers may be off
-    shared_store: Path | None = None  # where all tests keep artefacts, if they share them
-    worker_misuse: str = ""  # why the run ends with a usage error, as an xdist worker reported it
-    worker_rows: list[str] = field(default_factory=list[str])  # rows of known failures that no worker has used
-    expected: KnownFailures | None = None  # failures that are known
-    has_torch_classes: bool = False  # some tests are of PyTorch's `instantiate_device_type_tests`
+    policy: Policy = DEFAULT_POLICY
+    shared_store: Path | None = None
+    worker_misuse: str = ""
+    worker_rows: list[str] = field(default_factory=list[str])
+    expected: KnownFailures | None = None
+    has_torch_classes: bool = False
     totals: Totals = field(default_factory=Totals)
-    kills: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])  # by test, what mutants met
-    endings: list[str] = field(default_factory=list[str])  # lines of the summary that come last
+    kills: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    endings: list[str] = field(default_factory=list[str])
 
     def unused_rows(self) -> list[str]:
-        """Known failures of tests that are there and do not run on the row's device."""
+        """Returns the known failures whose test exists and does not run on the row's device."""
         return (
             self.expected.unused(self.devices.ids())
             if self.expected is not None and self.expected.modules
@@ -61,14 +78,14 @@ class State:
 
 
 def state_of(config: pytest.Config) -> State:
-    """The state of this process, which is made on the first call and kept in `config.stash`."""
+    """Returns the State of this process, which is made on the first call and kept in `config.stash`."""
     if STATE not in config.stash:
         config.stash[STATE] = make_state(config)
     return config.stash[STATE]
 
 
 def make_state(config: pytest.Config) -> State:
-    """The state of this process; an xdist worker takes the controller's decision about devices."""
+    """Makes the State of this process; an xdist worker follows the controller's choice of devices."""
     try:
         adapter = find_adapter(str(config.getoption("minductor_compiler") or next(iter(ADAPTERS))))
     except ValueError as error:
@@ -77,7 +94,7 @@ def make_state(config: pytest.Config) -> State:
     for name in str(config.getoption("minductor_mutants") or "all").split(","):
         if name != "all" and name not in table:
             known = ", ".join(sorted(table)) or "none"
-            raise pytest.UsageError(f"--mutants={name}: {adapter.name} has {known}; write --mutants=all for all")
+            raise pytest.UsageError(f"--mutants={name}: the mutants of {adapter.name} are {known}; all runs them all")
     wishes = DeviceSettings.of(
         os.environ, str(config.getoption("minductor_device")), config.getini("minductor_devices")
     )
@@ -93,7 +110,8 @@ def make_state(config: pytest.Config) -> State:
         state.golden_dir = Path(given["golden_dir"])
         devices.take(given)
     elif wishes.option:
-        # An option is this plugin's own and is refused at once; a variable only if a test asks for a device.
+        # A wrong option is refused at once. Variables may be meant for others, so a wrong one is refused only if a test
+        # asks for a device.
         devices.ids()
         if devices.misuse:
             raise pytest.UsageError(devices.misuse)
@@ -113,7 +131,7 @@ def _known_failures(config: pytest.Config, file: str, state: State) -> KnownFail
 
 
 def _numeric_policy(config: pytest.Config) -> Policy:
-    """The ini key `numeric_policy`."""
+    """Reads the ini key `numeric_policy`."""
     try:
         return read_policy(config.getini("numeric_policy"))
     except ValueError as error:
@@ -121,13 +139,13 @@ def _numeric_policy(config: pytest.Config) -> Policy:
 
 
 def _shared_store(config: pytest.Config, compiler: str) -> Path | None:
-    """The folder that tests share, if they do."""
+    """Returns the folder that tests share, or None if each has its own."""
     chosen = str(config.getoption("minductor_store") or STORES[0])
     if chosen not in STORES:
-        raise pytest.UsageError(f"--minductor-store={chosen}: a store is {' or '.join(STORES)}")
+        raise pytest.UsageError(f"--minductor-store={chosen}: it must be {' or '.join(STORES)}")
     cache: Any = getattr(config, "cache", None)
     if chosen == "shared" and cache is None:
-        raise pytest.UsageError("--minductor-store=shared: the store is in pytest's cache, which is switched off")
+        raise pytest.UsageError("--minductor-store=shared needs pytest's cache, which is switched off")
     return Path(cache.mkdir("minductor")) / "store" / compiler if chosen == "shared" else None
 
 
@@ -147,14 +165,14 @@ def _golden_rules(config: pytest.Config, environ: Mapping[str, str]) -> Rules:
         raise pytest.UsageError(f"--golden-level={raised}: the levels are {', '.join(LEVELS)}")
     lines = str(config.getini("golden_max_diff"))
     if not lines.isdigit():
-        raise pytest.UsageError(f"golden_max_diff = {lines}: a number of lines")
+        raise pytest.UsageError(f"golden_max_diff = {lines}: it must be a number of lines")
     limit = None if config.get_verbosity() > 0 else int(lines)
     unused = str(config.getoption("minductor_golden_unused"))
     if unused not in UNUSED_MODES:
-        raise pytest.UsageError(f"--golden-unused={unused}: it is {', '.join(UNUSED_MODES)}")
+        raise pytest.UsageError(f"--golden-unused={unused}: it must be one of {', '.join(UNUSED_MODES)}")
     fails = unused == "fail" or (unused == "auto" and _is_ci(environ))
     base = str(config.getoption("minductor_golden_base"))
-    # what another revision generated is compared with, and is nobody's to write
+    # Files that another revision generated are only compared.
     mode = "check" if base else _golden_mode(config, environ)
     stages = STAGES_VARIABLE in environ
     return Rules(mode, raised, limit, fails_unused=fails, may_lack=bool(base), keeps_stages=stages, base=base)
@@ -165,11 +183,12 @@ def _is_ci(environ: Mapping[str, str]) -> bool:
 
 
 def evidence_of(item: pytest.Item) -> Evidence:
+    """Returns the evidence of a test, which is made on the first call."""
     return item.stash.setdefault(EVIDENCE, Evidence())
 
 
 def repro_line(item: pytest.Item, why: str) -> str:
-    """A line about the script that compiles the test's last program again; empty if it compiled none."""
+    """Writes a script that compiles the test's last program again, and returns a line about it."""
     cache: Any = getattr(item.config, "cache", None)
     calls, device = evidence_of(item).calls, device_of(item)
     if cache is None or not calls or TRIAL in item.stash:
@@ -182,14 +201,14 @@ def repro_line(item: pytest.Item, why: str) -> str:
     path = Path(cache.mkdir("minductor")) / "repro" / (re.sub(r"[^\w.=+-]+", "-", item.nodeid).strip("-") + ".py")
     try:
         write_script(call, path, adapter.name, item.nodeid, why)
-    except Exception as error:  # whatever keeps it from being written must not hide the failure
+    except Exception as error:  # an error of the script must not hide the test's failure
         return f"repro   none: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     here = item.config.invocation_params.dir
     return f"repro   python {path.relative_to(here) if path.is_relative_to(here) else path}"
 
 
 def goldens_of(item: pytest.Item) -> Goldens:
-    """The test's goldens, made on the first use."""
+    """Returns the goldens of a test, which are made on the first call."""
     evidence = evidence_of(item)
     if evidence.goldens is None:
         state = state_of(item.config)
@@ -207,7 +226,7 @@ def goldens_of(item: pytest.Item) -> Goldens:
             target=title_and_target(item)[1],
             nodeid=item.nodeid,
             shown=item.name,
-            # a trial writes nothing
+            # A trial writes no golden.
             rules=state.rules if is_test_itself else replace(state.rules, mode="check", may_lack=True),
         )
     return evidence.goldens

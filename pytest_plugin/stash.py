@@ -1,7 +1,7 @@
 """The keys under which the plugin keeps what it knows in pytest's own `config.stash` and `item.stash`.
 
-Takes a config. Gives keys, and answers to two questions about a config. Refuses nothing. The keys name no types, since
-every pytest run loads this file and it may load nothing else: `session.py` has the typed ways in.
+Takes a config. Gives keys, and answers to two questions about a config. Refuses nothing. Every pytest run loads this
+file, so it may not import the types of the values: `session.py` has typed functions that read and make them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ WORKER_KEY = "minductor"
 
 
 def golden_dir(config: pytest.Config) -> Path:
+    """Returns the folder of the golden files, as the ini key `golden_dir` names it."""
     return config.rootpath / str(config.getini("golden_dir"))
 
 
 def is_worker(config: pytest.Config) -> bool:
-    """Whether this is a process that xdist started."""
+    """Tells whether xdist started this process."""
     return hasattr(config, "workerinput")

@@ -1,7 +1,7 @@
 """A hypothesis strategy of random programs over tensors, and such programs by number.
 
-Takes what the programs may contain. Gives `Program`s that eager runs, on values that stay small. Refuses unknown names
-of families (ValueError). A line that eager does not take is drawn again, and left out after a few trials.
+Takes what the programs may contain. Gives Programs that eager runs, on values that stay small. Refuses unknown names of
+families (ValueError). A line that eager refuses is drawn again, and left out after a few trials.
 
     from hypothesis import given
     from pytest_plugin.strategies import programs
@@ -11,8 +11,8 @@ of families (ValueError). A line that eager does not take is drawn again, and le
     def test_my_compiler(program):
         assert_like_eager(program, lambda fn: torch.compile(fn, backend="mine", fullgraph=True))
 
-A failure shrinks to a program that prints as a script. `numbered(17, programs())` is the 17th program, the same
-everywhere.
+A failure shrinks to a small program that prints as a script. `numbered(17, programs())` is the 17th program, the same
+on every machine.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ T = TypeVar("T")
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool")
 FLOATS = ("float32", "float64", "float32", "bfloat16")
 EXTENTS = (3, 4, 1, 2, 5, 7, 8, 0, 16, 17, 33, 65)
-# sizes at which loops are cut in blocks and run on several threads
+# Sizes at which loops are cut into blocks and run on several threads.
 LARGE_EXTENTS = (64, 100, 16, 3, 1, 129, 257, 1024, 1031, 4100)
 LARGE_INPUT = 150_000  # elements
-TRIALS = 4  # of a line
+TRIALS = 4  # for each line
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What programs are drawn."""
+    """The kind of programs to draw; `programs` describes the fields."""
 
     least: int = 10
     most: int = 40
@@ -56,10 +56,12 @@ class Kind:
 
     @property
     def extents(self) -> Sequence[int]:
+        """The sizes that dimensions may have."""
         return LARGE_EXTENTS if self.large else EXTENTS
 
     @property
     def largest(self) -> int:
+        """The most elements that a tensor may have."""
         return 400_000 if self.large else 20_000
 
 
@@ -72,11 +74,21 @@ def programs(
     large: bool = False,
     without: Sequence[str] = (),
 ) -> st.SearchStrategy[Program]:
-    """Programs of so many lines.
+    """Makes a strategy of random programs. Drawing a program runs each of its lines in eager.
 
-    `differentiable` ones have gradients, which are compared too; `scalable` ones name no sizes, so that what was
-    compiled once has to serve other sizes; `large` ones have sizes that are worth threads. `without` names families of
-    lines (grammar.py) that are not drawn, such as "writes" or "scatter".
+    Args:
+        length: The least and the largest number of lines.
+        dtypes: The dtypes of inputs.
+        differentiable: Whether programs have gradients, which are compared too.
+        scalable: Whether lines name no sizes, so that one compilation must serve other sizes.
+        large: Whether tensors are so large that loops are cut into blocks and run on several threads.
+        without: Names of families of lines that are not drawn, such as "writes"; random_programs/grammar.py has them.
+
+    Returns:
+        The strategy.
+
+    Raises:
+        ValueError: There is no family of that name.
     """
     unknown = set(without) - {family.name for family in FAMILIES}
     if unknown:
@@ -88,7 +100,15 @@ def programs(
 
 
 def numbered(number: int, strategy: st.SearchStrategy[Program]) -> Program:
-    """What hypothesis generates from this seed."""
+    """Returns the program that hypothesis generates from a seed.
+
+    Args:
+        number: The seed.
+        strategy: A strategy that `programs` made.
+
+    Returns:
+        The program; it is the same in every process and on every machine.
+    """
     found: list[Program] = []
 
     @seed(number)
@@ -104,14 +124,21 @@ def numbered(number: int, strategy: st.SearchStrategy[Program]) -> Program:
     def collect(program: Program) -> None:
         found.append(program)
 
-    # hypothesis likes the numbers that stand in the modules loaded so far: another process has loaded others
+    # hypothesis draws numbers that occur in loaded modules, and another process has loaded others.
     with mock.patch.object(providers.HypothesisProvider, "_maybe_draw_constant", _no_constant, create=True):
         collect()
     return found[-1]
 
 
 def campaign_program(number: int) -> Program:
-    """The program of that number in a campaign of `--fuzz`. Three kinds of programs take turns."""
+    """Returns the program of a number in a campaign of `--fuzz`. Three kinds of programs take turns.
+
+    Args:
+        number: The number, from 0 on.
+
+    Returns:
+        The program.
+    """
     match number % 3:
         case 0:
             return numbered(number, programs(length=(8, 30)))
@@ -131,7 +158,7 @@ def _programs(draw: st.DrawFn, kind: Kind) -> Program:
 
 
 class _Drawing:
-    """A program in the making: its lines run as they are drawn, so that the next ones know sizes and dtypes."""
+    """A program that is being drawn. Each line runs when it is drawn, so that the next lines know sizes and dtypes."""
 
     def __init__(self, draw: st.DrawFn, kind: Kind) -> None:
         self.draw, self.kind = draw, kind
@@ -191,7 +218,7 @@ class _Drawing:
             tensor(),
         )
         shared = (f"{earlier[-1].name}[1:]", f"{earlier[-1].name}[...]") if earlier else ()
-        # two arguments of one storage: with gradients eager itself refuses what is written to them
+        # Two arguments that share a storage. With gradients, eager itself refuses writes to them.
         if shared and not self.kind.differentiable and "()" not in earlier[-1].expression and not self._number(16):
             return self._one(shared)
         return self._one(forms)
@@ -206,7 +233,7 @@ class _Drawing:
         if self.kind.scalable:
             texts = tuple(text for text in texts if not re.search(r"\{[sn]\}|:\d|tensor_split|unfold|topk", text))
         text = self._one(texts)
-        # chains are more telling than bushes
+        # Recent values are preferred: long chains of operations find more faults than wide programs.
         recent = fitting[-4:] if self._number(3) else fitting
         a = recent[-1 - self._number(len(recent))]
         value = self.space[a]
@@ -237,7 +264,7 @@ class _Drawing:
         return (rows, count // rows) if self._number(3) else (count // rows, 1, rows)
 
     def _runs(self, node: Node) -> bool:
-        """Whether eager takes it, on values that stay small; otherwise nothing has changed."""
+        """Tells whether eager runs the line on values that stay small; if not, nothing has changed."""
         import torch
 
         tensors = {t.untyped_storage().data_ptr(): t for t in self._tensors(self.space)} if node.writes else {}
@@ -245,7 +272,7 @@ class _Drawing:
         trial = dict(self.space)
         try:
             with warnings.catch_warnings(), torch.set_grad_enabled(self.kind.differentiable):
-                # not an error: some come once a process, and the same draws have to give the same program
+                # Warnings are ignored, since some occur once in a process and must not change which lines are drawn.
                 warnings.simplefilter("ignore")
                 if not node.writes and not self._fits(node):
                     return False
@@ -262,7 +289,7 @@ class _Drawing:
         return False
 
     def _fits(self, node: Node) -> bool:
-        """Whether shapes alone say so: a row for each of many indices can be more than a machine's memory."""
+        """Tells by shapes alone whether the result is small enough; computing it could exhaust the memory."""
         import torch
 
         read = set(re.findall(r"\b[a-z]\d+\b", node.text))
@@ -280,7 +307,7 @@ class _Drawing:
         return [value for value in space.values() if isinstance(value, torch.Tensor)]
 
     def _outputs(self) -> tuple[str, ...]:
-        """What nobody reads, and a few others; sometimes an argument, sometimes one twice."""
+        """Returns the names that no line reads, and a few others; sometimes an argument, sometimes a name twice."""
         read = " ".join(node.text for node in self.nodes)
         loose = [name for name in self.names if name.startswith("t") and not re.search(rf"\b{name}\b", read)]
         chosen = [self._one(self.names[::-1]) for _ in range(1 + self._number(3))]
@@ -288,7 +315,7 @@ class _Drawing:
 
 
 def _with_gradients(program: Program) -> Program:
-    """Without the last writes, if those change what the backward pass still needs."""
+    """Removes the last writes while they change values that the backward pass still needs."""
     from pytest_plugin.oracle import reference_runs
 
     def is_refused(trial: Program) -> bool:
@@ -319,7 +346,7 @@ def _broadcasts(one: Any, other: Any) -> bool:
 
 
 def _is_small(tensor: Any) -> bool:
-    """Casts to integers, and comparisons of sums, mean something only for such values; NaN may stay."""
+    """Tells whether values are small enough for casts to integers and comparisons of sums to mean something."""
     if not tensor.numel() or not tensor.is_floating_point():
         return True
     return bool((tensor.detach().nan_to_num(0.0).abs() < 100).all())

@@ -1,6 +1,6 @@
-"""The words that options and markers take, and that reports use. Every pytest run loads this file, so it loads nothing.
+"""The words that options, markers and reports use. Every pytest run loads this file, so it imports nothing heavy.
 
-Takes nothing; gives tuples of words, and how they are told.
+Takes nothing. Gives tuples of words, the texts of the markers, and functions that word messages. Refuses nothing.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-# --compiler: where each adapter lives.
+# --compiler: the module and class of each adapter.
 ADAPTERS: Mapping[str, str] = MappingProxyType(
     {
         "minductor": "pytest_plugin.adapters.minductor:Minductor",
@@ -24,7 +24,7 @@ MODES = ("check", "new", "accept", "refresh", "review", "off")
 STORES = ("fresh", "shared")
 # --golden-unused
 UNUSED_MODES = ("auto", "fail", "warn")
-# @pytest.mark.golden(view=..., level=...); each level asks for all that those before it do
+# @pytest.mark.golden(view=..., level=...). Each level compares everything that the levels before it compare.
 VIEWS = ("kernel", "wrapper", "plan")
 LEVELS = ("facts", "skeleton", "canonical", "exact")
 # The attributes of a test's report that carry what the test proved and what mutants met; xdist carries them too.
@@ -32,7 +32,7 @@ REPORT_KEY = "minductor"
 KILLS_KEY = "minductor_kills"
 # The environment variable with the path to which a test in a process of its own writes digests of what it generated.
 FINGERPRINT_VARIABLE = "MINDUCTOR_TEST_FINGERPRINT"
-# Everything that can make a test of ours red; tests/plugin/test_checks_can_fail.py has a test that must fail for each.
+# The kinds of checks. tests/plugin/test_checks_can_fail.py names for each kind a test in which it fails.
 CHECKS = (
     "numeric",
     "counts",
@@ -48,7 +48,7 @@ CHECKS = (
     "must_fail_under",
     "known failure",
 )
-# @pytest.mark.needs(NAME, ...): what each is, capabilities.py says
+# @pytest.mark.needs(NAME, ...); devices/capabilities.py tells when each is there
 CAPABILITIES = ("triton", "gpu", "bf16", "fp8", "descriptors", "big_gpu", "two_gpus", "cxx", "chromium")
 # @pytest.mark.counts(NAME=...)
 COUNTS = (
@@ -64,33 +64,33 @@ COUNTS = (
     "registers",
     "spills",
 )
-# What `pytest --markers` says of each.
+# The text of each marker in `pytest --markers`. markers.py documents what each one takes.
 MARKERS: Mapping[str, str] = MappingProxyType(
     {
-        "counts": "counts(kernels=1, bytes=at_most('2.1 MiB'), ...): what the compiler must report of each `compiled` "
-        f"run; the counts are {', '.join(COUNTS)}",
-        "golden": "golden(view='kernel', level='skeleton'): compare the test's one run with its golden file; "
+        "counts": "counts(kernels=1, bytes=at_most('2.1 MiB'), ...): the compiler must report these counts for each "
+        f"run of `compiled`; the counts are {', '.join(COUNTS)}",
+        "golden": "golden(view='kernel', level='skeleton'): compare the one run of the test with its golden file; "
         f"the views are {', '.join(VIEWS)}, the levels {', '.join(LEVELS)}",
-        "memory": "memory(peak=at_most('inputs + output'), leaks=0, frees_inputs=True): what each `compiled` run may "
-        "hold at most, how many storages may outlive a call, and whether inputs are dropped at their last use",
-        "deterministic": "deterministic(runs=3, hash_seeds=2, threads=(1, 2), clock=True): the test is run again, in "
-        "other processes, on so many threads, and while what the compiler measures is wrong, and has to get the same "
-        "texts and the same bits",
-        "must_fail_under": "must_fail_under('fusion-off', ...): the test is run under each of these faults of the "
-        "compiler and has to see it",
-        "devices": "devices('interpret', 'cuda', min_arch='sm_80'): the devices that the test runs on, not the default "
-        "ones; 'compile:sm_90' compiles its kernels for a GPU that is not here",
-        "skip_on": "skip_on('cuda', reason='why'): the devices on which the test is skipped",
-        "needs": "needs('triton', 'big_gpu', ...): capabilities without which the test is skipped, with the reason; "
-        f"there are {', '.join(CAPABILITIES)}",
-        "compilers": "compilers('minductor', inductor=xfail('no block accesses on cpu')): the compilers that the test "
-        "is for, and those that are known to fail it",
+        "memory": "memory(peak=at_most('inputs + output'), leaks=0, frees_inputs=True): the most bytes that each run of "
+        "`compiled` may hold, how many storages it may leave behind, and whether it frees inputs after their last use",
+        "deterministic": "deterministic(runs=3, hash_seeds=2, threads=(1, 2), clock=True): run the test again, in new "
+        "processes with other hash seeds, on other numbers of threads, and with wrong time measurements; it must "
+        "generate the same texts and the same bits",
+        "must_fail_under": "must_fail_under('fusion-off', ...): run the test again under each of these faults of the "
+        "compiler; one of its checks must fail",
+        "devices": "devices('interpret', 'cuda', min_arch='sm_80'): run the test on these devices in place of the "
+        "default ones; 'compile:sm_90' compiles for a GPU that need not be there",
+        "skip_on": "skip_on('cuda', reason='why'): skip the test on these devices",
+        "needs": "needs('triton', 'big_gpu', ...): skip the test where one of these capabilities is absent; "
+        f"the capabilities are {', '.join(CAPABILITIES)}",
+        "compilers": "compilers('minductor', inductor=xfail('no block accesses on cpu')): skip the test for other "
+        "compilers, and expect it to fail for those with an xfail",
     }
 )
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """The question that follows an unknown word, if it is nearly a known one.
+    """Returns the question "did you mean" for an unknown word that is nearly a known one, or an empty text.
 
     >>> suggestion("skeletn", LEVELS), suggestion("x", LEVELS)
     ("; did you mean 'skeleton'?", '')
@@ -102,7 +102,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def amount(count: int, what: str) -> str:
-    """So many of what has a regular plural.
+    """Returns a number with a noun, whose plural must be regular.
 
     >>> amount(1, "test"), amount(0, "kernel")
     ('1 test', '0 kernels')

@@ -82,7 +82,7 @@ class DeviceSettings:
 
     @classmethod
     def of(cls, environ: Mapping[str, str], option: str, ini: Sequence[str]) -> Self:
-        """Reads the settings from an environment, the option `--minductor-device` and the ini key `minductor_devices`."""
+        """Reads the settings from the environment, the option --minductor-device and the ini key minductor_devices."""
         return cls(
             environ.get("RUN_CPU"),
             environ.get("RUN_GPU"),

@@ -58,6 +58,7 @@ class Block:
     items: list[str | Block] = field(default_factory=list["str | Block"])
 
     def lines(self, indent: str = "") -> Iterator[str]:
+        """Yields the block's head, and its inside indented by two blanks."""
         yield indent + self.head
         yield from self.body(indent + "  ")
 

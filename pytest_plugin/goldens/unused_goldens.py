@@ -59,16 +59,20 @@ class GoldenUse:
         self.passed: set[str] = set()
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Notes a collected test."""
         self.items.append(item)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Notes a test file that was collected without an error."""
         if report.passed and report.nodeid.endswith(".py"):
             self.collected.modules.append(report.nodeid)
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Notes that tests were deselected."""
         self.collected.was_cut |= bool(items)
 
     def pytest_collection_finish(self) -> None:
+        """Notes the collected tests that have goldens."""
         titles = set(self.goldens.values())
         for item in self.items:
             title, target = title_and_target(item)
@@ -77,6 +81,7 @@ class GoldenUse:
         self.items.clear()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Notes a test that passed."""
         if report.when == "call" and report.passed:
             self.passed.add(report.nodeid)
 

@@ -1,10 +1,10 @@
-"""`--fuzz=MINUTES`: random programs through the compiler under test, in place of tests.
+"""--fuzz=MINUTES: random programs through the compiler under test, in place of tests.
 
-Takes a folder, minutes and an adapter. Gives a record of each program, a line of JSON; for each bad one a script, as
-small as it could be made, that needs neither pytest nor hypothesis. Refuses nothing.
+Takes a folder, minutes and an adapter. Gives a record for each program, a line of JSON, and for each bad program a
+script, made as small as possible, that needs neither pytest nor hypothesis. Refuses nothing.
 
-A campaign that is started again goes on where it was. A program that was begun and has no record took the process with
-it: it is recorded as `died`. An error that says what an earlier one said shares its script.
+A campaign that is started again continues after its last program. A program with a start but no result took the
+process with it: it is recorded as `died`. An error with the same message as an earlier one shares its script.
 """
 
 from __future__ import annotations
@@ -25,12 +25,18 @@ from pytest_plugin.random_programs.verdict import ProgramVerdict, judge, shrink_
 from pytest_plugin.vocabulary import amount
 
 BAD = ("wrong", "error", "died")
-TRIALS = 100  # to make a bad program smaller
+TRIALS = 100  # of smaller programs, for each bad one
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """The programs 0, 1, 2 and so on, one after the other."""
+    """The programs 0, 1, 2 and so on, one after the other.
+
+    Attributes:
+        adapter: The compiler under test.
+        folder: The folder of the records and scripts.
+        program: Returns the program of a number.
+    """
 
     adapter: Adapter
     folder: Path
@@ -38,15 +44,17 @@ class Campaign:
 
     @property
     def journal(self) -> Path:
+        """The file with the records."""
         return self.folder / f"{self.adapter.name}.jsonl"
 
     def records(self) -> list[dict[str, Any]]:
+        """Returns the records so far."""
         if not self.journal.exists():
             return []
         return [json.loads(line) for line in self.journal.read_text(encoding="utf-8").splitlines()]
 
     def run(self, minutes: float, say: Callable[[str], None]) -> None:
-        """Goes on for so long, one program at least."""
+        """Runs programs for so many minutes, at least one program, and reports each bad one by `say`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         end = time.monotonic() + 60 * minutes
         done = self.records()
@@ -68,7 +76,12 @@ class Campaign:
                     return
 
     def judged(self, number: int, stores: Path) -> tuple[ProgramVerdict, str]:
-        """The verdict of a program, and the path of its script if it is bad; `stores` is where it is compiled to."""
+        """Returns the verdict of a program, and the path of its script if it is bad.
+
+        Args:
+            number: The number of the program.
+            stores: The folder in which it is compiled.
+        """
         given = self.program(number)
         dynamic = True if given.scalable else None
 
@@ -85,7 +98,7 @@ class Campaign:
         return why, self._script(small, why.why, number)
 
     def _same_error(self, found: ProgramVerdict) -> str:
-        """The script of an earlier program that ended with the same words, which need no second one."""
+        """Returns the script of an earlier program that failed with the same message, or an empty text."""
         if found.word != "error":
             return ""
         same = (
@@ -113,7 +126,7 @@ def _first_line(why: str) -> str:
 
 
 def verdict_lines(records: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """How many programs had which verdict, and the scripts of the bad ones."""
+    """Yields the number of programs by verdict, and the scripts of the bad ones."""
     ended = [record for record in records if record["word"] != "begun"]
     counts = Counter(record["word"] for record in ended)
     yield f"fuzz     {amount(len(ended), 'program')}: {', '.join(f'{n} {word}' for word, n in counts.most_common())}"

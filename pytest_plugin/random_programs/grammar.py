@@ -1,9 +1,9 @@
-"""What random programs are made of: lines of Python over tensors, by family.
+"""The lines of Python that random programs are made of, by family.
 
-Takes nothing; gives the families as a table. Refuses nothing: a line that does not fit the tensors that it is drawn for
+Takes nothing. Gives the families as a table. Refuses nothing: a line that does not fit the tensors that it is drawn for
 is drawn again (strategies.py).
 
-In a line, {a} {b} {c} stand for tensors so far, {d} {e} for dimensions of {a}, {n} for a position along {d}, {m} for a
+In a line, {a} {b} {c} stand for earlier tensors, {d} {e} for dimensions of {a}, {n} for a position along {d}, {m} for a
 small number, {s} for a shape with as many elements as {a} has, {j} for indices along {d} that are made from {b}.
 """
 
@@ -14,7 +14,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Lines that are alike: of which dtypes {a} is, and whether what they compute is rounded."""
+    """Lines of one kind.
+
+    Attributes:
+        name: The name of the family.
+        weight: How often its lines are drawn, relative to others.
+        takes: The kinds of dtypes that {a} may have: f for floating, i for integer, b for bool.
+        texts: The lines.
+        rounds: Whether their results are rounded.
+        writes: Whether a line is a statement that changes {a}, and not an expression.
+    """
 
     name: str
     weight: int
@@ -27,7 +36,7 @@ class Family:
         return self.name
 
 
-# the first are the simplest: shrinking goes towards them
+# The first are the simplest, since hypothesis shrinks towards them.
 FAMILIES: tuple[Family, ...] = (
     Family(
         "arithmetic",

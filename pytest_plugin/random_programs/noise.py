@@ -1,15 +1,15 @@
-"""How far eager's own rounding moves the results of a random program: what no compiler can be asked to be nearer than.
+"""How far eager's own rounding errors move the results of a random program: no compiler can be expected to be closer.
 
-Takes a Program and a function that runs it. Gives what runs of eager leave behind in which each rounded result was
-moved, and whether a result is explained by them. Refuses nothing: a run that fails, since an index left its range, is
-left out.
+Takes a Program and a function that runs it. Gives the results of noisy runs: runs of eager in which each rounded result
+is moved. Tells whether they explain a result. Refuses nothing: a noisy run that fails, for instance since an index is
+out of range, is left out.
 
-A line's result is moved by up to one unit in the last place; by more, where eager itself is further from what the line
-gives in float64 of the same operands: another result that is as good may lie on the other side of that. In every other
-run equal values are moved alike, since rounding is a function of the value; otherwise each by itself. Sums are taken of
-moved terms, which does what another order would; products of the terms in another order. An element that the earlier
-runs gave either sign may be 0 as well. Gradients come of operators that no line names: there each operator below
-autograd that rounds is moved, which is also what it leaves for the backward.
+The result of a line is moved by up to one unit in the last place, or by more where eager itself is further from the
+float64 result of the same operands, since a result as far on the other side is as good. In every second run equal
+values are moved alike, since rounding depends on the value only; in the other runs each value is moved by itself. For
+sums the terms are moved, which has the effect of another order of summation; products multiply their terms in another
+order. An element that earlier runs gave with both signs may also become 0. Gradients come from operators that no line
+names, so there each operator below autograd that rounds is moved.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from pytest_plugin.random_programs.programs import Node, Program
 if TYPE_CHECKING:
     from torch import Tensor
 
-NOISY_RUNS = 96  # one element of thousands may be moved in few of them
-NOISE_FACTOR = 4.0  # of what the noise does, since rounding may also go the same way each time
+NOISY_RUNS = 96  # so many, since a single element of thousands may be moved in few of them
+NOISE_FACTOR = 4.0  # rounding errors may add up in one direction, which random noise seldom does
 PRODUCT = re.compile(r"(\w+)\.prod\((-?\d+)\)")
-# takes one number from all of a row, whose error is then each element's, also of one that is next to 0
+# log_softmax subtracts one number from a whole row, so the error of that number is the error of each element.
 SHIFTED = re.compile(r"torch\.log_softmax\(\w+, (-?\d+)\)")
-SUMMED = ("reductions", "statistics", "products")  # families that add up in an order of their own
+SUMMED = ("reductions", "statistics", "products")  # families whose lines add up in an order that a compiler may change
 
 Leaves = Mapping[str, Any]
 Run = Callable[..., Leaves]  # of a program and what is called; `below` as oracle.run has it
 
 
 def noisy_runs(program: Program, run: Run) -> Iterator[Leaves]:
-    """One at a time: what all of them leave behind may be more than a machine's memory."""
+    """Yields the results of noisy runs, one at a time, since all of them together may not fit in memory."""
     own = _own_errors(program, run)
     ranges = [Range() for _ in program.nodes]
     for number in range(NOISY_RUNS):
@@ -48,7 +48,15 @@ def noisy_runs(program: Program, run: Run) -> Iterator[Leaves]:
 
 
 def explains(noisy: Sequence[Tensor | None], found: Tensor, eager: Tensor, exact: Tensor, target: Tensor) -> bool:
-    """Whether each element is as near to the target as the noisy runs of eager are to the truth."""
+    """Tells whether each element is as near to the target as the noisy runs are to the truth.
+
+    Args:
+        noisy: The result in each noisy run.
+        found: The compiled result.
+        eager: Eager's result.
+        exact: The float64 result.
+        target: What the compiled result is compared with: the float64 result, or that of the tracer alone.
+    """
     import torch
 
     runs = [run.detach() for run in noisy if run is not None and run.shape == eager.shape]
@@ -56,7 +64,7 @@ def explains(noisy: Sequence[Tensor | None], found: Tensor, eager: Tensor, exact
         return False
     found, eager, target = found.detach(), eager.detach(), target.detach()
     if not eager.is_floating_point():
-        # of each element eager's answer, or where it is decided otherwise in a noisy run or in float64, that
+        # Each element must be eager's or the target's; it may differ where a noisy run differs from eager.
         moved = torch.stack([run != eager for run in runs]).any(0)
         same = (found == target) | (found == eager)
         return bool((same | moved | ((found == exact) if exact.shape == eager.shape else moved)).all())
@@ -66,7 +74,7 @@ def explains(noisy: Sequence[Tensor | None], found: Tensor, eager: Tensor, exact
     errors = torch.stack([(run.double() - truth).abs().nan_to_num(torch.inf) for run in runs]).amax(0)
     own = (e - truth).abs().nan_to_num(0.0)
     worst = own.amax()
-    if eager.dtype == torch.float64:  # whose own error is not seen: as `check_accuracy` has it
+    if eager.dtype == torch.float64:  # eager's own error cannot be measured: see tolerances.py
         worst = worst.clamp(
             min=FLOAT64_OWN_ULPS * 2.0 ** -_mantissa(eager) * float(truth.abs().nan_to_num(0, 0).amax())
         )
@@ -76,7 +84,7 @@ def explains(noisy: Sequence[Tensor | None], found: Tensor, eager: Tensor, exact
 
 
 def _own_errors(program: Program, run: Run) -> list[Tensor | None]:
-    """For each line by itself, how far from eager's result another is that is as good, as a share of it."""
+    """Returns for each line how far a result that is as good may be from eager's, as a share of it."""
     import torch
 
     found: list[Tensor | None] = []
@@ -100,7 +108,7 @@ def _own_error(node: Node, value: Any, wide: dict[str, Any]) -> Tensor | None:
     try:
         with reference_runs.computing_in_float64():
             exec(node.line, wide)
-    except Exception:  # a line that wants equal dtypes
+    except Exception:  # the line needs equal dtypes, which the wider run does not have
         return None
     truth = wide[node.target]
     if not isinstance(truth, torch.Tensor) or truth.shape != value.shape or not value.is_floating_point():
@@ -108,7 +116,7 @@ def _own_error(node: Node, value: Any, wide: dict[str, Any]) -> Tensor | None:
     error, most = (value.double() - truth).abs(), 1.0
     if (row := SHIFTED.fullmatch(node.text)) and value.dim():
         error, most = error.amax(int(row[1]), keepdim=True), torch.inf
-    # as far from the truth, on its other side
+    # A result on the other side of the truth, as far away, is as good: it is twice the error from eager's result.
     share = 2 * error / value.double().abs()
     return share.nan_to_num(0.0, posinf=0.0).clamp(max=most)
 
@@ -133,7 +141,7 @@ def _is_moved(node: Node) -> bool:
 def _noisy_run(
     program: Program, number: int, own: Sequence[Tensor | None], ranges: Sequence[Range], run: Run
 ) -> Leaves | None:
-    """Eager, line by line, with what each line moves."""
+    """Runs eager line by line, and moves the result of each line."""
     import torch
 
     random: Any = torch.random
@@ -155,19 +163,24 @@ def _noisy_run(
     with random.fork_rng(devices=[]):
         try:
             return run(program, call, **({"below": noise.of_operators} if program.differentiable else {}))
-        except Exception:  # an index that left its range
+        except Exception:  # for instance, an index is out of range
             return None
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Where the factors come from; `alike`: equal values have equal factors."""
+    """The source of random factors.
+
+    Attributes:
+        generator: torch's generator.
+        alike: Whether equal values get equal factors.
+    """
 
     generator: Any
     alike: bool
 
     def factors(self, value: Tensor, error: Tensor | None = None) -> Tensor:
-        """Those that move each element by up to a unit in its last place, or by the share that `error` says."""
+        """Returns factors that move each element by up to one unit in the last place, or by the share `error`."""
         unit = 2.0 ** -_mantissa(value)
         if self.alike:
             loose: Any = value.detach()
@@ -179,7 +192,7 @@ class Noise:
         return (1 + noise * share).to(value.dtype)
 
     def moved(self, value: Tensor, error: Tensor | None = None) -> Tensor:
-        """Times these factors. The sign of a NaN, which no arithmetic promises, is a coin's."""
+        """Returns the value times such factors. The sign of a NaN, which no arithmetic defines, becomes random."""
         import torch
 
         found = value * self.factors(value, error)
@@ -189,13 +202,14 @@ class Noise:
         return torch.where(value.isnan(), torch.full_like(coins, torch.nan).copysign(coins), found)
 
     def shuffled(self, value: Tensor, dim: int) -> Tensor:
+        """Returns the value with its elements along a dimension in random order."""
         import torch
 
         order = torch.randperm(value.shape[dim], generator=self.generator)
         return value.index_select(dim, order)
 
     def of_operators(self) -> AbstractContextManager[Any]:
-        """Inside, what an operator below autograd gives is moved, if it rounds."""
+        """Moves, in the context, the result of each operator below autograd that rounds."""
         from torch.utils._python_dispatch import TorchDispatchMode
 
         move = self.factors
@@ -204,7 +218,7 @@ class Noise:
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 named: dict[str, Any] = kwargs or {}
                 given = (args, named)
-                few_bits = _with_few_bits(given)  # before it writes to one of them
+                few_bits = _with_few_bits(given)  # copied before the operator writes to an operand
                 found = func(*args, **named)
                 results = _floats(found)
                 if results and not func.is_view and (_is_narrowed(given, results) or _rounds(func, *few_bits)):
@@ -215,24 +229,25 @@ class Noise:
         return Moved()
 
     def uniform(self, shape: Any) -> Tensor:
+        """Returns random numbers between -1 and 1."""
         import torch
 
         return torch.rand(shape, generator=self.generator, dtype=torch.float64) * 2 - 1
 
 
 def _rounds(func: Callable[..., Any], args: Any, kwargs: Any) -> bool:
-    """Whether it makes more of what has few bits: what selects, copies or changes signs does not."""
+    """Tells whether an operator gives more bits than its operands have; selecting or copying does not."""
     import torch
 
     try:
         found = _floats(func(*args, **kwargs))
-    except Exception:  # one that wants other dtypes
+    except Exception:  # the operator does not take float64
         return True
     return not all(torch.equal(value.nan_to_num(), _with_few_bits(value).nan_to_num()) for value in found)
 
 
 def _with_few_bits(given: Any) -> Any:
-    """Copies: numbers as bfloat16 has them, in float64."""
+    """Returns copies with the values rounded to bfloat16, in float64."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -261,12 +276,12 @@ def _mantissa(value: Tensor) -> int:
 
 @dataclass(slots=True)
 class Range:
-    """The least and the largest that each element of a line's result was in the runs so far."""
+    """The least and the largest value of each element of a line's result in the runs so far."""
 
     ends: tuple[Tensor, Tensor] | None = None
 
     def zeroed(self, value: Tensor, noise: Noise) -> Tensor:
-        """With some of the elements that had either sign at 0; gradients pass as before."""
+        """Sets some of the elements that had both signs to 0; gradients pass as before."""
         import torch
 
         now = value.detach()
@@ -294,13 +309,13 @@ def _disturb_result(node: Node, space: dict[str, Any], noise: Noise, error: Tens
 
 
 def _disturbed_terms(node: Node, space: Mapping[str, Any], noise: Noise) -> dict[str, Any]:
-    """The space for a line that adds many numbers up: in another order it gives what it gives of moved ones in this."""
+    """Returns the names for a line that adds up numbers, with moved terms in place of another order."""
     moved = dict(space)
     for name in dict.fromkeys(re.findall(r"\b[a-z]\d+\b", node.text)):
         value: Any = space.get(name)
         if str(getattr(value, "dtype", "")).removeprefix("torch.") in PRECISIONS:
             moved[name] = noise.moved(value)
     if (product := PRODUCT.fullmatch(node.text)) and moved[product[1]].dim():
-        # what overflows on the way to a zero is NaN, in one order and not in another
+        # A product that overflows before it meets a zero is NaN; in another order it is zero.
         moved[product[1]] = noise.shuffled(moved[product[1]], int(product[2]))
     return moved

@@ -1,7 +1,7 @@
 """Random programs as data: inputs and lines of Python, which print as a function and as a script that runs alone.
 
-Takes inputs, lines and the names of the results; gives text, a function, arguments, smaller programs. Refuses nothing:
-a program whose lines do not fit each other raises when it runs, in eager as everywhere.
+Takes inputs, lines and the names of the results. Gives text, a function, arguments, and smaller programs. Refuses
+nothing: a program whose lines do not fit each other raises when it runs, in eager too.
 
 >>> given = Input("x0", "tensor((4, 6), torch.float32, 'a')[1:]")
 >>> p = Program((given,), (Node("t0", "x0.sin()", "functions"),), ("t0",))
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-# What a script needs of us, and what `arguments` runs: values that depend on a letter, small, with ties among them.
+# The function `tensor`, which scripts and `arguments` use: small values that depend on a letter, some of them equal.
 TENSOR = """\
 def tensor(shape, dtype, letter):
     generator = torch.Generator().manual_seed(ord(letter))
@@ -37,7 +37,7 @@ def tensor(shape, dtype, letter):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An argument, as an expression over `tensor` or over an earlier argument of which it is a view."""
+    """An argument: a name, and an expression that calls `tensor` or views an earlier argument."""
 
     name: str
     expression: str
@@ -45,7 +45,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A line: `target = text`, or `text` alone if it writes to the tensor that is called target."""
+    """A line: `target = text`, or `text` alone if it writes to the tensor named target."""
 
     target: str
     text: str
@@ -55,32 +55,43 @@ class Node:
 
     @property
     def line(self) -> str:
+        """The line of Python."""
         return self.text if self.writes else f"{self.target} = {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A function of tensors and the arguments that it is called with."""
+    """A function of tensors, and the arguments that it is called with.
+
+    Attributes:
+        inputs: The arguments.
+        nodes: The lines.
+        outputs: The names of the results.
+        differentiable: Whether floating arguments require gradients, which are compared too.
+        scalable: Whether no line names a size, so that one compilation must serve other sizes.
+    """
 
     inputs: tuple[Input, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
-    differentiable: bool = False  # floating arguments require gradients, and those are compared too
-    scalable: bool = False  # no line names a size: one compilation has to serve other sizes
+    differentiable: bool = False
+    scalable: bool = False
 
     @property
     def text(self) -> str:
+        """The source of the function."""
         names = ", ".join(given.name for given in self.inputs)
         return "\n    ".join(
             [f"def fn({names}):", *(node.line for node in self.nodes), f"return {', '.join(self.outputs)},"]
         )
 
     def __repr__(self) -> str:
-        """What hypothesis prints of a failure."""
+        """Returns the text that hypothesis prints of a failure."""
         return "\n" + self.setup + "\n\n\n" + self.text + "\n"
 
     @property
     def setup(self) -> str:
+        """The source that makes the arguments."""
         lines = [f"{given.name} = {given.expression}" for given in self.inputs]
         if self.differentiable:
             names = ", ".join(given.name for given in self.inputs)
@@ -88,7 +99,7 @@ class Program:
         return "\n".join(lines)
 
     def space(self) -> dict[str, Any]:
-        """The names that lines use: torch, F, tensor and the arguments."""
+        """Returns the names that lines use: torch, F, tensor and the arguments."""
         import torch
         from torch.nn import functional
 
@@ -98,12 +109,12 @@ class Program:
         return names
 
     def arguments(self) -> list[Tensor]:
-        """New ones for each run."""
+        """Makes new arguments."""
         space = self.space()
         return [space[given.name] for given in self.inputs]
 
     def fn(self) -> Callable[..., tuple[Any, ...]]:
-        """The function; its globals hold torch and F only, so that nothing is shared between two of them."""
+        """Makes the function anew; its globals are torch and F only, so that two functions share nothing."""
         import torch
         from torch.nn import functional
 
@@ -112,7 +123,7 @@ class Program:
         return space["fn"]
 
     def scaled(self, by: Callable[[int], int]) -> Program:
-        """The same program on other sizes; equal sizes stay equal, and those below 3 what they are."""
+        """Returns the same program on other sizes. Equal sizes stay equal, and sizes below 3 stay as they are."""
 
         def size(number: re.Match[str]) -> str:
             return number[0] if int(number[0]) < 3 else str(by(int(number[0])))
@@ -121,7 +132,7 @@ class Program:
         return replace(self, inputs=found)
 
     def sizes(self) -> tuple[Program, ...]:
-        """The program, and a scalable one on two other sizes too."""
+        """Returns the program, and a scalable one on two other sizes too."""
         return (self, self.scaled(lambda n: 2 * n), self.scaled(lambda n: n + 3)) if self.scalable else (self,)
 
     def script(
@@ -132,7 +143,7 @@ class Program:
         dynamic: bool = False,
         options: Mapping[str, object] | None = None,
     ) -> str:
-        """A text that shows the difference by itself, on each of the sizes: it needs torch and the backend."""
+        """Returns a script that shows the difference from eager on each of the sizes, with torch and the backend."""
         calls = {f"arguments_{n}": one for n, one in enumerate(self.sizes()) if one.is_run_by_eager()}
         return SCRIPT.format(
             why="\n".join(f"# {line}" for line in why.splitlines()),
@@ -147,11 +158,12 @@ class Program:
         )
 
     def arguments_text(self, name: str) -> str:
-        """A function that gives the arguments, by that name."""
+        """Returns the source of a function of that name that makes the arguments."""
         names = ", ".join(given.name for given in self.inputs)
         return "\n    ".join([f"def {name}():", *self.setup.splitlines(), f"return {names},"])
 
     def is_run_by_eager(self) -> bool:
+        """Tells whether eager runs the program without an error."""
         try:
             self.fn()(*self.arguments())
         except Exception:
@@ -200,7 +212,7 @@ print("equal, within the tolerances of torch.testing")
 
 
 def smaller_programs(program: Program) -> Iterator[Program]:
-    """Programs with a little less in them, the largest steps first; not all of them run."""
+    """Yields programs with a little less in them, the largest steps first; not all of them run."""
     count = len(program.outputs)
     for n in range(count if count > 1 else 0):
         yield replace(program, outputs=program.outputs[:n] + program.outputs[n + 1 :])
@@ -223,7 +235,7 @@ def smaller_programs(program: Program) -> Iterator[Program]:
 
 
 def _without_line(program: Program, n: int) -> Iterator[Program]:
-    """Without a line whose result others read: they read one of its operands instead."""
+    """Yields programs without a line: lines that read its result read one of its operands."""
     node = program.nodes[n]
     if node.writes:
         return
@@ -245,7 +257,7 @@ def _with_size(program: Program, old: int, new: int) -> Program:
 
 
 def shrink(program: Program, is_bad: Callable[[Program], bool], *, most: int = 300) -> Program:
-    """The smallest that is still bad and is reached by `most` trials."""
+    """Returns the smallest program that is still bad, among those that `most` trials reach."""
     while most > 0:
         for candidate in smaller_programs(program):
             most -= 1

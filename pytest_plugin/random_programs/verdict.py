@@ -28,7 +28,7 @@ from pytest_plugin.random_programs.programs import Program, shrink
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 Word = Literal["right", "wrong", "error", "unstable", "tracer", "refused"]
 BAD: tuple[Word, ...] = ("wrong", "error")
-BATCH = 24  # noisy runs, before more of them are asked
+BATCH = 24  # noisy runs at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def shrink_bad_program(
 
 
 def _error_class(found: ProgramVerdict) -> str:
-    """Two errors of one class are taken for the same while shrinking."""
+    """Returns the class of an error. While shrinking, errors of one class count as the same error."""
     return found.why.partition(":")[0] if found.word == "error" else ""
 
 
@@ -135,7 +135,7 @@ def _judge_sizes(program: Program, compiled: Callable[..., Any], reference: Comp
         return ProgramVerdict("refused", _error_text(reason))
     try:
         exact = _run_by_name(program, program.fn(), exact=True, casts=casts)
-    except Exception:  # a line that wants equal dtypes of what the wider run made unequal
+    except Exception:  # a line needs equal dtypes, which the wider run does not have
         exact = eager
     try:
         found = _run_by_name(program, compiled)
@@ -146,30 +146,30 @@ def _judge_sizes(program: Program, compiled: Callable[..., Any], reference: Comp
             return ProgramVerdict("tracer", _error_text(other))
         return ProgramVerdict("error", _error_text(reason))
     lines = differences(found, eager, exact)
-    if lines:  # now what is too slow for all: float64 whose sums are exact
-        with suppress(Exception):  # as above
+    if lines:  # now compare with exact sums, which are too slow to compute for every program
+        with suppress(Exception):  # a line needs equal dtypes
             exact = _run_by_name(program, program.fn(), exact=True, below=exact_sums, casts=casts)
             lines = differences(found, eager, exact)
     if not lines:
         return ProgramVerdict("right")
     lines = _unexplained(program, lines, found, eager, exact, exact)
     if not lines:
-        return ProgramVerdict("unstable", "within what noise as large as eager's errors does")
+        return ProgramVerdict("unstable", "noise as large as eager's rounding errors moves the results as far")
     if _is_due_to_tracer(program, found, eager, exact, reference):
         return ProgramVerdict("tracer", "\n".join(lines.values()))
     return ProgramVerdict("wrong", "\n".join(lines.values()))
 
 
 def _is_due_to_tracer(program: Program, found: Leaves, eager: Leaves, exact: Leaves, reference: Compile) -> bool:
-    """Whether what differs from eager is the tracer's doing: the traced program gives the same without a compiler."""
+    """Tells whether the traced program gives the same results without a compiler."""
     try:
         traced = _run_by_name(program, reference(program.fn()))
     except Exception:
         return False
     wide = traced
-    with suppress(Exception):  # as for the truth of eager
+    with suppress(Exception):  # a line needs equal dtypes
         wide = _run_by_name(program, reference(program.fn()), exact=True)
-    # where the tracer itself is off, what it gives of wider numbers is all that can be aimed at
+    # Where the tracer itself differs from eager, its float64 result is what a compiler can aim at.
     off = differences(traced, eager, exact)
     target = {name: wide[name] if name in off else value for name, value in exact.items()}
     lines = differences(found, traced, target)
@@ -177,7 +177,7 @@ def _is_due_to_tracer(program: Program, found: Leaves, eager: Leaves, exact: Lea
 
 
 def _has_truth(one: Any, other: Any) -> bool:
-    """Whether the one may be the truth of the other; storages in common are eager's own."""
+    """Tells whether a result has a float64 result to compare with; lists of shared storage do not."""
     import torch
 
     return isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.shape == other.shape
@@ -195,7 +195,7 @@ def _run_by_name(
     below: Callable[[], AbstractContextManager[object]] = nullcontext,
     casts: list[bool] | None = None,
 ) -> dict[str, Any]:
-    """What a run leaves behind, by name; all tensors of the arguments' storages are its own."""
+    """Returns all results of a run by name; the run has its own copies of the arguments."""
     subject = reference_runs.copy_call(reference_runs.OwnedCall(call, tuple(program.arguments()), {}), exact=exact)
     # the function stays as it is: oracle.copied copies modules only
     with warnings.catch_warnings():
@@ -210,10 +210,10 @@ def _run_by_name(
 
 
 def differences(found: Leaves, eager: Leaves, exact: Leaves, policy: Policy = DEFAULT_POLICY) -> dict[str, str]:
-    """What `check_accuracy` says against each result."""
+    """Returns the failure of `check_accuracy` for each result that is wrong."""
     lines: dict[str, str] = {}
     for name, wanted in eager.items():
-        # gradients of leaves are laid out as autograd likes
+        # Autograd chooses the strides of a leaf's gradient.
         own = replace(policy, layout=False) if name.startswith("gradient") else policy
         truth = exact[name] if _has_truth(exact[name], wanted) else wanted
         try:
@@ -226,7 +226,7 @@ def differences(found: Leaves, eager: Leaves, exact: Leaves, policy: Policy = DE
 def _unexplained(
     program: Program, lines: Mapping[str, str], found: Leaves, eager: Leaves, exact: Leaves, target: Leaves
 ) -> dict[str, str]:
-    """The differences from the target that noise does not explain. Those of form are explained by nothing."""
+    """Returns the differences from the target that noise does not explain. Noise explains no dtype, shape or stride."""
     import torch
 
     formal = {
