@@ -71,8 +71,8 @@ MARKERS: Mapping[str, str] = MappingProxyType(
         f"run of `compiled`; the counts are {', '.join(COUNTS)}",
         "golden": "golden(view='kernel', level='skeleton'): compare the one run of the test with its golden file; "
         f"the views are {', '.join(VIEWS)}, the levels {', '.join(LEVELS)}",
-        "memory": "memory(peak=at_most('inputs + output'), leaks=0, frees_inputs=True): the most bytes that each run of "
-        "`compiled` may hold, how many storages it may leave behind, and whether it frees inputs after their last use",
+        "memory": "memory(peak=at_most('inputs + output'), leaks=0, frees_inputs=True): the most bytes that each run "
+        "of `compiled` may hold, how many storages it may leave, and whether it frees inputs after their last use",
         "deterministic": "deterministic(runs=3, hash_seeds=2, threads=(1, 2), clock=True): run the test again, in new "
         "processes with other hash seeds, on other numbers of threads, and with wrong time measurements; it must "
         "generate the same texts and the same bits",

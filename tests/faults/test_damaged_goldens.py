@@ -196,7 +196,7 @@ def test_a_text_that_no_golden_can_hold_is_refused_before_anything_is_written(
         "a\r\nb": "line 1 of the text has a carriage return; .*text.replace",
         "a\nb\r": "line 2 of the text has a carriage return",
         "a\n\0": "line 2 of the text cannot stand in a golden: it has a NUL",
-        "\n=======\n": "line 2 of the text cannot stand in a golden: it reads as git's mark",
+        "\n=======\n": "line 2 of the text cannot stand in a golden: it is git's mark",
         "<<<<<<< HEAD": "line 1 of the text cannot stand",
         "# end of golden": "line 1 of the text is the line that ends a golden",
         "a\n\ud800": "line 2 of the text is not Unicode",

@@ -281,7 +281,7 @@ def test_a_test_is_skipped_on_a_device_with_the_reason(pytester: pytest.Pytester
         ("@pytest.mark.devices('cpu')\ndef test_x(): pass", "*devices on a test that asks for no device: *"),
         (
             "class TestX(unittest.TestCase):\n    @pytest.mark.devices('cpu')\n    def test_x(self): pass",
-            "*devices on a test that asks for no device: *a class of unittest says `device: str`",
+            "*devices on a test that asks for no device: *a unittest class has the annotation `device: str`",
         ),
     ],
 )

@@ -49,7 +49,7 @@ def edit(suite: pytest.Pytester, file: str, old: str, new: str) -> Path:
 def test_a_new_golden_fails_once(suite: pytest.Pytester, run: Run) -> None:
     first = run()
     first.assert_outcomes(failed=3)
-    first.stdout.fnmatch_lines([f"*golden written  test_kernel?cpu-1?   {FILES[1]}", "  read it; *"])
+    first.stdout.fnmatch_lines([f"*golden written  test_kernel?cpu-1?   {FILES[1]}", "  read this new file; *"])
     first.stdout.fnmatch_lines(["checked  numeric 2, counts 0, golden 3 (3 new)", f"written  {FILES[0]}"])
     assert list(files(suite)) == FILES
     run().assert_outcomes(passed=3)
@@ -59,7 +59,7 @@ def test_all_new_goldens_of_a_test_are_written_at_once(pytester: pytest.Pytester
     pytester.makepyfile(test_suite="def test_two(golden):\n    golden.text('one', 'a')\n    golden.text('two', 'b')\n")
     first = run()
     first.assert_outcomes(failed=1)
-    first.stdout.fnmatch_lines(["*test_two.one.txt", "  read it; *", "*test_two.two.txt", "  read it; *"])
+    first.stdout.fnmatch_lines(["*test_two.one.txt", "  read this new file; *", "*test_two.two.txt", "  read this new file; *"])
     run().assert_outcomes(passed=1)
 
 

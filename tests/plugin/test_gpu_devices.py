@@ -203,7 +203,9 @@ def test_a_run_whose_tests_are_all_skipped_for_what_they_lack_is_not_green(
     pytester.makepyfile(skipped)
     result = run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stdout.fnmatch_lines(["lacks    1 test skipped: *", "nothing ran: the tests lack what they need"])
+    result.stdout.fnmatch_lines(
+        ["lacks    1 test skipped: *", "nothing ran: every test was skipped for something that it lacks"]
+    )
     assert run("--collect-only").ret == 0
     pytester.makepyfile(f"{skipped}\ndef test_y():\n    pass\n")
     assert run().ret == 0

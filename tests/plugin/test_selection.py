@@ -126,7 +126,7 @@ def test_a_row_that_is_out_of_date_is_told(known: pytest.Pytester, run: Run) -> 
     known.makepyfile(test_known=KNOWN.replace('"cpu"', '"cuda"'))
     result = run("-n2")
     result.stdout.fnmatch_lines(
-        ["unused   test_known.py::test_on_cpu on cpu: a failure is expected, and it does not run there"]
+        ["unused   test_known.py::test_on_cpu on cpu: a failure is expected, but the test does not run there"]
     )
 
 
