@@ -59,7 +59,9 @@ def test_all_new_goldens_of_a_test_are_written_at_once(pytester: pytest.Pytester
     pytester.makepyfile(test_suite="def test_two(golden):\n    golden.text('one', 'a')\n    golden.text('two', 'b')\n")
     first = run()
     first.assert_outcomes(failed=1)
-    first.stdout.fnmatch_lines(["*test_two.one.txt", "  read this new file; *", "*test_two.two.txt", "  read this new file; *"])
+    first.stdout.fnmatch_lines(
+        ["*test_two.one.txt", "  read this new file; *", "*test_two.two.txt", "  read this new file; *"]
+    )
     run().assert_outcomes(passed=1)
 
 
