@@ -45,7 +45,7 @@ SHORT_FIXTURES = ("device", "golden")
 
 
 def state_of(config: pytest.Config) -> State:
-    """The State of this process. A run whose tests use nothing of the plugin never loads `session.py`."""
+    """Returns the State of this process. A run that uses nothing of the plugin never loads `session.py`."""
     from pytest_plugin.session import state_of as make_or_find
 
     return make_or_find(config)
@@ -151,7 +151,7 @@ def _add_golden_options(parser: pytest.Parser, group: pytest.OptionGroup) -> Non
     parser.addini("golden_max_diff", "how many lines of a golden's difference a failure shows", default="40")
 
 
-@pytest.hookimpl(trylast=True)  # the other plugins are known by then
+@pytest.hookimpl(trylast=True)  # so that all other plugins are registered
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the markers, the fixtures, and the objects that watch the run."""
     for text in MARKERS.values():
@@ -193,7 +193,7 @@ def _fixture_names(plugin: object) -> list[str]:
     return found
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist starts its workers, which are told where the goldens lie
+@pytest.hookimpl(tryfirst=True)  # before xdist starts its workers, which are sent the folder of the goldens
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Generates the goldens of another revision, for --golden-base."""
     config = session.config
@@ -245,7 +245,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return True if file.readline().startswith((b"# golden  ", b"<<<<<<<")) else None
 
 
-@pytest.hookimpl(tryfirst=True)  # so that ids open with the device
+@pytest.hookimpl(tryfirst=True)  # so that the device is the first parameter in ids
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrises a test that asks for a device with each device."""
     if "minductor_device" in metafunc.fixturenames:
@@ -483,7 +483,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
         del item.stash[EVIDENCE]
 
 
-# --- where the terminal is
+# --- in the process with the terminal
 
 
 class ReportCollector:

@@ -73,7 +73,7 @@ class State:
         )
 
     def to_worker(self) -> dict[str, Any]:
-        """What a worker must know, as plain values that xdist carries."""
+        """Returns what a worker must know, as plain values that xdist carries."""
         return {**self.devices.to_worker(), "golden_dir": str(self.golden_dir)}
 
 

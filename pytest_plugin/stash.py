@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 STATE: pytest.StashKey[Any] = pytest.StashKey()  # of a config: its State (session.py)
-GOLDEN_USE: pytest.StashKey[Any] = pytest.StashKey()  # of a config: its Watch (goldens/unused.py)
+GOLDEN_USE: pytest.StashKey[Any] = pytest.StashKey()  # of a config: its GoldenUse (goldens/unused_goldens.py)
 EVIDENCE: pytest.StashKey[Any] = pytest.StashKey()  # of an item: its Evidence (summary/evidence.py)
 TRIAL: pytest.StashKey[Any] = pytest.StashKey()  # of an item: the Trial that it runs in (faults/trials.py)
 EXPECTED_TEXT: pytest.StashKey[str] = pytest.StashKey()  # of an item: the text that its known failure must contain

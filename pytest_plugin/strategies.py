@@ -113,7 +113,7 @@ def numbered(number: int, strategy: st.SearchStrategy[Program]) -> Program:
 
     @seed(number)
     @settings(
-        max_examples=2,  # the first is the smallest there is, for each seed the same
+        max_examples=2,  # the first one is the smallest possible program, whatever the seed
         phases=[Phase.generate],
         database=None,
         deadline=None,
@@ -297,7 +297,7 @@ class _Drawing:
         try:
             with torch.device("meta"):
                 return eval(node.text, shapes).numel() <= self.kind.largest
-        except Exception:  # what values decide, or eager refuses
+        except Exception:  # the shape depends on values, or eager refuses the line
             return True
 
     @staticmethod

@@ -16,7 +16,7 @@ ADAPTERS: Mapping[str, str] = MappingProxyType(
         "eager": "pytest_plugin.adapters.eager:Eager",
     }
 )
-# Packages bring adapters of their own under this group of entry points.
+# The group of entry points under which other packages name their adapters.
 ENTRY_POINTS = "minductor_test_adapters"
 # --golden
 MODES = ("check", "new", "accept", "refresh", "review", "off")

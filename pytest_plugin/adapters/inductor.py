@@ -54,7 +54,7 @@ def settings() -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a generated program says: its kernels, how they are called, and what else is called."""
+    """A generated program: its kernels, their launches, and the other functions that it calls."""
 
     kernels: tuple[Kernel, ...]
     launches: tuple[str, ...]
@@ -63,7 +63,7 @@ class Parsed:
 
 
 def parse(program: str) -> Parsed:
-    """Reads the program's syntax tree; nothing is counted in text."""
+    """Reads the program's syntax tree, since counting words in the text would count comments too."""
     tree = ast.parse(program)
     kernels = {kernel.name: kernel for node in tree.body for kernel in _kernels(node)}
     calls = [
@@ -78,13 +78,13 @@ def parse(program: str) -> Parsed:
 
 
 def _calls(node: ast.AST) -> Iterator[ast.Call]:
-    """In the order of the text."""
+    """Yields the calls in the order of the text."""
     found = [called for called in ast.walk(node) if isinstance(called, ast.Call)]
     yield from sorted(found, key=lambda called: (called.lineno, called.col_offset))
 
 
 def _kernels(node: ast.stmt) -> Iterator[Kernel]:
-    """A kernel that a statement defines: `name = async_compile.<language>(..., source, ...)`."""
+    """Yields the kernel that a statement defines: `name = async_compile.<language>(..., source, ...)`."""
     match node:
         case ast.Assign(
             targets=[ast.Name(id=name)],
@@ -99,18 +99,18 @@ def _kernels(node: ast.stmt) -> Iterator[Kernel]:
         yield Kernel(name, "py", _triton_function(source))
     else:
         lines = source.strip("\n").split("\n")
-        # the header's path is the machine's
+        # The path of the header depends on the machine.
         yield Kernel(name, "cpp", "\n".join(line for line in lines if not line.startswith("#include")).rstrip() + "\n")
 
 
 def _triton_function(source: str) -> str:
-    """The functions of a Triton kernel without the heuristics around it, which tell of the machine."""
+    """Returns the functions of a Triton kernel without the decorators around it, which describe the machine."""
     functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     return "\n\n".join(f"@triton.jit\n{ast.get_source_segment(source, node)}" for node in functions) + "\n"
 
 
 def blocks_of(kernels: Sequence[Kernel]) -> Mapping[str, Any]:
-    """Block pointers and descriptors in Triton kernels; C++ has none."""
+    """Returns the counts of block pointers and descriptors in Triton kernels; C++ kernels have none."""
     texts = [kernel.text for kernel in kernels if kernel.language == "py"]
     names = [
         called.func.attr
@@ -148,7 +148,7 @@ class Session:
             return tools.compile_fx(gm, inputs, inner_compile=self._inner, config_patches=self.options)
 
     def _inner(self, gm: Any, inputs: Sequence[Any], **settings: Any) -> Any:
-        """Compiles one graph; a backward is compiled when it is first run."""
+        """Compiles one graph. A backward graph is compiled when it is first run."""
         from torch._inductor import compile_fx
 
         tools: Any = compile_fx
@@ -179,7 +179,7 @@ class Session:
 
 
 def _told(call: Callable[..., Any], parsed: Parsed, events: list[tuple[str, str]]) -> Callable[..., Any]:
-    """The compiled graph; a call of it notes what its program calls."""
+    """Returns a function that calls the compiled graph and adds what the program launches and calls to `events`."""
 
     def noted(inputs: Any) -> Any:
         result = call(inputs)
@@ -204,7 +204,7 @@ class FreshStore:
 
 
 def entries(folder: Path) -> Mapping[str, int]:
-    """The entries of a folder and when each last changed."""
+    """Returns the entries of a folder, and when each was last changed."""
     return {path.name: path.stat().st_mtime_ns for path in sorted(folder.iterdir())} if folder.is_dir() else {}
 
 

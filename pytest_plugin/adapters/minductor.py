@@ -95,7 +95,7 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Processes that an adapter's sessions share: one that interprets GPU kernels, and some that compile them."""
+    """Processes that all sessions share: one that interprets GPU kernels, and several that compile them."""
 
     interpreter: Pool
     builders: Pool
@@ -135,7 +135,7 @@ class Session:
         return tools.compile(fn, backend=self._compiler, options=chosen, fullgraph=True, dynamic=dynamic)
 
     def _observe(self, compiled: Compiled) -> None:
-        """Starts to compile what is for a machine elsewhere; `capture` waits for it."""
+        """Captures a graph. On a compile-only device it starts to compile the kernels, for which `capture` waits."""
         self._graphs.append(partial(self._graph, compiled, self._stages.take(), self._jobs(compiled)))
 
     def _jobs(self, compiled: Compiled) -> Mapping[str, Future[KernelFacts]]:
@@ -223,7 +223,7 @@ def _all(how: Callable[[Iterable[int]], int], numbers: Sequence[int | None]) -> 
 
 @dataclass(frozen=True, slots=True)
 class FreshStore:
-    """The private store, and every store that was asked for anything since."""
+    """The private store, and the folders of all stores that were used since."""
 
     path: Path
     users: Path
@@ -282,7 +282,7 @@ class Minductor:
 
     name = "minductor"
     memory_options: Mapping[str, object] = MappingProxyType({"verify_memory": "log"})
-    tuning_clock: Clock | None = None  # the compiler's own
+    tuning_clock: Clock | None = None  # None: the compiler's own clock
 
     @property
     def devices(self) -> Sequence[str]:

@@ -25,7 +25,7 @@ def name_without_device(item: pytest.Item) -> tuple[str, str]:
         return item.nodeid.replace(f"[{device.id}]::", "::", 1), ""
     node, _, parameters = item.nodeid.partition("[")
     parameters = parameters.removesuffix("]")
-    if device is not None:  # the plugin parametrises first, so the device opens the list
+    if device is not None:  # the plugin parametrises first, so the device is the first parameter
         parameters = parameters.removeprefix(device.id).removeprefix("-")
     return node, parameters
 

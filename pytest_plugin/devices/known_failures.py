@@ -106,10 +106,10 @@ class KnownFailures:
 
     rows: Sequence[FailureRow]
     root: Path
-    is_partial: bool = False  # not all tests of a module are collected
+    is_partial: bool = False
     modules: set[str] = field(default_factory=set[str])
-    found: set[FailureRow] = field(default_factory=set[FailureRow])  # a test of theirs is there
-    used: set[FailureRow] = field(default_factory=set[FailureRow])  # and runs on their device
+    found: set[FailureRow] = field(default_factory=set[FailureRow])
+    used: set[FailureRow] = field(default_factory=set[FailureRow])
 
     def mark(self, item: pytest.Item, titles: Collection[str], device: str) -> None:
         """Marks a test as expected to fail if a row matches one of its names and its device."""

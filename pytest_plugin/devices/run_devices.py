@@ -55,8 +55,8 @@ class RunDevices:
     compiler: Compiler
     wishes: DeviceSettings
     machine: Machine = field(default_factory=Machine)
-    choice: DeviceChoice | None = None  # None until a test asks for a device
-    misuse: str = ""  # why the settings cannot be followed; the run ends with a usage error
+    choice: DeviceChoice | None = None
+    misuse: str = ""
 
     @property
     def known(self) -> Mapping[str, str]:
@@ -131,7 +131,7 @@ class RunDevices:
         return [gpus[number % len(gpus)] for number in range(count)]
 
     def to_worker(self) -> dict[str, Any]:
-        """The decision, as plain values that xdist carries."""
+        """Returns the decision as plain values, which xdist carries."""
         return {
             "devices": list(self.ids()),
             "misuse": self.misuse,
@@ -140,7 +140,7 @@ class RunDevices:
         }
 
     def take(self, decided: Mapping[str, Any]) -> None:
-        """Follows the decision of the controller, as `to_worker` gave it."""
+        """Follows the decision of the controller, as `to_worker` returned it."""
         self.misuse = decided["misuse"]
         self.choice = DeviceChoice(tuple(decided["devices"]))
         self.machine.take(decided["known"], decided["gpu"])

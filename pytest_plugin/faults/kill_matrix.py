@@ -25,7 +25,7 @@ class MutantResult:
 
     mutant: str
     was_reached: bool
-    was_applied: bool  # the plan, a text, a result or what the store did is another than without it
+    was_applied: bool
     kinds: tuple[str, ...]
 
     @property

@@ -48,10 +48,10 @@ class Trial:
         bits: A digest of the results of each `compiled` run.
     """
 
-    is_test_itself: bool = False  # the test itself: it is seen as trials are, but its checks are its own
-    kinds: list[str] = field(default_factory=list[str])  # of the checks that refused
-    texts: list[str] = field(default_factory=list[str])  # what each `compiled` run generated, as a digest
-    bits: list[str] = field(default_factory=list[str])  # what it gave, as a digest
+    is_test_itself: bool = False
+    kinds: list[str] = field(default_factory=list[str])
+    texts: list[str] = field(default_factory=list[str])
+    bits: list[str] = field(default_factory=list[str])
 
     def note_refusal(self, kind: str) -> None:
         """Notes that a check of this kind failed."""

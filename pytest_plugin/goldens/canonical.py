@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-# A comment, a pragma, a string, a number, a name, an operator of up to three characters; between them is space.
+# A comment, a pragma, a string, a number, a name, or an operator of up to three characters.
 CPP = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<pragma>\#[^\n]*)|(?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')
     |(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*)|(?P<name>[A-Za-z_]\w*)
@@ -29,12 +29,12 @@ KEYWORDS = re.compile(
     r"|inline|int|long|nullptr|reinterpret_cast|return|short|signed|sizeof|static|static_cast|struct|switch|template"
     r"|true|typename|union|unsigned|using|void|volatile|while|__restrict|__builtin_memcpy|_Float16"
 )
-# What compilers number in an IR: values, buffers, arguments, kernels and other calls.
+# The names that compilers number in an IR: values, buffers, arguments, kernels and other calls.
 NUMBERED = re.compile(r"%\d+|\b(?:buf|arg|primals_|tangents_|k|x)\d+(?:_\d+)?\b")
 CALLED = re.compile(r"\s*(\(|::)")
-# Statements of Python whose own statements are lines of their own; another, such as a try, is told as a whole.
+# Statements of Python whose inner statements are lines of their own. Any other statement, such as a try, is one line.
 BLOCKS = (ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.If, ast.With)
-# Our prelude's names, standard integer types and macros mean the same in every kernel.
+# Names of minductor's prelude, standard integer types and macros mean the same in every kernel, so they are kept.
 GLOBAL = re.compile(r"md_\w+|MD_\w+|\w+_t|[A-Z][A-Z0-9_]+|omp\w*")
 
 

@@ -38,22 +38,22 @@ class Disagreement:
         timeline: The life of each storage, as text.
     """
 
-    test: str  # the id to run again
+    test: str
     target: str
     view: str
     level: str
     language: str
-    file: str  # what was compared; empty if there is none
-    own: str  # where accepting writes
-    old: str  # the file's text below its header
+    file: str
+    own: str
+    old: str
     new: str
     old_facts: str
     new_facts: str
-    old_content: str  # the whole file
+    old_content: str
     new_content: str
-    failure: str = ""  # what the test's report says
+    failure: str = ""
     stages: Mapping[str, str] = field(default_factory=dict[str, str])
-    timeline: str = ""  # the life of each storage
+    timeline: str = ""
 
     def plain(self) -> dict[str, Any]:
         """Returns the fields as a dictionary."""
@@ -71,8 +71,8 @@ class Check:
         disagreement: The difference, if there is one.
     """
 
-    own: str  # the most special file that it could have been
-    file: str  # the file that it was compared with; empty if there is none
+    own: str
+    file: str
     verdict: Verdict
     disagreement: Disagreement | None = None
 

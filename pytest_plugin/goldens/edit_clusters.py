@@ -65,7 +65,7 @@ class Edit:
 
     signature: Signature
     places: tuple[tuple[int, int], ...]
-    example: str = ""  # the first line that it changes, or adds
+    example: str = ""
 
     @property
     def files(self) -> tuple[int, ...]:

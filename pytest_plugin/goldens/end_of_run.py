@@ -45,10 +45,10 @@ class EndOfRun:
 
     session: pytest.Session
     rules: Rules
-    folder: Path  # of the golden files of all compilers
+    folder: Path
     compiler: str
     disagreements: tuple[Disagreement, ...]
-    used: Collection[str]  # golden files that a check looked at, as paths below the root
+    used: Collection[str]
 
     def lines(self, watch: GoldenUse | None) -> Iterator[str]:
         """Yields the lines of the summary. Writes the report, and fails a run whose unused goldens are errors."""

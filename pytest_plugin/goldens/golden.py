@@ -67,12 +67,12 @@ class Rules:
     """
 
     mode: str
-    raised: str = ""  # the level below which no check goes
-    limit: int | None = 40  # lines of a difference that a failure shows
-    fails_unused: bool = False  # whether files that nothing uses fail the run
-    may_lack: bool = False  # whether a check without a file passes
-    keeps_stages: bool = False  # whether the values of all stages are written beside what is written
-    base: str = ""  # the revision that the files were made from, if they are not the stored ones
+    raised: str = ""
+    limit: int | None = 40
+    fails_unused: bool = False
+    may_lack: bool = False
+    keeps_stages: bool = False
+    base: str = ""
 
 
 @dataclass(slots=True, repr=False)
@@ -94,18 +94,18 @@ class Goldens:
         written: A text for each new file; the test fails with them at its end.
     """
 
-    folder: Path  # golden/<compiler>
+    folder: Path
     root: Path
-    node: str  # the test's id without parameters
-    inner: str  # the test file below tests/, without .py
+    node: str
+    inner: str
     test: str
     parameters: str
     target: str
     nodeid: str
-    shown: str  # the test's id as pytest prints it
+    shown: str
     rules: Rules
     checks: list[Check] = field(default_factory=list[Check])
-    written: list[str] = field(default_factory=list[str])  # of each new file, what the test fails for when it has ended
+    written: list[str] = field(default_factory=list[str])
 
     def check(self, run: Run, view: str | Sequence[str] = "kernel", level: str = "", name: str = "") -> None:
         """Compares views of a run with their golden files. No function is run.

@@ -33,14 +33,14 @@ from types import MappingProxyType
 
 from pytest_plugin.vocabulary import LEVELS, suggestion
 
-FORM = "2"  # form 1 had no mark of the end
+FORM = "2"  # the version of the file format; form 1 had no mark of the end
 END = "end of golden"
 COMMENT: Mapping[str, str] = MappingProxyType({"py": "#", "cpp": "//", "txt": "#", "ir": "#"})
-# A file's ending, where it is not the language.
+# The file ending of a language, if it is not the language's name.
 ENDINGS: Mapping[str, str] = MappingProxyType({"ir": "txt"})
 LONGEST_NAME = 220  # bytes; systems allow 255, and the temporary file of an atomic write has a longer name
 _FIRST = re.compile(r"(\S.*?)\s+target=(\S+)\s+view=(\S+)\s+level=(\S+)\s+form=(\S+)")
-_CONFLICT = re.compile(r"(<{7}|\|{7}|>{7})( .*)?|={7}")  # what git writes at the start of a line
+_CONFLICT = re.compile(r"(<{7}|\|{7}|>{7})( .*)?|={7}")  # the lines that git writes around a conflict
 
 
 class Damaged(ValueError):
@@ -251,9 +251,9 @@ class Place:
         inner: The path below a rung, such as e2e/test_norm/test_layer_norm.kernel.cpp.
     """
 
-    folder: Path  # golden/<compiler>
+    folder: Path
     target: str
-    inner: str  # e2e/test_norm/test_layer_norm.kernel.cpp
+    inner: str
 
     def rungs(self) -> tuple[Path, ...]:
         """Returns the path on each rung, the most specific first."""

@@ -27,7 +27,7 @@ from pytest_plugin.goldens.line_diff import opcodes, unified_diff
 
 CONTEXT = 1
 TOKEN = re.compile(r"\w+|\$\d*|[^\s\w]")
-MOST_PAIRS = 2_500  # of lines in one run that are held against each other
+MOST_PAIRS = 2_500  # of lines that are compared with each other
 
 
 @dataclass(frozen=True, slots=True)

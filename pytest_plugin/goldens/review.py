@@ -36,7 +36,7 @@ class ReviewOutcome:
     """
 
     written: tuple[str, ...]
-    partly: tuple[str, ...]  # written with some of their edits
+    partly: tuple[str, ...]
     rejected: tuple[str, ...]
 
 

@@ -95,11 +95,7 @@ def skeleton(text: str, language: str, view: str = "kernel") -> tuple[str, ...]:
 
 
 def _statement(line: str) -> str:
-    """The kind of an IR's statement: its first word, and of an operator of torch the name.
-
-    >>> _statement("    %1 = load buf0@0[i0] : f32 {i0}"), _statement("  extern k2 out aten.mm.out(buf0@0 f32[4])")
-    ('    load', '  extern aten.mm.out')
-    """
+    """Returns the kind of an IR's statement: its first word, and the name of an operator of torch."""
     indent = line[: len(line) - len(line.lstrip())]
     words = re.sub(r"^[%$]\S+ = ", "", line.lstrip()).split()
     operator = next((word.partition("(")[0] for word in words if "." in word.partition("(")[0]), "")
@@ -177,7 +173,7 @@ class _Python:
         if self.is_kernel:
             return "atomic" if name.startswith("atomic_") else WORDS.get(name, "")
         if self.is_wrapper and ast.unparse(call.func).startswith("events."):
-            return ""  # what a checked run tells about itself
+            return ""  # reports of checks that a run makes about itself are not compared
         return re.sub(r"\d+$", "#", name)
 
 
@@ -194,10 +190,7 @@ class _Open:
 
 
 class _Cpp:
-    """One pass over the tokens, words in the text's order.
-
-    A pointer among a function's parameters is memory, every other array is registers.
-    """
+    """Reads the tokens once, and adds words in the order of the text."""
 
     def __init__(self, text: str) -> None:
         self.top = Block("")
@@ -205,8 +198,8 @@ class _Cpp:
         self.open: list[_Open] = []
         self.pointers: set[str] = set()
         self.tokens = [(str(f.lastgroup), f[0]) for f in CPP.finditer(text) if f.lastgroup not in ("comment", "space")]
-        self.pending = ""  # a loop or branch whose header has ended
-        self.statement: list[int] = []  # how many were open where a block without braces began
+        self.pending = ""  # the loop or branch whose header has just ended
+        self.statement: list[int] = []  # the number of open braces where each block without braces began
         for position in range(len(self.tokens)):
             self._step(position)
 

@@ -38,10 +38,9 @@ class CollectedTests:
         was_cut: Whether tests were deselected.
     """
 
-    modules: list[str] = field(default_factory=list[str])  # test files that were collected without an error
-    # title of a test that owns goldens -> its ids, with the target of each
+    modules: list[str] = field(default_factory=list[str])
     owners: dict[str, list[list[str]]] = field(default_factory=dict[str, list[list[str]]])
-    was_cut: bool = False  # something was deselected
+    was_cut: bool = False
 
     def plain(self) -> dict[str, Any]:
         """Returns the fields as a dictionary, which xdist can carry."""

@@ -39,7 +39,7 @@ def exact_sums() -> Generator[None]:
     from torch.utils import _pytree as pytree
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    tools: Any = torch  # leaves these untyped
+    tools: Any = torch  # torch leaves its types open
     ops = tools.ops.aten
     composed = _composed(ops)
     own: Mapping[Any, Callable[..., Any]] = {
@@ -61,7 +61,7 @@ def exact_sums() -> Generator[None]:
             tensors = [leaf for leaf in pytree.tree_leaves((args, named)) if isinstance(leaf, torch.Tensor)]
             if not tensors or any(tensor.dtype != torch.float64 for tensor in tensors):
                 return func(*args, **named)
-            with self:  # what an operator of another calls has not been taken apart yet
+            with self:  # operators that this one is composed of must be computed exactly too
                 parts = (composed.get(func) or func.decompose)(*args, **named)
             if parts is not NotImplemented:
                 return parts

@@ -1,7 +1,7 @@
-"""What a run holds: `@pytest.mark.memory(peak=at_most("inputs + output"), leaks=0)`, and the fixture.
+"""The marker `memory` and the fixture `memory`: how a run uses memory.
 
-Takes the keywords of the markers and a run, whose compiler told what it does to memory. Gives lines that say what is
-wrong, and the life of each storage. Refuses unknown names and values that are not of their kind, with the valid ones.
+Takes the keywords of the markers and a run whose compiler reports its use of memory. Gives lines that say what is
+wrong, and the life of each storage. Refuses unknown names and values of a wrong kind, with the valid ones.
 
 >>> from pytest_plugin.adapters import Graph, Storage
 >>> storages = (

@@ -72,7 +72,7 @@ class CallOutcome:
     out: Any
     grads: Mapping[str, Tensor | None]
     state: Mapping[str, Tensor]
-    aliases: tuple[tuple[int, str], ...]  # (output, input or earlier output of the same storage)
+    aliases: tuple[tuple[int, str], ...]
 
 
 def copy_call(program: OwnedCall, *, exact: bool) -> OwnedCall:
@@ -188,7 +188,7 @@ def _is_cast(func: Callable[..., Any]) -> bool:
 def _is_same_memory(found: Any, operand: Tensor) -> bool:
     import torch
 
-    # `type()` gives a name
+    # `tensor.type()` returns a name and no tensor.
     return isinstance(found, torch.Tensor) and _storage_id(found) == _storage_id(operand)
 
 

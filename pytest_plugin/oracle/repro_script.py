@@ -16,7 +16,7 @@ from typing import Any
 from pytest_plugin.oracle import reference_runs
 
 MOST_BYTES = 64 << 20
-FAILURE_LINES_SHOWN = 24  # lines
+FAILURE_LINES_SHOWN = 24
 SCRIPT = '''\
 """{title}
 

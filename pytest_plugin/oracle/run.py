@@ -31,7 +31,7 @@ class Results:
     out: Any
     grads: Mapping[str, Any]
     numerics: float
-    allocated: int | None = None  # bytes that a GPU's allocator held at most for it
+    allocated: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,9 @@ class Run:
         sizes: The bytes of all tensors by word: "inputs" for the arguments, "output" for the results.
     """
 
-    results: Results | None  # None on a compile-only device
-    again: Callable[..., Any]  # the same compiled function on other arguments, checked likewise; gives its output
+    results: Results | None
+    again: Callable[..., Any]
     capture: Callable[[], Sequence[Graph]]
-    # bytes of the tensors given and gained: "inputs", "output"
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def _found(self) -> Results:

@@ -40,7 +40,7 @@ class Campaign:
 
     adapter: Adapter
     folder: Path
-    program: Callable[[int], Program]  # gives the program of a number
+    program: Callable[[int], Program]
 
     @property
     def journal(self) -> Path:

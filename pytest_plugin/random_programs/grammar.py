@@ -27,10 +27,10 @@ class Family:
 
     name: str
     weight: int
-    takes: str  # the kinds of {a}, f for floating, i for integer, b for bool
+    takes: str
     texts: tuple[str, ...]
     rounds: bool = False
-    writes: bool = False  # a statement that changes {a}, and no expression
+    writes: bool = False
 
     def __repr__(self) -> str:
         return self.name

@@ -35,7 +35,7 @@ SHIFTED = re.compile(r"torch\.log_softmax\(\w+, (-?\d+)\)")
 SUMMED = ("reductions", "statistics", "products")  # families whose lines add up in an order that a compiler may change
 
 Leaves = Mapping[str, Any]
-Run = Callable[..., Leaves]  # of a program and what is called; `below` as oracle.run has it
+Run = Callable[..., Leaves]  # takes a program and the function to call, and `below` as run_call does
 
 
 def noisy_runs(program: Program, run: Run) -> Iterator[Leaves]:
@@ -302,7 +302,7 @@ def _disturb_result(node: Node, space: dict[str, Any], noise: Noise, error: Tens
         if not value.requires_grad:
             own = value[
                 tuple(slice(None if step else 1) for step in value.stride())
-            ]  # one of an expanded tensor's equals
+            ]  # an expanded tensor has one element for many, which is moved once
             own.mul_(noise.factors(own, error))
         return
     space[node.target] = noise.moved(value, error)

@@ -197,7 +197,7 @@ def _run_by_name(
 ) -> dict[str, Any]:
     """Returns all results of a run by name; the run has its own copies of the arguments."""
     subject = reference_runs.copy_call(reference_runs.OwnedCall(call, tuple(program.arguments()), {}), exact=exact)
-    # the function stays as it is: oracle.copied copies modules only
+    # copy_call copies modules only, so a plain function stays the same object.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         outcome = reference_runs.run_call(

@@ -34,10 +34,10 @@ class Evidence:
     """
 
     runs: list[Run] = field(default_factory=list[Run])
-    calls: list[CompiledCall] = field(default_factory=list[CompiledCall])  # of `compiled`, those that failed too
+    calls: list[CompiledCall] = field(default_factory=list[CompiledCall])
     goldens: Goldens | None = None
     counts_checked: int = 0
-    memory_checked: int = 0  # runs whose memory was held against a marker
+    memory_checked: int = 0
 
     def count_errors(self, shown: str, device: Device | None, declared: Mapping[str, Any], *, is_counted: bool) -> str:
         """Returns which declared counts are wrong, or that nothing ran; or an empty text.

@@ -32,9 +32,9 @@ class Totals:
 
     tests: Counter[str] = field(default_factory=Counter[str])
     sums: Counter[str] = field(default_factory=Counter[str])
-    checked_files: set[str] = field(default_factory=set[str])  # golden files that a check is about
+    checked_files: set[str] = field(default_factory=set[str])
     verdicts: Counter[str] = field(default_factory=Counter[str])
-    lacks: Counter[str] = field(default_factory=Counter[str])  # tests skipped, by the capability that is absent
+    lacks: Counter[str] = field(default_factory=Counter[str])
     goldens: list[Check] = field(default_factory=list[Check])
 
     def add(self, summary: Mapping[str, Any]) -> None:
