@@ -277,7 +277,10 @@ def test_a_test_is_skipped_on_a_device_with_the_reason(pytester: pytest.Pytester
         ("@skip_on('cpu', ' ')\ndef test_x(device): pass", "*skip_on takes the reason*"),
         ("@pytest.mark.skip_on(reason='x')\ndef test_x(device): pass", "*skip_on names no device"),
         ("@pytest.mark.skip_on('cpu', why='x')\ndef test_x(device): pass", "*skip_on has no why; it has reason"),
-        ("@skip_on('cpu', 'x')\ndef test_x(): pass", "*skip_on on a test that asks for no device: a function takes *"),
+        (
+            "@skip_on('cpu', 'x')\ndef test_x(): pass",
+            "*skip_on on a test that asks for no device: a function requests *",
+        ),
         ("@pytest.mark.devices('cpu')\ndef test_x(): pass", "*devices on a test that asks for no device: *"),
         (
             "class TestX(unittest.TestCase):\n    @pytest.mark.devices('cpu')\n    def test_x(self): pass",

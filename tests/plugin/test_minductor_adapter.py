@@ -68,7 +68,7 @@ def test_each_call_has_a_store_of_its_own_unless_all_share_one(pytester: pytest.
 
 def test_a_graph_from_a_store_has_no_stages(compiled: Compile, fresh_store: FreshStore) -> None:
     _, hit = [compiled(f, torch.ones(4, 4)) for _ in range(2)]
-    with pytest.raises(LookupError, match="ask for the fixture `fresh_store`"):
+    with pytest.raises(LookupError, match="request the fixture `fresh_store`"):
         stage_view(hit, "fuse")
 
 
