@@ -154,13 +154,13 @@ class Compiler:
         import torch
         from torch._dynamo.utils import GmWrapper, flatten_graph_inputs
 
-        from minductor.frontend.torch_graph.result_trees import flatten_results, has_tree
+        from minductor.frontend.torch_graph.result_trees import flatten_results, has_nested_results
 
         env = self.env(mode, options)
         check_graph(gm)
         check_not_ahead()
         compile_flat = partial(self.__call__, mode=mode, options=options)
-        if has_tree(gm):
+        if has_nested_results(gm):
             return flatten_results(gm, inputs, compile_flat)
         if any(isinstance(value, list | tuple | dict) for value in inputs):  # compiled autograd passes lists
             return flatten_graph_inputs(gm, inputs, compile_flat)
@@ -180,14 +180,14 @@ class Compiler:
         import torch
         from torch._functorch.aot_autograd import aot_module_simplified
 
-        from minductor.frontend.quirks.as_eager import call_as_eager
+        from minductor.frontend.quirks.replaced_functions import replace_functions
         from minductor.frontend.torch_graph import shared_inputs
-        from minductor.frontend.torch_graph.decompose import decompositions
-        from minductor.frontend.torch_graph.min_cut import partition
+        from minductor.frontend.torch_graph.decompositions import decompositions
+        from minductor.frontend.torch_graph.split_joint_graph import split_joint_graph
 
         untraced: Callable[..., Any] = torch._dynamo.disable
-        call_as_eager(gm)
-        places = shared_inputs.counted_places(gm, inputs)
+        replace_functions(gm)
+        places = shared_inputs.window_offsets(gm, inputs)
         try:
             compiled = aot_module_simplified(
                 gm,
@@ -195,16 +195,16 @@ class Compiler:
                 fw_compiler=partial(self.compile_graph, role="forward", env=env),
                 bw_compiler=untraced(partial(self._compile_backward, env=env)),
                 inference_compiler=partial(self.compile_graph, role="inference", env=env),
-                partition_fn=partition,
+                partition_fn=split_joint_graph,
                 decompositions=decompositions(),
                 keep_inference_input_mutations=True,
             )
-            apart = shared_inputs.kept_apart(compiled, eager, inputs)
-            return shared_inputs.kept_in_place(apart, eager, places, inputs)
+            apart = shared_inputs.with_overlap_check(compiled, eager, inputs)
+            return shared_inputs.with_offset_check(apart, eager, places, inputs)
         except UnsupportedInput as reason:  # the ATen graph must not run in eager either: Dynamo's graph does
             warn_of_eager(env, reason)
         except RuntimeError as error:
-            if not shared_inputs.refuses_overlap(error):
+            if not shared_inputs.is_overlap_error(error):
                 raise
             kind = "memory that is written, where several of its elements are one"
             warn_of_eager(env, UnsupportedInput("an input of this graph", kind))
@@ -257,10 +257,10 @@ class Compiler:
             MinductorError: a stage, the C++ compiler or the store failed.
         """
         from minductor.frontend.capture.capture import capture, sources
-        from minductor.frontend.torch_graph.shared_inputs import misplaced
+        from minductor.frontend.torch_graph.shared_inputs import unguarded_input
 
         start = time.perf_counter()
-        if name := misplaced(gm, is_backward=role == "backward"):
+        if name := unguarded_input(gm, is_backward=role == "backward"):
             raise UnsupportedInput(name, "memory that several inputs share, one of which is written")
         if self.graph_pass is not None:
             self.graph_pass(gm)

@@ -69,7 +69,7 @@ def export(
     """
     from minductor.backends import find_target
     from minductor.frontend.capture.capture import capture
-    from minductor.frontend.exported.exported_program import exported, traced, without_eager
+    from minductor.frontend.exported.exported_program import export_program, read_program, refusing_eager
     from minductor.runtime.package import package
     from minductor.runtime.package.archive import check_place, write_archive
     from minductor.runtime.user_paths import user_path
@@ -82,8 +82,8 @@ def export(
     if target.kind != "cpu":
         hint = "leave the target out; minductor.compile_only compiles for a GPU"
         raise NotExportable(f"a program for {target.name}", "packages run on the CPU", hint=hint)
-    found = exported(traced(program, args, kwargs, dynamic_shapes))
-    with without_eager():
+    found = read_program(export_program(program, args, kwargs, dynamic_shapes))
+    with refusing_eager():
         graph = capture(found.gm, "inference")
         _check(graph)
         compiled = _compiled(graph, options)

@@ -64,16 +64,16 @@ def to_fx(
 
     from minductor.backends import find_backend, find_target, resolve
     from minductor.driver import Compiler
-    from minductor.frontend.exported.exported_program import exported, traced, without_eager
+    from minductor.frontend.exported.exported_program import export_program, read_program, refusing_eager
 
     check_exported("to_fx", program, args, kwargs, dynamic_shapes)
-    found = exported(traced(program, args, kwargs, dynamic_shapes))
+    found = read_program(export_program(program, args, kwargs, dynamic_shapes))
     chosen = {**mapping_of(options), "wrapper": "fx"}
     target = find_target(chosen.get("target") or "cpu")
     # a program of CPU tensors gives the same graph on a machine with a GPU as on one without
     is_elsewhere = not (torch.cuda.is_available() and any(map(_is_on_gpu, found.gm.graph.nodes)))
     compiler = Compiler(is_dry=target.kind in ("cuda", "hip") and is_elsewhere)
-    with without_eager():
+    with refusing_eager():
         module, graph, env, guards = compiler.graph_module(found.gm, compiler.env(None, chosen))
     _called_as(module, found)
     inputs = graph.inputs[: len(graph.inputs) - len(found.state)]

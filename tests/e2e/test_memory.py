@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from minductor.backends import find_backend
 from minductor.driver import Compiled, Compiler
 from minductor.frontend.capture.capture import capture
-from minductor.frontend.torch_graph.decompose import decompositions
+from minductor.frontend.torch_graph.decompositions import decompositions
 from minductor.ir.report.report import Report
 from minductor.options import Options
 from minductor.runtime.store.store import Store

@@ -10,7 +10,7 @@ from minductor.backends import find_backend
 from minductor.core.errors import NotExportable
 from minductor.driver import Compiler
 from minductor.frontend.capture.capture import capture
-from minductor.frontend.exported.exported_program import Exported, exported
+from minductor.frontend.exported.exported_program import Exported, read_program
 from minductor.ir.plan.plan import Plan, SizeOf, SymbolLine
 from minductor.options import Options
 from minductor.target import Env, by_name
@@ -30,7 +30,7 @@ class Layer(torch.nn.Module):
 
 def export_layer(**dynamic: Any) -> Exported:
     given = (torch.randn(6, 8), {"y": torch.ones(6, 2)}, 3)
-    return exported(torch.export.export(Layer().train(), given, **dynamic))
+    return read_program(torch.export.export(Layer().train(), given, **dynamic))
 
 
 def plan_of(found: Exported) -> Plan:
@@ -87,4 +87,4 @@ def test_weights_without_numbers_cannot_leave() -> None:
     with torch.device("meta"):
         program = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
     with pytest.raises(NotExportable, match="weight"):
-        exported(program)
+        read_program(program)

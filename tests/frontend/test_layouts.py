@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from minductor.frontend.quirks.eager_strides import layout, strides, transformed, viewed
+from minductor.frontend.quirks.eager_strides import eager_strides, layout_of, transform_strides, view_strides
 
 aten = torch.ops.aten
 
@@ -32,7 +32,7 @@ def test_places_in_any_layout() -> None:
         found = aten.index.Tensor(x, indices)
         if found.dim():
             shown = [None if i is None else (i.shape, i.stride()) for i in indices]
-            assert strides(aten.index.Tensor, (x, indices), found) == found.stride(), (size, x.stride(), shown)
+            assert eager_strides(aten.index.Tensor, (x, indices), found) == found.stride(), (size, x.stride(), shown)
 
 
 def test_images_in_any_layout() -> None:
@@ -50,7 +50,7 @@ def test_images_in_any_layout() -> None:
         for op, more in rows.items():
             result = op(x, *more)
             found = result[0] if isinstance(result, tuple) else result
-            assert strides(op, (x, *more), found) == found.stride(), (op, x.shape, x.stride())
+            assert eager_strides(op, (x, *more), found) == found.stride(), (op, x.shape, x.stride())
 
 
 def test_rolls_in_any_layout() -> None:
@@ -62,7 +62,7 @@ def test_rolls_in_any_layout() -> None:
         count = pick.randint(1, 2)
         args = [pick.randint(-3, 3) for _ in range(count)], [pick.randrange(-x.dim(), x.dim()) for _ in range(count)]
         found = torch.roll(x, *args)
-        assert strides(aten.roll.default, (x, *args), found) == found.stride(), (x.shape, x.stride(), args)
+        assert eager_strides(aten.roll.default, (x, *args), found) == found.stride(), (x.shape, x.stride(), args)
 
 
 def test_gated_halves_in_any_layout() -> None:
@@ -73,7 +73,7 @@ def test_gated_halves_in_any_layout() -> None:
         size[dim] = pick.choice([2, 4, 6])
         x = window(pick, size)
         found = aten.glu.default(x, dim)
-        assert strides(aten.glu.default, (x, dim), found) == found.stride(), (x.shape, x.stride(), dim)
+        assert eager_strides(aten.glu.default, (x, dim), found) == found.stride(), (x.shape, x.stride(), dim)
 
 
 def test_views_in_any_layout() -> None:
@@ -82,7 +82,7 @@ def test_views_in_any_layout() -> None:
         x = window(pick, [pick.choice([1, 1, 2, 3]) for _ in range(pick.randint(1, 4))])
         size = [n for n in x.shape if n > 1 or pick.random() < 0.5]
         size.insert(pick.randint(0, len(size)), 1)
-        assert viewed(layout(x), tuple(size)) == x.view(size).stride(), (x.shape, x.stride(), size)
+        assert view_strides(layout_of(x), tuple(size)) == x.view(size).stride(), (x.shape, x.stride(), size)
 
 
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
@@ -93,14 +93,17 @@ def test_powers_of_two_in_any_layout() -> None:
         x, y = (window(pick, [n if pick.random() < 0.7 else 1 for n in size]) for _ in "xy")
         for exponent in (y, y.int()):
             found = torch.ldexp(x, exponent)
-            assert strides(aten.ldexp.Tensor, (x, exponent), found) == found.stride(), (x.stride(), exponent.stride())
+            assert eager_strides(aten.ldexp.Tensor, (x, exponent), found) == found.stride(), (
+                x.stride(),
+                exponent.stride(),
+            )
 
 
 def test_truths_of_one_argument_with_gaps() -> None:
     """It is not cast to bool, which would make a copy without gaps."""
     x = torch.ones(100).as_strided((4, 1, 4), (5, 20, 1))
     for op in (aten.isnan, aten.signbit, aten.logical_not, aten.isposinf):
-        assert strides(op.default, (x,), found := op.default(x)) == found.stride() == (4, 16, 1)
+        assert eager_strides(op.default, (x,), found := op.default(x)) == found.stride() == (4, 16, 1)
 
 
 @pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="another library computes them")
@@ -117,5 +120,5 @@ def test_fourier_transforms_in_any_layout() -> None:
         )
         for op, given, last in calls:
             found = op.default(given, dims, 0, last)
-            expected = transformed(op.default, given, dims, tuple(found.shape))
+            expected = transform_strides(op.default, given, dims, tuple(found.shape))
             assert expected == found.stride(), (op, size, given.stride(), dims)

@@ -190,17 +190,17 @@ def test_one_buffer_per_computed_value_and_dead_ones_are_dropped() -> None:
 
 
 def test_facts_of_schemas() -> None:
-    copy = schemas.facts("aten.copy_.default")
+    copy = schemas.operator_facts("aten.copy_.default")
     assert copy is not None and copy.written == (0,) and copy.returned == (0,)
-    sort = schemas.facts("aten.sort.default")
+    sort = schemas.operator_facts("aten.sort.default")
     assert sort is not None and not sort.written and not sort.is_random
-    rand = schemas.facts("aten.rand.default")
+    rand = schemas.operator_facts("aten.rand.default")
     assert rand is not None and rand.is_random
-    assert schemas.facts("aten.no_such_operator.default") is None
-    assert schemas.facts("getitem") is None
+    assert schemas.operator_facts("aten.no_such_operator.default") is None
+    assert schemas.operator_facts("getitem") is None
 
 
 @pytest.mark.parametrize("op", schemas.OUT_FORMS)
 def test_out_forms_exist_and_take_out(op: str) -> None:
-    found = schemas.overload(schemas.OUT_FORMS[op])
+    found = schemas.find_overload(schemas.OUT_FORMS[op])
     assert [a.name for a in found._schema.arguments if a.is_out] == ["out"]

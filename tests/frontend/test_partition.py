@@ -9,8 +9,8 @@ import sys
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from minductor.frontend.torch_graph.equality_gradients import round_compared
-from minductor.frontend.torch_graph.min_cut import drop_detached, merge_equal_nodes
+from minductor.frontend.torch_graph.equality_gradients import round_compared_values
+from minductor.frontend.torch_graph.split_joint_graph import merge_equal_nodes, remove_detach
 from tests.frontend.tracing import compiled, grads, lowered, randn
 
 
@@ -52,7 +52,7 @@ def test_random_numbers_and_writes_stay() -> None:
 
 def test_detached_results_stay_and_others_go() -> None:
     gm = make_fx(lambda x: (x.sin().detach() * 2, x.exp().detach()), tracing_mode="fake")(randn(3))
-    drop_detached(gm.graph)
+    remove_detach(gm.graph)
     detach = torch.ops.aten.detach.default
     assert [node.args[0].name for node in gm.graph.nodes if node.target is detach] == ["exp"]
 
@@ -65,7 +65,7 @@ def test_what_is_compared_is_rounded_as_far_as_it_may_be_computed_again() -> Non
         return made == y[:2], made.sqrt()
 
     gm = make_fx(fn, tracing_mode="fake")(randn(3, 3).bfloat16(), randn(3, 3).bfloat16())
-    round_compared(gm.graph)
+    round_compared_values(gm.graph)
     cast = torch.ops.prims.convert_element_type.default
     assert [node.args[0].name for node in gm.graph.nodes if node.target is cast] == ["exp", "_to_copy_1", "add"]
     gm.graph.lint()

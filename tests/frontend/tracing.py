@@ -18,8 +18,8 @@ from torch._functorch.aot_autograd import aot_function, aot_module_simplified
 from minductor.frontend.capture.capture import capture
 from minductor.frontend.capture.captured_graph import Graph
 from minductor.frontend.lower.lower import lower
-from minductor.frontend.torch_graph.decompose import decompositions
-from minductor.frontend.torch_graph.min_cut import partition
+from minductor.frontend.torch_graph.decompositions import decompositions
+from minductor.frontend.torch_graph.split_joint_graph import split_joint_graph
 from minductor.ir.program.nodes import Extern, Kernel, Program
 from minductor.options import Options
 from minductor.runtime.reference.reference import run_program
@@ -65,7 +65,7 @@ def lowered(fn: Callable[..., Any], *args: Any, env: Env = CPU) -> Lowered:
         fw_compiler=compilers[0],
         bw_compiler=compilers[1],
         inference_compiler=compilers[2],
-        partition_fn=partition,
+        partition_fn=split_joint_graph,
         decompositions=decompositions(),
         keep_inference_input_mutations=True,
     )
@@ -85,7 +85,7 @@ def compiled(fn: Callable[..., Any], *args: Any, dynamic: bool = False, env: Env
             fw_compiler=compilers[0],
             bw_compiler=compilers[1],
             inference_compiler=compilers[2],
-            partition_fn=partition,
+            partition_fn=split_joint_graph,
             decompositions=decompositions(),
             keep_inference_input_mutations=True,
         )

@@ -9,11 +9,19 @@ EXCEPTIONS: dict[tuple[str, str, str], str] = {
         "minductor/core/expressions/interning.py",
         "TABLE",
     ): "the interning table: weak, so it forgets by itself",
-    ("no_flags", "minductor/frontend/quirks/as_eager.py", "_dropout.training"): "the parameters are those of F.dropout",
-    ("no_flags", "minductor/frontend/quirks/as_eager.py", "_dropout.inplace"): "the parameters are those of F.dropout",
     (
         "no_flags",
-        "minductor/frontend/quirks/as_eager.py",
+        "minductor/frontend/quirks/replaced_functions.py",
+        "_dropout.training",
+    ): "the parameters are those of F.dropout",
+    (
+        "no_flags",
+        "minductor/frontend/quirks/replaced_functions.py",
+        "_dropout.inplace",
+    ): "the parameters are those of F.dropout",
+    (
+        "no_flags",
+        "minductor/frontend/quirks/replaced_functions.py",
         "_plain_dropout.train",
     ): "the parameters are those of torch.dropout",
     ("layers", "pytest_plugin/faults/trials.py", "_pytest"): "pytest has no public way to run a test once more",

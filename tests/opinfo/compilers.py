@@ -21,7 +21,7 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from minductor.driver import Compiled, Compiler
-from minductor.frontend.torch_graph.decompose import decompositions
+from minductor.frontend.torch_graph.decompositions import decompositions
 from minductor.ir.artefact.launch_metadata import LAUNCHES, default_launches
 from minductor.options import Options
 from minductor.runtime.build.pool import Pool

@@ -11,7 +11,7 @@ from minductor.codegen.wrapper.operator_schema import parse_schema
 from minductor.codegen.wrapper.wrapper_cpp_calls import FUNCTIONS, call, declarations
 from minductor.core.dtypes import F32
 from minductor.core.errors import LoadFailed
-from minductor.frontend.capture.schemas import overload
+from minductor.frontend.capture.schemas import find_overload
 from minductor.ir.plan.plan import ExternLine
 from minductor.ir.program.nodes import Argument, Token
 from minductor.runtime.build.probe import find_compiler
@@ -56,7 +56,7 @@ def example(type: str) -> Argument:
 
 
 def example_call(op: str) -> str:
-    schema = parse_schema(text := str(overload(op)._schema))
+    schema = parse_schema(text := str(find_overload(op)._schema))
     is_out = op.endswith("out")
     given = [p for p in schema.parameters if not (is_out and p.is_keyword and p.type == "Tensor")]
     named = tuple((p.name, example(p.type)) for p in given if p.is_keyword)
@@ -67,7 +67,7 @@ def example_call(op: str) -> str:
 
 def test_our_declarations_and_calls_are_torchs(tmp_path: Path) -> None:
     theirs = "".join(f"#include <torch/csrc/{name}>\n" for name in TORCHS)
-    ours = "\n".join(declarations({op: str(overload(op)._schema) for op in FUNCTIONS}))
+    ours = "\n".join(declarations({op: str(find_overload(op)._schema) for op in FUNCTIONS}))
     calls = "\n".join(f"  MD_TRY({example_call(op)});" for op in FUNCTIONS)
     assert all(f"{function}(" in calls for function in FUNCTIONS.values())
     body = f"bool calls(md_Call& md, md_Tensor& t) {{\n{calls}\n  return true;\n}}"

@@ -51,7 +51,7 @@ from minductor.frontend.capture.captured_graph import (
 from minductor.frontend.quirks.torch_versions import (
     donated_indices,
     has_guards,
-    plain_outputs,
+    outputs_without_aliases,
     rebuilt_outputs,
     static_indices,
 )
@@ -130,7 +130,7 @@ class _Reader:
 
     def _laid(self) -> tuple[int, ...]:
         """What the backward keeps, and what views are made of, is read by the strides that were traced."""
-        plain = plain_outputs()
+        plain = outputs_without_aliases()
         if plain is None:
             return () if self.role == "inference" else _tensors(self.outputs, frozenset())
         return _tensors(self.outputs, plain)

@@ -2,9 +2,9 @@
 
 Takes an operator's name ("aten.mm.default"). Gives `Facts` read from its schema; nothing for what is no operator.
 
->>> facts("aten.mm.default").out_op
+>>> operator_facts("aten.mm.default").out_op
 'aten.mm.out'
->>> facts("aten.copy_.default").written
+>>> operator_facts("aten.copy_.default").written
 (0,)
 """
 
@@ -22,7 +22,7 @@ from minductor.frontend.quirks.torch_versions import is_capturable, is_seeded, o
 from minductor.ir.plan.plan import DispatchLine, ExternLine, Plan
 
 # Namespaces of operators whose every effect is in the schema.
-TORCHS_OWN = ("aten.", "prims.", "prim.", "quantized_decomposed.")
+KNOWN_NAMESPACES = ("aten.", "prims.", "prim.", "quantized_decomposed.")
 
 # Operators whose `out=` form computes in place of the result; most others compute elsewhere and copy.
 OUT_FORMS: Mapping[str, str] = MappingProxyType(
@@ -95,7 +95,7 @@ NOT_RANDOM = frozenset(
 )
 
 # Operators that eager computes of floats only, though torch traces an integer or a bool as what they give.
-OF_FLOATS = frozenset(
+FLOAT_ONLY = frozenset(
     (
         "_adaptive_avg_pool2d",
         "_adaptive_avg_pool3d",
@@ -133,7 +133,7 @@ REFUSED_KINDS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         name: frozenset(kinds.split())
         for names, kinds in (
-            (" ".join(OF_FLOATS), "int uint bool"),
+            (" ".join(FLOAT_ONLY), "int uint bool"),
             ("bitwise_and bitwise_or bitwise_xor bitwise_not", "float complex"),
             ("bitwise_left_shift bitwise_right_shift __lshift__ __rshift__", "float complex bool"),
             ("fmod remainder relu", "bool"),
@@ -169,7 +169,7 @@ IN_PLACE_FORMS: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class OperatorFacts:
     """`written`: the places (number, or name if keyword-only) of arguments it changes; `returned`: for each result the
     place of the argument that it is, None if it is new; `copy_op`: the `out=` form of the variant that copies, if it
     returns a view; `is_ordered`: it keeps its place among other such calls, as random numbers, collectives and
@@ -185,7 +185,7 @@ class Facts:
     is_capturable: bool
 
 
-def overload(op: str) -> Any:
+def find_overload(op: str) -> Any:
     """The torch operator of that name, or None."""
     parts = op.split(".")
     if len(parts) != 3:
@@ -196,9 +196,9 @@ def overload(op: str) -> Any:
 
 
 @lru_cache(4096)
-def facts(op: str) -> Facts | None:
+def operator_facts(op: str) -> OperatorFacts | None:
     """Read once per operator; None if torch has no such operator."""
-    found = overload(op)
+    found = find_overload(op)
     if found is None:
         return None
     schema = found._schema
@@ -218,22 +218,24 @@ def facts(op: str) -> Facts | None:
         returned.append(next((places[n] for n in names if n in places), None))
         aliased = aliased or result.alias_info is not None
     is_random = is_seeded(found) and op not in NOT_RANDOM
-    copy_op = _copy_variant(op) if aliased and not written else ""
-    is_ordered = is_random or not op.startswith(TORCHS_OWN)
+    copy_op = _copying_out_form(op) if aliased and not written else ""
+    is_ordered = is_random or not op.startswith(KNOWN_NAMESPACES)
     nothing = len(schema.returns) == 0
     places_of = (tuple(written), tuple(returned))
-    return Facts(*places_of, OUT_FORMS.get(op, ""), copy_op, is_random, is_ordered, nothing, is_capturable(found))
+    return OperatorFacts(
+        *places_of, OUT_FORMS.get(op, ""), copy_op, is_random, is_ordered, nothing, is_capturable(found)
+    )
 
 
-def names(op: str) -> tuple[str, ...]:
+def parameter_names(op: str) -> tuple[str, ...]:
     """An operator's parameters, in order."""
-    return tuple(argument.name for argument in overload(op)._schema.arguments)
+    return tuple(argument.name for argument in find_overload(op)._schema.arguments)
 
 
 @lru_cache(4096)
 def element_numbers(op: str) -> tuple[tuple[int, str], ...]:
     """Places and names of the numbers that an ATen operator makes elements of, and raises where one is too large."""
-    found = overload(op) if op.startswith("aten.") else None
+    found = find_overload(op) if op.startswith("aten.") else None
     arguments = () if found is None else found._schema.arguments
     return tuple(
         (place, argument.name)
@@ -242,9 +244,9 @@ def element_numbers(op: str) -> tuple[tuple[int, str], ...]:
     )
 
 
-def mutable(op: str) -> tuple[tuple[str, bool], ...]:
+def mutable_parameters(op: str) -> tuple[tuple[str, bool], ...]:
     """The parameters that an operator writes, in order, and whether each is a list of tensors."""
-    found = (a for a in overload(op)._schema.arguments if a.alias_info is not None and a.alias_info.is_write)
+    found = (a for a in find_overload(op)._schema.arguments if a.alias_info is not None and a.alias_info.is_write)
     return tuple((a.name, "List[" in str(a.type)) for a in found)
 
 
@@ -266,30 +268,30 @@ def _with_schema(line: Any) -> Any:  # a line of the same class
 
 @lru_cache(4096)
 def _schema(op: str) -> str:
-    found = overload(op)
+    found = find_overload(op)
     return "" if found is None else str(found._schema)
 
 
-def is_out(op: str) -> bool:
+def only_writes_results(op: str) -> bool:
     """Whether an operator only writes results that it is given."""
-    return only_writes(overload(op))
+    return only_writes(find_overload(op))
 
 
-def _copy_variant(op: str) -> str:
+def _copying_out_form(op: str) -> str:
     space, name, variant = op.split(".")
     copying = f"{space}.{name}_copy.{'out' if variant == 'default' else f'{variant}_out'}"
-    return copying if overload(copying) is not None else ""
+    return copying if find_overload(copying) is not None else ""
 
 
-def reason(op: str) -> str:
+def reason_for_call(op: str) -> str:
     """Why an operator is called rather than generated."""
     if op.startswith("_c10d_functional."):
         return "collectives are the process group's"
-    if not op.startswith(TORCHS_OWN):
+    if not op.startswith(KNOWN_NAMESPACES):
         return "a custom operator"
     return REASONS.get(op.split(".")[1], "no rule for this operator")
 
 
-def is_expected(op: str) -> bool:
+def is_expected_call(op: str) -> bool:
     """Whether a call is by design."""
-    return not op.startswith(TORCHS_OWN) or op.split(".")[1] in REASONS
+    return not op.startswith(KNOWN_NAMESPACES) or op.split(".")[1] in REASONS

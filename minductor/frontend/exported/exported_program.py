@@ -17,7 +17,7 @@ the program is decomposed once more, by the operators' own formulas and ours.
 ...     def forward(self, x):
 ...         self.calls.add_(1)
 ...         return x * self.calls
->>> found = exported(torch.export.export(Count(), (torch.ones(3),)))
+>>> found = read_program(torch.export.export(Count(), (torch.ones(3),)))
 >>> [(leaf.name, leaf.input) for leaf in found.inputs], list(found.state)
 ([('x', 0)], ['calls'])
 >>> [str(node.target) for node in found.gm.graph.nodes if node.op == "call_function"]
@@ -39,9 +39,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from minductor.core.errors import NotExportable, UnsupportedInput
-from minductor.frontend.exported.one_name import one_name, sharing
-from minductor.frontend.torch_graph.decompose import decompositions
-from minductor.frontend.torch_graph.shared_inputs import counted_places, keeps_windows
+from minductor.frontend.exported.tied_weights import merge_tied_weights, weights_in_one_memory
+from minductor.frontend.torch_graph.decompositions import decompositions
+from minductor.frontend.torch_graph.shared_inputs import copy_has_same_windows, window_offsets
 
 _GENERATED = re.compile(r"(buf|[finsu])\d+")  # names of buffers and numbers, which an argument's would be taken for
 
@@ -77,7 +77,7 @@ class Exported:
     out_spec: Any
 
 
-def traced(
+def export_program(
     program: torch.export.ExportedProgram | Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
@@ -120,7 +120,7 @@ def _function(program: Callable[..., Any], given: int, named: Iterable[str]) -> 
 
 
 @contextmanager
-def without_eager() -> Iterator[None]:
+def refusing_eager() -> Iterator[None]:
     """Around the compile of what is exported: a graph that is not taken has no eager here in which it could run."""
     try:
         yield
@@ -129,34 +129,34 @@ def without_eager() -> Iterator[None]:
         raise NotExportable("this program", reason.what, hint=hint) from reason
 
 
-def exported(program: torch.export.ExportedProgram) -> Exported:
+def read_program(program: torch.export.ExportedProgram) -> Exported:
     """The graph of a program, with its weights in it."""
-    program = one_name(program)
+    program = merge_tied_weights(program)
     try:
-        program = program.run_decompositions(_table())
+        program = program.run_decompositions(_decompositions())
     except AssertionError as error:
-        if not (names := sharing(program)):
+        if not (names := weights_in_one_memory(program)):
             raise
         why = "they are windows on one memory, which the program changes"
         hint = "Keep one of them, and take the other from it in `forward`."
         raise NotExportable(" and ".join(names), why, hint=hint) from error
-    return _placed(_Reader(program).read())
+    return _with_window_offsets(_Reader(program).read())
 
 
-def _placed(found: Exported) -> Exported:
+def _with_window_offsets(found: Exported) -> Exported:
     """With what windows on memory ask of the leaves. The inputs behind these are buffers that change."""
     inputs = found.gm.graph.find_nodes(op="placeholder")
     leaves: dict[int | None, Leaf] = {leaf.input: leaf for leaf in found.inputs if leaf.input is not None}
-    for n, begin in counted_places(found.gm, [node.meta.get("val") for node in inputs]).items():
+    for n, begin in window_offsets(found.gm, [node.meta.get("val") for node in inputs]).items():
         leaf = leaves.get(n)
-        if (leaf is None or leaf.is_changed) and not keeps_windows(inputs[n].meta["val"], begin):
+        if (leaf is None or leaf.is_changed) and not copy_has_same_windows(inputs[n].meta["val"], begin):
             raise NotExportable(inputs[n].name, "it is written, and has other windows on its memory than its copy")
         if leaf is not None:
             leaves[n] = replace(leaf, is_windowed=True, begin=begin)
     return replace(found, inputs=tuple([leaves.get(leaf.input, leaf) for leaf in found.inputs]))
 
 
-def _table() -> dict[Any, Callable[..., Any]]:
+def _decompositions() -> dict[Any, Callable[..., Any]]:
     """The formulas that AOTAutograd would apply: those of operators that are nothing else, and ours."""
     formulas: Mapping[Any, Callable[..., Any]] = torch.export.default_decompositions()
     composite = {op: formula for op, formula in formulas.items() if _is_composite(op)}
@@ -200,7 +200,9 @@ class _Reader:
         self.graph.output(tuple(self.new[r] if isinstance(r, fx.Node) else r for r in results))
         spec = self.program.call_spec
         module = fx.GraphModule(self.held, self.graph)
-        return Exported(module, tuple(self.leaves), self.state, _parameters(self.program), spec.in_spec, spec.out_spec)
+        return Exported(
+            module, tuple(self.leaves), self.state, _parameter_names(self.program), spec.in_spec, spec.out_spec
+        )
 
     def _results(self, end: fx.Node) -> tuple[list[Any], dict[str | None, fx.Node]]:
         """What the call gives, and the new value of each input or buffer that it changes, by name."""
@@ -241,7 +243,7 @@ class _Reader:
         self.new[node].meta.update(node.meta)
 
 
-def _parameters(program: torch.export.ExportedProgram) -> tuple[str, ...]:
+def _parameter_names(program: torch.export.ExportedProgram) -> tuple[str, ...]:
     """The names of the arguments; those that have none are numbered."""
     spec: Any = program.call_spec.in_spec
     positional, by_name = spec.children()

@@ -55,7 +55,7 @@ def has_effect(node: Node, graph: Graph) -> bool:
         inner = [region.graph for region in graph.regions if region.name in called]
         is_pure = len(inner) == len(called) and node.op.removeprefix(HIGHER_ORDER) not in EFFECTS
         return not is_pure or any(has_effect(n, g) for g in inner for n in g.nodes)
-    facts = schemas.facts(node.op)
+    facts = schemas.operator_facts(node.op)
     if facts is None:
         return False
     return bool(facts.written) or facts.is_random or facts.gives_nothing or node.op.startswith(COLLECTIVE)

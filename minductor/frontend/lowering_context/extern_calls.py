@@ -23,14 +23,14 @@ from minductor.ir.program.nodes import View
 
 def extern(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Value], reason: str = "") -> Value:
     """Adds a call of `op` for the current node and returns its results; `reason` tells the user why it is a call."""
-    facts = schemas.facts(op)
+    facts = schemas.operator_facts(op)
     if facts is None:
         raise UnsupportedInput(ctx.node.name, f"the operator {op}")
     args, kwargs = [materialize(ctx, a) for a in args], {name: materialize(ctx, a) for name, a in kwargs.items()}
     if facts.copy_op:
         return _copied_view(ctx, facts.copy_op, args, kwargs)
-    why = reason or schemas.reason(op)
-    if not reason and not schemas.is_expected(op) and ctx.env.options.fallback == "error":
+    why = reason or schemas.reason_for_call(op)
+    if not reason and not schemas.is_expected_call(op) and ctx.env.options.fallback == "error":
         raise FallbackRefused(op, why, node=ctx.node.name)
     ctx.add_note(f"{op}: {why}")
     meta = ctx.node.meta
@@ -93,10 +93,10 @@ def in_place(
 
     The call is given the versions before the write. `metas` has the metadata of each result.
     """
-    facts = schemas.facts(op)
+    facts = schemas.operator_facts(op)
     assert facts is not None
     by_place: dict[int | str, Value] = {**dict(enumerate(args)), **kwargs}
-    by_place.update((n, kwargs[name]) for n, name in enumerate(schemas.names(op)) if name in kwargs)
+    by_place.update((n, kwargs[name]) for n, name in enumerate(schemas.parameter_names(op)) if name in kwargs)
     changed = [v for place in facts.written for v in views_in(by_place.get(place))]
     results: list[View | Symbol | None] = []
     values: list[Value] = []

@@ -150,8 +150,8 @@ class Lowering:
     def read_scalar(self, x: View, made: Symbol) -> None:
         """Adds a call that defines `made` as the one element of a tensor."""
         op = "aten._local_scalar_dense.default"
-        self.add_note(f"{op}: {schemas.reason(op)}")
-        self.add_extern(op, (x,), {}, (made,), schemas.reason(op))
+        self.add_note(f"{op}: {schemas.reason_for_call(op)}")
+        self.add_extern(op, (x,), {}, (made,), schemas.reason_for_call(op))
         self.mark_defined(made)
 
     def require(self, body: Body, message: str) -> None:
@@ -330,7 +330,7 @@ class Lowering:
         unknown = self.undefined_symbols([view.size for view in results if isinstance(view, View)])
         rest = (writes, is_ordered, unknown, holds)
         made = Extern(name, op, given, named, tuple(results), (self.origin,), reason, form, *rest)
-        facts = schemas.facts(op)
+        facts = schemas.operator_facts(op)
         if facts is not None and not facts.is_capturable:
             made = replace(made, is_capturable=False)
         defined = tuple(s for s in unknown if form == "return" and ir.size_source(made, s) is not None)

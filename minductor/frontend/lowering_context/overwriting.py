@@ -73,7 +73,7 @@ def _may_hold(ctx: Lowering, storage: str, node: Node) -> bool:
 
 def _is_view(ctx: Lowering, node: Node) -> bool:
     """Whether a node's result may be in the memory of its first argument."""
-    facts = schemas.facts(node.op)
+    facts = schemas.operator_facts(node.op)
     return (
         node.op == "getitem"
         or node.op in ctx.view_operators

@@ -4,7 +4,7 @@ Read `known_quirks.py` first: its table has one row for each quirk, with the ver
 function here or elsewhere that handles it. A test shows each row in torch alone and fails once torch has changed.
 
 - `known_quirks.py`: the table.
-- `as_eager.py`: functions of Dynamo's graph that are replaced before AOTAutograd traces them.
+- `replaced_functions.py`: functions of Dynamo's graph that are replaced before AOTAutograd traces them.
 - `eager_strides.py`: the strides that eager gives to results, for which fake tensors have others.
 - `wide_statistics.py`: the dtype that a norm's mean and rstd have in eager, where the trace has a narrower one.
 - `torch_versions.py`: what differs between versions of torch, and what is reached by torch's private names.

@@ -9,7 +9,7 @@ layout on; of all others the dimensions are sorted by stride, where the first ar
 beside tensors is an argument of another shape.
 
 >>> x = torch.ones(8).as_strided((3, 1), (1, 7))
->>> strides(torch.ops.aten.exp.default, (x,), x), strides(torch.ops.aten.mul.Tensor, (x, 2), x)
+>>> eager_strides(torch.ops.aten.exp.default, (x,), x), eager_strides(torch.ops.aten.mul.Tensor, (x, 2), x)
 ((1, 1), (1, 3))
 """
 
@@ -25,7 +25,7 @@ import torch
 Row: TypeAlias = "tuple[int, ...]"  # of numbers and of torch's symbols
 
 # what gives its first argument's layout to the result
-LIKE_THE_FIRST = frozenset(
+LIKE_FIRST_ARGUMENT = frozenset(
     {
         "aten._prelu_kernel.default",
         "aten._to_copy.default",
@@ -69,7 +69,7 @@ ROW_MAJOR = frozenset(
     }
 )
 # what gives results that are row-major or have the channels last, as torch's suggestion for the first argument is
-BY_FORMAT = frozenset(
+BY_MEMORY_FORMAT = frozenset(
     {
         "aten._batch_norm_with_update.default",
         "aten._batch_norm_with_update_functional.default",
@@ -121,21 +121,21 @@ POINTWISE = frozenset(
     }
 )
 # Fourier transforms, which are calls: what they give has these strides already
-TRANSFORMS = frozenset({"aten._fft_c2c.default", "aten._fft_c2r.default", "aten._fft_r2c.default"})
+FOURIER_TRANSFORMS = frozenset({"aten._fft_c2c.default", "aten._fft_c2r.default", "aten._fft_r2c.default"})
 # pointwise ones that eager computes by several others
-IN_STEPS = frozenset({"aten.isinf.default", "aten.mvlgamma.default"})
+COMPUTED_IN_STEPS = frozenset({"aten.isinf.default", "aten.mvlgamma.default"})
 # whose last tensor eager takes for the first
-REVERSED = frozenset({"aten.rsub.Tensor", "aten.threshold_backward.default"})
+REVERSED_ARGUMENTS = frozenset({"aten.rsub.Tensor", "aten.threshold_backward.default"})
 ROLL = frozenset({"aten.roll.default"})
-HALVES = frozenset({"aten.glu.default"})  # pointwise, of the two halves of what they are given
-NAMED = LIKE_THE_FIRST | ROW_MAJOR | BY_FORMAT | BY_CONTIGUITY | INDEX | POINTWISE | ROLL | HALVES
+GATED = frozenset({"aten.glu.default"})  # pointwise, of the two halves of what they are given
+WITH_OWN_STRIDES = LIKE_FIRST_ARGUMENT | ROW_MAJOR | BY_MEMORY_FORMAT | BY_CONTIGUITY | INDEX | POINTWISE | ROLL | GATED
 # what torch lays out otherwise than eager, whatever the sizes are
-MISLAID = (
-    BY_FORMAT
+WRONG_IN_FAKE_TENSORS = (
+    BY_MEMORY_FORMAT
     | BY_CONTIGUITY
     | POINTWISE
     | ROLL
-    | HALVES
+    | GATED
     | {
         "aten.binary_cross_entropy.default",
         "aten.copysign.Tensor",
@@ -161,9 +161,9 @@ MISLAID = (
         "aten.xlogy.Tensor",
     }
 )
-_OPERANDS = frozenset({"self", "other", "x", "n"})  # names of parameters whose number is an argument like a tensor
-_HALF = frozenset({torch.float16, torch.bfloat16})
-_OF_PARTS = frozenset({"aten.complex.default", "aten.polar.default"})  # complex results of real numbers
+_OPERAND_NAMES = frozenset({"self", "other", "x", "n"})  # names of parameters whose number is an argument like a tensor
+_FLOATS_OF_16_BITS = frozenset({torch.float16, torch.bfloat16})
+_COMPLEX_OF_REALS = frozenset({"aten.complex.default", "aten.polar.default"})  # complex results of real numbers
 _CONDITIONS = frozenset({"condition", "mask"})  # and of those that are not cast to the others' dtype
 
 
@@ -208,21 +208,21 @@ class Layout:
                 step *= self.size[d]
         return True
 
-    def expanded(self, size: Row) -> Row:
+    def broadcast_strides(self, size: Row) -> Row:
         """Its strides among arguments that broadcast to `size`."""
         new = len(size) - len(self.size)
         own = zip(self.size, self.stride, size[new:], strict=True)
         return (0,) * new + tuple(0 if _is_one(n) and not _is_one(whole) else s for n, s, whole in own)
 
-    def copied(self) -> Row | None:
+    def copy_strides(self) -> Row | None:
         """The strides of a copy."""
-        return self.stride if self.is_dense else dense(self.size, [self.stride])
+        return self.stride if self.is_dense else dense_strides(self.size, [self.stride])
 
 
-def dense(size: Row, strides: Sequence[Row]) -> Row | None:
+def dense_strides(size: Row, strides: Sequence[Row]) -> Row | None:
     """Without gaps, the dimensions in the order of the first strides that tell two apart; else as they stand.
 
-    >>> dense((3, 1, 2), [(0, 0, 0), (1, 8, 16)])
+    >>> dense_strides((3, 1, 2), [(0, 0, 0), (1, 8, 16)])
     (1, 3, 3)
     """
     order = list(range(len(size) - 1, -1, -1))  # the innermost first
@@ -237,10 +237,10 @@ def dense(size: Row, strides: Sequence[Row]) -> Row | None:
             if after > 0:
                 order[before], order[at] = order[at], order[before]
                 at = before
-    return _in_order(size, order)
+    return _strides_in_order(size, order)
 
 
-def _in_order(size: Row, inner_first: Sequence[int]) -> Row:
+def _strides_in_order(size: Row, inner_first: Sequence[int]) -> Row:
     found = [0] * len(size)
     step = 1
     for d in inner_first:
@@ -295,17 +295,17 @@ def _is_known(fact: Any) -> bool:
     return statically_known_true(fact)
 
 
-def joined(given: Sequence[Layout], size: Row) -> Row | None:
+def broadcast_result_strides(given: Sequence[Layout], size: Row) -> Row | None:
     """The strides of a result of that size; a number among the arguments is a layout without dimensions."""
     if all(len(g.size) == len(size) and all(map(_is_same, g.size, size)) for g in given):
         if all(g.is_contiguous for g in given):
-            return dense(size, ())
+            return dense_strides(size, ())
         if all(g.is_channels_last for g in given):
-            return _in_order(size, _channels_last(len(size)))
+            return _strides_in_order(size, _channels_last(len(size)))
         first, *others = given
         if first.is_dense and all(all(map(_is_same, g.stride, first.stride)) for g in others):
             return first.stride
-    return dense(size, [g.expanded(size) for g in given])
+    return dense_strides(size, [g.broadcast_strides(size) for g in given])
 
 
 def _is_number(n: Any) -> bool:
@@ -317,7 +317,7 @@ def _is_same(a: Any, b: Any) -> bool:
     return _is_known(a == b)
 
 
-def layout(x: torch.Tensor) -> Layout:
+def layout_of(x: torch.Tensor) -> Layout:
     return Layout(tuple(x.shape), x.stride())
 
 
@@ -327,53 +327,53 @@ def is_ambiguous(op: Any, args: Sequence[Any]) -> bool:
     They take floats of 16 bits through float32, by a copy in which an expanded dimension has a place.
     """
     tensors = [x for x in args if isinstance(x, torch.Tensor)]
-    if any(x.dtype in _HALF and any(map(_is_zero, x.stride())) for x in tensors):
+    if any(x.dtype in _FLOATS_OF_16_BITS and any(map(_is_zero, x.stride())) for x in tensors):
         return True
-    return str(op) in MISLAID or any(_is_one(n) for x in tensors for n in x.shape)
+    return str(op) in WRONG_IN_FAKE_TENSORS or any(_is_one(n) for x in tensors for n in x.shape)
 
 
-def strides(op: Any, args: Sequence[Any], result: torch.Tensor) -> Row | None:
+def eager_strides(op: Any, args: Sequence[Any], result: torch.Tensor) -> Row | None:
     """Those that eager gives to the result of a pointwise operator, or of one that is named above."""
     name, size = str(op), tuple(result.shape)
     if not size or any(map(_is_zero, size)):
         return None
     if name in ROW_MAJOR:
-        return dense(size, ())
-    if name in LIKE_THE_FIRST:
-        return layout(args[0]).copied()
-    if name in BY_FORMAT or name in BY_CONTIGUITY:
-        return _by_format(args[0], size, keeps=name in BY_CONTIGUITY)
+        return dense_strides(size, ())
+    if name in LIKE_FIRST_ARGUMENT:
+        return layout_of(args[0]).copy_strides()
+    if name in BY_MEMORY_FORMAT or name in BY_CONTIGUITY:
+        return _memory_format_strides(args[0], size, keeps=name in BY_CONTIGUITY)
     if name in INDEX:
-        found = _indexed(layout(args[0]), args[1])
-        return None if found is None else joined(found, size)
+        found = _index_operands(layout_of(args[0]), args[1])
+        return None if found is None else broadcast_result_strides(found, size)
     if name in ROLL:
-        return _rolled(*args)
-    if name in HALVES:
-        return joined([Layout(size, args[0].stride())] * 2, size)
+        return _roll_strides(*args)
+    if name in GATED:
+        return broadcast_result_strides([Layout(size, args[0].stride())] * 2, size)
     if op is torch.ops.aten.ldexp.Tensor and args[0].is_floating_point() and not args[1].is_floating_point():
-        return _scaled(layout(args[0]), layout(args[1]), size)
-    found = _operands(op, args, result.dtype)
-    return None if found is None else joined(found, size)
+        return _ldexp_strides(layout_of(args[0]), layout_of(args[1]), size)
+    found = _layouts_of_operands(op, args, result.dtype)
+    return None if found is None else broadcast_result_strides(found, size)
 
 
-def _operands(op: Any, args: Sequence[Any], common: torch.dtype) -> list[Layout] | None:
+def _layouts_of_operands(op: Any, args: Sequence[Any], common: torch.dtype) -> list[Layout] | None:
     """Of the arguments that eager walks along, after it has cast them to one dtype."""
     places = [p.name if str(p.type) in ("Tensor", "Scalar", "number") else "" for p in op._schema.arguments]
     given = [(place, arg) for place, arg in zip(places, args, strict=False) if _is_operand(place, arg)]
-    if given and (common == torch.bool or str(op) in _OF_PARTS):
+    if given and (common == torch.bool or str(op) in _COMPLEX_OF_REALS):
         common = torch.result_type(given[0][1], given[-1][1])
-    if str(op) in REVERSED:
+    if str(op) in REVERSED_ARGUMENTS:
         given.reverse()
     found: list[Layout] = []
     for place, arg in given:
         if not isinstance(arg, torch.Tensor):
             found.append(Layout((), ()))
             continue
-        own = layout(arg)
+        own = layout_of(arg)
         if op is torch.ops.aten.ldexp.Tensor and place == "other":
-            stride = dense(own.size, ())  # of a power of two
+            stride = dense_strides(own.size, ())  # of a power of two
         else:
-            stride = own.copied() if arg.dtype != common and place not in _CONDITIONS else own.stride
+            stride = own.copy_strides() if arg.dtype != common and place not in _CONDITIONS else own.stride
         if stride is None:
             return None
         found.append(Layout(own.size, stride))
@@ -382,39 +382,39 @@ def _operands(op: Any, args: Sequence[Any], common: torch.dtype) -> list[Layout]
 
 def _is_operand(place: str, arg: object) -> bool:
     is_number = isinstance(arg, int | float | complex | torch.SymInt | torch.SymFloat)
-    return isinstance(arg, torch.Tensor) or (place in _OPERANDS and is_number)
+    return isinstance(arg, torch.Tensor) or (place in _OPERAND_NAMES and is_number)
 
 
-def _by_format(x: torch.Tensor, size: Row, *, keeps: bool) -> Row | None:
+def _memory_format_strides(x: torch.Tensor, size: Row, *, keeps: bool) -> Row | None:
     """Row-major or with the channels last; a contiguous argument may keep what it is."""
-    own, channels_last = layout(x), _channels_last(len(size))
+    own, channels_last = layout_of(x), _channels_last(len(size))
     is_known = all(_is_number(n) for n in (*own.size, *own.stride, *size))
     if own.is_contiguous and (keeps or not is_known):
-        return dense(size, ())
+        return dense_strides(size, ())
     if own.is_channels_last and keeps:
-        return _in_order(size, channels_last)
+        return _strides_in_order(size, channels_last)
     if is_known:
         from torch._prims_common import suggest_memory_format
 
         is_row_major = suggest_memory_format(x) is torch.contiguous_format
-        return dense(size, ()) if is_row_major else _in_order(size, channels_last)
+        return dense_strides(size, ()) if is_row_major else _strides_in_order(size, channels_last)
     # with symbols only what leaves no doubt
     if len(size) not in (4, 5) or any(_is_more(own.stride[a], own.stride[b]) for a, b in pairwise(channels_last)):
-        return dense(size, ())
+        return dense_strides(size, ())
     is_wide = own.is_channels_last and _is_known(own.size[1] > 1) and any(_is_known(n > 1) for n in own.size[2:])
     if not is_wide:
         return None
     is_nested = all(_is_multiple(own.stride[b], own.size[a] * own.stride[a]) for a, b in pairwise(channels_last))
-    return _in_order(size, channels_last) if is_nested else None  # else dimensions of size 1 tell otherwise
+    return _strides_in_order(size, channels_last) if is_nested else None  # else dimensions of size 1 tell otherwise
 
 
-def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Row | None:
+def _roll_strides(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Row | None:
     """Along each dimension two parts are concatenated, with the channels last if both suggest that."""
     size, stride = tuple(x.shape), x.stride()
     if not dims:
-        return dense(size, ())
+        return dense_strides(size, ())
     if not all(_is_number(n) for n in (*size, *stride, *shifts)):
-        return _by_format(x, size, keeps=False)
+        return _memory_format_strides(x, size, keeps=False)
     from torch._prims_common import are_strides_like_channels_last_or_false
 
     for shift, dim in zip(shifts, dims, strict=True):
@@ -423,16 +423,20 @@ def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) ->
             [n if d == dim % len(size) else whole for d, whole in enumerate(size)] for n in (first, size[dim] - first)
         ]
         is_last = all(are_strides_like_channels_last_or_false(part, stride) for part in parts)
-        stride = _in_order(size, _channels_last(len(size)) if is_last else range(len(size) - 1, -1, -1))
+        stride = _strides_in_order(size, _channels_last(len(size)) if is_last else range(len(size) - 1, -1, -1))
     return stride
 
 
-def _scaled(x: Layout, exponent: Layout, size: Row) -> Row | None:
+def _ldexp_strides(x: Layout, exponent: Layout, size: Row) -> Row | None:
     """Scaled by powers of two that are integers: in memory like that of x, unless it has to be resized."""
-    return x.copied() if len(x.size) == len(size) and all(map(_is_same, x.size, size)) else joined([x, exponent], size)
+    return (
+        x.copy_strides()
+        if len(x.size) == len(size) and all(map(_is_same, x.size, size))
+        else broadcast_result_strides([x, exponent], size)
+    )
 
 
-def _indexed(x: Layout, indices: Sequence[torch.Tensor | None]) -> list[Layout] | None:
+def _index_operands(x: Layout, indices: Sequence[torch.Tensor | None]) -> list[Layout] | None:
     """Of the tensor, and of the indices, as both stand in the result: the indexed dimensions have stride 0.
 
     Indices that are not side by side come first. None where the number of elements depends on the indices.
@@ -452,17 +456,17 @@ def _indexed(x: Layout, indices: Sequence[torch.Tensor | None]) -> list[Layout] 
     found = [Layout(around(size, x.size), around((0,) * len(size), x.stride))]
     ones = around(size, (1,) * len(x.size))
     for index in given:
-        stride = viewed(Layout(size, layout(index).expanded(size)), around(size, (1,) * len(x.size)))
+        stride = view_strides(Layout(size, layout_of(index).broadcast_strides(size)), around(size, (1,) * len(x.size)))
         if stride is None:
             return None
         found.append(Layout(ones, stride))
     return found
 
 
-def viewed(x: Layout, size: Row) -> Row | None:
+def view_strides(x: Layout, size: Row) -> Row | None:
     """The strides of a view of that size: for a dimension of size 1 that of the next outer element of those within it.
 
-    >>> viewed(Layout((3, 1), (1, 7)), (1, 3, 1)), viewed(Layout((4, 1, 3), (3, 7, 1)), (12,))
+    >>> view_strides(Layout((3, 1), (1, 7)), (1, 3, 1)), view_strides(Layout((4, 1, 3), (3, 7, 1)), (12,))
     ((3, 1, 7), (1,))
     """
     if any(map(_is_zero, size)):
@@ -487,30 +491,30 @@ def viewed(x: Layout, size: Row) -> Row | None:
     return tuple(reversed(found))
 
 
-def transformed(op: Any, x: torch.Tensor, dims: Sequence[int], size: Row) -> Row | None:
+def transform_strides(op: Any, x: torch.Tensor, dims: Sequence[int], size: Row) -> Row | None:
     """The strides of a Fourier transform over `dims`, by the CPU's library.
 
     >>> c2c, x = torch.ops.aten._fft_c2c.default, torch.ones(4, 5, 6, dtype=torch.complex64)
-    >>> transformed(c2c, x, [2, 0], (4, 5, 6)), torch.ops.aten._fft_c2c(x, [2, 0], 0, True).stride()
+    >>> transform_strides(c2c, x, [2, 0], (4, 5, 6)), torch.ops.aten._fft_c2c(x, [2, 0], 0, True).stride()
     ((6, 24, 1), (6, 24, 1))
     """
     if any(map(_is_zero, size)):
         return None
-    own, last = layout(x), [dims[-1]]
+    own, last = layout_of(x), [dims[-1]]
     if op is torch.ops.aten._fft_c2c.default:
-        return _inside(own, _outer_first(own, dims), size)
+        return _strides_with_inner(own, _outer_first(own, dims), size)
     if op is torch.ops.aten._fft_r2c.default:
         others = _outer_first(own, dims[:-1])
-        return None if others is None else _inside(own, [*others, *last], size)
+        return None if others is None else _strides_with_inner(own, [*others, *last], size)
     if len(dims) > 1:  # the other dimensions first
-        stride = _inside(own, _outer_first(own, dims[:-1]), own.size)
+        stride = _strides_with_inner(own, _outer_first(own, dims[:-1]), own.size)
         if stride is None:
             return None
         own = Layout(own.size, stride)
-    return _inside(own, last, size)
+    return _strides_with_inner(own, last, size)
 
 
-def _inside(x: Layout, inner: Sequence[int] | None, size: Row) -> Row | None:
+def _strides_with_inner(x: Layout, inner: Sequence[int] | None, size: Row) -> Row | None:
     """With some dimensions inside of the others, which stay in their order.
 
     Where strides do not tell that, the library's partition does: it fills the places of inner ones from the end.
@@ -520,7 +524,7 @@ def _inside(x: Layout, inner: Sequence[int] | None, size: Row) -> Row | None:
     count = len(size) - len(inner)
     behind = [d for d in range(count, len(size)) if d not in inner]
     others = _outer_first(x, [behind.pop() if d in inner else d for d in range(count)])
-    return None if others is None else _in_order(size, [*reversed(inner), *reversed(others)])
+    return None if others is None else _strides_in_order(size, [*reversed(inner), *reversed(others)])
 
 
 def _outer_first(x: Layout, dims: Sequence[int]) -> Sequence[int] | None:
@@ -536,7 +540,7 @@ def _outer_first(x: Layout, dims: Sequence[int]) -> Sequence[int] | None:
     return found
 
 
-def relaid(result: torch.Tensor, stride: Row) -> torch.Tensor:
+def with_strides(result: torch.Tensor, stride: Row) -> torch.Tensor:
     """The result with other strides; nothing is copied if only dimensions of size 1 differ."""
     pairs = list(zip(result.shape, result.stride(), stride, strict=True))
     if all(_is_same(old, new) for _, old, new in pairs):

@@ -54,7 +54,7 @@ def rebuilt_outputs() -> Mapping[int, int]:
     return {number: base for number, base in views if base is not None}
 
 
-def plain_outputs() -> frozenset[int] | None:
+def outputs_without_aliases() -> frozenset[int] | None:
     """Results of the forward that only the user sees, by number: neither views, nor bases of views, nor kept for the
     backward; None if nothing is known."""
     facts = _forward_metadata()
@@ -70,7 +70,7 @@ def plain_outputs() -> frozenset[int] | None:
     return frozenset(first + n for n in plain if n not in bases)
 
 
-def retraced(result: Any, stride: Sequence[Any]) -> Any:
+def with_traced_strides(result: Any, stride: Sequence[Any]) -> Any:
     """What a call gives while it is traced, noted with other strides."""
     from torch.fx.experimental.proxy_tensor import (
         disable_proxy_modes_tracing,
@@ -88,7 +88,7 @@ def retraced(result: Any, stride: Sequence[Any]) -> Any:
     return track_tensor_tree(noted, proxy, constant=None, tracer=mode.tracer)
 
 
-def is_made_base(placeholder: Any) -> bool:
+def is_synthetic_base(placeholder: Any) -> bool:
     """Whether an input is memory that AOTAutograd puts in the place of several inputs that are views of it."""
     from torch._functorch._aot_autograd.descriptors import SyntheticBaseAOTInput, ViewBaseAOTInput
 

@@ -28,7 +28,7 @@ def call(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Val
     """Lowers one collective: `wait_tensor`, an in-place collective, or one that returns new tensors."""
     if op == WAIT:
         return _wait(ctx, args)
-    facts = schemas.facts(op)
+    facts = schemas.operator_facts(op)
     result = extern(ctx, op, args, kwargs) if facts is None or facts.written else _start(ctx, op, args, kwargs)
     sent = tuple(view for value in (*args, *kwargs.values()) for view in views_in(value))
     for view in views_in(result):
@@ -44,7 +44,7 @@ def _start(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, V
             return tuple(made(item) for item in meta)
         return ctx.buffer(meta.dtype, sizes(meta.size)) if isinstance(meta, TensorMeta) else None
 
-    result, why = made(ctx.node.meta), schemas.reason(op)
+    result, why = made(ctx.node.meta), schemas.reason_for_call(op)
     ctx.add_note(f"{op}: {why}")
     ctx.add_extern(op, args, kwargs, tuple(views_in(result)), why, is_ordered=True)
     return result
@@ -57,7 +57,7 @@ def _wait(ctx: Lowering, args: Sequence[Value]) -> Value:
     sent = map(ctx.newest, ctx.state.in_flight.pop(x.ref.storage, ()))
     pending = dict.fromkeys(v.ref for v in sent if isinstance(v, View))
     after = ctx.next_version(x)
-    why = schemas.reason(WAIT)
+    why = schemas.reason_for_call(WAIT)
     ctx.add_extern(WAIT, (x,), {}, (), why, form="inplace", writes=(after.ref,), is_ordered=True, holds=tuple(pending))
     meta = ctx.meta
     if after.stride == sizes(meta.stride) or not ctx.is_computable(meta, ()):

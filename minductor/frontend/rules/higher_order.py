@@ -149,7 +149,7 @@ def _functionalized(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mappi
     if target is None:
         return NotImplemented
     named = dict(kwargs)
-    written = [name for name, _ in schemas.mutable(target) if named[name] is not None]
+    written = [name for name, _ in schemas.mutable_parameters(target) if named[name] is not None]
     raw = dict(ctx.node.kwargs)
     bases: dict[str, View] = {}
     for name in written:
@@ -162,14 +162,14 @@ def _functionalized(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mappi
         bases[name] = target_view
     named.update(bases)
     row = iter(bases.values())
-    every = [next(row) if named[name] is not None else None for name, _ in schemas.mutable(target)]
+    every = [next(row) if named[name] is not None else None for name, _ in schemas.mutable_parameters(target)]
     return _call_in_place(ctx, target, named, every)
 
 
 def _functionalized_v2(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
     """Lowers auto_functionalized_v2: each mutated storage is passed once (`_all_bases`), arguments as views of them."""
     target = _operator(args)
-    if target is None or schemas.is_out(target):
+    if target is None or schemas.only_writes_results(target):
         return NotImplemented
     named = dict(kwargs)
     given, raw = named.pop("_all_bases"), dict(ctx.node.kwargs)["_all_bases"]
@@ -181,7 +181,7 @@ def _functionalized_v2(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Ma
             return NotImplemented
         bases.append(made)
     offsets = [as_expr(m.offset) if isinstance(m := ctx.traced_meta(a), TensorMeta) else integer(0) for a in raw]
-    for name, is_list in schemas.mutable(target):
+    for name, is_list in schemas.mutable_parameters(target):
         if not is_list:
             named[name] = _argument_view(ctx, named, f"_{name}", bases, offsets)
             continue
@@ -267,9 +267,9 @@ def _call_in_place(ctx: Lowering, op: str, named: Mapping[str, Value], bases: Se
     """Adds the in-place call; gives the operator's own results, then the bases after the call."""
     assert isinstance(ctx.node.meta, tuple)
     count = len(ctx.node.meta) - len(bases)
-    why = schemas.reason(op)
+    why = schemas.reason_for_call(op)
     ctx.add_note(f"{op}: {why}")
-    facts = schemas.facts(op)
+    facts = schemas.operator_facts(op)
     assert facts is not None
     results = in_place(ctx, op, (), named, ctx.node.meta[:count] if facts.returned else (), why)
     return (*(results or (None,)), *(ctx.newest(base) for base in bases))

@@ -35,7 +35,12 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from minductor.core.errors import BadArgument, UnsupportedInput
 
 NAME = "minductor_control_deps"
-LIVE = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)  # what a graph is given; the rest stands in it
+GRAPH_ARGUMENTS = (
+    torch.Tensor,
+    torch.SymInt,
+    torch.SymFloat,
+    torch.SymBool,
+)  # what a graph is given; the rest stands in it
 
 
 def control_deps(deps: torch.Tensor | Sequence[torch.Tensor], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -61,7 +66,7 @@ def control_deps(deps: torch.Tensor | Sequence[torch.Tensor], fn: Callable[..., 
         _refuse("fn of control_deps", fn, "a function of the arguments behind it")
     row = tuple(row)
     if torch.compiler.is_dynamo_compiling():
-        return traced()(lambda: fn(*args, **kwargs), deps=row)
+        return traced_operator()(lambda: fn(*args, **kwargs), deps=row)
     return operator()(row, partial(fn, **kwargs), *args)
 
 
@@ -85,7 +90,7 @@ def operator() -> HigherOrderOperator:
 
 
 @torch.compiler.assume_constant_result
-def traced() -> HigherOrderOperator:
+def traced_operator() -> HigherOrderOperator:
     """How Dynamo, which knows graphs as first arguments only, writes the operator down."""
     known: Any = torch._ops._higher_order_ops.get(f"{NAME}_traced")
     return _Traced() if known is None else known
@@ -97,13 +102,13 @@ def traced() -> HigherOrderOperator:
 class _Operator(HigherOrderOperator):
     def __init__(self) -> None:
         super().__init__(NAME)
-        self.py_impl(torch.DispatchKey.Autograd)(partial(_each, self))
-        self.py_impl(torch.DispatchKey.CompositeExplicitAutograd)(_now)
-        self.py_functionalize_impl(partial(_functionalized, self))
-        self.py_impl(ProxyTorchDispatchMode)(partial(_recorded, self))
-        self.py_impl(FakeTensorMode)(_faked)
+        self.py_impl(torch.DispatchKey.Autograd)(partial(_order_operations, self))
+        self.py_impl(torch.DispatchKey.CompositeExplicitAutograd)(_run)
+        self.py_functionalize_impl(partial(_functionalize, self))
+        self.py_impl(ProxyTorchDispatchMode)(partial(_record, self))
+        self.py_impl(FakeTensorMode)(_run_fake)
         for transform in (TransformType.Vmap, TransformType.Grad, TransformType.Jvp):
-            self.py_impl(transform)(_transformed)
+            self.py_impl(transform)(_run_transformed)
 
     def __call__(self, deps: Sequence[torch.Tensor], graph: Callable[..., Any], /, *args: Any) -> Any:
         # the dispatcher looks for tensors in tuples, not in lists within them
@@ -118,30 +123,32 @@ class _Traced(BaseHOP):
         return operator()(deps, graph, *args)
 
 
-def _now(deps: Sequence[torch.Tensor], graph: Callable[..., Any], *args: Any) -> Any:
+def _run(deps: Sequence[torch.Tensor], graph: Callable[..., Any], *args: Any) -> Any:
     del deps  # has been computed: nothing runs out of order here
     return graph(*args)
 
 
-def _faked(mode: FakeTensorMode, deps: Sequence[torch.Tensor], graph: Callable[..., Any], *args: Any) -> Any:
+def _run_fake(mode: FakeTensorMode, deps: Sequence[torch.Tensor], graph: Callable[..., Any], *args: Any) -> Any:
     with mode:
-        return _now(deps, graph, *args)
+        return _run(deps, graph, *args)
 
 
-def _transformed(interpreter: Any, deps: Sequence[torch.Tensor], graph: Callable[..., Any], *args: Any) -> Any:
+def _run_transformed(interpreter: Any, deps: Sequence[torch.Tensor], graph: Callable[..., Any], *args: Any) -> Any:
     del interpreter
-    return _now(deps, graph, *args)
+    return _run(deps, graph, *args)
 
 
-def _each(op: HigherOrderOperator, deps: Sequence[torch.Tensor], graph: Callable[..., Any], *args: Any) -> Any:
+def _order_operations(
+    op: HigherOrderOperator, deps: Sequence[torch.Tensor], graph: Callable[..., Any], *args: Any
+) -> Any:
     """Above autograd, each operation waits by itself: so gradients and what is saved for them are eager's."""
     if get_proxy_mode() is None:
         return graph(*args)
-    with _EachAfter(op, tuple(deps)):
+    with _OrderEachOperation(op, tuple(deps)):
         return graph(*args)
 
 
-class _EachAfter(TorchDispatchMode):
+class _OrderEachOperation(TorchDispatchMode):
     """Gives each operation that computes something the dependencies."""
 
     def __init__(self, op: HigherOrderOperator, deps: tuple[torch.Tensor, ...]) -> None:
@@ -162,7 +169,7 @@ class _EachAfter(TorchDispatchMode):
             return func(*args, **given)
         if not _is_computing(func):
             return func(*args, **given)
-        graph, leaves = _closed(func, (tuple(args), given))
+        graph, leaves = _as_function_of_tensors(func, (tuple(args), given))
         result = self.op(self.deps, graph, *leaves)
         for tensor in tree_leaves(result):
             if isinstance(tensor, torch.Tensor):
@@ -188,10 +195,10 @@ def _is_computing(func: Any) -> bool:
     return not func.is_view and any("Tensor" in str(returned.type) for returned in func._schema.returns)
 
 
-def _closed(func: Callable[..., Any], given: Any) -> tuple[Callable[..., Any], list[Any]]:
+def _as_function_of_tensors(func: Callable[..., Any], given: Any) -> tuple[Callable[..., Any], list[Any]]:
     """A call as a function of its tensors and symbolic numbers alone, however they are nested, and these."""
     leaves, spec = tree_flatten(given)
-    live = [n for n, leaf in enumerate(leaves) if isinstance(leaf, LIVE)]
+    live = [n for n, leaf in enumerate(leaves) if isinstance(leaf, GRAPH_ARGUMENTS)]
 
     def call(*values: Any) -> Any:
         filled = list(leaves)
@@ -203,7 +210,7 @@ def _closed(func: Callable[..., Any], given: Any) -> tuple[Callable[..., Any], l
     return call, [leaves[n] for n in live]
 
 
-def _functionalized(
+def _functionalize(
     op: HigherOrderOperator, ctx: Any, deps: Sequence[torch.Tensor], graph: Callable[..., Any], *args: Any
 ) -> Any:
     inner = (ctx.unwrap_tensors(tuple(deps)), ctx.unwrap_tensors(tuple(args)))
@@ -212,7 +219,7 @@ def _functionalized(
     return ctx.wrap_tensors(result)
 
 
-def _recorded(
+def _record(
     op: HigherOrderOperator,
     mode: ProxyTorchDispatchMode,
     deps: Sequence[torch.Tensor],
@@ -221,7 +228,7 @@ def _recorded(
 ) -> Any:
     """A node of the traced graph, called as the operation that it is about."""
     tracer: Any = mode.tracer
-    closed, leaves = _closed(graph, (args, {}))
+    closed, leaves = _as_function_of_tensors(graph, (args, {}))
     inner = reenter_make_fx(closed)(*leaves)
     place = tracer.get_fresh_qualname(NAME)
     tracer.root.register_module(place, inner)
@@ -256,11 +263,11 @@ def add_control_deps(node: fx.Node, deps: Sequence[fx.Node]) -> fx.Node:
     if node.op != "call_function" or root is None:
         why = f"{node.name} is no call"
         raise BadArgument("node of add_control_deps", node, "a call in the graph of a torch.fx.GraphModule", why=why)
-    if any(dep is node or node in _needed_by(dep) for dep in deps):
+    if any(dep is node or node in _ancestors(dep) for dep in deps):
         why = f"one of them needs {node.name}"
         raise BadArgument("deps of add_control_deps", deps, "nodes that do not depend on the node", why=why)
-    inner, leaves = _alone(node)
-    place = _fresh(root, NAME)
+    inner, leaves = _graph_of_call(node)
+    place = _unused_name(root, NAME)
     setattr(root, place, fx.GraphModule(root, inner))
     name, node.name = node.name, f"{node.name}_alone"
     with graph.inserting_before(node):
@@ -270,11 +277,11 @@ def add_control_deps(node: fx.Node, deps: Sequence[fx.Node]) -> fx.Node:
     node.replace_all_uses_with(made)
     graph.erase_node(node)
     made.name = name
-    _settle(graph)
+    _sort_behind_arguments(graph)
     return made
 
 
-def _needed_by(node: fx.Node) -> set[fx.Node]:
+def _ancestors(node: fx.Node) -> set[fx.Node]:
     found: set[fx.Node] = set()
     waiting = [node]
     while waiting:
@@ -285,7 +292,7 @@ def _needed_by(node: fx.Node) -> set[fx.Node]:
     return found
 
 
-def _alone(node: fx.Node) -> tuple[fx.Graph, list[fx.Node]]:
+def _graph_of_call(node: fx.Node) -> tuple[fx.Graph, list[fx.Node]]:
     """A graph of that call alone, and what it is given, however it was nested; a module that it calls stays inside."""
     root: Any = node.graph.owning_module
     inner = fx.Graph(root)
@@ -308,14 +315,14 @@ def _is_tensor(root: Any, node: fx.Node) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _fresh(root: torch.nn.Module, prefix: str) -> str:
+def _unused_name(root: torch.nn.Module, prefix: str) -> str:
     number = 0
     while hasattr(root, f"{prefix}_{number}"):
         number += 1
     return f"{prefix}_{number}"
 
 
-def _settle(graph: fx.Graph) -> None:
+def _sort_behind_arguments(graph: fx.Graph) -> None:
     """Moves nodes down behind what they need; all others stay in their order."""
     nodes = list(graph.nodes)
     rank = {node: n for n, node in enumerate(nodes)}
@@ -325,13 +332,13 @@ def _settle(graph: fx.Graph) -> None:
     ready = [rank[node] for node in nodes if not waits[node]]
     heapify(ready)
     last: fx.Node | None = None
-    for node in _popped(ready, nodes, waits, rank):
+    for node in _in_order(ready, nodes, waits, rank):
         if last is not None:
             last.append(node)
         last = node
 
 
-def _popped(
+def _in_order(
     ready: list[int], nodes: Sequence[fx.Node], waits: dict[fx.Node, int], rank: dict[fx.Node, int]
 ) -> Iterator[fx.Node]:
     """Of the nodes that have what they need, the one that stood first."""

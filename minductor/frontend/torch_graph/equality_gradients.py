@@ -25,7 +25,7 @@ from minductor.frontend.torch_graph.joint_views import is_view
 aten, prims = torch.ops.aten, torch.ops.prims
 
 
-def round_compared(graph: fx.Graph) -> None:
+def round_compared_values(graph: fx.Graph) -> None:
     """See above."""
     pending = graph.find_nodes(op="call_function", target=aten.eq.Tensor)
     if not pending:
@@ -37,21 +37,21 @@ def round_compared(graph: fx.Graph) -> None:
             if node not in seen and (is_recomputable(node) or node.meta.get("recompute")):
                 seen.add(node)
                 pending.append(node)
-                if _is_rounded(node):
-                    _cast(node)
+                if _computes_16_bit_floats(node):
+                    _insert_cast(node)
 
 
-def keep_compared(graph: fx.Graph) -> None:
+def save_compared_values(graph: fx.Graph) -> None:
     """See above; what the user wants computed again stays so."""
     for node in graph.find_nodes(op="call_function", target=aten.eq.Tensor):
         for side, other in permutations(node.all_input_nodes, 2):
             if torch.Tag.pointwise in getattr(_maker(other).target, "tags", ()):
                 continue  # not found among many: equality is no more than chance
-            for source in _made_forward(side) & _sources(other):
+            for source in _forward_makers(side) & _all_inputs(other):
                 source.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
 
 
-def _made_forward(node: fx.Node) -> set[fx.Node]:
+def _forward_makers(node: fx.Node) -> set[fx.Node]:
     """The forward's operators that a value is of, or that the backward's formula makes it of."""
     seen: set[fx.Node] = set()
     pending = [node]
@@ -70,7 +70,7 @@ def _maker(node: fx.Node) -> fx.Node:
     return node
 
 
-def _sources(node: fx.Node) -> set[fx.Node]:
+def _all_inputs(node: fx.Node) -> set[fx.Node]:
     """All that a value depends on."""
     found: set[fx.Node] = set()
     pending = [node]
@@ -81,13 +81,13 @@ def _sources(node: fx.Node) -> set[fx.Node]:
     return found
 
 
-def _is_rounded(node: fx.Node) -> bool:
+def _computes_16_bit_floats(node: fx.Node) -> bool:
     """Whether a node computes a tensor of 16-bit floats."""
     value = node.meta.get("val")
     return not is_view(node) and isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
 
 
-def _cast(node: fx.Node) -> None:
+def _insert_cast(node: fx.Node) -> None:
     """Puts a cast of a node to its own dtype between it and its users."""
     with node.graph.inserting_after(node):
         rounded = node.graph.call_function(prims.convert_element_type.default, (node, node.meta["val"].dtype))

@@ -33,7 +33,7 @@ def visible_storages(graph: fx.Graph) -> set[fx.Node]:
     return found
 
 
-def follow_views(graph: fx.Graph) -> None:
+def update_view_values(graph: fx.Graph) -> None:
     """Gives the traced value of each view the memory of what it views now."""
     for node in filter(is_view, graph.nodes):
         of, value = node.all_input_nodes[0].meta["val"], node.meta["val"]
@@ -41,11 +41,11 @@ def follow_views(graph: fx.Graph) -> None:
             node.meta["val"] = of[node.args[1]]
             continue
         first = value[0] if isinstance(value, list | tuple) and value else value
-        if isinstance(first, FakeTensor) and not _share(first, of):
+        if isinstance(first, FakeTensor) and not _share_memory(first, of):
             args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
             with first.fake_mode:
                 node.meta["val"] = node.target(*args, **kwargs)
 
 
-def _share(a: torch.Tensor, b: torch.Tensor) -> bool:
+def _share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.untyped_storage()._cdata == b.untyped_storage()._cdata

@@ -19,35 +19,37 @@ from typing import Any, cast
 import torch
 from torch import fx
 
-from minductor.frontend.torch_graph.open_norms import Writer, is_exact
+from minductor.frontend.torch_graph.decompose_norms import Writer, is_exact
 
 aten = torch.ops.aten
 
-LONGEST = 4096  # elements of a row; of a longer one a statistic is a small part, and a pass through it is not free
+MAX_ROW_ELEMENTS = (
+    4096  # elements of a row; of a longer one a statistic is a small part, and a pass through it is not free
+)
 
 
-def deviate_again(forward: fx.GraphModule, backward: fx.GraphModule, given: int) -> None:
+def recompute_rstd(forward: fx.GraphModule, backward: fx.GraphModule, given: int) -> None:
     """See above; the first `given` results of the forward are not for the backward."""
     output = forward.graph.output_node()
     results = cast("Sequence[Any]", output.args[0])
     inputs = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
     gone: set[fx.Node] = set()
     for node in dict.fromkeys(results[given:]):
-        norm = _norm_of(node) if isinstance(node, fx.Node) else None
+        norm = _layer_norm_of_rstd(node) if isinstance(node, fx.Node) else None
         if norm is None:
             continue
         operand, mean = (inputs.get(n.name) if isinstance(n, fx.Node) else None for n in (norm.args[0], _mean_of(norm)))
         if operand is not None and mean is not None:
-            _sum_again(backward.graph, inputs[node.name], operand, mean, norm)
+            _write_rstd(backward.graph, inputs[node.name], operand, mean, norm)
             gone.add(node)
     if gone:
-        _without(output, [number >= given and node in gone for number, node in enumerate(results)])
+        _remove_results(output, [number >= given and node in gone for number, node in enumerate(results)])
         for module in (forward, backward):
             module.graph.eliminate_dead_code()
             module.recompile()
 
 
-def _norm_of(node: fx.Node) -> fx.Node | None:
+def _layer_norm_of_rstd(node: fx.Node) -> fx.Node | None:
     """The layer norm whose inverse deviation a node is."""
     norm = node.args[0] if node.target is operator.getitem and node.args[1] == 2 else None
     if not isinstance(norm, fx.Node) or norm.target is not aten.native_layer_norm.default or node.meta.get("recompute"):
@@ -55,7 +57,7 @@ def _norm_of(node: fx.Node) -> fx.Node | None:
     shape = norm.args[1]
     assert isinstance(shape, Sequence)
     lengths = [n for n in shape if isinstance(n, int)]
-    is_short = len(lengths) == len(shape) and 0 < prod(lengths) <= LONGEST
+    is_short = len(lengths) == len(shape) and 0 < prod(lengths) <= MAX_ROW_ELEMENTS
     return norm if is_short and is_exact(norm) else None
 
 
@@ -63,7 +65,7 @@ def _mean_of(norm: fx.Node) -> fx.Node | None:
     return next((user for user in norm.users if user.args[1] == 1), None)
 
 
-def _sum_again(graph: fx.Graph, deviation: fx.Node, operand: fx.Node, mean: fx.Node, norm: fx.Node) -> None:
+def _write_rstd(graph: fx.Graph, deviation: fx.Node, operand: fx.Node, mean: fx.Node, norm: fx.Node) -> None:
     """Puts what follows from the operand and the mean in the place of an input."""
     shape: Any = norm.args[1]
     eps = norm.args[4]
@@ -76,7 +78,7 @@ def _sum_again(graph: fx.Graph, deviation: fx.Node, operand: fx.Node, mean: fx.N
     graph.erase_node(deviation)
 
 
-def _without(output: fx.Node, is_gone: Sequence[bool]) -> None:
+def _remove_results(output: fx.Node, is_gone: Sequence[bool]) -> None:
     """Takes results out of a graph's, and what is said of each."""
 
     def left(values: Any) -> Any:

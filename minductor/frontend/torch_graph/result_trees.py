@@ -14,11 +14,13 @@ from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
 
-def has_tree(gm: object) -> bool:
+def has_nested_results(gm: object) -> bool:
     """Whether a graph gives something else than a flat tuple.
 
-    >>> has_tree(torch.fx.symbolic_trace(lambda x: x + 1)), has_tree(torch.fx.symbolic_trace(lambda x: (x + 1,)))
-    (True, False)
+    >>> has_nested_results(torch.fx.symbolic_trace(lambda x: x + 1))
+    True
+    >>> has_nested_results(torch.fx.symbolic_trace(lambda x: (x + 1,)))
+    False
     """
     if not isinstance(gm, torch.fx.GraphModule):
         return False
@@ -27,7 +29,7 @@ def has_tree(gm: object) -> bool:
     return not is_flat or isinstance(gm.graph._codegen, _PyTreeCodeGen)  # an export's code puts them in their tree
 
 
-class _Flat(torch.nn.Module):
+class _FlatResults(torch.nn.Module):
     """A graph's results as a list; `tree` is how the last call gave them."""
 
     def __init__(self, gm: torch.fx.GraphModule) -> None:
@@ -44,7 +46,7 @@ def flatten_results(
     gm: torch.fx.GraphModule, inputs: Sequence[Any], compile_flat: Callable[[Any, Sequence[Any]], Callable[..., Any]]
 ) -> Callable[..., Any]:
     """The compiled graph, whose results are put in the tree in which the traced call gave them."""
-    flat = _Flat(gm)
+    flat = _FlatResults(gm)
     compiled = compile_flat(flat, inputs)
 
     def call(*args: Any) -> Any:

@@ -7,14 +7,14 @@ from collections import Counter
 from minductor.frontend.capture import schemas
 from minductor.frontend.rules import matmul, random
 from minductor.frontend.rules.table import FAMILIES, RULES
-from minductor.frontend.torch_graph.decompose import ROWS
+from minductor.frontend.torch_graph.decompositions import DECOMPOSED
 
 # A torch may be without these: one is new in 2.12, the other is there once torch's own compiler has been imported.
 NOT_ALWAYS_THERE = {"aten._foreach_clone.default", "prims.fma.default"}
 
 
 def test_every_rule_is_for_an_operator_of_torch() -> None:
-    unknown = {op for op in RULES if schemas.overload(op) is None}
+    unknown = {op for op in RULES if schemas.find_overload(op) is None}
     assert unknown <= NOT_ALWAYS_THERE
 
 
@@ -26,7 +26,7 @@ def test_no_operator_has_two_rules() -> None:
 
 def test_no_operator_is_both_taken_apart_and_taken_whole() -> None:
     whole = {op.split(".")[1] for op in RULES}
-    assert not whole & set(ROWS)
+    assert not whole & set(DECOMPOSED)
 
 
 def test_reasons_are_for_operators_without_a_rule_or_that_rules_give_back() -> None:

@@ -19,28 +19,30 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from minductor.frontend.quirks.torch_versions import is_seeded
 from minductor.frontend.quirks.wide_statistics import widen_statistics
-from minductor.frontend.torch_graph.equality_gradients import keep_compared, round_compared
-from minductor.frontend.torch_graph.joint_views import follow_views, visible_storages
-from minductor.frontend.torch_graph.open_norms import open_norms
-from minductor.frontend.torch_graph.recompute_rstd import deviate_again
+from minductor.frontend.torch_graph.decompose_norms import decompose_norms
+from minductor.frontend.torch_graph.equality_gradients import round_compared_values, save_compared_values
+from minductor.frontend.torch_graph.joint_views import update_view_values, visible_storages
+from minductor.frontend.torch_graph.recompute_rstd import recompute_rstd
 
 
-def partition(joint: fx.GraphModule, inputs: Sequence[Any], **facts: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+def split_joint_graph(
+    joint: fx.GraphModule, inputs: Sequence[Any], **facts: Any
+) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The `partition_fn` of a compile; `facts` are the partitioner's keyword arguments."""
-    drop_detached(joint.graph)
+    remove_detach(joint.graph)
     widen_statistics(joint.graph)
-    open_norms(joint.graph)
-    round_compared(joint.graph)
+    decompose_norms(joint.graph)
+    round_compared_values(joint.graph)
     merge_equal_nodes(joint.graph)
-    follow_views(joint.graph)
-    keep_compared(joint.graph)
+    update_view_values(joint.graph)
+    save_compared_values(joint.graph)
     with config.patch(cse=False):
         forward, backward = min_cut_rematerialization_partition(joint, inputs, **facts)
-    deviate_again(forward, backward, facts["num_fwd_outputs"])
+    recompute_rstd(forward, backward, facts["num_fwd_outputs"])
     return forward, backward
 
 
-def drop_detached(graph: fx.Graph) -> None:
+def remove_detach(graph: fx.Graph) -> None:
     """Takes away calls of `detach`, which mean nothing once gradients are traced; those that are results stay.
 
     The partitioner knows `detach` as no view and no operator to compute again: what autograd saves, it detaches, and so

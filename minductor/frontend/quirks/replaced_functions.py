@@ -15,11 +15,11 @@ from torch.nn import _reduction
 from torch.nn import functional as F
 
 
-def call_as_eager(gm: torch.nn.Module) -> None:
+def replace_functions(gm: torch.nn.Module) -> None:
     """Of a graph; and the losses of the graphs within it, whose results must not be their arguments.
 
     >>> gm = torch.fx.symbolic_trace(lambda x: F.dropout(x, training=False))
-    >>> call_as_eager(gm)
+    >>> replace_functions(gm)
     >>> x = torch.ones(2)
     >>> gm(x) is x
     True
@@ -27,7 +27,7 @@ def call_as_eager(gm: torch.nn.Module) -> None:
     parts = [part for part in gm.modules() if isinstance(part, torch.fx.GraphModule)]
     inner = {child for part in parts for child in part.modules() if child is not part}
     for part in parts:
-        instead = _LOSSES if part in inner else _INSTEAD
+        instead = _LOSSES if part in inner else _REPLACEMENTS
         calls = [node for node in part.graph.nodes if node.op == "call_function" and node.target in instead]
         for node in calls:
             node.target = instead[node.target]
@@ -47,7 +47,7 @@ def _plain_dropout(input: Tensor, p: float, train: bool) -> Tensor:
 
 def _soft_margin_loss(input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Of the input's shape and dtype; torch traces those that both together have."""
-    input = _cast(input)
+    input = _cast_for_autocast(input)
     return F.soft_margin_loss(input, target.to(input.dtype).expand_as(input), *args, **kwargs)
 
 
@@ -62,36 +62,36 @@ def _multi_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """Of the target's shape, without a gradient where a gap is exactly 0; torch traces a dimension and a gradient."""
-    rows, labels = torch.atleast_2d(_cast(input)), torch.atleast_1d(target)[:, None]
+    rows, labels = torch.atleast_2d(_cast_for_autocast(input)), torch.atleast_1d(target)[:, None]
     gaps = F.relu(margin - rows.gather(1, labels) + rows) ** p
     if weight is not None:
         gaps = gaps * weight[labels]
     is_other = labels != torch.arange(rows.shape[1], device=rows.device)
     losses = gaps.where(is_other, 0).mean(1).reshape(target.shape)
-    return _reduced(losses, size_average, reduce, reduction)
+    return _reduce(losses, size_average, reduce, reduction)
 
 
 def _multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Tensor:
     """Without the labels from the first -1 on, each of which torch traces as one of class 0."""
-    rows, labels = torch.atleast_2d(_cast(input)), torch.atleast_2d(target)
+    rows, labels = torch.atleast_2d(_cast_for_autocast(input)), torch.atleast_2d(target)
     is_label = (labels == -1).cumsum(1) == 0
     labels = labels.where(is_label, 0)
     is_hit = is_label[:, :, None] & (labels[:, :, None] == torch.arange(rows.shape[1], device=rows.device))
     is_counted = is_label[:, :, None] & ~is_hit.any(1, keepdim=True)
     gaps = F.relu(1 - rows.gather(1, labels)[:, :, None] + rows[:, None])  # of each label, to each class
     losses = gaps.where(is_counted, 0).sum((1, 2)).reshape(input.shape[:-1]) / rows.shape[1]
-    return _reduced(losses, size_average, reduce, reduction)
+    return _reduce(losses, size_average, reduce, reduction)
 
 
-def _cast(input: Tensor) -> Tensor:
+def _cast_for_autocast(input: Tensor) -> Tensor:
     """As autocast does, under which eager computes these losses in float32."""
     is_cast = input.dtype in (torch.float16, torch.bfloat16) and torch.is_autocast_enabled(input.device.type)
     return input.float() if is_cast else input
 
 
-def _reduced(losses: Tensor, size_average: Any, reduce: Any, reduction: str) -> Tensor:
+def _reduce(losses: Tensor, size_average: Any, reduce: Any, reduction: str) -> Tensor:
     """As the user asks; the two older arguments come first where they are given."""
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
@@ -105,6 +105,6 @@ _LOSSES: Mapping[object, Callable[..., Tensor]] = MappingProxyType(
         F.soft_margin_loss: _soft_margin_loss,
     }
 )
-_INSTEAD: Mapping[object, Callable[..., Tensor]] = MappingProxyType(
+_REPLACEMENTS: Mapping[object, Callable[..., Tensor]] = MappingProxyType(
     {**_LOSSES, F.dropout: _dropout, torch.dropout: _plain_dropout}
 )

@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from minductor.core.expressions.expr import as_int
 from minductor.driver import Compiler
-from minductor.frontend.quirks.eager_strides import NAMED
+from minductor.frontend.quirks.eager_strides import WITH_OWN_STRIDES
 from minductor.frontend.rules.table import RULES
-from minductor.frontend.torch_graph.decompose import ROWS, SCATTERS, decompositions
+from minductor.frontend.torch_graph.decompositions import COPYING_SCATTERS, DECOMPOSED, decompositions
 from minductor.ir.program.nodes import View
 from tests.frontend.test_layouts import window
 from tests.frontend.tracing import compiled, grads, lowered, randn
@@ -23,13 +23,13 @@ from tests.frontend.tracing import compiled, grads, lowered, randn
 
 def test_each_row_has_a_decomposition_and_a_reason() -> None:
     taken_apart = {op.overloadpacket.__name__ for op in decompositions() if isinstance(op, torch._ops.OpOverload)}
-    assert set(ROWS) <= taken_apart
-    assert all(ROWS.values())
+    assert set(DECOMPOSED) <= taken_apart
+    assert all(DECOMPOSED.values())
 
 
 def test_operators_with_rules_arrive_whole() -> None:
-    laid = {str(op) for op in decompositions() if torch.Tag.pointwise in op.tags} | NAMED
-    laid |= {f"aten.{name}.default" for name in (*SCATTERS, "constant_pad_nd", "view", "_unsafe_view")}
+    laid = {str(op) for op in decompositions() if torch.Tag.pointwise in op.tags} | WITH_OWN_STRIDES
+    laid |= {f"aten.{name}.default" for name in (*COPYING_SCATTERS, "constant_pad_nd", "view", "_unsafe_view")}
     assert not {str(op) for op in decompositions()} & set(RULES) - laid
     turned = randn(2, 3).t()
     for fn, op in ((torch.copysign, "copysign.Tensor"), (torch.hypot, "hypot.default"), (torch.mul, "mul.Tensor")):

@@ -14,7 +14,7 @@ nothing; `sharing` names tensors that are different windows on one memory, which
 ...         self.a.add_(1)
 ...         return x + self.b
 >>> program = torch.export.export(Tied(), (torch.ones(3),))
->>> [spec.target for spec in one_name(program).graph_signature.input_specs]
+>>> [spec.target for spec in merge_tied_weights(program).graph_signature.input_specs]
 ['a', None]
 """
 
@@ -30,7 +30,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 
 
-def one_name(program: ExportedProgram) -> ExportedProgram:
+def merge_tied_weights(program: ExportedProgram) -> ExportedProgram:
     """The same program, where no two of its tensors are the same elements."""
     first: dict[Hashable, fx.Node] = {}
     other: dict[fx.Node, fx.Node] = {}  # a name that is dropped -> the one that stands for it
@@ -58,7 +58,7 @@ def one_name(program: ExportedProgram) -> ExportedProgram:
     )
 
 
-def sharing(program: ExportedProgram) -> Sequence[str]:
+def weights_in_one_memory(program: ExportedProgram) -> Sequence[str]:
     """The names of the first tensors that lie in one memory, if there are such."""
     named: dict[int, list[str]] = {}
     for _, target, value in _weights(program):

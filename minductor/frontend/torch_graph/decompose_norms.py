@@ -69,7 +69,7 @@ Results = Sequence["fx.Node | None"]
 Rewrite = Callable[[Writer, fx.Node], "Results | None"]
 
 
-def open_norms(graph: fx.Graph) -> None:
+def decompose_norms(graph: fx.Graph) -> None:
     """See above."""
     for node in list(graph.nodes):
         rewrite = REWRITES.get(node.target) if node.op == "call_function" else None
@@ -116,7 +116,7 @@ def is_exact(node: fx.Node) -> bool:
     return len(dtypes) == 1 and dtypes <= EXACT
 
 
-def _normal(write: Writer, operands: Sequence[Any]) -> fx.Node:
+def _normalized(write: Writer, operands: Sequence[Any]) -> fx.Node:
     """(x - mean) * rstd * weight + bias, as the kernels compute it."""
     x, mean, rstd, weight, bias = operands
     y = write(aten.mul.Tensor, write(aten.sub.Tensor, x, mean), rstd)
@@ -129,7 +129,7 @@ def _statistics(write: Writer, node: fx.Node) -> tuple[fx.Node, fx.Node]:
     return write(operator.getitem, node, 1), write(operator.getitem, node, 2)
 
 
-def _along_channels(write: Writer, given: Any, rank: int) -> Any:
+def _broadcast_over_channels(write: Writer, given: Any, rank: int) -> Any:
     """A vector of channels, or a matrix of samples and channels, as it meets a tensor of this rank."""
     if given is None:
         return None
@@ -142,7 +142,7 @@ def _layer_norm(write: Writer, node: fx.Node) -> Results | None:
     if not is_exact(node):
         return None
     x, _, weight, bias, _ = node.args
-    return [_normal(write, (x, *_statistics(write, node), weight, bias))]
+    return [_normalized(write, (x, *_statistics(write, node), weight, bias))]
 
 
 def _layer_norm_backward(write: Writer, node: fx.Node) -> Results | None:
@@ -154,7 +154,7 @@ def _layer_norm_backward(write: Writer, node: fx.Node) -> Results | None:
     x, shape, mean, rstd, weight, *_ = node.args[1:]
     assert isinstance(x, fx.Node) and isinstance(shape, Sequence)
     lengths = [n for n in shape if isinstance(n, int) and n > 0]
-    if not is_exact(node) or not _is_of_one(x) or len(lengths) < len(shape):
+    if not is_exact(node) or not _is_unary_pointwise(x) or len(lengths) < len(shape):
         return None
     size = prod(lengths)
     rank = x.meta["val"].dim()
@@ -173,7 +173,7 @@ def _layer_norm_backward(write: Writer, node: fx.Node) -> Results | None:
     return [dx, dw, write(aten.sum.dim_IntList, grad, rows)]
 
 
-def _is_of_one(node: fx.Node) -> bool:
+def _is_unary_pointwise(node: fx.Node) -> bool:
     """Whether a node is a pointwise function of one tensor."""
     is_pointwise = isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags
     return is_pointwise and len(node.all_input_nodes) == 1
@@ -186,7 +186,7 @@ def _batch_norm(write: Writer, node: fx.Node) -> Results | None:
         return None  # in evaluation there are no statistics of the batch
     along = (*_statistics(write, node), weight, bias)
     rank = x.meta["val"].dim()
-    return [_normal(write, (x, *(_along_channels(write, given, rank) for given in along)))]
+    return [_normalized(write, (x, *(_broadcast_over_channels(write, given, rank) for given in along)))]
 
 
 def _group_norm(write: Writer, node: fx.Node) -> Results | None:
@@ -203,13 +203,15 @@ def _group_norm(write: Writer, node: fx.Node) -> Results | None:
         spread = write(aten.expand.default, columns, [samples, groups, channels // groups])
         whole = write(aten.clone.default, spread, memory_format=torch.contiguous_format)
         along.append(write(aten.view.default, whole, [samples, channels]))
-    return [_normal(write, (x, *(_along_channels(write, given, rank) for given in (*along, weight, bias))))]
+    return [
+        _normalized(write, (x, *(_broadcast_over_channels(write, given, rank) for given in (*along, weight, bias))))
+    ]
 
 
 def _log_softmax(write: Writer, node: fx.Node) -> Results | None:
     """x - largest - log(sum(exp(x - largest))): the two of a row are what is saved."""
     x, dim, _ = node.args
-    if not _is_row_of(node, dim):
+    if not _has_known_exact_rows(node, dim):
         return None
     assert isinstance(x, fx.Node)
     for user in [user for user in node.users if user.target in LOSS_GRADIENTS]:
@@ -222,13 +224,13 @@ def _log_softmax(write: Writer, node: fx.Node) -> Results | None:
 def _log_softmax_backward(write: Writer, node: fx.Node) -> Results | None:
     """grad - exp(y) * sum(grad): as one node it would have y saved for it."""
     grad, y, dim, _ = node.args
-    if not _is_row_of(node, dim):
+    if not _has_known_exact_rows(node, dim):
         return None
     total = write(aten.sum.dim_IntList, grad, [dim], True)
     return [write(aten.sub.Tensor, grad, write(aten.mul.Tensor, write(aten.exp.default, y), total))]
 
 
-def _is_row_of(node: fx.Node, dim: Any) -> bool:
+def _has_known_exact_rows(node: fx.Node, dim: Any) -> bool:
     """Whether rows along a dimension have a known number of elements, and the precision that they are computed in."""
     value = node.meta["val"]
     dtypes = {value.dtype, *(given.meta["val"].dtype for given in node.all_input_nodes)}

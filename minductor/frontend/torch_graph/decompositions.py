@@ -14,22 +14,22 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from minductor.frontend.capture.schemas import OF_FLOATS
+from minductor.frontend.capture.schemas import FLOAT_ONLY
 from minductor.frontend.quirks.eager_strides import (
-    IN_STEPS,
-    NAMED,
-    TRANSFORMS,
+    COMPUTED_IN_STEPS,
+    FOURIER_TRANSFORMS,
+    WITH_OWN_STRIDES,
+    eager_strides,
     is_ambiguous,
-    layout,
-    relaid,
-    strides,
-    transformed,
-    viewed,
+    layout_of,
+    transform_strides,
+    view_strides,
+    with_strides,
 )
-from minductor.frontend.quirks.torch_versions import retraced
+from minductor.frontend.quirks.torch_versions import with_traced_strides
 
 # packet name -> why it is taken apart; all its overloads are
-ROWS: Mapping[str, str] = MappingProxyType(
+DECOMPOSED: Mapping[str, str] = MappingProxyType(
     {
         "addr": "a product and a sum",
         "affine_grid_generator": "pointwise",
@@ -101,7 +101,7 @@ ROWS: Mapping[str, str] = MappingProxyType(
     }
 )
 # what torch 2.11 traces with the zero strides of an expanded argument, though its results are written to
-SCATTERS = ("slice_scatter", "select_scatter", "diagonal_scatter")
+COPYING_SCATTERS = ("slice_scatter", "select_scatter", "diagonal_scatter")
 
 
 @cache
@@ -110,25 +110,25 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     import torch
     from torch._decomp import get_decompositions
 
-    packets = [getattr(torch.ops.aten, name) for name in ROWS if hasattr(torch.ops.aten, name)]
+    packets = [getattr(torch.ops.aten, name) for name in DECOMPOSED if hasattr(torch.ops.aten, name)]
     found = dict(get_decompositions(packets))
     for op in found:
-        if str(op).split(".")[1] in OF_FLOATS:
-            found[op] = _of_floats(found[op])
-    found[torch.ops.aten._embedding_bag.default] = _bags
+        if str(op).split(".")[1] in FLOAT_ONLY:
+            found[op] = _refuse_integers(found[op])
+    found[torch.ops.aten._embedding_bag.default] = _bfloat16_bags
     norm = torch.ops.aten.linalg_vector_norm.default
-    found[norm] = _counted_from_the_front(norm)
-    found[torch.ops.aten.constant_pad_nd.default] = _cut
-    for op in _laid_by_formulas():
-        found[op] = _as_in_eager(op, found.get(op, _whole))
-    for name in SCATTERS:
+    found[norm] = _norm_of_positive_dims(norm)
+    found[torch.ops.aten.constant_pad_nd.default] = _negative_pad
+    for op in _with_python_strides():
+        found[op] = _with_eager_strides(op, found.get(op, _not_decomposed))
+    for name in COPYING_SCATTERS:
         op = getattr(torch.ops.aten, name).default
-        found[op] = _apart(op)
+        found[op] = _scatter_into_copy(op)
     for op in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default):
-        found[op] = _view(op)
-    for name in TRANSFORMS if torch.backends.mkl.is_available() else ():
+        found[op] = _view_with_eager_strides(op)
+    for name in FOURIER_TRANSFORMS if torch.backends.mkl.is_available() else ():
         op = getattr(torch.ops.aten, name.split(".")[1]).default
-        found[op] = _transform(op)
+        found[op] = _transform_with_eager_strides(op)
     log_sigmoid = torch.ops.aten.log_sigmoid_forward.default
     apart = found[log_sigmoid]
     found[log_sigmoid] = lambda x: apart(x.contiguous())  # as eager's result is, whatever the argument
@@ -138,22 +138,26 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return found
 
 
-def _laid_by_formulas() -> Iterator[Any]:
+def _with_python_strides() -> Iterator[Any]:
     """Operators whose result has strides that torch computes in Python while it traces."""
     import torch
     from torch._decomp import global_decomposition_table
 
-    for name in sorted(NAMED):
+    for name in sorted(WITH_OWN_STRIDES):
         _, packet, overload = name.split(".")
         if hasattr(torch.ops.aten, packet):
             yield getattr(getattr(torch.ops.aten, packet), overload)
     for op in {**global_decomposition_table["post_autograd"], **global_decomposition_table["meta"]}:
-        if isinstance(op, torch._ops.OpOverload) and torch.Tag.pointwise in op.tags and str(op) not in IN_STEPS:
+        if (
+            isinstance(op, torch._ops.OpOverload)
+            and torch.Tag.pointwise in op.tags
+            and str(op) not in COMPUTED_IN_STEPS
+        ):
             if not op._schema.is_mutable and len(op._schema.returns) == 1:
                 yield op
 
 
-def _of_floats(take_apart: Callable[..., Any]) -> Callable[..., Any]:
+def _refuse_integers(take_apart: Callable[..., Any]) -> Callable[..., Any]:
     """Of integers alone it stays whole, for eager refuses them."""
     import torch
 
@@ -164,12 +168,12 @@ def _of_floats(take_apart: Callable[..., Any]) -> Callable[..., Any]:
     return decomposed
 
 
-def _whole(*args: Any, **kwargs: Any) -> Any:
+def _not_decomposed(*args: Any, **kwargs: Any) -> Any:
     """The decomposition of what is not taken apart."""
     return NotImplemented
 
 
-def _apart(op: Callable[..., Any]) -> Callable[..., Any]:
+def _scatter_into_copy(op: Callable[..., Any]) -> Callable[..., Any]:
     """A scatter into a tensor whose elements each have a place of their own."""
     import torch
 
@@ -193,7 +197,7 @@ def _view_copy(x: Any, size: Any) -> Any:
     return x.reshape(size).clone(memory_format=torch.contiguous_format)
 
 
-def _view(op: Any) -> Callable[..., Any]:
+def _view_with_eager_strides(op: Any) -> Callable[..., Any]:
     """A view, noted with the strides that it has: to dimensions of size 1 torch traces others."""
     from torch.fx.experimental.proxy_tensor import decompose
 
@@ -202,13 +206,13 @@ def _view(op: Any) -> Callable[..., Any]:
             return NotImplemented
         with decompose({}):
             result = op(x, size)
-        stride = viewed(layout(x), tuple(result.shape))
-        return result if stride is None or stride == result.stride() else retraced(result, stride)
+        stride = view_strides(layout_of(x), tuple(result.shape))
+        return result if stride is None or stride == result.stride() else with_traced_strides(result, stride)
 
     return decomposed
 
 
-def _bags(weight: Any, *args: Any, **kwargs: Any) -> Any:
+def _bfloat16_bags(weight: Any, *args: Any, **kwargs: Any) -> Any:
     """Bags of bfloat16 on the CPU, whose sums make no `offset2bag` though torch traces one. Without it the backward
     counts anew, so none of them has it here."""
     import torch
@@ -221,7 +225,7 @@ def _bags(weight: Any, *args: Any, **kwargs: Any) -> Any:
     return (bags, offset2bag.new_empty(0), *others)
 
 
-def _cut(x: Any, pad: Any, *value: Any) -> Any:
+def _negative_pad(x: Any, pad: Any, *value: Any) -> Any:
     """Padding that only takes away: a copy of a slice, which torch traces only where no number of `pad` is 0."""
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
@@ -232,7 +236,7 @@ def _cut(x: Any, pad: Any, *value: Any) -> Any:
     return x.clone()
 
 
-def _counted_from_the_front(op: Callable[..., Any]) -> Callable[..., Any]:
+def _norm_of_positive_dims(op: Callable[..., Any]) -> Callable[..., Any]:
     """A norm over dimensions counted from the front: torch 2.11 and 2.12 keep negative ones of size 1."""
 
     def decomposed(x: Any, order: Any = 2, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -243,7 +247,7 @@ def _counted_from_the_front(op: Callable[..., Any]) -> Callable[..., Any]:
     return decomposed
 
 
-def _transform(op: Any) -> Callable[..., Any]:
+def _transform_with_eager_strides(op: Any) -> Callable[..., Any]:
     """A Fourier transform on the CPU, traced with the strides that it has: torch 2.11 has other ones."""
     from torch.fx.experimental.proxy_tensor import decompose
 
@@ -252,13 +256,13 @@ def _transform(op: Any) -> Callable[..., Any]:
             return NotImplemented
         with decompose({}):
             result = op(x, dims, *args)
-        stride = transformed(op, x, dims, tuple(result.shape))
-        return result if stride is None else retraced(result, stride)
+        stride = transform_strides(op, x, dims, tuple(result.shape))
+        return result if stride is None else with_traced_strides(result, stride)
 
     return decomposed
 
 
-def _as_in_eager(op: Any, take_apart: Callable[..., Any]) -> Callable[..., Any]:
+def _with_eager_strides(op: Any, take_apart: Callable[..., Any]) -> Callable[..., Any]:
     """An operator whose result, or the first of several, has eager's strides."""
     import torch
     from torch.fx.experimental.proxy_tensor import decompose
@@ -271,9 +275,9 @@ def _as_in_eager(op: Any, take_apart: Callable[..., Any]) -> Callable[..., Any]:
             with decompose({}):  # itself
                 result = op(*args, **kwargs)
         first, *others = result if isinstance(result, tuple) else (result,)
-        stride = strides(op, args, first)
+        stride = eager_strides(op, args, first)
         if stride is None:
             return result
-        return (relaid(first, stride), *others) if others else relaid(first, stride)
+        return (with_strides(first, stride), *others) if others else with_strides(first, stride)
 
     return decomposed
