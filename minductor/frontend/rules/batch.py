@@ -110,9 +110,7 @@ def batch_norm(
             new_running.append(None)
             continue
         is_variance = new is squares
-        new_running.append(
-            _running_statistic(ctx, old, channel_vector(new), momentum, size if is_variance else None, meta)
-        )
+        new_running.append(_momentum_mean(ctx, old, channel_vector(new), momentum, size if is_variance else None, meta))
     return (result, *saved, *new_running) if updated else (result, *saved)
 
 
@@ -133,9 +131,7 @@ def channel_vector(statistic: View) -> View:
     return View(statistic.ref, statistic.dtype, statistic.size[1:2], statistic.stride[1:2], statistic.offset)
 
 
-def _running_statistic(
-    ctx: Lowering, old: View, new: View, momentum: float, size: Expr | None, meta: TensorMeta
-) -> View:
+def _momentum_mean(ctx: Lowering, old: View, new: View, momentum: float, size: Expr | None, meta: TensorMeta) -> View:
     """momentum * new + (1 - momentum) * old: a new running statistic.
 
     For a variance, `new` is a sum of squares over `size` elements, and is divided by size - 1 first.

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from minductor.core.dtypes import BOOL, DType, complex_parts
 from minductor.core.expressions.expr import floordiv, integer
@@ -38,6 +38,8 @@ from minductor.frontend.rules.table import RULES as REAL
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
+Complex: TypeAlias = "View | ComplexPair"
+ComplexOperand: TypeAlias = "Operand | ComplexPair"
 Result = TypeVar("Result", "ComplexTerm", KernelValue)
 
 
@@ -46,7 +48,7 @@ def is_complex(x: Value) -> bool:
     return isinstance(x, ComplexPair) or (isinstance(x, View) and x.dtype.kind == "complex")
 
 
-def components_of(ctx: Lowering, x: Operand | ComplexPair) -> tuple[Operand, Operand]:
+def components_of(ctx: Lowering, x: ComplexOperand) -> tuple[Operand, Operand]:
     """The real and the imaginary component of an operand; the latter is 0 if the operand is real."""
     match x:
         case ComplexPair():
@@ -113,7 +115,7 @@ def real_or_complex(op: str, rule: Rule) -> Rule:
     return either
 
 
-def to_copy(ctx: Lowering, x: View | ComplexPair, dtype: DType | None = None, **layout: Value) -> Value:
+def to_copy(ctx: Lowering, x: Complex, dtype: DType | None = None, **layout: Value) -> Value:
     """Lowers _to_copy. A real result is the real component; a bool is whether a component is not 0."""
     if ctx.meta.dtype.kind == "complex":
         return componentwise("aten._to_copy.default", 0, is_mixed=True)(ctx, x)
@@ -122,7 +124,7 @@ def to_copy(ctx: Lowering, x: View | ComplexPair, dtype: DType | None = None, **
     return REAL["aten._to_copy.default"](ctx, components_of(ctx, x)[0])
 
 
-def copy_into(ctx: Lowering, x: View, source: Operand | ComplexPair, non_blocking: Value = None) -> Value:
+def copy_into(ctx: Lowering, x: View, source: ComplexOperand, non_blocking: Value = None) -> Value:
     """Lowers copy_ into complex memory: one kernel per component. Refuses memory that may hold conjugates."""
     if x.ref.storage in ctx.state.conjugates or not is_complex_memory(ctx, x):
         return NotImplemented
@@ -141,9 +143,7 @@ def ones(ctx: Lowering, *ignored: Value, **layout: Value) -> Value:
     return formula(lambda value: value)(ctx, 1)
 
 
-def mean(
-    ctx: Lowering, x: View | ComplexPair, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None
-) -> Value:
+def mean(ctx: Lowering, x: Complex, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Value:
     """Lowers mean: the sum divided by the count as a complex number, as in eager."""
     total = componentwise("aten.sum.dim_IntList", 0)(ctx, x, dims, keepdim)
     size = (x.re if isinstance(x, ComplexPair) else x).size
@@ -158,7 +158,7 @@ def mean(
 def window(rule: Rule) -> Rule:
     """A rule for a view operator: a view of each component, or of the interleaved memory if data decide its bounds."""
 
-    def complex_rule(ctx: Lowering, x: View | ComplexPair, *args: Value, **kwargs: Value) -> Value:
+    def complex_rule(ctx: Lowering, x: Complex, *args: Value, **kwargs: Value) -> Value:
         if isinstance(x, View) or ctx.undefined_symbols(ctx.node.meta):
             return rule(ctx, materialize(ctx, x) if isinstance(x, ComplexPair) else x, *args, **kwargs)
         found: tuple[Any, Any] = (rule(ctx, x.re, *args, **kwargs), rule(ctx, x.im, *args, **kwargs))
@@ -180,7 +180,7 @@ def view_as_complex(ctx: Lowering, x: View) -> Value:
     return make_complex(ctx, re, replace(re, offset=re.offset + x.stride[-1]))
 
 
-def view_as_real(ctx: Lowering, x: View | ComplexPair) -> Value:
+def view_as_real(ctx: Lowering, x: Complex) -> Value:
     """Lowers view_as_real: a view if the components lie in real memory side by side, else a copy."""
     if isinstance(x, View):
         re = real_and_imaginary(ctx, x).re
@@ -195,13 +195,13 @@ def view_as_real(ctx: Lowering, x: View | ComplexPair) -> Value:
     return ctx.newest(out)
 
 
-def real(ctx: Lowering, x: View | ComplexPair) -> Value:
+def real(ctx: Lowering, x: Complex) -> Value:
     """Lowers real: a copy of the real component."""
     re = real_and_imaginary(ctx, x).re
     return ctx.map(lambda loop: loop.load(re))
 
 
-def imag(ctx: Lowering, x: View | ComplexPair) -> Value:
+def imag(ctx: Lowering, x: Complex) -> Value:
     """Lowers imag: a copy of the imaginary component."""
     im = real_and_imaginary(ctx, x).im
     return ctx.map(lambda loop: loop.load(im))
@@ -225,7 +225,7 @@ class ComplexTerm:
 def formula(fn: Callable[..., ComplexTerm]) -> Rule:
     """A rule that computes `fn` of all its arguments in the result's dtype; one kernel per component."""
 
-    def rule(ctx: Lowering, *operands: Operand | ComplexPair) -> Value:
+    def rule(ctx: Lowering, *operands: ComplexOperand) -> Value:
         meta = real_meta(ctx.meta)
         value = _body(ctx, fn, operands, meta.dtype)
         return ComplexPair(ctx.map(lambda loop: value(loop).re, meta), ctx.map(lambda loop: value(loop).im, meta))
@@ -236,7 +236,7 @@ def formula(fn: Callable[..., ComplexTerm]) -> Rule:
 def real_formula(fn: Callable[..., KernelValue]) -> Rule:
     """A rule with a real result: one kernel of `fn` of all arguments, in their promoted dtype."""
 
-    def rule(ctx: Lowering, *operands: Operand | ComplexPair) -> Value:
+    def rule(ctx: Lowering, *operands: ComplexOperand) -> Value:
         dtype = promoted(replace(x.re, dtype=x.dtype) if isinstance(x, ComplexPair) else x for x in operands)
         return ctx.map(_body(ctx, fn, operands, complex_parts(dtype)))
 
@@ -244,7 +244,7 @@ def real_formula(fn: Callable[..., KernelValue]) -> Rule:
 
 
 def _body(
-    ctx: Lowering, fn: Callable[..., Result], operands: Sequence[Operand | ComplexPair], dtype: DType
+    ctx: Lowering, fn: Callable[..., Result], operands: Sequence[ComplexOperand], dtype: DType
 ) -> Callable[[KernelBuilder], Result]:
     given = [components_of(ctx, x) for x in operands]
     return lambda loop: fn(*(ComplexTerm(loop.load(re, None, dtype), loop.load(im, None, dtype)) for re, im in given))
@@ -283,20 +283,20 @@ def sign(x: ComplexTerm) -> ComplexTerm:
     return ComplexTerm(is_zero.where(0.0, x.re / size), is_zero.where(0.0, x.im / size))
 
 
-def add(ctx: Lowering, x: Operand | ComplexPair, y: Operand | ComplexPair, alpha: Operand = 1) -> Value:
+def add(ctx: Lowering, x: ComplexOperand, y: ComplexOperand, alpha: Operand = 1) -> Value:
     """Lowers add: x + alpha * y. As in eager, alpha is a complex number, so that 1 times an infinity has a NaN."""
     return formula(lambda a, b, factor: plus(a, times(factor, b)))(ctx, x, y, alpha)
 
 
-def sub(ctx: Lowering, x: Operand | ComplexPair, y: Operand | ComplexPair, alpha: complex = 1) -> Value:
+def sub(ctx: Lowering, x: ComplexOperand, y: ComplexOperand, alpha: complex = 1) -> Value:
     return add(ctx, x, y, -alpha)
 
 
-def rsub(ctx: Lowering, x: Operand | ComplexPair, y: Operand | ComplexPair, alpha: complex = 1) -> Value:
+def rsub(ctx: Lowering, x: ComplexOperand, y: ComplexOperand, alpha: complex = 1) -> Value:
     return add(ctx, y, x, -alpha)
 
 
-def power(ctx: Lowering, x: View | ComplexPair, exponent: Operand) -> Value:
+def power(ctx: Lowering, x: Complex, exponent: Operand) -> Value:
     """Lowers pow with the exponents 0, 1 and 2, which eager computes without `pow`."""
     match exponent:
         case 0:
@@ -309,7 +309,7 @@ def power(ctx: Lowering, x: View | ComplexPair, exponent: Operand) -> Value:
             return NotImplemented
 
 
-def conjugate(ctx: Lowering, x: View | ComplexPair) -> Value:
+def conjugate(ctx: Lowering, x: Complex) -> Value:
     """Lowers _conj and conj_physical."""
     return formula(lambda a: ComplexTerm(a.re, -a.im))(ctx, x)
 
@@ -326,7 +326,7 @@ def of_parts(fn: Callable[..., ComplexTerm]) -> Rule:
 make_complex = of_parts(lambda re, im: ComplexTerm(re.re, im.re))
 
 
-def norm(ctx: Lowering, x: View | ComplexPair, *args: Value, **kwargs: Value) -> Value:
+def norm(ctx: Lowering, x: Complex, *args: Value, **kwargs: Value) -> Value:
     """Lowers linalg_vector_norm: the norm of the magnitudes, which a kernel computes first."""
     given = real_and_imaginary(ctx, x)
     size = ctx.buffer(given.re.dtype, given.re.size)
@@ -405,9 +405,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten._conj.default": conjugate,
         "aten.conj_physical.default": conjugate,
         "aten.complex.default": make_complex,
-        "aten.polar.default": of_parts(
-            lambda size, at: ComplexTerm(size.re * at.re.op("cos"), size.re * at.re.op("sin"))
-        ),
+        "aten.polar.default": of_parts(lambda r, at: ComplexTerm(r.re * at.re.op("cos"), r.re * at.re.op("sin"))),
         "aten.abs.default": real_formula(lambda x: x.magnitude),
         "aten.angle.default": real_formula(lambda x: x.im.op("atan2", x.re)),
         "aten.isnan.default": real_formula(lambda x: x.re.op("isnan").either(x.im.op("isnan"))),

@@ -63,25 +63,21 @@ def stack(ctx: Lowering, tensors: Sequence[View], dim: int = 0) -> Value:
 # --- masked loads -------------------------------------------------------------------------------------------------
 
 
-def masked_load(
-    loop: KernelBuilder, conditions: Sequence[KernelValue], x: View, coords: Coords, other: float
-) -> KernelValue:
-    """x at `coords` where all conditions hold, else `other`; memory is not read where a condition is false."""
-    if not conditions:
-        return loop.load(x, coords)
-    holds = reduce(KernelValue.both, conditions)
+def masked_load(loop: KernelBuilder, tests: Sequence[KernelValue], x: View, at: Coords, other: float) -> KernelValue:
+    """x's element at `at` where all tests hold, else `other`; memory is not read where a test is false."""
+    if not tests:
+        return loop.load(x, at)
+    holds = reduce(KernelValue.both, tests)
     region = KernelBuilder(())
     region.b = loop.b.region()
-    value = region.load(x, coords)
+    value = region.load(x, at)
     body = region.b.build([value.at])
     return loop.term(loop.b.masked(holds.at, (), body, other, value.dtype))
 
 
-def in_bounds(
-    loop: KernelBuilder, place: Expr, size: Expr, *, low: bool = True, high: bool = True
-) -> list[KernelValue]:
-    """The conditions 0 <= place (if `low`) and place < size (if `high`)."""
-    value = loop.index(place, I64)
+def in_bounds(loop: KernelBuilder, at: Expr, size: Expr, *, low: bool = True, high: bool = True) -> list[KernelValue]:
+    """The conditions 0 <= at (if `low`) and at < size (if `high`)."""
+    value = loop.index(at, I64)
     found = [value >= 0] if low else []
     return [*found, value < value.size(size)] if high else found
 
@@ -101,9 +97,7 @@ def constant_pad(ctx: Lowering, x: View, pad: Sequence[Operand], value: float = 
                 continue
             before, after = (as_expr(p) for p in pad[place : place + 2] if isinstance(p, int | Expr))
             coords[d] = loop.coords[d] - before
-            conditions += in_bounds(
-                loop, coords[d], x.size[d], low=not _is_unpadded(before), high=not _is_unpadded(after)
-            )
+            conditions += in_bounds(loop, coords[d], x.size[d], low=not _is_empty(before), high=not _is_empty(after))
         return masked_load(loop, conditions, x, coords, value)
 
     if any(is_zero(n) for n in x.size):
@@ -111,7 +105,7 @@ def constant_pad(ctx: Lowering, x: View, pad: Sequence[Operand], value: float = 
     return ctx.map(fn)
 
 
-def _is_unpadded(pad: Expr) -> bool:
+def _is_empty(pad: Expr) -> bool:
     """Whether a pad is known to be zero or negative."""
     known = as_int(pad)
     return known is not None and known <= 0

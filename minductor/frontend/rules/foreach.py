@@ -103,10 +103,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
             for kind in _KINDS
             if kind != "Tensor" or name in _WITH_TENSOR
         },
-        **{
-            f"aten._foreach_{name}.default": per_item(pointwise.RULES[f"aten.{name}.default"])
-            for name in _UNARY.split()
-        },
+        **{f"aten._foreach_{n}.default": per_item(pointwise.RULES[f"aten.{n}.default"]) for n in _UNARY.split()},
         **{f"aten._foreach_addcmul.{kind}": with_factor(pointwise.addcmul) for kind in ("Scalar", "ScalarList")},
         **{f"aten._foreach_addcdiv.{kind}": with_factor(pointwise.addcdiv) for kind in ("Scalar", "ScalarList")},
         "aten._foreach_addcmul.Tensor": with_factor_tensor(pointwise.addcmul),

@@ -42,7 +42,7 @@ def to_position(place: KernelValue, size: Expr, *, align_corners: bool) -> Kerne
     return (place + 1.0) / 2.0 * (n - 1.0) if align_corners else ((place + 1.0) * n - 1.0) / 2.0
 
 
-def padded_position(place: KernelValue, size: Expr, padding: int, *, align_corners: bool) -> KernelValue:
+def padded(place: KernelValue, size: Expr, padding: int, *, align_corners: bool) -> KernelValue:
     """The position to read for a position that may lie outside, under the mode of padding."""
     if padding == ZEROS:
         return place
@@ -113,10 +113,7 @@ def grid_sampler(ctx: Lowering, x: View, grid: View, mode: int, padding: int, al
         places = grid_positions(loop, x, grid, (sample, *at), align_corners=align_corners)
         if mode == BICUBIC:
             return bicubic(reader, places, padding, align_corners=align_corners)
-        inside = [
-            padded_position(p, n, padding, align_corners=align_corners)
-            for p, n in zip(places, reader.area, strict=True)
-        ]
+        inside = [padded(p, n, padding, align_corners=align_corners) for p, n in zip(places, reader.area, strict=True)]
         return reader.read([p.op("round") for p in inside]) if mode == NEAREST else linear(reader, inside)
 
     return ctx.map(fn)
@@ -151,9 +148,7 @@ def grid_sampler_backward(
     metas = ctx.node.meta
     assert isinstance(metas, tuple)
     pairs = enumerate(zip(metas, (sampled.image_gradient, sampled.grid_gradient), strict=True))
-    return tuple(
-        make(meta) if isinstance(meta, TensorMeta) and ctx.is_result_used(n) else None for n, (meta, make) in pairs
-    )
+    return tuple(make(m) if isinstance(m, TensorMeta) and ctx.is_result_used(n) else None for n, (m, make) in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +171,7 @@ class SampleGradients:
         """The position of the sample at `at` = (sample, *coordinates), after padding."""
         named = grid_positions(loop, self.x, self.grid, at, align_corners=self.align_corners)
         pairs = zip(named, self.x.size[2:], strict=True)
-        return [padded_position(p, n, self.padding, align_corners=self.align_corners) for p, n in pairs]
+        return [padded(p, n, self.padding, align_corners=self.align_corners) for p, n in pairs]
 
     def image_gradient(self, meta: TensorMeta) -> View:
         """The gradient of the image: a scatter that adds each sample's weighted gradient to the elements around it.
@@ -289,7 +284,7 @@ def bicubic(reader: Sampler, places: Sequence[KernelValue], padding: int, *, ali
     weights = [cubic_weights(p - f) for p, f in zip(places, low, strict=True)]
 
     def element(dim: int, step: int) -> KernelValue:
-        return padded_position(low[dim] + float(step - 1), reader.area[dim], padding, align_corners=align_corners)
+        return padded(low[dim] + float(step - 1), reader.area[dim], padding, align_corners=align_corners)
 
     def read(row: int, column: int) -> KernelValue:
         # reflected positions are integers but for rounding, which `trunc` removes

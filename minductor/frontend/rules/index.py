@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import TypeAlias
 
 from minductor.core.dtypes import BOOL, I64, U8, compute_dtype
 from minductor.core.expressions.expr import Expr, integer
@@ -27,23 +28,17 @@ from minductor.ir.program.nodes import ErrorKind, View
 
 Rule = Callable[..., Value]
 Coords = Sequence[Expr]
+Indices: TypeAlias = "Sequence[View | None]"
 
 
 def checked_index(
-    loop: KernelBuilder,
-    index: View,
-    coords: Coords,
-    size: Expr,
-    dim: int,
-    *,
-    wrap: bool,
-    error: ErrorKind = "IndexError",
+    loop: KernelBuilder, index: View, at: Coords, size: Expr, dim: int, *, wrap: bool, error: ErrorKind = "IndexError"
 ) -> Expr:
-    """The element of `index` at `coords`, as an index into dimension `dim` of that size.
+    """The element of `index` at the coordinates `at`, as an index into dimension `dim` of that size.
 
     With `wrap` negative indices count from the end. The call raises `error`, as eager does, if it is out of range.
     """
-    return loop.b.check(loop.load(index, coords, I64).at, size, wrap=wrap, error=error, dim=dim)
+    return loop.b.check(loop.load(index, at, I64).at, size, wrap=wrap, error=error, dim=dim)
 
 
 def embedding(ctx: Lowering, table: View, ids: View, *ignored: Value, **named: Value) -> Value:
@@ -96,7 +91,7 @@ def index_select(ctx: Lowering, x: View, dim: int, index: View) -> Value:
     return ctx.map(fn)
 
 
-def index_tensors(ctx: Lowering, x: View, indices: Sequence[View | None]) -> Value:
+def index_tensors(ctx: Lowering, x: View, indices: Indices) -> Value:
     """Lowers index, `x[i, :, j]` with None for `:`; index tensors broadcast; negative indices count from the end."""
     given = [(d, i) for d, i in enumerate(indices) if i is not None]
     masks = any(i.dtype in (BOOL, U8) for _, i in given)
@@ -106,7 +101,7 @@ def index_tensors(ctx: Lowering, x: View, indices: Sequence[View | None]) -> Val
     return ctx.map(lambda loop: loop.load(x, indexed_coords(loop, indices, x.size, first, rank)))
 
 
-def index_position(indices: Sequence[View | None]) -> int:
+def index_position(indices: Indices) -> int:
     """The dimension of the result at which the broadcast dimensions of the index tensors begin.
 
     As in numpy's advanced indexing: at the first indexed dimension if the indexed ones are adjacent, else in front.
@@ -115,9 +110,7 @@ def index_position(indices: Sequence[View | None]) -> int:
     return dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
 
 
-def indexed_coords(
-    loop: KernelBuilder, indices: Sequence[View | None], size: Coords, first: int, rank: int
-) -> list[Expr]:
+def indexed_coords(loop: KernelBuilder, indices: Indices, size: Coords, first: int, rank: int) -> list[Expr]:
     """The coordinates in the indexed tensor of that size for the loop's current point of the result.
 
     `rank` of the loop's coordinates, from `first` on, address the index tensors; the others address the dimensions that
@@ -132,7 +125,7 @@ def indexed_coords(
     return at
 
 
-def unsafe_masked_index(ctx: Lowering, x: View, mask: View, indices: Sequence[View | None], fill: Operand) -> Value:
+def unsafe_masked_index(ctx: Lowering, x: View, mask: View, indices: Indices, fill: Operand) -> Value:
     """Lowers _unsafe_masked_index: x[indices] where the mask is true, else `fill`.
 
     An index whose mask is false is not checked.

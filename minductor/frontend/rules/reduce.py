@@ -32,6 +32,7 @@ from minductor.ir.program.build import softmax_terms, softmax_total
 from minductor.ir.program.nodes import View
 
 Rule = Callable[..., Value]
+Finish = Callable[[KernelValue], KernelValue]
 Dims = Sequence[int] | int | None
 
 
@@ -40,8 +41,8 @@ def reduce_over(
     x: View,
     dims: Dims,
     how: str,
-    prepare: Callable[[KernelValue], KernelValue] = lambda value: value,
-    finish: Callable[[KernelValue], KernelValue] | None = None,
+    prepare: Finish = lambda value: value,
+    finish: Finish | None = None,
     dtype: DType | None = None,
 ) -> Value:
     """One kernel that combines prepare(x) by `how` over `dims` and stores finish(total) in the traced result.
@@ -231,7 +232,7 @@ def keepdim_sum(
     reduced: Sequence[int],
     dtype: DType,
     value: Values,
-    finish: Callable[[KernelValue], KernelValue] | None = None,
+    finish: Finish | None = None,
 ) -> View:
     """The sum of `value` over the `reduced` dimensions with keepdim=True, in a new row-major buffer."""
     return store_reduction(ctx, ctx.buffer(dtype, keepdim_size(size, reduced)), size, reduced, value, "sum", finish)
@@ -331,7 +332,7 @@ def _one_pass(
     dtype: DType,
     how: str,
     cut: long_reductions.Cut,
-    results: Sequence[Callable[[KernelValue], KernelValue]],
+    results: Sequence[Finish],
 ) -> list[View]:
     """Several results of one combined reduction over blocks (Welford's, or online softmax), each with keepdim=True.
 
@@ -349,9 +350,7 @@ def _one_pass(
     return found
 
 
-def to_layout(
-    ctx: Lowering, x: View, meta: TensorMeta, finish: Callable[[KernelValue], KernelValue] | None = None
-) -> View:
+def to_layout(ctx: Lowering, x: View, meta: TensorMeta, finish: Finish | None = None) -> View:
     """`x` in the dtype and layout of the result `meta`, which may have other dimensions of size 1; through `finish`.
 
     A view if neither a copy nor `finish` is needed, else one pointwise kernel.

@@ -29,7 +29,8 @@ LONG_ROW, FEW_ROWS = 1 << 16, 16
 BLOCK = 4096  # elements of a block, about
 
 Rule = Callable[..., Value]
-Given = Callable[[KernelBuilder, Sequence[Expr]], Sequence[KernelValue]]
+Values = Sequence[KernelValue]
+Given = Callable[[KernelBuilder, Sequence[Expr]], Values]
 
 
 def scan(
@@ -40,7 +41,7 @@ def scan(
     `how` takes the k accumulated values, then the k values of the next element, in the views' compute dtypes.
     """
 
-    def given(loop: KernelBuilder, coords: Sequence[Expr]) -> Sequence[KernelValue]:
+    def given(loop: KernelBuilder, coords: Sequence[Expr]) -> Values:
         return [loop.load(view, coords) for view in views]
 
     return tuple(_scan_kernel(ctx, meta, dim, how, n, given, reverse=reverse) for n, meta in enumerate(metas))
@@ -65,9 +66,7 @@ def _scan_kernel(
     return ctx.store(loop, out, loop.coords, values[number])
 
 
-def _scanned(
-    loop: KernelBuilder, values: Sequence[KernelValue], along: Expr, how: Combine, *, reverse: bool
-) -> Sequence[KernelValue]:
+def _scanned(loop: KernelBuilder, values: Values, along: Expr, how: Combine, *, reverse: bool) -> Values:
     """The scanned values at the loop's current point; `along` is the coordinate of the scanned dimension."""
     b = loop.b
     if isinstance(along, Symbol):
@@ -88,7 +87,7 @@ def cumulative(name: str) -> Rule:
             return NotImplemented
         carried = accumulate_dtype(result) if x.size else compute_dtype(result)
 
-        def given(loop: KernelBuilder, coords: Sequence[Expr]) -> Sequence[KernelValue]:
+        def given(loop: KernelBuilder, coords: Sequence[Expr]) -> Values:
             return [loop.load(x, coords).cast(result).cast(carried)]
 
         along = wrap_dim(dim, len(x.size))
@@ -122,7 +121,7 @@ def _blocked_scan(
     """A blocked scan in three kernels: reduces each block, scans the totals, then scans each block on top of them."""
     cut = [*size[:along], size[along] // block, integer(block), *size[along + 1 :]]
 
-    def element(loop: KernelBuilder, at: Sequence[Expr]) -> Sequence[KernelValue]:
+    def element(loop: KernelBuilder, at: Sequence[Expr]) -> Values:
         return given(loop, [*at[:along], at[along] * block + at[along + 1], *at[along + 2 :]])
 
     how = combine(name, dtype)
@@ -169,7 +168,7 @@ def cumulative_extreme(name: str) -> Rule:
     def rule(ctx: Lowering, x: View, dim: int) -> Value:
         carried = U8 if x.dtype == BOOL else compute_dtype(x.dtype)
 
-        def given(loop: KernelBuilder, coords: Sequence[Expr]) -> Sequence[KernelValue]:
+        def given(loop: KernelBuilder, coords: Sequence[Expr]) -> Values:
             place = coords[wrap_dim(dim, len(coords))] if coords else 0
             return [loop.load(x, coords).cast(carried), loop.index(as_expr(place), I64)]
 

@@ -203,9 +203,8 @@ def functional(core: Callable[..., Value]) -> Rule:
     """A rule for the functional form: writes x in place if its value is dead, unless fusion makes the copy free."""
 
     def rule(ctx: Lowering, x: View, *args: Value, **kwargs: Value) -> Value:
-        return _run(
-            core, Destination(ctx, x, is_in_place=is_dead(ctx, x) and not is_fusable_copy(ctx, x)), args, kwargs
-        )
+        into = Destination(ctx, x, is_in_place=is_dead(ctx, x) and not is_fusable_copy(ctx, x))
+        return _run(core, into, args, kwargs)
 
     return rule
 

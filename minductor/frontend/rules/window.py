@@ -190,17 +190,15 @@ def ints_per_dim(values: Value, rank: int, default: Sequence[int] = ()) -> list[
 # --- kernels that gather taps -------------------------------------------------------------------------------------
 
 
-def tap_at(
-    loop: KernelBuilder, taps: Sequence[Taps], at: Coords, numbers: Coords
-) -> tuple[list[Expr], list[KernelValue]]:
+def tap_at(loop: KernelBuilder, taps: Sequence[Taps], at: Coords, ks: Coords) -> tuple[list[Expr], list[KernelValue]]:
     """The source indices of one tap in the windowed dimensions, and the conditions that need a test for it to count."""
     extents = {axis.symbol: axis.extent for axis in loop.axes}
     places: list[Expr] = []
     tests: list[KernelValue] = []
-    for tap_range, coord, number in zip(taps, at, numbers, strict=True):
-        place, natural = tap_range.tap(coord, number)
+    for tap_range, coord, k in zip(taps, at, ks, strict=True):
+        place, conditions = tap_range.tap(coord, k)
         places.append(place)
-        tests += [loop.index(e, I64) >= 0 for e in natural if not at_least(e, 0, extents)]
+        tests += [loop.index(e, I64) >= 0 for e in conditions if not at_least(e, 0, extents)]
     return places, tests
 
 
