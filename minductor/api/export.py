@@ -284,7 +284,8 @@ def _symbols(leaves: Sequence[Leaf], graph: Graph, found: Exported) -> Iterator[
     from minductor.core.expressions.expr import Symbol
     from minductor.frontend.capture.captured_graph import TensorMeta
     from minductor.ir.artefact.manifest import SymbolRange
-    from minductor.ir.program.nodes import size_sources, symbols_in
+    from minductor.ir.program.nodes import symbols_in
+    from minductor.ir.program.size_sources import size_sources
 
     told: dict[Symbol, SymbolRange] = {}
     metas = [(n, graph.inputs[leaf.input].meta) for n, leaf in enumerate(found.inputs) if leaf.input is not None]

@@ -189,7 +189,7 @@ def _define(nodes: Nodes, inputs: Sequence[GraphInput]) -> None:
     from minductor.core.expressions.expr import Symbol
     from minductor.frontend.capture.captured_graph import TensorMeta
     from minductor.ir.artefact.fx_graph import Result
-    from minductor.ir.program.nodes import size_sources
+    from minductor.ir.program.size_sources import size_sources
 
     metas = [(given.name, given.meta) for given in inputs]
     nodes.values.update({meta.name: Result(name) for name, meta in metas if isinstance(meta, Symbol)})

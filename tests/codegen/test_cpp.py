@@ -179,7 +179,7 @@ def test_masks_that_vary_along_the_loop_are_asked_for_in_it() -> None:
     kernel = kernel_of(program)
     schedule = scheduled(kernel)
     (mask,) = [p for p, op in enumerate(kernel.body.ops) if isinstance(op.attrs, Masked)]
-    assert schedule.rows == kernel.body.ops[mask].args  # kept, and still another one at each point
+    assert schedule.kept_rows == kernel.body.ops[mask].args  # kept, and still another one at each point
     verify(program, "tile")
     loop = f"vector i1 {{\n    %{mask} "
     wrong = str(schedule).replace(loop, loop.replace("{", f"unmasked %{mask} {{"))
@@ -205,7 +205,7 @@ def test_values_of_four_bytes_and_bfloat16_are_transposed_in_registers() -> None
 def test_places_that_rows_share_are_found_once_for_many_rows() -> None:
     schedule = scheduled(kernel_of(tile(case("gathered_along_rows").program, CPU)))
     assert [loop.block for loop in loops(schedule.steps)][:2] == [64, 128]
-    assert len(schedule.rows) == 3  # both places and the weight
+    assert len(schedule.kept_rows) == 3  # both places and the weight
 
 
 def test_a_loop_whose_pieces_overlap_is_refused() -> None:

@@ -79,7 +79,7 @@ REGIONS = """program inference
     %14 = store buf0@0[i0] %8 {i0}
     %15 = store buf1@0[i0] %10 {i0}
   return (buf0@0 f32[4] stride [1] offset 0, buf1@0 i64[4] stride [1] offset 0, buf0@0 f32[4] stride [1] offset 0) \
-own (2) laid (0)
+distinct (2) fixed_strides (0)
 """.replace('number"\n', 'number" {}\n')
 
 # numbers: given, read from a tensor, told by a result's size, computed, and required

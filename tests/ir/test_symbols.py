@@ -29,11 +29,11 @@ from minductor.ir.program.nodes import (
     Program,
     Ref,
     View,
-    size_source,
     symbols_in,
 )
 from minductor.ir.program.parser import parse_program
 from minductor.ir.program.signature import signature
+from minductor.ir.program.size_sources import size_source
 from minductor.passes.rewriting.prune import live_nodes
 from tests.ir.programs import NUMBERS
 

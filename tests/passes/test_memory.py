@@ -181,7 +181,7 @@ def test_views_are_lines_and_the_whole_buffer_is_itself() -> None:
 def test_equal_outputs_are_one_object_unless_the_program_says_otherwise() -> None:
     whole = "buf0@0 f32[4, 8] stride [8, 1] offset 0"
     window = "buf0@0 f32[4, 7] stride [8, 1] offset 1"
-    text = SOFTMAX.replace(f"({whole})", f"({', '.join([whole, window, whole, window, whole, whole])}) own (2, 4)")
+    text = SOFTMAX.replace(f"({whole})", f"({', '.join([whole, window, whole, window, whole, whole])}) distinct (2, 4)")
     (returned,) = (line for line in plan_of(text).lines if isinstance(line, ReturnLine))
     names = [value.name for value in returned.values if isinstance(value, Token)]
     assert names == ["buf0", "buf0_view1", "buf0_view2", "buf0_view1", "buf0_view2", "buf0"]

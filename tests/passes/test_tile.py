@@ -40,7 +40,7 @@ class Walk:
     def __init__(self, kernel: Kernel, schedule: Schedule) -> None:
         self.ops = kernel.body.ops
         self.blocks = {loop.axis for loop in loops(schedule.steps) if loop.is_blocked}
-        self.rows = set(schedule.rows)
+        self.rows = set(schedule.kept_rows)
         self.carried: set[int] = set()
         self.kept: set[int] = set()
         self.problems: list[str] = []
@@ -278,7 +278,7 @@ def test_short_rows_have_no_more_lanes_than_elements() -> None:
 def test_a_transposed_load_is_read_along_its_own_axis() -> None:
     kernel = tiled(case("transposed").program)
     assert kernel.schedule is not None
-    (row,) = kernel.schedule.rows
+    (row,) = kernel.schedule.kept_rows
     inside = [loop for loop in loops(kernel.schedule.steps) if row in loop.body]
     assert [loop.axis for loop in inside] == ["i0"]
 

@@ -30,7 +30,7 @@ class NestPrinter:
             raise ValueError(f"kernel {kernel.name} has no schedule")
         self.ops = kernel.body.ops
         self.schedule = kernel.schedule
-        self.rows = set(kernel.schedule.rows)
+        self.rows = set(kernel.schedule.kept_rows)
         self.extents = {axis.name: axis.extent for axis in kernel.axes}
         self.values = values
         values.extents = {axis.symbol: axis.extent for axis in kernel.axes}

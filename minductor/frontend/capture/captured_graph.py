@@ -14,7 +14,8 @@ import torch
 
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol
-from minductor.ir.program.nodes import Body, Token, size_sources
+from minductor.ir.program.nodes import Body, Token
+from minductor.ir.program.size_sources import size_sources
 
 Role: TypeAlias = Literal["inference", "forward", "backward"]
 Size: TypeAlias = int | Expr

@@ -33,6 +33,7 @@ from minductor.frontend.lowering_context.values import (
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.build import Builder
 from minductor.ir.program.nodes import Body, Buffer, Extern, Kernel, NodeNote, Origin, Program, Ref, Require, View
+from minductor.ir.program.size_sources import size_source
 from minductor.target import Env
 
 # Operators for which a target with 8-bit floats gets kernels: eager has little more of them than conversions.
@@ -333,7 +334,7 @@ class Lowering:
         facts = schemas.operator_facts(op)
         if facts is not None and not facts.is_capturable:
             made = replace(made, is_capturable=False)
-        defined = tuple(s for s in unknown if form == "return" and ir.size_source(made, s) is not None)
+        defined = tuple(s for s in unknown if form == "return" and size_source(made, s) is not None)
         self.state.nodes.append(made if defined == unknown else replace(made, defines=defined))
         for s in defined:
             self.mark_defined(s)

@@ -37,7 +37,7 @@ def _part(kernel: Kernel, steps: tuple[Step, ...]) -> Kernel:
     builder = Builder([axis.symbol for axis in axes])
     where = builder.splice(own, mapping)
     assert kernel.schedule is not None
-    rows = tuple(p for p in kernel.schedule.rows if p in place)
+    rows = tuple(p for p in kernel.schedule.kept_rows if p in place)
     names = {a.name: b.name for a, b in zip(old, axes, strict=True)}
     schedule = moved(Schedule(steps, rows), {p: where[n] for p, n in place.items()}, names)
     return replace(kernel, axes=tuple(axes), body=builder.build(), schedule=schedule, access=())

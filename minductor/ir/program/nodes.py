@@ -1,27 +1,37 @@
-"""The intermediate representation: what a program is between the ATen graph and the generated text.
+"""The intermediate representation (IR): the classes of a program between the ATen graph and the generated code.
 
-Takes nothing, gives the node classes, refuses nothing: they are plain data, and `verify` holds the rules.
+Takes nothing. Gives frozen dataclasses and functions that read them. Refuses nothing: `verify_program` checks rules.
 
-The grammar, as the printer writes it and the parser reads it:
+A `Program` is a list of nodes. A node is a generated kernel (`Kernel`), a call of an existing operator (`Extern`), the
+definition of a number (`SymbolDef`), or a condition on numbers (`Require`). A kernel has axes and a body. The body is a
+flat list of operations: the kernel computes each of them at every point of the operation's own axes. There are no loops
+in a body; `tile` adds a `Schedule`, which is the loop nest.
+
+Memory is a set of storages. A `Ref` names one version of a storage: a mutation, that is a write to a storage, makes the
+next version. So a load of `buf0@1` always means the same values, and the order of reads and writes follows from the
+versions alone.
+
+The grammar, as `printer.py` writes it and `parser.py` reads it:
 
     program  ::= "program" NAME declaration* node* "return" argument*
     declaration ::= "symbol" SYMBOL range                     a size that the caller supplies
-                | "input" buffer ["static"] ["donated"]       a tensor parameter, in calling order
+                | "input" buffer ["static"] ["donated"]       a tensor parameter, in calling order; `donated`: the
+                                                              call may overwrite or free it
                 | "input" SYMBOL                              a number as a parameter, in calling order
                 | "made" SYMBOL range                         a size that a node below defines
-                | "constant" buffer | "buffer" buffer         a lifted tensor; a storage of our own
-                | "guard" relation                            a fact that lowering relied on
-                | "note" ...                                  a decision: printed, not compared
-                | "region" "{" program "}"                    a program that a call in this one is given
+                | "constant" buffer | "buffer" buffer         a tensor of the module; a storage that the call makes
+                | "guard" relation                            a fact about sizes that the program relies on
+                | "note" ...                                  a decision for the user; not part of equality
+                | "region" "{" program "}"                    a subprogram, an argument of a call (torch.cond, ...)
     buffer   ::= NAME ":" DTYPE size "stride" size DEVICE
     node     ::= kernel | extern | "define" SYMBOL origin* body | "require" STRING origin* body
     kernel   ::= "kernel" NAME "(" (AXIS ":" extent)* ")" ["after" ref*] "from" origin* [schedule] choice* variant* body
-    choice   ::= "choice" NAME ("bits" | "perf") option "of" "(" option* ")"      left open by tile
-    variant  ::= "variant" NAME "{" ("buffer" buffer)* node* "}"        computes the same
+    choice   ::= "choice" NAME ("bits" | "perf") option "of" "(" option* ")"      the tuner may take another option
+    variant  ::= "variant" NAME "{" ("buffer" buffer)* node* "}"        other nodes that compute the same
     body     ::= ("%" N "=" op)*
     op       ::= "load" ref "[" index "]" | "store" ref "[" index "]" value | pointwise value*
                | "constant" literal | "index" index
-               | "check" value "as" SYMBOL "<" size ["wrap"] ("raises" NAME ["in" STRING "dim" N] | "proved")  an index
+               | "check" value "as" SYMBOL "<" size ["wrap"] ("raises" NAME ["in" STRING "dim" N] | "proved")
                | "masked" value captured* "else" literal "{" body "}"
                | "reduce" combine "over" AXIS* value* | "scan" combine "over" AXIS value* | "project" value N
                | "atomic" kind ref "[" index "]" value | "assert" value STRING | "parameter" N
@@ -31,13 +41,17 @@ The grammar, as the printer writes it and the parser reads it:
     view     ::= ref DTYPE size "stride" size "offset" index
     ref      ::= STORAGE "@" VERSION
 
-Laws. A storage has versions; a write makes the next one, and the first write to a storage of our own makes @0
-(an input arrives as @0). A version is never changed, so loads of it are values and may be shared or repeated.
-An op runs once for each point of its own `axes`, not of the kernel's: a store of a row statistic runs once a row.
-Positions in `args` name earlier ops of the same body. A region is closed: it sees its inputs and lifted constants only,
-and the sizes it needs from outside are its first inputs. Values are float32, float64, integer or bool; a load widens
-16-bit floats to float32 and a store rounds to the storage's dtype, so a cast that a program asked for is an op. A
-complex storage is one of real numbers to a kernel: element n has its parts at the indices 2n and 2n + 1.
+Laws:
+
+- An input or constant begins as version @0. The first write to a storage that the call makes gives its version @0.
+- A version never changes after it was made. So a load is a value: two equal loads may be shared, and one repeated.
+- An op runs once for each point of its own `axes`, which may be fewer than the kernel's: the mean of a row is computed
+  and stored once for each row.
+- Numbers in `args` are positions of earlier ops in the same body.
+- A region reads its own inputs and the module's constants, and nothing else. Sizes that it needs are its first inputs.
+- Values are float32, float64, integers or bool. A load converts 16-bit floats to float32. A store rounds to the dtype
+  of the storage. A cast that the user's program asks for is an op of its own.
+- A kernel sees a complex storage as real numbers: element n has its real part at 2n and its imaginary part at 2n + 1.
 """
 
 from __future__ import annotations
@@ -45,10 +59,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 from minductor.core.dtypes import DType, complex_parts
-from minductor.core.expressions.expr import Expr, Rel, Symbol, as_int, free_symbols, integer, linear
+from minductor.core.expressions.expr import Expr, Rel, Symbol, as_int, free_symbols, integer
 from minductor.ir.program.choices import Choice
 from minductor.ir.program.memory_access import Access
 from minductor.ir.program.schedule import Schedule
@@ -56,7 +70,7 @@ from minductor.ir.program.schedule import Schedule
 
 @dataclass(frozen=True, slots=True, order=True)
 class Ref:
-    """One version of one storage."""
+    """One version of a storage. Each write (mutation) of a storage makes its next version."""
 
     storage: str
     version: int
@@ -67,7 +81,10 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A storage and the layout it was declared with: sizes and strides in elements of `dtype`."""
+    """A storage and its layout: sizes and strides, in elements of `dtype`.
+
+    `kind`: "input" is a parameter, "constant" a tensor of the module, "local" a tensor that the call allocates.
+    """
 
     name: str
     dtype: DType
@@ -79,7 +96,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A strided window on a version of a storage; `offset` counts elements from the storage's first one."""
+    """A strided view (alias) of one version of a storage; `offset` counts elements from the storage's first one."""
 
     ref: Ref
     dtype: DType
@@ -90,7 +107,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A torch constant that is neither number nor text: `Token("device", "cpu")`, `Token("layout", "strided")`."""
+    """A torch constant that is no number and no string: `Token("device", "cpu")`, `Token("layout", "strided")`."""
 
     kind: str
     name: str
@@ -98,25 +115,24 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """One of the program's regions as an argument, with the sizes that are its first inputs."""
+    """A region of the program as an argument of a call. `sizes` are the values of the region's first inputs."""
 
     name: str
     sizes: tuple[Expr, ...] = ()
 
 
-# what an extern call is given: a tree of these
+# The arguments of an extern call: a tree of these.
 Argument: TypeAlias = (
     View | Region | Expr | DType | Token | bool | int | float | complex | str | tuple["Argument", ...] | None
 )
 LiteralValue: TypeAlias = bool | int | float | complex
-T = TypeVar("T")
-# eager's kinds of error for an index out of range
+# The exceptions that eager raises for an index out of range.
 ErrorKind: TypeAlias = Literal["IndexError", "RuntimeError"]
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where something came from: the ATen node's name and its operator."""
+    """The ATen node that something was lowered from: the node's name and its operator."""
 
     node: str
     op: str
@@ -127,7 +143,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """A literal. Equality tells 0.0 from -0.0 and True from 1, and lets NaN equal itself."""
+    """A literal. 0.0 and -0.0 are different literals, and so are True and 1; NaN is equal to NaN."""
 
     value: LiteralValue
 
@@ -140,7 +156,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Rounds a float32 value to what `dtype` (bf16, f16, ...) can hold; the value stays float32."""
+    """Rounds a float32 value to the nearest value of `dtype` (bf16, f16, ...); the result is still a float32."""
 
     dtype: DType
 
@@ -154,7 +170,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Element `index` of a version; `args` of the op are the checks whose symbols the index mentions."""
+    """Reads element `index` of a version. The op's `args` are the bounds checks whose symbols the index mentions."""
 
     ref: Ref
     index: Expr
@@ -162,7 +178,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Makes (part of) version `ref`; `args` of the op are the value, then the checks."""
+    """Writes element `index` of the new version `ref`. The op's `args` are the value, then the bounds checks."""
 
     ref: Ref
     index: Expr
@@ -170,11 +186,11 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Atomic:
-    """As Store, but several points may write one element.
+    """A scatter: writes element `index` of version `ref`, which several points of the kernel may write.
 
-    A value is joined with what is there by `kind` (add, min, max, mul); by `set` the last one wins, in the order of the
-    kernel's axes. An add or mul has all axes of its kernel: what does not vary along one is joined for each of its
-    points.
+    `kind` says how a value and the element's old content become the new content: "add", "mul", "min" or "max". With
+    "set" the last value in the order of the kernel's axes stays. An "add" or "mul" has all axes of its kernel: a value
+    that does not vary along an axis is added or multiplied once for each point of that axis.
     """
 
     ref: Ref
@@ -184,25 +200,25 @@ class Atomic:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The argument becomes `symbol`, an index in [0, size); negative ones count from the end if `wrap`.
+    """A bounds check: turns the argument into `symbol`, an index in [0, size).
 
-    One out of range becomes 0 and sets the error flag, after which the graph call raises `error`. Without an error it
-    is proved that none is out of range.
+    With `wrap`, a negative index counts from the end. An index out of range becomes 0 and sets the error flag; the call
+    of the graph then raises `error`. If `error` is None, the compiler has proved that no index is out of range.
     """
 
     symbol: Symbol
     size: Expr
     wrap: bool
     error: ErrorKind | None = "IndexError"
-    op: str = ""  # whose index it is, and of which dimension: for the message
+    op: str = ""  # the operator that is given the index, and the dimension that is indexed, for the error message
     dim: int = 0
-    node: str = field(default="", compare=False)  # the ATen node: it tells the user's line, and is never printed
+    node: str = field(default="", compare=False)  # the ATen node, to find the user's line; never printed
 
     @property
     def message(self) -> str:
-        """The error's text for `str.format`: `value` is the index with a blank before it, or ""; `size` a number.
+        """The error message, as a template for `str.format`; it begins with eager's words.
 
-        It begins with eager's words.
+        `value` is the index with a blank before it, or "". `size` is a number.
         """
         known = as_int(self.size)
         size = "{size}" if known is None else known
@@ -216,16 +232,16 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """The i-th value handed to a region's body."""
+    """The value that the enclosing op passes to its body as parameter `number`."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """The body runs only where the condition holds, else the value is `other`.
+    """The result of `body` where the condition holds, and `other` elsewhere; the body runs only where it holds.
 
-    `args` are the condition, the values that the body takes as parameters, then the checks whose symbols it uses.
+    The op's `args` are the condition, the values of the body's parameters, then the checks whose symbols the body uses.
     """
 
     body: Body
@@ -234,7 +250,7 @@ class Masked:
 
 @dataclass(frozen=True, slots=True)
 class Combine:
-    """An associative way to join two groups of k carried values; `body` takes 2k parameters and yields k results."""
+    """The associative operation of a reduction or scan over k values: `body` takes two groups of k and yields k."""
 
     name: str
     identity: tuple[LiteralValue, ...]
@@ -243,7 +259,7 @@ class Combine:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """Joins the k values in `args` over `axes`; the result no longer varies over them."""
+    """A reduction: combines the k values in the op's `args` over `axes`. The result does not vary over these axes."""
 
     axes: tuple[str, ...]
     combine: Combine
@@ -251,7 +267,7 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Inclusive prefix of `combine` along `axis`."""
+    """An inclusive scan (cumsum, cummax, ...) along `axis`; with `reverse` from the last element to the first."""
 
     axis: str
     combine: Combine
@@ -260,17 +276,17 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The i-th carried value of a reduce or scan."""
+    """Value `number` of the k values that a reduction or scan carries; the reduction itself stands for value 0."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Assert:
-    """Sets the error flag where the argument is false; the graph call then raises RuntimeError(message)."""
+    """Sets the error flag where the argument is false; the call of the graph then raises RuntimeError(message)."""
 
     message: str
-    node: str = field(default="", compare=False)  # as a check's
+    node: str = field(default="", compare=False)  # the ATen node, to find the user's line; never printed
 
 
 Attrs: TypeAlias = (
@@ -290,22 +306,26 @@ Attrs: TypeAlias = (
     | None
 )
 EFFECTS = (Store, Atomic, Assert)
-# the symbols that a call knows as numbers: handed in, or defined once on the way; the others live within a kernel
+# The kinds of symbols whose values are known once per call. Symbols of the other kinds exist within one kernel only.
 CALL_SYMBOL_KINDS = ("size", "real", "truth")
-# of a kernel that was made of several; `bundle` adds up those of its parts
+# The most ops and buffers of a fused kernel. A bundle of n kernels may have n times as many.
 MAX_OPS, MAX_BUFFERS = 256, 64
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One value or effect. `axes` are the kernel axes over which it varies, in the kernel's order."""
+    """One value or effect of a body. `axes` are the kernel axes over which the value varies, in the kernel's order.
+
+    `args` are positions of earlier ops. `dtype` is None for an effect. `node` is the ATen node of the op, in a kernel
+    that was fused from several; it is never printed.
+    """
 
     name: str
     args: tuple[int, ...]
     attrs: Attrs
     dtype: DType | None
     axes: tuple[str, ...]
-    node: str = field(default="", compare=False)  # the ATen node, in a kernel made of several; never printed
+    node: str = field(default="", compare=False)
 
     @property
     def is_effect(self) -> bool:
@@ -314,7 +334,10 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Ops in an order that respects `args`; `results` are the positions that a region yields (none for a kernel)."""
+    """Ops in an order in which each op stands after its `args`.
+
+    `results` are the positions of the values that the body yields, if it belongs to an op. A kernel's body yields none.
+    """
 
     ops: tuple[Op, ...]
     results: tuple[int, ...] = ()
@@ -337,11 +360,12 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One generated function: a body over axes, and no loop nest before codegen; `tile` adds the schedule.
+    """One generated function: a body over axes.
 
-    `after` are versions that have to be there when it begins, although it need not read them: an order, and no use.
-    `choices` are its launch's, whose other options need no other text, and the one among its `variants`, if it has any:
-    each writes what it writes, and may run in its stead.
+    `schedule` is the loop nest; `tile` adds it. `access` says how the kernel touches memory; stage `access` adds it.
+    `after` are versions that must exist before the kernel runs although it does not read them: an order of execution.
+    `choices` are decisions about the kernel that the tuner may change. `variants` are other ways to compute what this
+    kernel writes; one of the `choices` then selects the kernel itself or one of its variants.
     """
 
     name: str
@@ -356,30 +380,31 @@ class Kernel:
 
     @property
     def only_node(self) -> str:
-        """The ATen node that the whole kernel came from; "" if it came from none or several."""
+        """The ATen node that the whole kernel was lowered from; "" if there is none, or more than one."""
         return self.origins[0].node if len(self.origins) == 1 else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Nodes that compute the same as a kernel, from storages of the program's and of their own."""
+    """Nodes that may run instead of a kernel, since they write the same values. `buffers` are their own storages."""
 
-    name: str  # an option of the choice among them
+    name: str  # the option of the kernel's choice that selects this variant
     buffers: tuple[Buffer, ...]
     nodes: tuple[Kernel | Extern, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Extern:
-    """A call to an operator that we do not generate.
+    """A call of an operator that minductor does not generate; `reason` says why, for the user.
 
-    `form` says how results come: "out" writes into `results`, new storages of ours or parts of those that are there;
-    "return" gives new tensors that are named by `results`; "inplace" changes arguments, and `writes` are the
-    versions it makes. `effect` orders the call among other effects (random numbers, prints). `defines` are the
-    symbols that data decides and that the sizes of the results tell: each occurs, linearly and with no other such
-    one, in one of these sizes. `holds` are versions that something still reads until this call: what a collective
-    sends, until it has been waited for. `after` is as a kernel's. What is not `is_capturable` runs anew at each
-    call: no device's graph replays it.
+    `form` says how the operator gives its results. "out": it writes into `results`, which are new storages or views of
+    existing ones. "return": it returns new tensors, which `results` name. "inplace": it writes its arguments, and
+    `writes` are the versions that this makes.
+
+    `effect`: the call keeps its place among other calls with effects (random numbers, prints). `defines`: the symbols
+    whose values depend on data (as in `nonzero`); each can be computed from one size of one result. `holds`: versions
+    that must not be overwritten or freed before this call, such as the tensor that a collective still sends. `after` is
+    as in `Kernel`. A call that is not `is_capturable` cannot be part of a device's captured graph (CUDA graph).
     """
 
     name: str
@@ -400,7 +425,10 @@ class Extern:
 
 @dataclass(frozen=True, slots=True)
 class SymbolDef:
-    """A number that the index algebra cannot write: `body` yields it from other symbols, once per call."""
+    """Defines `symbol` as the value that `body` computes from other symbols, once per call of the graph.
+
+    It is used for numbers that index expressions cannot express, such as floats.
+    """
 
     symbol: Symbol
     body: Body
@@ -409,9 +437,9 @@ class SymbolDef:
 
 @dataclass(frozen=True, slots=True)
 class Require:
-    """What has to be true of symbols: where `body` yields false, the call raises RuntimeError(message).
+    """A condition on symbols: the call raises RuntimeError(message) if `body` yields false.
 
-    Whoever mentions these symbols and stands behind it relies on it, and stays behind it.
+    Later nodes that mention these symbols rely on the condition, so no stage moves them before it.
     """
 
     body: Body
@@ -424,7 +452,10 @@ Node: TypeAlias = Kernel | Extern | SymbolDef | Require
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A parameter, in calling order: a tensor by its buffer's name, or a number by its symbol."""
+    """A parameter of the program: a tensor, with its buffer's name, or a number, with its symbol.
+
+    `is_static`: the tensor has the same address at each call. `is_donated`: the call may overwrite or free the tensor.
+    """
 
     name: str
     symbol: Expr | None = None
@@ -434,7 +465,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A fact about size symbols that lowering relied on; re-evaluated on every cache hit."""
+    """A relation between sizes that the program relies on; the store evaluates it before it reuses the program."""
 
     rel: Rel
     reason: str
@@ -442,7 +473,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class FusionRefusal:
-    """Why two nodes were not joined."""
+    """The reason why a stage did not make one kernel of two nodes, shown to the user."""
 
     stage: str
     first: str
@@ -455,7 +486,7 @@ class FusionRefusal:
 
 @dataclass(frozen=True, slots=True)
 class MergedKernel:
-    """A kernel that became part of another, or of several: where its name went."""
+    """The record that kernel `name` became part of kernel `into`. A kernel may become part of several kernels."""
 
     stage: str
     name: str
@@ -467,7 +498,7 @@ class MergedKernel:
 
 @dataclass(frozen=True, slots=True)
 class NodeNote:
-    """A decision about one node, e.g. why an operator stayed an extern call."""
+    """A decision about one node, shown to the user: for instance why an operator stayed an extern call."""
 
     stage: str
     subject: str
@@ -479,7 +510,15 @@ class NodeNote:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A graph on its way down; nodes stand in an order that respects their reads, writes and effects."""
+    """One graph between capture and codegen. The nodes stand in an order that respects reads, writes and effects.
+
+    `distinct_outputs`: groups of output numbers; the outputs of a group are one tensor object that no other output and
+    no input is. Without a group, equal outputs are one object, and an output that is all of an input is that input. The
+    groups matter to autograd, which keeps facts about a tensor object.
+
+    `fixed_stride_outputs`: numbers of outputs whose reader (a later graph) relies on the traced strides. The other
+    outputs go to the user only, and keep the strides that the operator returned.
+    """
 
     name: str
     symbols: tuple[Symbol, ...]
@@ -490,26 +529,22 @@ class Program:
     guards: tuple[Guard, ...] = ()
     notes: tuple[FusionRefusal | MergedKernel | NodeNote, ...] = field(default=(), compare=False)
     regions: tuple[Program, ...] = ()
-    # Each group of outputs is one tensor object of its own. Equal outputs are one object otherwise, and one that is all
-    # of an input is the input: but what autograd notes on one object would then hold for values that differ in that.
-    own: tuple[tuple[int, ...], ...] = ()
-    # Outputs, by number, that whoever takes them reads by the traced strides; the others are seen by the user only, who
-    # gets what an operator made with the strides that it gave.
-    laid: tuple[int, ...] = ()
+    distinct_outputs: tuple[tuple[int, ...], ...] = ()
+    fixed_stride_outputs: tuple[int, ...] = ()
 
     def buffer_table(self) -> dict[str, Buffer]:
         return {b.name: b for b in self.buffers}
 
     def real_table(self) -> dict[str, Buffer]:
-        """The buffers as kernels address them."""
+        """The buffers by name, as kernels address them: complex buffers as real ones."""
         return {b.name: as_real(b) for b in self.buffers}
 
 
-# --- questions that every stage asks ------------------------------------------------------------------------------
+# --- functions that read programs ---------------------------------------------------------------------------------
 
 
 def as_real(buffer: Buffer) -> Buffer:
-    """What a kernel sees of a buffer: the real and imaginary parts of complex numbers, along one dimension more."""
+    """The buffer as kernels address it: a complex buffer has real elements and a last dimension of 2 more."""
     if buffer.dtype.kind != "complex":
         return buffer
     stride = (*(2 * s for s in buffer.stride), integer(1))
@@ -529,7 +564,7 @@ def views_of(argument: Argument) -> Iterator[View]:
 
 
 def body_reads(body: Body) -> Iterator[Load]:
-    """Each load, in regions too."""
+    """Each load of a body, including those in the bodies of masked ops."""
     for op in body.ops:
         match op.attrs:
             case Load():
@@ -541,7 +576,7 @@ def body_reads(body: Body) -> Iterator[Load]:
 
 
 def op_at(body: Body, path: Sequence[int]) -> Op:
-    """The op at a position, or on the way into masked regions that more positions say."""
+    """The op at position `path[0]`; each further number is a position in the body of the masked op before it."""
     op = body.ops[path[0]]
     if len(path) == 1:
         return op
@@ -550,14 +585,14 @@ def op_at(body: Body, path: Sequence[int]) -> Op:
 
 
 def body_writes(body: Body) -> Iterator[Store | Atomic]:
-    """Each store and atomic, in order."""
+    """Each store and atomic of a body, in order."""
     for op in body.ops:
         if isinstance(op.attrs, Store | Atomic):
             yield op.attrs
 
 
 def reads(node: Node) -> tuple[Ref, ...]:
-    """The versions a node reads, without repeats, in order of first use."""
+    """The versions that a node reads or holds, without repeats, in order of first use."""
     match node:
         case Kernel(body=body):
             return tuple(dict.fromkeys(load.ref for load in body_reads(body)))
@@ -569,7 +604,7 @@ def reads(node: Node) -> tuple[Ref, ...]:
 
 
 def writes(node: Node) -> tuple[Ref, ...]:
-    """The versions a node makes, without repeats."""
+    """The versions that a node makes, without repeats."""
     match node:
         case Kernel(body=body):
             return tuple(dict.fromkeys(write.ref for write in body_writes(body)))
@@ -581,9 +616,9 @@ def writes(node: Node) -> tuple[Ref, ...]:
 
 
 def overwritten(nodes: Iterable[Node]) -> frozenset[str]:
-    """The storages of which nodes, run one after the other, read or add to what they held: a second run differs.
+    """The storages whose old contents the nodes both use and change, so that a second run gives another result.
 
-    A storage that is written and never read, as a whole or in part, holds the same after a second run.
+    A storage that the nodes write and do not read is not among them: it holds the same after a second run.
     """
     group = tuple(nodes)
     read = {ref.storage for node in group for ref in reads(node)}
@@ -594,12 +629,12 @@ def overwritten(nodes: Iterable[Node]) -> frozenset[str]:
 
 
 def awaited_refs(node: Node) -> tuple[Ref, ...]:
-    """The versions that have to be there when a node begins, beside those it reads."""
+    """The versions that must exist before a node runs although it does not read them (`after`)."""
     return node.after if isinstance(node, Kernel | Extern) else ()
 
 
 def defined_symbols(node: Node) -> tuple[Symbol, ...]:
-    """The symbols that a node defines."""
+    """The symbols whose values a node defines."""
     match node:
         case Extern(results=results, defines=defines):
             return (*(made for made in results if isinstance(made, Symbol)), *defines)
@@ -609,35 +644,8 @@ def defined_symbols(node: Node) -> tuple[Symbol, ...]:
             return ()
 
 
-def size_source(node: Extern, symbol: Symbol) -> tuple[int, int, int, int] | None:
-    """Where a call tells a symbol that it defines: the size of result r along d is `scale * symbol + shift`."""
-    sizes = ((number, result.size) for number, result in enumerate(node.results) if isinstance(result, View))
-    return size_sources(sizes).get(symbol)
-
-
-def size_sources(layouts: Iterable[tuple[T, Sequence[object]]]) -> Mapping[Symbol, tuple[T, int, int, int]]:
-    """Where sizes of tensors tell symbols: each symbol is `(size of T along dim - shift) / scale`, as (T, dim, scale,
-    shift). A size that is the symbol itself goes first, then the earlier one."""
-    sizes = [(of, dim, size) for of, row in layouts for dim, size in enumerate(row) if isinstance(size, Expr)]
-    told: dict[Symbol, tuple[T, int, int, int]] = {}
-    for of, dim, size in sorted(sizes, key=lambda found: not isinstance(found[2], Symbol)):
-        for symbol in free_symbols(size):
-            if symbol not in told and (rule := scale_and_shift(size, symbol)) is not None:
-                told[symbol] = (of, dim, *rule)
-    return told
-
-
-def scale_and_shift(size: Expr, symbol: Symbol) -> tuple[int, int] | None:
-    """The (scale, shift) for which a size is `scale * symbol + shift`, so that it tells the symbol."""
-    if symbol not in free_symbols(size):
-        return None
-    found = linear(size, (symbol,))
-    scale, shift = (None, None) if found is None else (as_int(found[0][symbol]), as_int(found[1]))
-    return (scale, shift) if scale and shift is not None else None
-
-
 def expressions_in(value: object) -> Iterator[Expr | Rel]:
-    """Every expression and relation anywhere in a node or value: one generic walk over dataclass fields."""
+    """Every expression and relation in a node or value: one generic walk over the fields of dataclasses."""
     stack: list[object] = [value]
     while stack:
         item = stack.pop()
@@ -651,15 +659,15 @@ def expressions_in(value: object) -> Iterator[Expr | Rel]:
 
 @lru_cache(maxsize=256)
 def _fields_backwards(kind: type) -> tuple[str, ...]:
-    """The fields of a dataclass, the last one first; nothing else has any."""
+    """The names of a dataclass's fields, the last one first; () for any other class."""
     return tuple(field.name for field in reversed(fields(kind))) if is_dataclass(kind) else ()
 
 
 def symbols_in(value: object) -> tuple[Symbol, ...]:
-    """Every symbol that occurs anywhere in a node or value, by that walk and no other."""
+    """Every symbol in a node or value, without repeats."""
     return tuple(dict.fromkeys(s for found in expressions_in(value) for s in free_symbols(found)))
 
 
 def required_symbols(node: Node, buffers: Mapping[str, Buffer]) -> tuple[Symbol, ...]:
-    """The symbols that have to be known where a node runs: its own, and those in the layouts of what it makes."""
+    """The symbols whose values a node needs: those in the node, and those in the layouts of the buffers it writes."""
     return symbols_in((node, tuple(buffers[ref.storage] for ref in writes(node) if ref.storage in buffers)))

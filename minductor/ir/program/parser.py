@@ -197,11 +197,11 @@ class _Reader:
         self.expect("return")
         outputs = self.tuple()
         parts = (tuple(symbols), tuple(inputs), tuple(buffers), tuple(nodes), outputs)
-        own: list[tuple[int, ...]] = []
-        while self.accept("own"):
-            own.append(tuple(n for n in self.tuple() if isinstance(n, int)))
-        laid = tuple(n for n in self.tuple() if isinstance(n, int)) if self.accept("laid") else ()
-        return Program(name, *parts, tuple(guards), tuple(notes), tuple(regions), tuple(own), laid)
+        distinct: list[tuple[int, ...]] = []
+        while self.accept("distinct"):
+            distinct.append(tuple(n for n in self.tuple() if isinstance(n, int)))
+        strides = tuple(n for n in self.tuple() if isinstance(n, int)) if self.accept("fixed_strides") else ()
+        return Program(name, *parts, tuple(guards), tuple(notes), tuple(regions), tuple(distinct), strides)
 
     def nested(self) -> Program:
         """A region's symbols are its own, even where the outer program has some of the same name."""

@@ -98,9 +98,9 @@ def _program(program: Program) -> Iterator[str]:
         yield "  }"
     for node in program.nodes:
         yield from (f"  {line}" for line in _node(node))
-    laid = f" laid {_arguments(program.laid)}" if program.laid else ""
-    own = "".join(f" own {_arguments(group)}" for group in program.own)
-    yield f"  return {_arguments(program.outputs)}{own}{laid}"
+    strides = f" fixed_strides {_arguments(program.fixed_stride_outputs)}" if program.fixed_stride_outputs else ""
+    distinct = "".join(f" distinct {_arguments(group)}" for group in program.distinct_outputs)
+    yield f"  return {_arguments(program.outputs)}{distinct}{strides}"
 
 
 def _declared(symbol: Symbol) -> str:

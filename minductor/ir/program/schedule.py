@@ -78,14 +78,14 @@ class Schedule:
     """Steps in order, the positions whose values an array keeps from one loop to later ones, and where parts begin."""
 
     steps: tuple[Step, ...]
-    rows: tuple[int, ...] = ()
+    kept_rows: tuple[int, ...] = ()
     parts: tuple[int, ...] = ()
     dots: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         lines = list(_lines(self.steps, ""))
-        if self.rows:
-            lines.append(f"rows {_positions(self.rows)}")
+        if self.kept_rows:
+            lines.append(f"rows {_positions(self.kept_rows)}")
         if self.parts:
             lines.append(f"parts {' '.join(map(str, self.parts))}")
         if self.dots:
@@ -129,7 +129,7 @@ def moved(schedule: Schedule, places: Sequence[int] | Mapping[int, int], axes: M
             for s in old
         )
 
-    return Schedule(steps(schedule.steps), placed(schedule.rows), schedule.parts, placed(schedule.dots))
+    return Schedule(steps(schedule.steps), placed(schedule.kept_rows), schedule.parts, placed(schedule.dots))
 
 
 def _positions(values: Iterable[int]) -> str:

@@ -49,13 +49,13 @@ from minductor.ir.program.nodes import (
     expressions_in,
     reads,
     required_symbols,
-    size_source,
     symbols_in,
     views_of,
     writes,
 )
 from minductor.ir.program.ops import POINTWISE, result_dtype
 from minductor.ir.program.schedule import loops, positions
+from minductor.ir.program.size_sources import size_source
 from minductor.ir.program.variants import kernels_with_variants, select_variants, variant_choice
 
 # a rule yields a sentence for each place that breaks it
@@ -117,20 +117,20 @@ def _waits_backwards(program: Program) -> Iterator[str]:
 
 
 def _own_objects(program: Program) -> Iterator[str]:
-    for number in [number for group in program.own for number in group]:
+    for number in [number for group in program.distinct_outputs for number in group]:
         if not (0 <= number < len(program.outputs) and isinstance(program.outputs[number], View)):
             yield f"output {number} is no tensor that could be an object of its own"
-        elif sum(number in group for group in program.own) > 1:
+        elif sum(number in group for group in program.distinct_outputs) > 1:
             yield f"output {number} is two objects"
-    for group in program.own:
+    for group in program.distinct_outputs:
         if len({program.outputs[number] for number in group if number < len(program.outputs)}) > 1:
             yield f"outputs {group} differ and are one object"
 
 
 def _laid_outputs(program: Program) -> Iterator[str]:
-    for number in program.laid:
+    for number in program.fixed_stride_outputs:
         if not (0 <= number < len(program.outputs) and isinstance(program.outputs[number], View)):
-            yield f"output {number} is no tensor that could be laid out"
+            yield f"output {number} has fixed strides and is no tensor"
 
 
 def _names_unique(program: Program) -> Iterator[str]:
@@ -454,7 +454,7 @@ VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
         "a version is made once, before its readers, and read before the next": ("lower", _defined_before_use),
         "a node waits for what is made before it": ("lower", _waits_backwards),
         "outputs are one object each, and one object is one view": ("lower", _own_objects),
-        "outputs that are laid out are tensors": ("lower", _laid_outputs),
+        "outputs with fixed strides are tensors": ("lower", _laid_outputs),
         "nodes have names of their own": ("lower", _names_unique),
         "a call names regions of its program, and gives them their sizes": ("lower", _regions_called),
         "a symbol is defined once, before who mentions it": ("lower", _symbols_declared),

@@ -156,7 +156,7 @@ def _bundled(nodes: list[Node]) -> Node:
         places = builder.splice(kernel.body, mapping)
         part = moved(kernel.schedule, places, {old.name: str(new) for old, new in mapping.items()})
         starts = (*joined.parts, len(joined.steps)) if joined.steps else ()
-        joined = Schedule((*joined.steps, *part.steps), (*joined.rows, *part.rows), starts)
+        joined = Schedule((*joined.steps, *part.steps), (*joined.kept_rows, *part.kept_rows), starts)
     origins = tuple(dict.fromkeys(origin for kernel in kernels for origin in kernel.origins))
     after = tuple(dict.fromkeys(ref for kernel in kernels for ref in kernel.after))
     made = replace(kernels[0], axes=tuple(axes), body=builder.build(), origins=origins, after=after)

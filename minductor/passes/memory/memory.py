@@ -40,13 +40,12 @@ from minductor.ir.program.nodes import (
     defined_symbols,
     overwritten,
     reads,
-    size_source,
-    size_sources,
     symbols_in,
     views_of,
     writes,
 )
 from minductor.ir.program.signature import Signature, canonical, digest, error_nodes, rename_storages, signature
+from minductor.ir.program.size_sources import size_source, size_sources
 from minductor.ir.program.variants import base_option, variant_choice, without_variants
 from minductor.options import Options
 from minductor.passes.memory.reuse import Sharing, is_allocated_by_plan, reuse
@@ -321,7 +320,7 @@ class _Planner:
 
     def finish(self) -> None:
         """Adds the return line. Outputs that eager returns as separate objects get views of their own."""
-        group_of = {number: group for group in self.program.own for number in group}
+        group_of = {number: group for group in self.program.distinct_outputs for number in group}
         made: dict[tuple[View, tuple[int, ...]], str] = {}
         values: list[Argument] = []
         for number, value in enumerate(self.program.outputs):
@@ -376,7 +375,7 @@ class _Planner:
 def read_by_layout(program: Program) -> Iterator[str]:
     """The storages that a kernel, a view or the caller reads by the strides that were traced."""
     buffers = program.buffer_table()
-    objects = {number for group in program.own for number in group}
+    objects = {number for group in program.distinct_outputs for number in group}
     for node in program.nodes:
         if isinstance(node, Kernel):
             yield from (ref.storage for ref in reads(node))
@@ -385,7 +384,7 @@ def read_by_layout(program: Program) -> Iterator[str]:
             yield from (view.ref.storage for view in given if not is_whole(view, buffers))
     for number, value in enumerate(program.outputs):
         for view in views_of(value):
-            if number in objects or number in program.laid or not is_whole(view, buffers):
+            if number in objects or number in program.fixed_stride_outputs or not is_whole(view, buffers):
                 yield view.ref.storage
 
 

@@ -33,7 +33,7 @@ def group(schedule: Schedule, body: Body, extents: Mapping[str, int | None]) -> 
 class _Grouper:
     def __init__(self, schedule: Schedule, body: Body, extents: Mapping[str, int | None]) -> None:
         self.ops = body.ops
-        self.rows = frozenset(schedule.rows)
+        self.rows = frozenset(schedule.kept_rows)
         self.extents = extents
         self.is_refused = False
 

@@ -16,7 +16,7 @@ from minductor.ir.program.schedule import Loop, Schedule, Step, positions
 def stage(schedule: Schedule, crossing: str, vector: str, loads: frozenset[int]) -> Schedule:
     """The schedule in which the loads fill rows (arrays) at the start of each block."""
     steps = tuple(_staged(step, crossing, vector, loads) for step in schedule.steps)
-    return Schedule(steps, tuple(sorted({*schedule.rows, *loads})))
+    return Schedule(steps, tuple(sorted({*schedule.kept_rows, *loads})))
 
 
 def _staged(step: Step, crossing: str, vector: str, loads: frozenset[int]) -> Step:

@@ -60,9 +60,9 @@ from minductor.ir.program.nodes import (
     Token,
     View,
     reads,
-    size_source,
     writes,
 )
+from minductor.ir.program.size_sources import size_source
 from minductor.runtime.launch.control_flow import CONTROL
 from minductor.runtime.reference.gpu_operators_on_cpu import ON_CPU
 

@@ -91,7 +91,7 @@ class _Nest:
 
     def __init__(self, kernel: Kernel, dtypes: Mapping[str, DType]) -> None:
         assert kernel.schedule is not None
-        self.ops, self.dtypes, self.rows = kernel.body.ops, dtypes, kernel.schedule.rows
+        self.ops, self.dtypes, self.rows = kernel.body.ops, dtypes, kernel.schedule.kept_rows
         self.extents = {axis.name: axis.extent for axis in kernel.axes}
         self.lines: list[str] = []
         self.indent, self.count = "", 0
