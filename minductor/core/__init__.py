@@ -1,4 +1,10 @@
-"""Floor 0: index algebra, dtypes, names and errors.
+"""The lowest layer: index expressions, dtypes, names, errors and warnings. It imports nothing else of minductor.
 
-Takes and gives plain values; refuses to import anything of ours above it.
+- `dtypes.py`: element types and torch's type promotion.
+- `expressions/`: integer expressions over sizes and loop indices.
+- `names.py`: identifiers in generated code.
+- `errors.py`: every error and warning that a user may see, each with a code.
+- `warn.py`: issues a warning at the user's line.
+
+`minductor.core` is public for backends (docs/backends.md).
 """

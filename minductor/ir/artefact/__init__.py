@@ -1,1 +1,6 @@
-"""What is written from a plan: the generated texts, the torch.fx graph as data, and the manifest of a package."""
+"""The data that codegen makes from a plan, between generation and loading.
+
+- `source.py`: the generated texts of a graph: units with kernels, and the wrapper.
+- `fx_graph.py`: the wrapper in the language "fx": a torch.fx graph as data, without torch.
+- `manifest.py`: the manifest of an exported package.
+"""

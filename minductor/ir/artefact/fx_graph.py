@@ -1,11 +1,11 @@
-"""A torch.fx graph as plain data: what the wrapper for FX consists of, without torch.
+"""A torch.fx graph as plain data, without torch: the wrapper in the language "fx".
 
-Takes nodes; gives their JSON, a node a line, and reads it back (`parse_graph(print_graph(g)) == g`). Refuses JSON of
-another schema, and what is no such JSON (ValueError).
+Takes nodes, or JSON. Gives their JSON, one node in a line, or the graph again: `parse_graph(print_graph(g)) == g`.
+Refuses JSON of another schema or form, with ValueError.
 
-A target is a dotted name: "torch.empty_strided", "operator.add", "torch.ops.aten.mm.out". The launch of a kernel is
-LAUNCH whatever wrote the kernel; its arguments are the kernel's name, tensors and numbers. A graph that an operator is
-given is one of `graphs`; it is reached, like constants, by a node get_attr.
+A target is a dotted name: "torch.empty_strided", "operator.add", "torch.ops.aten.mm.out". The launch of a kernel has
+the target LAUNCH in every language of kernels; its arguments are the kernel's name, tensors and numbers. A subgraph
+that an operator is given is one of `graphs`. A node `get_attr` refers to it, as to a constant.
 
 >>> x = FxNode("x", "placeholder", "x")
 >>> y = FxNode("y", "call_function", "operator.mul", (Result("x"), 2), handle=1, origins=("mul",))
@@ -38,7 +38,7 @@ Op: TypeAlias = Literal["placeholder", "get_attr", "call_function", "output"]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the node of that name gives."""
+    """The result of the node of that name, as an argument."""
 
     name: str
 
@@ -48,8 +48,9 @@ Value: TypeAlias = Result | DType | Token | tuple["Value", ...] | bool | int | f
 
 @dataclass(frozen=True, slots=True)
 class FxNode:
-    """One node. A launch or a call of an operator has the handle of its line, and the ATen nodes that it comes from.
+    """One node of the graph.
 
+    `handle`: the handle of the plan's line, for a launch or a call. `origins`: the ATen nodes that it comes from.
     `checked`: the ATen node of each error that a launch or an assertion may raise.
     """
 
@@ -65,9 +66,9 @@ class FxNode:
 
 @dataclass(frozen=True, slots=True)
 class FxKernel:
-    """A kernel that nodes launch: which of its tensors it writes, and what its status means.
+    """A kernel that nodes launch. `written`: the numbers of the tensor parameters that it writes.
 
-    Status k is the exception's name and message at `errors[k - 1]`.
+    Status k means `errors[k - 1]`, which is an exception's name and its message.
     """
 
     symbol: str
@@ -77,7 +78,7 @@ class FxKernel:
 
 @dataclass(frozen=True, slots=True)
 class FxGraph:
-    """Nodes in order. The outermost graph names the kernels of those inside it too."""
+    """A graph: nodes in order. The outermost graph lists the kernels of its subgraphs too."""
 
     name: str
     nodes: tuple[FxNode, ...]
@@ -121,7 +122,7 @@ def _value_json(value: Value) -> Any:
             return {kind: name}
         case tuple():
             return [_value_json(item) for item in value]
-        case float() if not math.isfinite(value):  # JSON has no word for it
+        case float() if not math.isfinite(value):  # JSON has no inf and nan
             return {"float": repr(value)}
         case complex():
             return {"complex": repr(value)}
@@ -132,7 +133,7 @@ def _value_json(value: Value) -> Any:
 
 
 def parse_graph(text: str) -> FxGraph:
-    """The graph that was printed."""
+    """The graph that `print_graph` printed."""
     try:
         return _graph(json.loads(text))
     except (KeyError, TypeError, AttributeError) as error:

@@ -1,7 +1,8 @@
-"""What a package says of itself: how it is called, what it needs, what is in it.
+"""The manifest of an exported package: the signature of its program, its requirements, and its contents.
 
-Takes the fields, or the JSON of them. Gives the JSON, or a Manifest. Refuses JSON of another schema or form with
-ValueError. Sizes are index expressions over the package's symbols, each of which an input tells.
+Takes the fields of a Manifest, or its JSON. Gives the JSON, or the Manifest. Refuses JSON of another schema or form,
+with ValueError. Sizes are index expressions over the package's symbols. The value of each symbol follows from one
+input.
 
 >>> row = Leaf("x", "tensor", Layout("f32", ("s0", "4"), ("4", "1")), value=None, is_fixed=False)
 >>> Leaf.read(json.loads(json.dumps(written(row)))) == row
@@ -20,7 +21,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A tensor's dtype by our name, its sizes and strides as expressions, and its device."""
+    """A tensor's dtype (a name of `dtypes.py`), its sizes and strides as expressions, and its device."""
 
     dtype: str
     size: tuple[str, ...]
@@ -34,11 +35,11 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A leaf of a call's arguments: a tensor, a whole number, or the value that was exported.
+    """A leaf of the arguments of a call: a tensor, an integer, or a constant that was exported.
 
-    `value`: that, or the number as an expression. `is_fixed`: a tensor that is changed, or that a result or a window on
-    memory is a view of, so that a copy of another layout cannot stand in for it. `is_changed`: the first of these.
-    `begin`: where the tensor begins in its memory, if the program counts places from the start of that.
+    `value`: the constant, or the integer as an expression. `is_changed`: the program writes the tensor (a mutation).
+    `is_fixed`: the tensor cannot be replaced by a copy with another layout, because the program writes it or a result
+    is a view of it. `begin`: the offset of the tensor in its storage, in elements, if the program depends on it.
     """
 
     name: str
@@ -58,8 +59,11 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class SymbolRange:
-    """A number of each call, from `low` to `high`; leaf `leaf` is it, or the size of it in `dim` is
-    `scale * number + shift`."""
+    """A symbol of the package and its range, `low` to `high`.
+
+    Leaf number `leaf` is its value; or, if `dim` is not None, the size of that leaf along `dim` is
+    `scale * value + shift`.
+    """
 
     name: str
     low: int | None
@@ -76,7 +80,7 @@ class SymbolRange:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A tensor of the package's own: where its bytes lie among the constants. The `is_state` ones change."""
+    """A parameter or constant of the package. `offset`: its first byte in the constants. `is_state`: calls write it."""
 
     name: str
     layout: Layout
@@ -92,13 +96,15 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The whole of it. `leaves` are what the program is called with, flattened by `in_spec`; `parameters` are the names
-    of its arguments, the first `positional` of them without a keyword. The specs are trees as JSON (pytree_json.py).
+    """The manifest of a package.
 
-    `interface` is what the machine code and its loader agree on, `features` what the code needs of a processor, and
-    `needs_torch` the operators that only torch has. `c_library` is what a host in C loads, if it can: it is
-    linked with torch if that is needed.
-    `digests`: a SHA-256 of each entry but this one. `choices`: what was open at compile time, and what was taken.
+    `leaves`: the arguments of a call, flattened by `in_spec`. `parameters`: the names of the arguments; the first
+    `positional` of them may be given without a keyword. `in_spec`, `out_spec`: pytrees as JSON (see pytree_json.py).
+
+    `interface`: the version of the interface between machine code and loader. `features`: the CPU features that the
+    code needs. `needs_torch`: the operators that only torch has. `c_library`: the library that a program in C loads, or
+    ""; it is linked with torch if `needs_torch` is not empty. `digests`: the SHA-256 of each other entry of the
+    package. `choices`: each choice that was open when the package was compiled, and the option that was taken.
     """
 
     minductor: str
@@ -139,7 +145,7 @@ class Manifest:
 
 
 def written(value: object) -> object:
-    """A record as JSON has it."""
+    """A record as values that `json.dumps` accepts."""
     if isinstance(value, tuple):
         return [written(item) for item in cast("tuple[object, ...]", value)]
     if is_dataclass(value):

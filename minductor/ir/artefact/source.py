@@ -1,6 +1,6 @@
-"""The texts of one compiled graph, between codegen and load.
+"""The generated texts of one compiled graph: what codegen gives to the build.
 
-Takes and gives plain data.
+Takes texts and names. Gives frozen records.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One translation unit: its text, the kernels in it by symbol, and how its file's name ends."""
+    """A translation unit: its text, the symbols of the kernels in it, and the suffix of its file."""
 
     name: str
     text: str
@@ -24,7 +24,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Everything that a load needs: kernel units and the wrapper's text; `language` is how the wrapper's file ends."""
+    """The units with kernels and the text of the wrapper. `language`: the suffix of the wrapper's file."""
 
     units: tuple[Unit, ...]
     wrapper: str

@@ -1,9 +1,11 @@
-"""The wrapper IR: one call of a compiled graph as a tuple of frozen lines.
+"""The plan: what one call of a compiled graph does, as a tuple of lines (allocate, launch, free, return, ...).
 
-Takes nothing, gives the line classes and `Plan`; wrapper emitters read lines and nothing else. Memory planning is a
-function from lines to lines. Buffers are names of storages: a Reuse is a transfer of ownership, a View an alias. The
-`handle` of a launch, a call or a Dispatch is a number that no other one of the plan has, those of its regions and
-variants included: every wrapper prints it, so that the same call is found in each of them.
+Takes nothing. Gives the classes of lines and `Plan`. Refuses nothing. The emitters of wrappers read lines and nothing
+else.
+
+Lines name tensors. Several names may stand for one storage: a `ViewLine` makes an alias, and a `ReuseLine` gives a
+storage to a new owner. Each launch, call and dispatch has a `handle`, a number that is unique in the plan with its
+regions and variants. Every wrapper prints the handle, so that the same call can be found in each of them.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from minductor.ir.program.nodes import Argument, Body, Guard, Input, Kernel, Ori
 
 @dataclass(frozen=True, slots=True)
 class ConstantLine:
-    """A lifted tensor, bound at load."""
+    """Names a tensor of the module, which is bound when the artefact is loaded: constant number `number`."""
 
     name: str
     number: int
@@ -29,7 +31,7 @@ class ConstantLine:
 
 @dataclass(frozen=True, slots=True)
 class AllocateLine:
-    """A new storage with the layout of its buffer; sizes and strides in elements."""
+    """Allocates a storage; sizes and strides are in elements."""
 
     name: str
     dtype: DType
@@ -40,7 +42,7 @@ class AllocateLine:
 
 @dataclass(frozen=True, slots=True)
 class ReuseLine:
-    """`name` takes over the storage of `old`, which is dead from here on; the layout is `name`'s own."""
+    """Gives the storage of `old` to `name`, with the layout in this line; no later line uses `old`."""
 
     name: str
     old: str
@@ -51,14 +53,14 @@ class ReuseLine:
 
 @dataclass(frozen=True, slots=True)
 class FreeLine:
-    """Drops the wrapper's reference to these storages."""
+    """Drops the wrapper's references to these tensors."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ViewLine:
-    """`name` is a strided window on the tensor `of`; `offset` counts from the storage's first element."""
+    """Makes `name` a strided view of tensor `of`; `offset` counts elements from the first one of the storage."""
 
     name: str
     of: str
@@ -70,11 +72,12 @@ class ViewLine:
 
 @dataclass(frozen=True, slots=True)
 class KernelLine:
-    """A kernel's text, by id: equal digests share one. `signature`: name and dtype of each tensor parameter.
+    """Defines a generated function; kernels with equal digests share it. `symbol` is its name in the generated code.
 
-    `written`: the places of those that it writes. `numbers`: the kinds of the symbols that it takes next; "real" is a
-    float, all others are integers. `errors`: what its status k means, the exception's name and message at k - 1 (a text
-    for `str.format`, ir/program/signature.py); without any there is no status.
+    `signature`: the name and dtype of each tensor parameter. `written`: the numbers of the tensor parameters that the
+    kernel writes. `numbers`: the kinds of the number parameters after them; "real" is a float, and the others are
+    integers. `errors`: the exception's name and message for each status, where status k is `errors[k - 1]`; a kernel
+    without errors returns no status. A message is a template for `str.format` (see signature.py).
     """
 
     id: str
@@ -89,9 +92,9 @@ class KernelLine:
 
 @dataclass(frozen=True, slots=True)
 class LaunchLine:
-    """Runs a kernel on a device: tensors in the order of its signature, then sizes.
+    """Launches a kernel on a device with the tensors of its signature, then the numbers in `sizes`.
 
-    `checked`: the ATen node of each of the kernel's errors, behind its region's name and a dot if it is in one.
+    `checked`: the ATen node of each of the kernel's errors; in a region, with the region's name and a dot before it.
     """
 
     kernel: str
@@ -105,11 +108,12 @@ class LaunchLine:
 
 @dataclass(frozen=True, slots=True)
 class DispatchLine:
-    """Runs one of several groups of lines that do the same: launches, calls, and windows on tensors.
+    """Runs one of several groups of lines that compute the same; the tuner selects the group.
 
-    `variants` in the order of the choice's options. `tensors` and `sizes` are all that any of them needs from outside,
-    `overwritten` those of the tensors that are read and written; `own` is the launch of the kernel that this stands
-    for. Equal digests do equal work on tensors of equal sizes.
+    `variants`: the groups, in the order of the choice's options. `tensors` and `sizes`: everything that a group uses
+    and does not make. `overwritten`: the tensors that a group both reads and writes, so the tuner restores them between
+    two measurements. `own`: the launch of the kernel whose variants the groups are. Dispatches with equal digests do
+    equal work on tensors of equal sizes.
     """
 
     choice: Choice
@@ -125,10 +129,11 @@ class DispatchLine:
 
 @dataclass(frozen=True, slots=True)
 class ExternLine:
-    """Calls an operator; tensors in the argument tree are `Name`s. `is_out`: results are written into these.
+    """Calls an operator. Tensors in the arguments are `Token("tensor", name)`.
 
-    With `dtypes` the call is checked, since it is not torch's own: its results are to be new tensors of these. `schema`
-    is the operator's as torch prints it, for emitters that call it by other ways than its name; the roof writes it in.
+    `is_out`: the operator writes into the tensors in `results`. With `dtypes`, the wrapper checks that the operator
+    returns new tensors of these dtypes, since the operator is not one of torch's. `schema` is the operator's schema as
+    torch prints it, for emitters that do not call the operator by its name; the driver's layer fills it in.
     """
 
     op: str
@@ -144,10 +149,10 @@ class ExternLine:
 
 @dataclass(frozen=True, slots=True)
 class LayoutLine:
-    """`name`, which an extern returned or a region was given, has this size, else RuntimeError; where its strides
-    differ, it is a copy.
+    """Checks the layout of a tensor that an operator returned or a region was given.
 
-    Without strides it is kept as it came.
+    Another size is a RuntimeError. If the strides are others than `stride`, a copy with these strides replaces the
+    tensor. With `stride` None all strides are accepted.
     """
 
     name: str
@@ -157,7 +162,7 @@ class LayoutLine:
 
 @dataclass(frozen=True, slots=True)
 class SizeOf:
-    """The number of which a tensor's size along one dimension is `scale * number + shift`."""
+    """The number n for which the size of `tensor` along `dim` is `scale * n + shift`."""
 
     tensor: str
     dim: int
@@ -167,7 +172,7 @@ class SizeOf:
 
 @dataclass(frozen=True, slots=True)
 class SymbolLine:
-    """A number known once per call: a parameter by its name, a tensor's size, or a scalar body's result."""
+    """Defines a symbol for the call: a parameter's name, a number from a tensor's size, or the result of a body."""
 
     symbol: Symbol
     source: str | SizeOf | Body
@@ -175,7 +180,7 @@ class SymbolLine:
 
 @dataclass(frozen=True, slots=True)
 class AssertLine:
-    """Checked where it stands: what fails it raises RuntimeError(message). `node`: as one of `Launch.checked`."""
+    """Raises RuntimeError(message) if the condition is false. `node`: the ATen node, as in `LaunchLine.checked`."""
 
     condition: Rel | Body
     message: str
@@ -184,28 +189,28 @@ class AssertLine:
 
 @dataclass(frozen=True, slots=True)
 class ReturnLine:
-    """The call's results, in order; tensors by name."""
+    """Returns the results of the call, in order; tensors are named."""
 
     values: tuple[Argument, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLine:
-    """The lines from here on, up to the next one, belong to the plan's partition of that number."""
+    """Begins partition `number` of the plan, which ends at the next PartitionLine."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceScopeLine:
-    """The lines up to the next ScopeEnd run with that device as the current one."""
+    """Makes a device the current one until the next ScopeEndLine."""
 
     device: str
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeEndLine:
-    """Ends the scope of a device."""
+    """Ends the scope that a DeviceScopeLine began."""
 
 
 Line: TypeAlias = (
@@ -229,7 +234,7 @@ Line: TypeAlias = (
 
 
 def kernel_launches(lines: Iterable[Line]) -> Iterator[LaunchLine]:
-    """The launch of each kernel node, in order."""
+    """The launch of each kernel of the program, in order; of a dispatch, the launch of the kernel itself."""
     for line in lines:
         if isinstance(line, LaunchLine):
             yield line
@@ -238,9 +243,9 @@ def kernel_launches(lines: Iterable[Line]) -> Iterator[LaunchLine]:
 
 
 def handles(plan: Plan) -> Iterator[int]:
-    """The handles of a plan's calls: those of its own lines in order, then those of its regions.
+    """The handles of a plan's calls in order, then those of its regions.
 
-    A Dispatch has its handle after the lines of its variants.
+    The handle of a dispatch comes after those of the lines of its variants.
     """
     for line in plan.lines:
         if isinstance(line, DispatchLine):
@@ -255,7 +260,7 @@ def handles(plan: Plan) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Why a call cannot be captured: its node, its operator, the ATen node that it comes from, the reason."""
+    """The reason why a call cannot be captured in a device's graph; `origin`: the ATen node that it comes from."""
 
     node: str
     op: str
@@ -265,7 +270,10 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """So many nodes in a row, with so many calls among them; without barriers they can be captured as one."""
+    """Consecutive nodes on one device; without barriers the device can capture them as one graph (CUDA graph).
+
+    `nodes` and `calls` are numbers: a call is a launch, or a call of an operator.
+    """
 
     device: str
     nodes: int
@@ -279,11 +287,11 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Inputs in calling order, lines in execution order; `kernels` maps an id to its Kernel for the kernel printers.
+    """One call of a graph: inputs in calling order, and lines in the order of execution.
 
-    `kernels` stays within the compiler: wrapper emitters read the lines, and the JSON (plan_json.py) leaves it out.
-    The outermost plan defines the kernels and constants of its regions too. `storages`: the lives that its lines give
-    to memory. `verify_plan` holds the lines against them, and, if asked for, each call does.
+    `kernels`: the Kernel of each id, for the printers of kernels; the JSON of a plan leaves them out. The outermost
+    plan defines the kernels and constants of its regions too. `storages`: the live range of each storage; `verify_plan`
+    compares them with the lines, and so does each call under option `verify_memory`.
     """
 
     name: str
@@ -297,7 +305,7 @@ class Plan:
 
 
 def replace_operators(plan: Plan, others: Mapping[str, str]) -> Plan:
-    """The plan with other operators in the place of some: a device's library in the place of torch's own."""
+    """The plan with each operator that is a key of `others` replaced, for devices that have libraries of their own."""
     if not others:
         return plan
     lines = tuple([_with_operators(line, others) for line in plan.lines])

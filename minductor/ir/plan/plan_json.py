@@ -1,11 +1,11 @@
-"""Plans as JSON: what a package holds of one, and what tools outside of this process may read.
+"""Writes plans as JSON and reads them, for packages and for tools in other processes.
 
-Takes a Plan; or such a JSON text. Gives the text; or the Plan again, equal to the one that was written but for its
-`kernels`, which stay in the compiler. Refuses text that is no plan of this schema with UnreadablePlan.
+Takes a Plan, or the JSON text of one. Gives the text, or a Plan that equals the one that was written except for its
+`kernels`, which the JSON leaves out. Refuses text that is no plan of this schema, with UnreadablePlan.
 
-The form follows the classes, by one walk over their fields: an object `{"is": CLASS, FIELD: VALUE, ...}` for each, a
-list for a tuple. Expressions are text over the symbols that the head declares. What JSON cannot write is an object of
-one key: `{"expr": "4*s0"}`, `{"rel": "s0 < 8"}`, `{"dtype": "f32"}`, `{"float": "inf"}`, `{"complex": "(1+2j)"}`.
+An instance of a class is an object `{"is": CLASS, FIELD: VALUE, ...}`, and a tuple is a list. An expression is text
+over the symbols that the head declares. A value that JSON cannot express is an object with one key: `{"expr": "4*s0"}`,
+`{"rel": "s0 < 8"}`, `{"dtype": "f32"}`, `{"float": "inf"}`, `{"complex": "(1+2j)"}`.
 
 >>> from minductor.ir.plan.plan import FreeLine, ReturnLine
 >>> text = plan_json(Plan("empty", (), (FreeLine(("buf0",)), ReturnLine(())), ()))
@@ -40,7 +40,7 @@ from minductor.ir.program.nodes import symbols_in
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
-SCHEMA = 2  # grows when a plan of before would be read as something else
+SCHEMA = 2  # grows by one when an older plan would be read as something else
 LEFT_OUT = "kernels"
 
 KINDS: Mapping[str, type] = MappingProxyType(
@@ -58,7 +58,7 @@ NAMES: Mapping[type, str] = MappingProxyType({kind: name for name, kind in KINDS
 
 
 def plan_json(whole: Plan) -> str:
-    """The text of a plan; one line, for people have `print_plan`."""
+    """The JSON text of a plan, in one line; `print_plan` is for people."""
     symbols: dict[str, list[object]] = {}
     for found in symbols_in(tuple(getattr(whole, field.name) for field in fields(whole) if field.name != LEFT_OUT)):
         facts: list[object] = [found.kind, found.lo, found.hi]
@@ -68,7 +68,7 @@ def plan_json(whole: Plan) -> str:
 
 
 def parse_plan(text: str) -> Plan:
-    """The plan of such a text."""
+    """The plan that `plan_json` wrote; UnreadablePlan for any other text."""
     try:
         read: Json = json.loads(text)
         match read:
@@ -138,7 +138,7 @@ def _read(value: Json, symbols: Mapping[str, Symbol]) -> Any:
 
 
 def _made(kind: type, given: dict[str, Any]) -> Any:
-    """An object of a class, if its fields are there and what the class says of them holds."""
+    """An instance of a class with these fields; an error if fields are missing, unknown or of another type."""
     wanted = dict(_annotations(kind))
     if kind is Plan:
         given[LEFT_OUT] = ()
@@ -156,7 +156,7 @@ def _annotations(kind: type) -> Mapping[str, Any]:
 
 
 def _fits(value: Any, wanted: Any) -> bool:
-    """Whether a value is of an annotation."""
+    """Whether a value has the type that an annotation names."""
     if isinstance(wanted, typing.ForwardRef | str):  # an alias that mentions itself
         wanted = nodes.Argument
     arguments = get_args(wanted)

@@ -1,6 +1,6 @@
-"""Plans as text, one line of text a line of plan: what a trace and `explain` show of the memory stage.
+"""Prints plans, one text line for each line of the plan, for the trace and `explain`.
 
-Takes a Plan; gives text; refuses nothing.
+Takes a Plan. Gives its text. Refuses nothing.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from minductor.ir.program.printer import print_argument, print_body
 
 
 def print_plan(plan: Plan) -> str:
-    """The whole plan."""
+    """The text of a plan, with its regions."""
     head = f"plan {plan.name} ({', '.join(given.name for given in plan.inputs)})"
     inner = [f"  {line}" for region in plan.regions for line in print_plan(region).splitlines()]
     return "\n".join([head, *inner, *(f"  {print_line(line)}" for line in plan.lines)]) + "\n"
 
 
 def print_line(line: Line) -> str:
-    """One line."""
+    """The text of one line."""
     match line:
         case KernelLine(id, symbol, parameters, digest, _):
             return f"kernel {id} {symbol}({', '.join(f'{name}: {dtype}' for name, dtype in parameters)}) {digest}"

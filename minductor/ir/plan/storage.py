@@ -1,11 +1,13 @@
-"""The life of every storage of a call: how many bytes it has, when it begins and ends, and what it is called.
+"""Storages of a call: their bytes, their live ranges, and the peak of memory.
 
-Takes a program, for what its storages need in any order of its nodes. Gives bytes, users, peaks, and the classes in
-which a plan says the lives of its storages (ir/plan/storage_lives.py reads them off its lines). Refuses nothing.
+Takes a program and an order of its nodes, or the storages of a plan. Gives bytes, the nodes that use each storage, the
+peak in bytes, and the class `Storage`, with which a plan records live ranges (storage_lives.py computes them).
+Refuses nothing.
 
-A storage of our own is there from the first node that uses it to the last one; a donated input from the start to its
-last use, since it is ours to free; what the program returns to the end. Lent inputs and constants count nothing: their
-owner holds them. A buffer that takes over a dead one's storage, and a view, are more names of the same storage.
+A storage that the call allocates lives from the first node that uses it to the last one. A donated input lives from the
+start to its last use, and the call may then free it. A storage that the program returns lives to the end. Other inputs
+and constants count nothing, since their owner keeps them. A view, and a buffer that reuses the storage of a dead one,
+are further names of the same storage.
 
 >>> from minductor.ir.program.parser import parse_program
 >>> usage = Usage(parse_program('''program inference
@@ -31,17 +33,17 @@ from typing import Literal, TypeAlias
 from minductor.core.expressions.expr import Expr, add, as_int, free_symbols, integer, mul, substitute
 from minductor.ir.program.nodes import Buffer, Program, reads, views_of, writes
 
-# what an unknown size counts as where a number has to be had; never a fact
+# The number that stands for an unknown size in estimates.
 TYPICAL_SIZE = 256
 
 
 def storage_bytes(buffer: Buffer) -> Expr:
-    """What a new tensor of this layout takes: from its first element to its last one, gaps included."""
+    """The bytes of a new tensor with this layout, from its first element to its last one, with gaps."""
     return mul(span_elements(buffer), buffer.dtype.itemsize)
 
 
 def span_elements(buffer: Buffer) -> Expr:
-    """The same in elements."""
+    """The elements of a new tensor with this layout, from its first one to its last one, with gaps."""
     known = [(as_int(size), as_int(stride)) for size, stride in zip(buffer.size, buffer.stride, strict=True)]
     if any(size == 0 for size, _ in known):
         return integer(0)
@@ -55,7 +57,7 @@ def span_elements(buffer: Buffer) -> Expr:
 
 
 def typical_size(size: Expr) -> int:
-    """The number, with TYPICAL for each symbol."""
+    """The value of a size with TYPICAL_SIZE for each symbol, at least 0."""
     known = as_int(size)
     if known is None:
         known = as_int(substitute(size, dict.fromkeys(free_symbols(size), TYPICAL_SIZE)))
@@ -63,12 +65,12 @@ def typical_size(size: Expr) -> int:
 
 
 def is_foreign(op: str) -> bool:
-    """Whether torch does not answer for an operator, or it calls graphs."""
+    """Whether an operator is none of torch's own: it may keep references to its arguments, or call graphs."""
     return not op.startswith(("aten.", "prims.", "_c10d_functional."))
 
 
 class Usage:
-    """Which storages of ours each node uses, and what they hold."""
+    """The storages that a program allocates or may free: their bytes, and the nodes that use them."""
 
     def __init__(self, program: Program) -> None:
         donated = {given.name for given in program.inputs if given.is_donated}
@@ -86,12 +88,12 @@ class Usage:
         self.returned = frozenset(returned & self.size.keys())
         for name in self.returned:
             self.count[name] += 1  # the caller is a user that never ends
-        # there before the first node; what nobody uses is let go of at once
+        # Donated inputs exist before the first node. Those that no node uses are freed at once.
         self.given = frozenset(name for name in donated if self.count.get(name))
         self.unused = sum(self.size[name] for name in donated - self.given if name in self.size)
 
     def peak(self, nodes: Iterable[int]) -> int:
-        """The most bytes in use at a time if the nodes run in that order."""
+        """The most bytes that are live at a time if the nodes run in that order."""
         left = dict(self.count)
         live = set(self.given)
         now = sum(self.size[name] for name in live)
@@ -109,20 +111,21 @@ class Usage:
         return most
 
 
-# --- the lives in a plan ------------------------------------------------------------------------------------------
+# --- live ranges in a plan ----------------------------------------------------------------------------------------
 
-# how a name comes to stand for a storage: a parameter; a new tensor of ours, or of the operator that made it; a window
-# on another name; the next owner of another name's storage, which that loses
+# How a name comes to stand for a storage: it is a parameter ("input"), a tensor of the module ("constant"), a new
+# tensor that the call allocates ("allocate") or an operator returns ("give"), a view of another name ("alias"), or a
+# tensor that takes the storage of another name ("transfer").
 Making: TypeAlias = Literal["input", "constant", "allocate", "give", "alias", "transfer"]
-# who answers for a storage: the call from its allocation on, the caller who left it to us, or the caller who lent it
+# Who owns a storage: the call allocated it ("own"), the caller donated it, or the caller only lent it.
 Owner: TypeAlias = Literal["own", "donated", "lent"]
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name of a storage. Between call `start` and the next it is made, between call `end` and the next dropped.
+    """A name of a storage. It is made between call `start` and the next call, and dropped after call `end`.
 
-    No `end`: it lasts as long as the call of the graph. `of`: the name that it was made of.
+    `end` is None for a name that lasts as long as the call of the graph. `of`: the name that it was made from, or "".
     """
 
     name: str
@@ -134,9 +137,10 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """One piece of memory, there during the calls `birth` to `death`, both included; None: it is returned, or lent.
+    """A piece of memory and its live range: the calls from `birth` to `death`, both included.
 
-    `is_shown`: an operator of somebody else's has seen it, and may hold on to it.
+    `death` is None if the storage is returned or lent. `is_shown`: an operator that is not torch's was given the
+    storage and may keep a reference to it.
     """
 
     bytes: Expr
@@ -153,9 +157,9 @@ class Storage:
 
 
 def peak_bytes(storages: Sequence[Storage], inside: Mapping[int, int] = MappingProxyType({})) -> int | None:
-    """The most bytes that a call's own and donated storages hold at once; None if a size is not a number.
+    """The most bytes that the call's own and donated storages hold at once; None if a size is not a number.
 
-    `inside`: what is held beside them during a call, by its number.
+    `inside`: the bytes that a call of regions holds in addition, by the number of the call.
     """
     change: dict[int, int] = {}
     for call, held in inside.items():

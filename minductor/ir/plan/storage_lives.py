@@ -1,7 +1,7 @@
-"""The lives of the storages in a plan, read off its lines.
+"""Computes the live range of each storage of a plan from the plan's lines.
 
-Takes lines, and the bytes of each buffer. Gives each storage with its names. Refuses nothing whose names
-are made before they are used, and not used after they are freed.
+Takes lines, and the bytes of each buffer. Gives each storage with its names. Refuses nothing: it expects lines in which
+each name is made before it is used, and not used after it is freed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minductor.ir.plan.plan import (
 from minductor.ir.plan.storage import Making, Name, Owner, Storage, is_foreign, peak_bytes
 from minductor.ir.program.nodes import Argument, Input, Region, Token
 
-# operators that call a graph once, and the one that keeps no more than its last round's results
+# Operators that call a region once, and the operator that keeps the results of its last round only.
 CALLS_REGION_ONCE = frozenset(("higher_order.cond", "higher_order.invoke_subgraph"))
 KEEPS_LAST_ROUND = frozenset(("higher_order.while_loop",))
 
@@ -34,9 +34,10 @@ KEEPS_LAST_ROUND = frozenset(("higher_order.while_loop",))
 def storage_lives(
     lines: Iterable[Line], inputs: Sequence[Input], sizes: Mapping[str, Expr], lent: Iterable[str] = ()
 ) -> tuple[Storage, ...]:
-    """The storages of one call in the order of their births; `sizes`: the bytes of each buffer, by its name.
+    """The storages of one call, in the order in which they begin to live.
 
-    `lent`: names from outside that are neither parameters nor constants of these lines.
+    `sizes`: the bytes of each buffer, by its name. `lent`: names from outside that are neither parameters nor constants
+    of these lines.
     """
     reader = _Reader(sizes)
     for given in inputs:
@@ -61,10 +62,10 @@ def storage_lives(
 
 
 def plan_peak_bytes(plan: Plan) -> int | None:
-    """The most bytes that a call of a plan holds at once, with what its regions hold; None if a size is no number.
+    """The most bytes that a call of a plan holds at once, with its regions; None if a size is not a number.
 
-    What a region returns is among the storages of the plan that calls it. A loop's has what the round before gave
-    beside what it makes itself; the rows that a scan or a map gives are there once more until they are stacked.
+    The results of a region are storages of the plan that calls it. A region in a loop is live together with the results
+    of the round before. The rows of a scan or a map exist twice while they are stacked.
     """
     table = {region.name: region for region in plan.regions}
     given = {storage.name: storage for storage in plan.storages if storage.names[0].making == "give"}
@@ -82,7 +83,7 @@ def plan_peak_bytes(plan: Plan) -> int | None:
 
 
 def _stacked(call: ExternLine) -> tuple[str | None, ...]:
-    """The results of a call of regions whose rows are made one by one, and stand beside each other at last."""
+    """The results of a scan or map, whose rows the regions make one by one, and which are stacked at the end."""
     if call.op in CALLS_REGION_ONCE or call.op in KEEPS_LAST_ROUND:
         return ()
     carried = call.args[1] if call.op == "higher_order.scan" else ()
@@ -90,7 +91,7 @@ def _stacked(call: ExternLine) -> tuple[str | None, ...]:
 
 
 def _held(op: str, called: Iterable[Plan], stacked: Iterable[Storage]) -> int | None:
-    """What is held during a call of regions beside what it gives."""
+    """The bytes that a call of regions holds in addition to its results; None if a size is not a number."""
     most: list[int] = [0]
     for region in called:
         held, kept = plan_peak_bytes(region), _sum(s for s in region.storages if s.owner == "own" and s.is_returned)
@@ -116,7 +117,7 @@ def _sum(storages: Iterable[Storage]) -> int | None:
 
 
 def tensor_names(value: Argument) -> tuple[str, ...]:
-    """The names of the tensors in an argument tree of a plan's line."""
+    """The names of the tensors in the arguments of a plan's line."""
     match value:
         case Token("tensor", name):
             return (name,)
@@ -127,7 +128,7 @@ def tensor_names(value: Argument) -> tuple[str, ...]:
 
 
 def used_tensors(line: Line) -> tuple[str, ...]:
-    """The names of the tensors that a launch, a call or a window uses, and those that a call writes."""
+    """The names of the tensors that a launch, a call or a view uses, with those that a call writes."""
     match line:
         case LaunchLine(tensors=given) | DispatchLine(tensors=given):
             return given
@@ -143,13 +144,13 @@ def used_tensors(line: Line) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class _Life:
-    """A storage whose end is not known yet."""
+    """A storage while its live range is being computed."""
 
     bytes: Expr
     owner: Owner
     birth: int
     names: dict[str, Name] = field(default_factory=dict[str, Name])
-    held: set[str] = field(default_factory=set[str])  # names that still stand for it
+    held: set[str] = field(default_factory=set[str])  # the names that are not dropped yet
     death: int | None = None
     is_returned: bool = False
     is_shown: bool = False
@@ -188,7 +189,7 @@ class _Reader:
 
     def extern(self, line: ExternLine) -> None:
         self.calls += 1
-        # the others are numbers
+        # The other results are numbers.
         made = [name for name in line.results if name in self.sizes and name is not None]
         if not line.is_out:
             for name in made:

@@ -1,6 +1,6 @@
-"""The rules of plans: what a wrapper emitter may rely on, held after memory and after a plan was read from JSON.
+"""The rules of plans, checked after stage `memory` and after a plan was read from JSON; emitters rely on them.
 
-Takes a Plan; gives nothing; refuses what breaks a rule with VerifyError, which names the rule and the line.
+Takes a Plan. Gives nothing. Refuses a plan that breaks a rule with VerifyError, which names the rule and the line.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from minductor.ir.program.signature import signature
 
 
 def verify_plan(plan: Plan) -> None:
-    """Holds a plan to every rule; the names of the rules say them."""
+    """Checks every rule of plans."""
     for name, rule in PLAN_RULES:
         for fault in rule(plan):
             raise VerifyError("memory", name, fault)
@@ -81,7 +81,7 @@ def _name_faults(plan: Plan, outer: Plan | None = None) -> Iterator[str]:
 
 
 def _line_faults(lines: Iterable[Line], live: set[str], top: Plan) -> Iterator[str]:
-    """Of lines in their order; `live`: the names that are there before them."""
+    """Faults in the use of names by lines, in order; `live`: the names that exist before the first line."""
     defined = {line.id: line for line in top.lines if isinstance(line, KernelLine)}
     for number, line in enumerate(lines):
         for name in (*_used(line), *_numbers(line)):
@@ -113,7 +113,7 @@ def _line_faults(lines: Iterable[Line], live: set[str], top: Plan) -> Iterator[s
 
 
 def _kernel_faults(plan: Plan) -> Iterator[str]:
-    """Of definitions; a plan that was read from JSON has no kernels to hold them against."""
+    """Faults in definitions of kernels; a plan that was read from JSON has no kernels to compare them with."""
     defined = [line for line in plan.lines if isinstance(line, KernelLine)]
     if len({line.id for line in defined}) != len(defined) or len({line.symbol for line in defined}) != len(defined):
         yield "two kernels have one name"
@@ -127,7 +127,7 @@ def _kernel_faults(plan: Plan) -> Iterator[str]:
 
 
 def _overwriting_faults(plan: Plan) -> Iterator[str]:
-    """Of choices by measure: what any candidate overwrites is put back between two of its runs."""
+    """Faults of dispatches: the tuner restores each tensor that a group overwrites, between two measurements."""
     kernels = dict(plan.kernels)
     for region in plan.regions:
         yield from _overwriting_faults(replace(region, kernels=plan.kernels))
@@ -142,7 +142,7 @@ def _overwriting_faults(plan: Plan) -> Iterator[str]:
 
 
 def _read_and_written(group: Iterable[Line], kernels: Mapping[str, Kernel]) -> tuple[set[str], set[str]]:
-    """The tensors whose contents launches and calls read or add to, and those that they write."""
+    """The tensors whose contents the lines read or add to, and those that they write."""
     read: set[str] = set()
     written: set[str] = set()
     for line in group:
@@ -221,12 +221,12 @@ def _used(line: Line) -> tuple[str, ...]:
 
 
 def _numbers(line: Line) -> tuple[str, ...]:
-    """The numbers of the call that a line mentions; a choice's lines are asked one by one."""
+    """The names of the call's numbers that a line mentions; the lines of a dispatch are checked one by one."""
     mentioned = line.source if isinstance(line, SymbolLine) else line.sizes if isinstance(line, DispatchLine) else line
     return tuple(symbol.name for symbol in symbols_in(mentioned) if symbol.kind in CALL_SYMBOL_KINDS)
 
 
-# each yields a sentence for every place that breaks it
+# Each rule yields a sentence for every place that breaks it.
 PLAN_RULES: tuple[tuple[str, Callable[[Plan], Iterator[str]]], ...] = (
     ("names live from their making to their end", _name_faults),
     ("a definition says what its kernel takes", _kernel_faults),

@@ -1,7 +1,7 @@
-"""Takes a kernel of several parts apart: what `bundle` put side by side, as kernels of their own.
+"""Splits the kernel of a bundle into the independent kernels that the stage `bundle` put together.
 
-Takes a scheduled Kernel. Gives a kernel for each part, with its own axes i0, i1, ..., so that equal parts differ in
-storages only. Refuses nothing: a kernel without parts is its only part.
+Takes a scheduled Kernel. Gives its kernels, each with axes named i0, i1, ..., so that equal ones differ in their
+storages only. Refuses nothing: a kernel that is no bundle gives itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minductor.ir.program.schedule import Schedule, Step, moved, positions
 
 
 def bundled_kernels(kernel: Kernel) -> tuple[Kernel, ...]:
-    """The kernels whose launches, in any order, do what one launch of this one does."""
+    """The kernels whose launches, in any order, do the same as one launch of `kernel`."""
     if kernel.schedule is None or not kernel.schedule.parts:
         return (kernel,)
     bounds = (0, *kernel.schedule.parts, len(kernel.schedule.steps))
@@ -27,7 +27,7 @@ def bundled_kernels(kernel: Kernel) -> tuple[Kernel, ...]:
 def _part(kernel: Kernel, steps: tuple[Step, ...]) -> Kernel:
     ops = kernel.body.ops
     needed = _needed(kernel.body, positions(steps))
-    # a reduction of a value that varies over nothing still says how many terms it has
+    # A reduction over an axis that its value does not vary over still depends on the length of that axis.
     named = {axis for p in needed for axis in (*ops[p].axes, *_reduced(ops[p]))}
     old = [axis for axis in kernel.axes if axis.name in named]
     axes = [_numbered(axis, number) for number, axis in enumerate(old)]
@@ -44,7 +44,7 @@ def _part(kernel: Kernel, steps: tuple[Step, ...]) -> Kernel:
 
 
 def _needed(body: Body, wanted: Iterable[int]) -> list[int]:
-    """The positions and what they are computed from, in order."""
+    """The positions in `wanted` and those of all values that they are computed from, in order."""
     found: set[int] = set()
     pending = list(wanted)
     while pending:

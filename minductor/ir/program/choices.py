@@ -1,9 +1,9 @@
-"""Decisions that a compile leaves open: what they may be, what is taken unless somebody measures, and what they touch.
+"""Decisions about a kernel that the tuner may change: the options, the default, and what another option affects.
 
-Takes and gives plain data. Refuses a default that is no option (ValueError).
+Takes the options and the default. Gives frozen records. Refuses a default that is none of the options, with ValueError.
 
-`affects` says what another option may change: the bits of results, or how long they take. Where results have to be the
-same each time, no choice that affects bits may be made by a clock.
+`affects` is "bits" if another option may change the bits of results, and "perf" if it changes the time only. If results
+must be the same in every run (option `deterministic`), the tuner leaves choices that affect bits at their default.
 
 >>> str(Choice("warps", "bits", (2, 4, 8), 4))
 'choice warps bits 4 of (2, 4, 8)'
@@ -17,13 +17,13 @@ from typing import Literal, TypeAlias
 
 Affects: TypeAlias = Literal["bits", "perf"]
 Option: TypeAlias = "int | str"
-# an option of each choice, by id
+# The option that is taken for each choice, by the choice's id.
 Config: TypeAlias = Mapping[str, Option]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One decision. `id`: of a launch "warps", "stages", or an axis (the size of its block); or what variants are."""
+    """One decision. `id`: "warps", "stages", the name of an axis (its block size), or what differs between variants."""
 
     id: str
     affects: Affects
@@ -39,12 +39,12 @@ class Choice:
 
 
 def defaults(choices: Sequence[Choice]) -> dict[str, Option]:
-    """What is taken where nobody measures."""
+    """The default of each choice, by id."""
     return {choice.id: choice.default for choice in choices}
 
 
 def neighbours(choices: Sequence[Choice], *, is_deterministic: bool) -> Iterator[dict[str, Option]]:
-    """Each config that differs from the defaults in one choice; none that differs in bits if it must not.
+    """Each config that differs from the defaults in one choice; with `is_deterministic`, in one that affects no bits.
 
     >>> warps, block = Choice("warps", "bits", (4, 8), 4), Choice("i0", "perf", (32, 64), 64)
     >>> [tuple(c.values()) for c in neighbours([warps, block], is_deterministic=True)]

@@ -1,8 +1,8 @@
-"""Which reduces of a kernel are matrix products, and on which side of one each value stands.
+"""Finds the reductions of a kernel that are matrix products, which a matrix unit (tensor core) can compute.
 
-Takes a Kernel. Gives `Dots`: the sums of products whose factors vary over different axes beside the reduced one, with
-the axes that are their rows, columns and inner axis. Refuses (None) a kernel that computes anything else at each of
-the points (row, column, inner): only a matrix unit goes through these without holding them.
+Takes a Kernel. Gives `Dots`: its sums of products, and the axes that are their rows, columns and inner (reduced) axis.
+One factor varies over rows and the inner axis, the other over the inner axis and columns. Refuses (None) a kernel that
+computes any other value for each point (row, column, inner): a matrix unit never holds these values.
 
 >>> from minductor.core.dtypes import F32
 >>> from minductor.core.expressions.expr import integer, symbol
@@ -30,12 +30,12 @@ from minductor.ir.program.build import is_standard_combine
 from minductor.ir.program.nodes import Axis, Body, Check, Kernel, Op, Reduce, Scan, Store
 
 Side: TypeAlias = Literal["left", "right"]
-MIN_ROWS_AND_COLUMNS = 8  # rows and columns: with fewer most of a matrix unit's work would be on padding
+MIN_ROWS_AND_COLUMNS = 8  # with fewer, most of a matrix unit's work would be on padding
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The reduce, and its factors: the left one varies over rows, the right one over columns."""
+    """Positions of a reduction and its two factors: `left` varies over rows, `right` over columns."""
 
     reduce: int
     left: int
@@ -44,7 +44,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Dots:
-    """All matrix products of one kernel; they share their axes."""
+    """The matrix products of one kernel, and the axes that all of them have."""
 
     row: str
     column: str
@@ -57,7 +57,7 @@ class Dots:
 
 
 def find_dots(kernel: Kernel) -> Dots | None:
-    """The products of a kernel, if these and what is at their sides is all that it computes."""
+    """The matrix products of a kernel; None if there are none, or the kernel needs the value of single products."""
     ops = kernel.body.ops
     found = [n for n, op in enumerate(ops) if _is_sum_of_products(op, ops)]
     if not found or any(isinstance(op.attrs, Scan) for op in ops):
@@ -70,7 +70,7 @@ def find_dots(kernel: Kernel) -> Dots | None:
 
 
 def dots_of(body: Body, reduces: Sequence[int], row: str, column: str, inner: str) -> Dots | None:
-    """These sums of products, seen along these axes; None if one has no factor of each side."""
+    """The reductions as matrix products along these axes; None if one has no left or no right factor."""
     products: list[Product] = []
     for reduce in reduces:
         factors = body.ops[body.ops[reduce].args[0]].args
@@ -94,7 +94,10 @@ def _is_sum_of_products(op: Op, ops: Sequence[Op]) -> bool:
 
 
 def _roles(kernel: Kernel, reduce: int) -> tuple[str, str, str] | None:
-    """Rows, columns and the inner axis: columns are what the results are contiguous along, or else the last axis."""
+    """The axes of rows, columns and the reduced axis; None if there are too few rows or columns.
+
+    The columns are the axis along which most stores are contiguous, or else the last axis.
+    """
     ops = kernel.body.ops
     op = ops[reduce]
     assert isinstance(op.attrs, Reduce)
@@ -120,7 +123,7 @@ def _extent(axis: Axis) -> int:
 
 
 def _steps(kernel: Kernel) -> Mapping[str, int]:
-    """By axis, how many stores are contiguous along it."""
+    """For each axis the number of stores that are contiguous along it."""
     found: dict[str, int] = {}
     for op in kernel.body.ops:
         if isinstance(op.attrs, Store):
@@ -148,7 +151,7 @@ def _is_flat(body: Body, dots: Dots) -> bool:
             return False
     sides = sides_of(body, dots)
     checked = [number for number, op in enumerate(body.ops) if isinstance(op.attrs, Check) and number in sides]
-    # an index is a name in the text of addresses, and stands on one side
+    # A checked index is a name in the code of addresses, so all its users must be on one side.
     return not any(
         sides[check] != sides.get(number, sides[check])
         for check in checked
@@ -158,10 +161,10 @@ def _is_flat(body: Body, dots: Dots) -> bool:
 
 
 def sides_of(body: Body, dots: Dots) -> Mapping[int, Side]:
-    """For each value that varies over the inner axis, whether rows or columns stand beside it.
+    """For each value that varies over the inner axis, the side ("left" with rows, "right" with columns) it belongs to.
 
-    One that varies over the inner axis alone stands where it is used, and on the left if it is used on both sides. What
-    joins along the inner axis, and is no product, has the side of its values.
+    A value that varies over the inner axis alone belongs to the side that uses it, or to the left if both do. A
+    reduction along the inner axis that is no matrix product belongs to the side of its values.
     """
     found: dict[int, Side] = {}
     users: dict[int, list[int]] = {}

@@ -1,7 +1,7 @@
-"""Whether a value of a kernel is one that a dtype of memory holds, so that nothing is lost when it is stored.
+"""Whether storing a value of a kernel in a dtype loses nothing, because the dtype can represent the value exactly.
 
-Takes a value's position, the ops by position, a dtype, and the dtypes of storages. Gives a truth; False where nothing
-is known. Refuses nothing.
+Takes the position of a value, the ops by position, a dtype, and the dtypes of storages. Gives True if it is proved, and
+False if it is not known. Refuses nothing.
 
 >>> from minductor.core.dtypes import BF16, F32, by_name
 >>> from minductor.ir.program.build import Builder
@@ -19,16 +19,16 @@ from collections.abc import Callable
 from minductor.core.dtypes import DType
 from minductor.ir.program.nodes import Constant, LiteralValue, Load, Masked, Op, Reduce, Round
 
-# what they give is what they were given, but for its sign, or 0
-CHOOSING = ("neg", "abs", "relu", "maximum", "minimum", "where")
-WHOLE = 8  # each dtype has the whole numbers up to it
-DEPTH = 8  # operators that are looked through
+# Operators whose result is one of their arguments, apart from the sign, or 0.
+SELECTING = ("neg", "abs", "relu", "maximum", "minimum", "where")
+MAX_EXACT_INTEGER = 8  # every float dtype represents the integers up to this one
+DEPTH = 8  # how many operators the search follows from the value towards its arguments
 
 
 def is_exact_in_dtype(
     value: int, op_at: Callable[[int], Op], dtype: DType, dtype_of: Callable[[str], DType], depth: int = DEPTH
 ) -> bool:
-    """See above."""
+    """Whether `dtype` is proved to represent the value at that position exactly."""
     op = op_at(value)
     match op.attrs:
         case Constant(number):
@@ -43,7 +43,7 @@ def is_exact_in_dtype(
             given = op.args
         case None if op.name == "copysign":
             given = op.args[:1]
-        case None if op.name in CHOOSING:
+        case None if op.name in SELECTING:
             given = op.args[op.name == "where" :]
         case _:
             return False
@@ -51,4 +51,4 @@ def is_exact_in_dtype(
 
 
 def _is_small_whole(number: LiteralValue) -> bool:
-    return not isinstance(number, complex) and abs(number) <= WHOLE and number == int(number)
+    return not isinstance(number, complex) and abs(number) <= MAX_EXACT_INTEGER and number == int(number)

@@ -1,9 +1,11 @@
-"""How a kernel touches one buffer in one loop nest: block, strided, scalar or gather; and which block of memory.
+"""How one load or store of a kernel touches memory: contiguous, strided, one element, or a gather; and which block.
 
-Takes and gives plain data; `passes/access/access.py` computes it, printers and the Report read it. Refuses nothing.
+Takes index expressions and block sizes. Gives plain data: the stage `access` makes it, printers and the report read it.
+Refuses nothing.
 
-A tile's block of an axis, B elements from `x` on, is a block of memory with as many dimensions as the index takes the
-axis apart in. `16*(i//128) + 256*((i//16) % 8) + i % 16` has three, and 256 elements of it are 2 x 8 x 16:
+A tile of a GPU holds a block of B elements of an axis. These elements are a block of memory with one dimension for each
+digit into which the index splits the axis. The index `16*(i//128) + 256*((i//16) % 8) + i % 16` splits i into three
+digits, and 256 elements of i are a block of 2 x 8 x 16 elements of memory:
 
 >>> from minductor.core.expressions.expr import symbol
 >>> dims = tuple(BlockDim("i", *map(integer, numbers)) for numbers in ((16, 16, 128), (8, 256, 16), (16, 1, 1)))
@@ -24,19 +26,20 @@ from minductor.core.expressions.bounds import divides, interval, known_factor
 from minductor.core.expressions.expr import Expr, add, as_int, floordiv, integer, mod
 
 ONE, ZERO = integer(1), integer(0)
-COORDINATES = 1 << 31  # what a block pointer and a descriptor count along a dimension
+MAX_COORDINATE = 1 << 31  # block pointers and descriptors have 32-bit coordinates
 
-# How a kernel spells a block: sums of offsets with masks, a pointer to a block, or a descriptor of the whole tensor.
+# How Triton code addresses a block: by offsets and masks, a block pointer, or a tensor descriptor.
 BlockForm: TypeAlias = Literal["offsets", "pointer", "descriptor"]
 
 
 @dataclass(frozen=True, slots=True)
 class BlockDim:
-    """Elements `stride` apart in memory, of which there are `size`: the digit `((axis - start) // slice) % size`.
+    """One dimension of a block: `size` elements that are `stride` apart in memory.
 
-    The leading dimension of an axis has no remainder: its coordinates go beyond `size` where a tile goes beyond the
-    axis. `slice` is the product of the sizes of the axis' later dimensions. What begins at another `start`, or ends
-    before its axis, is a window: the access happens there only.
+    The coordinate of a point of the axis is the digit `((axis - start) // slice) % size`. `slice` is the product of the
+    sizes of the later dimensions of the same axis. The first dimension of an axis is not reduced modulo `size`, so its
+    coordinate exceeds `size` where a tile reaches beyond the axis. With a `start`, or fewer elements than the axis has,
+    the access happens in that window of the axis only.
     """
 
     axis: str
@@ -48,7 +51,9 @@ class BlockDim:
 
 @dataclass(frozen=True, slots=True)
 class BlockConstraint:
-    """What a box of memory asks of the block of an axis: that it divides a length, or is a multiple of it.
+    """A condition on the block size of an axis: it divides `length`, or is a multiple of it.
+
+    Only then is the block of the axis a rectangular block of memory.
 
     >>> rule = BlockConstraint("i", integer(48))
     >>> [block for block in (8, 16, 32, 96) if rule.allows(block)], rule.largest()
@@ -59,12 +64,12 @@ class BlockConstraint:
     length: Expr
 
     def allows(self, block: int) -> bool:
-        """Whether blocks of so many elements are boxes."""
+        """Whether a block of that many elements meets the condition."""
         length = as_int(self.length)
         return divides(block, self.length) or (length is not None and length > 0 and block % length == 0)
 
     def largest(self) -> int | None:
-        """The largest power of two that is allowed with all smaller ones; None where each power of two is."""
+        """The largest power of two such that it and all smaller ones are allowed; None if every power of two is."""
         length = as_int(self.length)
         if length is not None and not length & (length - 1):
             return None
@@ -74,18 +79,21 @@ class BlockConstraint:
 
 @dataclass(frozen=True, slots=True)
 class BlockAccess:
-    """The element at `offset`, and from there on dimensions: axes from the outermost of the tile to the innermost, and
-    the digits of an axis from its leading one. An axis of the tile that has none is broadcast over."""
+    """A block of memory that begins at element `offset` and has these dimensions.
+
+    The dimensions follow the axes of the tile from the outermost to the innermost; those of one axis follow each other,
+    the leading digit first. An axis of the tile without a dimension is broadcast.
+    """
 
     offset: Expr
     dims: tuple[BlockDim, ...]
 
     def is_leading(self, number: int) -> bool:
-        """Whether a dimension is the first of its axis."""
+        """Whether dimension `number` is the first one of its axis."""
         return number == 0 or self.dims[number - 1].axis != self.dims[number].axis
 
     def shape(self, blocks: Mapping[str, int]) -> tuple[int, ...]:
-        """The elements of each dimension in a tile that has blocks of these sizes; their product is the blocks'."""
+        """The number of elements along each dimension, for tiles with these block sizes, by axis."""
         found: list[int] = []
         for number, dim in enumerate(self.dims):
             width, step, size = blocks[dim.axis], as_int(dim.slice), as_int(dim.size)
@@ -94,7 +102,7 @@ class BlockAccess:
         return tuple(found)
 
     def offsets(self, starts: Mapping[str, Expr]) -> tuple[Expr, ...]:
-        """The coordinates of a tile whose blocks start there."""
+        """The coordinate along each dimension at which a tile begins; `starts`: the first element of its blocks."""
         return tuple(
             floordiv(at, dim.slice) if self.is_leading(number) else mod(floordiv(at, dim.slice), dim.size)
             for number, dim in enumerate(self.dims)
@@ -102,21 +110,21 @@ class BlockAccess:
         )
 
     def moving(self) -> tuple[int, ...]:
-        """The dimensions that have more than one element of memory."""
+        """The dimensions whose stride is not zero."""
         return tuple(number for number, dim in enumerate(self.dims) if dim.stride != ZERO)
 
     def innermost(self, blocks: Mapping[str, int]) -> int | None:
-        """The dimension whose elements are next to each other; of several the one with most of them in a tile."""
+        """The contiguous dimension (stride 1), of several the one with most elements in a tile; None without any."""
         shape = self.shape(blocks)
         found = [number for number, dim in enumerate(self.dims) if dim.stride == ONE]
         return max(found, key=lambda number: shape[number], default=None)
 
     def index(self, points: Mapping[str, Expr]) -> Expr:
-        """The element of a point."""
+        """The element of memory at a point; `points`: the value of each axis."""
         return add(self.offset, *(d.stride * at for d, at in zip(self.dims, self.offsets(points), strict=True)))
 
     def checked(self, blocks: Mapping[str, int], extents: Mapping[str, Expr]) -> tuple[int, ...]:
-        """The dimensions in which a tile may go beyond what there is."""
+        """The dimensions along which a tile may reach beyond the memory, so that the access needs a bounds check."""
         found: list[int] = []
         for number, dim in enumerate(self.dims):
             is_whole = dim.start == ZERO and dim.size * dim.slice == extents[dim.axis]
@@ -125,20 +133,20 @@ class BlockAccess:
         return tuple(found)
 
     def far(self, blocks: Mapping[str, int], extents: Mapping[str, Expr]) -> tuple[int, ...]:
-        """The dimensions whose coordinates are not proved to fit 32 bits."""
+        """The dimensions whose coordinates are not proved to fit in 32 bits."""
         found: list[int] = []
         for number, dim in enumerate(self.dims):
             high = interval(extents[dim.axis])[1]
-            if high is None or high + blocks[dim.axis] >= COORDINATES:
+            if high is None or high + blocks[dim.axis] >= MAX_COORDINATE:
                 found.append(number)
         return tuple(found)
 
     def constraints(self) -> tuple[BlockConstraint, ...]:
-        """What its digits ask of the axes' blocks, so that each block is a box."""
+        """The conditions under which a tile is a rectangular block of memory."""
         return tuple(BlockConstraint(dim.axis, dim.slice) for dim in self.dims if dim.slice != ONE)
 
     def limits(self) -> dict[str, int]:
-        """For an axis the largest power of two that is a block of boxes here; an axis that is left out takes any.
+        """By axis, the largest power of two that is allowed as a block size; an axis that is left out allows all.
 
         >>> slices = [integer(20), integer(4), ONE]
         >>> BlockAccess(ZERO, tuple(BlockDim("i", integer(9), ONE, n) for n in slices)).limits()
@@ -151,17 +159,18 @@ class BlockAccess:
         return found
 
     def is_exact(self, blocks: Mapping[str, int]) -> bool:
-        """Whether tiles of these blocks are boxes."""
+        """Whether a tile with these block sizes is a rectangular block of memory."""
         return all(rule.allows(blocks[rule.axis]) for rule in self.constraints())
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The load or store at `position` of a body; `inside`: of the ops in its masked regions the one on that way.
+    """How the load or store at `position` of a kernel's body touches memory.
 
-    kind "block": contiguous along the vector axis; "strided": a constant stride along it; "scalar": the same element
-    for the whole vector; "gather": anything else. `stride` is the step along the vector axis, in elements. In a tile
-    of a GPU every block says which one it is, and in which form the kernel shall spell it.
+    kind "block": contiguous along the vector axis; "strided": with a constant stride along it; "scalar": the same
+    element for the whole vector; "gather": anything else. `stride` is the step along the vector axis, in elements.
+    On a GPU `block` is the block of memory of a tile, and `form` the way in which the code addresses it. For an op in
+    the body of a masked op, `position` is that of the masked op, and `inside` leads from there to the op.
     """
 
     position: int
@@ -173,7 +182,7 @@ class Access:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is spelled by the tile's axes alone, whatever their blocks are."""
+        """Whether the code addresses the block by the tile's axes alone, for every block size."""
         return self.form == "offsets" and (self.block is None or all(dim.slice == ONE for dim in self.block.dims))
 
     @property

@@ -1,9 +1,9 @@
-"""The vocabulary of bodies: every pointwise operator and every named way to combine.
+"""The tables of pointwise operators and of named reductions that a body may use.
 
-Takes a name, gives its arity, result dtype, cost and meaning, and refuses unknown ones. Frontend rules emit these
-names, `operator_spelling.py` spells each one in each language, `reference.py` evaluates each one.
+Takes an operator's name. Gives its arity, result dtype and cost. Refuses an unknown name with ValueError. Frontend
+rules emit these names, `operator_spelling.py` spells each one in each language, and `reference.py` evaluates each one.
 
-`cost` counts simple arithmetic operations of a vector unit: what `fuse` weighs recomputation with.
+The unit of `cost` is one simple vector operation (an add). `fuse` compares it with the bytes that recomputation saves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ResultKind = Literal["same", "bool"]
 
 @dataclass(frozen=True, slots=True)
 class PointwiseOp:
-    """`result`: the dtype of the last argument ("same"), or bool. All value arguments share one dtype."""
+    """A pointwise operator. `result`: "bool", or "same" as the last argument. All value arguments have one dtype."""
 
     arity: int
     cost: int = 1
@@ -56,7 +56,7 @@ POINTWISE: Mapping[str, PointwiseOp] = MappingProxyType(
 
 
 def result_dtype(name: str, args: tuple[DType, ...]) -> DType:
-    """The dtype of a pointwise op, given its arguments' ones; ValueError for an unknown name or a wrong arity."""
+    """The result dtype of a pointwise operator for arguments of these dtypes; ValueError for a wrong name or arity."""
     op = POINTWISE.get(name)
     if op is None:
         raise ValueError(f"unknown pointwise operator {name!r}")
@@ -66,12 +66,12 @@ def result_dtype(name: str, args: tuple[DType, ...]) -> DType:
 
 
 def op_cost(name: str) -> int:
-    """Vector operations that one evaluation costs; loads, stores and regions count as one."""
+    """The cost of one evaluation, in vector operations; an op that is not pointwise counts as one."""
     op = POINTWISE.get(name)
     return op.cost if op is not None else 1
 
 
-# name -> number of carried values. `combine(name, dtype)` in build.py gives the Combine itself.
+# The number of values that each named reduction carries. `combine(name, dtype)` in build.py gives its Combine.
 COMBINES: Mapping[str, int] = MappingProxyType(
     {
         "sum": 1,

@@ -1,7 +1,8 @@
-"""The loop nest that `tile` chose for a kernel, as data that codegen prints without deciding anything.
+"""The loop nest of a kernel, as data. `tile` chooses it; codegen prints it and decides nothing.
 
-Takes and gives plain data: a tree of loops with the positions of the body's ops at its leaves. A position may stand in
-several loops: the value is then computed again in each. Refuses text that is not a schedule (ValueError).
+Takes loops, and positions of ops in the kernel's body; or the text of a schedule. Gives a tree of loops with positions
+at its leaves, or the text. A position may stand in several loops: the op is then computed again in each of them.
+Refuses text that is not a schedule, with ValueError.
 
 The text, which `str` writes and `parse_schedule` reads:
 
@@ -11,23 +12,37 @@ The text, which `str` writes and `parse_schedule` reads:
                  ["cut" ("<" expression ">")*] "{" step* "}"
     kind     ::= "parallel" | "serial" | "vector" | "scalar" | "tree" | "grid" | "tile"
 
-`scalar` is serial, and the compiler may not vectorise it. `tree` runs over one block of a serial loop around the
-vector loop that it stands in: the values of a whole block are joined as a tree, then to the accumulators; what is left
-over of the axis is joined one by one.
-`by N` runs over blocks of N elements of the axis, `parts N` over at most N equal blocks; an inner loop over the same
-axis goes through the block. `carry` names the reduces and scans that begin before the loop and end after it: their
-accumulators live around it (one for each block if the loop is parallel, joined by a fixed tree afterwards). A loop
-inside may carry them again: then each run of it has accumulators of its own, joined into the outer ones at its end,
-which keeps sums short. `lanes` says how many accumulators a reduce along a vector loop has. Where the conditions of all
-masked ops that a loop has `unmasked` hold, it runs without asking for them. A loop that is `cut` runs piece by piece:
-each ends where an index expression begins to be another one. `rows` are values kept in an array from one
-loop to later ones. `parts` are the steps, counted from 0, that begin a part: parts share no axis
-and do not need each other (see ir/program/bundled.py).
+The kinds of loops on a CPU:
 
-On a GPU the outermost loops are `grid`: a program for each block of N elements of the axis. What stands inside is
-computed for a whole tile at once, over the blocks of the axes that it varies over. `tile` is one block that the whole
-axis fits in; a `serial ... by N` inside a grid goes from block to block. `dots` are sums of products that a matrix unit
-computes from its factors (ir/program/dots.py): the products themselves stand nowhere.
+- `parallel`: threads share the blocks of the axis. `serial`: one after the other. `vector`: SIMD lanes.
+- `scalar`: a serial loop that the C++ compiler must not vectorise.
+- `tree`: a loop over one block of a serial loop, which stands in a vector loop. The values of a whole block are
+  combined pairwise, as a tree, and the result with the accumulators. The rest of the axis is combined one by one.
+
+The words in the head of a loop:
+
+- `by N`: the loop runs over blocks of N elements. `parts N`: over at most N equal blocks. An inner loop over the same
+  axis runs through one block.
+- `carry`: reductions and scans whose accumulators are made before the loop and are complete after it. A parallel loop
+  has accumulators for each block, and combines them afterwards in a fixed order. An inner loop may carry the same
+  reduction again: it then has accumulators of its own and adds them to the outer ones at its end, so that sums stay
+  short.
+- `lanes N`: a reduction along this vector loop has N accumulators.
+- `unmasked`: masked ops whose conditions do not depend on the loop. If all of them hold, a copy of the loop without
+  masks runs.
+- `cut`: the loop runs in pieces, which end at these values of the axis. Within a piece an index is a simpler
+  expression.
+
+The words after the steps:
+
+- `rows` (field `kept_rows`): ops whose values are kept in an array, one element for each iteration of the loop that
+  computes them, because a later loop reads them.
+- `parts`: the steps, counted from 0, at which an independent kernel of a bundle begins (see bundled.py).
+- `dots`: sums of products that a matrix unit computes from the factors (see dots.py); the products exist nowhere.
+
+On a GPU the outermost loops are `grid`: one program of the grid for each block of N elements. The ops inside are
+computed for a whole tile at once. A `tile` loop is one block that holds the whole axis. A `serial ... by N` inside a
+grid goes from block to block.
 
 >>> text = "parallel i0 {\\n  vector i1 lanes 64 carry %1 {\\n    %0 %1\\n  }\\n  %2\\n}\\nrows %0"
 >>> str(parse_schedule(text)) == text
@@ -52,7 +67,7 @@ KINDS: tuple[LoopKind, ...] = ("parallel", "serial", "vector", "scalar", "tree",
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One loop over a kernel axis; a blocked axis occurs again inside."""
+    """One loop over a kernel axis; if it is blocked, a loop over the same axis stands inside. See the module's text."""
 
     axis: str
     kind: LoopKind
@@ -69,13 +84,13 @@ class Loop:
         return self.block > 0 or self.parts > 0
 
 
-# a position of the body, or a loop
+# The position of an op of the body, or a loop.
 Step: TypeAlias = "int | Loop"
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Steps in order, the positions whose values an array keeps from one loop to later ones, and where parts begin."""
+    """The steps of a kernel in order, and the facts about them that the module's text describes."""
 
     steps: tuple[Step, ...]
     kept_rows: tuple[int, ...] = ()
@@ -94,7 +109,7 @@ class Schedule:
 
 
 def positions(steps: Iterable[Step]) -> Iterator[int]:
-    """Each op that some step computes, in order, repeats included."""
+    """The position of each op that the steps compute, in order, with repeats."""
     for step in steps:
         if isinstance(step, Loop):
             yield from positions(step.body)
@@ -103,7 +118,7 @@ def positions(steps: Iterable[Step]) -> Iterator[int]:
 
 
 def loops(steps: Iterable[Step]) -> Iterator[Loop]:
-    """Each loop, outer ones first."""
+    """Each loop in the steps, an outer one before its inner ones."""
     for step in steps:
         if isinstance(step, Loop):
             yield step
@@ -111,12 +126,12 @@ def loops(steps: Iterable[Step]) -> Iterator[Loop]:
 
 
 def tiled_axes(schedule: Schedule) -> tuple[str, ...]:
-    """The axes of which each program of a GPU takes a block of several elements, and that nothing is reduced over."""
+    """The axes of the grid of which each program of a GPU computes a block of more than one element."""
     return tuple(dict.fromkeys(loop.axis for loop in loops(schedule.steps) if loop.kind == "grid" and loop.block > 1))
 
 
 def moved(schedule: Schedule, places: Sequence[int] | Mapping[int, int], axes: Mapping[str, str]) -> Schedule:
-    """The schedule for a body whose op n went to `places[n]`, and whose axes have other names."""
+    """The schedule for a body in which op n has moved to `places[n]` and axis a is named `axes[a]`."""
 
     def placed(old: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(places[p] for p in old)
@@ -174,7 +189,7 @@ _NO_SYMBOLS: Mapping[str, Symbol] = MappingProxyType({})
 
 
 def parse_schedule(text: str, symbols: Mapping[str, Symbol] = _NO_SYMBOLS) -> Schedule:
-    """The schedule that `str` wrote; `symbols` are those that the cuts of its loops may name."""
+    """The schedule that `str` printed. `symbols`: the symbols that `cut` may name."""
     if leftover := _TOKEN.sub("", text).strip():
         raise ValueError(f"not a schedule: {leftover!r}")
     tokens = _TOKEN.findall(text)

@@ -1,8 +1,7 @@
-"""What a kernel takes at a launch, and its identity.
+"""The parameters and the errors of a generated kernel, and the digest that identifies it.
 
-Takes a Kernel; gives its parameters in order, its errors, and the canonical text that its digest hashes.
-Refuses nothing.
-Wrapper emitters and kernel printers both read this, so that they cannot disagree.
+Takes a Kernel. Gives its parameters in order, the errors it may report, and the canonical text of which the digest is a
+hash. Refuses nothing. The emitters of wrappers and the printers of kernels both use this file, so they always agree.
 """
 
 from __future__ import annotations
@@ -33,9 +32,10 @@ from minductor.ir.program.printer import print_kernel
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Parameters in order: a pointer per storage, the numbers, the thread count. With `errors` it returns a status.
+    """The parameters of a kernel in order: a pointer for each storage, the numbers, then the number of threads.
 
-    `overwritten` are those of the written storages whose old contents the kernel reads or adds to.
+    A kernel with `errors` returns a status, and status k means `errors[k - 1]`. `overwritten` are the storages in
+    `written` whose old contents the kernel reads or adds to.
     """
 
     storages: tuple[str, ...]
@@ -46,7 +46,7 @@ class Signature:
 
 
 def signature(kernel: Kernel) -> Signature:
-    """Storages in the order of their first mention in the body, regions included."""
+    """The signature of a kernel; storages stand in the order in which the body first mentions them."""
     storages: dict[str, None] = {}
     written: set[str] = set()
     for op in all_ops(kernel.body):
@@ -64,7 +64,7 @@ def signature(kernel: Kernel) -> Signature:
 
 
 def pointer_names(given: Signature) -> tuple[str, ...]:
-    """What a generated kernel calls its tensors: the role, and the place among its parameters.
+    """The names of the tensor parameters in generated code: a role and the number of the parameter.
 
     >>> pointer_names(Signature(("a", "b", "c"), frozenset("bc"), frozenset("c"), (), ()))
     ('in0', 'out1', 'io2')
@@ -77,12 +77,12 @@ def pointer_names(given: Signature) -> tuple[str, ...]:
 
 
 def pointer_role(pointer: str) -> str:
-    """The role that `pointer_names` wrote: "in" is read, "out" is written, "io" is overwritten."""
+    """The role in a name of `pointer_names`: "in" is read, "out" is written, "io" is read (or added to) and written."""
     return pointer.rstrip("0123456789")
 
 
 def all_ops(body: Body) -> Iterator[Op]:
-    """Every op in order; those of a masked region just before the op that holds it."""
+    """Every op of a body in order; the ops in the body of a masked op come just before the masked op."""
     for op in body.ops:
         if isinstance(op.attrs, Masked):
             yield from all_ops(op.attrs.body)
@@ -90,14 +90,14 @@ def all_ops(body: Body) -> Iterator[Op]:
 
 
 def may_fail(op: Op) -> bool:
-    """Whether an op may set the error flag."""
+    """Whether an op may set the error flag of the kernel."""
     return isinstance(op.attrs, Assert) or (isinstance(op.attrs, Check) and op.attrs.error is not None)
 
 
 def kernel_errors(kernel: Kernel) -> tuple[tuple[str, str], ...]:
-    """What the flag's value k means: the k-th (from 1) check or assert, as an exception's name and its message.
+    """The errors that a kernel may report, as an exception's name and message; status k means the k-th one, from 1.
 
-    A message is a text for `str.format`, given the value that is no index and the size of the dimension.
+    A message is a template for `str.format` with the wrong index as `value` and the size of the dimension as `size`.
     """
     found: list[tuple[str, str]] = []
     for op in all_ops(kernel.body):
@@ -112,17 +112,17 @@ def kernel_errors(kernel: Kernel) -> tuple[tuple[str, str], ...]:
 
 
 def error_nodes(kernel: Kernel) -> tuple[str, ...]:
-    """The ATen node of each of the errors."""
+    """The ATen node of each of the kernel's errors, in the order of `kernel_errors`."""
     return tuple([error_node(op) for op in all_ops(kernel.body) if may_fail(op)])
 
 
 def error_node(op: Op) -> str:
-    """The ATen node of a check or assert."""
+    """The ATen node of a check or assert; "" for another op."""
     return op.attrs.node if isinstance(op.attrs, Check | Assert) else ""
 
 
 def rename_storages(kernel: Kernel, names: Mapping[Ref, Ref]) -> Kernel:
-    """The kernel with its refs replaced."""
+    """The kernel with each ref that is a key of `names` replaced."""
     return replace(kernel, body=_rename(kernel.body, names))
 
 
@@ -145,9 +145,10 @@ def _rename(body: Body, names: Mapping[Ref, Ref]) -> Body:
 
 
 def canonical(kernel: Kernel, storages: Sequence[str], buffers: Mapping[str, Buffer]) -> tuple[Kernel, str]:
-    """The kernel with `storages`, those of its signature, named p0, p1, ..., and the text that identifies it.
+    """The kernel with its storages renamed to p0, p1, ..., and the text of that kernel, which identifies it.
 
-    Two kernels of equal text compute the same from their parameters, so one generated function serves both.
+    `storages` are those of its signature. Two kernels with equal texts compute the same from their parameters, so one
+    generated function serves both.
     """
     order = {name: f"p{n}" for n, name in enumerate(storages)}
     versions: dict[str, dict[int, int]] = {name: {} for name in order}
@@ -163,5 +164,5 @@ def canonical(kernel: Kernel, storages: Sequence[str], buffers: Mapping[str, Buf
 
 
 def digest(text: str) -> str:
-    """The identity of a kernel, from its canonical text."""
+    """The identity of a kernel: a hash of its canonical text, 16 hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]

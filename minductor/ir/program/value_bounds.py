@@ -1,6 +1,7 @@
-"""Between which index expressions an integer value of a body lies: what takes the bounds check off an index.
+"""Bounds of an integer value of a body, as index expressions; with them a bounds check can be proved unnecessary.
 
-Takes the ops of a body and a position. Gives a lower and an upper bound, None where none is known. Refuses nothing.
+Takes the ops of a body and a position. Gives the least and the greatest value, each None if it is not known.
+Refuses nothing.
 
 >>> from minductor.core.dtypes import I64
 >>> from minductor.core.expressions.expr import symbol
@@ -26,11 +27,11 @@ from minductor.ir.program.nodes import Constant, Index, Op
 
 Bounds = tuple[Expr | None, Expr | None]
 NOTHING: Bounds = (None, None)
-DEPTH = 8  # operators that are looked through
+DEPTH = 8  # how many operators the search follows from the value towards its arguments
 
 
 def value_bounds(ops: Sequence[Op], position: int, depth: int = DEPTH) -> Bounds:
-    """See above."""
+    """The bounds (both included) of the value at that position."""
     op = ops[position]
     match op.attrs:
         case Index(expr):
@@ -44,7 +45,7 @@ def value_bounds(ops: Sequence[Op], position: int, depth: int = DEPTH) -> Bounds
 
 
 def _arithmetic(name: str, args: Sequence[Bounds]) -> Bounds:
-    """Of products only those whose factors are known."""
+    """The bounds of a sum, difference or product; of a product only if both factors are known exactly."""
     (low, high), (other_low, other_high) = args
     match name:
         case "add":
@@ -61,7 +62,7 @@ def _are_exact(args: Sequence[Bounds]) -> bool:
 
 
 def _divided(name: str, value: Expr | None, by: Expr) -> Bounds:
-    """Of known numbers; the algebra's division is the floor, as the operators' is."""
+    """The bounds of a floor division or remainder of a known number by a positive known number."""
     if value is None or not at_least(by, 1):
         return NOTHING
     exact = value // by if name == "floordiv" else value % by
@@ -73,19 +74,19 @@ def _both(a: Expr | None, b: Expr | None, join: Callable[[Expr, Expr], Expr]) ->
 
 
 def _all(values: Sequence[Expr | None], choose: Callable[[Expr, Expr], Expr]) -> Expr | None:
-    """A bound that covers every value."""
+    """A bound that holds if any of the values may be the result; None if one of them has no bound."""
     known = [value for value in values if value is not None]
     return reduce(choose, known) if known and len(known) == len(values) else None
 
 
 def _tighter(values: Sequence[Expr | None], choose: Callable[[Expr, Expr], Expr]) -> Expr | None:
-    """A bound that one known value suffices for."""
+    """The tightest of the bounds that are known; None if none is."""
     known = [value for value in values if value is not None]
     return reduce(choose, known) if known else None
 
 
 def _is_exact(before: Op, after: Op) -> bool:
-    """Whether a cast keeps every value: from bool or an integer to one that holds all of them."""
+    """Whether a cast keeps every value: from bool or integers to a dtype that has all of them."""
     a, b = before.dtype, after.dtype
     if a is None or b is None or a.kind not in ("bool", "int", "uint"):
         return False
@@ -93,7 +94,7 @@ def _is_exact(before: Op, after: Op) -> bool:
 
 
 def _of_dtype(op: Op) -> Bounds:
-    """What a narrow dtype alone can hold."""
+    """The least and the greatest value of the op's dtype."""
     assert op.dtype is not None
     if op.dtype.kind == "bool":
         return integer(0), integer(1)

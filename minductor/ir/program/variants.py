@@ -1,9 +1,7 @@
-"""Ways to compute the same, of which one is taken: kernels with variants, and programs without.
+"""Replaces kernels by one of their variants, so that other code need not know of variants.
 
-Takes a Program, and by the name of a kernel which variant of it to take. Gives the program in which the nodes of that
-variant stand for the kernel. Refuses a name that is no option (KeyError).
-
-Whatever handles nodes need not know of variants: it is given the program that `taken` makes.
+Takes a Program, and for the name of a kernel the option to take. Gives the program in which the nodes of that variant
+stand in the kernel's place. Refuses a name that is no option, with KeyError.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from minductor.ir.program.nodes import Buffer, Kernel, Node, Program
 
 
 def variant_choice(kernel: Kernel) -> Choice:
-    """The choice among a kernel's variants; ValueError if it has none."""
+    """The choice between a kernel and its variants; ValueError if the kernel has no variants."""
     names = {variant.name for variant in kernel.variants}
     for choice in kernel.choices:
         if names and names < set(choice.options):
@@ -25,14 +23,14 @@ def variant_choice(kernel: Kernel) -> Choice:
 
 
 def base_option(kernel: Kernel) -> str:
-    """The option that the kernel itself is."""
+    """The option that selects the kernel itself and not one of its variants."""
     names = {variant.name for variant in kernel.variants}
     (own,) = (option for option in variant_choice(kernel).options if option not in names)
     return str(own)
 
 
 def without_variants(kernel: Kernel) -> Kernel:
-    """The kernel itself, without its variants and the choice among them."""
+    """The kernel without its variants and without the choice between them."""
     if not kernel.variants:
         return kernel
     open_choices = tuple(choice for choice in kernel.choices if choice != variant_choice(kernel))
@@ -40,12 +38,12 @@ def without_variants(kernel: Kernel) -> Kernel:
 
 
 def kernels_with_variants(nodes: Iterable[Node]) -> Iterator[Kernel]:
-    """The kernels that have some."""
+    """The kernels that have variants."""
     return (node for node in nodes if isinstance(node, Kernel) and node.variants)
 
 
 def select_variants(program: Program, picks: Mapping[str, str]) -> Program:
-    """Without variants: by a kernel's name the one to take, and its default for kernels that are not named."""
+    """The program without variants. `picks`: the option for a kernel's name; a kernel without one takes its default."""
     if not any(True for _ in kernels_with_variants(program.nodes)):
         return program
     nodes: list[Node] = []

@@ -1,7 +1,7 @@
-"""The rules of the IR, one named check each; the driver runs them between stages when options say `verify`.
+"""The rules of programs, one named check each. The driver checks them after each stage if option `verify` is set.
 
-Takes a Program and the stage that made it, or a Plan; gives nothing; refuses what breaks a rule with VerifyError, which
-names the rule, the stage and the place. What a rule says is the law that later stages may rely on.
+Takes a Program and the names of the stages that made it. Gives nothing. Refuses a program that breaks a rule with
+VerifyError, which names the rule, the stage and the place. Later stages may rely on every rule.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from minductor.ir.program.schedule import loops, positions
 from minductor.ir.program.size_sources import size_source
 from minductor.ir.program.variants import kernels_with_variants, select_variants, variant_choice
 
-# a rule yields a sentence for each place that breaks it
+# A rule yields a sentence for each place in the program that breaks it.
 Rule: TypeAlias = Callable[[Program], Iterator[str]]
 
 
@@ -180,7 +180,7 @@ def _told_by_sizes(program: Program) -> Iterator[str]:
 
 
 def _scalars_stand_alone(program: Program) -> Iterator[str]:
-    """A float or a truth value inside an expression would meet laws that hold for integers only."""
+    """A float or bool symbol is never part of an expression: the algebra's laws hold for integers only."""
     for node in program.nodes:
         if all(s.kind not in ("real", "truth") for s in symbols_in(node)):
             continue
@@ -228,7 +228,7 @@ def _body(body: Body, order: list[str], checks: dict[str, frozenset[str]], *, is
 
 
 def _axes(op: Op, body: Body, checks: Mapping[str, frozenset[str]]) -> tuple[set[str], str]:
-    """The axes that an op has by its parts, and the name of an undefined value symbol in it."""
+    """The axes that an op must have, and the name of an undefined value symbol in it, or ""."""
     axes = {a for p in op.args for a in body.ops[p].axes}
     unknown = ""
     for expr in _indices(op):
@@ -290,7 +290,7 @@ def _dtype_fault(op: Op, body: Body) -> str:
 
 
 def _views_of_their_kind(program: Program) -> Iterator[str]:
-    """Only kernels see complex numbers as real ones."""
+    """Only kernels address a complex storage as real numbers; calls and outputs see complex ones."""
     kinds = {buffer.name: buffer.dtype.kind == "complex" for buffer in program.buffers}
     calls = [(n.args, tuple(v for _, v in n.kwargs), n.results) for n in program.nodes if isinstance(n, Extern)]
     for view in views_of((*program.outputs, *calls)):
@@ -409,7 +409,7 @@ def _accessed(program: Program) -> Iterator[str]:
 
 
 def _blocks_are_indices(program: Program) -> Iterator[str]:
-    """Held at a few points: the block is another way to write the index."""
+    """A block describes the same elements as the index; checked at a few points."""
     for kernel in _kernels(program):
         indices = dict(_touched(kernel.body))
         for access in kernel.access:
@@ -421,7 +421,7 @@ def _blocks_are_indices(program: Program) -> Iterator[str]:
 
 
 def _touched(body: Body, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Expr]]:
-    """The index of each load and store, by its position, those in masked regions by the way to them."""
+    """The path and the index of each load and store; a path is as in `Access.path`."""
     for position, op in enumerate(body.ops):
         match op.attrs:
             case Load(_, index) | Store(_, index) | Atomic(_, index, _):

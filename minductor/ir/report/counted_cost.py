@@ -1,8 +1,8 @@
-"""What a node moves and computes, as data that adds up.
+"""Counts the bytes that a kernel reads and writes, and its operations.
 
-Takes nodes and buffers; gives bytes by one rule: a kernel reads and writes each distinct element of a
-buffer once. `minductor bench --counts` holds another compiler's kernels to the same rule.
-Refuses to guess: a size that is not a number counts by the caller's hint, or not at all.
+Takes kernels and buffers. Gives a `Cost`; costs can be added. The rule: a kernel reads and writes each distinct element
+of a buffer once. `minductor bench --counts` applies the same rule to the kernels of another compiler. Refuses nothing:
+a size that is not a number counts as 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minductor.ir.program.signature import all_ops
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Bytes read and written, and vector operations."""
+    """Bytes read, bytes written, and vector operations (the unit of `ops.py`)."""
 
     read: int = 0
     written: int = 0
@@ -37,9 +37,9 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class ElementSet:
-    """Elements of a buffer: from `start`, loops of (stride, length), the innermost first; `count` of them.
+    """A set of elements of a buffer: from `start`, loops of (stride, length), the innermost first; `count` elements.
 
-    No count: any of the buffer's. Equal regions are the same elements; others are taken to be apart.
+    `count` is None if data decide the elements. Equal sets are the same elements; unequal sets count as disjoint.
     """
 
     start: object
@@ -48,7 +48,7 @@ class ElementSet:
 
 
 def element_set(start: Any, loops: Iterable[tuple[int, int]]) -> ElementSet:
-    """The elements that affine loops reach, in one form: ascending strides, and what runs on joined to one loop.
+    """The elements that affine loops reach, in canonical form: ascending strides, contiguous loops merged into one.
 
     >>> element_set(0, [(64, 8), (1, 64)])
     ElementSet(start=0, loops=((1, 512),), count=512)
@@ -74,7 +74,7 @@ def element_set(start: Any, loops: Iterable[tuple[int, int]]) -> ElementSet:
 
 
 def distinct_elements(regions: Iterable[ElementSet], elements: int) -> int:
-    """How many of a buffer's elements are in any of these regions, at most all."""
+    """The number of a buffer's elements in the union of these sets; `elements`: the size of the buffer."""
     return min(elements, sum(elements if each.count is None else each.count for each in set(regions)))
 
 
@@ -100,7 +100,7 @@ def kernel_cost(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Cost:
 
 
 def known_bytes(buffer: Buffer) -> int:
-    """All of it; unknown sizes count as 1."""
+    """The bytes of a buffer; unknown sizes count as 1."""
     return _elements(buffer) * buffer.dtype.itemsize
 
 
@@ -121,7 +121,7 @@ def _bytes(table: Mapping[str, set[ElementSet]], buffers: Mapping[str, Buffer]) 
 
 
 def _region(index: Expr, kernel: Kernel, extents: Mapping[str, int]) -> ElementSet:
-    """Where a kernel accesses a buffer: an index that data decide may be anywhere in it."""
+    """The elements that an index of a kernel reaches; data may decide an index, which then may be any element."""
     symbols = [axis.symbol for axis in kernel.axes]
     used = free_symbols(index)
     if any(symbol.kind == "value" for symbol in used):

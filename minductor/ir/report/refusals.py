@@ -1,7 +1,8 @@
-"""Why two kernels are two, asked by any name that somebody may have seen of them.
+"""Answers `Report.why_not`: why two kernels were not fused into one.
 
-Takes the nodes of a scheduled program, where names of joined kernels went, what was refused, and two names: of a kernel
-in any stage's program, of a generated function, or of a call. Gives sentences. Refuses names that never were.
+Takes the nodes of a scheduled program, the kernels that became part of others, the refused fusions, and two names: of a
+kernel in the program of any stage, of a generated function, or of a call. Gives sentences. Refuses an unknown name with
+UnknownKernel.
 
 >>> nodes = (FinalNode("k0", "add_0", "", ("arg0", "buf0")), FinalNode("k2", "sum_1", "", ("buf0", "buf2")))
 >>> facts = Refusals(nodes, (("k1", "k2"),), (("fuse", "k0", "k2", "reduces over i0"),))
@@ -16,12 +17,12 @@ from dataclasses import dataclass
 
 from minductor.core.errors import UnknownKernel
 
-MAX_DISTANCE = 4  # fuse compares readers of the same data that are as near as this
+MAX_DISTANCE = 4  # nodes; stage `fuse` tries readers of the same data only within this distance
 
 
 @dataclass(frozen=True, slots=True)
 class FinalNode:
-    """One kernel or call of the final program: its name, the function's, the operator called, what it touches."""
+    """A kernel or call of the final program: `symbol` is the generated function, `op` the operator that is called."""
 
     name: str
     symbol: str
@@ -31,14 +32,14 @@ class FinalNode:
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """`joined`: a name and what it became part of. `refused`: a stage, two names and the reason."""
+    """`joined`: pairs of a kernel and the kernel it became part of. `refused`: a stage, two kernels and the reason."""
 
     places: tuple[FinalNode, ...]
     joined: tuple[tuple[str, str], ...]
     refused: tuple[tuple[str, str, str, str], ...]
 
     def why_not(self, first: str, second: str) -> tuple[str, ...]:
-        """What kept two nodes apart, in either order of them."""
+        """The reasons why two nodes are not one kernel; the order of the names does not matter."""
         into = self._into()
         mine, others = (self._known(name, into) for name in (first, second))
         if common := mine & others:
@@ -63,7 +64,7 @@ class Refusals:
         return found
 
     def _places(self, name: str, into: dict[str, list[str]]) -> set[int]:
-        """Where a name is now: launches of equal kernels share a function, and a producer may be in several."""
+        """The final nodes that a name stands for; a function may have several launches, a kernel several successors."""
         found: set[int] = set()
         seen, waiting = {name}, [name]
         while waiting:
@@ -76,7 +77,7 @@ class Refusals:
         return found or {n for n, place in enumerate(self.places) if place.symbol == name}
 
     def _unrefused(self, mine: Sequence[int], others: Sequence[int]) -> str:
-        """Pairs that no pass weighed: why that is so."""
+        """Why no stage tried to fuse any of these pairs."""
         for place in (self.places[n] for n in (*mine, *others)):
             if place.op:
                 return f"{place.name} is a call of {place.op}, which no kernel joins"

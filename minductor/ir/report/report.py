@@ -1,7 +1,7 @@
-"""The static facts of one compiled graph, computed from its IR and stored with the artefact.
+"""The report of one compiled graph: counts, calls, refused fusions. It is stored with the artefact.
 
-Takes a Plan and the Program it came from; gives a Report that prints, and survives JSON; refuses nothing.
-A cache hit reports the same as the compile that filled the cache. Dynamic facts (launches, allocations) are events.
+Takes a Program and its Plan. Gives a Report, which can be printed and written as JSON. Refuses nothing. A cache hit
+gives the same report as the compile that filled the cache. What happens in a call (launches, allocations) is in events.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ SCHEMA = 2
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Counts over one graph. `bytes` and `peak` are in bytes; `peak`: what storages of ours hold at once, or None.
+    """Counts over one graph.
 
-    `block_accesses`: loads and stores of blocks of memory, of which `block_pointers` and `descriptors` are spelled as
-    such. `tiles`: over all kernels the axes, not reduced, of which a program of a GPU takes blocks.
+    `bytes`: read and written by kernels. `peak`: the most bytes that the call's storages hold at once; None if a size
+    is not a number. `block_accesses`: loads and stores of contiguous blocks; `block_pointers` and `descriptors` are the
+    numbers of those that Triton code addresses in these ways. `tiles`: the number of axes, over all kernels, of which a
+    GPU program computes a block. `why_not` answers from `refusals`, `nodes` and `joined`.
     """
 
     role: str
@@ -43,17 +45,17 @@ class Report:
     kernel_names: tuple[str, ...] = ()
     extern_reasons: tuple[tuple[str, str], ...] = ()
     refusals: tuple[tuple[str, str, str, str], ...] = field(default=(), repr=False)
-    # of the outermost plan: what it calls, in order, and the life of each storage during these calls, numbered from 1:
-    # owner, bytes or None, first call, last call or None, whether it is returned, and its names
+    # Of the outermost plan: the calls in order, and the live range of each storage in numbers of calls, from 1: owner,
+    # bytes or None, first call, last call or None, whether it is returned, and its names.
     calls: tuple[str, ...] = field(default=(), repr=False)
     storages: tuple[tuple[Any, ...], ...] = field(default=(), repr=False)
-    nodes: tuple[tuple[str, str, str, tuple[str, ...]], ...] = field(default=(), repr=False)  # as refusal.Place
+    nodes: tuple[tuple[str, str, str, tuple[str, ...]], ...] = field(default=(), repr=False)  # fields of FinalNode
     joined: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    # device, calls, and whether a graph of the device may capture them
+    # Device, number of calls, and whether the device can capture them as one graph.
     partitions: tuple[tuple[str, int, bool], ...] = ()
-    # node, operator, the ATen node that it comes from, why it cannot be captured
+    # Node, operator, the ATen node that it comes from, and why it cannot be captured.
     barriers: tuple[tuple[str, str, str, str], ...] = field(default=(), repr=False)
-    # kernel, what is left open, whether it affects bits or time, its default, its options
+    # Kernel, id of the choice, "bits" or "perf", default, options.
     choices: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = field(default=(), repr=False)
 
     def why_not(self, first: str, second: str) -> tuple[str, ...]:
@@ -99,7 +101,7 @@ class Report:
 
 
 def report(program: Program, plan: Plan) -> Report:
-    """The facts of a tiled program and its plan; `kernels` counts launches."""
+    """The report of a program after the last stage, and its plan."""
     parts = list(_parts(program, plan))
     kernels = [node for _, p, _ in parts for node in p.nodes if isinstance(node, Kernel)]
     externs = [node for _, p, _ in parts for node in p.nodes if isinstance(node, Extern)]
@@ -155,7 +157,7 @@ def _called(line: Line, names: Mapping[str, str]) -> Iterator[str]:
 
 
 def _choices(program: Program, plan: Plan, symbols: Mapping[str, str]) -> Iterator[tuple[str, Choice]]:
-    """What is left open of each kernel, once for each function."""
+    """The choices of each kernel, once for each generated function."""
     seen: set[str] = set()
     kernels = (node for node in program.nodes if isinstance(node, Kernel))
     for kernel, line in zip(kernels, kernel_launches(plan.lines), strict=True):
@@ -165,14 +167,14 @@ def _choices(program: Program, plan: Plan, symbols: Mapping[str, str]) -> Iterat
 
 
 def _frozen(value: Any) -> Any:
-    """Rows that were tuples before JSON made lists of them."""
+    """The value with tuples in place of lists, since JSON has no tuples."""
     return tuple([_frozen(item) for item in value]) if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
 
 
 def _places(
     program: Program, plan: Plan, symbols: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """The kernels and calls of a program as places; a plan launches the kernels in the program's order."""
+    """The fields of a FinalNode for each kernel and call; a plan launches kernels in the program's order."""
     symbol = iter(symbols[line.kernel] for line in kernel_launches(plan.lines))
     for node in program.nodes:
         touched = tuple(dict.fromkeys(ref.storage for ref in (*reads(node), *writes(node))))
@@ -186,18 +188,18 @@ def _places(
 
 
 def _in(where: str, name: str) -> str:
-    """A node's name as people ask for it: those of a region begin with the region's."""
+    """A node's name as users give it: in a region, with the region's name and a dot before it."""
     return f"{where}.{name}" if where else name
 
 
 def _cost(program: Program) -> Cost:
-    """Of its own kernels, each counted once: how often a region runs is not known."""
+    """The cost of a program's own kernels, each once, since the number of runs of a region is not known."""
     buffers = program.real_table()
     return sum((kernel_cost(node, buffers) for node in program.nodes if isinstance(node, Kernel)), Cost())
 
 
 def _parts(program: Program, plan: Plan, where: str = "") -> Iterator[tuple[str, Program, Plan]]:
-    """A program and its regions with their plans, each with the way to it."""
+    """A program and its regions with their plans, each with its qualified name."""
     yield where, program, plan
     for region, lines in zip(program.regions, plan.regions, strict=True):
         yield from _parts(region, lines, _in(where, region.name))
