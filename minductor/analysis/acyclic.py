@@ -139,6 +139,7 @@ class AcyclicOrder:
             self._renumber()
 
     def _unlink(self, node: int) -> None:
+        """Takes a node out of the ring."""
         left, right = self._left[node], self._right[node]
         self._right[left], self._left[right] = right, left
 

@@ -87,6 +87,7 @@ def _count_calls(nodes: Iterable[Node]) -> int:
 
 
 def _barrier(node: Node, why: str) -> Barrier:
+    """The Barrier that says why a node cannot be captured."""
     origin = node.origins[0] if node.origins else None
     match node:
         case Kernel(name=name) | Extern(name=name):
@@ -160,6 +161,7 @@ def _call_refusal(node: Extern) -> str:
 
 
 def _has_region(argument: Argument) -> bool:
+    """Whether an argument is a graph, or contains one."""
     match argument:
         case Region():
             return True
@@ -173,6 +175,7 @@ def _has_region(argument: Argument) -> bool:
 
 
 def _kinds(program: Program, devices: Mapping[str, str], reasons: Sequence[str]) -> list[CaptureKind | None]:
+    """The CaptureKind of each node, by the reasons why some cannot be captured."""
     found: list[CaptureKind | None] = []
     for node, why in zip(program.nodes, reasons, strict=True):
         if not why and isinstance(node, SymbolDef | Require):

@@ -60,6 +60,7 @@ class Touches:
         return total
 
     def touch(self, op: Op, buffers: dict[str, Buffer]) -> Touch:
+        """The steps and the weight of one load or store."""
         assert isinstance(op.attrs, Load | Store | Atomic)
         steps = {name: constant_step(op, axis.symbol) for name, axis in self.axes.items()}
         is_store = not isinstance(op.attrs, Load)
@@ -95,6 +96,7 @@ class Touches:
 
 
 def _memory_ops(body: Body) -> Iterator[Op]:
+    """Each load, store and atomic of a body, those under masks included."""
     for op in body.ops:
         match op.attrs:
             case Load() | Store() | Atomic():

@@ -58,5 +58,6 @@ def block_counts(kernel: Kernel) -> Mapping[str, int]:
 
 
 def _blocks(extent: Expr) -> int:
+    """The number of blocks along an axis; BLOCK if its extent is not known."""
     known = as_int(extent)
     return BLOCK if known is None else -(-known // BLOCK)

@@ -88,6 +88,7 @@ class _Uses:
     )
 
     def add(self, consumer: int, key: tuple[Expr, ...], times: float) -> None:
+        """Records that a kernel asks for an element so many times."""
         elements = self.by_consumer.setdefault(consumer, {})
         elements[key] = max(elements.get(key, 0.0), times)
 
@@ -182,6 +183,7 @@ class _Inliner:
             self._record_uses(node, None, _Uses({position: {(): 1.0}}), uses)
 
     def _inline_producer(self, producer: _Producer, uses: _Uses) -> None:
+        """Marks a producer as moved, and adds its size and storages to each consumer."""
         self.inlined[producer.store.ref] = self.by_position[producer.position] = producer
         for consumer, keys in uses.by_consumer.items():
             self.op_counts[consumer] += producer.ops * len(keys)
@@ -231,6 +233,7 @@ class _Inliner:
     def _producer(
         self, kernel: Kernel, position: int, store: Store, before: Mapping[Ref, _Producer]
     ) -> _Producer | None:
+        """The kernel as a candidate with its costs; None if its index cannot be solved for its axes."""
         if solve(store.index, kernel.axes, store.index, extents_of(kernel.axes)) is None:
             return None
         value = next(op.args[0] for op in kernel.body.ops if op.attrs is store)
@@ -319,6 +322,7 @@ class _Inliner:
         return False
 
     def _note(self, producer: _Producer, reason: str) -> None:
+        """Adds a refusal for each reader of the producer."""
         for position in self.readers[producer.store.ref]:
             self.notes.append(FusionRefusal("inline", producer.kernel.name, self.kernels[position].name, reason))
 
@@ -380,6 +384,7 @@ class _Inliner:
     def _solved_axes(
         self, producer: _Producer, index: Expr, extents: Mapping[Symbol, Expr]
     ) -> Mapping[Symbol, Expr] | None:
+        """The producer's axes at the point that computes the element at `index`; None if that is not known."""
         if not producer.kernel.body.ops[producer.value].axes:
             return {}
         return solve(producer.store.index, producer.kernel.axes, index, extents)
@@ -461,4 +466,5 @@ def _failing_indices(body: Body) -> set[Symbol]:
 
 
 def _drop_effect(_: Op) -> bool:
+    """Keeps no effect of a spliced body: the value of its store is used directly."""
     return False

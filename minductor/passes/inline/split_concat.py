@@ -231,6 +231,7 @@ def _consumer_of_slice(consumer: Kernel, concat: _Concat, version: int) -> Kerne
 
 
 def _drop_effect(_: Op) -> bool:
+    """Keeps no effect of a spliced body: the value of its store is used directly."""
     return False
 
 
@@ -245,6 +246,7 @@ def _with_versions(node: Node, moved: Mapping[Ref, Ref]) -> Node:
 
 
 def _argument_with_versions(value: Argument, moved: Mapping[Ref, Ref]) -> Argument:
+    """An argument in which the moved versions are replaced."""
     match value:
         case View(ref=ref) if ref in moved:
             return replace(value, ref=moved[ref])

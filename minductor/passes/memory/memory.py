@@ -103,6 +103,12 @@ class _Definition:
 
 @dataclass(slots=True)
 class _Planner:
+    """Writes the lines of one program, node by node. Each region has a planner of its own.
+
+    `definition_of`: by canonical text, the kernels of the outermost program and its regions. `numbers`: counts their
+    launches and calls. `traced_layout`: the storages that must have the strides that were traced.
+    """
+
     program: Program
     options: Options
     kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
@@ -129,6 +135,7 @@ class _Planner:
         self._free(self.sharing.freed_after.get(-1, ()))
 
     def bytes(self) -> Mapping[str, Expr]:
+        """The bytes of each storage, by the name of its buffer."""
         return {buffer.name: storage_bytes(buffer) for buffer in self.buffers.values()}
 
     def _define_symbols(self) -> None:
@@ -152,6 +159,7 @@ class _Planner:
     # --- nodes
 
     def node(self, number: int, node: Node) -> None:
+        """Adds the lines of a node, and frees the storages that die with it."""
         match node:
             case Kernel():
                 self._launch(number, node)
@@ -206,6 +214,7 @@ class _Planner:
         )
 
     def _launch(self, number: int, kernel: Kernel) -> None:
+        """Adds the lines of a kernel: allocations, the launch, and the transfers of storages written in place."""
         if kernel.variants:
             self._dispatch(number, kernel)
             return
@@ -221,6 +230,7 @@ class _Planner:
             self._reuse(name, old)
 
     def _launch_kernel(self, kernel: Kernel) -> None:
+        """Adds the line that launches a kernel, and defines the kernel if it is new."""
         needs = signature(kernel)
         definition = self._definition(kernel, needs)
         device = next((self.buffers[name].device for name in needs.storages), "cpu")
@@ -233,6 +243,7 @@ class _Planner:
         return f"{self.region}.{node}" if node and self.region else node
 
     def _definition(self, kernel: Kernel, needs: Signature) -> _Definition:
+        """The definition of a kernel, shared by all kernels with the same canonical text."""
         seen = {name: as_real(self.buffers[name]) for name in needs.storages}
         bare, text = canonical(kernel, needs.storages, seen)
         found = self.definition_of.get(text)
@@ -247,6 +258,7 @@ class _Planner:
         return found
 
     def _extern(self, number: int, node: Extern, *, is_made: bool = False) -> None:
+        """Adds the lines of a call: storages for its results, views for its arguments, the call, checks after it."""
         views: list[str] = []
         args = tuple(self._argument(a, views) for a in node.args)
         kwargs = tuple((name, self._argument(value, views)) for name, value in node.kwargs)
@@ -295,6 +307,7 @@ class _Planner:
                 )
 
     def _argument(self, value: Argument, views: list[str]) -> Argument:
+        """An argument of a call as the plan names it."""
         match value:
             case View():
                 return Token("tensor", self._tensor_name(value, views))
@@ -312,6 +325,7 @@ class _Planner:
         return made
 
     def _view(self, view: View) -> str:
+        """Adds a line that makes a view; gives its name."""
         name = view.ref.storage
         self.view_count[name] += 1
         made = f"{name}_view{self.view_count[name]}"
@@ -336,6 +350,7 @@ class _Planner:
     # --- storages
 
     def _allocate(self, name: str) -> None:
+        """Adds the line that gives a buffer its storage: a new one, or that of a dead buffer."""
         if (old := self.sharing.taken_over.get(name)) is not None:
             self._reuse(name, old)
             return
@@ -343,10 +358,12 @@ class _Planner:
         self.body.append(lines.AllocateLine(name, buffer.dtype, buffer.size, buffer.stride, buffer.device))
 
     def _reuse(self, name: str, old: str) -> None:
+        """Adds the line that gives the storage of `old` to the buffer `name`."""
         buffer = self.buffers[name]
         self.body.append(lines.ReuseLine(name, old, buffer.dtype, buffer.size, buffer.stride))
 
     def _free(self, names: Iterable[str]) -> None:
+        """Adds the line that frees storages, if there are any."""
         gone = tuple(names)
         if gone:
             self.body.append(lines.FreeLine(gone))
@@ -401,6 +418,7 @@ def _operator_label(op: str) -> str:
 
 
 def _with_regions(program: Program) -> Iterator[Program]:
+    """The program, and all regions in it."""
     yield program
     for region in program.regions:
         yield from _with_regions(region)

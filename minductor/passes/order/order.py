@@ -123,6 +123,7 @@ class _Ready:
         return node in self._cost
 
     def put(self, node: int, needs: int, keeps: int) -> None:
+        """Adds a ready node, or changes its cost."""
         if self._cost.get(node) != (needs, keeps):
             self._cost[node] = (needs, keeps)
             heapq.heappush(self._smallest, (needs, node))

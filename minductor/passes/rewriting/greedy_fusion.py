@@ -197,6 +197,7 @@ class GreedyFusion:
         return all(reader in (first, second) for some in readers for reader in some[:3])
 
     def _merge(self, first: int, second: int, joined: Kernel) -> None:
+        """Replaces two nodes by one kernel, under the position of the first."""
         joined = replace(joined, after=self._waits_for(first, second))
         for node in (first, second):
             for ref in self.reads[node]:
@@ -320,16 +321,19 @@ class GreedyFusion:
         )
 
     def _original_name(self, node: int) -> str:
+        """The name that a kernel had before this round."""
         kernel = self.program.nodes[node]
         assert isinstance(kernel, Kernel)
         return kernel.name
 
     def _current_kernel(self, node: int) -> Kernel:
+        """The kernel that a node is or has become part of."""
         kernel = self._current_node(node)
         assert isinstance(kernel, Kernel)
         return kernel
 
     def _current_node(self, node: int) -> Node:
+        """The node that a node is or has become part of."""
         while self.merged_into[node] != node:
             node = self.merged_into[node]
         found = self.nodes[node]

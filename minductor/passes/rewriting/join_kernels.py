@@ -96,6 +96,7 @@ class JoinContext:
 
     @property
     def cache_bytes(self) -> int:
+        """The bytes of the cache through which two kernels could share data."""
         return self.target.l2_bytes or self.target.shared_memory
 
 
@@ -175,6 +176,7 @@ def common_accesses(first: Kernel, second: Kernel) -> Pairs:
 
 
 def _loads(body: Body) -> dict[Ref, list[Expr]]:
+    """By version, the indices at which a body loads it."""
     found: dict[Ref, dict[Expr, None]] = {}
     for load in body_reads(body):
         found.setdefault(load.ref, {})[load.index] = None
@@ -295,6 +297,10 @@ def _join_aligned(
     droppable: frozenset[Ref],
     context: JoinContext,
 ) -> Kernel | CannotJoin:
+    """The two kernels as one over `axes`, or the reason why not.
+
+    `maps`: for each kernel its own axes as expressions in `axes`.
+    """
     first, second = kernels
     extents = extents_of(axes)
     builder = Builder([axis.symbol for axis in axes], extents)
@@ -420,6 +426,7 @@ def _one_way_objection(body: Body, axes: tuple[Axis, ...], columns: Set[str]) ->
 
 
 def _needs_different_loops(body: Body) -> str:
+    """The refusal of a body whose reductions and scans run over different axes."""
     kinds = "scans and reductions" if _scanned(body) else "reductions"
     return f"{kinds} over {_alternatives(_walked_groups(body))} need different loops"
 

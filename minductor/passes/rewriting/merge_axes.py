@@ -46,6 +46,7 @@ def merge_axes(kernel: Kernel) -> Kernel:
 
 
 def _indices(body: Body) -> Iterator[Expr]:
+    """All index expressions of a body, those under masks included."""
     for op in body.ops:
         match op.attrs:
             case Load(_, index) | Store(_, index) | Atomic(_, index, _) | Index(index):

@@ -72,6 +72,7 @@ def live_nodes(program: Program) -> tuple[Node, ...]:
 
 
 def _has_effect(node: Node) -> bool:
+    """Whether a node must run even if no node uses its results."""
     if awaited_refs(node):
         return True  # the user asked for its place in the order, so it has to run
     match node:

@@ -49,6 +49,7 @@ def cut(schedule: Schedule, kernel: Kernel) -> Schedule:
 
 
 def _cut(step: Step, kernel: Kernel) -> Step:
+    """The step with cuts in its vector loops."""
     if not isinstance(step, Loop):
         return step
     if step.kind != "vector":
@@ -62,6 +63,7 @@ def _cut(step: Step, kernel: Kernel) -> Step:
 
 
 def _indices(ops: Sequence[Op]) -> Iterator[Expr]:
+    """The indices of the loads and stores of ops, those under masks included."""
     for op in ops:
         match op.attrs:
             case Load(_, index) | Store(_, index) | Atomic(_, index, _):

@@ -31,6 +31,8 @@ def group(schedule: Schedule, body: Body, extents: Mapping[str, int | None]) -> 
 
 
 class _Grouper:
+    """Groups the rows of one schedule. `is_refused`: a sum of floats could not be grouped."""
+
     def __init__(self, schedule: Schedule, body: Body, extents: Mapping[str, int | None]) -> None:
         self.ops = body.ops
         self.rows = frozenset(schedule.kept_rows)
@@ -41,6 +43,7 @@ class _Grouper:
         return tuple(self.loop(step, spans) if isinstance(step, Loop) else step for step in steps)
 
     def loop(self, loop: Loop, spans: Mapping[str, int | None]) -> Loop:
+        """The loop over groups of rows if it can be grouped, else the loop with its inner loops grouped."""
         inner = [step for step in loop.body if isinstance(step, Loop)]
         is_row = loop.kind == "serial" and not loop.is_blocked and len(inner) == 1 and inner[0].kind == "vector"
         body = [step for step in inner[0].body if not isinstance(step, Loop)] if is_row else []
@@ -78,6 +81,7 @@ class _Grouper:
         return replace(loop, block=count, body=(replace(vector, body=whole),))
 
     def runs_over(self, position: int) -> frozenset[str]:
+        """The axes that an op varies over or reduces."""
         op = self.ops[position]
         reduced = op.attrs.axes if isinstance(op.attrs, Reduce) else ()
         return frozenset((*op.axes, *reduced))

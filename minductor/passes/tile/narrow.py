@@ -39,6 +39,7 @@ def narrow(touches: Touches) -> tuple[str, str] | None:
 
 
 def _is_wide(ops: Sequence[Op], op: Op, vector: str) -> bool:
+    """Whether an op reduces one value over the vector axis and others, and the value differs along the vector axis."""
     assert isinstance(op.attrs, Reduce)
     takes_each = all(vector in ops[a].axes for a in op.args)  # a count of the elements does not
     return len(op.args) == 1 and takes_each and len(op.attrs.axes) > 1 and vector in op.attrs.axes

@@ -144,6 +144,7 @@ class _Placer:
         return deep - self.rows
 
     def is_repeated(self, position: int, depth: int, further: set[str]) -> bool:
+        """Whether an op varies over an axis further in, and may be computed again in each run of this loop."""
         op = self.ops[position]
         return not (
             position in self.rows
@@ -175,6 +176,7 @@ class _Placer:
         return not set(order[begins:]).isdisjoint(op.axes)  # with blocks, the elements of a block are a loop too
 
     def loop(self, group: list[int], kind: LoopKind, depth: int, beside: Place) -> Loop:
+        """The loop at `depth` with the steps of a group inside."""
         level = self.levels[depth]
         carries = tuple(p for p in group if self.ends_at(p, depth) or self.begins_anew(p, level))
         lanes = 0

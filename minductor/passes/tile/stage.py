@@ -20,6 +20,7 @@ def stage(schedule: Schedule, crossing: str, vector: str, loads: frozenset[int])
 
 
 def _staged(step: Step, crossing: str, vector: str, loads: frozenset[int]) -> Step:
+    """The step with the loads before the other loops of each block."""
     if not isinstance(step, Loop):
         return step
     if step.axis == vector and step.is_blocked:
@@ -32,6 +33,7 @@ def _staged(step: Step, crossing: str, vector: str, loads: frozenset[int]) -> St
 
 
 def _without(steps: Iterable[Step], loads: frozenset[int]) -> tuple[Step, ...]:
+    """The steps without the loads."""
     kept: list[Step] = []
     for step in steps:
         if isinstance(step, Loop):

@@ -200,6 +200,7 @@ class _Chooser(Touches):
         return any(step_of(op, axis) is None for op in loads)
 
     def level(self, name: str, kind: str, *, block: int = 0, parts: int = 0) -> Level:
+        """A loop over an axis. If its extent is known, `parts` become blocks of equal size."""
         extent = self.extents[name]
         if parts and extent is not None:
             block, parts = max(1, -(-extent // parts)), 0

@@ -47,12 +47,14 @@ def launch_choices(kernel: Kernel, target: Target, limits: Limits = NO_LIMITS) -
 
 
 def _block(loop: Loop, extent: Expr, most: int) -> Choice:
+    """The choice of the block of one loop: half, equal or twice the default, as far as the same text allows."""
     sizes = [n for n in (loop.block // 2, loop.block, 2 * loop.block) if LEAST <= n <= most]
     options = tuple(n for n in sizes if fits(n, loop.block, extent))
     return Choice(loop.axis, "perf" if loop.kind == "grid" else "bits", options, loop.block)
 
 
 def _warps(kernel: Kernel, blocks: dict[str, Loop], target: Target, affects: Affects) -> Choice:
+    """The choice of the number of warps; the default follows from the elements of a tile."""
     assert kernel.schedule is not None
     values = prod(max(1, loop.block) for loop in blocks.values() if loop.kind == "grid" or not kernel.schedule.dots)
     if kernel.schedule.dots:

@@ -184,6 +184,7 @@ class _Phases:
         return level
 
     def steps(self) -> tuple[Step, ...]:
+        """The steps of the kernel: ops outside of loops, and for each level a loop if it has something to compute."""
         if not self.joined:
             return tuple(p for p in range(len(self.ops)) if p not in self.unwritten)
         steps: list[Step] = []
@@ -199,6 +200,7 @@ class _Phases:
         return self.is_inside(op) and (op.is_effect or isinstance(op.attrs, Reduce))
 
     def loop(self, wanted: Iterable[int]) -> Loop:
+        """The loop over the looped axes that computes `wanted`, and again what they need of earlier loops."""
         needed: set[int] = set()
         pending = list(wanted)
         while pending:

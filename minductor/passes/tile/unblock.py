@@ -17,6 +17,7 @@ def unblock(schedule: Schedule) -> Schedule:
 
 
 def _plain(step: Step) -> Step:
+    """The step without loops over blocks that only contain the loop through their block."""
     if not isinstance(step, Loop):
         return step
     loop = replace(step, body=tuple(_plain(inner) for inner in step.body))

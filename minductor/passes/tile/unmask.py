@@ -25,6 +25,7 @@ def unmask(schedule: Schedule, body: Body) -> Schedule:
 
 
 def _unmasked(step: Step, body: Body) -> Step:
+    """The step with the masked ops named that its vector loops may leave unmasked."""
     if not isinstance(step, Loop):
         return step
     if step.kind != "vector":
