@@ -61,6 +61,22 @@ def test_first_examples_run(
     assert any(tmp_path.rglob("wrapper.py")), "the first example was compiled by minductor"
 
 
+def shown_in_order(shown: str, output: str) -> str:
+    """The first line of `shown` that `output` lacks behind the lines before it; "..." stands for any lines."""
+    lines = iter(re.sub(r"[\d.]+ ms ?", "", output).splitlines())
+    return next((line for line in shown.splitlines() if line != "..." and line not in lines), "")
+
+
+def test_explained_example_is_what_is_printed() -> None:
+    import minductor
+    from docs import layer_norm
+
+    (shown,) = re.findall(r"^```text\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    printed = str(minductor.explain(layer_norm.layer_norm, *layer_norm.example_inputs()))
+    assert shown_in_order(shown, printed) == ""
+    assert shown_in_order(shown.replace("mul %0 %1", "mul %1 %0"), printed) != ""
+
+
 def test_plugin_example_passes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)  # where nothing is written, as the example has to
     monkeypatch.setenv("RUN_GPU", "0")

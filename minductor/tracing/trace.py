@@ -299,11 +299,11 @@ def partition_lines(facts: Report, gm: Any) -> Iterator[str]:
 
 
 def counts(value: Any) -> dict[str, int]:
-    """Nodes by class, for a trace's line."""
+    """The number of nodes of a program, or lines of a plan, by their kind: `kernels`, `launches`."""
     nodes = getattr(value, "nodes", None) or getattr(value, "lines", ())
     found: dict[str, int] = {}
     for node in nodes:
-        kind = type(node).__name__.lower()
+        kind = type(node).__name__.lower().removesuffix("line")
         name = f"{kind}es" if kind.endswith("ch") else f"{kind}s"
         found[name] = found.get(name, 0) + 1
     return found
