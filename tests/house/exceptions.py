@@ -37,4 +37,4 @@ TYPE_IGNORES: dict[str, int] = {
 }
 
 # Young rules that files are still being brought to keep. Emptied, then deleted.
-PENDING = {"separate_stages", "no_see_above"}
+PENDING = {"no_see_above"}

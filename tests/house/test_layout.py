@@ -14,8 +14,6 @@ TOP_FILES = {
     "minductor": "__init__ __main__ backend_options backends driver options pipeline target version",
     "pytest_plugin": "__init__ fixtures limits markers plugin session short_names stash strategies vocabulary xfail",
 }
-# Circles that are being taken apart: the files and packages that stand in each.
-CIRCLES = ()
 
 IMPORTS = file_imports({path: (ROOT / path).read_text(encoding="utf-8") for path in source_files()})
 
@@ -40,11 +38,6 @@ def crowded(paths: tuple[str, ...]) -> list[str]:
     ]
 
 
-def tolerated(circle: list[str]) -> bool:
-    members = [f"{member}." if member != "minductor" else "minductor.__init__." for member in circle]
-    return any(all(any(m.startswith(f"{name}.") for name in row.split()) for m in members) for row in CIRCLES)
-
-
 def test_a_file_name_occurs_once() -> None:
     assert repeated(source_files()) == []
 
@@ -59,12 +52,12 @@ def test_names_of_the_top_files_exist() -> None:
 
 
 def test_files_form_no_circle() -> None:
-    assert [circle for circle in circles(IMPORTS) if not tolerated(circle)] == []
+    assert circles(IMPORTS) == []
 
 
 @pytest.mark.parametrize("folder", packages(IMPORTS))
 def test_packages_form_no_circle(folder: str) -> None:
-    assert [circle for circle in circles(folder_imports(IMPORTS, folder)) if not tolerated(circle)] == []
+    assert circles(folder_imports(IMPORTS, folder)) == []
 
 
 def test_layout_checks_can_fail() -> None:
