@@ -1,9 +1,9 @@
-"""What the graphs of a case hold at most, as planned and as torch's allocator saw it.
+"""The peak memory of the graphs of a case, as planned and as torch's allocator measured it.
 
 Takes a case's program. Gives for each graph its role, the peak that its Report names, the peak that was measured, and
-what was set aside: memory that one operator took and gave back within its call, which no plan can see. Refuses nothing.
+the memory that single operators allocated and freed within their calls, which no plan can see. Refuses nothing.
 
-A graph answers for what it allocates, and for the inputs that it was left (donated) until it lets go of them.
+A graph's peak includes what it allocates, and the inputs that were donated to it until it frees them.
 
 >>> from minductor.bench import cases
 >>> (graph,) = allocations(cases.build("micro/sum_inner"))

@@ -33,7 +33,7 @@ WARM_WITH_IMPORTS = "warm+imports"  # measured for the reader; no claim rests on
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A limit and its side: "at least" or "at most"."""
+    """A limit, and the side on which results must be: "at least" or "at most"."""
 
     limit: float
     side: str
@@ -51,7 +51,7 @@ class Claim:
 
 
 def judge(text: str, bound: Bound, measured: Estimate) -> Claim:
-    """Hold a figure against its bound."""
+    """Compares a figure with its bound."""
     match bound.side:
         case "at least":
             is_met, is_possible = measured.value >= bound.limit, measured.high >= bound.limit
@@ -63,7 +63,7 @@ def judge(text: str, bound: Bound, measured: Estimate) -> Claim:
 
 
 def speedup(case: Running | FirstCall, over: str) -> Estimate | None:
-    """How many times the CPU time of ours the other needs; None if one of them has no samples."""
+    """The CPU time of `over` divided by ours; None if one of them has no samples."""
     if OURS not in case.samples or over not in case.samples:
         return None
     return ratio(case.samples[over].cpu, case.samples[OURS].cpu)
@@ -86,7 +86,7 @@ def running_claims(case: Running) -> list[Claim | None]:
 
 
 def peer_mean(results: Results) -> Estimate | None:
-    """The geometric mean over the micro cases of the speedup over the peer."""
+    """The geometric mean over the micro cases of the speedup over TorchInductor."""
     ratios = [
         paired(case.samples[PEER].cpu, case.samples[OURS].cpu)
         for case in results.running
@@ -103,7 +103,7 @@ def mean_claim(results: Results) -> Claim | None:
 
 
 def accuracy_claim(case: Running) -> Claim | None:
-    """No further from float64 than twice eager's error or 4 ULP, whichever is more; a fact, without an interval."""
+    """The error against float64 is at most twice eager's, or 4 ULP if that is more. It is exact: it has no interval."""
     worst: Accuracy | None = case.accuracy.get(OURS)
     if worst is None:
         return None
@@ -129,7 +129,7 @@ def first_call_claim(case: FirstCall) -> Claim | None:
 
 
 def check(results: Results) -> tuple[Claim, ...]:
-    """Every claim that this run can speak about, in the order of the cases."""
+    """Every claim that this run has measurements for, in the order of the cases."""
     found: list[Claim | None] = [first_call_claim(case) for case in results.first_calls]
     for case in results.running:
         found += [*running_claims(case), accuracy_claim(case)]

@@ -43,7 +43,7 @@ SLACK = 1.02  # in one case, on bytes
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """One case under one compiler: sums over its graphs, the externs by name, and the peak, if it could be measured."""
+    """One case under one compiler: sums over its graphs, the externs by name, and the peak if it could be measured."""
 
     kernels: int
     bytes: int
@@ -71,7 +71,7 @@ def summed(graphs: Iterable[Counts], peak: int | None, failure: str = "") -> Cou
 
 
 class Watching(Compiler):
-    """The compiler, writing down each graph that it compiles."""
+    """A compiler that records each graph that it compiles."""
 
     def __init__(self, folder: str, target: Target) -> None:
         super().__init__(environ={**os.environ, "MINDUCTOR_CACHE_DIR": folder}, is_dry=target.is_gpu)
@@ -84,7 +84,7 @@ class Watching(Compiler):
 
 
 def counted(program: Program) -> Counts:
-    """The facts of one of our programs, its regions included."""
+    """The facts of one of our programs, including its regions."""
     buffers = program.real_table()
     kernels: list[Launch] = []
     externs: list[Launch] = []
@@ -109,7 +109,7 @@ def _bytes(refs: Iterable[Ref], buffers: Mapping[str, Buffer]) -> int:
 
 
 def measured_peak(call: Callable[[], object]) -> int:
-    """The most bytes that a call holds at once beyond what was held before it."""
+    """The most bytes that are allocated at once during a call, beyond those before it."""
     gc.collect()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         result = call()
@@ -126,7 +126,7 @@ def measured_peak(call: Callable[[], object]) -> int:
 def count(
     backend: str, function: Callable[..., Any], run: Callable[[Callable[..., Any]], object], target: Target = CPU
 ) -> Counted:
-    """Compile a function and run it: `run` is given the compiled function, and calls it."""
+    """Compiles a function and runs it: `run` is given the compiled function and calls it."""
     graphs, peak, failure = details(backend, function, run, target)
     return summed(graphs, peak, failure)
 
@@ -134,7 +134,7 @@ def count(
 def details(
     backend: str, function: Callable[..., Any], run: Callable[[Callable[..., Any]], object], target: Target = CPU
 ) -> tuple[list[Counts], int | None, str]:
-    """Each graph by itself, the peak, and what kept us from measuring it; for a GPU, which may be absent, no peak."""
+    """Each graph's facts, the peak, and why that is missing. A GPU target, which may be absent, has no peak."""
     torch._dynamo.reset()
     with ExitStack() as stack:
         if backend == OURS:
@@ -160,7 +160,7 @@ def count_case(case: str, backend: str, size: str, target: Target = CPU) -> Coun
 
 
 def verdict(ours: Counted, theirs: Counted) -> str:
-    """What speaks against ours, or "pass"."""
+    """Why ours is worse, or "pass"."""
     if ours.failure:
         return f"FAIL: {ours.failure}"
     is_same = ours.extern_bytes == theirs.extern_bytes
@@ -174,7 +174,7 @@ def verdict(ours: Counted, theirs: Counted) -> str:
 
 
 def table(found: Mapping[str, Mapping[str, Counted]]) -> str:
-    """A row a case; TorchInductor's figure first, then ours."""
+    """One row per case, first TorchInductor's figure and then ours."""
     rows = [["case", "kernels", "externs", "bytes", "extern bytes", "ours/theirs", "peak", "ours/theirs", "verdict"]]
     for case, both in found.items():
         ours, theirs = both[OURS], both[PEER]
@@ -223,7 +223,7 @@ def render(found: Mapping[str, Mapping[str, Counted]], target: Target = CPU) -> 
 
 
 def main(argv: list[str]) -> int:
-    """Count what the command line names. Exit code 1 says that a verdict failed."""
+    """Counts the cases of the command line. The exit code is 1 if a verdict fails."""
     parser = argparse.ArgumentParser(prog="minductor bench --counts", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="cases whose name contains NAME")
     parser.add_argument("--target", default="cpu", help="what to compile for; a GPU need not be here")

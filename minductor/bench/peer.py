@@ -1,15 +1,15 @@
-"""What TorchInductor makes of a graph, seen from outside: its kernels, and the bytes that each of them moves.
+"""Records what TorchInductor makes of a graph: its kernels, and the bytes that each of them moves.
 
-Takes nothing: `recording()` is a context in which whatever TorchInductor compiles is written down. Gives one `Counts`
-a graph, by the rule of `counted_cost.py`. Refuses to compile C++: within the context a kernel does nothing when it is
-called, but for zeros where it would write integers, which operators may index with. The wrapper around it still
-allocates, frees and calls operators as it always does, so that memory can be measured; values mean nothing.
+Takes nothing: `recording()` is a context that records whatever TorchInductor compiles. Gives one `Counts` per graph, by
+the rule of `counted_cost.py`. Refuses to compile C++: within the context, kernels compute nothing. They only fill
+outputs of integers with zeros, since operators may index with these. The wrapper still allocates, frees and calls
+operators, so that memory can be measured; the computed values are meaningless.
 
-For a GPU target its code generator for Triton is given the CPU's tensors, as if they were a GPU's: the scheduler is
-told that every node runs on one, and how many multiprocessors it has.
+For a GPU target, TorchInductor's Triton generator is given CPU tensors as if they were on a GPU: its scheduler is told
+that every node is on one, and how many multiprocessors it has.
 
-A kernel is a node of the final schedule that code is generated for; what such a node computes and nobody else reads,
-and is therefore never stored, does not count.
+A kernel is a node of the final schedule for which code is generated. A buffer that only this node reads is never stored
+and does not count.
 """
 
 import importlib
@@ -29,9 +29,9 @@ HOME = "torch" + "._inductor"
 
 @contextmanager
 def recording(target: Target | None = None) -> Iterator[list[Counts]]:
-    """Whatever is compiled within, one `Counts` a graph, in the order in which the schedules were finished.
+    """Records the graphs that are compiled within it, one `Counts` each, in the order in which their schedules finish.
 
-    With a target that is a GPU kernels do nothing at all when they are called.
+    With a GPU target, kernels do nothing when they are called.
     """
     scheduler = importlib.import_module(f"{HOME}.scheduler").Scheduler
     compiling = importlib.import_module(f"{HOME}.async_compile").AsyncCompile
@@ -57,7 +57,7 @@ def recording(target: Target | None = None) -> Iterator[list[Counts]]:
 
 
 def _as_gpu(stack: ExitStack, scheduling: str, compiling: Any, config: Any, target: Target) -> None:
-    """CPU tensors as a GPU's, down to the text of kernels, which is not loaded."""
+    """Treats CPU tensors as a GPU's, up to the text of kernels, which is not loaded."""
     hints = importlib.import_module(f"{HOME}.runtime.hints")
     functorch: Any = importlib.import_module("torch._functorch.config")
     node = importlib.import_module(scheduling).BaseSchedulerNode
@@ -111,7 +111,7 @@ def is_nop(node: Any) -> bool:
 
 
 def kernel_launch(node: Any, operators: list[Any], scheduler: Any, graph: Any) -> Launch:
-    """The memory that a kernel reads, but for what it writes itself, and what it writes, but for what is not stored."""
+    """The bytes that a kernel reads and did not write itself, and the bytes that it writes and that are stored."""
     real: Any = scheduler.mutation_real_name
     reads: dict[str, set[ElementSet]] = {}
     writes: dict[str, set[ElementSet]] = {}
@@ -135,7 +135,7 @@ def total(table: dict[str, set[ElementSet]], scheduler: Any, graph: Any) -> int:
 
 
 def elements(name: str, graph: Any) -> int:
-    """Of a buffer."""
+    """The number of elements of a buffer."""
     count = 1
     for size in graph.get_buffer(name).get_layout().size if graph.try_get_buffer(name) is not None else ():
         count *= number(size)
@@ -143,12 +143,12 @@ def elements(name: str, graph: Any) -> int:
 
 
 def number(size: Any) -> int:
-    """A size; one that is not known counts as 1, as in `ir/report/counted_cost.py`."""
+    """A size as an int; an unknown size counts as 1, as in `ir/report/counted_cost.py`."""
     return int(size) if isinstance(size, int) or size.is_Integer else 1
 
 
 def region_of(dep: Any, graph: Any) -> ElementSet:
-    """Where a dependency is, in the form of `ir/report/counted_cost.py`."""
+    """The memory region of a dependency, in the form of `ir/report/counted_cost.py`."""
     lengths = {symbol: number(size) for symbol, size in zip(dep.var_names, dep.size, strict=True)}
     index = dep.index.expand()
     if any(symbol not in lengths and not symbol.name.startswith(("s", "u")) for symbol in index.free_symbols):
@@ -164,14 +164,14 @@ def region_of(dep: Any, graph: Any) -> ElementSet:
 
 
 def span(index: Any, lengths: dict[Any, int]) -> int:
-    """How far apart the ends of an index may lie."""
+    """The distance between the least and the greatest value of an index."""
     ranges = importlib.import_module("torch.utils._sympy.value_ranges")
     found = ranges.bound_sympy(index, {symbol: ranges.ValueRanges(0, length - 1) for symbol, length in lengths.items()})
     return int(found.upper - found.lower) + 1 if found.upper.is_Integer and found.lower.is_Integer else 2**62
 
 
 def extern_launch(node: Any, graph: Any) -> Launch:
-    """A call of an operator: all of what it is given and all that it returns."""
+    """A call of an operator, which reads all of its arguments and writes all of its results."""
     reads = {dep.name for dep in node.read_writes.reads if type(dep).__name__ != "WeakDep"}
     names = {output.get_name() for output in (*node.get_outputs(), *getattr(node.node, "outputs", ()))}
     kernel = getattr(node.node, "op_overload", None) or getattr(node.node, "python_kernel_name", None)

@@ -1,7 +1,7 @@
-"""Paths that a user wrote, as paths of this machine.
+"""Checks a path that a user gives, and expands the home folder in it.
 
-Takes text or a path. Gives the path, with `~` and `~name` replaced by homes. Refuses what can name no file: a byte 0,
-text that the file system has no bytes for, the home of an unknown user, names that are too long (BadArgument).
+Takes text or a path. Gives the path, with `~` and `~name` expanded. Refuses what cannot name a file: a null byte, text
+that the file system cannot encode, the home of an unknown user, names that are too long (BadArgument).
 
 >>> user_path("a package", "models/linear.zip")
 PosixPath('models/linear.zip')
@@ -23,7 +23,7 @@ from minductor.core.errors import BadArgument
 
 
 def user_path(name: str, given: Any) -> Path:
-    """The path that `given` says; `name` is what an error calls it."""
+    """The path that `given` names. `name` is how an error refers to it."""
     if not isinstance(given, str | os.PathLike):
         raise BadArgument(name, given, "a path")
     text = os.fspath(given)

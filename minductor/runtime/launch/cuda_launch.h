@@ -1,9 +1,9 @@
-// Launches kernels of NVIDIA GPUs: one function for every kernel, told by the kernel's record what to pass.
+// Launches kernels on NVIDIA GPUs: one function for all kernels. A kernel's record says what to pass.
 //
-// Compiled once for a machine (runtime/launch/cuda.py), without a header of Python's or of CUDA's: the functions of Python
-// belong to the stable ABI, those of the driver are looked up by whoever loads this and come as addresses.
-// A built-in function made of a record (Python's method table opens it) has as its self the tuple (address of the
-// record, what keeps the record alive, what to call when a pointer is not aligned as the kernel wants).
+// Compiled once per machine (runtime/launch/cuda.py), without headers of Python or CUDA. Python's functions belong to the
+// stable ABI. The driver's functions are looked up in cuda.py, which passes their addresses.
+// A kernel is a built-in function made from a record, which starts with Python's PyMethodDef. Its self is the tuple
+// (address of the record, objects that keep the record alive, function to call for a pointer that is not aligned).
 
 struct _object;
 using PyObject = _object;
@@ -45,7 +45,7 @@ union md_Word {
   double real;
 };
 
-// How many programs: steps of a stack machine on the arguments; codes in the order of OPERATIONS in runtime/launch/cuda.py.
+// The number of programs, as steps of a stack machine on the arguments; the codes are those of runtime/launch/cuda.py.
 enum md_Code : long long { END, CONSTANT, ARGUMENT, ADD, SUB, MUL, FLOORDIV, MOD, MIN, MAX };
 struct md_Step {
   md_Code code;
@@ -103,7 +103,7 @@ static int md_start(const md_Launch* launch, unsigned programs, void* stream, vo
       launch->kernel, programs, 1, 1, launch->threads, 1, 1, launch->shared, stream, parameters, nullptr);
 }
 
-// A thread that has not called CUDA yet has no context: it takes the device's primary one, as torch does.
+// A thread that has not called CUDA yet has no context: it uses the device's primary context, as torch does.
 static bool md_enter(const md_Launch* launch, const md_Word* words) {
   int device = 0;
   void* context = nullptr;
@@ -153,7 +153,7 @@ PyObject* md_launch(PyObject* self, PyObject* const* arguments, long count) {
   if (launch->is_aligned && low_bits % ALIGNMENT != 0)
     return md_call_other(PyTuple_GetItem(self, 2), arguments, count);
   void* stream = words[count - 1].pointer;
-  // Triton's kernels take two pointers more, to scratch memory; those that need none ignore them.
+  // Triton's kernels take two additional pointers, to scratch memory; kernels that need none ignore them.
   for (long i = count - 1; i < count + 1; i++) {
     words[i].pointer = nullptr;
     parameters[i] = &words[i];

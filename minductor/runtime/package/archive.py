@@ -1,11 +1,11 @@
-"""The file of a package: a zip of plain entries, stored as they are, with a seal over every byte.
+"""The file of a package: a zip of uncompressed entries, with a seal over every byte.
 
-Takes names and bytes; or the path of such a file. Gives the file; or its entries as views of mapped memory, each
-beginning at a multiple of ALIGNMENT. Refuses what has no seal or another one, entries that are compressed, doubled,
-outside of the file or named like a path (PackageRefused): nothing is read before the seal has been checked.
+Takes names and bytes; or the path of such a file. Gives the file; or its entries as views of mapped memory, which begin
+at multiples of ALIGNMENT. Refuses a file without a valid seal, and entries that are compressed, duplicate, outside of
+the file or named like a path (PackageRefused). Nothing is read before the seal has been checked.
 
-Any zip tool lists and extracts the file. The seal is its comment: a SHA-256 of all bytes before the digest. It finds
-damage, and anybody can make one: a package is trusted like a program.
+Any zip tool can list and extract the file. The seal is the zip's comment: a SHA-256 of all bytes before the digest. It
+detects damage, but anybody can make one, so a package needs as much trust as a program.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -45,14 +45,14 @@ _PADDING = 0xD935  # the number of the extra field that fills a header up, as An
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The entries of a file whose seal holds, by name, in the file's order. Writing to them never changes the file."""
+    """The entries of a file with a valid seal, by name, in the file's order. Writing to them never changes the file."""
 
     path: Path
     entries: Mapping[str, memoryview]
 
 
 def check_place(path: Path) -> None:
-    """Refuses a place that takes no file, as far as that can be known beforehand."""
+    """Refuses a path at which no file can be written, as far as that can be known beforehand."""
     if not path.parent.is_dir():
         raise NotExportable("this program", f"{path.parent} is no folder", hint="Make the folder of the package first.")
     if path.is_dir():
@@ -62,7 +62,7 @@ def check_place(path: Path) -> None:
 
 
 def write_archive(path: Path, entries: Mapping[str, Sequence[Bytes]]) -> None:
-    """Writes the pieces of each entry, beside the place first, so that nobody sees half a file."""
+    """Writes the pieces of each entry to a temporary file and renames it, so that nobody sees half a file."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         file = beside.open("x+b")  # with the rights that the process gives its files
@@ -101,7 +101,7 @@ def _write_entry(zipped: zipfile.ZipFile, start: int, name: str, pieces: Sequenc
 
 
 def open_archive(path: Path) -> Archive:
-    """Maps the file, and checks its seal and its form."""
+    """Maps the file and checks its seal and its form."""
     try:
         if not path.exists():
             raise PackageMissing(str(path))

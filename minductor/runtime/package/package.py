@@ -1,10 +1,10 @@
-"""A package, loaded: the exported program as a callable, without the compiler that made it.
+"""Loads a package: the exported program as a callable, without the compiler.
 
 Takes the path of a package. Gives a callable with the program's own arguments and results. Refuses damaged or altered
-files (PackageRefused), machines and torches that lack what the code needs (PackageElsewhere), and calls with other
-inputs than those that were exported for (WrongInput), before anything of the program runs.
+files (PackageRefused), a machine or torch that lacks what the code needs (PackageElsewhere), and calls with inputs
+other than those it was exported for (WrongInput), before anything of the program runs.
 
-Loading runs native code: load what you trust. The weights stay in the mapped file, and processes share them; buffers
+Loading runs native code: load only what you trust. The weights stay in the mapped file, which processes share. Buffers
 that the program changes belong to the loaded package. There are no gradients.
 """
 
@@ -36,7 +36,7 @@ MANIFEST, PLAN, CONSTANTS, PLAIN = "manifest.json", "plan.json", "constants.bin"
 
 
 class Package:
-    """An exported program. `manifest` says what it is; `state` are the buffers that its calls change, by name."""
+    """An exported program. `manifest` describes it; `state` are the buffers that its calls change, by name."""
 
     def __init__(self, manifest: Manifest, call: Call, state: Mapping[str, Any]) -> None:
         self.manifest = manifest
@@ -47,7 +47,7 @@ class Package:
 
     @property
     def needs_torch(self) -> tuple[str, ...]:
-        """The operators for which it calls torch."""
+        """The operators for which the program calls torch."""
         return self.manifest.needs_torch
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -101,7 +101,7 @@ def _entry(archive: Archive, name: str) -> bytes:
 
 
 def read_manifest(archive: Archive) -> Manifest:
-    """What the package says of itself."""
+    """The package's description of itself."""
     try:
         return Manifest.read(_entry(archive, MANIFEST).decode())
     except ValueError as error:
@@ -109,7 +109,7 @@ def read_manifest(archive: Archive) -> Manifest:
 
 
 def machine() -> str:
-    """What a shared object is made for, beside its processor's features."""
+    """The kind of machine for which a shared object is built, without the processor's features."""
     return f"{platform.system()} {platform.machine()}".lower()
 
 
@@ -124,7 +124,7 @@ def _check_machine(path: Path, manifest: Manifest) -> None:
 
 
 def _weight(archive: Archive, weight: Weight) -> torch.Tensor:
-    """A tensor in the mapped file."""
+    """A tensor whose memory is in the mapped file."""
     dtype = getattr(torch, by_name(weight.layout.dtype).torch_name)
     size, stride = tuple(map(int, weight.layout.size)), tuple(map(int, weight.layout.stride))
     if not weight.bytes:
@@ -140,7 +140,7 @@ def _own(value: torch.Tensor) -> torch.Tensor:
 
 
 def _call(archive: Archive, held: Mapping[str, torch.Tensor]) -> Call:
-    """The compiled call, in either language."""
+    """The compiled call, for a wrapper in Python or C++."""
     library, name = _library(archive), archive.path.name
     if WRAPPER_CPP in archive.entries and library is not None:
         return launch_cpp_wrapper.launch(library, name, held, [])
@@ -148,7 +148,7 @@ def _call(archive: Archive, held: Mapping[str, torch.Tensor]) -> Call:
 
 
 def _library(archive: Archive) -> Library | None:
-    """The machine code, by way of a file that nobody else can write and that is gone when it is loaded."""
+    """The machine code, loaded from a temporary file that only this user can write and that is removed at once."""
     if LIBRARY not in archive.entries:
         return None
     with tempfile.TemporaryDirectory(prefix="minductor-") as folder:  # mode 0700

@@ -1,9 +1,10 @@
-"""The arguments of a call of a package, held against what was exported.
+"""Compares the arguments of a package's call with what was exported.
 
 Takes a manifest, and then the arguments of each call. Gives the tensors and numbers for the compiled call, in order.
-Refuses missing and further arguments, other structures, values, dtypes, devices, ranks and sizes (WrongInput). What
-only has other strides is copied, unless the program writes to it, returns a view of it, or was exported for elements
-that share memory: then it is refused too. So are arguments that share the memory of one that the program changes.
+Refuses missing and additional arguments, and other structures, values, dtypes, devices, ranks and sizes (WrongInput). A
+tensor that differs in its strides only is copied, unless the program writes to it, returns a view of it, or was
+exported for elements that share memory: then it is refused too. So is an argument that shares memory with one that the
+program changes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Sizes = tuple[int, ...]
 
 
 class CallCheck:
-    """What `read` is to find, made ready once."""
+    """The checks of all calls of a package."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.parameters = manifest.parameters
@@ -95,7 +96,7 @@ class _Expected:
         self.dims = len(layout.size)
 
     def check(self, value: Any) -> None:
-        """All but its sizes."""
+        """Checks everything but the sizes."""
         if not isinstance(value, torch.Tensor):
             raise WrongInput(self.name, f"it is a {type(value).__name__}, and a tensor was exported")
         if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided:
@@ -115,7 +116,7 @@ class _Expected:
             )
 
     def laid_out(self, value: torch.Tensor, symbols: Mapping[str, int], *, is_fixed: bool) -> torch.Tensor:
-        """The tensor, or a copy with the strides that the kernels were made for."""
+        """The tensor, or a copy with the strides for which the kernels were compiled."""
         size, stride = self.size(symbols), self.stride(symbols)
         if value.shape != size:
             raise WrongInput(self.name, f"its size is {tuple(value.shape)}, and here it has to be {size}")
@@ -129,7 +130,7 @@ class _Expected:
 
 
 def _check_apart(given: Sequence[tuple[Leaf, torch.Tensor]]) -> None:
-    """Nobody but the program's own reads may see what it changes: it was traced for tensors that lie apart."""
+    """Refuses arguments that share memory with one that the program changes: it was traced without shared memory."""
     for leaf, changed in given:
         if leaf.is_changed:
             for other, value in given:
@@ -138,7 +139,7 @@ def _check_apart(given: Sequence[tuple[Leaf, torch.Tensor]]) -> None:
 
 
 def _shares(size: Sizes, stride: Sizes) -> bool:
-    """Whether two elements of that layout may be one, as those of an expanded tensor are."""
+    """Whether several elements of that layout may be at one address, as in an expanded tensor."""
     end = 0
     for step, n in sorted((step, n) for step, n in zip(stride, size, strict=True) if n > 1):
         if step <= end:
@@ -156,7 +157,7 @@ def _row(sizes: Sequence[Expr]) -> Callable[[Mapping[str, int]], Sizes]:
 
 
 def _number(row: SymbolRange, value: Any, name: str) -> int:
-    """A number of the call, told by an argument."""
+    """A number of the call, as an argument determines it."""
     told: int = value.shape[row.dim] if row.dim is not None else _whole(value, name)
     found, rest = divmod(told - row.shift, row.scale)
     if rest or (row.low is not None and found < row.low) or (row.high is not None and found > row.high):

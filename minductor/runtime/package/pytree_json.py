@@ -1,7 +1,7 @@
-"""The structure of arguments and results as plain JSON.
+"""The structure of arguments and results as JSON.
 
-Takes a structure of torch's; or such JSON. Gives the JSON; or the structure again. Refuses (ValueError) what is not
-made of tuples, lists, dicts and torch's named results: a class has no meaning in another process.
+Takes a structure of torch's pytrees; or such JSON. Gives the JSON; or the structure. Refuses (ValueError) structures
+other than tuples, lists, dicts and torch's named results, since a class may not exist in another process.
 
 >>> given = ([1, {"a": 2}], None)
 >>> tree_json(trees.tree_structure(given))
@@ -23,7 +23,7 @@ NAMED = "torch.return_types."
 
 
 def tree_json(spec: Any) -> Any:
-    """A leaf is a star, anything else an object of one key, which is its kind."""
+    """The structure as JSON: a leaf is a star, anything else an object whose only key is its kind."""
     if spec.is_leaf():
         return LEAF
     parts = [tree_json(part) for part in spec.children()]
@@ -43,7 +43,7 @@ def read_tree(given: Any) -> Any:
 
 
 def _example(given: Any) -> Any:
-    """Something of that structure."""
+    """A value of that structure."""
     match given:
         case "*":
             return 0

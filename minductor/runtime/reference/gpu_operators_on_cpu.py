@@ -1,7 +1,7 @@
-"""The operators that only a GPU has, on the CPU: for checking a program that is for a GPU where there is none.
+"""Operators that torch has for GPUs only, computed on the CPU, to check GPU programs on a machine without a GPU.
 
-Takes the arguments of such an operator. Gives what is used of its results; the state of random numbers is None, since
-there is none without dropout, with which they are refused (NotImplementedError).
+Takes the arguments of such an operator. Gives those of its results that programs use. Refuses dropout
+(NotImplementedError); without it, the state of the random generator is None.
 
 >>> q = torch.ones(1, 1, 2, 4)
 >>> out, statistics, *rest = ON_CPU["aten._scaled_dot_product_flash_attention.default"](q, q, q, 0.0, False, scale=None)

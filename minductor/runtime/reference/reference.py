@@ -1,9 +1,9 @@
-"""Evaluates a Program the slow and obvious way: each op on whole tensors, spelled by torch calls of its own.
+"""Evaluates a Program by calls of torch on whole tensors, one operation at a time.
 
-Takes a Program at any stage, its inputs and lifted constants; gives the outputs, float for float what the IR says
-(not what eager does: a fused program may differ in rounding). Refuses nothing that `verify` accepts.
-A program for a GPU that is given tensors of the CPU runs there (runtime/reference/gpu_operators_on_cpu.py).
-It shares no code with codegen, so that the two can be held against each other.
+Takes a Program at any stage, its inputs and lifted constants. Gives the outputs, exactly as the IR defines them. (Eager
+may differ: a fused program may round elsewhere.) Refuses nothing that `verify` accepts. A program for a GPU runs on the
+CPU if its tensors are there (runtime/reference/gpu_operators_on_cpu.py). It shares no code with codegen, so that each
+can be tested against the other.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from minductor.runtime.reference.gpu_operators_on_cpu import ON_CPU
 
 
 def run_program(program: Program, inputs: Sequence[Any], constants: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
-    """The program's outputs. Input tensors are read and, where the program mutates them, written."""
+    """The program's outputs. Inputs that the program mutates are written."""
     state = _State(program, constants or {})
     state.enter(inputs)
     for node in program.nodes:
@@ -92,7 +92,7 @@ LONG_SCAN = 2048  # elements: longer ones are not walked one by one
 
 @dataclass
 class _State:
-    """Versions as flat tensors: a write copies the version before it."""
+    """The storage versions as flat tensors. A write makes a copy of the version before it."""
 
     program: Program
     constants: Mapping[str, Any]  # what the program refers to by name: tensors and other objects
@@ -104,7 +104,7 @@ class _State:
         return torch.device("cpu" if self.is_imagined else device)
 
     def on(self, kernel: Kernel) -> AbstractContextManager[Any]:
-        """Within it new tensors are where the kernel's are."""
+        """A context in which new tensors are on the kernel's device."""
         table = self.program.buffer_table()
         refs = (*writes(kernel), *reads(kernel))  # an input of a program of one kernel need not be a buffer
         place = next((self.place(table[ref.storage].device) for ref in refs if ref.storage in table), None)
@@ -123,21 +123,21 @@ class _State:
                 self.flat[Ref(name, 0)] = _flat(value)
 
     def leave(self, inputs: Sequence[Any]) -> None:
-        """Mutated inputs get their newest version."""
+        """Copies the newest versions of mutated inputs back to the inputs."""
         for given, value in zip(self.program.inputs, inputs, strict=True):
             newest = max((r.version for r in self.flat if r.storage == given.name), default=0)
             if given.symbol is None and newest:
                 _flat(value).copy_(self.flat[Ref(given.name, newest)])
 
     def number(self, expr: Expr) -> Any:
-        """An int; a float or a bool where a symbol stands for one."""
+        """The value of an expression: an int, or a float or bool if it is a symbol for one."""
         return evaluate(expr, self.sizes)
 
     def row(self, sizes: Sequence[Expr]) -> list[int]:
         return [self.number(s) for s in sizes]
 
     def open(self, ref: Ref) -> Tensor:
-        """A new version: a copy of the one before, or NaN (or -1) where nothing was."""
+        """A new version: a copy of the version before, or NaN (-1 for integers) if there is none."""
         if ref in self.flat:
             return self.flat[ref]
         before = [r for r in self.flat if r.storage == ref.storage and r.version < ref.version]
@@ -154,7 +154,7 @@ class _State:
         return made
 
     def value(self, given: Argument) -> Any:
-        """What an extern call gets, or the caller."""
+        """An argument of an extern call, or a result."""
         match given:
             case View(ref, _, size, stride, offset):
                 return self.open(ref).as_strided(self.row(size), self.row(stride), self.number(offset))
@@ -217,7 +217,9 @@ def _operator(name: str) -> Any:
 
 
 def _rounded(value: Tensor, dtype: DType) -> Tensor:
-    """To what `dtype` can hold; torch has no tf32, whose last 13 bits are 0: half of the last one left is added."""
+    """A value rounded to `dtype`. Torch has no tf32, which drops the last 13 bits of a float32: half of the last kept
+    bit is added first.
+    """
     if dtype.name != "tf32":
         return value.to(torch_dtype(dtype)).to(torch.float32)
     bits = value.contiguous().view(torch.int32)
@@ -230,7 +232,7 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def _newest(value: Argument, moved: Mapping[Ref, Ref]) -> Argument:
-    """An in-place call works on the version that it makes."""
+    """The version that an in-place call writes, which it also reads."""
     match value:
         case View(ref, dtype, size, stride, offset):
             return View(moved.get(ref, ref), dtype, size, stride, offset)
@@ -241,12 +243,12 @@ def _newest(value: Argument, moved: Mapping[Ref, Ref]) -> Argument:
 
 
 def _real(flat: Tensor) -> Tensor:
-    """As kernels address it: of complex numbers the real and imaginary parts."""
+    """A tensor as kernels address it: complex numbers are pairs of real and imaginary parts."""
     return torch.view_as_real(flat).view(-1) if flat.is_complex() else flat
 
 
 def _flat(tensor: Tensor) -> Tensor:
-    """The storage from the tensor's first element to its last, as one row."""
+    """The storage from the tensor's first element to its last, in one dimension."""
     tensor = tensor.detach()
     if tensor.numel() == 0:
         return tensor.as_strided((0,), (1,))
@@ -255,12 +257,12 @@ def _flat(tensor: Tensor) -> Tensor:
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
-    """torch's name for a dtype."""
+    """The torch.dtype of a dtype."""
     return getattr(torch, dtype.torch_name)
 
 
 class _Run:
-    """One kernel: every value is a tensor with one dim per kernel axis, of size 1 where it does not vary."""
+    """One kernel. Each value is a tensor with a dimension for each kernel axis, of size 1 where it does not vary."""
 
     def __init__(self, state: _State, axes: Sequence[Any]) -> None:
         self.state = state
@@ -325,7 +327,7 @@ class _Run:
         return torch_dtype(op.dtype)
 
     def index(self, expr: Expr) -> Tensor:
-        """An index expression on whole tensors."""
+        """The value of an index expression."""
         match expr:
             case Const(value=value):
                 return torch.full([1] * len(self.names), value, dtype=torch.int64)
@@ -346,7 +348,7 @@ class _Run:
         return flat[at].to(dtype)
 
     def write(self, op: Op, ref: Ref, index: Expr, value: Any, kind: str | None) -> None:
-        """Each point of the op's own axes once."""
+        """Writes each point of the operation's own axes once."""
         shape = [n if name in op.axes else 1 for name, n in zip(self.names, self.extents, strict=True)]
         at = self.index(index).expand(shape).reshape(-1)
         flat = _real(self.state.open(ref))
@@ -377,7 +379,7 @@ class _Run:
         return value.expand([self.extents[d] if d in dims else n for d, n in enumerate(value.shape)])
 
     def halve(self, rows: list[Tensor], how: Combine) -> list[Tensor]:
-        """Combines the last dim away, halves at a time, starting from the identity."""
+        """Combines the last dimension away, in halves, starting from the identity."""
         start = [torch.full((*r.shape[:-1], 1), i, dtype=r.dtype) for r, i in zip(rows, how.identity, strict=True)]
         rows = [torch.cat([s, r], -1) for s, r in zip(start, rows, strict=True)]
         while (n := rows[0].shape[-1]) > 1:
@@ -403,7 +405,7 @@ class _Run:
 
 
 def _doubling(how: Combine, values: Sequence[Tensor], dim: int, *, reverse: bool) -> tuple[Tensor, ...]:
-    """A scan in as many steps as its length has digits, each of which joins what is twice as far apart."""
+    """A scan in log2(n) steps: each combines values of twice the distance."""
     rows = [v.movedim(dim, -1).flip(-1) if reverse else v.movedim(dim, -1) for v in values]
     rows = combine_values(how, [torch.full_like(r, i) for r, i in zip(rows, how.identity, strict=True)], rows)
     distance = 1
@@ -415,7 +417,7 @@ def _doubling(how: Combine, values: Sequence[Tensor], dim: int, *, reverse: bool
 
 
 def combine_values(how: Combine, left: Sequence[Tensor], right: Sequence[Tensor]) -> list[Tensor]:
-    """Joins two groups of carried values by the combine's body."""
+    """Two groups of carried values, combined by the combine's body."""
     given = [*left, *right]
     values: list[Tensor] = []
     for op in how.body.ops:
@@ -475,11 +477,11 @@ def _checked(value: Tensor, size: int, mask: Tensor | None, check: Check) -> Ten
 
 
 def _philox(seed: Tensor, stream: Tensor, counter: Tensor) -> Tensor:
-    """Philox4x32-10, in 64-bit integers of which each holds one word."""
+    """Philox4x32-10 in 64-bit integers, of which each holds one 32-bit word."""
     low = 0xFFFFFFFF
 
     def product(word: Tensor, factor: int) -> tuple[Tensor, Tensor]:
-        """High and low word; by halves, since the whole product has no sign to spare."""
+        """The high and the low word of a product, computed from halves to avoid overflow."""
         lower, upper = word * (factor & 0xFFFF), word * (factor >> 16)
         middle = upper + (lower >> 16)
         return middle >> 16, ((middle & 0xFFFF) << 16) | (lower & 0xFFFF)

@@ -1,12 +1,12 @@
-"""Picks one of several ways to do the same: by default, by what won before, or by measuring at the first call.
+"""Chooses between functions that do the same: the default, an earlier winner, or the fastest at the first call.
 
-Takes callables that do the same, what differs if another is taken (bits or time), a clock, and what won before. Gives
-one callable, and tells what won, by a digest of the work, to whoever keeps it. Refuses to measure what affects bits
-where bits have to be the same each time (ChoiceByClock): there the default is taken.
+Takes such functions, what another choice would change (bits or time), a clock, and winners of earlier processes. Gives
+one function, and reports a winner under a digest of the work. Refuses to measure a choice that affects bits where
+results must be reproducible (ChoiceByClock): the default is taken there.
 
-It knows nothing of kernels, stores or streams. Measuring runs each candidate on the tensors of the call, which then
-hold again what they held (tune_memory.py). A candidate that raises, or leaves other results than the default, cannot
-win. A winner holds for sizes of as many bits; calls with other sizes are measured again.
+It knows nothing of kernels, stores or streams. Measuring runs each candidate on the tensors of the call and then
+restores their contents (tune_memory.py). A candidate that raises, or whose results differ from the default's, cannot
+win. A winner holds for sizes with the same number of bits; calls with other sizes are measured again.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ if TYPE_CHECKING:  # who measures nothing needs no copies
     from minductor.runtime.tune.tune_memory import TrialMemory
 
 Run = Callable[..., Any]
-ROUNDS, TRIES = 3, 10  # of all candidates in turn, and calls that each measures at once
-GAIN = 0.97  # a candidate has to take less than this share of the default's time: ties stay where they are
+ROUNDS, TRIES = 3, 10  # rounds over all candidates, and calls per measurement
+GAIN = 0.97  # a winner takes less than this share of the default's time, so that a tie keeps the default
 
 
 class Choose(Protocol):
-    """What a wrapper asks: `affects` and the default's name, the candidates, and numbers of their arguments.
+    """What a wrapper calls. `affects`: "bits" or "perf". `default`: the name of the default candidate.
 
-    `overwritten`: those whose contents candidates read or add to, and then write. `written`: all that they write,
-    None where nobody knows: then the contents of every tensor are compared. `sizes`: the sizes among them.
+    The other arguments are numbers of a candidate's arguments. `overwritten`: tensors whose contents candidates read or
+    add to, and then write. `written`: all tensors that candidates write; None if unknown, which compares the contents
+    of every tensor. `sizes`: arguments that are sizes.
     """
 
     def __call__(
@@ -59,20 +60,20 @@ def by_default(
     written: Sequence[int] | None = None,
     sizes: Sequence[int] = (),
 ) -> Run:
-    """Nobody measures."""
+    """The default candidate; nothing is measured."""
     del digest, affects, overwritten, written, sizes
     return candidates[default]
 
 
 def wall_clock(run: Callable[[], object]) -> float:
-    """Seconds that a function takes."""
+    """The seconds that a function takes."""
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
 
 
 def device_clock(run: Callable[[], object]) -> float:
-    """Seconds that a function takes on the current GPU, between two events of its stream."""
+    """The seconds that a function takes on the current GPU, between two events of its stream."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     run()
@@ -82,18 +83,18 @@ def device_clock(run: Callable[[], object]) -> float:
 
 
 def device_name() -> str:
-    """The current GPU: what is fastest on one is not on another."""
+    """The name of the current GPU, since another GPU may have another winner."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
 
 
 def is_stream_captured() -> bool:
-    """Whether the current stream of the GPU records a graph: then nothing runs, and nothing can be waited for."""
+    """Whether the current stream is being captured into a CUDA graph: kernels do not run meanwhile."""
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 @dataclass(slots=True)
 class Tuner:
-    """Who measures. `recall` knows by a digest what won in another process, if anything did; `keep` is told of it."""
+    """Measures candidates. `recall` returns the winner of another process for a digest; `keep` records a winner."""
 
     clock: Callable[[Callable[[], object]], float] = wall_clock
     recall: Callable[[str], str | None] = lambda digest: None
@@ -116,7 +117,7 @@ class Tuner:
         written: Sequence[int] | None = None,
         sizes: Sequence[int] = (),
     ) -> Run:
-        """The winner; where none is known yet, a function whose first call finds it."""
+        """The winner. If none is known, a function whose first call finds it."""
         if self.is_deterministic and affects == "bits":
             return candidates[default]
         names, make = tuple(candidates), candidates.__getitem__
@@ -133,9 +134,9 @@ class Tuner:
         written: Sequence[int] | None = None,
         sizes: Sequence[int] = (),
     ) -> Run:
-        """The same for candidates that have to be made first: of those that cannot be, none wins.
+        """As `choose`, for candidates that `make` returns by name. A candidate for which `make` raises cannot win.
 
-        Each power of two in which the sizes of a call lie has a winner of its own.
+        Calls whose sizes have the same numbers of bits share a winner.
         """
 
         def trial(args: Sequence[Any]) -> TrialMemory:
@@ -194,7 +195,7 @@ class Tuner:
         return found
 
     def _known(self, work: str) -> str:
-        """What won, here or in another process; "" if nothing has."""
+        """The winner in this or an earlier process; "" if there is none."""
         if work not in self.winners and (found := self.recall(work)) is not None:
             self.winners[work] = found
         return self.winners.get(work, "")
@@ -208,7 +209,7 @@ class Tuner:
         args: Sequence[Any],
         trial: Callable[[Sequence[Any]], TrialMemory],
     ) -> str:
-        """What wins by measure, which is kept; the default where there is no room to measure, and only here."""
+        """Measures and records the winner. Without memory for that, the default, in this process only."""
         from minductor.runtime.tune.tune_memory import NoRoom
 
         try:
@@ -228,7 +229,7 @@ class Tuner:
     def _fastest(
         self, affects: str, default: str, candidates: dict[str, Run], args: Sequence[Any], memory: TrialMemory
     ) -> str:
-        """The candidate of the least time, if that is clearly less than the default's, and its results are as good."""
+        """The fastest candidate with right results, if it is clearly faster than the default; else the default."""
         memory.begin()
         candidates[default](*args)  # also what is done once: loading, allocating
         memory.keep()
@@ -246,7 +247,7 @@ class Tuner:
         return best if least[best] < GAIN * least[default] else default
 
     def _fault(self, affects: str, run: Run, args: Sequence[Any], memory: TrialMemory) -> str:
-        """Why a candidate may not win; "" if it may."""
+        """The reason why a candidate cannot win; "" if it can."""
         memory.begin()
         try:
             run(*args)
@@ -255,12 +256,12 @@ class Tuner:
         return memory.difference(affects)
 
     def _refuse(self, name: str, reason: str) -> None:
-        """Notes why a candidate cannot win, or why some work is not measured."""
+        """Records why a candidate cannot win, or why some work is not measured."""
         self.refused[name] = reason
         logging.getLogger("minductor").info("not chosen by measure: %s: %s", name, reason)
 
     def _time(self, affects: str, run: Callable[[], object], memory: TrialMemory) -> float:
-        """Seconds of a call. Where it reads what it overwrites, each call begins with what was there."""
+        """The seconds of a call. If a candidate reads what it overwrites, the contents are restored first."""
         if not memory.has_read:
             return self.seconds(affects, run, TRIES)
         least = float("inf")
@@ -270,7 +271,7 @@ class Tuner:
         return least
 
     def seconds(self, affects: str, run: Callable[[], object], tries: int = 1) -> float:
-        """The only way to the clock: whoever asks says what depends on the answer. Gives the seconds of one call."""
+        """The only use of the clock. `affects`: what depends on the result. Returns the seconds of one call."""
         if self.is_deterministic and affects == "bits":
             raise ChoiceByClock(affects)
         self.measured += 1

@@ -1,11 +1,11 @@
-"""The memory in which the candidates of a choice are tried: each begins with what the caller's tensors held.
+"""The memory in which candidates of a choice are tried: each starts with the contents of the caller's tensors.
 
-Takes the arguments of a call, and which of them candidates write and overwrite. Gives the means to begin a run, to
-compare what two candidates leave, and to put everything back. Refuses copies for which there is no room (NoRoom).
+Takes the arguments of a call, and which of them candidates write and overwrite. Gives methods that prepare a run,
+compare the results of two candidates, and restore the contents. Refuses copies for which there is no memory (NoRoom).
 
-Candidates run on the caller's own tensors, so that tensors which share memory still do. Copies are flat, from the first
-to the last byte, one for memory that several arguments share. They stay on the device where its peak hardly rises for
-them, and are kept by the host otherwise.
+Candidates run on the caller's own tensors, so that tensors that share memory still do. A copy is flat, from the first
+to the last byte; arguments that share memory share a copy. Copies stay on the device if they hardly raise its peak, and
+are kept in host memory otherwise.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from typing import Any
 
 import torch
 
-SMALL = 1 << 20  # bytes of copies that stay on the device, whatever else is there
-SHARE = 10  # of the bytes of the arguments, one in so many may be taken on the device
-LEAST_CHUNK, MOST_CHUNK = 1 << 18, 1 << 24  # bytes that are compared at a time
-COMPARED = 20  # times the bytes of a chunk that comparing it takes, at most: floats of 16 bits are widened
-FILLING = 0xA5  # every byte of what candidates only write, before they run: what none writes is found
-# of floats by their bytes, as a share of their size and of what is usual around: products may be those of TF32
+SMALL = 1 << 20  # bytes: copies up to this size always stay on the device
+SHARE = 10  # copies on the device may take one in so many bytes of the arguments
+LEAST_CHUNK, MOST_CHUNK = 1 << 18, 1 << 24  # bytes that one comparison covers
+COMPARED = 20  # comparing a chunk takes at most so many times its bytes: 16-bit floats are widened
+FILLING = 0xA5  # fills memory that candidates only write, so that an element that is not written is found
+# by the bytes of a float: a relative tolerance, of its own size and of a typical size (matmul may use TF32)
 TOLERANCES: Mapping[int, float] = MappingProxyType({8: 1e-8, 4: 1e-3, 1: 0.3})
 HALVES: Mapping[torch.dtype, float] = MappingProxyType({torch.float16: 1e-2, torch.bfloat16: 5e-2})
 WHOLE: Mapping[int, torch.dtype] = MappingProxyType({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64})
 REAL: Mapping[torch.dtype, torch.dtype] = MappingProxyType(
     {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 )
-USUAL = 10  # times a size that nine in ten exceed: of values around zero their mean is less
-ROUNDED = 0.01  # of integers that were made from floats: the share that may differ where bits may
+USUAL = 10  # the typical size is at most so many times the size that nine in ten values exceed
+ROUNDED = 0.01  # the share of integers that may differ where bits may: floats were rounded to them
 
 
 class NoRoom(RuntimeError):
-    """There is no memory for the copies that trying candidates needs."""
+    """There is no memory for the copies that a measurement needs."""
 
 
 def free_host_memory() -> int:
-    """The bytes that the machine, or the control group of this process, has left."""
+    """The free bytes of the machine, or of this process's control group if that has less."""
     found = [1 << 62]
     try:
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
@@ -53,14 +53,14 @@ def free_host_memory() -> int:
 
 
 def _spare(device: torch.device) -> int:
-    """How many bytes less are in use on a device than were at its peak: copies of so many do not raise it."""
+    """How far the memory in use on a device is below its peak: copies of so many bytes do not raise the peak."""
     if device.type != "cuda":
         return 0
     return torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
 
 
 def reach(tensor: torch.Tensor) -> tuple[int, int]:
-    """The addresses of a tensor's first byte, and behind its last one."""
+    """The addresses of a tensor's first byte and of the byte after its last one."""
     if not tensor.numel():
         return 0, 0
     span = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
@@ -69,7 +69,7 @@ def reach(tensor: torch.Tensor) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class _Span:
-    """Bytes of one storage that candidates write; arguments that overlap there share it."""
+    """Bytes of one storage that candidates write. Arguments that overlap there share a span."""
 
     storage: torch.UntypedStorage
     start: int  # in the storage
@@ -83,7 +83,7 @@ class _Span:
 
 
 class TrialMemory:
-    """The memory that candidates write, with copies of what it held and of what the default leaves there."""
+    """The memory that candidates write, with copies of its contents and of the default's results."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class TrialMemory:
         written: Sequence[int] | None = (),
         room: Callable[[], int] = free_host_memory,
     ) -> None:
-        """`overwritten` and `written` are numbers of arguments; every overwritten one counts as written.
+        """`overwritten` and `written` are numbers of arguments; an overwritten argument counts as written.
 
-        Where `written` is None, all tensors are compared, and the overwritten ones are put back.
+        If `written` is None, all tensors are compared, and the overwritten ones are restored.
         """
         tensors = {number: arg for number, arg in enumerate(args) if isinstance(arg, torch.Tensor) and arg.numel()}
         compared = tensors if written is None else {*overwritten, *written}
@@ -114,7 +114,7 @@ class TrialMemory:
         self.has_read = any(span.is_read and span.is_kept for span in self.spans)
 
     def _place(self, number: int, start: int, end: int, *, is_read: bool, is_kept: bool) -> None:
-        """Gives an argument a span of its own, or the last one if that reaches into its bytes."""
+        """Adds an argument to the last span if it overlaps the span's bytes, else to a new one."""
         tensor = self.tensors[number]
         storage = tensor.untyped_storage()
         first, behind = start - storage.data_ptr(), min(end - storage.data_ptr(), storage.nbytes())
@@ -130,7 +130,7 @@ class TrialMemory:
         self.places[number] = (last, first - last.start)
 
     def _copy(self, given: int, room: Callable[[], int]) -> bool:
-        """Copies what is there and makes room for results; gives whether the host keeps both for a device."""
+        """Copies the contents and allocates memory for results. Returns whether the host holds these for a device."""
         wanted = sum((1 + span.is_kept) * (span.end - span.start) for span in self.spans)
         devices = {span.device for span in self.spans}
         for device in devices:
@@ -153,7 +153,7 @@ class TrialMemory:
         return any(device.type != "cpu" for device in devices)
 
     def _take(self, *, is_near: bool) -> None:
-        """Makes the copies: where the memory is, or with the host."""
+        """Makes the copies: on the device, or in host memory."""
         for span in self.spans:
             size = span.end - span.start
             place = span.device if is_near else torch.device("cpu")
@@ -164,34 +164,34 @@ class TrialMemory:
             span.results = torch.empty(size, dtype=torch.uint8, device=place)
 
     def rewind(self) -> None:
-        """Puts back what candidates read; what they only write stays as the last one left it."""
+        """Restores what candidates read. What they only write stays."""
         for span in self.spans:
             if span.is_read and span.is_kept:
                 span.memory.copy_(span.before)
 
     def begin(self) -> None:
-        """The state in which each candidate begins whose results are compared."""
+        """Prepares the memory for a candidate whose results are compared."""
         self.rewind()
         for span in self.spans:
             if span.is_kept and not span.is_read:
                 span.memory.fill_(FILLING)
 
     def keep(self) -> None:
-        """Takes what is there now for the right results."""
+        """Records the current contents as the right results."""
         for span in self.spans:
             span.results.copy_(span.memory)
 
     def restore(self) -> None:
-        """Puts back all that was there, byte by byte."""
+        """Restores all contents, byte by byte."""
         for span in self.spans:
             if span.is_kept:
                 span.memory.copy_(span.before)
 
     def difference(self, affects: str) -> str:
-        """What tells the results that are there now from those that were kept; "" if they are as good.
+        """The first difference between the current contents and the recorded results; "" if they agree.
 
-        Floats may differ by a tolerance, and have NaN and infinities at the same places. Integers are equal; where a
-        choice `affects` "bits", a few of them may differ, as those that were rounded from floats.
+        Floats may differ by a tolerance, but NaN and infinities must be at the same places. Integers must be equal. If
+        a choice `affects` "bits", a few integers may differ, since floats may have been rounded to them.
         """
         for number, tensor in self.tensors.items():
             span, offset = self.places[number]
@@ -212,7 +212,7 @@ class TrialMemory:
         return ""
 
     def _forgiven(self, affects: str, dtype: torch.dtype, length: int) -> int:
-        """How many elements may be wrong."""
+        """How many elements may differ."""
         may_differ = affects == "bits" and not dtype.is_floating_point
         return int(ROUNDED * length / dtype.itemsize) if may_differ else 0
 
@@ -223,7 +223,7 @@ def _typed(data: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _wrong(new: torch.Tensor, old: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Which elements of new results are not those of the old ones; both are bytes."""
+    """Which elements of new results differ from the old ones; both are given as bytes."""
     a, b = _typed(new, dtype), _typed(old, dtype)
     if not dtype.is_floating_point:
         return a != b
@@ -236,7 +236,7 @@ def _wrong(new: torch.Tensor, old: torch.Tensor, dtype: torch.dtype) -> torch.Te
 
 
 def _usual_size(sizes: torch.Tensor) -> torch.Tensor:
-    """The mean of absolute values; where a few are far larger than others, as in a mask, a size of the others."""
+    """A typical absolute value: the mean, or less if a few values are far larger than the others, as in a mask."""
     others = sizes[sizes > 0]
     if not others.numel():
         return sizes.new_zeros(())

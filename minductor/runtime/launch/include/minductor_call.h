@@ -1,7 +1,7 @@
-// What every generated call stands on, whoever its tensors belong to: the state of a call, its errors, its numbers.
+// The base of every generated call, for torch's tensors and for plain ones: the state of a call, errors, numbers.
 //
-// A function of a call returns false once it has failed, with the error in `md_Call`; MD_TRY hands that on. Nothing
-// throws: units are compiled without exceptions. Included by minductor_torch.h and minductor_plain.h, which define
+// A function of a call returns false when it fails, with the error in `md_Call`; MD_TRY returns that to the caller.
+// Nothing throws: units are compiled without exceptions. Included by minductor_torch.h and minductor_plain.h, which define
 // md_Handle.
 #pragma once
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 #include "minductor.h"
 
-// math.h is C++'s here, and takes longer to read than all else
+// in C++, math.h takes longer to compile than everything else here
 #define MD_NAN __builtin_nan("")
 #define MD_INF __builtin_inf()
 
@@ -44,8 +44,8 @@ static inline int64_t md_itemsize(int32_t dtype) {
   }
 }
 
-// What goes into a call and comes out. A letter says which it is: 't' a tensor (that is lent, as an input), 'o' a tensor
-// that the call is given to own, 'i', 'd' and 'b' a number, 'n' nothing.
+// An input or output of a call. A letter gives its kind: 't' a tensor (as an input, the caller keeps it), 'o' an input
+// tensor that the call owns and frees, 'i', 'd' and 'b' numbers, 'n' nothing.
 union md_Value {
   md_Handle tensor;
   int64_t integer;
@@ -55,14 +55,14 @@ union md_Value {
 static inline md_Value md_number(int64_t value) { return {.integer = value}; }
 static inline md_Value md_number(double value) { return {.real = value}; }
 
-// What a kernel's status k means: the k-th of its errors. The message is a format of the value that is no index, with a
-// blank before it, and of the size of the dimension.
+// An error of a kernel: status k stands for the k-th one. The message is a format for the index that is out of range,
+// with a blank before it, and for the size of the dimension.
 struct md_Error {
   const char* kind;
   const char* message;
 };
 
-// What the last kernel of this thread that failed leaves beside its status: a value of 0 is not known.
+// What the last failed kernel of this thread reports beside its status; a value of 0 means that it is unknown.
 #ifndef MD_FAILURE
 #define MD_FAILURE
 struct md_Failure {
@@ -75,18 +75,18 @@ __attribute__((weak, visibility("hidden"))) __thread md_Failure md_failure = {0,
 
 class md_Tensor;
 
-// One call, on the stack of whoever runs it.
+// The state of one call, on the stack of its caller.
 struct md_Call {
   const md_Tensor* constants = nullptr;
   int64_t threads = 1;
-  const char* kind = nullptr;  // of the error: the name of a class of Python
+  const char* kind = nullptr;  // the name of the error's class in Python
   char* message = nullptr;
-  const char* node = nullptr;  // the ATen node that the error belongs to, if that is known
-  // A host that has Python: runs what only Python can call, by its handle, and is told of events.
+  const char* node = nullptr;  // the ATen node that caused the error, if known
+  // Set by hosts with Python: makes calls that only Python can make, by handle, and receives events.
   void* host = nullptr;
   bool (*python)(md_Call&, int64_t handle, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) = nullptr;
   void (*tell)(md_Call&, const char* what, const char* name) = nullptr;
-  // Calls a lambda of Python, for its exception.
+  // Calls a lambda of Python, for the exception that it raises.
   void (*eager)(md_Call&, const char* lambda, const char* kinds, const md_Value* given) = nullptr;
 
   md_Call() = default;
@@ -134,13 +134,13 @@ static bool md_too_large(md_Call& md) {
   return md_fail(md, "OverflowError", "a number does not fit an int64; options={'wrapper': 'python'} has a form for it");
 }
 
-// A number that is a result has a bound here; within a rounding of it nothing is taken for right.
+// A number that is a result must fit in 64 bits; a value within rounding distance of the limit is refused too.
 static inline double md_magnitude(int64_t value) { return __builtin_fabs((double)value); }
 static inline bool md_fits(md_Call& md, double most) {
   return most < 0x1.fffffffffffp62 || md_too_large(md);
 }
 
-// Division and remainder are Python's.
+// Division and remainder round as in Python.
 static inline int64_t md_index_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t md_index_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t md_index_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }

@@ -1,8 +1,7 @@
-// Layouts that are held against the traced ones, numbers out of tensors, and the operators that call regions, over
-// whichever md_Tensor was included.
+// Checks of layouts, numbers read from tensors, and the operators that call regions, for either kind of md_Tensor.
 #pragma once
 
-// Has a tensor the size that was traced?
+// Checks that a tensor has the size that was traced.
 static bool md_sized(md_Call& md, const md_Tensor& tensor, md_Sizes size) {
   const int64_t ndim = tensor.ndim();
   if (ndim == (int64_t)size.size() && (ndim == 0 || memcmp(tensor.sizes(), size.begin(), ndim * sizeof(int64_t)) == 0)) return true;
@@ -10,7 +9,7 @@ static bool md_sized(md_Call& md, const md_Tensor& tensor, md_Sizes size) {
                  md_Shown(tensor.sizes(), ndim).text, md_Shown(size.begin(), size.size()).text);
 }
 
-// The same; where its strides differ, the tensor becomes a copy with those.
+// The same. If the strides differ, the tensor is replaced by a copy with the traced strides.
 static inline bool md_laid_out(md_Call& md, md_Tensor& tensor, md_Sizes size, md_Sizes stride) {
   MD_TRY(md_sized(md, tensor, size));
   if (size.size() == 0 || memcmp(tensor.strides(), stride.begin(), size.size() * sizeof(int64_t)) == 0) return true;
@@ -44,11 +43,11 @@ template <class N> static N md_item(const md_Tensor& tensor) {
                           : exponent == 0 ? __builtin_ldexp(fraction, -24) : __builtin_ldexp(1024 + fraction, exponent - 25);
       return (N)(half >> 15 ? -size : size);
     }
-    default: __builtin_trap();  // the plan's dtypes are those above
+    default: __builtin_trap();  // a plan has no other dtypes
   }
 }
 
-// The same, for a number of the plan: one of uint64 may be too large for it.
+// The same for a number of the plan: a uint64 may be too large for it.
 template <class N> static bool md_read(md_Call& md, const md_Tensor& tensor, N& number) {
   number = md_item<N>(tensor);
   return __is_same(N, double) || tensor.dtype() != md_uint64 || number >= 0 || md_too_large(md);
@@ -58,7 +57,7 @@ template <class N> static bool md_read(md_Call& md, const md_Tensor& tensor, N& 
 
 static inline md_Value md_lend(const md_Tensor& tensor) { return {.tensor = tensor.handle}; }
 
-// A region: its function, and a letter for each input and output. Its inputs are lent.
+// A region: its function, and a letter for each input and output. The caller keeps its inputs.
 struct md_Region {
   bool (*run)(md_Call& md, md_Value* given, md_Value* made);
   const char* takes;
@@ -68,7 +67,7 @@ struct md_Region {
 using md_Values = std::initializer_list<md_Value>;
 using md_Tensors = std::initializer_list<md_Tensor*>;
 
-// So many tensors that are dropped together.
+// Several tensors, which are freed together.
 class md_Held {
  public:
   md_Tensor* items;
@@ -90,7 +89,7 @@ static bool md_region(md_Call& md, const md_Region& region, md_Value* given, md_
   return true;
 }
 
-// Hands results over. Each is new memory: what shares a given tensor's, or an earlier result's, is copied.
+// Returns results, each in new memory: one that shares memory with an input or an earlier result is copied.
 static bool md_apart(md_Call& md, md_Held& held, const char* takes, const md_Value* given, md_Tensors made) {
   const size_t n_given = strlen(takes);
   const void* seen[n_given + held.count + 1];
@@ -111,7 +110,7 @@ static bool md_apart(md_Call& md, md_Held& held, const char* takes, const md_Val
   return true;
 }
 
-// A call of a region with values that are lent.
+// Calls a region with values that the caller keeps.
 static bool md_invoke(md_Call& md, const md_Region& region, md_Values lent, md_Tensors made) {
   md_Value given[lent.size() + 1], found[strlen(region.gives) + 1];
   md_Held held(strlen(region.gives));
@@ -120,7 +119,7 @@ static bool md_invoke(md_Call& md, const md_Region& region, md_Values lent, md_T
   return md_apart(md, held, region.takes, given, made);
 }
 
-// While `going` gives true, `step` makes what is carried anew. Both take their sizes, what is carried, and what is not.
+// Calls `step` for new carried values while `going` returns true. Both take sizes, carried values, and other values.
 static bool md_while(md_Call& md, const md_Region& going, md_Values going_sizes, const md_Region& step, md_Values step_sizes,
                      md_Values carried, md_Values extra, md_Tensors made) {
   const size_t n = carried.size(), n_going = going_sizes.size(), n_step = step_sizes.size();
@@ -145,7 +144,7 @@ static bool md_while(md_Call& md, const md_Region& going, md_Values going_sizes,
       now[k] = found[k];
     }
   }
-  // what never was made anew is the caller's
+  // values that were never replaced belong to the caller
   for (size_t k = 0; k < n; k++)
     if (held.items[k].handle == nullptr && step.takes[n_step + k] == 't') held.items[k] = md_Tensor(md_share(now[k].tensor));
   memcpy(given, carried.begin(), n * sizeof(md_Value));

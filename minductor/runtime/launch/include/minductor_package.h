@@ -1,4 +1,4 @@
-// For a host in C: its inputs held against what was exported, and constants out of the package's file.
+// For hosts in C: checks inputs against what was exported, and reads constants from the package's file.
 #pragma once
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -16,14 +16,14 @@ static bool md_typed(md_Call& md, const md_tensor& given, const char* name, md_D
   return given.data != nullptr || ndim > 0 || md_fail(md, "ValueError", "%s: it has no memory", name);
 }
 
-// The number of which `told` is `scale * number + shift`.
+// Finds the number for which `told` is `scale * number + shift`.
 static bool md_told(md_Call& md, const char* name, int64_t told, int64_t scale, int64_t shift, int64_t low, int64_t high, int64_t& number) {
   number = (told - shift) / scale;
   if (number * scale == told - shift && number >= low && number <= high) return true;
   return md_fail(md, "ValueError", "%s: %lld is not among the sizes that were exported", name, (long long)told);
 }
 
-// Sizes, and the strides of dimensions that have a second element.
+// Checks sizes, and the strides of dimensions with more than one element.
 static bool md_shaped(md_Call& md, const md_tensor& given, const char* name, md_Sizes size, md_Sizes stride) {
   const int64_t ndim = size.size();
   bool has_elements = true, is_laid_out = true;
@@ -38,7 +38,7 @@ static bool md_shaped(md_Call& md, const md_tensor& given, const char* name, md_
          md_unexpected(md, name, "strides", md_Shown(given.strides, ndim), md_Shown(stride.begin(), ndim));
 }
 
-// A constant: its first byte in the file, and where its sizes and strides begin in the table of these.
+// A constant: its first byte in the file, and the place of its sizes and strides in their table.
 struct md_Place {
   int64_t offset;
   md_DType dtype;

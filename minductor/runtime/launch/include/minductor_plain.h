@@ -1,6 +1,6 @@
-// Tensors of our own in generated calls, for a shared object that needs nothing but libc: a plan without ATen's operators.
+// Tensors without torch, for plans that call no operator: the shared object needs libc only.
 //
-// A tensor is a window on a block that is counted; a block that was lent is nobody's to free.
+// A tensor is a view of a reference-counted block. A block whose memory belongs to the caller is never freed here.
 #pragma once
 typedef struct md_Window* md_Handle;
 #include "minductor_call.h"
@@ -48,7 +48,7 @@ static bool md_window(md_Call& md, md_Tensor& made, md_Block* block, void* data,
   return true;
 }
 
-// A block without owners yet: `lent`, or new memory of so many bytes.
+// A block with no owner yet: the memory at `lent`, or new memory of so many bytes.
 static md_Block* md_block(md_Call& md, void* lent, int64_t bytes) {
   md_Block* block = static_cast<md_Block*>(malloc(sizeof(md_Block)));
   void* data = lent;
@@ -98,7 +98,7 @@ static void md_copy(char* into, const char* from, int64_t itemsize, int64_t ndim
             from_stride + 1);
 }
 
-// Makes of a tensor a copy with these strides.
+// Replaces a tensor by a copy with these strides.
 static bool md_copied(md_Call& md, md_Tensor& tensor, int64_t ndim, const int64_t* sizes, const int64_t* strides) {
   md_Tensor copy;
   MD_TRY(md_new(md, copy, tensor.dtype(), ndim, sizes, strides));
@@ -107,7 +107,7 @@ static bool md_copied(md_Call& md, md_Tensor& tensor, int64_t ndim, const int64_
   return true;
 }
 
-// A second owner of the same window; without memory for it, none.
+// A second owner of the same view; null without memory for it.
 static md_Handle md_share(md_Handle of) {
   md_Call unheard;
   md_Tensor shared;
@@ -115,7 +115,7 @@ static md_Handle md_share(md_Handle of) {
   return shared.give();
 }
 
-// Where the memory begins that a tensor is a window on.
+// The start of the memory that a tensor is a view of.
 static inline const void* md_memory(md_Handle handle) { return handle->block->data; }
 
 static inline int64_t md_threads() { return omp_get_max_threads(); }

@@ -1,7 +1,7 @@
-// The unit's graph as a built-in function of Python: `call(args)` takes a list, which it empties, and gives a tuple.
+// The unit's graph as a built-in function of Python: `call(args)` takes a list, empties it, and returns a tuple.
 //
-// Stands behind the generated text. The functions of Python belong to the stable ABI; they are weak, since a host in C
-// has none of them. `minductor/runtime/launch/launch_cpp_wrapper.py` finds out how torch lays a tensor into its object, and binds.
+// Included after the generated text. Python's functions belong to the stable ABI; they are weak symbols, since a host in C
+// has none of them. `runtime/launch/launch_cpp_wrapper.py` finds the tensor's place in its Python object, and binds.
 #pragma once
 
 struct _object;
@@ -40,22 +40,22 @@ MD_WEAK void Py_DecRef(PyObject*);
 MD_WEAK extern PyObject* PyExc_TypeError;
 }
 
-// One graph with what belongs to it in this process: what the built-in function finds in its capsule.
+// A graph with its objects of this process; the built-in function finds it in its capsule.
 struct md_Bound {
   const md_Handle* constants;
   PyObject* errors;  // a dict: an exception's name -> its class
   PyObject* places;  // a dict: an ATen node -> the user's line
-  PyObject* calls;   // a dict: extern_<handle> -> a function, for what only Python can call
+  PyObject* calls;   // a dict: extern_<handle> -> a function, for calls that only Python can make
   PyObject* events;  // a list
-  PyObject* eager;   // a function: calls a lambda, given as its text, with the other arguments
-  PyObject* (*wrap)(const void* tensor);  // torch's: the object of a tensor
+  PyObject* eager;   // a function: calls a lambda, given as text, with the other arguments
+  PyObject* (*wrap)(const void* tensor);  // torch's function: the Python object of a tensor
   const int* is_child;                    // whether this process was forked: it has no threads of OpenMP then
   PyObject* none;
   PyObject* tensor;  // torch.Tensor
-  long offset;       // where a tensor lies in its object
+  long offset;       // of the pointer to the tensor in its Python object
 };
 
-// The tensor in an object. None stands for the token of an effect, which only Python reads.
+// The tensor of a Python object. None is the token of an effect, which only Python reads.
 static md_Handle md_inside(const md_Bound& bound, PyObject* object) {
   return object == bound.none ? nullptr : reinterpret_cast<md_Handle>(reinterpret_cast<char*>(object) + bound.offset);
 }
@@ -83,7 +83,7 @@ static PyObject* md_object(const md_Bound& bound, md_Value value, char kind) {
   }
 }
 
-// An argument as the call takes it: a tensor that is lent is where its object has it. Python's exception is set on failure.
+// An argument of the call. A tensor that the caller keeps is read from its object. A failure sets Python's exception.
 static void md_argument(const md_Bound& bound, PyObject* object, char kind, md_Value& value) {
   if ((kind == 't' || kind == 'o') && !md_is_tensor(bound, object)) {
     value.tensor = nullptr;
@@ -100,7 +100,7 @@ static void md_argument(const md_Bound& bound, PyObject* object, char kind, md_V
   }
 }
 
-// A call of a function with these values behind `first`, if there is one; the GIL is held.
+// Calls a function with `first`, if there is one, and these values; the GIL is held.
 static PyObject* md_call_object(const md_Bound& bound, PyObject* function, PyObject* first, const char* kinds, const md_Value* given) {
   const long count = strlen(kinds), behind = first != nullptr;
   PyObject* arguments = PyTuple_New(behind + count);
@@ -111,7 +111,7 @@ static PyObject* md_call_object(const md_Bound& bound, PyObject* function, PyObj
   return results;
 }
 
-// md_Call::python: Python is entered for one call. Its exception stays set, under the name "".
+// md_Call::python: makes one call in Python. Its exception stays set, with "" as the error's kind.
 static bool md_call_python(md_Call& md, int64_t handle, const char* kinds, const md_Value* given, md_Handle* made, size_t n_made) {
   const md_Bound& bound = *static_cast<const md_Bound*>(md.host);
   char name[32];
@@ -126,7 +126,7 @@ static bool md_call_python(md_Call& md, int64_t handle, const char* kinds, const
   return results != nullptr || md_fail(md, "", "%s", name);
 }
 
-// md_Call::eager: what the lambda raises stays set, under the name ""; if it raises nothing, the error stays as it is.
+// md_Call::eager: the lambda's exception stays set, with "" as the error's kind; without one, the error is unchanged.
 static void md_eager_python(md_Call& md, const char* lambda, const char* kinds, const md_Value* given) {
   const md_Bound& bound = *static_cast<const md_Bound*>(md.host);
   const int state = PyGILState_Ensure();
@@ -156,7 +156,7 @@ static PyObject* md_results(const md_Bound& bound, md_Value* made) {
   return results;
 }
 
-// An exception of the call's kind; one that Python raised inside of it stands already.
+// Sets the call's exception, unless Python raised one inside the call.
 static PyObject* md_raise(const md_Bound& bound, const md_Call& md) {
   if (md.kind[0] == 0) return nullptr;
   PyObject* kind = PyDict_GetItemString(bound.errors, md.kind);
@@ -177,7 +177,7 @@ static PyObject* md_enter(PyObject* self, PyObject* arguments) {
     md_release(given, count, md_compiled.takes, "o");
     return nullptr;
   }
-  // the list holds what is lent, and lets go of what is given
+  // the list keeps inputs of kind 't' alive, and drops those of kind 'o'
   for (long n = 0; n < count; n++)
     if (md_compiled.takes[n] == 'o') PyList_SetItem(arguments, n, md_None(bound));
   md_Call md;

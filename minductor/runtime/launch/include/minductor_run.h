@@ -1,4 +1,4 @@
-// The functions of minductor.h over whichever md_Tensor was included: how a host in C runs the unit's graph.
+// The functions of minductor.h, for either kind of md_Tensor: how a host in C runs the unit's graph.
 #pragma once
 #include <sys/mman.h>
 
@@ -16,13 +16,13 @@ __attribute__((weak)) bool md_expected(md_Call& md, const md_tensor* given);
 
 #define MD_EXPORT extern "C" __attribute__((visibility("default")))
 
-// Drops the values of some kinds.
+// Frees the values of some kinds.
 static void md_release(md_Value* values, int64_t count, const char* kinds, const char* dropped) {
   for (int64_t n = 0; n < count; n++)
     if (strchr(dropped, kinds[n]) != nullptr) md_Tensor(values[n].tensor).reset();
 }
 
-// What a host hands over, as the call takes it.
+// An input of the host as an input of the call.
 static bool md_take(md_Call& md, const md_tensor* given, int64_t count, const char* kinds, md_Value* values) {
   for (int64_t n = 0; n < count; n++) {
     const md_tensor& one = given[n];
@@ -45,7 +45,7 @@ static bool md_take(md_Call& md, const md_tensor* given, int64_t count, const ch
   return true;
 }
 
-// What an output keeps alive: its tensor, its layout, and its number if it is one.
+// What an output owns: its tensor, its layout, and its number if it is one.
 struct md_Given {
   md_Tensor tensor;
   md_Value number;
@@ -122,7 +122,7 @@ MD_EXPORT void md_free(md_tensor* outputs, int64_t n_outputs) {
   }
 }
 
-// The ATen nodes that errors belong to, with blanks between them.
+// The ATen nodes that errors may name, separated by blanks.
 #define MD_NODES(text) MD_EXPORT const char md_nodes[] = text;
 
 // The unit's graph; see md_Graph.

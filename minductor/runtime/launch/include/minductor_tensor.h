@@ -1,7 +1,7 @@
-// Who owns a tensor: md_Tensor drops its handle, md_Lent leaves it to its owner.
+// Ownership of tensors: md_Tensor frees its handle, md_Lent leaves the handle to its owner.
 //
-// Included by minductor_torch.h and minductor_plain.h behind what they know of a handle: how to drop it (md_drop), and
-// its memory and layout (md_data, md_ndim, md_sizes, md_strides, md_dtype).
+// Included by minductor_torch.h and minductor_plain.h after their functions for a handle: md_drop frees it, and md_data,
+// md_ndim, md_sizes, md_strides and md_dtype describe it.
 #pragma once
 
 class md_Tensor {
@@ -29,7 +29,7 @@ class md_Tensor {
     return given;
   }
   md_Tensor take() { return md_Tensor(give()); }
-  // Where a function puts the handle of its result.
+  // The place for the handle of a function's result.
   md_Handle* made() {
     reset();
     return &handle;
@@ -42,7 +42,7 @@ class md_Tensor {
   int32_t dtype() const { return md_dtype(handle); }
 };
 
-// A tensor that somebody else owns for as long as the call takes.
+// A tensor that somebody else owns during the call.
 class md_Lent : public md_Tensor {
  public:
   explicit md_Lent(md_Handle lent) : md_Tensor(lent) {}

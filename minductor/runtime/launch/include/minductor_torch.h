@@ -1,7 +1,7 @@
-// Tensors of torch in generated calls: an owning md_Tensor over the functions that torch exports for C.
+// Torch's tensors in generated calls: an md_Tensor that owns a handle, by functions that torch exports for C.
 //
-// torch's own shim.h is C++ with headers behind it, 0.3 s a unit; these are the declarations that calls need
-// (tests/runtime/test_native.py holds them against torch's). A function of torch's returns 0, or 1 with a text at hand.
+// Torch's shim.h includes C++ headers, which take 0.3 s per unit. So the declarations that calls need are repeated here
+// (tests/runtime/test_native.py compares them with torch's). A function of torch returns 0, or 1 with an error text.
 #pragma once
 typedef struct AtenTensorOpaque* md_Handle;
 #include "minductor_call.h"
@@ -27,7 +27,7 @@ int32_t torch_get_num_threads(uint32_t*);
 __attribute__((weak)) const char* torch_exception_get_what_without_backtrace();
 }
 
-// An error of torch's, in its words.
+// The error of a function of torch, with its text.
 __attribute__((cold, noinline)) static bool md_failed(md_Call& md) {
   const char* what = nullptr;
   if (torch_exception_get_what_without_backtrace) what = torch_exception_get_what_without_backtrace();
@@ -36,12 +36,12 @@ __attribute__((cold, noinline)) static bool md_failed(md_Call& md) {
   return md_fail(md, "RuntimeError", "%s", what);
 }
 
-// Whether a function of torch's did what it should.
+// Whether a function of torch succeeded; if not, the error is set.
 static inline bool md_torch(md_Call& md, int32_t status) { return __builtin_expect(status == 0, 1) || md_failed(md); }
 
-// The error of an operator that has failed. torch's C interface gives the words of an exception and not its class, and
-// neither of one that Python raised inside of the operator: a host that has Python calls the operator once more, by a
-// lambda of a handle, an int64_t or a double for each letter of `kinds`. Without Python it is a RuntimeError.
+// The error of an operator that failed. Torch's C interface gives the text of an exception but not its class, and nothing
+// of an exception that Python raised inside the operator. So a host with Python calls the operator again, by a lambda that
+// takes a handle, an int64_t or a double for each letter of `kinds`. Without Python, the error is a RuntimeError.
 __attribute__((cold, noinline)) static bool md_eager(md_Call& md, const char* lambda, const char* kinds, ...) {
   md_failed(md);
   if (md.eager == nullptr) {
@@ -63,7 +63,7 @@ __attribute__((cold, noinline)) static bool md_eager(md_Call& md, const char* la
   return false;
 }
 
-// A call of an operator, whose status is not 0 if it failed; behind it, what `md_eager` takes.
+// A call of an operator, whose status is 0 on success; the further arguments are those of `md_eager`.
 #define MD_CALL(status, ...)                                                  \
   do {                                                                        \
     if (__builtin_expect((status) != 0, 0)) return md_eager(md, __VA_ARGS__); \
@@ -116,12 +116,12 @@ static inline bool md_empty(md_Call& md, md_Tensor& made, md_DType dtype, md_Siz
   return __builtin_expect(status == 0, 1) || md_no_memory(md, dtype, size, stride);
 }
 
-// A strided window on `of`; the offset counts from its own first element.
+// A strided view of `of`; the offset counts from its first element.
 static inline bool md_view(md_Call& md, md_Tensor& made, const md_Tensor& of, md_Sizes size, md_Sizes stride, int64_t offset) {
   return md_torch(md, aoti_torch__reinterpret_tensor(of.handle, size.size(), size.begin(), stride.begin(), offset, made.made()));
 }
 
-// Makes of a tensor a copy with these strides; a dimension of stride 0 has one element to write.
+// Replaces a tensor by a copy with these strides; a dimension of stride 0 has one element to write.
 static bool md_copied(md_Call& md, md_Tensor& tensor, int64_t ndim, const int64_t* sizes, const int64_t* strides) {
   md_Tensor copy, into, from;
   int64_t written[ndim + 1];
@@ -134,7 +134,7 @@ static bool md_copied(md_Call& md, md_Tensor& tensor, int64_t ndim, const int64_
   return true;
 }
 
-// Where the memory begins that a tensor is a window on.
+// The start of the memory that a tensor is a view of.
 static inline const void* md_memory(md_Handle handle) {
   int64_t offset = 0;
   aoti_torch_get_storage_offset(handle, &offset);
@@ -156,14 +156,14 @@ static inline bool md_lent(md_Call& md, md_Value& value, const md_tensor& given)
 
 // --- calls of operators
 
-// What may be None, for a function of torch's: a pointer to the value, which lives as long as the call.
+// An optional value for a function of torch: a pointer to the value, which lives until the call ends.
 template <class T> struct md_Some {
   T value;
   md_Some(T value) : value(value) {}
   operator T*() { return &value; }
 };
 
-// A list for a function of torch's: of words, of pointers, or one that may be None.
+// A list for a function of torch: of words, of pointers, or an optional list.
 template <class T> struct md_Row {
   const T* first;
   md_Row(std::initializer_list<T> items) : first(items.begin()) {}
@@ -172,7 +172,7 @@ template <class T> struct md_Row {
   const T** optional() { return &first; }
 };
 
-// An entry of the dispatcher's stack. It owns what it holds; the call takes it over.
+// An entry of the dispatcher's stack. It owns its content, which the call takes over.
 using md_Entry = uint64_t;
 using md_List = struct StableListOpaque*;
 using md_String = struct StringOpaque*;
@@ -218,8 +218,8 @@ static void md_place(md_Entry entry, md_Tensor* into) {
   if (into != nullptr) *into = made.take();
 }
 
-// An operator by its name; 0, or its status if it failed. `returns` has a letter for each result: 't' a tensor, 'l' a
-// list of tensors, 'i' a number.
+// Calls an operator by its name. Returns 0, or the status of the failure. `returns` has a letter for each result: 't' a
+// tensor, 'l' a list of tensors, 'i' a number.
 static int32_t md_operator(const char* name, const char* overload, std::initializer_list<md_Entry> given, const char* returns,
                            std::initializer_list<md_Tensor*> made) {
   const size_t count = strlen(returns);
@@ -252,7 +252,7 @@ static bool md_python(md_Call& md, int64_t handle, std::initializer_list<md_Valu
   return true;
 }
 
-// The text of the functions that such calls call.
+// The text of the Python functions that these calls use.
 #define MD_PYTHON(text) extern "C" __attribute__((visibility("default"))) const char md_python_text[] = text;
 
 #include "minductor_run.h"
