@@ -130,7 +130,7 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "log2": _called("log2", "tl.log2({0})"),
         "log10": _called("log10"),
         "log1p": _called("log1p"),
-        # `/` is 2 units off at most, eager's exp and sum as much; rounding it exactly takes 20 instructions of a value
+        # the error of `/` is 2 ULP at most, like that of eager's exp and sum; exact rounding takes 20 instructions
         "sigmoid": Spelling(
             "1.0 / (1.0 + libdevice.exp(-{0}))",
             "md_sigmoid_{t}({0})",

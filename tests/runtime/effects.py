@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minductor.codegen.triton.triton_launch import launch_metadata, others
+from minductor.codegen.triton.triton_launch import launch_metadata, other_launches
 from minductor.core.dtypes import F32, I64
 from minductor.core.dtypes import by_name as dtype_of
 from minductor.core.expressions.expr import integer
@@ -129,7 +129,7 @@ def pretended(program: Program) -> Pretended:
     (launch,) = (line for line in plan.lines if isinstance(line, LaunchLine))
     (about,) = (line for line in plan.lines if isinstance(line, KernelLine))
     kernel, dtypes = plan.kernels[0][1], {name: dtype_of(dtype) for name, dtype in about.signature}
-    rows = {"": kernel, **dict(others(kernel, ENV))}
+    rows = {"": kernel, **dict(other_launches(kernel, ENV))}
     launches = [launch_metadata(other, "k", dtypes, variant) for variant, other in rows.items()]
     return Pretended(program, launch.tensors, launches)
 

@@ -46,14 +46,14 @@ class NestPrinter:
         self.carries: dict[int, Carry] = {}
         self.terms: dict[int, str] = {}  # of the tree that is open, by reduce
         self.blocks: dict[str, Block] = {}  # by axis, the innermost that is open
-        self.unmasked: frozenset[int] = frozenset()  # masked ops whose conditions hold in the loop that is open
+        self.unmasked: frozenset[int] = frozenset()  # masked operations whose conditions hold in the open loop
         self.strips: dict[int, str] = {}  # the arrays of the float16 loads and stores of the loop that is open
         self.opened: dict[str, bool] = {}  # axis -> whether single elements of it are open, not only a block
 
     def print(self) -> None:
         split = {loop.axis: loop for loop in loops(self.schedule.steps) if loop.parts}
         for axis, loop in split.items():  # once, though several phases may run over the same parts
-            # a step of 0 would be divided by where data decide that there are no elements
+            # without elements, which data may decide, the step would be 0 and a divisor
             whole = index_text(maximum(self.extents[axis], 1) + loop.parts * 64 - 1)
             self.out.add(f"const int64_t {block_step(loop)} = ({whole}) / {loop.parts * 64} * 64;")
         self.steps(self.schedule.steps)
@@ -465,7 +465,7 @@ class NestPrinter:
         axis = loop.axis
         first, last = self.range(axis)
         is_reversed = self.is_reversed(loop)
-        if loop.kind == "parallel" and loop.carries:  # the first part is there even if there are no elements
+        if loop.kind == "parallel" and loop.carries:  # the first part exists even without elements
             last = index_text(maximum(self.extents[axis], 1))
         if loop.is_blocked:
             start, step = self.start(axis), block_step(loop)

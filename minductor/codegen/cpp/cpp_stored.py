@@ -27,8 +27,8 @@ from minductor.core.dtypes import BF16, F16, DType
 from minductor.ir.program.exact_in_dtype import is_exact_in_dtype
 from minductor.ir.program.nodes import Body, Load, Masked, Op, Round, Store
 
-# a load, or a masked one, whose bits a store writes, and that store; a rounding that changes nothing, or that stores do
-# as well; a store that need not round
+# "bits": a load (masked or not) whose bits a store writes unchanged, and that store. "same": a rounding that changes
+# nothing, or that the stores repeat. "held": a store of a value that is already rounded.
 How: TypeAlias = Literal["bits", "same", "held"]
 
 

@@ -71,7 +71,7 @@ def strips(
     for position, attrs, is_row in here:
         storage, index = attrs.ref.storage, placed(attrs.index)
         parameter, dtype = storages[storage]
-        if isinstance(attrs, Atomic) or dtype != F16 or not _is_in_order(index, axis) or _meet(touched[storage]):
+        if isinstance(attrs, Atomic) or dtype != F16 or not _is_in_order(index, axis) or _collide(touched[storage]):
             continue
         strip = Strip(position, f"{parameter}_strip{position}", is_row=is_row)
         memory = f"{parameter} + {index_text(substitute(index, {axis: symbol(f'{axis.name}_strip', 'axis')}))}"
@@ -90,7 +90,7 @@ def _steps(loop: Loop) -> Iterator[tuple[int, bool]]:
             yield from ((position, True) for position in step.body if isinstance(position, int))
 
 
-def _meet(touching: Sequence[Load | Store | Atomic]) -> bool:
+def _collide(touching: Sequence[Load | Store | Atomic]) -> bool:
     """Whether one iteration may write an element that another iteration reads or writes."""
     is_update = isinstance(touching[-1], Store) and len({attrs.index for attrs in touching}) == 1
     return not all(isinstance(attrs, Load) for attrs in touching[: -1 if is_update else None])

@@ -57,10 +57,10 @@ class Values:
     errors: Mapping[int, int] = field(default_factory=dict[int, int])
     told: Mapping[int, Sequence[str]] = field(default_factory=dict[int, Sequence[str]])  # and what has to hold for it
     # Whether two stores of the kernel meet in one storage. g++ 12 then makes a vector of what both store, and of two
-    # loads under one mask that lie side by side, `x[2i]` and `x[2i + 1]`, it takes each for the other.
+    # neighbouring loads under one mask, `x[2i]` and `x[2i + 1]`, and exchanges the two loads.
     is_paired: bool = False
     extents: Mapping[Symbol, Expr] = field(default_factory=dict[Symbol, Expr])  # of the axes
-    piece: tuple[Symbol, Expr, Expr] | None = None  # the part of an axis that the loop which is open runs over
+    piece: tuple[Symbol, Expr, Expr] | None = None  # the axis of the open loop, and the part of it that the loop covers
     stored_as: Mapping[int, How] = field(default_factory=dict[int, How])  # by id of an op
     # id of a check whose index can be computed again after the loops -> the positions of the ops that do so
     repeatable: Mapping[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])

@@ -43,7 +43,7 @@ class Operand:
 
     position: int
     dtype: DType
-    is_loaded: bool  # straight from memory, in the dtype that it has there
+    is_loaded: bool  # directly from memory, in the dtype of memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from minductor.codegen.cpp.cpp_kernels import comment
-from minductor.codegen.triton.triton_launch import launch_metadata, others, parameters, sides
+from minductor.codegen.triton.triton_launch import launch_metadata, other_launches, parameters, part_kernels
 from minductor.codegen.triton.triton_math import prelude
 from minductor.codegen.triton.triton_tile import TilePrinter
 from minductor.core.dtypes import DType, by_name
@@ -39,7 +39,7 @@ def triton(plan: Plan, env: Env) -> tuple[Unit, ...]:
             dtypes = {name: by_name(dtype) for name, dtype in line.signature}
             symbols.append(line.symbol)
             functions.update(kernel_functions(bodies[line.id], line.symbol, dtypes, line.origins))
-            rows = {"": bodies[line.id], **(dict(others(bodies[line.id], env)) if env.options.autotune else {})}
+            rows = {"": bodies[line.id], **(dict(other_launches(bodies[line.id], env)) if env.options.autotune else {})}
             launches += (launch_metadata(kernel, line.symbol, dtypes, label) for label, kernel in rows.items())
     if not symbols:
         return ()
@@ -72,7 +72,7 @@ def _body(kernel: Kernel, symbol: str, dtypes: Mapping[str, DType]) -> tuple[lis
     """The lines of a kernel, and the functions that they call. The parts of a bundled kernel have programs of their
     own.
     """
-    first, *more = (TilePrinter(side, symbol, dtypes) for side in sides(kernel))
+    first, *more = (TilePrinter(side, symbol, dtypes) for side in part_kernels(kernel))
     if not more:
         return first.lines(), first.functions
     lines = ["number = tl.program_id(0)", f"end0 = {first.programs()}", "if number < end0:"]

@@ -63,7 +63,7 @@ def tile_of(kernel: Kernel) -> tuple[Dim, ...]:
     return tuple(dims)
 
 
-def sides(kernel: Kernel) -> tuple[Kernel, ...]:
+def part_kernels(kernel: Kernel) -> tuple[Kernel, ...]:
     """The parts of a kernel that `bundle` made of several: one kernel each, all with the same block sizes."""
     schedule = kernel.schedule
     if schedule is None or not schedule.parts:
@@ -79,12 +79,12 @@ def sides(kernel: Kernel) -> tuple[Kernel, ...]:
 
 def blocks(kernel: Kernel) -> dict[str, int]:
     """The size of each block parameter."""
-    return {dim.parameter: dim.block for dim in tile_of(sides(kernel)[0]) if dim.parameter}
+    return {dim.parameter: dim.block for dim in tile_of(part_kernels(kernel)[0]) if dim.parameter}
 
 
 def programs(kernel: Kernel) -> Postfix:
     """The number of programs of a launch: the sum over the kernels that `bundle` put side by side."""
-    return _chain([_programs(side) for side in sides(kernel)], "+")
+    return _chain([_programs(side) for side in part_kernels(kernel)], "+")
 
 
 def _programs(kernel: Kernel) -> Postfix:
@@ -145,7 +145,7 @@ def launch_metadata(kernel: Kernel, symbol: str, dtypes: Mapping[str, DType], va
     return LaunchMetadata(symbol, kinds, programs(kernel), blocks(kernel), warps, stages, variant)
 
 
-def others(kernel: Kernel, env: Env) -> Iterator[tuple[str, Kernel]]:
+def other_launches(kernel: Kernel, env: Env) -> Iterator[tuple[str, Kernel]]:
     """The launches with other options of the kernel's choices, which share its text: what differs, and the kernel."""
     launch = tuple(choice for choice in kernel.choices if choice.id in ("warps", "stages") or _is_open(kernel, choice))
     for config in neighbours(launch, is_deterministic=env.options.deterministic):

@@ -80,7 +80,7 @@ class TilePrinter:
         self.wide = "" if self.is_narrow() else ".to(tl.int64)"  # what an axis' elements need
         self.functions: dict[str, str] = {}  # of combines, by name
         self.names: dict[int, tuple[str, ...]] = {}  # of the values of an op
-        self.raw: dict[int, str] = {}  # of loads in the dtype of memory, where a matrix unit takes them
+        self.raw: dict[int, str] = {}  # names of loads in the dtype of memory, for `tl.dot`
         self.varies: dict[str, tuple[str, ...]] = {}  # the axes of a checked index
         self.spread: tuple[str, ...] = ()  # axes of the masks that hold in the region at hand
         whole = {d.axis for d in self.tile if self.is_whole(d) or (d.parameter and self.count_of(d) == "1")}

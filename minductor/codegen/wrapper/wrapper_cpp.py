@@ -103,8 +103,8 @@ class _Emitter:
         yield from regions
         yield from body
         yield ""
-        takes = "".join(map(_taken, self.plan.inputs))
-        gives = "".join(map(_given, _returned(self.plan)))
+        takes = "".join(map(_input_letter, self.plan.inputs))
+        gives = "".join(map(_output_letter, _returned(self.plan)))
         constants = f'"{" ".join(self.constants)}", {len(self.constants)}'
         yield f'MD_GRAPH("{self.plan.name}", call, "{takes}", "{gives}", {constants})'
         if self.nodes:
@@ -121,8 +121,8 @@ class _Emitter:
         for inner in plan.regions:
             yield from self.region(inner)
         yield from _Function(self, plan).text(plan.name)
-        takes = "".join(map(_taken, plan.inputs))
-        gives = "".join(map(_given, _returned(plan)))
+        takes = "".join(map(_input_letter, plan.inputs))
+        gives = "".join(map(_output_letter, _returned(plan)))
         yield f'static const md_Region {plan.name}_region = {{{plan.name}, "{takes}", "{gives}"}};'
 
     def kernel_declarations(self) -> Iterator[str]:
@@ -180,7 +180,7 @@ class _Function:
 
     def received(self, given: Input, number: int) -> str:
         """Declares an input under its name."""
-        kind = _taken(given)
+        kind = _input_letter(given)
         match kind:
             case "o":
                 return f"md_Tensor {given.name}(md_given[{number}].tensor);"
@@ -370,7 +370,7 @@ class _Function:
         """Returns the results. A name that is returned once gives up its own handle."""
         names = [value.name for value in values if isinstance(value, Token)]
         for place, value in enumerate(values):
-            kind = _given(value)
+            kind = _output_letter(value)
             match value:
                 case Token("tensor", name):
                     is_own = names.count(name) == 1 and name not in self.lent and name not in self.unit.constants
@@ -443,14 +443,14 @@ def _default(line: DispatchLine) -> int:
     return line.choice.options.index(line.choice.default)
 
 
-def _taken(given: Input) -> str:
+def _input_letter(given: Input) -> str:
     """The letter of an input. An input that is constant, or that the program ignores, is not read."""
     if given.symbol is None:
         return "o" if given.is_donated else "t"
     return letter(given.symbol) if isinstance(given.symbol, Symbol) else "n"
 
 
-def _given(value: Argument) -> str:
+def _output_letter(value: Argument) -> str:
     """The letter of an output."""
     match value:
         case Token("tensor", _):

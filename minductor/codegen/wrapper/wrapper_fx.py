@@ -66,9 +66,9 @@ class Signature:
     """How a graph is called. Torch's operators pass tensors first, then the sizes of both graphs."""
 
     sizes: int = 0  # how many of its first inputs are called last
-    before: int = 0  # sizes of the other graph, which it has no use for
+    before: int = 0  # the number of sizes of the other graph, which this one ignores
     behind: int = 0
-    is_value: bool = False  # it gives its one result, and no tuple
+    is_value: bool = False  # it returns its only result, not in a tuple
 
 
 def signatures(plan: Plan) -> Mapping[str, Signature]:
@@ -90,7 +90,7 @@ def signatures(plan: Plan) -> Mapping[str, Signature]:
         if (
             len(called) == 2
             and all(isinstance(item, Token | int | Expr) for item in operands)
-            and all(_gives_own(regions[region.name]) for region in own)
+            and all(_returns_new_memory(regions[region.name]) for region in own)
             and all(uses.count(region.name) == 1 for region in called)
         ):
             first, second = called
@@ -100,7 +100,7 @@ def signatures(plan: Plan) -> Mapping[str, Signature]:
     return found
 
 
-def _gives_own(plan: Plan) -> bool:
+def _returns_new_memory(plan: Plan) -> bool:
     """Whether each tensor that a graph returns has memory that nothing else refers to."""
     storage_of = {name.name: storage for storage in plan.storages for name in storage.names}
     given = [name for line in plan.lines if isinstance(line, ReturnLine) for name in tensor_names(line.values)]
@@ -238,7 +238,7 @@ class _Emitter:
         args, kwargs = self.given(line)
         names = [name for name in line.results if name is not None]
         is_row = len(line.results) > 1 or line.op.startswith("aten._foreach_")
-        is_checked = bool(line.dtypes) and not self.is_left(line)
+        is_checked = bool(line.dtypes) and not self.is_left_to_torch(line)
         is_named = len(names) == 1 and not (line.is_out or is_row or line.dtypes)
         word = names[0] if is_named else line.op.split(".")[1].strip("_")
         made = self.nodes.add(word, "call_function", self.called(line), args, kwargs, line)
@@ -249,20 +249,20 @@ class _Emitter:
         elif not line.is_out:
             self.unpack(line.results, made)
 
-    def is_left(self, line: ExternLine) -> bool:
+    def is_left_to_torch(self, line: ExternLine) -> bool:
         """Whether torch's operator makes a call of graphs."""
         return any(isinstance(arg, Region) and arg.name in self.signatures for arg in line.args)
 
     def called(self, line: ExternLine) -> str:
         """The function: torch's operator, or our function for an operator that takes graphs."""
-        if self.is_left(line) or not any(isinstance(arg, Region) for arg in line.args):
+        if self.is_left_to_torch(line) or not any(isinstance(arg, Region) for arg in line.args):
             return f"torch.ops.{line.op}"
         return f"minductor.runtime.launch.control_flow.{line.op.removeprefix('higher_order.')}"
 
     def given(self, line: ExternLine) -> tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]:
         """The arguments. Torch's operators also get the sizes of both graphs, after the tensors."""
         args = [self.argument(arg) for arg in line.args]
-        if self.is_left(line):
+        if self.is_left_to_torch(line):
             sizes = [size for arg in line.args if isinstance(arg, Region) for size in self.nodes.numbers(arg.sizes)]
             last = args.pop()
             args.append((*last, *sizes) if isinstance(last, tuple) else last)
@@ -277,9 +277,9 @@ class _Emitter:
         given = (*args, *(value for _, value in kwargs))
         if line.op.startswith("higher_order."):
             about: tuple[Value, ...] = (made, len(line.dtypes), given)
-            return self.nodes.add("own", "call_function", "minductor.runtime.launch.result_checks.apart", about)
+            return self.nodes.add("own", "call_function", "minductor.runtime.launch.result_checks.separated", about)
         about = (line.op, made, line.dtypes, given)
-        return self.nodes.add("vetted", "call_function", "minductor.runtime.launch.result_checks.vetted", about)
+        return self.nodes.add("vetted", "call_function", "minductor.runtime.launch.result_checks.checked", about)
 
     # --- values
 

@@ -116,8 +116,8 @@ class _Emitter:
         self.verify_memory = env.options.verify_memory
         self.is_streamed = env.target.kind in ("cuda", "hip")
         self.has_status = not env.target.is_gpu  # a GPU's kernels stop the program themselves
-        self.scope = self.stream = ""  # the device that is current, and the one whose stream is at hand
-        self.names: dict[str, str] = {}  # what a module-level name stands for, by name
+        self.scope = self.stream = ""  # the current device, and the device whose stream the text has assigned
+        self.names: dict[str, str] = {}  # module-level names -> their values
         self.imports: dict[str, str] = {}  # what is imported besides the header's names -> its module
         if self.verify_memory:
             self.imports["memory_plan_checks"] = "minductor.runtime.launch"
@@ -126,7 +126,7 @@ class _Emitter:
         self.layouts: dict[str, tuple[tuple[Expr, ...], tuple[Expr, ...]]] = {}
         self.errors = {line.id: line.errors for line in definitions}
         self.written = {line.id: line.written for line in definitions}
-        self.variants: list[str] = []  # functions, of which a call runs one
+        self.variants: list[str] = []  # the texts of functions of variants, of which a call runs one
         self.places: list[tuple[str, ...]] = []  # of what may fail: its ATen nodes, and the user's lines in their stead
 
     def module(self) -> Iterator[str]:
@@ -309,7 +309,7 @@ class _Emitter:
 
     def given(self, line: ExternLine) -> Iterator[str]:
         """The arguments of an operator."""
-        # an operator of torch takes any sequence, a higher-order one often a tuple only
+        # torch's operators take any sequence, but many higher-order ones take tuples only
         row = "({})" if line.op.startswith("higher_order.") else "[{}]"
         yield from (self.argument(a, row) for a in line.args)
         yield from (self.keyword(name, value, row) for name, value in line.kwargs)
@@ -338,7 +338,7 @@ class _Emitter:
     def checked(self, line: ExternLine) -> Iterator[str]:
         """A call that torch does not guarantee: its results are new tensors, or the call raises."""
         self.imports["result_checks"] = "minductor.runtime.launch"
-        check = "result_checks.own" if line.op.startswith("higher_order.") else "result_checks.custom"
+        check = "result_checks.call_with_copies" if line.op.startswith("higher_order.") else "result_checks.call_custom"
         dtypes = ", ".join(self.dtype(found) if found else "None" for found in line.dtypes)
         call = f"{check}({', '.join((repr(line.op), self.called(line), f'[{dtypes}]', *self.given(line)))})"
         if all(name is None for name in line.results):

@@ -197,7 +197,7 @@ def _answer(payload: bytes) -> bytes:
         try:
             answer = pickle.dumps((False, error, trace))
             pickle.loads(answer)
-        except Exception:  # an error whose constructor does not take its args: the text has to do
+        except Exception:  # the error cannot be rebuilt from its args: its text is sent
             answer = pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}"), trace))
         return answer
 

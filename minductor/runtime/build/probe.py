@@ -130,7 +130,7 @@ def find_compiler(environ: Mapping[str, str]) -> Compiler:
         if found is None:
             continue
         path = Path(found).resolve()
-        # A launcher like ccache stands before the compiler, whose name then decides.
+        # With a launcher such as ccache, the compiler is the second word.
         names = (path.name, *(Path(word).name for word in command[1:]))
         state = path.stat()
         return Compiler(

@@ -35,17 +35,17 @@ from typing import NoReturn
 from minductor.core.errors import CompileFailed, CompilerBroken, CompilerNotFound
 from minductor.runtime.build.probe import Compiler, Host, find_compiler, search_path
 
-# Stands before a kernel: its symbol is seen, and it is compiled as itself, not as part of whoever calls it.
+# Precedes a kernel: the symbol is exported, and the kernel is not inlined into a caller.
 EXPORT = 'extern "C" __attribute__((noinline, visibility("default"))) '
 
-# Values: eager's NaN, infinities and signed zeros hold, so never -ffast-math. errno and traps are nobody's business;
-# contraction is off because FMA is written out where it is meant.
+# What decides values. NaN, infinities and signed zeros are as in eager, so -ffast-math is never used. Nothing reads
+# errno or traps. Contraction is off, since the text writes FMA where it is wanted.
 _SEMANTICS = ("-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fopenmp")
-# Form: what the text never uses is not compiled for.
+# What decides the code's form: features that the text never uses are off.
 _FORM = ("-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables", "-g0")
-# Jamming unrolled loops takes a quarter of g++'s time on a row kernel and gains nothing on it: benchmarks/launch.md.
-# Known bits make g++ 12 take each second row of `a[row * 300]` for aligned where it has unrolled the loop over rows:
-# the aligned load of it then ends the program.
+# Loop unroll-and-jam takes a quarter of g++'s time for a row kernel without making it faster: benchmarks/launch.md.
+# With tree-bit-ccp, g++ 12 assumes that each second row of `a[row * 300]` is aligned after it has unrolled the loop
+# over rows. Its aligned load then ends the program.
 _OPTIMISE: Mapping[str, tuple[str, ...]] = {
     "gnu": ("-O3", "-fno-loop-unroll-and-jam", "-fno-tree-bit-ccp", "-pipe"),
     "clang": ("-O3",),
@@ -54,7 +54,7 @@ _ARCHITECTURE: Mapping[str, tuple[str, ...]] = {
     "x86_64": ("-march=native", "-mprefer-vector-width=512"),
     "aarch64": ("-mcpu=native",),
 }
-# Named, because the driver would add the C++ library: nothing uses it, and looking into it costs the linker 8 ms.
+# The libraries are listed, since g++ would add the C++ library, which nothing uses and which costs the linker 8 ms.
 _LINK: Mapping[str, tuple[str, ...]] = {
     "gnu": ("-nodefaultlibs", "-lgomp", "-lm", "-lc", "-lgcc"),
     "clang": ("-nostdlib++",),
@@ -196,7 +196,7 @@ class _Job:
 
     def _finish(self, command: Sequence[str], process: subprocess.Popen[bytes]) -> None:
         try:
-            log = _said(process, self.end)
+            log = _output_until(process, self.end)
         finally:  # also after an interrupt: the process is no longer among the running ones
             is_late = process.poll() is None
             _end(process)
@@ -216,9 +216,9 @@ class _Job:
     def _refuse(self, command: Sequence[str], why: str) -> NoReturn:
         """Raises CompileFailed for a failure that no line of the source caused."""
         kept = self._kept()
-        raise CompileFailed(why, kept=str(kept), command=self._shown(command, kept))
+        raise CompileFailed(why, kept=str(kept), command=self._kept_command(command, kept))
 
-    def _shown(self, command: Sequence[str], kept: Path) -> str:
+    def _kept_command(self, command: Sequence[str], kept: Path) -> str:
         """The command for the files that are kept."""
         return shlex.join(str(kept / Path(word).name) if str(self.folder) in word else word for word in command)
 
@@ -238,7 +238,7 @@ class _Job:
             line=line,
             quoted=lines[line - 1] if 0 < line <= len(lines) else "",
             user_line=self.blame(source.stem, line),
-            command=self._shown(command, kept),
+            command=self._kept_command(command, kept),
         )
 
     def _compiles_nothing(self) -> bool:
@@ -246,7 +246,7 @@ class _Job:
         made = self.folder / "trial"
         process = _start([*self.trial, "-o", str(made)], self.environ)
         try:
-            _said(process, time.monotonic() + _TRIAL_S)
+            _output_until(process, time.monotonic() + _TRIAL_S)
         finally:
             _end(process)
         is_made = process.returncode == 0 and made.exists()
@@ -284,7 +284,7 @@ def _start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Pop
         raise CompilerBroken(command[0], f"it cannot be started: {error.strerror}") from error
 
 
-def _said(process: subprocess.Popen[bytes], end: float) -> str:
+def _output_until(process: subprocess.Popen[bytes], end: float) -> str:
     """The output of a process until it ends or the time is `end`."""
     assert process.stdout is not None
     pipe, log = process.stdout.fileno(), bytearray()

@@ -42,7 +42,7 @@ class KernelFacts:
     shared: int
     entry: str = ""  # the kernel's name in the binary
     threads: int = 0  # of a program
-    scratch: int = 0  # bytes of global memory that a program wants beside its arguments
+    scratch: int = 0  # bytes of global memory that a program uses beside its arguments
     is_aligned: bool = True  # it relies on pointers at multiples of 16 bytes
 
 

@@ -28,7 +28,7 @@ from minductor.runtime.launch.load import Library
 from minductor.target import Target, of_capability
 
 DRIVER = "libcuda.so.1"
-DEFAULT_SHARED = 48 * 1024  # bytes of a program; who wants more has to say so to the driver
+DEFAULT_SHARED = 48 * 1024  # bytes of a program; the driver must be asked for more
 ALIGNMENT = 16  # bytes; cuda_launch.h says the same
 MAX_STACK = 64
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

@@ -33,12 +33,12 @@ from minductor.ir.artefact.fx_graph import LAUNCH, FxGraph, FxKernel, FxNode, Re
 from minductor.ir.artefact.launch_metadata import LAUNCHES
 from minductor.ir.program.nodes import Token
 from minductor.runtime.launch.fx_launcher import Launcher
-from minductor.runtime.launch.launch import KERNELS, Bind, Call, fail, located, meet
+from minductor.runtime.launch.launch import KERNELS, Bind, Call, fail, located, overlap
 from minductor.runtime.launch.load import threads
 from minductor.runtime.store.store import digest
 from minductor.target import Target
 
-# whose functions a graph may call, besides torch's operators
+# modules whose functions a graph may call, besides torch's operators
 MODULES = frozenset(
     (
         "builtins",
@@ -52,7 +52,7 @@ MODULES = frozenset(
         "torch",
     )
 )
-# nodes whose values cost little without memory
+# functions that are cheap to run on fake tensors
 CHEAP = (
     torch.empty_strided,
     torch.as_strided,
@@ -100,7 +100,7 @@ def launch(
     """
     module = graph_module(text, launcher, bound, traced, is_boxed=hook is None, where=where)
     if hook is None and events is not None:
-        return lambda args: _Telling(module, events).boxed_run(args)
+        return lambda args: _RecordingInterpreter(module, events).boxed_run(args)
     run = module.forward if hook is None else hook(module)
 
     def call(args: list[Any]) -> Any:
@@ -113,7 +113,7 @@ def launch(
     return call
 
 
-class _Telling(fx.Interpreter):
+class _RecordingInterpreter(fx.Interpreter):
     """Runs a graph node by node and records allocations, launches, operators and freed values."""
 
     def __init__(self, module: fx.GraphModule, events: list[tuple[str, str]]) -> None:
@@ -158,7 +158,7 @@ class _Builder:
                 found[node.name] = add_node(made, node, found)
             places = list(map(self.where, node.checked))
             if any(places):
-                _tell_places(found[node.name], places)
+                _add_user_lines(found[node.name], places)
         calls = {found[node.name]: node for node in graph.nodes if node.handle is not None}
         for call, node in calls.items():
             call.meta["minductor"] = {"handle": node.handle, "origins": node.origins}
@@ -183,7 +183,7 @@ def _add_metas(graph: fx.Graph, calls: Mapping[fx.Node, FxNode], traced: fx.Grap
         call.stack_trace = next((traces[name] for name in reversed(node.origins) if traces.get(name)), None)
 
 
-def _tell_places(call: fx.Node, places: Sequence[str]) -> None:
+def _add_user_lines(call: fx.Node, places: Sequence[str]) -> None:
     """Adds the user's lines to the errors of a launch or assertion. Kernels on a GPU stop the device instead."""
     if call.target is torch.ops.aten._assert_scalar.default:
         call.update_arg(1, located(str(call.args[1]), places[0]))
@@ -318,7 +318,7 @@ def check(
 def check_apart(name: str, changed: torch.Tensor, others: Sequence[torch.Tensor]) -> None:
     """Refuses an input that is written and shares memory with another one: kernels assume that they do not overlap."""
     real = (torch.Tensor, torch.nn.Parameter)  # those of a tracer have no place in memory
-    if type(changed) in real and any(type(other) in real and meet(changed, other) for other in others):
+    if type(changed) in real and any(type(other) in real and overlap(changed, other) for other in others):
         raise WrongInput(name, "another input shares its memory, and the program changes it")
 
 

@@ -54,12 +54,12 @@ class Kernel:
         return getattr(triton_jobs.module_of(self.text), self.symbol)
 
     def __getitem__(self, grid: object) -> Callable[..., None]:
-        return self.launch  # which counts its programs itself
+        return self.launch  # the grid is ignored: the launch computes it
 
     def launch(self, *args: Any, **constants: Any) -> None:
         """Launches with the blocks, warps and stages for which the binary was compiled."""
         given = args[: self.given]
-        if not args[0].is_cuda:  # the interpreter, which knows no streams
+        if not args[0].is_cuda:  # the interpreter has no streams
             self.run(*given, 0)
             return
         device = args[0].device

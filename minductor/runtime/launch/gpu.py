@@ -239,11 +239,11 @@ class Kernels:
         """The default launch of a kernel, which takes any pointers."""
         found: list[Callable[..., int]] = []
         if DESCRIPTOR in self._text:
-            found.append(_with_copies(self._bound(launch, self._files, _never), _written(launch)))
+            found.append(_with_copies(self._bound(launch, self._files, _unreachable), _written(launch)))
 
         def other(*args: Any) -> int:
             if not found:
-                found.append(self._bound(launch, self._unaligned(launch), _never))
+                found.append(self._bound(launch, self._unaligned(launch), _unreachable))
             return found[0](*args)
 
         return self._bound(launch, self._files, other)
@@ -281,7 +281,7 @@ def _reason(error: Exception) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-def _never(*args: Any) -> int:
+def _unreachable(*args: Any) -> int:
     raise AssertionError("this kernel takes any pointers")
 
 

@@ -148,7 +148,7 @@ def laid_out(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...
     return copied(tensor, size, stride)
 
 
-def meet(one: torch.Tensor, other: torch.Tensor) -> bool:
+def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether the memory from the first to the last element of one tensor overlaps that of the other."""
     from minductor.runtime.tune.tune_memory import reach
 

@@ -93,10 +93,10 @@ def launch(
     calls = _python_calls(library, f"<minductor {name}>", objects)
     is_child = ctypes.pointer(threads().is_child)
     places = {node: place for node in _text(library, "md_nodes").split() if (place := where(node))}
-    found = (vars(builtins), places, calls, events, _called_again, _wrap(library.path))
+    found = (vars(builtins), places, calls, events, _raise_as_eager, _wrap(library.path))
     bound = _Bound(handles, *found, is_child, None, torch.Tensor, offset)
     method = library.address("md_method")
-    # Prototypes of our own: those of ctypes.pythonapi belong to everybody in the process.
+    # New prototypes, since those of ctypes.pythonapi are shared by the whole process.
     capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
         ("PyCapsule_New", ctypes.pythonapi)
     )
@@ -128,7 +128,7 @@ def _text(library: Library, symbol: str) -> str:
         return ""
 
 
-def _called_again(text: str, *given: Any) -> None:
+def _raise_as_eager(text: str, *given: Any) -> None:
     """Repeats in eager an operator that failed in C++, for the exception that it raises. `text` is a lambda without
     side effects.
     """

@@ -32,10 +32,10 @@ MAX_ARGUMENTS = (
     384  # passes/bundle/bundle.py joins kernels up to 256 tensors and numbers, and fusion those of a kernel to 64
 )
 
-# One `md_call` serves every kernel of the library. A kernel adds the constant `md_entry_*`, which opens as CPython's
-# PyMethodDef (flag 0x80: METH_FASTCALL), and a function that spreads words over its parameters: 1 ms of compiling each,
-# where a template that does all of `md_call` for each signature costs 8. `Run` is a constructor because only braces
-# promise to read the words from left to right.
+# One function `md_call` serves every kernel of the library. Each kernel adds the constant `md_entry_*`, which starts
+# with CPython's PyMethodDef (flag 0x80: METH_FASTCALL), and a function that passes words as its parameters. These
+# compile in 1 ms; a template with all of `md_call` for each signature takes 8 ms. `Run` is a constructor, since only
+# braces guarantee that the words are read from left to right.
 ENTRY_PRELUDE = f"""\
 struct _object;
 using PyObject = _object;

@@ -134,7 +134,7 @@ class Watch:
         self.due = dict(self.lives.due.get(0, {}))
         self.live = {n.name: n.storage for n in self.lives.names.values() if n.making == "constant"}
 
-    # --- what the wrapper tells
+    # --- events that the wrapper reports
 
     def begins(self, *inputs: tuple[str, torch.Tensor]) -> None:
         for name, tensor in inputs:

@@ -5,7 +5,7 @@ custom operator that returns another dtype, or memory of its arguments: the code
 its schema says. (A write to an argument that the schema does not declare cannot be detected.)
 
 >>> x = torch.ones(2)
->>> same, again = own("higher_order.cond", lambda x: (x, (x,)), [torch.float32, torch.float32], x)
+>>> same, again = call_with_copies("higher_order.cond", lambda x: (x, (x,)), [torch.float32, torch.float32], x)
 >>> len({t.data_ptr() for t in (x, same, again)})
 3
 """
@@ -25,12 +25,12 @@ from minductor.runtime.launch.launch import copied
 DTypes: TypeAlias = Sequence[torch.dtype | None]
 
 
-def custom(op: str, function: Callable[..., Any], dtypes: DTypes, *args: Any, **kwargs: Any) -> list[Any]:
+def call_custom(op: str, function: Callable[..., Any], dtypes: DTypes, *args: Any, **kwargs: Any) -> list[Any]:
     """The results of a call of an operator that is not torch's own, checked."""
-    return vetted(op, function(*args, **kwargs), dtypes, (*args, *kwargs.values()))
+    return checked(op, function(*args, **kwargs), dtypes, (*args, *kwargs.values()))
 
 
-def vetted(op: str, made: Any, dtypes: DTypes, arguments: Sequence[Any]) -> list[Any]:
+def checked(op: str, made: Any, dtypes: DTypes, arguments: Sequence[Any]) -> list[Any]:
     """The results of such a call as a list. LyingSchema if they are not as traced."""
     results = _row(made)
     for result in _tensors(results):
@@ -45,24 +45,24 @@ def vetted(op: str, made: Any, dtypes: DTypes, arguments: Sequence[Any]) -> list
         found = result.dtype if isinstance(result, Tensor) else None
         if dtype is not None and found != dtype:
             raise LyingSchema(op, f"a result of {dtype}", f"it is of {found}")
-    return _apart(results, set())
+    return _without_shared_memory(results, set())
 
 
-def own(op: str, function: Callable[..., Any], dtypes: DTypes, *args: Any, **kwargs: Any) -> list[Any]:
+def call_with_copies(op: str, function: Callable[..., Any], dtypes: DTypes, *args: Any, **kwargs: Any) -> list[Any]:
     """The results of a call that may return its arguments, or a tensor twice; such results are copied.
 
     Results beyond those of the traced program are dropped.
     """
     del op
-    return apart(function(*args, **kwargs), len(dtypes), (*args, *kwargs.values()))
+    return separated(function(*args, **kwargs), len(dtypes), (*args, *kwargs.values()))
 
 
-def apart(made: Any, count: int, arguments: Sequence[Any]) -> list[Any]:
+def separated(made: Any, count: int, arguments: Sequence[Any]) -> list[Any]:
     """The first `count` results of such a call as a list of tensors that share no memory."""
-    return _apart(_row(made)[:count], _storages(arguments))
+    return _without_shared_memory(_row(made)[:count], _storages(arguments))
 
 
-def _apart(results: list[Any], seen: set[int]) -> list[Any]:
+def _without_shared_memory(results: list[Any], seen: set[int]) -> list[Any]:
     """The results; those that share memory with `seen` or with an earlier result are copied."""
     made: list[Any] = []
     for result in results:

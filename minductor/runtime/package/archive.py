@@ -65,7 +65,7 @@ def write_archive(path: Path, entries: Mapping[str, Sequence[Bytes]]) -> None:
     """Writes the pieces of each entry to a temporary file and renames it, so that nobody sees half a file."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        file = beside.open("x+b")  # with the rights that the process gives its files
+        file = beside.open("x+b")  # with the process's default permissions
     except OSError as error:
         why = f"{path} cannot be written: {error.strerror}"
         raise NotExportable("this program", why, hint="Name another file.") from error

@@ -20,7 +20,7 @@ from minductor.core.errors import WrongInput
 from minductor.core.expressions.expr import Expr, as_int, evaluate, symbol
 from minductor.core.expressions.expr_parser import parse_expr
 from minductor.ir.artefact.manifest import Layout, Leaf, Manifest, SymbolRange
-from minductor.runtime.launch.launch import copied, meet
+from minductor.runtime.launch.launch import copied, overlap
 from minductor.runtime.package.pytree_json import read_tree
 
 Sizes = tuple[int, ...]
@@ -134,7 +134,7 @@ def _check_apart(given: Sequence[tuple[Leaf, torch.Tensor]]) -> None:
     for leaf, changed in given:
         if leaf.is_changed:
             for other, value in given:
-                if other is not leaf and meet(changed, value):
+                if other is not leaf and overlap(changed, value):
                     raise WrongInput(other.name, f"it shares memory with {leaf.name}, which the program changes")
 
 

@@ -98,7 +98,7 @@ class _State:
     constants: Mapping[str, Any]  # what the program refers to by name: tensors and other objects
     sizes: dict[str, Any] = field(default_factory=dict)
     flat: dict[Ref, Tensor] = field(default_factory=dict)
-    is_imagined: bool = False  # a program for a GPU whose tensors are here all the same
+    is_imagined: bool = False  # the program is for a GPU, but its tensors are on the CPU
 
     def place(self, device: str) -> torch.device:
         return torch.device("cpu" if self.is_imagined else device)

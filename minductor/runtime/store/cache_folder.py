@@ -42,8 +42,8 @@ MARKER = "minductor-cache-1"
 BESIDE = "minductor-cache"
 FOLDERS = ("entries", "locks", "temporary")
 QUARANTINE = "quarantine"
-_PRIVATE = "minductor-store-"  # a store that stands in for one that cannot be written, among the temporary files
-_FAILED = "minductor-failed-"  # the source of a compile that failed, among the temporary files
+_PRIVATE = "minductor-store-"  # the prefix of a temporary store that replaces one that cannot be written
+_FAILED = "minductor-failed-"  # the prefix of a temporary folder with sources that failed to compile
 _HEX = frozenset("0123456789abcdef")
 _DAY_S = 24 * 3600.0
 _LARGEST = 2 * 1024**3  # no file of a store has more bytes
@@ -160,7 +160,7 @@ def check_trust(folder: Path) -> None:
         raise StoreRefused(str(folder), "it is a symbolic link")
     if not stat.S_ISDIR(state.st_mode):
         raise StoreRefused(str(folder), "it is not a folder")
-    if not hasattr(os, "geteuid"):  # Windows keeps rights elsewhere; profile folders are private there
+    if not hasattr(os, "geteuid"):  # Windows has no such owner; profile folders are private there
         return
     if state.st_uid != os.geteuid():
         raise StoreRefused(str(folder), f"it belongs to user {state.st_uid}, we are {os.geteuid()}")

@@ -39,14 +39,14 @@ def hold(path: Path, limit_s: float) -> Iterator[None]:
         except Timeout:
             if limit_s <= SAY_AFTER_S:
                 raise
-            warn(WaitsForAnother(_who(note), f"{limit_s:g}"))
+            warn(WaitsForAnother(_describe_holder(note), f"{limit_s:g}"))
             lock.acquire(timeout=limit_s - SAY_AFTER_S)
     except Timeout:
         yield
         return
     owner = os.getpid()
     try:
-        _leave(note)
+        _write_note(note)
         yield
     finally:
         if os.getpid() == owner:  # a forked child leaves the block too
@@ -61,7 +61,7 @@ def note_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.holder")
 
 
-def _leave(note: Path) -> None:
+def _write_note(note: Path) -> None:
     """Writes which process holds the lock, for those who wait."""
     command = " ".join(shlex.join(sys.orig_argv).split())
     with suppress(OSError):
@@ -70,7 +70,7 @@ def _leave(note: Path) -> None:
             json.dump({"name": new_name(), "pid": os.getpid(), "command": command[:200]}, file)
 
 
-def _who(note: Path) -> str:
+def _describe_holder(note: Path) -> str:
     """A description of the process that holds the lock."""
     try:
         told = json.loads(read_file(note))

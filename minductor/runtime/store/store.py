@@ -396,7 +396,7 @@ class Store:
         for place in cache_folder.places(self.root):
             self._remove(place)
         for shelf in folders(self.root / "entries"):
-            with suppress(OSError):  # something of somebody else lies there
+            with suppress(OSError):  # the folder contains files of other programs
                 shelf.rmdir()
         self.sweep()
         delete(self.root / TALLY)
@@ -430,7 +430,7 @@ class Store:
         with suppress(OSError):
             os.rename(place, grave)
         delete(grave)
-        with suppress(OSError):  # another variant lives there, or somebody was quicker
+        with suppress(OSError):  # another variant is there, or another process removed it
             place.parent.rmdir()
 
     def _tally(self, added: int) -> None:

@@ -141,7 +141,7 @@ class TrialMemory:
                 try:
                     self._take(is_near=True)
                     return False
-                except torch.OutOfMemoryError:  # what is free there may lie in pieces
+                except torch.OutOfMemoryError:  # free memory may be fragmented
                     pass
             if wanted > (left := room()):
                 raise NoRoom(f"copies of what candidates write take {wanted} bytes, and the host has {left} left")
