@@ -66,7 +66,7 @@ class _Walk:
             ctx.begin(node)
             count = len(ctx.state.nodes)
             ctx.bind(node.name, self._value_of(node))
-            self._put_after(count, node.after)
+            self._order_after(count, node.after)
         outputs = tuple([self._output(a, graph.rebuilt.get(number)) for number, a in enumerate(graph.outputs)])
         self._drop_unread(outputs)
         state = ctx.state
@@ -82,7 +82,7 @@ class _Walk:
             state.guards,
             tuple(state.notes),
             tuple(state.regions.values()),
-            self._own_objects(outputs),
+            self._distinct_objects(outputs),
             tuple(number for number in graph.laid if isinstance(outputs[number], View)),
         )
 
@@ -120,7 +120,7 @@ class _Walk:
         is_possible = node.op in VIEW_RULES or self.ctx.is_computable(node.meta, args, in_pairs=(C64, C128))
         return rules.get(node.op) if is_possible else None
 
-    def _put_after(self, count: int, names: Sequence[str]) -> None:
+    def _order_after(self, count: int, names: Sequence[str]) -> None:
         """Makes the calls and kernels from position `count` on wait for the values of those names."""
         nodes = self.ctx.state.nodes
         if not names or count == len(nodes):
@@ -156,16 +156,17 @@ class _Walk:
             return value
         return View(ref, meta.dtype, sizes(meta.size), sizes(meta.stride), offset)
 
-    def _own_objects(self, outputs: Sequence[ir.Argument]) -> tuple[tuple[int, ...], ...]:
-        """Groups, by number, outputs that need a tensor object of their own, each group sharing one.
+    def _distinct_objects(self, outputs: Sequence[ir.Argument]) -> tuple[tuple[int, ...], ...]:
+        """The numbers of outputs that must be new tensor objects, grouped: the outputs of a group are one object.
 
-        These are outputs that have the layout and memory of an input or of an earlier output but are another node.
+        Such an output is the same view of the same memory as an input or an earlier output, but another node of the
+        graph. All other outputs that are the same view are one object, as in eager.
         """
         given = {i.name: self.ctx.values[i.name] for i in self.graph.inputs}
         first = {replace(v, ref=Ref(name, 0)): name for name, v in given.items() if isinstance(v, View)}
         groups: dict[tuple[View, str], list[int]] = {}
         for number, (arg, view) in enumerate(zip(self.graph.outputs, outputs, strict=True)):
-            # of what the caller makes anew only the layout counts
+            # The caller replays an output in `rebuilt` as a view of an input, and uses the layout only.
             if isinstance(arg, NodeRef) and isinstance(view, View) and number not in self.graph.rebuilt:
                 key = replace(view, ref=Ref(view.ref.storage, 0))
                 if first.setdefault(key, arg.name) != arg.name:
