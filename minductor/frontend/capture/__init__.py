@@ -1,1 +1,11 @@
-"""Reads an ATen graph of torch.fx into plain data."""
+"""Reads an ATen graph of torch.fx into plain data.
+
+A GraphModule from AOTAutograd comes in; a `captured_graph.Graph` goes out, whose text is part of the store's key.
+
+- `captured_graph.py`: the data: graph, nodes, inputs, metadata of tensors.
+- `capture.py`: reads the GraphModule.
+- `symbolic_sizes.py`: turns torch's symbolic sizes (SymPy) into index expressions, and back for guards.
+- `schemas.py`: what torch's schemas say about an operator: what it writes, aliases and draws at random.
+
+Laws: capturing changes no graph, and equal programs have equal texts.
+"""

@@ -1,8 +1,8 @@
-"""An exported program whose weights have one name each.
+"""Gives each weight of an exported program one name.
 
-Takes a torch.export.ExportedProgram. Gives one in which a tensor that goes by several names, as layers that are tied
-have it, goes by the first of them: torch takes a program apart only if what it changes has no other name. Refuses
-nothing; `sharing` names tensors that are different windows on one memory, which nothing makes one.
+Takes a torch.export.ExportedProgram. Gives a program in which a tensor with several names, as tied layers have, keeps
+the first name only: torch decomposes a program only if the tensors that it changes have one name. Refuses nothing.
+`weights_in_one_memory` names tensors that are different windows on one memory, which cannot be merged.
 
 >>> import torch
 >>> class Tied(torch.nn.Module):
@@ -31,9 +31,9 @@ from torch.export.graph_signature import ExportGraphSignature
 
 
 def merge_tied_weights(program: ExportedProgram) -> ExportedProgram:
-    """The same program, where no two of its tensors are the same elements."""
+    """The same program, in which tensors with the same elements have been merged into the first one."""
     first: dict[Hashable, fx.Node] = {}
-    other: dict[fx.Node, fx.Node] = {}  # a name that is dropped -> the one that stands for it
+    other: dict[fx.Node, fx.Node] = {}  # the placeholder of a dropped name -> the placeholder that replaces it
     for node, _, value in _weights(program):
         layout = (value.data_ptr(), value.dtype, value.shape, value.stride())
         if value.numel() and first.setdefault(layout, node) is not node:
@@ -59,7 +59,7 @@ def merge_tied_weights(program: ExportedProgram) -> ExportedProgram:
 
 
 def weights_in_one_memory(program: ExportedProgram) -> Sequence[str]:
-    """The names of the first tensors that lie in one memory, if there are such."""
+    """The names of the first weights that share memory; empty if no weights do."""
     named: dict[int, list[str]] = {}
     for _, target, value in _weights(program):
         named.setdefault(value.untyped_storage().data_ptr(), []).append(target)
@@ -67,7 +67,7 @@ def weights_in_one_memory(program: ExportedProgram) -> Sequence[str]:
 
 
 def _weights(program: ExportedProgram) -> Iterator[tuple[fx.Node, str, torch.Tensor]]:
-    """The program's own tensors that have memory."""
+    """The placeholder, name and value of each weight that has memory on the CPU."""
     places = (node for node in program.graph.nodes if node.op == "placeholder")
     for node, spec in zip(places, program.graph_signature.input_specs, strict=True):
         target = spec.target or ""  # an argument has none

@@ -1,6 +1,7 @@
-"""Functions that torch traces otherwise than eager runs them, and what is called in their place.
+"""Replaces functions that torch traces otherwise than eager runs them by functions that are traced as eager runs.
 
-Takes the graph that Dynamo hands over, before AOTAutograd traces it. Gives it with its calls changed. Refuses nothing.
+Takes the graph that Dynamo hands over, before AOTAutograd traces it, and changes its calls. Gives nothing. Refuses
+nothing. `known_quirks.py` has a row for each function.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from torch.nn import functional as F
 
 
 def replace_functions(gm: torch.nn.Module) -> None:
-    """Of a graph; and the losses of the graphs within it, whose results must not be their arguments.
+    """Replaces functions that a graph calls.
+
+    In inner graphs only losses are replaced: dropout may give its argument, which an inner graph must not give.
 
     >>> gm = torch.fx.symbolic_trace(lambda x: F.dropout(x, training=False))
     >>> replace_functions(gm)
@@ -36,17 +39,17 @@ def replace_functions(gm: torch.nn.Module) -> None:
 
 
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Nothing to drop gives the argument itself, of which torch traces a copy: writes to either reach both."""
+    """Dropout that gives the argument itself if it drops nothing, where torch traces a copy."""
     return F.dropout(input, p, training, inplace) if training and p else input
 
 
 def _plain_dropout(input: Tensor, p: float, train: bool) -> Tensor:
-    """The same, as torch.dropout names its arguments."""
+    """`_dropout` with the parameters of torch.dropout."""
     return _dropout(input, p, train)
 
 
 def _soft_margin_loss(input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Of the input's shape and dtype; torch traces those that both together have."""
+    """The loss with the input's shape and dtype; torch traces the shape and dtype of input and target together."""
     input = _cast_for_autocast(input)
     return F.soft_margin_loss(input, target.to(input.dtype).expand_as(input), *args, **kwargs)
 
@@ -61,7 +64,7 @@ def _multi_margin_loss(
     reduce: Any = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Of the target's shape, without a gradient where a gap is exactly 0; torch traces a dimension and a gradient."""
+    """The loss with the target's shape, and no gradient where a gap is exactly 0, where torch traces one."""
     rows, labels = torch.atleast_2d(_cast_for_autocast(input)), torch.atleast_1d(target)[:, None]
     gaps = F.relu(margin - rows.gather(1, labels) + rows) ** p
     if weight is not None:
@@ -74,25 +77,25 @@ def _multi_margin_loss(
 def _multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Tensor:
-    """Without the labels from the first -1 on, each of which torch traces as one of class 0."""
+    """The loss without the labels from the first -1 on, which torch traces as labels of class 0."""
     rows, labels = torch.atleast_2d(_cast_for_autocast(input)), torch.atleast_2d(target)
     is_label = (labels == -1).cumsum(1) == 0
     labels = labels.where(is_label, 0)
     is_hit = is_label[:, :, None] & (labels[:, :, None] == torch.arange(rows.shape[1], device=rows.device))
     is_counted = is_label[:, :, None] & ~is_hit.any(1, keepdim=True)
-    gaps = F.relu(1 - rows.gather(1, labels)[:, :, None] + rows[:, None])  # of each label, to each class
+    gaps = F.relu(1 - rows.gather(1, labels)[:, :, None] + rows[:, None])  # the gap between each label and each class
     losses = gaps.where(is_counted, 0).sum((1, 2)).reshape(input.shape[:-1]) / rows.shape[1]
     return _reduce(losses, size_average, reduce, reduction)
 
 
 def _cast_for_autocast(input: Tensor) -> Tensor:
-    """As autocast does, under which eager computes these losses in float32."""
+    """The input in float32 if it has 16 bits under autocast, where eager computes these losses in float32."""
     is_cast = input.dtype in (torch.float16, torch.bfloat16) and torch.is_autocast_enabled(input.device.type)
     return input.float() if is_cast else input
 
 
 def _reduce(losses: Tensor, size_average: Any, reduce: Any, reduction: str) -> Tensor:
-    """As the user asks; the two older arguments come first where they are given."""
+    """The losses reduced as asked; the two older arguments win over `reduction` where they are given."""
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
     return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()

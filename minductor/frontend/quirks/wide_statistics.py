@@ -1,9 +1,9 @@
-"""Keeps the statistics of normalisations in the precision that eager keeps them in, where torch's trace says less.
+"""Makes the mean and rstd of norms float32, where eager keeps float32 and torch traces 16 bits.
 
-Takes a joint graph. Gives nothing: of an operand of 16 bits with float32 parameters (what autocast makes of most norms)
-the mean and the inverse deviation become float32. So eager's kernels give them to its backward; traced on a CPU, they
-have the operand's dtype, and the gradients of the parameters would have three digits in place of seven. Leaves alone
-what anything but the backward of a norm uses: that was traced for the narrower dtype.
+Takes a joint graph and changes the traced values of its norms. Gives nothing. A norm with a 16-bit operand and float32
+parameters, as autocast makes them, has float32 statistics in eager. On a CPU, torch traces statistics of the operand's
+dtype, so the gradients of the parameters would have three digits instead of seven. Leaves alone statistics that
+anything but the backward of a norm uses, since the users were traced for 16 bits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BACKWARDS = frozenset(
 
 
 def widen_statistics(graph: fx.Graph) -> None:
-    """See above."""
+    """Makes the traced mean and rstd float32 where eager has them in float32 and only a norm's backward reads them."""
     for node in graph.nodes:
         if node.target not in NORMS or not _has_wide_parameters(node):
             continue

@@ -1,10 +1,11 @@
-"""Opens normalisations in a joint graph, so that what they give can be computed again in the backward.
+"""Decomposes normalisations in a joint graph, so that the backward can recompute their results.
 
-Takes a joint graph. Gives nothing: of each normalisation whose statistics have its own precision, the result becomes
-arithmetic on the operand and the statistics. An operator that is one node is saved as a whole by the partitioner, as
-large as its operand; of an opened one it may save the statistics. Leaves alone (which costs memory, never values) what
-is rounded to less than it is computed in, results laid out otherwise than their operands, and what a product or a
-convolution is given, since that is saved for it in any case.
+Takes a joint graph and changes it. Gives nothing. The result of a norm becomes pointwise arithmetic on its operand and
+its statistics. The partitioner saves the result of an undecomposed norm, which is as large as the operand; for a
+decomposed norm it may save the small statistics and recompute the result.
+
+Leaves alone norms in float16 and bfloat16, norms whose result has other strides than the formula gives, and norms that
+feed a matrix product or a convolution: their backward needs the result, so it is saved anyway.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ aten = torch.ops.aten
 
 @dataclass(slots=True)
 class Writer:
-    """Writes calls before a node, with the metadata of the operator that they stand for."""
+    """Inserts calls before the node `before`, with the metadata of the node `of` that they replace."""
 
     of: fx.Node
     before: fx.Node
@@ -44,9 +45,9 @@ class Writer:
         return node
 
 
-EXACT = frozenset((torch.float32, torch.float64))  # the others are computed in float32
+EXACT = frozenset((torch.float32, torch.float64))  # values of the other dtypes are computed in float32 and rounded
 
-# their gradients need their operands, which nobody computes again
+# their gradients need their operands, which the partitioner does not recompute
 PRODUCTS = frozenset(
     (
         aten.mm,
@@ -64,13 +65,13 @@ PRODUCTS = frozenset(
 GRADIENTS = frozenset((aten._log_softmax_backward_data.default, aten.native_layer_norm_backward.default))
 LOSS_GRADIENTS = frozenset((aten.nll_loss_backward.default, aten.nll_loss2d_backward.default))
 
-# what takes the place of each result; of one that nobody uses, or of a statistic, nothing does
+# the replacement of each result; None for a result that stays as it is
 Results = Sequence["fx.Node | None"]
 Rewrite = Callable[[Writer, fx.Node], "Results | None"]
 
 
 def decompose_norms(graph: fx.Graph) -> None:
-    """See above."""
+    """Replaces each norm in `REWRITES` by its formula, where the formula gives the same dtype, sizes and strides."""
     for node in list(graph.nodes):
         rewrite = REWRITES.get(node.target) if node.op == "call_function" else None
         if rewrite is None or node.meta.get("recompute"):
@@ -96,7 +97,7 @@ def _item(node: fx.Node, number: int) -> fx.Node | None:
 
 
 def _feeds_a_product(node: fx.Node) -> bool:
-    """Itself, or through views."""
+    """Whether a matrix product, convolution or attention reads a node, directly or through views."""
     for user in node.users:
         if isinstance(user.target, torch._ops.OpOverload):
             if user.target.overloadpacket in PRODUCTS or (user.target.is_view and _feeds_a_product(user)):
@@ -110,7 +111,7 @@ def _layout(node: fx.Node) -> tuple[Any, ...]:
 
 
 def is_exact(node: fx.Node) -> bool:
-    """Whether all that an operator takes and gives has the precision that it computes in."""
+    """Whether the arguments and results of an operator have one dtype, in which it also computes."""
     values = [*(n.meta["val"] for n in node.all_input_nodes), *node.meta["val"]]
     dtypes = {value.dtype for value in values if isinstance(value, torch.Tensor)}
     return len(dtypes) == 1 and dtypes <= EXACT
@@ -130,7 +131,7 @@ def _statistics(write: Writer, node: fx.Node) -> tuple[fx.Node, fx.Node]:
 
 
 def _broadcast_over_channels(write: Writer, given: Any, rank: int) -> Any:
-    """A vector of channels, or a matrix of samples and channels, as it meets a tensor of this rank."""
+    """A tensor of channels, or of samples and channels, with trailing dimensions of size 1 up to `rank` dimensions."""
     if given is None:
         return None
     for _ in range(rank - 2):
@@ -146,9 +147,9 @@ def _layer_norm(write: Writer, node: fx.Node) -> Results | None:
 
 
 def _layer_norm_backward(write: Writer, node: fx.Node) -> Results | None:
-    """The three gradients, where the operand is a function of one tensor, which is saved for that function in any case.
+    """The gradients of operand, weight and bias, where the operand is a pointwise function of one tensor.
 
-    As one node it would have the operand saved too.
+    That tensor is saved for the function anyway. An undecomposed norm would have the operand saved too.
     """
     grad: Any = node.args[0]
     x, shape, mean, rstd, weight, *_ = node.args[1:]
@@ -209,20 +210,20 @@ def _group_norm(write: Writer, node: fx.Node) -> Results | None:
 
 
 def _log_softmax(write: Writer, node: fx.Node) -> Results | None:
-    """x - largest - log(sum(exp(x - largest))): the two of a row are what is saved."""
+    """x - max - log(sum(exp(x - max))): the backward saves max and log, which are two numbers for each row."""
     x, dim, _ = node.args
     if not _has_known_exact_rows(node, dim):
         return None
     assert isinstance(x, fx.Node)
     for user in [user for user in node.users if user.target in LOSS_GRADIENTS]:
-        user.replace_input_with(node, x)  # of its operand it takes the layout only
+        user.replace_input_with(node, x)  # the gradient of a loss reads the strides of this operand only
     below = write(aten.sub.Tensor, x, write(aten.amax.default, x, [dim], True))
     total = write(aten.sum.dim_IntList, write(aten.exp.default, below), [dim], True)
     return [write(aten.sub.Tensor, below, write(aten.log.default, total))]
 
 
 def _log_softmax_backward(write: Writer, node: fx.Node) -> Results | None:
-    """grad - exp(y) * sum(grad): as one node it would have y saved for it."""
+    """grad - exp(y) * sum(grad), where y can be recomputed; an undecomposed node would have y saved."""
     grad, y, dim, _ = node.args
     if not _has_known_exact_rows(node, dim):
         return None
@@ -231,7 +232,7 @@ def _log_softmax_backward(write: Writer, node: fx.Node) -> Results | None:
 
 
 def _has_known_exact_rows(node: fx.Node, dim: Any) -> bool:
-    """Whether rows along a dimension have a known number of elements, and the precision that they are computed in."""
+    """Whether the rows along a dimension have a known, positive length, and all dtypes are their compute dtype."""
     value = node.meta["val"]
     dtypes = {value.dtype, *(given.meta["val"].dtype for given in node.all_input_nodes)}
     rows = value.dim() > 0 and isinstance(value.shape[dim], int) and value.shape[dim] > 0

@@ -1,10 +1,11 @@
-"""Which operators AOTAutograd takes apart before we see the graph, and why.
+"""The decomposition table for AOTAutograd: which operators it decomposes before the graph is captured, and why.
 
-Takes nothing. Gives torch's own decompositions of the operators in `ROWS`, made on first use. Every node costs
-AOTAutograd about 0.3 ms, so an operator is taken apart only where its parts fuse and no rule of ours takes it whole.
+Takes nothing. Gives a table from operator to formula, made on first use:
 
-Beside these stand the operators that torch traces by formulas of its own, which give a result other strides than eager
-does (`eager_strides.py` knows which): the result is laid out as eager's.
+- torch's own formulas of the operators in `DECOMPOSED`. Each node costs AOTAutograd about 0.3 ms, so an operator is
+  decomposed only if the operators of its formula fuse and no lowering rule takes it whole.
+- formulas that correct torch's traces (`known_quirks.py` has their rows). Most correct strides: the result is laid out
+  with the strides of `eager_strides.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from minductor.frontend.quirks.eager_strides import (
 )
 from minductor.frontend.quirks.torch_versions import with_traced_strides
 
-# packet name -> why it is taken apart; all its overloads are
+# operator, with all its overloads -> what its formula consists of
 DECOMPOSED: Mapping[str, str] = MappingProxyType(
     {
         "addr": "a product and a sum",
@@ -106,7 +107,7 @@ COPYING_SCATTERS = ("slice_scatter", "select_scatter", "diagonal_scatter")
 
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """The table for AOTAutograd."""
+    """Operator -> the formula that AOTAutograd applies; one that gives NotImplemented keeps the operator whole."""
     import torch
     from torch._decomp import get_decompositions
 
@@ -139,7 +140,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def _with_python_strides() -> Iterator[Any]:
-    """Operators whose result has strides that torch computes in Python while it traces."""
+    """The operators for whose results torch computes strides in Python while it traces."""
     import torch
     from torch._decomp import global_decomposition_table
 
@@ -158,7 +159,7 @@ def _with_python_strides() -> Iterator[Any]:
 
 
 def _refuse_integers(take_apart: Callable[..., Any]) -> Callable[..., Any]:
-    """Of integers alone it stays whole, for eager refuses them."""
+    """The formula, which keeps calls on integers alone whole: eager refuses them, and so will the call."""
     import torch
 
     def decomposed(*args: Any, **kwargs: Any) -> Any:
@@ -169,12 +170,12 @@ def _refuse_integers(take_apart: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _not_decomposed(*args: Any, **kwargs: Any) -> Any:
-    """The decomposition of what is not taken apart."""
+    """The formula of an operator that is not decomposed."""
     return NotImplemented
 
 
 def _scatter_into_copy(op: Callable[..., Any]) -> Callable[..., Any]:
-    """A scatter into a tensor whose elements each have a place of their own."""
+    """The formula of a scatter that copies an expanded tensor first, so that its elements do not share memory."""
     import torch
 
     def is_shared(x: Any) -> bool:
@@ -191,14 +192,14 @@ def _scatter_into_copy(op: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _view_copy(x: Any, size: Any) -> Any:
-    """Torch's own refuses what only a copy can be viewed as."""
+    """The formula of view_copy: torch's own fails where x has no view of that size."""
     import torch
 
     return x.reshape(size).clone(memory_format=torch.contiguous_format)
 
 
 def _view_with_eager_strides(op: Any) -> Callable[..., Any]:
-    """A view, noted with the strides that it has: to dimensions of size 1 torch traces others."""
+    """The formula of a view, traced with eager's strides: torch traces others for dimensions of size 1."""
     from torch.fx.experimental.proxy_tensor import decompose
 
     def decomposed(x: Any, size: Any) -> Any:
@@ -213,20 +214,22 @@ def _view_with_eager_strides(op: Any) -> Callable[..., Any]:
 
 
 def _bfloat16_bags(weight: Any, *args: Any, **kwargs: Any) -> Any:
-    """Bags of bfloat16 on the CPU, whose sums make no `offset2bag` though torch traces one. Without it the backward
-    counts anew, so none of them has it here."""
+    """The formula of embedding bags in bfloat16 on the CPU, with an empty `offset2bag`.
+
+    The CPU leaves it empty, though torch traces one; the backward computes it again if it is empty.
+    """
     import torch
     from torch.fx.experimental.proxy_tensor import decompose
 
     if weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
         return NotImplemented
-    with decompose({}):  # itself
+    with decompose({}):  # without this table, which would call this formula again
         bags, offset2bag, *others = torch.ops.aten._embedding_bag.default(weight, *args, **kwargs)
     return (bags, offset2bag.new_empty(0), *others)
 
 
 def _negative_pad(x: Any, pad: Any, *value: Any) -> Any:
-    """Padding that only takes away: a copy of a slice, which torch traces only where no number of `pad` is 0."""
+    """The formula of padding that only cuts: a copy of a slice. torch traces that only if no number of `pad` is 0."""
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     if not all(statically_known_true(n <= 0) for n in pad):
@@ -248,7 +251,7 @@ def _norm_of_positive_dims(op: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _transform_with_eager_strides(op: Any) -> Callable[..., Any]:
-    """A Fourier transform on the CPU, traced with the strides that it has: torch 2.11 has other ones."""
+    """The formula of a Fourier transform on the CPU, traced with eager's strides: torch 2.11 traces others."""
     from torch.fx.experimental.proxy_tensor import decompose
 
     def decomposed(x: Any, dims: Any, *args: Any) -> Any:
@@ -263,7 +266,7 @@ def _transform_with_eager_strides(op: Any) -> Callable[..., Any]:
 
 
 def _with_eager_strides(op: Any, take_apart: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator whose result, or the first of several, has eager's strides."""
+    """The formula `take_apart`, with eager's strides for its result or the first of several results."""
     import torch
     from torch.fx.experimental.proxy_tensor import decompose
 
@@ -272,7 +275,7 @@ def _with_eager_strides(op: Any, take_apart: Callable[..., Any]) -> Callable[...
         if not is_ambiguous(op, args) or kwargs.get("memory_format") not in (None, torch.preserve_format):
             return result
         if result is NotImplemented:
-            with decompose({}):  # itself
+            with decompose({}):  # without this table, which would call this formula again
                 result = op(*args, **kwargs)
         first, *others = result if isinstance(result, tuple) else (result,)
         stride = eager_strides(op, args, first)

@@ -1,13 +1,14 @@
-"""Lets a gradient that compares for equality find what the forward found.
+"""Makes gradients that compare for equality see the same bits in the forward and in the backward.
 
-Takes a joint graph. Gives nothing: behind each operator whose result has 16 bits, which the backward may compute again,
-and on which an `eq` of two tensors depends, stands a cast to that dtype; and what an `eq` compares with something found
-among it is not computed again. Leaves alone views, which compute nothing.
+Takes a joint graph and changes it. Gives nothing. Leaves views alone, since views compute nothing.
 
-The gradient of an extreme (of `amax`, a norm of infinite order, `scatter_reduce`) divides by how many elements are
-equal to it. In a kernel, values of 16 bits are float32 until they are stored: without the casts each half would round
-where its own kernels end, and nothing might be equal. Nor where the backward summed a row in another order: so the
-partitioner has to keep what is compared, or, which is less, the truths, a byte each.
+The gradient of a maximum (of `amax`, of a norm of infinite order, of `scatter_reduce`) compares each element with the
+maximum and divides by the number of equal elements. Two things could make a recomputed element differ:
+
+- A kernel keeps 16-bit values in float32 until it stores them, so each half would round at the ends of its own kernels.
+  `round_compared_values` inserts a cast to the 16-bit dtype behind each such value.
+- The backward may sum a row in another order. `save_compared_values` forbids that the values are recomputed, so that
+  the partitioner saves them, or the result of the comparison with one byte for each element.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ aten, prims = torch.ops.aten, torch.ops.prims
 
 
 def round_compared_values(graph: fx.Graph) -> None:
-    """See above."""
+    """Inserts a cast behind each recomputable 16-bit result on which an `eq` of two tensors depends."""
     pending = graph.find_nodes(op="call_function", target=aten.eq.Tensor)
     if not pending:
         return
@@ -42,17 +43,17 @@ def round_compared_values(graph: fx.Graph) -> None:
 
 
 def save_compared_values(graph: fx.Graph) -> None:
-    """See above; what the user wants computed again stays so."""
+    """Marks what an `eq` compares with a value found among it as MUST_SAVE, unless the user asked for recomputation."""
     for node in graph.find_nodes(op="call_function", target=aten.eq.Tensor):
         for side, other in permutations(node.all_input_nodes, 2):
             if torch.Tag.pointwise in getattr(_maker(other).target, "tags", ()):
-                continue  # not found among many: equality is no more than chance
+                continue  # a pointwise result is not selected from the other side, so equality would be chance
             for source in _forward_makers(side) & _all_inputs(other):
                 source.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
 
 
 def _forward_makers(node: fx.Node) -> set[fx.Node]:
-    """The forward's operators that a value is of, or that the backward's formula makes it of."""
+    """The forward's operators that computed a value, found through the backward's operators."""
     seen: set[fx.Node] = set()
     pending = [node]
     while pending:
@@ -64,14 +65,14 @@ def _forward_makers(node: fx.Node) -> set[fx.Node]:
 
 
 def _maker(node: fx.Node) -> fx.Node:
-    """The operator that computed a value, which views only show."""
+    """The operator that computed the value that a node is a view or an item of."""
     while is_view(node) or node.target is operator.getitem:
         node = node.all_input_nodes[0]
     return node
 
 
 def _all_inputs(node: fx.Node) -> set[fx.Node]:
-    """All that a value depends on."""
+    """All nodes on which a node depends."""
     found: set[fx.Node] = set()
     pending = [node]
     while pending:

@@ -1,8 +1,8 @@
 """Which nodes of a joint graph share memory.
 
-Takes a joint graph. Gives the nodes whose memory the graph's results show; and brings the traced values of views up to
-date with what they view. By these values AOTAutograd tells which saved tensors nobody else sees, so that the backward
-may overwrite them: a rewrite that puts one node in another's place must not leave them behind.
+Takes a joint graph. Gives the nodes whose memory the graph's results show. `update_view_values` corrects the traced
+values of views after a rewrite has replaced the tensor that they view. AOTAutograd reads these values: it lets the
+backward overwrite a saved tensor that shares memory with no other.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 
 def is_view(node: fx.Node) -> bool:
-    """Whether a node gives memory of a tensor that it is given, itself or as one of several views. `_conj` may be given
-    a number, and makes memory then."""
+    """Whether a node is a view, or an item of a list of views. `_conj` of a number is none: it makes new memory."""
     if node.target is operator.getitem:
         return is_view(node.all_input_nodes[0])
     return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view and bool(node.all_input_nodes)
@@ -34,7 +33,7 @@ def visible_storages(graph: fx.Graph) -> set[fx.Node]:
 
 
 def update_view_values(graph: fx.Graph) -> None:
-    """Gives the traced value of each view the memory of what it views now."""
+    """Recomputes the traced value of each view whose memory is not that of its argument."""
     for node in filter(is_view, graph.nodes):
         of, value = node.all_input_nodes[0].meta["val"], node.meta["val"]
         if node.target is operator.getitem:

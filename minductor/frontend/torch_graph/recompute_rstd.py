@@ -1,12 +1,13 @@
-"""Of the two statistics of a row that a layer norm keeps for its backward, takes one out: it is summed again.
+"""Recomputes rstd of a layer norm in the backward instead of saving it.
 
-Takes a forward and a backward module, and how many of the forward's results are the caller's. Gives nothing: of each
-layer norm whose operand and mean are kept as well, the backward computes the inverse deviation from them. It reads the
-row in any case, so the sum costs a pass through a cache; kept, it would cost its bytes for all of the time between.
-Leaves alone rows that are too long to lie in a cache, rows whose length is not a number, and statistics that are
-rounded to less than they are computed in.
+Takes a forward and a backward module, and the number of the forward's results that are the caller's. Changes both
+modules and gives nothing. A layer norm saves the mean and rstd (the reciprocal of the standard deviation) of each row.
+Where its operand and its mean are saved too, the backward computes rstd from them. The backward reads the row anyway,
+so this costs one more pass through a row in the cache, and saves the memory of rstd between forward and backward.
 
-It is not the mean that is summed again: the forward's is corrected by a second pass, and two would be needed.
+Leaves alone rows longer than `MAX_ROW_ELEMENTS`, rows whose length is symbolic, and norms in a dtype other than their
+compute dtype. The mean is not recomputed: the forward corrects its mean by a second pass, which would have to be
+repeated.
 """
 
 from __future__ import annotations
@@ -23,13 +24,11 @@ from minductor.frontend.torch_graph.decompose_norms import Writer, is_exact
 
 aten = torch.ops.aten
 
-MAX_ROW_ELEMENTS = (
-    4096  # elements of a row; of a longer one a statistic is a small part, and a pass through it is not free
-)
+MAX_ROW_ELEMENTS = 4096  # a longer row may not lie in a cache, and its statistics are a small part of what is saved
 
 
 def recompute_rstd(forward: fx.GraphModule, backward: fx.GraphModule, given: int) -> None:
-    """See above; the first `given` results of the forward are not for the backward."""
+    """Recomputes each saved rstd in the backward; the first `given` results of the forward are the caller's."""
     output = forward.graph.output_node()
     results = cast("Sequence[Any]", output.args[0])
     inputs = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
@@ -66,7 +65,7 @@ def _mean_of(norm: fx.Node) -> fx.Node | None:
 
 
 def _write_rstd(graph: fx.Graph, deviation: fx.Node, operand: fx.Node, mean: fx.Node, norm: fx.Node) -> None:
-    """Puts what follows from the operand and the mean in the place of an input."""
+    """Replaces the backward's input rstd by its formula of the operand and the mean."""
     shape: Any = norm.args[1]
     eps = norm.args[4]
     write = Writer(norm, before=next(node for node in graph.nodes if node.op != "placeholder"))
@@ -79,7 +78,7 @@ def _write_rstd(graph: fx.Graph, deviation: fx.Node, operand: fx.Node, mean: fx.
 
 
 def _remove_results(output: fx.Node, is_gone: Sequence[bool]) -> None:
-    """Takes results out of a graph's, and what is said of each."""
+    """Removes results from a graph's output, with their metadata."""
 
     def left(values: Any) -> Any:
         return [value for value, gone in zip(values, is_gone, strict=True) if not gone]

@@ -1,7 +1,7 @@
-"""Graphs whose results are no flat tuple, as users trace them; Dynamo's always are one.
+"""Compiles graphs whose result is not a flat tuple. Dynamo's graphs give one, but graphs that users trace may not.
 
-Takes such a graph and what compiles one with a flat tuple. Gives a callable with the results that the graph gives: a
-tensor, a dict, or whatever tree of them. Refuses nothing.
+Takes a graph, and the function that compiles a graph with a flat tuple of results. Gives a callable with the graph's
+own results: a tensor, a dict, or any tree of tensors. Refuses nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 
 def has_nested_results(gm: object) -> bool:
-    """Whether a graph gives something else than a flat tuple.
+    """Whether a graph's result is anything but a flat tuple.
 
     >>> has_nested_results(torch.fx.symbolic_trace(lambda x: x + 1))
     True
@@ -26,11 +26,13 @@ def has_nested_results(gm: object) -> bool:
         return False
     (results,) = gm.graph.output_node().args
     is_flat = isinstance(results, tuple | list) and not any(isinstance(one, tuple | list | dict) for one in results)
-    return not is_flat or isinstance(gm.graph._codegen, _PyTreeCodeGen)  # an export's code puts them in their tree
+    return not is_flat or isinstance(
+        gm.graph._codegen, _PyTreeCodeGen
+    )  # the code of an exported graph builds the tree from flat results
 
 
 class _FlatResults(torch.nn.Module):
-    """A graph's results as a list; `tree` is how the last call gave them."""
+    """A module that gives a graph's results as a list; `tree` is the structure of the last call's result."""
 
     def __init__(self, gm: torch.fx.GraphModule) -> None:
         super().__init__()
@@ -45,7 +47,7 @@ class _FlatResults(torch.nn.Module):
 def flatten_results(
     gm: torch.fx.GraphModule, inputs: Sequence[Any], compile_flat: Callable[[Any, Sequence[Any]], Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """The compiled graph, whose results are put in the tree in which the traced call gave them."""
+    """The compiled graph as a callable that gives results in the structure of the traced call."""
     flat = _FlatResults(gm)
     compiled = compile_flat(flat, inputs)
 

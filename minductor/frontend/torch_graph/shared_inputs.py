@@ -1,12 +1,14 @@
-"""Inputs in one memory, where a graph writes to an input.
+"""Inputs that share memory, where a graph writes to an input: what torch does not guard is checked here.
 
-Takes an ATen graph while AOTAutograd has it compiled. Gives the name of an input if the graph is right only for inputs
-that lie in their common memory as the traced ones do, which nothing guards, or is wrong even for those: of matrices in
-one memory AOTAutograd misses some that overlap. The graph before it, Dynamo's, is right.
+Takes graphs and their inputs while AOTAutograd compiles them. Gives checks, and refusals as input names:
 
-Of a compiled graph whose inputs were traced apart from each other it gives one that asks at each call whether they
-still are, since nothing guards that either; of one that counts places in the memory of a tensor from its start,
-one that asks whether inputs begin where they did.
+- `unguarded_input`: an input for which the ATen graph is right only if the inputs overlap as the traced ones did, which
+  nothing guards, or wrong in any case, since AOTAutograd misses some overlaps of matrices. Dynamo's graph is right.
+- `with_overlap_check`: the compiled graph behind a check that inputs traced apart do not overlap now.
+- `with_offset_check`: the compiled graph behind a check that inputs begin at the traced offsets in their memory, for
+  graphs with `as_strided`, which counts from the start of that memory.
+
+Where a check fails, the call runs Dynamo's graph in eager.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from minductor.frontend.quirks.torch_versions import is_synthetic_base, written_
 
 
 def unguarded_input(gm: torch.fx.GraphModule, *, is_backward: bool) -> str:
-    """The first input whose place in memory the graph holds for another; "" if there is none."""
+    """The name of the first input that overlaps another in a way that torch does not guard; "" if there is none."""
     inputs, written = gm.graph.find_nodes(op="placeholder"), written_inputs()
     if is_backward or len(inputs) != len(written):  # its inputs are not the program's
         written = [any(written)] * len(inputs)
@@ -46,8 +48,10 @@ def unguarded_input(gm: torch.fx.GraphModule, *, is_backward: bool) -> str:
 def with_overlap_check(
     compiled: Callable[..., Any], eager: Callable[..., Any], traced: Sequence[object]
 ) -> Callable[..., Any]:
-    """What was compiled, or eager for inputs that overlap where those that were traced did not; asked where the program
-    writes to an input, as it is only then that this changes a result. Parameters are the same ones at each call."""
+    """`compiled`, with a check at each call that runs `eager` if inputs overlap that were traced apart.
+
+    Only a program that writes to an input is checked. Parameters are not: they are the same at each call.
+    """
     places = [n for n, x in enumerate(traced) if _is_plain_argument(x)]
     if not any(written_inputs()) or len(places) < 2 or not _were_traced_apart([traced[n] for n in places]):
         return compiled
@@ -61,8 +65,10 @@ def with_overlap_check(
 
 
 def window_offsets(gm: torch.nn.Module, given: Sequence[object]) -> Mapping[int, int | None]:
-    """Of each tensor, if the graph makes windows on memory, where it begins if they count places from the start of
-    that. A beginning that is a symbol is guarded, before AOTAutograd traces it."""
+    """Input number -> its offset in its memory, for a graph that calls `as_strided`; empty for other graphs.
+
+    The offset is None if no `as_strided` names one. A symbolic offset is guarded by turning it into a number here.
+    """
     graphs = (part.graph for part in gm.modules() if isinstance(part, torch.fx.GraphModule))
     windows = [node for graph in graphs for node in graph.nodes if "as_strided" in str(node.target)]
     if not windows:
@@ -77,8 +83,10 @@ def with_offset_check(
     places: Mapping[int, int | None],
     traced: Sequence[object],
 ) -> Callable[..., Any]:
-    """What was compiled, or eager for inputs that do not begin at these places, as nothing guards them. Refuses a
-    program that writes to an input whose copy has other windows (UnsupportedInput)."""
+    """`compiled`, with a check at each call that runs `eager` if inputs do not begin at the offsets in `places`.
+
+    Refuses a program that writes to an input whose copy has other `as_strided` windows (UnsupportedInput).
+    """
     if any(written_inputs()) and not all(copy_has_same_windows(traced[n], begin) for n, begin in places.items()):
         raise UnsupportedInput("an input of this graph", "memory that is written, and has other windows than its copy")
     counted = {n: begin for n, begin in places.items() if begin is not None}
@@ -94,15 +102,19 @@ def with_offset_check(
 
 
 def copy_has_same_windows(x: Any, begin: int | None) -> bool:
-    """Whether windows on a copy of x are those on x: what is traced for a write is new memory without gaps. They begin
-    at x's first element (None), or count places from the start of its memory."""
+    """Whether `as_strided` finds the same elements on a copy of x without gaps, as AOTAutograd traces for a write.
+
+    `begin` is the offset from which `as_strided` counts; None if it counts from x's first element.
+    """
     fills = begin is None or guard_or_false(x.numel() * x.itemsize == x.untyped_storage().nbytes())
     return fills and begin in (None, 0) and layout_of(x).is_dense
 
 
 def is_overlap_error(error: RuntimeError) -> bool:
-    """Whether AOTAutograd did not trace a write to an input several of whose elements are one in memory: it copies the
-    whole input back, where eager may write a part without such elements. torch tells it by this text alone."""
+    """Whether AOTAutograd raised because it copies an input back whose elements share memory (an expanded tensor).
+
+    Eager may write a part of such a tensor. torch has no class for this error, only this text.
+    """
     return "more than one element of the written-to tensor" in str(error)
 
 
@@ -112,7 +124,8 @@ def _is_plain_argument(x: object) -> TypeGuard[torch.Tensor]:
 
 
 def _were_traced_apart(traced: Sequence[Any]) -> bool:
-    """Whether traced inputs do not overlap; those in one memory are guarded where symbols say how they lie."""
+    """Whether traced inputs do not overlap. Inputs in one memory with symbolic sizes count as overlapping: torch guards
+    these."""
     if _share_no_memory(traced):
         return True
     spans: dict[Any, list[tuple[int, int]]] = defaultdict(list)
@@ -142,7 +155,7 @@ def may_overlap(tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def _last_element_offset(x: torch.Tensor) -> int:
-    """How many elements the last one lies behind the first."""
+    """The offset of the last element from the first, in elements."""
     return sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True))
 
 
@@ -151,8 +164,9 @@ def _is_matrix(x: torch.Tensor) -> bool:
 
 
 def is_overlap_missed(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two matrices overlap though torch holds them for columns side by side: it looks at where the rows of the
-    second end, and not at where they begin. Sizes that are symbols are guarded to be as they are.
+    """Whether two matrices overlap that torch takes for columns side by side.
+
+    torch looks at where the rows of the second end, and not at where they begin. Symbolic sizes are guarded.
 
     >>> x = torch.zeros(4, 4)
     >>> is_overlap_missed(x[:2, :3], x[1:3, 1:])

@@ -1,9 +1,9 @@
 """Splits a joint graph into forward and backward by torch's min-cut partitioner.
 
-Takes what AOTAutograd hands to a `partition_fn`. Gives the two modules. Refuses nothing.
+Takes what AOTAutograd hands to a `partition_fn`. Gives the forward and the backward module. Refuses nothing.
 
-The partitioner's own merging of equal nodes imports TorchInductor's pattern matcher and with it all its lowerings: 0.9
-CPU seconds, as long as the rest of AOTAutograd takes for a small transformer. So it is switched off, and ours runs.
+The partitioner can merge equal nodes itself, but imports TorchInductor's pattern matcher and all lowerings for it. That
+takes 0.9 s of CPU time, as long as the rest of AOTAutograd for a small transformer. So `merge_equal_nodes` does it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def split_joint_graph(
 
 
 def remove_detach(graph: fx.Graph) -> None:
-    """Takes away calls of `detach`, which mean nothing once gradients are traced; those that are results stay.
+    """Removes the calls of `detach` that are not results: they do nothing once gradients are traced.
 
-    The partitioner knows `detach` as no view and no operator to compute again: what autograd saves, it detaches, and so
-    would be kept from forward to backward whatever it costs.
+    The partitioner knows `detach` neither as a view nor as recomputable. Autograd detaches what it saves, so the
+    partitioner would save all of that, whatever it costs.
     """
     results = set(graph.output_node().all_input_nodes)
     for node in list(graph.nodes):
@@ -56,9 +56,9 @@ def remove_detach(graph: fx.Graph) -> None:
 
 
 def merge_equal_nodes(graph: fx.Graph) -> int:
-    """Of calls of one pure operator with the same arguments, the first stays; gives the number of those dropped.
+    """Merges calls of one pure operator with the same arguments into the first; gives the number of removed calls.
 
-    Two that both reach the caller stay two: he may write to one of them.
+    Two equal calls whose memory both reaches the caller are not merged, since the caller may write to one of them.
     """
     seen: dict[Any, fx.Node] = {}
     dropped = 0
@@ -66,7 +66,7 @@ def merge_equal_nodes(graph: fx.Graph) -> int:
     for node in list(graph.nodes):
         if node.op != "call_function" or not _is_pure(node.target):
             continue
-        # what must be recomputed, or belongs to one half by decree, is not merged with what does not
+        # a node marked for recomputation, or for one half, is merged with nodes of the same mark only
         place = node.meta.get("recompute"), node.meta.get("partitioner_tag")
         key = node.target, place, _key(node.args), _key(node.kwargs)
         first = seen.setdefault(key, node)
@@ -88,7 +88,7 @@ def _is_pure(target: Any) -> bool:
 
 
 def _key(value: Any) -> Any:
-    """An argument tree that tells 1 from 1.0 and True."""
+    """A hashable key of an argument tree, in which 1, 1.0 and True differ."""
     match value:
         case fx.Node():
             return value
