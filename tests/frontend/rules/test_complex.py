@@ -1,4 +1,4 @@
-"""Complex arithmetic by pairs of real numbers against eager: values, layouts, gradients, mutation, special values."""
+"""Rules of complex tensors against eager: values, layouts, gradients, mutation, infinities and NaN."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ PROGRAMS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str) -> None:
     """With gradients, in both dtypes, contiguous and not."""
-    assert set(lowered(PROGRAMS[name], *grads(Z, W), X).externs) <= {"aten.clone.default"}  # of what has conjugates
+    assert set(lowered(PROGRAMS[name], *grads(Z, W), X).externs) <= {
+        "aten.clone.default"
+    }  # copies of memory that may hold conjugates
     wide = numbers(4, 3, dtype=torch.float64).t()
     assert not lowered(PROGRAMS[name], wide, wide.flip(0), X.double()).externs
 
@@ -40,7 +42,7 @@ SPECIAL = [complex(a, b) for a in (0.0, -0.0, 1.0, math.inf, -math.inf, math.nan
 
 
 def test_infinities_and_nan_stand_where_eager_has_them() -> None:
-    """Ones fill the last vector, of whose numbers eager computes a few otherwise."""
+    """Ones fill the last SIMD vector: eager computes the elements behind the last whole vector by another formula."""
     table = torch.cartesian_prod(torch.tensor(SPECIAL), torch.tensor(SPECIAL)).t()
     table = torch.cat([table, torch.ones(2, 512 - table.shape[1])], 1)
     fns: list[Callable[[Tensor, Tensor], Tensor]] = [
@@ -57,7 +59,7 @@ def test_of_no_element_and_of_one(size: tuple[int, ...]) -> None:
 
 
 def test_real_tensors_made_of_complex_ones() -> None:
-    """Like one but for the dtype; and truth values, which the imaginary part decides too."""
+    """zeros_like and its kin with a real dtype; and bools, for which the imaginary component counts too."""
 
     def fn(z: Tensor) -> tuple[Tensor, ...]:
         w = z * 2
@@ -69,11 +71,11 @@ def test_real_tensors_made_of_complex_ones() -> None:
 
 
 def test_what_is_called_gets_complex_memory() -> None:
-    """Made of both parts once, in the layout that was traced."""
+    """Extern calls are given interleaved memory, made once from both components in the traced layout."""
     seen = lowered(lambda x, w: torch.fft.irfft(torch.fft.rfft(x) * w.t().conj()), randn(3, 8), numbers(5, 3))
     assert len(seen.externs) == 2
     seen = compiled(lambda z, w: torch.diagonal_scatter(z, w, 1, 1, 2), numbers(4, 4, 4), numbers(4, 3), dynamic=True)
-    assert seen.externs == ["aten.copy_.default", "aten.copy_.default"]  # of parts, which are copied for it
+    assert seen.externs == ["aten.copy_.default", "aten.copy_.default"]  # one call per component
     seen = lowered(lambda z, w: ((z * w).t() @ w, (z * w) @ w.t()), Z, W)
     assert len(seen.kernels) == 8
 
@@ -91,7 +93,7 @@ def test_writes_into_complex_tensors() -> None:
 
 
 def test_memory_with_conjugates() -> None:
-    """Its elements are read as torch reads them, and written by torch."""
+    """Memory that may hold conjugates is read through a copy that torch makes, and written by torch."""
     compiled(lambda z, w: (z * w, z.t()[1:].abs(), z.conj().real), Z.conj(), W)
     compiled(lambda z, w: z.mul_(w), numbers(3, 4).conj(), W)
 

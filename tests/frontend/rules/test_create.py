@@ -1,4 +1,4 @@
-"""Ranges: their bounds, and how even they are."""
+"""Rules of ranges and constants against eager: truncated bounds, accuracy, numbers that do not fit the dtype."""
 
 from __future__ import annotations
 

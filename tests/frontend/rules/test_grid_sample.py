@@ -1,4 +1,4 @@
-"""Sampling by a grid, and resizing, against eager."""
+"""grid_sample, its gradients, and interpolation against eager."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from tests.frontend.tracing import compiled, grads, lowered, randn
 
 IMAGE, SOLID = randn(2, 3, 6, 5), randn(1, 2, 4, 3, 5)
-# on edges and between elements; then inside and outside
+# positions on the edges and between elements; the random ones lie inside and far outside
 EDGES = torch.tensor([[-1.0, 1.0], [0.0, 0.5], [-3.7, 9.0], [1.2, -0.2], [0.6, -0.6], [1 / 3, 0.25]])
 GRID = torch.cat([EDGES.expand(2, 1, 6, 2), randn(2, 3, 6, 2), 4 * randn(2, 3, 6, 2)], 1)
 

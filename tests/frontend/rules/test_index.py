@@ -1,4 +1,4 @@
-"""Reads at places that data decides, and the losses that pick a class."""
+"""Rules of gathers and of nll_loss against eager, and which indices are checked and wrapped."""
 
 from __future__ import annotations
 

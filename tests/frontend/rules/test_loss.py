@@ -1,4 +1,4 @@
-"""Gradients of losses against eager, also where a size that is a symbol divides the mean."""
+"""Gradients of losses against eager, also of means over a symbolic number of elements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_gradient(name: str, reduction: str) -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_share_of_an_element_is_one_number_of_float64(name: str) -> None:
-    """No float of the graph stands for it, which the tracer would have to be given."""
+    """The graph has no float symbol for 1/n, which would need the sizes as inputs of the backward graph."""
     loss: Callable[..., torch.Tensor] = LOSSES[name]
     seen = compiled(lambda x, y: loss(x, y, reduction="mean"), *grads(randn(4, 5), randn(4, 5, seed=1)), dynamic=True)
     assert not seen.externs

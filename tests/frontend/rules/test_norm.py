@@ -1,4 +1,4 @@
-"""Normalisations against eager, forward and backward: layer, rms, group, instance and batch norm."""
+"""Normalizations against eager, forward and backward: layer, rms, group, instance and batch norm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reflected and replicated padding, forward and backward, and copies of views, against eager."""
+"""Reflecting and replicating padding, forward and backward, and the `_copy` forms of views, against eager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions against eager: over one, several and all dimensions, in each dtype, of permuted inputs too."""
+"""Reductions against eager: over one, several and all dimensions, in each dtype, of contiguous and permuted inputs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_first_of_equals_and_the_first_nan() -> None:
 def test_variance_does_not_cancel() -> None:
     """Two passes: the difference of the sums of squares would be all rounding error here."""
     x = 1e4 + randn(4, 100)
-    for given, count in ((x, 2), (x.half(), 3)):  # the mean, the squares and, if not in float64, what rounding left
+    for given, count in ((x, 2), (x.half(), 3)):  # mean, squares and, if not in float64, correction
         program = lowered(lambda x: x.var(-1), given).program
         sums = [k for k in program.nodes if isinstance(k, Kernel) and any(op.name == "reduce" for op in k.body.ops)]
         assert len(sums) == count
@@ -151,7 +151,7 @@ LARGE = {
 @pytest.mark.parametrize("name", LARGE)
 @pytest.mark.parametrize("size", [1.7e308, 1e200])
 def test_a_variance_overflows_to_infinity_and_not_to_nan(name: str, size: float) -> None:
-    """Of large values that differ, and 0 of those that are one value, though their sum overflows."""
+    """The variance of large values overflows to infinity; that of equal values is 0 although their sum overflows."""
     different = torch.tensor([[0.9, 0.5, 0.25, 0.75, 0.1], [-0.8, -0.2, -0.9, -0.5, -0.3]], dtype=torch.float64) * size
     equal = torch.full((2, 5), size, dtype=torch.float64)
     compiled = torch.compile(LARGE[name], backend=minductor.minductor)

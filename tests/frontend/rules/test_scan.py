@@ -1,4 +1,4 @@
-"""Scans against eager: along each dimension, in each dtype, and what carries the values."""
+"""Scans against eager: along each dimension, in each dtype; the dtype of the accumulator; blocks of long rows."""
 
 from __future__ import annotations
 

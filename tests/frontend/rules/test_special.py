@@ -1,4 +1,4 @@
-"""Special functions and functions of digits against eager, in the dtypes that they take."""
+"""Special functions, frexp, ldexp and rounding to decimals against eager, in the dtypes that they take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table as a whole: every name in it is an operator of torch, and no operator has two rules."""
+"""The table of all rules: each row is for an operator of torch, and no operator has two rules or a decomposition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from minductor.frontend.rules import matmul, random
 from minductor.frontend.rules.table import FAMILIES, RULES
 from minductor.frontend.torch_graph.decompositions import DECOMPOSED
 
-# A torch may be without these: one is new in 2.12, the other is there once torch's own compiler has been imported.
+# Some torch has not: the first is new in 2.12, the second exists once torch's own compiler has been imported.
 NOT_ALWAYS_THERE = {"aten._foreach_clone.default", "prims.fma.default"}
 
 

@@ -1,4 +1,4 @@
-"""Pooling and windows as columns, forward and backward, against eager; without calls of eager's own."""
+"""Pooling, unfold and fold against eager, forward and backward, without extern calls."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_integers() -> None:
 
 @pytest.mark.parametrize("filling", [float("nan"), float("-inf"), 0.0])
 def test_places_of_equals(filling: float) -> None:
-    """The first of equals, the last NaN, and never a place outside."""
+    """The index is that of the first of equal maxima, of the last NaN, and never one in the padding."""
     x = torch.full((1, 5, 6), filling)
     y = IMAGE[0].clone()
     y[:, 2:5, 3:] = filling

@@ -1,4 +1,4 @@
-"""Functional writes: in place where the old value is dead, else into a copy; values as eager's, and the memory used."""
+"""Functional writes into windows against eager: in place if the old value is dead, else into a copy; errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.frontend.tracing import compiled, lowered, randn
 
 
 def locals_of(program: Program) -> list[list[int | None]]:
-    """The sizes of the storages of our own that hold more than a slice's values."""
+    """The sizes of the local buffers that a node reads or writes."""
     used = {ref for node in program.nodes for ref in _touched(node)}
     return [[as_int(n) for n in b.size] for b in program.buffers if b.kind == "local" and b.name in used]
 
@@ -115,7 +115,7 @@ def two_scatters_of_one(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def inner_kept(x: torch.Tensor) -> torch.Tensor:
-    """The inner write's target is wanted outside its window."""
+    """The target of the inner write is read later, outside of the window."""
     z = x @ x.t()
     inner = torch.slice_scatter(z[1], z[0, :2], 0, 1, 3)
     return torch.select_scatter(z, inner, 0, 1) + z
@@ -173,7 +173,7 @@ def test_sizes_0_and_1() -> None:
 
 
 def overlapping_results(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """In a result whose elements share memory only the window is written."""
+    """A result whose elements share memory is written in the window only."""
     v = x.unfold(0, 2, 1)
     w = (x @ x.t()).as_strided((2, 2), (1, 1), 1)
     return v.select_scatter(v[1], 0, 0).diagonal(), w.slice_scatter(w[:, :1] * 2, 1, 1)
@@ -218,8 +218,10 @@ def test_a_place_whose_sign_only_the_call_knows_counts_from_the_end() -> None:
 
 @pytest.mark.parametrize("is_dynamic", [False, True])
 def test_places_in_a_storage_count_from_its_start(is_dynamic: bool) -> None:
-    """Also those before the tensor's first element, wherever that is at another call; outside of the storage both
-    raise."""
+    """Offsets before the tensor's first element work, also if a later call has that element elsewhere in its storage.
+
+    Outside of the storage both raise.
+    """
 
     def read(x: torch.Tensor, offset: int) -> torch.Tensor:
         return -x.as_strided((8,), (2,), offset)
