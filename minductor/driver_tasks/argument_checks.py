@@ -1,7 +1,7 @@
-"""What the public functions refuse before they do anything.
+"""Checks the arguments of public functions before anything else happens.
 
-Takes the arguments of a public function. Gives them back where they have to be read, or nothing. Refuses each that the
-function could not use (BadArgument, BadCall), in one line that says what it takes instead.
+Takes the arguments of a public function. Gives nothing. Refuses each argument that the function could not use
+(BadArgument, BadCall), in one line that says what the function takes instead.
 
 >>> check_program("compile_only", 5)
 Traceback (most recent call last):
@@ -22,7 +22,7 @@ PROGRAM = "a function or a torch.nn.Module"
 
 
 def check_program(door: str, program: Any, *, takes: str = PROGRAM) -> None:
-    """Raises if nothing can be called; `door` is the name of the public function."""
+    """Raises BadArgument if `program` cannot be called; `door` is the name of the public function."""
     name = f"the program of {door}"
     if isinstance(program, type):
         raise BadArgument(name, program, takes, why="it is a class: make an instance of it")
@@ -31,7 +31,7 @@ def check_program(door: str, program: Any, *, takes: str = PROGRAM) -> None:
 
 
 def check_call(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raises if the program's signature does not take these arguments; a program without a signature takes any."""
+    """Raises BadCall if the program's signature does not take the arguments; without a signature it takes any."""
     import torch
 
     called: Any = program
@@ -50,12 +50,12 @@ def check_call(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
 
 
 def name_of(program: Callable[..., Any]) -> str:
-    """What an error calls a program."""
+    """The name of a program in errors."""
     return getattr(program, "__qualname__", "") or type(program).__name__
 
 
 def check_exported(door: str, program: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> None:
-    """Holds what torch.export is given against what it takes; an exported program knows its arguments."""
+    """Raises if torch.export does not take these arguments. An ExportedProgram has its own arguments."""
     import torch
 
     if not isinstance(args, tuple | list):
@@ -70,7 +70,7 @@ def check_exported(door: str, program: Any, args: Any, kwargs: Any, dynamic_shap
 
 
 def check_compiler(given: Mapping[str, Any]) -> None:
-    """Holds the arguments of `Compiler` against what it calls them for."""
+    """Raises BadArgument if the Compiler could not use one of its arguments, `given` by name."""
     for name, takes in (
         ("observer", "a function of a minductor.driver.Compiled"),
         ("graph_pass", "a function that changes a torch.fx.GraphModule"),
@@ -93,7 +93,7 @@ def check_compiler(given: Mapping[str, Any]) -> None:
 
 
 def check_graph(given: Any) -> None:
-    """Raises if this is not what Dynamo hands to a backend."""
+    """Raises BadArgument if `given` is not what Dynamo gives a backend."""
     import torch
 
     if not isinstance(given, torch.nn.Module):
@@ -101,7 +101,7 @@ def check_graph(given: Any) -> None:
 
 
 def check_not_ahead() -> None:
-    """Raises inside torch's aot_compile: AOTAutograd then takes nothing but TorchInductor's OutputCode."""
+    """Raises NoAheadOfTime inside torch's aot_compile, which takes nothing but TorchInductor's OutputCode."""
     from torch._functorch import config
 
     if getattr(config, "force_autograd_cache", False):

@@ -1,7 +1,7 @@
-"""The stores of a Compiler: one for each folder that a call names, opened when it is first used.
+"""The stores of a Compiler: one for each cache folder, opened when it is first used.
 
-Takes folders. Gives stores, and runs work in one. Refuses nothing: when a store cannot be written any more, a private
-one takes its place, with a warning.
+Takes folders. Gives stores, and runs functions on a store. Refuses nothing: if a store can no longer be written, a
+private store in a temporary folder replaces it, with a warning.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-# What the system says of a disk that is full or may not be written.
+# The errors of a disk that is full, or that this process may not write.
 UNWRITABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM))
 
 
 class Stores:
-    """Stores by the folder that the option `cache_dir` names; with `given`, that one for all folders."""
+    """The stores by folder, as the option `cache_dir` names it. A store that is `given` serves all folders."""
 
     def __init__(self, environ: Mapping[str, str], given: Store | None) -> None:
         self._environ = environ
@@ -31,7 +31,7 @@ class Stores:
         self._lock = Lock()
 
     def of(self, folder: str) -> Store:
-        """The store of a folder; of the user's, if `folder` is empty."""
+        """The store in `folder`; "" means the user's cache folder."""
         if self._given is not None:
             return self._given
         from minductor.runtime.store.store import Store
@@ -42,7 +42,7 @@ class Stores:
             return self._opened[folder]
 
     def use(self, folder: str, work: Callable[[Store], R]) -> R:
-        """What `work` gives with the store of a folder, or with its private replacement if the disk is full."""
+        """The result of `work` on the store in `folder`, or on a private store if the disk cannot be written."""
         store = self.of(folder)
         try:
             return work(store)
@@ -58,6 +58,6 @@ class Stores:
         return work(made)
 
     def forget(self) -> None:
-        """Closes what was opened; what is on disk stays."""
+        """Closes the opened stores; their files stay."""
         with self._lock:
             self._opened.clear()

@@ -1,9 +1,9 @@
-"""A compiled graph in a folder of files, of which one runs: what `trace="dir:PATH"` leaves of each graph.
+"""Writes a compiled graph into a folder from which it can be run: `trace="dir:PATH"` does so for each graph.
 
-Takes an artefact, its graph and a folder. Gives files there: the wrapper as a Python file, its kernels beside it, and a
-description of its arguments. That file asks `names` for what the wrapper's text takes for granted, and hands its `call`
-to `run`, which calls it with random tensors of the sizes that were traced, the same at each run. Refuses to run what
-needs a GPU that is not there, or an object of the process that compiled (SystemExit, in one line).
+Takes a stored entry, its graph and a folder. Gives files there: the wrapper as a Python file, the kernels, and a
+description of the arguments. `python wrapper.py` calls `names` for the kernels and constants that the wrapper's text
+uses, and then `run`, which calls the graph with random tensors of the traced sizes, the same at each run. Refuses to
+run a graph that needs a GPU that is not there, or an object of the process that compiled it (SystemExit, in one line).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from minductor.target import Target
 
 EXAMPLE, CONSTANTS, RUN = "example.json", "constants.pt", "run.py"
-CALLS = 10  # of which the fastest is told
+CALLS = 10  # `run` prints the time of the fastest one
 HEAD = """\
 # Runs by itself, with the files beside it: python wrapper.py
 from minductor.tracing.runnable_folder import names
@@ -49,7 +49,7 @@ if __name__ == "__main__":
 
 
 def write(folder: Path, found: Entry, graph: Graph, gm: Any, target: Target) -> None:
-    """Writes the files that run a graph; `gm`: its ATen graph, whose placeholders know the sizes at hand."""
+    """Writes the files that run a graph into `folder`. The placeholders of `gm`, its ATen graph, have the sizes."""
     import torch
 
     from minductor.driver_tasks.artefacts import OF_EVERY_GRAPH
@@ -78,7 +78,7 @@ def write(folder: Path, found: Entry, graph: Graph, gm: Any, target: Target) -> 
 
 
 def names(file: str) -> dict[str, Any]:
-    """What the text of the wrapper in `file` needs besides what it imports: its kernels and constants."""
+    """The global names that the wrapper in `file` uses and does not import: its kernels and constants."""
     from minductor.runtime.launch.load import threads
     from minductor.runtime.tune.tune import by_default
 
@@ -98,7 +98,7 @@ def native_call(file: str) -> Callable[[list[Any]], Sequence[Any]]:
 
 
 def run(call: Callable[[list[Any]], Sequence[Any]], file: str) -> None:
-    """Calls a graph with example arguments; prints what it gives, and the time of a call."""
+    """Calls a graph with example arguments; prints its results and the time of a call."""
     import torch
 
     about = _about(file)
@@ -129,7 +129,7 @@ def _is_cuda(about: Mapping[str, Any]) -> bool:
 
 
 def _missing(about: Mapping[str, Any]) -> str:
-    """What this process lacks to run the graph, or nothing."""
+    """A sentence that says what this process lacks to run the graph, or ""."""
     import torch
 
     if about["objects"]:
@@ -142,7 +142,7 @@ def _missing(about: Mapping[str, Any]) -> str:
 
 
 def _kernels(folder: Path, about: Mapping[str, Any]) -> Callable[[str], Callable[..., Any]]:
-    """The kernels by their symbols, compiled now if it was done for a machine elsewhere."""
+    """A function from a kernel's symbol to the kernel. GPU kernels that were not compiled yet are compiled now."""
     from minductor.backends import find_target
     from minductor.driver_tasks.artefacts import Artefacts
     from minductor.driver_tasks.stores import Stores
@@ -196,7 +196,7 @@ def _argument(meta: Any, value: Any) -> dict[str, Any]:
 
 
 def _number(value: Any) -> Any:
-    """A number as it was while tracing; one that data decide has none."""
+    """The value of a number or symbolic number while tracing; 1 for a number that depends on data."""
     node = getattr(value, "node", None)
     if node is None:
         return value if isinstance(value, bool | int | float) else None

@@ -1,7 +1,7 @@
-"""What each stage did, shown where the user asked: nowhere, lines on stderr, files in a folder, or one HTML page.
+"""Shows what each stage did: nowhere, as lines on stderr, as files in a folder, or as one HTML page.
 
-Takes MINDUCTOR_TRACE's text, then one record per stage. Gives output. Refuses to compute: a value is turned into text
-only if somebody is going to see it.
+Takes the text of MINDUCTOR_TRACE, then one record for each stage. Gives output. Refuses texts that name no place
+(BadOptionValue). A value is turned into text only if the text is shown.
 
 >>> import sys
 >>> trace = Trace.parse("2", out=sys.stdout)
@@ -50,7 +50,7 @@ class Record:
         return f"{self.seconds * 1e3:.1f} ms{counts}"
 
     def lines(self, level: int, before: str = "") -> Iterator[str]:
-        """What a level shows; a value that is what was shown `before` is not shown again."""
+        """The lines that a level shows. A value whose text equals `before`, the text shown last, is not shown again."""
         start = f"minductor {self.graph} {self.stage}"
         yield f"{start} {self.summary()}"
         if level >= NOTES:
@@ -67,7 +67,7 @@ class Sink(Protocol):
 
 @dataclass(slots=True)
 class Lines:
-    """Lines up to a level, on a stream; without one, on what is stderr at that moment."""
+    """Writes lines up to a level to `out`; None means sys.stderr at the time of writing."""
 
     level: int
     out: TextIO | None = None
@@ -132,7 +132,7 @@ class Structured:
 
 @dataclass(slots=True)
 class Runs:
-    """Tells compiles of equally named graphs apart: a stage seen again starts the graph's next run."""
+    """Numbers the compiles of graphs that have the same name: a stage that occurs again starts the graph's next run."""
 
     stages: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     numbers: dict[str, int] = field(default_factory=dict[str, int])
@@ -225,9 +225,9 @@ class Trace:
 
     @classmethod
     def parse(cls, text: str, *, out: TextIO | None = None, debug: Path | None = None) -> Self:
-        """A level, `dir:PATH` or `html:PATH`, or nothing; torch's logs are served besides, where they are on.
+        """The Trace for a text: a level, `dir:PATH`, `html:PATH` or "". torch's logs, if they are on, are written too.
 
-        `debug`: a folder that gets what `dir:` would write, too.
+        `debug` is a folder that gets the same files as `dir:`.
         """
         logs = (Logger(), Artifacts(), Structured(), *((Folder(debug),) if debug else ()))
         kind, colon, path = text.partition(":")
@@ -253,20 +253,20 @@ class Trace:
         sources: Mapping[str, str] | None,
         text: Callable[[], str],
     ) -> None:
-        """Show one stage. `text` is called only by a sink that shows values."""
+        """Shows one stage. Only a sink that shows values calls `text`."""
         record = Record(graph_name, stage_name, seconds, counts, notes, sources or {}, text)
         for sink in self.sinks:
             sink.record(record)
 
     def beside(self, graph_name: str, write: Callable[[Path], None]) -> None:
-        """Has `write` put what runs a compiled graph into the folder of its stages, where there is one."""
+        """Calls `write` with the folder of the graph's stages, if the trace is a folder."""
         for sink in self.sinks:
             if isinstance(sink, Folder):
                 sink.beside(graph_name, write)
 
 
 def debug_folder(environ: Mapping[str, str]) -> Path | None:
-    """Where TORCH_COMPILE_DEBUG=1 asks for the stages and texts: in torch's debug directory of this process."""
+    """The folder for stages and texts under TORCH_COMPILE_DEBUG=1: in torch's debug directory of this process."""
     if environ.get("TORCH_COMPILE_DEBUG") != "1":
         return None
     from torch._dynamo.utils import get_debug_dir
@@ -274,11 +274,11 @@ def debug_folder(environ: Mapping[str, str]) -> Path | None:
     return Path(get_debug_dir()) / "minductor"
 
 
-# --- what is shown of a stage's value
+# --- the text of a stage's value
 
 
 def new_notes(before: Any, after: Any, where: str = "") -> Iterator[str]:
-    """What a stage decided, in the regions of its program too."""
+    """The notes of `after` that `before` does not have: what a stage decided, in the program and in its regions."""
     yield from (f"{where}{note}" for note in getattr(after, "notes", ())[len(getattr(before, "notes", ())) :])
     known = {region.name: region for region in getattr(before, "regions", ())}
     for region in getattr(after, "regions", ()):
@@ -286,7 +286,7 @@ def new_notes(before: Any, after: Any, where: str = "") -> Iterator[str]:
 
 
 def partition_lines(facts: Report, gm: Any) -> Iterator[str]:
-    """A line for each partition, then one for each node that cannot be captured: what, why, and where."""
+    """A line for each partition, then one for each node that a CUDA graph cannot capture: what, why and where."""
     from minductor.frontend.capture.capture import sources
 
     for number, (device, calls, is_capturable) in enumerate(facts.partitions):
@@ -318,7 +318,7 @@ def shown(value: Any) -> str:
     return print_program(value) if isinstance(value, Program) else print_plan(value)
 
 
-# --- how
+# --- files and HTML
 
 
 def _slug(name: str) -> str:
@@ -337,7 +337,7 @@ def _unwritable(value: str, error: OSError) -> BadOptionValue:
 
 
 def _marked(text: str, before: frozenset[str] | None) -> str:
-    """The text as HTML, in which the lines that were not there before stand out.
+    """The text as HTML; lines that are not in `before` are marked.
 
     >>> _marked("a < b\\nc", frozenset(["c"]))
     '<mark>a &lt; b</mark>\\nc'
