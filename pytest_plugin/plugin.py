@@ -60,14 +60,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         dest="minductor_compiler",
         default="",
         metavar="NAME",
-        help=f"the compiler under test: {', '.join(ADAPTERS)}; the first one unless given",
+        help=f"the compiler under test: {', '.join(ADAPTERS)}, or one with an installed adapter; default minductor",
     )
     group.addoption(
         "--minductor-device",
         dest="minductor_device",
         default="",
         metavar="IDS",
-        help="run on these devices only: cpu, cuda, interpret, compile:<target>, with commas between",
+        help="run on these devices only: cpu, cuda, interpret, compile:<target>, separated by commas",
     )
     group.addoption(
         "--minductor-golden",
@@ -75,7 +75,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         dest="minductor_golden",
         default="",
         metavar="MODE",
-        help=f"golden files: {', '.join(MODES)}; new, which writes missing ones, unless CI is set",
+        help=f"what to do about golden files: {', '.join(MODES)}; default new, which writes missing files, or check if "
+        "CI is set",
     )
     group.addoption(
         "--minductor-fuzz",
@@ -84,7 +85,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=float,
         default=None,
         metavar="MINUTES",
-        help="run random programs through the compiler for so long, and no tests; started again it goes on",
+        help="run random programs through the compiler for so many minutes, and no tests; the next call continues",
     )
     group.addoption(
         "--minductor-mutants",
@@ -94,23 +95,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         const="all",
         default=None,
         metavar="NAMES",
-        help="run each test that compiles under these faults of the compiler, or all, and show which tests see which",
+        help="run each test that compiles under these faults of the compiler, or all; show which tests notice which",
     )
     group.addoption(
         "--minductor-store",
         dest="minductor_store",
         default="",
         metavar="WHICH",
-        help=f"where `compiled` keeps artefacts: {' or '.join(STORES)}; fresh, the default, is a folder for each call, "
-        "shared is one in pytest's cache for this run and later ones",
+        help=f"where `compiled` keeps artefacts: {' or '.join(STORES)}; fresh, the default, is a new folder for each "
+        "call, shared is a folder in pytest's cache for this run and later ones",
     )
     _add_golden_options(parser, group)
-    parser.addini("expected_failures", "a TOML file of failures that are known, below the root", default="")
+    parser.addini("expected_failures", "the path of a TOML file with known failures, below the root", default="")
     parser.addini("golden_dir", "the folder of the golden files, below the root", default="golden")
+    parser.addini("numeric_policy", "the numeric tolerances; default k=2 ulps=4 layout=true", type="args", default=[])
     parser.addini(
-        "numeric_policy", "how far numbers may be off, in place of k=2 ulps=4 layout=true", type="args", default=[]
+        "minductor_devices", "the devices to run on unless --minductor-device is given", type="args", default=[]
     )
-    parser.addini("minductor_devices", "the devices to run on if the option names none", type="args", default=[])
 
 
 def _add_golden_options(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
@@ -137,7 +138,7 @@ def _add_golden_options(parser: pytest.Parser, group: pytest.OptionGroup) -> Non
         dest="minductor_golden_report",
         default="",
         metavar="DIR",
-        help="where golden.patch and report.html go if goldens differ; in pytest's cache unless given",
+        help="the folder for golden.patch and report.html if goldens differ; default is a folder in pytest's cache",
     )
     group.addoption(
         "--minductor-golden-base",
@@ -145,7 +146,7 @@ def _add_golden_options(parser: pytest.Parser, group: pytest.OptionGroup) -> Non
         dest="minductor_golden_base",
         default="",
         metavar="REV",
-        help="compare with what this revision generates, checked out and run beside, and with no stored file",
+        help="compare with what this git revision generates, and with no stored file",
     )
     parser.addini("golden_level", "compare golden files at this level at least", default="")
     parser.addini("golden_max_diff", "how many lines of a golden's difference a failure shows", default="40")
