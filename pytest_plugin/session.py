@@ -95,7 +95,7 @@ def make_state(config: pytest.Config) -> State:
         if name != "all" and name not in table:
             known = ", ".join(sorted(table)) or "none"
             raise pytest.UsageError(f"--mutants={name}: the mutants of {adapter.name} are {known}; all runs them all")
-    wishes = DeviceSettings.of(
+    settings = DeviceSettings.of(
         os.environ, str(config.getoption("minductor_device")), config.getini("minductor_devices")
     )
     rules, policy, store = (
@@ -103,13 +103,13 @@ def make_state(config: pytest.Config) -> State:
         _numeric_policy(config),
         _shared_store(config, adapter.name),
     )
-    devices = RunDevices(adapter, wishes)
+    devices = RunDevices(adapter, settings)
     state = State(adapter, devices, golden_dir(config), rules, policy, store)
     given = getattr(config, "workerinput", {}).get(WORKER_KEY)
     if given is not None:
         state.golden_dir = Path(given["golden_dir"])
         devices.take(given)
-    elif wishes.option:
+    elif settings.option:
         # A wrong option is refused at once. Variables may be meant for others, so a wrong one is refused only if a test
         # asks for a device.
         devices.ids()

@@ -101,11 +101,11 @@ class DeviceChoice:
     missing: tuple[tuple[str, str], ...] = ()
 
 
-def choose_devices(wishes: DeviceSettings, known: TorchTypeOf, absence: Absence) -> DeviceChoice:
+def choose_devices(settings: DeviceSettings, known: TorchTypeOf, absence: Absence) -> DeviceChoice:
     """Returns the devices of tests that name none.
 
     Args:
-        wishes: The user's settings.
+        settings: The user's settings.
         known: torch's device type by id, of the devices that the compiler takes.
         absence: Returns why the machine cannot run a device, or an empty text.
 
@@ -115,17 +115,17 @@ def choose_devices(wishes: DeviceSettings, known: TorchTypeOf, absence: Absence)
     Raises:
         Misuse: A name is unknown, a required device is absent, or no device is left.
     """
-    named = _split_names("--minductor-device", wishes.option)
-    for id in (*named, *wishes.ini):
+    named = _split_names("--minductor-device", settings.option)
+    for id in (*named, *settings.ini):
         _check_id(id, known)
-    wanted, only, without = _read_variables(wishes, known)
+    wanted, only, without = _read_variables(settings, known)
     devices: list[str] = []
     missing: list[tuple[str, str]] = []
     required = {"RUN_CPU": "cpu", "RUN_GPU": "cuda"}
     forced = [id for variable, id in required.items() if wanted[variable] is True]
     if named:  # the option wins over PyTorch's variables
         only = without = None
-    for id in dict.fromkeys((*(named or wishes.ini or (*DEFAULT_DEVICES, *_adapter_devices(known))), *forced)):
+    for id in dict.fromkeys((*(named or settings.ini or (*DEFAULT_DEVICES, *_adapter_devices(known))), *forced)):
         variable = _variable(id, known)
         if wanted.get(variable) is False:
             missing.append((id, f"{variable}=0"))
@@ -149,14 +149,14 @@ def choose_devices(wishes: DeviceSettings, known: TorchTypeOf, absence: Absence)
 
 
 def devices_of_marker(
-    wishes: DeviceSettings, named: Sequence[str], known: TorchTypeOf, absence: Absence
+    settings: DeviceSettings, named: Sequence[str], known: TorchTypeOf, absence: Absence
 ) -> DeviceChoice:
     """Returns the devices of a test whose marker names them.
 
     What the user's settings leave out is neither run nor reported as missing.
 
     Args:
-        wishes: The user's settings.
+        settings: The user's settings.
         named: The ids that the marker names.
         known: See `choose_devices`.
         absence: See `choose_devices`.
@@ -167,8 +167,8 @@ def devices_of_marker(
     Raises:
         Misuse: The user's settings cannot be read.
     """
-    wanted, only, without = _read_variables(wishes, known)
-    option = _split_names("--minductor-device", wishes.option)
+    wanted, only, without = _read_variables(settings, known)
+    option = _split_names("--minductor-device", settings.option)
     if option:
         only = without = None
     devices: list[str] = []
@@ -184,13 +184,13 @@ def devices_of_marker(
     return DeviceChoice(tuple(devices), tuple(missing))
 
 
-def _read_variables(wishes: DeviceSettings, known: TorchTypeOf) -> tuple[dict[str, bool | None], Filter, Filter]:
+def _read_variables(settings: DeviceSettings, known: TorchTypeOf) -> tuple[dict[str, bool | None], Filter, Filter]:
     """Reads RUN_CPU and RUN_GPU, and the device types that PyTorch's two variables name."""
-    wanted = {"RUN_CPU": _tri_state("RUN_CPU", wishes.run_cpu), "RUN_GPU": _tri_state("RUN_GPU", wishes.run_gpu)}
+    wanted = {"RUN_CPU": _tri_state("RUN_CPU", settings.run_cpu), "RUN_GPU": _tri_state("RUN_GPU", settings.run_gpu)}
     return (
         wanted,
-        _read_filter("PYTORCH_TESTING_DEVICE_ONLY_FOR", wishes.only_for, known),
-        _read_filter("PYTORCH_TESTING_DEVICE_EXCEPT_FOR", wishes.except_for, known),
+        _read_filter("PYTORCH_TESTING_DEVICE_ONLY_FOR", settings.only_for, known),
+        _read_filter("PYTORCH_TESTING_DEVICE_EXCEPT_FOR", settings.except_for, known),
     )
 
 

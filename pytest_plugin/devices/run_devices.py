@@ -1,6 +1,6 @@
 """The devices of one pytest process: what the user, the compiler and the machine allow, decided once.
 
-Takes the user's wishes and the compiler under test. Gives the ids of the devices that tests run on, Device values, and
+Takes the user's settings and the compiler under test. Gives the ids of the devices to run on, Device values, and
 reasons why a device or a capability is absent. Settings that cannot be followed are noted in `misuse`, and the caller
 ends the run with pytest's usage error. Refuses nothing itself.
 """
@@ -46,14 +46,14 @@ class RunDevices:
 
     Attributes:
         compiler: The adapter of the compiler under test.
-        wishes: The user's settings.
+        settings: The user's settings.
         machine: What the machine can do.
         choice: The devices of tests that name none; None until a test asks for a device.
         misuse: Why the settings cannot be followed, or an empty text; the run then ends with a usage error.
     """
 
     compiler: Compiler
-    wishes: DeviceSettings
+    settings: DeviceSettings
     machine: Machine = field(default_factory=Machine)
     choice: DeviceChoice | None = None
     misuse: str = ""
@@ -95,7 +95,7 @@ class RunDevices:
         """Returns the ids to run on, as the first call decides; after a misuse, one id that nothing runs on."""
         if self.choice is None:
             try:
-                self.choice = choose_devices(self.wishes, self.known, self.absence)
+                self.choice = choose_devices(self.settings, self.known, self.absence)
             except Misuse as misuse:
                 self.misuse = str(misuse)
                 return ("none",)
@@ -103,7 +103,7 @@ class RunDevices:
 
     def required(self) -> Iterator[str]:
         """Yields a line of the summary with the devices that RUN_CPU=1 and RUN_GPU=1 required."""
-        asked = {"RUN_CPU": (self.wishes.run_cpu, "cpu"), "RUN_GPU": (self.wishes.run_gpu, "cuda")}
+        asked = {"RUN_CPU": (self.settings.run_cpu, "cpu"), "RUN_GPU": (self.settings.run_gpu, "cuda")}
         ran = self.choice.devices if self.choice is not None else ()
         told = [f"{id} ({name}=1)" for name, (text, id) in asked.items() if text == "1" and id in ran]
         if told and not self.misuse:
@@ -113,7 +113,7 @@ class RunDevices:
         """Returns the devices of a test whose marker names them."""
         least = arch_number(min_arch) or 0
         own = [id for id in named if (arch_number(id.removeprefix("compile:")) or least) >= least]
-        choice = devices_of_marker(self.wishes, own, self.known, self.absence)
+        choice = devices_of_marker(self.settings, own, self.known, self.absence)
         if least and "cuda" in choice.devices and (found := self.machine.gpu().get("arch", 0)) < least:
             rest = tuple(id for id in choice.devices if id != "cuda")
             return DeviceChoice(rest, (*choice.missing, ("cuda", f"the GPU is sm_{found}, and not {min_arch}")))

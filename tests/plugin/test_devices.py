@@ -9,14 +9,14 @@ ABSENT, PRESENT = "no GPU here", ""
 
 
 def chosen(
-    gpu: str = ABSENT, kinds: tuple[str, ...] = ("cpu", "cuda", "interpret", "compile:sm_90"), **wishes: object
+    gpu: str = ABSENT, kinds: tuple[str, ...] = ("cpu", "cuda", "interpret", "compile:sm_90"), **settings: object
 ) -> DeviceChoice:
     known = {id: torch_type(id) for id in kinds}
-    return choose_devices(DeviceSettings(**wishes), known, lambda id: gpu if id == "cuda" else "")  # type: ignore[arg-type]
+    return choose_devices(DeviceSettings(**settings), known, lambda id: gpu if id == "cuda" else "")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("gpu", "wishes", "devices"),
+    ("gpu", "settings", "devices"),
     [
         (ABSENT, {}, ("cpu",)),
         (PRESENT, {}, ("cpu", "cuda")),
@@ -43,12 +43,12 @@ def chosen(
         (ABSENT, {"ini": ("interpret",), "option": "cpu"}, ("cpu",)),
     ],
 )
-def test_choice(gpu: str, wishes: dict[str, object], devices: tuple[str, ...]) -> None:
-    assert chosen(gpu, **wishes).devices == devices
+def test_choice(gpu: str, settings: dict[str, object], devices: tuple[str, ...]) -> None:
+    assert chosen(gpu, **settings).devices == devices
 
 
 @pytest.mark.parametrize(
-    ("gpu", "wishes", "says"),
+    ("gpu", "settings", "says"),
     [
         (ABSENT, {"run_gpu": "1"}, "RUN_GPU=1 requires cuda.*no GPU here"),
         (PRESENT, {"run_gpu": "1", "kinds": ("cpu",)}, "RUN_GPU=1 requires cuda.*takes cpu"),
@@ -73,9 +73,9 @@ def test_choice(gpu: str, wishes: dict[str, object], devices: tuple[str, ...]) -
         (PRESENT, {"except_for": "cpu,cuda"}, "no device is left"),
     ],
 )
-def test_misuse(gpu: str, wishes: dict[str, object], says: str) -> None:
+def test_misuse(gpu: str, settings: dict[str, object], says: str) -> None:
     with pytest.raises(Misuse, match=says):
-        chosen(gpu, **wishes)
+        chosen(gpu, **settings)
 
 
 def test_missing_devices_have_reasons() -> None:
