@@ -107,7 +107,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     _add_golden_options(parser, group)
     parser.addini("expected_failures", "the path of a TOML file with known failures, below the root", default="")
-    parser.addini("golden_dir", "the folder of the golden files, below the root", default="golden")
     parser.addini("numeric_policy", "the numeric tolerances; default k=2 ulps=4 layout=true", type="args", default=[])
     parser.addini(
         "minductor_devices", "the devices to run on unless --minductor-device is given", type="args", default=[]
@@ -148,6 +147,7 @@ def _add_golden_options(parser: pytest.Parser, group: pytest.OptionGroup) -> Non
         metavar="REV",
         help="compare with what this git revision generates, and with no stored file",
     )
+    parser.addini("golden_dir", "the folder of the golden files, below the root", default="golden")
     parser.addini("golden_level", "compare golden files at this level at least", default="")
     parser.addini("golden_max_diff", "how many lines of a golden's difference a failure shows", default="40")
 
