@@ -1,7 +1,7 @@
 """Element types.
 
 Takes: a short name ("f32", "bf16", "i64", "bool") or torch's ("float32").
-Gives: frozen `DType` records with size, kind and numeric limits, and torch's promotion of two of them.
+Gives: frozen `DType` records with size, kind and numeric limits, and the dtype to which torch promotes two of them.
 Refuses: unknown names (ValueError) and pairs that torch does not promote (TypeError).
 
 >>> by_name("bf16").itemsize, compute_dtype(BF16), promote(BF16, F16), promote(U8, I8)
@@ -27,9 +27,9 @@ class DType:
     kind: DTypeKind
     torch_name: str = field(compare=False)
     mantissa: int = field(default=0, compare=False)
-    """Stored fraction bits of a float, or of a complex number's parts."""
+    """The number of stored fraction bits of a float, or of the real part of a complex number."""
     max_value: int | float = field(default=0, compare=False)
-    """The largest finite value; of a complex number's parts."""
+    """The largest finite value; of a complex dtype, that of its real part."""
 
     @property
     def min_value(self) -> int | float:
@@ -80,7 +80,7 @@ F8E5M2 = DType("f8e5m2", 1, "float", "float8_e5m2", 2, 57344.0)
 F8E4M3FNUZ = DType("f8e4m3fnuz", 1, "float", "float8_e4m3fnuz", 3, 240.0)
 F8E5M2FNUZ = DType("f8e5m2fnuz", 1, "float", "float8_e5m2fnuz", 2, 57344.0)
 F8E8M0FNU = DType("f8e8m0fnu", 1, "float", "float8_e8m0fnu", 0, 2.0**127)
-# What a matrix unit rounds float32 operands to, if the user lets it: a precision, and nobody's storage.
+# The precision to which a matrix unit rounds float32 operands, if the user allows it. No tensor has this dtype.
 TF32 = DType("tf32", 4, "float", "float32", 10, (2 - 2.0**-10) * 2.0**127)
 C32 = DType("c32", 4, "complex", "complex32", 10, 65504.0)
 C64 = DType("c64", 8, "complex", "complex64", 23, F32.max_value)
@@ -107,12 +107,12 @@ def by_name(name: str) -> DType:
 
 
 def compute_dtype(dtype: DType) -> DType:
-    """What kernels compute in: small floats as f32, all else as it is."""
+    """The dtype in which kernels compute: float32 for 16-bit and 8-bit floats, else the dtype itself."""
     return F32 if dtype.kind == "float" and dtype.itemsize < 4 else dtype
 
 
 def accumulate_dtype(dtype: DType) -> DType:
-    """What long sums are carried in: for float32 and less twice the digits, as in eager's kernels for the CPU."""
+    """The dtype of the accumulator of a long sum: float64 for float32, as in eager's CPU kernels; else as computed."""
     return F64 if dtype == F32 else compute_dtype(dtype)
 
 
@@ -122,7 +122,7 @@ def complex_parts(dtype: DType) -> DType:
 
 
 def promote(a: DType, b: DType) -> DType:
-    """torch.promote_types: for two tensors, where neither is a scalar or has no dimensions."""
+    """The dtype to which torch promotes two tensors that both have dimensions (torch.promote_types)."""
     if a == b:
         return a
     if _rank(a) > _rank(b):
@@ -134,7 +134,7 @@ def promote(a: DType, b: DType) -> DType:
         return _COMPLEX_OF[promote(complex_parts(a), parts).name] if _rank(a) >= 2 else b
     if b.kind == "float":
         if a.kind == "float" and a.itemsize == b.itemsize:
-            return F32  # f16 and bf16 hold neither each other
+            return F32  # neither of f16 and bf16 contains the other
         return b if a.kind != "float" or b.itemsize > a.itemsize else a
     if a.kind == "bool":
         return b

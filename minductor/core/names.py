@@ -1,7 +1,7 @@
 """Names in generated code.
 
 Takes: the ops that a kernel computes, in order, or any text.
-Gives: identifiers that are the same in every run and tell what the kernel does.
+Gives: identifiers that are the same in every run and say what the kernel computes.
 Refuses: a limit too short for the number.
 
 >>> kernel_name(["gelu", "layer_norm"], 0), kernel_name(["add"], 3), kernel_name([], 1)
@@ -35,7 +35,7 @@ _CPP_KEYWORD = re.compile(
 
 
 def is_identifier(text: str) -> bool:
-    """Whether the text can name something in every language that we print."""
+    """Whether the text is an identifier, and no keyword, in Python and C++."""
     return _WORD.match(text) is not None and not _is_reserved(text)
 
 
@@ -44,14 +44,17 @@ def _is_reserved(text: str) -> bool:
 
 
 def slug(text: str) -> str:
-    """The text with everything that an identifier cannot hold turned into underscores."""
+    """An identifier made of the text: other characters become underscores."""
     result = re.sub(r"[^A-Za-z0-9]+", "_", text).rstrip("_") or "_"
     result = result if len(result) == 1 else result.lstrip("_") or "_"
     return f"_{result}" if result[0].isdigit() or _is_reserved(result) else result
 
 
 def kernel_name(ops: Sequence[str], number: int, limit: int = 64) -> str:
-    """Repeated neighbours are said once; what does not fit is left out in the middle, so that the last op shows."""
+    """The name of a kernel: its ops, then its number, in at most `limit` characters.
+
+    An op that repeats its predecessor is left out. If the name is too long, ops in the middle are left out.
+    """
     words: list[str] = []
     for op in map(slug, ops):
         if not words or words[-1] != op:

@@ -1,7 +1,8 @@
-"""Warnings that point at the user's line.
+"""Issues warnings that point at the user's line.
 
-Takes a warning. Gives it to Python's warnings, as if the innermost line that is neither minductor's, torch's nor the
-standard library's had raised it. Refuses nothing; where no such line runs, as in a thread of autograd, it names none.
+Takes a warning. Gives it to Python's `warnings`, with the file and line of the innermost frame that is not in
+minductor, torch or the standard library. Refuses nothing: if there is no such frame, as in a thread of autograd, no
+line is named.
 
 >>> import warnings
 >>> with warnings.catch_warnings(record=True) as caught:

@@ -72,7 +72,7 @@ def test_each_class_has_a_code_of_its_own_and_an_example() -> None:
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.code)
 def test_entry(kind: type[MinductorError]) -> None:
     assert len(kind.code) == 5 and kind.code.startswith("MD")
-    assert kind.__doc__ and kind.__doc__.endswith(".")
+    assert kind.__doc__ and kind.__doc__.rstrip().endswith(".")
     assert "code" in vars(kind), "inherited: it would share its parent's code"
 
 

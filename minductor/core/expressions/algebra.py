@@ -24,7 +24,9 @@ from minductor.core.expressions import intervals
 from minductor.core.expressions.interning import TABLE, Node, intern, node
 from minductor.core.expressions.intervals import Range
 
-# "real" and "truth": a float and a bool that are known once per call; they stand alone, in no other expression
+# "axis": the index of a loop. "size": an integer known once per call. "value": an integer that a kernel loads or
+# computes. "block": the block size of an axis. "real", "truth": a float and a bool known once per call; no expression
+# contains them.
 Kind: TypeAlias = Literal["axis", "size", "value", "block", "real", "truth"]
 Factors: TypeAlias = "tuple[Expr, ...]"
 Terms: TypeAlias = "tuple[tuple[Expr, int], ...]"
@@ -74,7 +76,7 @@ class Expr(Node):
 
     @property
     def range(self) -> Range:
-        """An interval from the ranges of the symbols alone; `bounds.interval` knows more."""
+        """The interval that follows from the ranges of the symbols; `bounds.interval` finds tighter ones."""
         try:
             return self._range
         except AttributeError:
@@ -83,7 +85,7 @@ class Expr(Node):
 
     @property
     def sort_key(self) -> tuple[Any, ...]:
-        """A structural total order: constants, products, symbols, then the others."""
+        """A key that orders expressions by their structure: constants, products, symbols, then the others."""
         try:
             return self._key
         except AttributeError:
@@ -92,7 +94,7 @@ class Expr(Node):
 
 
 class Const(Expr):
-    """Equal to its int, and hashed like it."""
+    """An integer constant; it equals its int and has the same hash."""
 
     __slots__ = ("value",)
     __match_args__ = ("value",)
@@ -121,7 +123,7 @@ class Symbol(Expr):
 
 
 class Sum(Expr):
-    """``const + sum(coefficient * term)``; terms sorted, none a Const or a Sum, no coefficient zero."""
+    """``const + sum(coefficient * term)``: terms are sorted, none is a Const or a Sum, and no coefficient is zero."""
 
     __slots__ = ("const", "terms")
     __match_args__ = ("const", "terms")
@@ -147,7 +149,7 @@ class _Many(Expr):
 
 
 class Product(_Many):
-    """At least two factors, none a Const; repeats allowed."""
+    """A product of at least two factors, which may repeat and of which none is a Const."""
 
     __slots__ = ()
 
@@ -198,7 +200,7 @@ class Mod(_Division):
 
 
 class Identity(Expr):
-    """Groups its argument: nothing simplifies across it."""
+    """Its argument as one unit: no rule simplifies across it."""
 
     __slots__ = ("arg",)
     __match_args__ = ("arg",)
@@ -213,7 +215,7 @@ def constant(value: int) -> Const:
 
 
 def _sum(const: int, terms: Terms) -> Sum:
-    # `node`, unrolled: most of all nodes are made here
+    # The code of `node`, repeated here for speed: most nodes are sums.
     key = (Sum, const, terms)
     entry = TABLE.get(key)
     if entry is not None:
@@ -226,7 +228,7 @@ def _sum(const: int, terms: Terms) -> Sum:
     return intern(key, made)
 
 
-# Constructors. These are the only way to make a node; the classes themselves take what is already canonical.
+# Constructors: the only way to make a node. The classes themselves expect fields in canonical form.
 
 
 def integer(value: int) -> Expr:
@@ -300,7 +302,7 @@ def from_sorted(const: int, terms: Terms) -> Expr:
 
 
 def collect_into(acc: dict[Expr, int], expr: Expr, factor: int) -> int:
-    """Adds the terms of ``factor * expr`` to acc; its constant is the result."""
+    """Adds the terms of ``factor * expr`` to acc, and returns the constant of that product."""
     if isinstance(expr, Sum):
         for term, coefficient in expr.terms:
             acc[term] = acc.get(term, 0) + factor * coefficient
@@ -354,7 +356,7 @@ def scaled(a: Expr, n: int) -> Expr:
 
 
 def const_and_terms(expr: Expr) -> tuple[int, Terms]:
-    """Any expression as a constant and (term, coefficient) pairs.
+    """An expression as a constant and pairs (term, coefficient), whose sum it is.
 
     >>> x = symbol("x", "axis")
     >>> const_and_terms(4 * x + 3) == (3, ((x, 4),)), const_and_terms(x) == (0, ((x, 1),))
@@ -404,7 +406,7 @@ def _times(a: Expr, b: Expr) -> Expr:
 
 
 def distribute(a: Expr, b: Expr) -> Expr:
-    """a * b with no product of sums left at the top, when no term of a or b is one."""
+    """a * b, multiplied out; no term of a or b may be a product of sums."""
     acc: dict[Expr, int] = {}
     const, right = const_and_terms(b)
     total = collect_into(acc, a, const)
@@ -418,7 +420,10 @@ def distribute(a: Expr, b: Expr) -> Expr:
 
 
 def _times_sums(a: Sum, b: Expr) -> Expr:
-    """A product of sums stays one, of sums without a common factor: else (x*y + x)*(z + 1) had two forms."""
+    """The product of a sum and an expression with a sum among its factors; it is not multiplied out.
+
+    The common factors of each sum become factors of the product: without this, (x*y + x)*(z + 1) had two forms.
+    """
     factors: list[Expr] = []
     scale = 1
     for arg in (a, *factors_of(b)):
@@ -432,7 +437,9 @@ def _times_sums(a: Sum, b: Expr) -> Expr:
 
 
 def content(expr: Expr) -> tuple[int, Factors, Expr]:
-    """The common integer, the common factors and what is left; the first coefficient left is positive.
+    """The greatest common integer of the terms, their common factors, and the expression divided by both.
+
+    The first coefficient of the quotient is positive.
 
     >>> x, y = symbol("x", "axis"), symbol("y", "axis")
     >>> [str(part) for part in content(-2 * x * y - 4 * x)]
@@ -453,7 +460,7 @@ def content(expr: Expr) -> tuple[int, Factors, Expr]:
 
 
 def divide_out(expr: Expr, number: int, common: Iterable[Expr]) -> Expr:
-    """An expression divided by a number and by factors that all of its terms have.
+    """The expression divided by a number and by factors that all of its terms have.
 
     >>> x, s = symbol("x", "axis"), symbol("s", "size", 2)
     >>> str(divide_out(2 * (x + 1) * (s - 1), 2, [s - 1]))
@@ -500,11 +507,11 @@ def _is_not_less(difference: Expr) -> bool:
     return low is not None and low >= 0
 
 
-# What a node says about itself.
+# Children, range and order of a node.
 
 
 def children(expr: Expr) -> Factors:
-    """The expressions that a node is made of."""
+    """The operands of a node; () for a constant or symbol."""
     match expr:
         case Sum():
             return tuple(term for term, _ in expr.terms)
@@ -519,7 +526,7 @@ def children(expr: Expr) -> Factors:
 
 
 def range_from(expr: Expr, symbol_range: Callable[[Symbol], Range], inner: Callable[[Expr], Range]) -> Range:
-    """One step of interval arithmetic: `inner` gives the ranges of the children."""
+    """The interval of a node from the intervals of its children, which `inner` gives."""
     match expr:
         case Sum(const, terms):
             return _sum_range(const, terms, inner)

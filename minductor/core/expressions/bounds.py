@@ -1,8 +1,8 @@
-"""Facts about index expressions that hold for all values of their symbols.
+"""Bounds of index expressions, and proofs of relations, for all values of their symbols.
 
 Takes: an expression or relation, and the extents of axes: ``{i: s0}`` says ``0 <= i <= s0 - 1``.
-Gives: an interval, or whether a relation or a divisibility is proved; False means unknown, never a refutation.
-Refuses: nothing; it never guesses from hints and never guards.
+Gives: an interval, or whether a relation or a divisibility is proved. False means "not known", and not "false".
+Refuses: nothing; it uses no size hints and adds no guards.
 
 >>> from minductor.core.expressions.expr import symbol, lt
 >>> t, c, s = symbol("t", "axis"), symbol("c", "axis", 0, 63), symbol("s", "size", 1)
@@ -61,12 +61,12 @@ from minductor.core.expressions.intervals import Range
 Extents = Mapping[Symbol, Expr]
 NO_EXTENTS: Extents = MappingProxyType({})
 
-# How many symbols one proof may replace by their bounds. Real indices need three or four.
+# How many symbols one proof may replace by their bounds. The indices of real programs need three or four.
 _FUEL = 10
 
 
 def interval(expr: Expr | int, extents: Extents = NO_EXTENTS) -> Range:
-    """Two ints between which the value lies; None where no bound is found."""
+    """The least and the greatest value that are proved, both included; None for an end without a bound."""
     expr = as_expr(expr)
     low, high = _plain(expr, extents)
     if low is None:
@@ -112,11 +112,11 @@ def at_least(expr: Expr, bound: int, extents: Extents = NO_EXTENTS) -> bool:
 
 
 def relevant_extents(expr: Expr, extents: Extents) -> tuple[tuple[Symbol, Expr], ...]:
-    """The extents of the axes that occur: with the expression, a key for what is known about it."""
+    """The extents of the axes in an expression; with the expression they are a key for caches."""
     return tuple([(s, extents[s]) for s in free_symbols(expr) if s in extents]) if extents else ()
 
 
-# Passes ask the same few questions about the same few indices again and again.
+# Cached because passes ask the same questions about the same indices many times.
 @functools.lru_cache(maxsize=4096)
 def _proved_least(expr: Expr, items: tuple[tuple[Symbol, Expr], ...]) -> int | None:
     return _least(expr, dict(items), _FUEL)
@@ -132,7 +132,7 @@ def divides(n: int | Expr, expr: Expr | int) -> bool:
 
 
 def known_factor(expr: Expr) -> int:
-    """The largest int that is known to divide the value; 0 for zero itself.
+    """The largest int that is proved to divide the value; 0 for the constant zero.
 
     >>> from minductor.core.expressions.expr import symbol
     >>> x = symbol("x", "axis")
@@ -153,10 +153,10 @@ def known_factor(expr: Expr) -> int:
 
 
 def fits_int32(expr: Expr | int, extents: Extents = NO_EXTENTS) -> bool:
-    """Whether 32 bits hold the value and each value met on the way to it."""
+    """Whether the value and all intermediate results are proved to fit in a signed 32-bit integer."""
     expr = as_expr(expr)
     if isinstance(expr, Sum):
-        # in whatever order the terms are added
+        # The generated code may add the terms in any order.
         low, high = min(expr.const, 0), max(expr.const, 0)
         for term, coefficient in expr.terms:
             least, most = intervals.scale(interval(term, extents), coefficient)
@@ -171,13 +171,13 @@ def fits_int32(expr: Expr | int, extents: Extents = NO_EXTENTS) -> bool:
 
 
 def _is_never_zero(gap: Expr) -> bool:
-    """No sum of multiples of g is zero when its constant is no multiple of g."""
+    """Whether the value is never zero, because an int divides all terms and not the constant."""
     const, terms = const_and_terms(gap)
     factor = math.gcd(*(coefficient * known_factor(term) for term, coefficient in terms))
     return factor > 1 and const % factor != 0
 
 
-# Interval arithmetic alone: it forgets that two terms may hold the same symbol.
+# Plain interval arithmetic: it treats the terms as independent even if they contain the same symbol.
 
 
 def _plain(expr: Expr, extents: Extents) -> Range:
@@ -201,11 +201,11 @@ def _plain_inner(expr: Expr, extents: Extents, memo: dict[Expr, Range]) -> Range
     return inner(expr)
 
 
-# Bounds by substitution: expr == c*atom + rest, so expr >= c*bound + rest where the sign of c is known.
+# Bounds by substitution: if expr == c*atom + rest and the sign of c is known, then expr >= c*bound + rest.
 
 
 def _least(expr: Expr, extents: Extents, fuel: int) -> int | None:
-    """The greatest int found that is never above the value."""
+    """The greatest lower bound that is found, or None."""
     expr = _open(expr)
     best = _plain(expr, extents)[0]
     if fuel <= 0:
@@ -236,7 +236,7 @@ def _open(expr: Expr) -> Expr:
 
 
 def _targets(expr: Expr, extents: Extents) -> list[Expr]:
-    """The atoms whose bounds tell more than interval arithmetic did: composed ones, axes, then what bounds an axis."""
+    """The atoms to replace by their bounds, in this order: composed ones, axes, then the symbols that bound axes."""
     found: dict[Expr, int] = {}
     for term, _ in const_and_terms(expr)[1]:
         factors = factors_of(term)
@@ -253,7 +253,7 @@ def _has_fraction(factor: Expr, den: Expr) -> bool:
 
 
 def _split(expr: Expr, atom: Expr) -> tuple[Expr, Expr]:
-    """(c, rest) with expr == c*atom + rest."""
+    """The pair (c, rest) for which expr == c*atom + rest."""
     const, terms = const_and_terms(expr)
     factor: dict[Expr, int] = {}
     rest: dict[Expr, int] = {}
@@ -272,7 +272,7 @@ def _split(expr: Expr, atom: Expr) -> tuple[Expr, Expr]:
 
 
 def _products(atom: Expr, factor: Expr, extents: Extents, fuel: int) -> list[Expr]:
-    """Expressions that are never above factor * atom."""
+    """Expressions that are at most factor * atom."""
     if isinstance(atom, FloorDiv):
         scale, remainder = divide(factor, atom.den)
         if as_int(remainder) == 0:
@@ -316,7 +316,7 @@ def _upper(atom: Expr, extents: Extents) -> list[Expr]:
 
 
 def _top(expr: Expr, extents: Extents) -> Expr | None:
-    """An upper bound without the axes that have symbolic extents."""
+    """An upper bound of the expression that contains no axis with an extent; None if none is found."""
     for axis in free_symbols(expr):
         if axis not in extents:
             continue

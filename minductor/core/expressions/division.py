@@ -70,7 +70,7 @@ def _floordiv_const(a: Expr, n: int) -> Expr:
 
 
 def _quotient(a: Expr, b: Expr) -> Expr:
-    """a//b for b > 0, after what divides exactly is out."""
+    """a//b for b > 0, where no term of a is a multiple of b."""
     const, terms = const_and_terms(a)
     if len(terms) == 1 and terms[0][1] == 1 and isinstance(inner := terms[0][0], FloorDiv):
         return floordiv(inner.num + inner.den * const, inner.den * b)
@@ -106,7 +106,7 @@ def _mod_const(a: Expr, n: int) -> Expr:
 
 
 def _is_natural(expr: Expr) -> bool:
-    """A denominator that is not negative is positive: at zero nothing is asked."""
+    """Whether an expression is at least zero. A denominator that is, is positive, since it is never zero."""
     low = expr.range[0]
     return low is not None and low >= 0
 
@@ -117,7 +117,7 @@ def _is_reversed(expr: Expr) -> bool:
 
 
 def divide(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """Exact division of polynomials: (q, r) with a == q*b + r, and r == 0 where b divides a term by term.
+    """Division of polynomials: (q, r) with a == q*b + r, and r == 0 if b divides a term by term.
 
     >>> from minductor.core.expressions.algebra import symbol
     >>> x, y, s = symbol("x", "axis"), symbol("y", "axis"), symbol("s", "size", 1)
@@ -140,7 +140,7 @@ def divide(a: Expr, b: Expr) -> tuple[Expr, Expr]:
         step = scaled(product_of(left), c // coefficient)
         product = step * b
         if len(terms) > 1 or const:
-            # a step must not leave more than it takes away: s//(s + 1) is not 1 + -1//(s + 1)
+            # Skip a step that adds terms to the remainder: s//(s + 1) must not become 1 + -1//(s + 1).
             have_const, have = const_and_terms(remainder)[0], dict(const_and_terms(remainder)[1])
             want_const, want = const_and_terms(product)
             if (
@@ -155,7 +155,7 @@ def divide(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 
 
 def _cancel(a: Expr, b: Expr) -> tuple[int, Factors, Expr, Expr]:
-    """The number and factors that a and b share, and a and b without them."""
+    """The common number and factors of a and b, and a and b divided by them."""
     number, left, _ = content(a)
     other, right, _ = content(b)
     theirs = list(right)

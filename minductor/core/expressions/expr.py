@@ -132,7 +132,7 @@ __all__ = [
 
 
 def free_symbols(value: Expr | Rel) -> tuple[Symbol, ...]:
-    """Each symbol once, sorted."""
+    """The symbols of an expression or relation, sorted and without repeats."""
     if isinstance(value, Symbol):
         return (value,)
     try:
@@ -150,7 +150,7 @@ def substitute(value: Expr, mapping: Mapping[Symbol, Expr | int]) -> Expr: ...
 @overload
 def substitute(value: Rel, mapping: Mapping[Symbol, Expr | int]) -> Rel: ...
 def substitute(value: Expr | Rel, mapping: Mapping[Symbol, Expr | int]) -> Expr | Rel:
-    """Replaces symbols, all at once, and makes the result canonical again."""
+    """The value with all symbols in `mapping` replaced at once, in canonical form."""
     memo: dict[Expr, Expr] = {key: as_expr(new) for key, new in mapping.items()}
     return _substitute(value, mapping, memo) if isinstance(value, Expr) else _substitute_rel(value, mapping, memo)
 
@@ -174,7 +174,7 @@ def _substitute(expr: Expr, mapping: Mapping[Symbol, Expr | int], memo: dict[Exp
 
 
 def rebuild(expr: Expr, inner: Sequence[Expr]) -> Expr:
-    """The same operation on other children, made canonical again."""
+    """The operation of `expr` on other operands, in canonical form."""
     match expr:
         case Sum(const, terms):
             return add(const, *(child * factor for child, (_, factor) in zip(inner, terms, strict=True)))
@@ -248,7 +248,7 @@ def evaluate_rel(rel: Rel, values: Mapping[str, int]) -> bool:
 
 
 def expand(expr: Expr, *, identity: bool = False) -> Expr:
-    """Distributes products over sums, everywhere; with identity=True the groups are opened first.
+    """The expression with all products of sums multiplied out; identity=True also opens `Identity` nodes.
 
     >>> x, s, t = symbol("x", "axis"), symbol("s", "size"), symbol("t", "size")
     >>> str(expand((s + 1) * (t + x)))
@@ -260,12 +260,15 @@ def expand(expr: Expr, *, identity: bool = False) -> Expr:
     if isinstance(expr, Identity) and identity:
         return inner[0]
     if isinstance(expr, (FloorDiv, Mod)) and inner[1] == 0:
-        return expr  # nowhere defined
+        return expr  # a division by zero has no value to simplify
     return rebuild(expr, inner)
 
 
 def linear(expr: Expr, symbols: Iterable[Symbol]) -> tuple[dict[Symbol, Expr], Expr] | None:
-    """expr == sum(coefficient[s] * s) + rest, with no s in a coefficient or the rest; None where it is not linear."""
+    """The coefficients and the rest for which ``expr == sum(coefficient[s] * s) + rest``; None if it is not linear.
+
+    No coefficient and no rest contains one of the symbols.
+    """
     wanted = dict.fromkeys(symbols, None)
     found: dict[Symbol, list[Expr]] = {s: [] for s in wanted}
     const, terms = const_and_terms(expr)

@@ -57,7 +57,7 @@ _TOKEN = re.compile(
 
 
 class Tokens:
-    """A cursor over the tokens of a text: names, numbers, floats, strings in double quotes, and signs.
+    """The tokens of a text and a position among them: names, numbers, floats, quoted strings, and signs.
 
     >>> tokens = Tokens("load x@0[64*i]")
     >>> tokens.take("name"), tokens.take("name"), tokens.accept("@"), tokens.take("number")
@@ -76,11 +76,11 @@ class Tokens:
         return self._all[self._next]
 
     def look(self, ahead: int) -> Token:
-        """The token that many places after the next one."""
+        """The token `ahead` places after the next one."""
         return self._all[min(self._next + ahead, len(self._all) - 1)]
 
     def accept(self, text: str) -> bool:
-        """Steps over the next token if it is this sign or word."""
+        """Whether the next token is this sign or word; if so, it is consumed."""
         token = self.peek
         if token.text != text or token.kind not in ("sign", "name"):
             return False
@@ -92,7 +92,7 @@ class Tokens:
             raise self.error(f"expected '{text}'")
 
     def take(self, kind: str) -> str:
-        """The text of the next token, which must be of this kind."""
+        """Consumes the next token, which must be of this kind, and returns its text."""
         token = self.peek
         if token.kind != kind:
             raise self.error(f"expected a {kind}")
@@ -105,7 +105,7 @@ class Tokens:
 
     @property
     def position(self) -> int:
-        """A place to come back to with `rewind`."""
+        """The current position, for `rewind`."""
         return self._next
 
     def rewind(self, position: int) -> None:
@@ -153,7 +153,7 @@ def _whole(text: str, read: Callable[[Tokens], _T]) -> _T:
 
 
 def read_expr(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Expr:
-    """Reads one expression and leaves the cursor after it."""
+    """Consumes one expression and returns it."""
     value = _term(tokens, symbols)
     while True:
         if tokens.accept("+"):
@@ -214,7 +214,7 @@ def _call(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Expr:
 
 
 def read_rel(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Rel:
-    """Reads one relation and leaves the cursor after it."""
+    """Consumes one relation and returns it."""
     rels = [_conjunction(tokens, symbols)]
     while tokens.accept("or"):
         rels.append(_conjunction(tokens, symbols))
@@ -237,7 +237,7 @@ def _atom(tokens: Tokens, symbols: Mapping[str, Symbol]) -> Rel:
         return FALSE
     start = tokens.position
     if tokens.accept("("):
-        # '(' opens a relation or an index expression: only what follows its ')' tells
+        # '(' may open a relation or an index expression; the text behind its ')' decides.
         try:
             rel = read_rel(tokens, symbols)
             tokens.expect(")")

@@ -1,11 +1,11 @@
-"""One object per value, so that index expressions compare and hash by identity, at the speed of C.
+"""Interning: one object for each value, so that index expressions are compared and hashed by identity.
 
 Takes: a class and its fields, each an int, a string, None, another node, or a tuple of those.
-Gives: the only node of that class with those fields; it lives as long as somebody holds it.
+Gives: the only node of that class with those fields. The table holds it by a weak reference.
 Refuses: nothing.
 
-Two nodes with equal fields are one object: `setdefault` and `_remove_dead_weakref` are atomic, so threads agree
-without a lock that a forked child could inherit; copies and pickles come back through `node`.
+There is no lock, which a forked child could inherit in a locked state: `setdefault` and `_remove_dead_weakref` are
+atomic, so threads get the same object. Copies and pickles are made by `node` as well.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 
 class Entry(weakref.ref[Any]):
-    """A weak reference that knows under which key the table holds it."""
+    """A weak reference to a node, with the node's key in the table."""
 
     __slots__ = ("key",)
     key: Hashable
@@ -54,7 +54,7 @@ def node(cls: type[_N], *fields: Any) -> _N:
 
 
 def intern(key: Hashable, made: _N) -> _N:
-    """The node that the table holds under the key, which is `made` unless another thread was first."""
+    """The node in the table under that key: `made`, unless another thread has put one there before."""
     mine = Entry(made, _forget)
     mine.key = key
     while (entry := TABLE.setdefault(key, mine)) is not mine:
@@ -65,7 +65,7 @@ def intern(key: Hashable, made: _N) -> _N:
     return made
 
 
-# Bound now: the callback may run while the interpreter shuts down and modules lose their names.
+# The defaults are bound here because the callback may run at shutdown, when the module's names are gone.
 def _forget(
     entry: Any,
     table: dict[Hashable, Entry] = TABLE,

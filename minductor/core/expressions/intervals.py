@@ -1,8 +1,8 @@
 """Intervals of integers, without symbols.
 
 Takes: pairs ``(low, high)``, both inclusive; None is an open end.
-Gives: the tightest interval that plain interval arithmetic finds for a product, quotient or remainder.
-Refuses: nothing; what it cannot bound is ``(None, None)``. A division counts only where its divisor is not zero.
+Gives: an interval that contains every product, quotient or remainder of values in the two intervals.
+Refuses: nothing; an unbounded result is ``(None, None)``. Divisions by zero are left out of account.
 
 >>> scale((0, 7), 4)
 (0, 28)
@@ -78,7 +78,7 @@ def maximum(a: Range, b: Range) -> Range:
 
 
 def meet(a: Range, b: Range) -> Range:
-    """The values in both."""
+    """The interval of the values that are in both intervals."""
     low = b[0] if a[0] is None else (a[0] if b[0] is None else max(a[0], b[0]))
     high = b[1] if a[1] is None else (a[1] if b[1] is None else min(a[1], b[1]))
     return low, high

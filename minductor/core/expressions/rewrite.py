@@ -1,8 +1,8 @@
-"""Index expressions made simpler with what is known about their axes.
+"""Simplifies index expressions with the extents of their axes, and finds the coordinates of a flat offset.
 
 Takes: an expression and the extents of axes; or a flat offset and a strided layout.
-Gives: an equal expression with fewer divisions; the coordinates that the offset stands for.
-Refuses (None): layouts whose elements overlap or whose order of strides is not provable.
+Gives: an equal expression with fewer divisions; or the coordinates of the element at the offset.
+Refuses (None): layouts whose elements overlap, or whose strides cannot be ordered.
 
 >>> from minductor.core.expressions.expr import symbol, integer
 >>> b, t, c = symbol("b", "axis"), symbol("t", "axis"), symbol("c", "axis")
@@ -51,7 +51,7 @@ from minductor.core.expressions.expr import (
     symbol,
 )
 
-# Against laws that would undo each other: none do, but a compiler must not hang on the day one does.
+# A limit in case two rules undo each other, so that the compiler does not hang; no two rules are known to.
 _ROUNDS = 16
 
 
@@ -62,7 +62,7 @@ def simplify(expr: Expr | int, extents: Extents = NO_EXTENTS) -> Expr:
 
 
 def simplify_between(expr: Expr, axis: Symbol, start: Expr, stop: Expr, extents: Extents = NO_EXTENTS) -> Expr:
-    """What the expression is equal to where start <= axis < stop.
+    """An expression that equals `expr` for start <= axis < stop.
 
     >>> i, n = symbol("i", "axis", 0, 69), symbol("n", "size", 2)
     >>> str(simplify_between(minimum(maximum(i - 3, 3 - i), 129 - i), i, integer(3), integer(66)))
@@ -76,7 +76,7 @@ def simplify_between(expr: Expr, axis: Symbol, start: Expr, stop: Expr, extents:
     step = symbol(f"{axis.name}_step", "axis", 0, None if length is None else max(length - 1, 0))
     inner = {**extents, step: stop - start}
     found = substitute(simplify(substitute(expr, {axis: start + step}), inner), {step: axis - start})
-    if linear(found, [axis]) is None:  # a remainder that ends with the piece is known from there
+    if linear(found, [axis]) is None:  # counted from the end of the piece, a remainder may be simpler
         last = stop - 1
         found = substitute(simplify(substitute(expr, {axis: last - step}), inner), {step: last - axis})
     return found
@@ -102,7 +102,7 @@ def _simplify(expr: Expr, extents: Extents, memo: dict[Expr, Expr]) -> Expr:
         return memo[expr]
     inner = [_simplify(child, extents, memo) for child in children(expr)]
     if isinstance(expr, (FloorDiv, Mod)) and inner[1] == 0:
-        return expr  # nowhere defined
+        return expr  # a division by zero has no value to simplify
     result = rebuild(expr, inner)
     match result:
         case FloorDiv(num, den):
@@ -127,7 +127,7 @@ def _point(s: Symbol, extents: Extents) -> Expr:
 
 
 def _without_dominated(args: Sequence[Expr], sign: int, extents: Extents) -> list[Expr]:
-    """The arguments of a minimum (sign 1) or maximum (sign -1) that can be it."""
+    """The arguments of a minimum (sign 1) or maximum (sign -1) that can be the result."""
     kept = list(args)
     for arg in args:
         if any(other is not arg and at_least(sign * (arg - other), 0, extents) for other in kept):
@@ -170,7 +170,7 @@ def _mod(num: Expr, den: Expr, extents: Extents) -> Expr:
 
 
 def _known_quotient(num: Expr, den: Expr, extents: Extents) -> Expr | None:
-    """num//den where it has one value."""
+    """num//den if it is proved to have the same value everywhere, else None."""
     if isinstance(den, Const):
         low, high = interval(num, extents)
         if low is None or high is None or low // den.value != high // den.value:
@@ -184,7 +184,7 @@ def _known_quotient(num: Expr, den: Expr, extents: Extents) -> Expr | None:
 
 
 def _common_parts(num: Expr, den: Expr) -> list[Expr]:
-    """What den shares with terms of num, without being den itself: the places where a numerator may be split."""
+    """Common factors of den and of terms of num, apart from den itself; `_split` tries to divide num by them."""
     den_const, den_terms = const_and_terms(den)
     if den_const and den_terms:
         return []
@@ -215,7 +215,7 @@ def _gcd(a: int, b: int) -> int:
 
 
 def _split(num: Expr, part: Expr, extents: Extents) -> tuple[Expr, Expr] | None:
-    """(a, b) with num == part*a + b and 0 <= b < part."""
+    """The pair (a, b) for which num == part*a + b and 0 <= b < part; None if that is not proved."""
     const, terms = const_and_terms(num)
     multiples: dict[Expr, int] = {}
     rest: dict[Expr, int] = {}
@@ -232,7 +232,7 @@ def _split(num: Expr, part: Expr, extents: Extents) -> tuple[Expr, Expr] | None:
 
 
 def _without_inner_mods(num: Expr, den: Expr) -> Expr:
-    """num, where k*(a % m) is k*a if den divides k*m."""
+    """num with k*(a % m) replaced by k*a if den divides k*m; the remainder by den stays the same."""
     const, terms = const_and_terms(num)
     kept: list[Expr | int] = [const]
     is_changed = False
@@ -254,7 +254,7 @@ def _without_inner_mods(num: Expr, den: Expr) -> Expr:
 
 
 def _recombine(expr: Expr) -> Expr:
-    """d*(x//d) + x % d is x, and x - d*(x//d) is x % d."""
+    """Applies d*(x//d) + x % d == x, and x - d*(x//d) == x % d."""
     for term, coefficient in const_and_terms(expr)[1]:
         for factor in factors_of(term):
             if not isinstance(factor, (FloorDiv, Mod)):
@@ -269,13 +269,13 @@ def _recombine(expr: Expr) -> Expr:
 
 
 def _join(expr: Expr, rest: Mod, scale: Expr) -> Expr | None:
-    """scale*d*(x//d) + scale*(x % d) is scale*x."""
+    """Applies scale*d*(x//d) + scale*(x % d) == scale*x; None if the terms are not there."""
     whole = scale * rest.den * floordiv(rest.num, rest.den)
     return expr - whole - scale * rest + scale * rest.num if _holds(expr, whole) else None
 
 
 def _remainder(expr: Expr, quotient: FloorDiv, scale: Expr) -> Expr | None:
-    """scale*(-d)*(x//d) + scale*x is scale*(x % d)."""
+    """Applies scale*(-d)*(x//d) + scale*x == scale*(x % d); None if the terms are not there."""
     ratio, rest = divide(scale, -quotient.den)
     if as_int(rest) != 0:
         return None
@@ -286,7 +286,7 @@ def _remainder(expr: Expr, quotient: FloorDiv, scale: Expr) -> Expr | None:
 
 
 def _holds(expr: Expr, part: Expr) -> bool:
-    """Whether all terms of the part are terms of expr, coefficient by coefficient."""
+    """Whether expr has all terms of `part`, with the same coefficients."""
     const, terms = const_and_terms(part)
     have = dict(const_and_terms(expr)[1])
     return (not const or const == const_and_terms(expr)[0]) and all(have.get(term) == c for term, c in terms)

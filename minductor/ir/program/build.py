@@ -1,7 +1,7 @@
-"""Builds bodies: one Builder per kernel body or region.
+"""Builds bodies: one `Builder` for the body of a kernel or of a masked op.
 
-Takes ops in order, gives a Body in which equal ops are one op and each op knows its axes; refuses positions that do
-not exist. This is the only way bodies are made: lowering, inlining, fusion and the parser all go through it.
+Takes ops in order. Gives a Body in which equal ops are one op, and each op has the axes over which it varies. Refuses
+positions that do not exist. Lowering, inlining and fusion make every body with it.
 
 >>> from minductor.core.dtypes import F32
 >>> from minductor.core.expressions.expr import symbol
@@ -52,19 +52,19 @@ from minductor.ir.program.nodes import (
 from minductor.ir.program.ops import COMBINES, result_dtype
 from minductor.ir.program.value_bounds import value_bounds
 
-# a splice asks this for each load: a position that holds the value already, or None to load it
+# Asked for each load of a spliced body: the position of an op that has the value already, or None to load it.
 LoadHook = Callable[["Builder", Load, DType], int | None]
 
 
 class Builder:
-    """Appends ops; equal ones are shared. `axes` are the kernel's, in its order."""
+    """Appends ops to a body and shares equal ones. `axes` are those of the kernel, in its order."""
 
     def __init__(
         self, axes: Sequence[Symbol] = (), extents: Mapping[Symbol, Expr] = NO_EXTENTS, around: Builder | None = None
     ) -> None:
         self.axes = tuple(axes)
-        self.extents = extents  # of axes whose size is a symbol, for what is proved of an index
-        self._around = around  # what a region stands in
+        self.extents = extents  # of axes whose size is a symbol, for proofs that an index is in bounds
+        self._around = around  # the builder of the enclosing body
         self._numbers: Iterator[int] = count() if around is None else around._numbers  # of checks
         self._bits = {axis.name: 1 << n for n, axis in enumerate(self.axes)}
         self._names: dict[int, tuple[str, ...]] = {0: ()}
@@ -108,7 +108,7 @@ class Builder:
         return self._put("constant", (), Constant(value), dtype, 0)
 
     def index(self, expr: Expr, dtype: DType | None = None) -> int:
-        """An index expression as an integer value, a float or truth symbol as it is; or either cast to `dtype`."""
+        """An index expression as an int64 value, or a float or bool symbol; cast to `dtype` if that is given."""
         if not isinstance(expr, Symbol) and any(s.kind in _KINDS for s in free_symbols(expr)):
             raise TypeError(f"a float or truth value inside an index expression: {expr}")
         checks = self._checks_of(expr)
@@ -132,7 +132,7 @@ class Builder:
         return self._put(name, args, None, dtype, self._mask(args))
 
     def cast(self, value: int, dtype: DType) -> int:
-        """The value as `dtype`; a cast to a float of 16 or 8 bits is a rounding that stays float32."""
+        """The value cast to `dtype`; for a 16-bit or 8-bit float it is rounded and stays a float32."""
         if dtype in (BF16, F16, F8E4M3FN, F8E5M2):
             return self.round_to(self.cast(value, F32), dtype)
         if self.dtype(value) == dtype:
@@ -140,7 +140,7 @@ class Builder:
         return self._put("cast", (value,), None, dtype, self._mask((value,)))
 
     def round_to(self, value: int, dtype: DType) -> int:
-        """A float32 value as `dtype` has it; one that is so already is itself."""
+        """A float32 value rounded to a value of `dtype`; a value that was rounded to it before is returned as it is."""
         if self._ops[value].attrs == Round(dtype):
             return value
         return self._put("round_to", (value,), Round(dtype), F32, self._mask((value,)))
@@ -149,7 +149,7 @@ class Builder:
         return self._put("bitcast", (value,), None, dtype, self._mask((value,)))
 
     def region(self) -> Builder:
-        """For the body of a masked region in this body: its checks have names of their own."""
+        """A builder for the body of a masked op in this body; its bounds checks get other names than those here."""
         return Builder(self.axes, self.extents, around=self)
 
     def check(
@@ -163,9 +163,10 @@ class Builder:
         dim: int = 0,
         node: str = "",
     ) -> Expr:
-        """The value as an index in [0, size); out of range sets the error flag and becomes 0.
+        """The value as an index in [0, size); an index out of range sets the error flag and becomes 0.
 
-        An index that is proved to be in range is no error, and an expression in range is its own symbol.
+        If the index is proved to be in range, the check reports no error. If the value also is a known index
+        expression, that expression is returned and no check is made.
         """
         low, high = value_bounds(self._ops, value)
         if high is not None and at_least(size - 1 - high, 0, self.extents):
@@ -186,14 +187,14 @@ class Builder:
         return attrs.symbol
 
     def masked(self, cond: int, captured: Sequence[int], body: Body, other: LiteralValue, dtype: DType) -> int:
-        """`body` where `cond` holds, else `other`; parameters of the body are the captured values."""
+        """The result of `body` where `cond` holds, else `other`; the body's parameters are the captured values."""
         outer = [s for s in symbols_in(body) if s in self._checks]  # an index inside may use a check made outside
         args = (cond, *captured, *(self._checks[s] for s in outer))
         mask = self._mask(args) | self._region_mask(body)
         return self._put("masked", args, Masked(body, other), dtype, mask)
 
     def reduce(self, values: Sequence[int], axes: Sequence[str], how: Combine) -> int:
-        """Joins values over axes; a carried value other than the first is reached by `project`."""
+        """Reduces values over axes; the position is that of the first carried value, and `project` gives the others."""
         gone = sum(self._bits[a] for a in axes)
         mask = self._mask(values) & ~gone
         return self._put("reduce", tuple(values), Reduce(tuple(axes), how), self.dtype(values[0]), mask)
@@ -219,7 +220,7 @@ class Builder:
 
     def atomic(self, ref: Ref, index: Expr, value: int, kind: str) -> int:
         checks = self._checks_of(index)
-        # a sum or product counts each point, also along an axis over which neither place nor value varies
+        # A sum or product has a term for each point, also along an axis over which neither index nor value varies.
         is_counted = kind in ("add", "mul")
         mask = (1 << len(self.axes)) - 1 if is_counted else self._mask_of(index, (value, *checks))
         return self._add("atomic", (value, *checks), Atomic(ref, index, kind), None, mask)
@@ -238,13 +239,13 @@ class Builder:
         effects: Callable[[Op], bool] | None = None,
         node: str = "",
     ) -> list[int]:
-        """Appends another body with its axis symbols replaced; gives the new position of each of its ops.
+        """Appends the ops of another body with its axis symbols replaced; returns the new position of each op.
 
-        A reduce follows its axes: one that is mapped to an expression becomes a reduce over the axes in it, so the
-        mapping must be a bijection of domains. A scan's axis is mapped to an axis, or to one counted from its end: then
-        the scan turns round. `load` may answer a load by a position; `parameters` replace parameter ops; `effects` says
-        which stores to keep (default: all); a dropped one gets the position of its value. An op that names no ATen node
-        is given `node`.
+        If the axis of a reduction is mapped to an expression, the reduction runs over the axes in that expression, so
+        the mapping must be a bijection of domains. The axis of a scan may be mapped to an axis, or to an axis counted
+        from its end, which reverses the scan. `load` may give the position of a loaded value. `parameters` replace
+        parameter ops. `effects` says which stores to keep (default: all); a dropped store has the position of its
+        value. `node` is the ATen node of ops that name none.
         """
         outer = self._node  # a load hook splices too
         moved: dict[Symbol, Expr] = dict(mapping)
@@ -262,9 +263,9 @@ class Builder:
         return where
 
     def unroll(self, body: Body, axis: Symbol, count: int) -> None:
-        """Appends a kernel's body without one of its axes: what varies over it stands there once for each value.
+        """Appends a body with one of its axes unrolled: an op that varies over the axis is there once for each value.
 
-        A reduce over that axis and others joins the values of a point before it runs over the others.
+        A reduction over that axis and others first combines the values along the axis, then runs over the others.
         """
         moved: list[dict[Symbol, Expr]] = [{axis: integer(n)} for n in range(count)]
         where: list[list[int]] = [[] for _ in range(count)]
@@ -283,7 +284,7 @@ class Builder:
                 places.append(position)
 
     def _joined(self, groups: Sequence[tuple[int, ...]], how: Combine) -> tuple[int, ...]:
-        """Groups of carried values as one, from the first to the last."""
+        """Combines groups of carried values into one group, from the first to the last."""
         values, *others = groups
         for group in others:
             places = self.splice(how.body, {}, parameters=(*values, *group), node=self._node)
@@ -331,7 +332,7 @@ class Builder:
                 return self._again(op, args, self._mask(args))
 
     def again(self, op: Op, args: tuple[int, ...]) -> int:
-        """An op of another body over the same axes, with its arguments' positions in this one."""
+        """Appends an op of another body over the same axes; `args` are the positions of its arguments here."""
         return self._again(op, args, sum(self._bits.get(axis, 0) for axis in op.axes))
 
     def _again(self, op: Op, args: tuple[int, ...], mask: int) -> int:
@@ -379,7 +380,7 @@ class Builder:
         return mask
 
     def _check_mask(self, checked: Symbol) -> int:
-        """The axes over which a checked index varies, made here or around."""
+        """The axes over which a checked index varies; the check is in this body or in one that encloses it."""
         if checked in self._checks:
             return self._masks[self._checks[checked]]
         return 0 if self._around is None else self._around._check_mask(checked)
@@ -392,7 +393,7 @@ class Builder:
 
 
 def _axis_after(axis: str, moved: Mapping[Symbol, Expr]) -> tuple[str, bool]:
-    """The axis that a scan runs along after a mapping, and whether from the other end; ValueError if along none."""
+    """The axis of a scan after a mapping, and whether the scan is reversed; ValueError if it is not an axis."""
     target = next((expr for old, expr in moved.items() if old.name == axis), None)
     if target is None:
         return axis, False
@@ -403,7 +404,7 @@ def _axis_after(axis: str, moved: Mapping[Symbol, Expr]) -> tuple[str, bool]:
 
 
 def axis_step(index: Expr) -> tuple[Symbol, int] | None:
-    """The only axis in an index expression and the step along it, if that is one or minus one; else None."""
+    """The only axis in an index expression and its coefficient, if that is 1 or -1; else None."""
     found = [s for s in free_symbols(index) if s.kind == "axis"]
     split = linear(index, found)
     step = None if split is None or len(found) != 1 else as_int(split[0][found[0]])
@@ -411,12 +412,12 @@ def axis_step(index: Expr) -> tuple[Symbol, int] | None:
 
 
 def parameter_count(body: Body) -> int:
-    """How many values a region takes."""
+    """The number of parameters of a body."""
     return max((op.attrs.number + 1 for op in body.ops if isinstance(op.attrs, Parameter)), default=0)
 
 
 def checked_symbol(name: str, size: Expr) -> Symbol:
-    """What stands for an index in [0, size)."""
+    """The symbol of a checked index in [0, size)."""
     known = as_int(size)
     return symbol(name, "value", 0, None if known is None else max(known - 1, 0))
 
@@ -430,7 +431,7 @@ _KINDS: Mapping[str, DType] = MappingProxyType({"real": F64, "truth": BOOL})
 
 @lru_cache(maxsize=256)
 def combine(name: str, dtype: DType) -> Combine:
-    """The Combine of that name for values of `dtype`; ValueError for an unknown one."""
+    """The named reduction for values of `dtype`; ValueError for an unknown name."""
     simple = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "xor": "bitwise_xor"}
     logical = {"any": "logical_or", "all": "logical_and"}
     b = Builder()
@@ -455,7 +456,7 @@ def combine(name: str, dtype: DType) -> Combine:
 
 
 def is_standard_combine(how: Combine, dtype: DType | None) -> bool:
-    """Whether `how` is the standard way of its name, so that the name says it all."""
+    """Whether `how` equals `combine(how.name, dtype)`, so that printing its name is enough."""
     return dtype is not None and how.name in COMBINES and how == combine(how.name, dtype)
 
 
@@ -532,11 +533,11 @@ SHIFT = 32.0
 
 
 def softmax_terms(b: Builder, x: int) -> tuple[int, int, int]:
-    """What an element brings to an "online_softmax".
+    """The three values with which an element x enters an "online_softmax": x, its shift, and exp(x - shift).
 
-    Its shift is the nearest multiple of 32, and finite. So x - shift is exact and its exp no overflow; and of elements
-    with different shifts, of which the lower ones' sum is multiplied by exp(-32) or less, few count: as good as a sum
-    of exp(x - maximum), where one that is corrected whenever the maximum grows adds up an error each time.
+    The shift is the nearest multiple of 32, and finite. So x - shift is exact, and its exp does not overflow. A sum is
+    corrected only when the shift grows, and then by a factor of at most exp(-32), so that hardly any rounding error
+    adds up. A sum that is corrected whenever the maximum grows would add an error each time.
     """
     dtype = b.dtype(x)
     limit = float(dtype.max_value)
@@ -547,5 +548,5 @@ def softmax_terms(b: Builder, x: int) -> tuple[int, int, int]:
 
 
 def softmax_total(b: Builder, joined: int) -> int:
-    """The sum of exp(x - maximum) that an "online_softmax" has found: NaN where the maximum is infinite."""
+    """The sum of exp(x - maximum) from the result of an "online_softmax"; NaN if the maximum is infinite."""
     return b.op("mul", b.project(joined, 2), b.op("exp", b.op("sub", b.project(joined, 1), joined)))

@@ -1,7 +1,7 @@
 """Reads programs back from the text that `printer.py` writes: `parse_program(print_program(p)) == p`.
 
-Takes text; gives a Program or Kernel; refuses malformed text with ValueError that names the line and column.
-A test may so start at any stage, from text that a person can write.
+Takes text. Gives a Program or Kernel. Refuses malformed text with a ValueError that names the line and the column.
+A test may start at any stage with a program that a person has written as text.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class _Reader:
         return Program(name, *parts, tuple(guards), tuple(notes), tuple(regions), tuple(distinct), strides)
 
     def nested(self) -> Program:
-        """A region's symbols are its own, even where the outer program has some of the same name."""
+        """A region, with symbols of its own, even if the outer program has symbols of the same names."""
         outer, self.symbols = self.symbols, {}
         self.expect("{")
         program = self.program()
@@ -224,7 +224,7 @@ class _Reader:
         return made
 
     def known(self) -> Symbol:
-        """A symbol that a line above declares."""
+        """A symbol that an earlier line declares."""
         if self.tokens.peek.text not in self.symbols:
             raise self.tokens.error("expected a symbol that is declared above")
         return self.symbols[self.name()]
@@ -327,7 +327,7 @@ class _Reader:
         return Kernel(name, tuple(axes), body, origins, *rest)
 
     def variant(self, symbols: dict[str, Symbol]) -> Variant:
-        """Its kernels have axes of their own."""
+        """A variant; its kernels do not see the axes of the kernel around it."""
         inner, self.symbols = self.symbols, symbols
         name = self.name()
         self.expect("{")
@@ -355,7 +355,7 @@ class _Reader:
         return self.number() if self.tokens.peek.kind == "number" else self.name()
 
     def schedule(self) -> Schedule | None:
-        """The text between the braces is the schedule's own grammar."""
+        """The schedule of a kernel, if one stands here; the text between its braces has a grammar of its own."""
         if not self.accept("schedule"):
             return None
         start = self.tokens.peek.start + 1
@@ -434,7 +434,7 @@ class _Reader:
         return Extern(name, op, *given, form, writes, effect, tuple(defines), holds, after, is_capturable)
 
     def refs(self, word: str) -> tuple[Ref, ...]:
-        """Versions behind a word, if it stands here."""
+        """The versions after `word`, if the word stands here."""
         found: list[Ref] = []
         while self.accept("," if found else word):
             found.append(self.ref())

@@ -1,7 +1,8 @@
-"""Programs and plans as text: stable, and read back by `parser.py`.
+"""Prints programs; `parser.py` reads the text back.
 
-Takes a Program, Kernel, Body or Plan; gives text in the grammar of `nodes.py`; refuses nothing. Holds no time, address,
-path or counter, so that equal programs print equally in every process: the digest of a kernel is the hash of this text.
+Takes a Program, Kernel or Body. Gives its text, in the grammar of `nodes.py`. Refuses nothing. Equal programs have
+equal texts in every process, since the text contains no time, address, path or counter. The digest of a kernel is a
+hash of it.
 """
 
 from __future__ import annotations
@@ -54,17 +55,17 @@ from minductor.ir.program.schedule import Schedule
 
 
 def print_program(program: Program) -> str:
-    """The whole program, one line an op."""
+    """The text of a program, with one line for each op."""
     return "\n".join(_program(program)) + "\n"
 
 
 def print_kernel(kernel: Kernel) -> str:
-    """One kernel."""
+    """The text of one kernel."""
     return "\n".join(_kernel(kernel)) + "\n"
 
 
 def print_body(body: Body) -> str:
-    """The ops of a body alone."""
+    """The text of a body."""
     return "\n".join(_body(body, "")) + "\n"
 
 
@@ -209,7 +210,7 @@ def _arguments(values: Iterable[Argument]) -> str:
 
 
 def print_argument(value: Argument) -> str:
-    """One argument of an extern call, or one output."""
+    """The text of an argument of a call, or of an output."""
     match value:
         case View(ref, dtype, size, stride, offset):
             return f"{ref} {dtype.name}{_sizes(size)} stride {_sizes(stride)} offset {offset}"
@@ -234,7 +235,7 @@ def print_argument(value: Argument) -> str:
 
 
 def print_literal(value: bool | int | float | complex) -> str:
-    """A number that parses back to itself: true, 3, 0.5, nan, inf, complex(1.0, 2.0)."""
+    """The text of a number, which the parser reads back: true, 3, 0.5, nan, inf, complex(1.0, 2.0)."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -245,7 +246,7 @@ def print_literal(value: bool | int | float | complex) -> str:
 
 
 def quote(text: str) -> str:
-    """A JSON string: one line, any text."""
+    """Any text as a JSON string in one line."""
     return json.dumps(text)
 
 
