@@ -42,18 +42,16 @@ def access(program: Program, env: Env) -> Program:
     """The program with its accesses. Kernels without a schedule, or with accesses already, stay as they are."""
     dtypes = {name: buffer.dtype for name, buffer in program.real_table().items()}
     notes: list[NodeNote] = []
-    nodes = tuple(
-        _with_accesses(node, dtypes, env, notes) if isinstance(node, Kernel) else node for node in program.nodes
-    )
+    nodes = tuple(_classified(node, dtypes, env, notes) if isinstance(node, Kernel) else node for node in program.nodes)
     return program if nodes == program.nodes else replace(program, nodes=nodes, notes=(*program.notes, *notes))
 
 
-def _with_accesses(kernel: Kernel, dtypes: Mapping[str, DType], env: Env, notes: list[NodeNote]) -> Kernel:
+def _classified(kernel: Kernel, dtypes: Mapping[str, DType], env: Env, notes: list[NodeNote]) -> Kernel:
     """The kernel with its accesses, and those of its variants. `notes` takes the refusals of a form."""
     variants: list[Variant] = []
     for variant in kernel.variants:
         inner = {**dtypes, **{buffer.name: buffer.dtype for buffer in variant.buffers}}
-        nodes = (_with_accesses(n, inner, env, notes) if isinstance(n, Kernel) else n for n in variant.nodes)
+        nodes = (_classified(n, inner, env, notes) if isinstance(n, Kernel) else n for n in variant.nodes)
         variants.append(replace(variant, nodes=tuple(nodes)))
     if kernel.schedule is None or kernel.access:
         return replace(kernel, variants=tuple(variants))
@@ -119,7 +117,7 @@ class _GpuAccesses:
         self.kernel = kernel
         self.dtypes = dtypes
         self.target = env.target
-        self.wanted_form: BlockForm = cast("BlockForm", env.options.block_access)
+        self.wanted: BlockForm = cast("BlockForm", env.options.block_access)
         axes = {axis.name: axis for axis in kernel.axes}
         blocks: dict[str, int] = {}
         for loop in loops(kernel.schedule.steps):
@@ -148,7 +146,7 @@ class _GpuAccesses:
         """The form in which a block is addressed."""
         assert isinstance(op.attrs, Load | Store | Atomic)
         storage = op.attrs.ref.storage
-        if self.wanted_form == "offsets":
+        if self.wanted == "offsets":
             return "offsets"
         if isinstance(op.attrs, Atomic):
             reason = "an atomic takes single addresses"
@@ -156,15 +154,13 @@ class _GpuAccesses:
             reason = "its mask is not a range of each axis"
         elif isinstance(op.attrs, Store) and len(block.moving()) < len(block.dims):
             reason = "several points store one element"
-        elif self.wanted_form == "pointer":
+        elif self.wanted == "pointer":
             reason = why_not_pointer(block, self.tile)
         elif not self.target.has_descriptors:
             reason = f"{self.target.name} has no tensor descriptors"
         else:
             reason = why_not_descriptor(block, self.tile, self.dtypes[storage])
         if not reason:
-            return self.wanted_form
-        self.notes.append(
-            NodeNote("access", self.kernel.name, f"no {FORM_NAMES[self.wanted_form]} for {storage}: {reason}")
-        )
+            return self.wanted
+        self.notes.append(NodeNote("access", self.kernel.name, f"no {FORM_NAMES[self.wanted]} for {storage}: {reason}"))
         return "offsets"

@@ -44,7 +44,7 @@ MAX_OPEN_BUNDLES = 4  # of equal operators, latest first, that a kernel is tried
 MAX_LIVE_BYTES = 1 << 20  # of a bundle's intermediate results: all of them are live at the same time
 
 # Kernels with equal keys may be one bundle.
-BundleKey: TypeAlias = tuple[object, ...]
+Key: TypeAlias = tuple[object, ...]
 
 
 def bundle(program: Program, env: Env) -> Program:
@@ -55,7 +55,7 @@ def bundle(program: Program, env: Env) -> Program:
     keys = [_bundle_key(node, is_gpu=env.target.is_gpu) for node in program.nodes]
     if len(set(keys)) == len(keys) or not any(keys.count(key) > 1 for key in set(keys) if key):
         return program
-    groups, order = _choose_groups(program, keys, is_gpu=env.target.is_gpu)
+    groups, order = _groups(program, keys, is_gpu=env.target.is_gpu)
     if all(len(members) == 1 for members in groups.values()):
         return program
     ranked = sorted(groups, key=lambda first: order.rank[first])
@@ -73,9 +73,7 @@ def _name(node: Node) -> str:
     return node.name
 
 
-def _choose_groups(
-    program: Program, keys: list[BundleKey | None], *, is_gpu: bool
-) -> tuple[dict[int, list[int]], AcyclicOrder]:
+def _groups(program: Program, keys: list[Key | None], *, is_gpu: bool) -> tuple[dict[int, list[int]], AcyclicOrder]:
     """The nodes of each bundle, by the one that ranks first, and an order of the bundles; each other node is alone."""
     nodes = program.nodes
     edges = dict.fromkeys((e.source, e.target) for e in dependencies(program))
@@ -83,7 +81,7 @@ def _choose_groups(
     kept = {view.ref.storage for view in views_of(program.outputs)}
     local = {b.name: buffer_bytes(b) for b in program.buffers if b.kind == "local" and b.name not in kept}
     groups: dict[int, list[int]] = {}
-    latest: dict[BundleKey, list[int]] = {}
+    latest: dict[Key, list[int]] = {}
     parameters = [_count_parameters(node) if key else 0 for node, key in zip(nodes, keys, strict=True)]
     local_bytes = [sum(local.get(name, 0) for name in _storages(node)) for node in nodes]
     for number, key in enumerate(keys):
@@ -124,7 +122,7 @@ def _storages(node: Node) -> set[str]:
     return {ref.storage for ref in (*reads(node), *writes(node))}
 
 
-def _bundle_key(node: Node, *, is_gpu: bool) -> BundleKey | None:
+def _bundle_key(node: Node, *, is_gpu: bool) -> Key | None:
     """The operators of a kernel that may be part of a bundle; None for any other node.
 
     For a GPU the blocks of its loops as well, since all programs of a launch have blocks of the same sizes.

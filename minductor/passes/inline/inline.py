@@ -83,13 +83,11 @@ class _Uses:
     each, per element of the buffer. An element is known by the indices of the loads that lead to it.
     """
 
-    by_consumer: dict[int, dict[tuple[Expr, ...], float]] = field(
-        default_factory=dict[int, dict[tuple[Expr, ...], float]]
-    )
+    users: dict[int, dict[tuple[Expr, ...], float]] = field(default_factory=dict[int, dict[tuple[Expr, ...], float]])
 
     def add(self, consumer: int, key: tuple[Expr, ...], times: float) -> None:
         """Records that a kernel asks for an element so many times."""
-        elements = self.by_consumer.setdefault(consumer, {})
+        elements = self.users.setdefault(consumer, {})
         elements[key] = max(elements.get(key, 0.0), times)
 
 
@@ -109,9 +107,9 @@ def inline(program: Program, env: Env) -> Program:
         work.decide()
         bodies = work.build()
         # Some refusals are known only once a body is built. This is rare: decide again, with those producers kept.
-        if not work.new_refusals:
+        if not work.refusals:
             break
-        refused.update(work.new_refusals)
+        refused.update(work.refusals)
     if work.inlined:
         program = work.finish(bodies)
     elif work.notes:
@@ -138,7 +136,7 @@ class _Inliner:
         self.table = program.real_table()
         self.is_mixed = len({buffer.device for buffer in program.buffers}) > 1
         self.known_refusals = refused
-        self.new_refusals: dict[str, str] = {}
+        self.refusals: dict[str, str] = {}
         self.notes: list[FusionRefusal | MergedKernel] = []
         self.readers: dict[Ref, list[int]] = {}
         self.writers: dict[str, list[int]] = {}
@@ -185,7 +183,7 @@ class _Inliner:
     def _inline_producer(self, producer: _Producer, uses: _Uses) -> None:
         """Marks a producer as moved, and adds its size and storages to each consumer."""
         self.inlined[producer.store.ref] = self.by_position[producer.position] = producer
-        for consumer, keys in uses.by_consumer.items():
+        for consumer, keys in uses.users.items():
             self.op_counts[consumer] += producer.ops * len(keys)
             self.storages[consumer] = self._storages_with(producer, consumer)
             self.notes.append(MergedKernel("inline", producer.kernel.name, self.kernels[consumer].name))
@@ -273,7 +271,7 @@ class _Inliner:
             elements = estimate(self.table[load.ref.storage].size)
             times = _uses_per_element(kernel, load.index, elements, self.product_blocks.get(kernel.name, {}))
             step = (load.index, load.index) if load in inside else () if load.index == stored else (load.index,)
-            for consumer, keys in mine.by_consumer.items():
+            for consumer, keys in mine.users.items():
                 for key, outer in keys.items():
                     users.add(consumer, (*key, *step), outer * times)
 
@@ -282,23 +280,21 @@ class _Inliner:
         name = producer.store.ref.storage
         if name in self.known_refusals:
             return self.known_refusals[name]
-        last = max(uses.by_consumer)
+        last = max(uses.users)
         for load in body_reads(producer.kernel.body):
             if self.overwriter.get(load.ref, last) < last:
                 return f"{load.ref}, which it reads, is overwritten before the last use"
         checks = (op.attrs for op in producer.kernel.body.ops if isinstance(op.attrs, Check))
         if any(not at_least(check.size, 1) for check in checks) and self._is_used_under_mask(producer):
             return "it is used under a mask, where an index into a dimension without elements cannot raise an error"
-        copies = max(len(keys) for keys in uses.by_consumer.values())
+        copies = max(len(keys) for keys in uses.users.values())
         if copies > MAX_COPIES:
             return f"one consumer needs {copies} different elements of it at each point"
-        if any(
-            self.op_counts[consumer] + producer.ops * len(keys) > MAX_OPS for consumer, keys in uses.by_consumer.items()
-        ):
+        if any(self.op_counts[consumer] + producer.ops * len(keys) > MAX_OPS for consumer, keys in uses.users.items()):
             return f"the consumer would have more than {MAX_OPS} operations"
-        if any(len(self._storages_with(producer, consumer)) > MAX_BUFFERS for consumer in uses.by_consumer):
+        if any(len(self._storages_with(producer, consumer)) > MAX_BUFFERS for consumer in uses.users):
             return f"the consumer would touch more than {MAX_BUFFERS} buffers"
-        for consumer in uses.by_consumer if self.max_live_bytes else ():
+        for consumer in uses.users if self.max_live_bytes else ():
             held = sum(buffer_bytes(self.table[other]) for other in self._intermediates_with(producer, consumer))
             if held > self.max_live_bytes:
                 limit = f"the limit is {self.max_live_bytes}"
@@ -363,11 +359,9 @@ class _Inliner:
                 return (
                     b.load(wanted.ref, simplify(wanted.index, extents), dtype) if has_division(wanted.index) else None
                 )
-            mapping = self._solved_axes(producer, wanted.index, extents)
+            mapping = self._point(producer, wanted.index, extents)
             if mapping is None:
-                self.new_refusals[producer.store.ref.storage] = (
-                    "it is not known which of its points computes an element that a consumer loads"
-                )
+                self.refusals[producer.store.ref.storage] = "it is not known which point computes a loaded element"
                 return None
             asked.update({s: producer.store.ref.storage for s in free_symbols(wanted.index) if s.kind == "value"})
             places = b.splice(producer.kernel.body, mapping, load, effects=_drop_effect, node=producer.kernel.only_node)
@@ -378,12 +372,10 @@ class _Inliner:
         body = prune_body(whole)
         for index in _failing_indices(whole) - _failing_indices(body):  # dead: all elements of the producer are equal
             if index in asked:
-                self.new_refusals[asked[index]] = "an index into it would no longer be checked"
+                self.refusals[asked[index]] = "an index into it would no longer be checked"
         return body
 
-    def _solved_axes(
-        self, producer: _Producer, index: Expr, extents: Mapping[Symbol, Expr]
-    ) -> Mapping[Symbol, Expr] | None:
+    def _point(self, producer: _Producer, index: Expr, extents: Mapping[Symbol, Expr]) -> Mapping[Symbol, Expr] | None:
         """The producer's axes at the point that computes the element at `index`; None if that is not known."""
         if not producer.kernel.body.ops[producer.value].axes:
             return {}
@@ -400,9 +392,7 @@ class _Inliner:
             old = Ref(write.ref.storage, write.ref.version - 1)
             elsewhere = (load for load in body_reads(body) if load.index != write.index or isinstance(write, Atomic))
             if any(load.ref == old and load not in own for load in elsewhere):
-                self.new_refusals.update(
-                    {p.store.ref.storage: f"its consumer overwrites {old}, which it reads" for p in used}
-                )
+                self.refusals.update({p.store.ref.storage: f"its consumer overwrites {old}, its operand" for p in used})
 
     def finish(self, bodies: Mapping[int, Body]) -> Program:
         """The program with the new bodies and without the kernels that moved. Consumers take over their origins."""
@@ -433,8 +423,8 @@ def _is_worth_recomputing(producer: _Producer, uses: _Uses, buffer: Buffer) -> b
     with the producer; and its share of a kernel launch. Recomputing costs the inputs for each consumer, and the
     operations once more for each further use. A consumer that uses only part of the buffer counts with that part.
     """
-    copies = sum(len(keys) for keys in uses.by_consumer.values())
-    asked = [sum(keys.values()) for keys in uses.by_consumer.values()]
+    copies = sum(len(keys) for keys in uses.users.values())
+    asked = [sum(keys.values()) for keys in uses.users.values()]
     if producer.input_bytes == 0 and producer.cost <= CHEAP:
         return True
     # the part of the buffer that each consumer uses: a gather may read a thousandth of it

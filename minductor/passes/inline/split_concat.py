@@ -94,7 +94,7 @@ def split_concat(program: Program) -> Program:
         for position, old in enumerate(program.nodes)
         for node in (nodes[position][1] if position in nodes else (old,))
     )
-    outputs = tuple(_argument_with_versions(output, moved) for output in program.outputs)
+    outputs = tuple(_moved_argument(output, moved) for output in program.outputs)
     program = replace(program, nodes=made, outputs=outputs, notes=(*program.notes, *gone))
     return with_nodes(program, live_nodes(program))
 
@@ -239,18 +239,16 @@ def _with_versions(node: Node, moved: Mapping[Ref, Ref]) -> Node:
     """The node with the last version in place of the only one, if it is an extern that reads it."""
     if not isinstance(node, Extern) or moved.keys().isdisjoint(reads(node)):
         return node
-    args = tuple(_argument_with_versions(arg, moved) for arg in node.args)
-    return replace(
-        node, args=args, kwargs=tuple((name, _argument_with_versions(value, moved)) for name, value in node.kwargs)
-    )
+    args = tuple(_moved_argument(arg, moved) for arg in node.args)
+    return replace(node, args=args, kwargs=tuple((name, _moved_argument(value, moved)) for name, value in node.kwargs))
 
 
-def _argument_with_versions(value: Argument, moved: Mapping[Ref, Ref]) -> Argument:
+def _moved_argument(value: Argument, moved: Mapping[Ref, Ref]) -> Argument:
     """An argument in which the moved versions are replaced."""
     match value:
         case View(ref=ref) if ref in moved:
             return replace(value, ref=moved[ref])
         case tuple():
-            return tuple(_argument_with_versions(item, moved) for item in value)
+            return tuple(_moved_argument(item, moved) for item in value)
         case _:
             return value

@@ -81,7 +81,7 @@ def _planned(planner: _Planner, before: Mapping[int, tuple[Line, ...]]) -> Plan:
     planner.finish()
     regions: list[Plan] = []
     for region in program.regions:
-        inner = _Planner(region, planner.options, planner.kernels, planner.definition_of, planner.numbers)
+        inner = _Planner(region, planner.options, planner.kernels, planner.defined, planner.numbers)
         inner.region = region.name
         inner.check_input_layouts()
         plan = _planned(inner, {})
@@ -105,20 +105,20 @@ class _Definition:
 class _Planner:
     """Writes the lines of one program, node by node. Each region has a planner of its own.
 
-    `definition_of`: by canonical text, the kernels of the outermost program and its regions. `numbers`: counts their
-    launches and calls. `traced_layout`: the storages that must have the strides that were traced.
+    `defined`: by canonical text, the kernels of the outermost program and its regions. `numbers`: counts their
+    launches and calls. `traced`: the storages that must have the strides that were traced.
     """
 
     program: Program
     options: Options
     kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
-    definition_of: dict[str, _Definition] = field(default_factory=dict[str, _Definition])
+    defined: dict[str, _Definition] = field(default_factory=dict[str, _Definition])
     numbers: count[int] = field(default_factory=lambda: count(1))  # for the outermost program and its regions
     region: str = ""  # the region's name; the outermost program has none
     buffers: dict[str, Buffer] = field(init=False)
     sharing: Sharing = field(init=False)
     returned: set[str] = field(init=False)
-    traced_layout: set[str] = field(init=False)
+    traced: set[str] = field(init=False)
     body: list[Line] = field(default_factory=list[Line])
     view_count: Counter[str] = field(default_factory=Counter[str])
 
@@ -126,7 +126,7 @@ class _Planner:
         self.buffers = self.program.buffer_table()
         self.sharing = reuse(self.program, self.options)
         self.returned = {view.ref.storage for view in views_of(self.program.outputs)}
-        self.traced_layout = {
+        self.traced = {
             *read_by_layout(self.program),
             *self.sharing.taken_over.values(),
             *self.sharing.in_place.values(),
@@ -189,7 +189,7 @@ class _Planner:
         changed = {name for option in (*nodes.values(), (own,)) for name in overwritten(option)} & {*launch.tensors}
         sizes = sorted({s for s in symbols_in(groups) if s.kind in CALL_SYMBOL_KINDS}, key=lambda s: s.name)
         # the digest of the kernel's text and the choice: what measurements of the variants are stored under
-        identity = digest(f"{next(d.digest for d in self.definition_of.values() if d.id == launch.kernel)} {choice}")
+        identity = digest(f"{next(d.digest for d in self.defined.values() if d.id == launch.kernel)} {choice}")
         given = (tensors, tuple(sizes), tuple(name for name in tensors if name in changed))
         self.body.append(
             lines.DispatchLine(choice, groups, *given, launch, identity, kernel.origins, next(self.numbers))
@@ -246,13 +246,11 @@ class _Planner:
         """The definition of a kernel, shared by all kernels with the same canonical text."""
         seen = {name: as_real(self.buffers[name]) for name in needs.storages}
         bare, text = canonical(kernel, needs.storages, seen)
-        found = self.definition_of.get(text)
+        found = self.defined.get(text)
         if found is None:
             parameters = tuple((f"p{n}", seen[name].dtype.name) for n, name in enumerate(needs.storages))
             ops = tuple(_operator_label(o.op) for o in kernel.origins)
-            found = self.definition_of[text] = _Definition(
-                f"k{len(self.definition_of)}", digest(text), ops, parameters, []
-            )
+            found = self.defined[text] = _Definition(f"k{len(self.defined)}", digest(text), ops, parameters, [])
             self.kernels[found.id] = bare
         found.origins.extend(kernel.origins)
         return found
@@ -301,10 +299,8 @@ class _Planner:
             if not isinstance(result, View):
                 continue
             name = result.ref.storage
-            if name in self.traced_layout or name in self.returned or self.sharing.last_use[name] > number:
-                self.body.append(
-                    lines.LayoutLine(name, result.size, result.stride if name in self.traced_layout else None)
-                )
+            if name in self.traced or name in self.returned or self.sharing.last_use[name] > number:
+                self.body.append(lines.LayoutLine(name, result.size, result.stride if name in self.traced else None))
 
     def _argument(self, value: Argument, views: list[str]) -> Argument:
         """An argument of a call as the plan names it."""
@@ -379,7 +375,7 @@ class _Planner:
         taken = {b.name for program in programs for b in program.buffers}
         taken.update(given.name for program in programs for given in program.inputs)
         taken.update(program.name for program in programs)
-        for number, found in enumerate(self.definition_of.values()):
+        for number, found in enumerate(self.defined.values()):
             name = unique_name(kernel_name(found.ops, number), taken)
             needs = signature(self.kernels[found.id])
             takes = lines.KernelLine(found.id, name, found.parameters, found.digest, tuple(found.origins))

@@ -41,20 +41,18 @@ def least_peak_first(usage: Usage, before: Neighbours, after: Neighbours) -> lis
     starts as the bytes of the donated inputs, or of the outputs if these are more: no order needs less.
     """
     memory = _LiveMemory(usage)
-    return _list_schedule(memory, before, after, lambda: memory.peak - memory.live_bytes)
+    return _schedule(memory, before, after, lambda: memory.peak - memory.live_bytes)
 
 
 def least_memory_first(usage: Usage, before: Neighbours, after: Neighbours) -> list[int]:
     """Runs next the ready node that adds least live memory. Ties are broken by the old order."""
-    return _list_schedule(_LiveMemory(usage), before, after, lambda: sys.maxsize)
+    return _schedule(_LiveMemory(usage), before, after, lambda: sys.maxsize)
 
 
-def _list_schedule(
-    memory: _LiveMemory, before: Neighbours, after: Neighbours, headroom: Callable[[], int]
-) -> list[int]:
+def _schedule(memory: _LiveMemory, before: Neighbours, after: Neighbours, room: Callable[[], int]) -> list[int]:
     """List scheduling: an order in which each next node is chosen among the ready ones, by `_Ready.take`.
 
-    `headroom` gives the bytes that a node may need at this time. The cost of a node changes only when another node runs
+    `room` gives the bytes that a node may need at this time. The cost of a node changes only when another node runs
     that shares a storage with it.
     """
     waits = [len(sources) for sources in before]
@@ -64,7 +62,7 @@ def _list_schedule(
             ready.put(node, *memory.cost(node))
     found: list[int] = []
     while ready:
-        node = ready.take(headroom())
+        node = ready.take(room())
         found.append(node)
         changed = memory.run(node)
         for target in after[node]:
@@ -129,13 +127,9 @@ class _Ready:
             heapq.heappush(self._smallest, (needs, node))
             heapq.heappush(self._by_need.setdefault(needs, []), (keeps, node))
 
-    def take(self, headroom: int) -> int:
-        """Takes out the node that keeps least of those that need at most `headroom` bytes; else the smallest."""
-        fits = [
-            first
-            for needs in list(self._by_need)
-            if needs <= headroom and (first := self._least_kept(needs)) is not None
-        ]
+    def take(self, room: int) -> int:
+        """Takes out the node that keeps least of those that need at most `room` bytes; else the smallest."""
+        fits = [first for needs in list(self._by_need) if needs <= room and (first := self._least(needs)) is not None]
         while not fits:
             needs, node = heapq.heappop(self._smallest)
             if node in self._cost and self._cost[node][0] == needs:
@@ -144,7 +138,7 @@ class _Ready:
         del self._cost[node]
         return node
 
-    def _least_kept(self, needs: int) -> tuple[int, int] | None:
+    def _least(self, needs: int) -> tuple[int, int] | None:
         """The entry of the node that keeps least, of those that need exactly so many bytes; None if there is none."""
         heap = self._by_need[needs]
         while heap and self._cost.get(heap[0][1]) != (needs, heap[0][0]):

@@ -66,13 +66,13 @@ class GreedyFusion:
         self.program = program
         self.stage = stage
         self.views = views
-        self.max_live_bytes = env.options.max_live_bytes
+        self.max_live = env.options.max_live_bytes
         self.nodes: list[Node | None] = list(program.nodes)
         # These need a walk through a node's body, and are asked for again and again.
         self.reads, self.writes = [reads(node) for node in program.nodes], [writes(node) for node in program.nodes]
-        self.point_counts = [count_points(node) if isinstance(node, Kernel) else 0 for node in program.nodes]
+        self.points = [count_points(node) if isinstance(node, Kernel) else 0 for node in program.nodes]
         self.context = JoinContext(program.real_table(), env.target)
-        self.buffer_bytes = {name: buffer_bytes(buffer) for name, buffer in self.context.table.items()}
+        self.sizes = {name: buffer_bytes(buffer) for name, buffer in self.context.table.items()}
         self.order = AcyclicOrder(len(self.nodes), dict.fromkeys((e.source, e.target) for e in dependencies(program)))
         self.members: list[tuple[int, ...]] = [(n,) for n in range(len(self.nodes))]
         self.stamps = [0] * len(self.nodes)
@@ -111,11 +111,8 @@ class GreedyFusion:
             if (self.stamps[a], self.stamps[b]) != (stamp_a, stamp_b):
                 continue
             first, second = (a, b) if self.order.rank[a] < self.order.rank[b] else (b, a)
-            joined = (
-                self._live_bytes_refusal(first, second, -saved)
-                or self._limit_refusal(first, second)
-                or self._try_pair(first, second)
-            )
+            pair = first, second
+            joined = self._memory_refusal(*pair, -saved) or self._limit_refusal(*pair) or self._try_pair(*pair)
             if isinstance(joined, CannotJoin):
                 self.refusals[first, second] = joined.reason
             if not isinstance(joined, Kernel):
@@ -147,7 +144,7 @@ class GreedyFusion:
                 break
         return joined
 
-    def _live_bytes_refusal(self, first: int, second: int, saved: int) -> CannotJoin | None:
+    def _memory_refusal(self, first: int, second: int, saved: int) -> CannotJoin | None:
         """A refusal if fusion keeps too many bytes alive: operands of both kernels, which else die in turn."""
         dying = [self._dying_operands(first, second), self._dying_operands(second, first)]
         room: list[int] = []
@@ -155,28 +152,21 @@ class GreedyFusion:
             # operands that one node makes are all alive at once, fused or not
             apart = [storage for storage, maker in mine.items() if maker not in others.values()]
             made = dict.fromkeys(ref.storage for ref in self.writes[node])
-            room.append(
-                sum(self.buffer_bytes[storage] for storage in apart)
-                - sum(self.buffer_bytes[storage] for storage in made)
-            )
+            room.append(sum(self.sizes[storage] for storage in apart) - sum(self.sizes[storage] for storage in made))
         more = min(room)
         if more <= max(EXTRA_LIVE_BYTES, EXTRA_LIVE_PER_SAVED * saved):
             return None
-        return CannotJoin(
-            f"fused, they would keep {more} more bytes alive at once, to save {saved} bytes of memory traffic"
-        )
+        return CannotJoin(f"fused, they would keep {more} more bytes alive at once, to save {saved} bytes of traffic")
 
     def _limit_refusal(self, first: int, second: int) -> CannotJoin | None:
         """A refusal if the fused kernel needs more bytes of intermediate results than the user allows."""
-        if not self.max_live_bytes:
+        if not self.max_live:
             return None
         names = {ref.storage for ref in (*self.reads[first], *self.reads[second]) if ref.storage in self.writer_count}
-        wanted = sum(self.buffer_bytes[name] for name in names - {ref.storage for ref in self.writes[first]})
-        if wanted <= self.max_live_bytes:
+        wanted = sum(self.sizes[name] for name in names - {ref.storage for ref in self.writes[first]})
+        if wanted <= self.max_live:
             return None
-        return CannotJoin(
-            f"would need {wanted} bytes of intermediate results at once; the limit is {self.max_live_bytes}"
-        )
+        return CannotJoin(f"would need {wanted} bytes of intermediate results at once; the limit is {self.max_live}")
 
     def _dying_operands(self, node: int, other: int) -> dict[str, int]:
         """The storages that only `node` reads and neither of the two nodes writes, with the nodes that write them."""
@@ -213,11 +203,7 @@ class GreedyFusion:
         self.stamps[first] += 1
         self.stamps[second] = -1
         self.is_changed = True
-        self.reads[first], self.writes[first], self.point_counts[first] = (
-            reads(joined),
-            writes(joined),
-            count_points(joined),
-        )
+        self.reads[first], self.writes[first], self.points[first] = reads(joined), writes(joined), count_points(joined)
         for ref in self.reads[first]:
             insort(self.readers[ref], first)
         for ref in self.writes[first]:
@@ -258,11 +244,11 @@ class GreedyFusion:
             saved[other] = saved.get(other, 0) + 1
             flows.add(other)
             for other in self._nearby_readers(node, ref):
-                saved[other] = saved.get(other, 0) + self.buffer_bytes[ref.storage]
+                saved[other] = saved.get(other, 0) + self.sizes[ref.storage]
         for other, amount in saved.items():
             if other == node or not isinstance(self.nodes[other], Kernel):
                 continue
-            least = min(self.point_counts[node], self.point_counts[other])
+            least = min(self.points[node], self.points[other])
             if other in flows or least <= LAUNCH_POINTS or 2 * amount >= least:
                 a, b = min(node, other), max(node, other)
                 yield -amount, a, b, self.stamps[a], self.stamps[b]
@@ -271,7 +257,7 @@ class GreedyFusion:
         """Adds the bytes of a value that the second need not load, and the first need not store if it is private."""
         times = 2 if self._is_private(ref, first, second) else 1
         for node in (first, second):
-            saved[node] = saved.get(node, 0) + times * self.buffer_bytes[ref.storage]
+            saved[node] = saved.get(node, 0) + times * self.sizes[ref.storage]
             flows.add(node)
 
     def _nearby_readers(self, node: int, ref: Ref) -> list[int]:
@@ -308,31 +294,26 @@ class GreedyFusion:
         found: dict[tuple[str, str], FusionRefusal] = {}
         known = {(n.first, n.second, n.reason) for n in self.program.notes if isinstance(n, FusionRefusal)}
         for (first, second), refusal in self.refusals.items():
-            a, b = self._current_kernel(first), self._current_kernel(second)
-            reason = (
-                refusal if isinstance(refusal, str) else f"{self._described(refusal, (a, b))} must run between them"
-            )
+            a, b = self._kernel_of(first), self._kernel_of(second)
+            reason = refusal if isinstance(refusal, str) else f"{self._label(refusal, (a, b))} must run between them"
             if a is not b and (a.name, b.name, reason) not in known:
                 found[a.name, b.name] = FusionRefusal(self.stage, a.name, b.name, reason)
         gone = [n for n, target in enumerate(self.merged_into) if target != n]
-        return (
-            *found.values(),
-            *(MergedKernel(self.stage, self._original_name(n), self._current_kernel(n).name) for n in gone),
-        )
+        return (*found.values(), *(MergedKernel(self.stage, self._old_name(n), self._kernel_of(n).name) for n in gone))
 
-    def _original_name(self, node: int) -> str:
+    def _old_name(self, node: int) -> str:
         """The name that a kernel had before this round."""
         kernel = self.program.nodes[node]
         assert isinstance(kernel, Kernel)
         return kernel.name
 
-    def _current_kernel(self, node: int) -> Kernel:
+    def _kernel_of(self, node: int) -> Kernel:
         """The kernel that a node is or has become part of."""
-        kernel = self._current_node(node)
+        kernel = self._node_of(node)
         assert isinstance(kernel, Kernel)
         return kernel
 
-    def _current_node(self, node: int) -> Node:
+    def _node_of(self, node: int) -> Node:
         """The node that a node is or has become part of."""
         while self.merged_into[node] != node:
             node = self.merged_into[node]
@@ -340,9 +321,9 @@ class GreedyFusion:
         assert found is not None
         return found
 
-    def _described(self, node: int, pair: tuple[Kernel, Kernel]) -> str:
+    def _label(self, node: int, pair: tuple[Kernel, Kernel]) -> str:
         """The name of a node for a message about a pair: its original name if it is part of one of the two by now."""
-        found = self._current_node(node)
+        found = self._node_of(node)
         match self.program.nodes[node] if found in pair else found:
             case Kernel(name=name):
                 return name

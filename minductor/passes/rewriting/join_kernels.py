@@ -66,7 +66,7 @@ MAX_PAIRS = 12  # pairs of accesses to one buffer that are compared
 FEW_ROWS = 8  # with fewer rows, a reduction and what follows it are two kernels, each of which uses all cores
 NEAR = range(1, 5)  # strides, in elements, with which a row counts as contiguous
 ROW_BLOCK_BYTES = 1024  # of neighbouring rows that are processed together if rows are not contiguous
-# in the order in which `_unless_slower` counts them
+# in the order in which `_if_faster` counts them
 COSTS = (
     "strided accesses",
     "rows that are read from memory again",
@@ -133,7 +133,7 @@ def join(first: Kernel, second: Kernel, droppable: frozenset[Ref], context: Join
                 joined = joined if reason is None else CannotJoin(reason)
             if isinstance(joined, Kernel):
                 again = 0 if is_first else repeated(first, target.axes, solution, context.target)
-                joined = _unless_slower((first, second), joined, again, context)
+                joined = _if_faster((first, second), joined, again, context)
             if isinstance(joined, Kernel):
                 return joined
             if joined.reason == TOO_MANY_OPS:  # the other kernel's axes would not change that
@@ -236,12 +236,10 @@ def _aligned(source: Kernel, target: Kernel, pairs: Pairs) -> Solution | None:
         solved = solve(rest, unknown, wanted - sum((c * at for c, at in known), start=split[1] * 0), extents)
         if solved is not None and not any(has_division(at) for at in solved.values()):
             found.update(solved)
-    return _with_matched_axes(source, target, found, extents)
+    return _with_open_axes(source, target, found, extents)
 
 
-def _with_matched_axes(
-    source: Kernel, target: Kernel, found: Solution, extents: Mapping[Symbol, Expr]
-) -> Solution | None:
+def _with_open_axes(source: Kernel, target: Kernel, found: Solution, extents: Mapping[Symbol, Expr]) -> Solution | None:
     """The solution with unsolved axes matched by extent; None if the points then do not match one to one."""
     used = {symbol for at in found.values() for symbol in free_symbols(at)}
     for axis in source.axes:
@@ -322,9 +320,7 @@ def _join_aligned(
                 return value
             if not made or not all(_is_apart(there, Store(there.ref, at), extents, context.table) for at, _ in made):
                 break
-        trouble.append(
-            f"a point of the second kernel reads another element of {wanted.ref} than the first stores there"
-        )
+        trouble.append(f"a point of the second kernel reads another element of {wanted.ref} than the first stores")
         return None
 
     builder.splice(second.body, maps[1], load, node=second.only_node)
@@ -363,9 +359,7 @@ def _stored_values(
     return found
 
 
-def _unless_slower(
-    kernels: tuple[Kernel, Kernel], joined: Kernel, again: int, context: JoinContext
-) -> Kernel | CannotJoin:
+def _if_faster(kernels: tuple[Kernel, Kernel], joined: Kernel, again: int, context: JoinContext) -> Kernel | CannotJoin:
     """The joined kernel if it costs at most its two kernels and a launch; `again`: the bytes of repeated operations."""
     costs = [
         (traffic(k, context.table), read_again(k, context.table, context.target), spilled(k, context.target))
@@ -373,11 +367,9 @@ def _unless_slower(
     ]
     more = [*(after - first - second for first, second, after in zip(*costs, strict=True)), again]
     worse = sum(more) - LAUNCH
-    return (
-        joined
-        if worse <= 0
-        else CannotJoin(f"{COSTS[more.index(max(more))]} would cost {worse} bytes more than fusion saves")
-    )
+    if worse <= 0:
+        return joined
+    return CannotJoin(f"{COSTS[more.index(max(more))]} would cost {worse} bytes more than fusion saves")
 
 
 def _stores(op: Op, refs: frozenset[Ref]) -> bool:
@@ -402,7 +394,7 @@ def _objection(body: Body, axes: tuple[Axis, ...], extents: Mapping[Symbol, Expr
         or next(
             (
                 reason
-                for a, b in _store_pairs(body, extents, context.table)
+                for a, b in _pairs(body, extents, context.table)
                 if (reason := _overlap_objection(a, b, columns, extents, context.table)) is not None
             ),
             None,
@@ -501,9 +493,7 @@ def _overwriting_objection(
     return None
 
 
-def _store_pairs(
-    body: Body, extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]
-) -> Iterator[tuple[Store, Store]]:
+def _pairs(body: Body, extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]) -> Iterator[tuple[Store, Store]]:
     """Pairs of stores to one storage that have to be compared. Stores that lie one behind the other are left out."""
     stores: dict[str, list[Store]] = {}
     for op in body.ops:
@@ -516,7 +506,7 @@ def _store_pairs(
 
 def _are_in_sequence(stores: Sequence[Store], extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]) -> bool:
     """Whether stores lie one behind the other along a dimension, as the tensors of a concatenation do."""
-    boxes = [box for store in stores if (box := _coordinate_ranges(store, extents, table)) is not None]
+    boxes = [box for store in stores if (box := _ranges(store, extents, table)) is not None]
     return len(boxes) == len(stores) and any(
         all(_is_below(one, other) for one, other in pairwise(sorted(spans, key=_lower_end)))
         for spans in zip(*boxes, strict=True)
@@ -540,15 +530,13 @@ def _is_apart(a: Load | Store, b: Store, extents: Mapping[Symbol, Expr], table: 
     """Whether two accesses of one storage are proved never to touch the same element, at any two points."""
     if _is_interleaved(a.index, b.index, extents):
         return True
-    box, other_box = _coordinate_ranges(a, extents, table), _coordinate_ranges(b, extents, table)
+    box, other_box = _ranges(a, extents, table), _ranges(b, extents, table)
     if box is None or other_box is None:
         return False
     return any(_is_below(one, other) or _is_below(other, one) for one, other in zip(box, other_box, strict=True))
 
 
-def _coordinate_ranges(
-    access: Load | Store, extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]
-) -> list[Range] | None:
+def _ranges(access: Load | Store, extents: Mapping[Symbol, Expr], table: Mapping[str, Buffer]) -> list[Range] | None:
     """The first and last coordinate of an access in each dimension of its buffer; None if they are not known."""
     buffer = table[access.ref.storage]
     at = delinearize(access.index, buffer.size, buffer.stride, extents)
