@@ -32,16 +32,16 @@ def user_path(name: str, given: Any) -> Path:
     try:
         os.fsencode(text)
     except UnicodeEncodeError:
-        raise BadArgument(name, text, "a path", why="the file system has no bytes for its text") from None
+        raise BadArgument(name, text, "a path", why="the file system cannot encode it") from None
     if "\0" in text:
-        raise BadArgument(name, text, "a path", why="no path holds a byte 0")
+        raise BadArgument(name, text, "a path", why="a path cannot contain a null byte")
     try:
         path = Path(text).expanduser()
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             path.lstat()
     except RuntimeError:
         home = Path(text).parts[0]
-        raise BadArgument(name, text, "a path", why=f"{home} is the home of no user of this machine") from None
+        raise BadArgument(name, text, "a path", why=f"{home} is not the home of a user of this machine") from None
     except OSError as error:  # a name that is too long, a circle of links
         raise BadArgument(name, text, "a path", why=f"{error.strerror}") from None
     return path

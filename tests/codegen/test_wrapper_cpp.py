@@ -35,7 +35,7 @@ def test_the_header_says_whose_tensors_these_are() -> None:
 
 
 def test_a_watched_memory_and_another_device_are_pythons() -> None:
-    with pytest.raises(NotNative, match="memory that is watched"):
+    with pytest.raises(NotNative, match="the option verify_memory"):
         wrapper_cpp(plan_of(SOFTMAX), Env(Options(verify_memory="assert"), by_name("cpu")))
     with pytest.raises(NotNative, match="a wrapper for cuda"):
         wrapper_cpp(plan_of(SOFTMAX), Env(Options(), by_name("sm_90")))

@@ -106,14 +106,28 @@ TORCH_COMPILE = (
         "torch.compile", lambda: compiled(options={"target": "sm_90"}), errors.TargetElsewhere, "sm_90", "compile_only"
     ),
     Row("torch.compile", lambda: compiled(options={"trace": "9"}), errors.BadOptionValue, "'9'", "dir:PATH"),
-    Row("torch.compile", lambda: compiled(options={"trace": "dir:a\0b"}), errors.BadArgument, "byte 0", NO_PATH),
-    Row("torch.compile", lambda: compiled(options={"trace": f"html:{NOBODY}"}), errors.BadArgument, "no user", NO_PATH),
+    Row("torch.compile", lambda: compiled(options={"trace": "dir:a\0b"}), errors.BadArgument, "null byte", NO_PATH),
+    Row(
+        "torch.compile",
+        lambda: compiled(options={"trace": f"html:{NOBODY}"}),
+        errors.BadArgument,
+        "not the home of a user",
+        NO_PATH,
+    ),
     Row(
         "torch.compile", lambda: compiled(options={"trace": "html:no/a"}), errors.BadOptionValue, "html:no/a", "written"
     ),
-    Row("torch.compile", lambda: compiled(options={"cache_dir": "a\0b"}), errors.BadArgument, "byte 0", NO_PATH),
-    Row("torch.compile", lambda: compiled(options={"cache_dir": NOBODY}), errors.BadArgument, "no user", NO_PATH),
-    Row("torch.compile", lambda: compiled(options={"cache_dir": "\ud800"}), errors.BadArgument, "no bytes", NO_PATH),
+    Row("torch.compile", lambda: compiled(options={"cache_dir": "a\0b"}), errors.BadArgument, "null byte", NO_PATH),
+    Row(
+        "torch.compile",
+        lambda: compiled(options={"cache_dir": NOBODY}),
+        errors.BadArgument,
+        "not the home of a user",
+        NO_PATH,
+    ),
+    Row(
+        "torch.compile", lambda: compiled(options={"cache_dir": "\ud800"}), errors.BadArgument, "cannot encode", NO_PATH
+    ),
     Row("torch.compile", lambda: compiled(options={"cache_dir": "a" * 999}), errors.BadArgument, "too long", NO_PATH),
     Row("torch.compile", lambda: compiled(options={"toy.unroll": 2}), errors.UnknownOption, "'toy.unroll'", "options"),
     *(
@@ -173,8 +187,8 @@ PYTHON = (
     Row("export", lambda: minductor.export(f, X, "a.zip"), errors.BadArgument, "args of export", "as (x,)"),
     Row("export", lambda: minductor.export(f, (X,), 5), errors.BadArgument, "path of a package", NO_PATH),
     Row("export", lambda: minductor.export(f, (X,), b"a.zip"), errors.BadArgument, "path of a package", NO_PATH),
-    Row("export", lambda: minductor.export(f, (X,), "a\0b"), errors.BadArgument, "byte 0", NO_PATH),
-    Row("export", lambda: minductor.export(f, (X,), NOBODY), errors.BadArgument, "no user", NO_PATH),
+    Row("export", lambda: minductor.export(f, (X,), "a\0b"), errors.BadArgument, "null byte", NO_PATH),
+    Row("export", lambda: minductor.export(f, (X,), NOBODY), errors.BadArgument, "not the home of a user", NO_PATH),
     Row("export", lambda: minductor.export(f, (X,), "a" * 999), errors.BadArgument, "too long", NO_PATH),
     Row("export", lambda: minductor.export(f, (X,), "."), errors.NotExportable, "is a folder", "Name a file"),
     Row("export", lambda: minductor.export(f, (X,), "no/a.zip"), errors.NotExportable, "is no folder", "Make"),
@@ -190,8 +204,8 @@ PYTHON = (
     Row("load", lambda: minductor.load("/dev/null"), errors.PackageRefused, "no ordinary file", "minductor.export"),
     Row("load", lambda: minductor.load("missing.zip"), errors.PackageMissing, "no such file", "minductor.export"),
     Row("load", lambda: minductor.load(HERE), errors.PackageRefused, "does not end with the seal", "Export it anew"),
-    Row("load", lambda: minductor.load("a\0b"), errors.BadArgument, "byte 0", NO_PATH),
-    Row("load", lambda: minductor.load(NOBODY), errors.BadArgument, "no user", NO_PATH),
+    Row("load", lambda: minductor.load("a\0b"), errors.BadArgument, "null byte", NO_PATH),
+    Row("load", lambda: minductor.load(NOBODY), errors.BadArgument, "not the home of a user", NO_PATH),
     Row("load", lambda: minductor.load(None), errors.BadArgument, "None (NoneType)", NO_PATH),
     *(
         Row(
@@ -407,8 +421,8 @@ LINES = (
     Line("explain number.py::f", 2, "number.py has no example_inputs()"),
     Line("explain good.py::f", 1, "option 'trace' does not take '9'", {"MINDUCTOR_TRACE": "9"}),
     Line("cache frob", 2, "invalid choice: 'frob'"),
-    Line(f"cache --dir {NOBODY}", 1, "is the home of no user"),
-    Line("cache", 1, "is the home of no user", {"MINDUCTOR_CACHE_DIR": NOBODY}),
+    Line(f"cache --dir {NOBODY}", 1, "is not the home of a user"),
+    Line("cache", 1, "is not the home of a user", {"MINDUCTOR_CACHE_DIR": NOBODY}),
     Line("unpack", 2, "the following arguments are required: package, folder"),
     Line("unpack none.zip out", 1, "there is no such file"),
     Line("unpack good.py out", 1, "does not end with the seal"),

@@ -112,7 +112,7 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "a line": (add("a.so\n"), "no plain name"),
     "no ending": (add("a"), "no plain name"),
     "twice": (twice, "doubled"),
-    "compressed": (add("a.bin", bytes(100_000), zipfile.ZIP_DEFLATED), "not stored as it is"),
+    "compressed": (add("a.bin", bytes(100_000), zipfile.ZIP_DEFLATED), "compressed or encrypted"),
     "many": (lambda zipped: [add(f"a{n}.so", b"")(zipped) for n in range(4097)] and None, "it has 4097 entries"),
 }
 
@@ -134,7 +134,7 @@ def test_sizes_and_places_outside_of_the_file_are_refused(tmp_path: Path, at: in
     for where in {at, 44 - at if at < 42 else at}:  # both sizes, as they have to agree
         struct.pack_into("<I", data, row + where, value)
     (tmp_path / "a.zip").write_bytes(data)
-    with pytest.raises(PackageRefused, match=r"does not lie in the file|no sound zip"):
+    with pytest.raises(PackageRefused, match=r"is outside of the file|not a valid zip"):
         open_archive(sealed(tmp_path / "a.zip"))
 
 

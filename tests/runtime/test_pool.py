@@ -181,7 +181,7 @@ def test_what_does_not_pickle_is_refused_at_once(pool: Pool) -> None:
 def test_functions_of_the_main_module_are_refused() -> None:
     process = run("def job(): pass\ntry: Pool(1).submit(job)\nexcept ValueError as error: print(error)")
     output, errors = process.communicate(timeout=60)
-    assert "lies in the main module" in output, errors
+    assert "is defined in the main module" in output, errors
 
 
 def test_a_pool_of_nobody_is_refused() -> None:

@@ -56,7 +56,7 @@ def wrapper_cpp(plan: Plan, env: Env, header: str = "minductor_torch.h") -> str:
     if env.target.kind != "cpu":
         raise NotNative(f"a wrapper for {env.target.kind}")
     if env.options.verify_memory:
-        raise NotNative("memory that is watched")
+        raise NotNative("the option verify_memory")
     return "\n".join(_Emitter(plan, env).unit(header)) + "\n"
 
 
@@ -245,7 +245,7 @@ class _Function:
             case ReturnLine(values):
                 yield from self.give(values)
             case DeviceScopeLine() | ScopeEndLine():
-                raise NotNative("a device that is entered")
+                raise NotNative("several devices")
             case KernelLine() | ConstantLine() | PartitionLine():
                 return
             case _:

@@ -66,7 +66,7 @@ class Pool:
     def submit(self, job: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Runs job(*args, **kwargs) in a worker. An argument that cannot be pickled raises here, not in the future."""
         if getattr(job, "__module__", None) == "__main__":
-            raise ValueError(f"{job} lies in the main module, which workers do not import")
+            raise ValueError(f"{job} is defined in the main module, which workers do not import")
         payload = pickle.dumps((job, args, kwargs))
         # After a fork the threads that serve the workers exist in the parent only.
         if self._live is None or self._live.owner != os.getpid():

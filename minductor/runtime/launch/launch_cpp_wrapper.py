@@ -141,7 +141,7 @@ def tensor_offset(path: Path) -> int:
     for offset in range(ctypes.sizeof(ctypes.c_void_p), object.__basicsize__ + 32, ctypes.sizeof(ctypes.c_void_p)):
         if ctypes.c_void_p.from_address(id(tensor) + offset).value == tensor._cdata:
             return offset
-    raise LoadFailed(str(path), f"torch {torch.__version__} keeps its tensors elsewhere")
+    raise LoadFailed(str(path), f"torch {torch.__version__} does not keep a pointer to the tensor in its Python object")
 
 
 def _wrap(path: Path) -> int:
@@ -151,7 +151,7 @@ def _wrap(path: Path) -> int:
         return published
     exported = getattr(ctypes.CDLL(str(_torch_folder() / "libtorch_python.so")), _WRAP, None)
     if exported is None:
-        raise LoadFailed(str(path), f"torch {torch.__version__} does not say how to make a tensor's object")
+        raise LoadFailed(str(path), f"torch {torch.__version__} has no function that makes a tensor's Python object")
     return ctypes.cast(exported, ctypes.c_void_p).value or 0
 
 

@@ -201,7 +201,7 @@ def _tensor_data(path: Path) -> int:
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     address = getattr(guards, "_torchinductor_pyobject_tensor_data_ptr", None)
     if address is None:
-        raise LoadFailed(str(path), f"torch {torch.__version__} does not say how to find a tensor's data")
+        raise LoadFailed(str(path), f"torch {torch.__version__} has no function that finds a tensor's data")
     return address
 
 

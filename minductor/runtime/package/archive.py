@@ -56,7 +56,7 @@ def check_place(path: Path) -> None:
     if not path.parent.is_dir():
         raise NotExportable("this program", f"{path.parent} is no folder", hint="Make the folder of the package first.")
     if path.is_dir():
-        raise NotExportable("this program", f"{path} is a folder", hint="Name a file: one is all of a package.")
+        raise NotExportable("this program", f"{path} is a folder", hint="Name a file: a package is a single file.")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise NotExportable("this program", f"nothing can be written into {path.parent}", hint="Name another folder.")
 
@@ -117,7 +117,7 @@ def open_archive(path: Path) -> Archive:
             raise
         if isinstance(error, PermissionError):
             raise PackageRefused(str(path), "this process may not read it", hint="change its mode") from error
-        raise PackageRefused(str(path), f"it is no sound zip file: {error}") from None
+        raise PackageRefused(str(path), f"it is not a valid zip file: {error}") from None
 
 
 def _check_seal(path: Path, mapped: memoryview) -> None:
@@ -139,10 +139,10 @@ def _entries(path: Path, file: BinaryIO, mapped: memoryview) -> Iterator[tuple[s
                 str(path), f"the name of an entry is doubled, or no plain name: {info.filename[:80]!r}"
             )
         if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size or info.flag_bits & 1:
-            raise PackageRefused(str(path), f"{info.filename} is not stored as it is")
+            raise PackageRefused(str(path), f"{info.filename} is compressed or encrypted")
         seen.add(info.filename)
         signature, *_, name, extra = _LOCAL.unpack_from(mapped, info.header_offset)
         start = info.header_offset + _LOCAL.size + name + extra
         if signature != b"PK\3\4" or start + info.file_size > len(mapped) or start % ALIGNMENT:
-            raise PackageRefused(str(path), f"{info.filename} does not lie in the file")
+            raise PackageRefused(str(path), f"{info.filename} is outside of the file")
         yield info.filename, mapped[start : start + info.file_size]

@@ -117,7 +117,9 @@ def _check_machine(path: Path, manifest: Manifest) -> None:
     if manifest.machine != machine():
         raise PackageElsewhere(str(path), f"it is made for {manifest.machine}, and this is {machine()}")
     if manifest.interface != launch_cpp_wrapper.interface():
-        raise PackageElsewhere(str(path), f"minductor {manifest.minductor} calls machine code in another way")
+        raise PackageElsewhere(
+            str(path), f"minductor {manifest.minductor} wrote machine code that this version cannot call"
+        )
     missing = sorted({*manifest.features} - {*probe().features})
     if missing:
         raise PackageElsewhere(str(path), f"its code may use {', '.join(missing)}, which this processor lacks")
@@ -131,7 +133,7 @@ def _weight(archive: Archive, weight: Weight) -> torch.Tensor:
         return torch.empty_strided(size, stride, dtype=dtype)
     held = archive.entries.get(CONSTANTS, memoryview(b""))[weight.offset : weight.offset + weight.bytes]
     if len(held) != weight.bytes:
-        raise PackageRefused(str(archive.path), f"{weight.name} does not lie among its constants")
+        raise PackageRefused(str(archive.path), f"{weight.name} is outside of its constants")
     return torch.frombuffer(held, dtype=torch.uint8).view(dtype).as_strided(size, stride)
 
 

@@ -59,7 +59,7 @@ class CallCheck:
         _check_apart([(leaf, leaves[number]) for number, (leaf, _) in enumerate(self.leaves) if leaf.kind == "tensor"])
         for number, name, wanted in self.numbers:
             if _whole(leaves[number], name) != (value := evaluate(wanted, values)):
-                raise WrongInput(name, f"it is {leaves[number]}, and here it has to be {value}")
+                raise WrongInput(name, f"it is {leaves[number]}, but this call needs {value}")
         return [
             leaf_value if expected is None else expected.laid_out(leaf_value, values, is_fixed=leaf.is_fixed)
             for (leaf, expected), leaf_value in zip(self.leaves, leaves, strict=True)
@@ -119,7 +119,7 @@ class _Expected:
         """The tensor, or a copy with the strides for which the kernels were compiled."""
         size, stride = self.size(symbols), self.stride(symbols)
         if value.shape != size:
-            raise WrongInput(self.name, f"its size is {tuple(value.shape)}, and here it has to be {size}")
+            raise WrongInput(self.name, f"its size is {tuple(value.shape)}, but this call needs {size}")
         if value.stride() == stride or not value.numel():
             return value
         if all(n == 1 or a == b for n, a, b in zip(size, value.stride(), stride, strict=True)):

@@ -60,4 +60,4 @@ def _example(given: Any) -> Any:
             kind = getattr(torch.return_types, name.removeprefix(NAMED), None)
             if name.startswith(NAMED) and isinstance(kind, type):
                 return kind([_example(part) for part in parts])
-    raise ValueError(f"nothing is built like {str(given)[:80]}")
+    raise ValueError(f"no structure is described by {str(given)[:80]}")

@@ -56,7 +56,7 @@ def _backward(given: Sequence[Any], mask: Any, dropout: float, *, causal: bool, 
 
 def _refuse(dropout: float) -> None:
     if dropout:
-        raise NotImplementedError("dropout of an operator that only a GPU has")
+        raise NotImplementedError("dropout in an operator that torch has for GPUs only")
 
 
 ON_CPU: Mapping[str, Callable[..., tuple[Any, ...]]] = MappingProxyType(

@@ -477,7 +477,7 @@ def adopt(root: Path) -> Store:
         raise NoCache(str(root), "it has no folder `entries`", hint=hint)
     cache_folder.check_trust(root)
     if not cache_folder.is_store(root) and cache_folder.has_other_entries(root):
-        raise NoCache(str(root), "what lies in its folder `entries` is no entry of a cache", hint=hint)
+        raise NoCache(str(root), "its folder `entries` contains no entry of a cache", hint=hint)
     cache_folder.mark(root)
     store = Store(root)
     if cache_folder.is_store(root / BESIDE):

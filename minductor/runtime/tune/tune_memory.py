@@ -144,12 +144,14 @@ class TrialMemory:
                 except torch.OutOfMemoryError:  # free memory may be fragmented
                     pass
             if wanted > (left := room()):
-                raise NoRoom(f"copies of what candidates write take {wanted} bytes, and the host has {left} left")
+                raise NoRoom(
+                    f"copies of the memory that candidates write take {wanted} bytes, and the host has {left} left"
+                )
             self._take(is_near=False)
         except NoRoom:
             raise
         except (RuntimeError, MemoryError) as error:
-            raise NoRoom(f"copies of what candidates write could not be made: {error}") from error
+            raise NoRoom(f"copies of the memory that candidates write could not be made: {error}") from error
         return any(device.type != "cpu" for device in devices)
 
     def _take(self, *, is_near: bool) -> None:
