@@ -1,6 +1,6 @@
-"""What ATen says about an operator: what it writes and aliases, its `out=` form, and why we call it at all.
+"""What ATen's schema says about an operator: what it writes and aliases, its `out=` form; and why it stays a call.
 
-Takes an operator's name ("aten.mm.default"). Gives `Facts` read from its schema; nothing for what is no operator.
+Takes an operator's name ("aten.mm.default"). Gives `OperatorFacts` read from its schema; None if there is no operator.
 
 >>> operator_facts("aten.mm.default").out_op
 'aten.mm.out'
@@ -24,7 +24,7 @@ from minductor.ir.plan.plan import DispatchLine, ExternLine, Plan
 # Namespaces of operators whose every effect is in the schema.
 KNOWN_NAMESPACES = ("aten.", "prims.", "prim.", "quantized_decomposed.")
 
-# Operators whose `out=` form computes in place of the result; most others compute elsewhere and copy.
+# Operators whose `out=` form computes directly into the result; most others compute elsewhere and copy.
 OUT_FORMS: Mapping[str, str] = MappingProxyType(
     {
         "aten.mm.default": "aten.mm.out",
@@ -36,7 +36,7 @@ OUT_FORMS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# Operators that are meant to stay calls, with the reason; any other call is for want of a rule.
+# Operators that are meant to stay calls, with the reason; any other call is made because no rule lowers it.
 REASONS: Mapping[str, str] = MappingProxyType(
     {
         "mm": "matrix products are the library's",
@@ -86,7 +86,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
 )
 
 
-# Tagged as random for an argument that they refuse on CPU: the probability of dropout.
+# torch tags these as random because of their dropout probability, which they refuse on a CPU.
 NOT_RANDOM = frozenset(
     (
         "aten._scaled_dot_product_flash_attention_for_cpu.default",
@@ -94,7 +94,7 @@ NOT_RANDOM = frozenset(
     )
 )
 
-# Operators that eager computes of floats only, though torch traces an integer or a bool as what they give.
+# Operators that eager computes of floats only, although torch traces them on integers and bools too.
 FLOAT_ONLY = frozenset(
     (
         "_adaptive_avg_pool2d",
@@ -128,7 +128,7 @@ FLOAT_ONLY = frozenset(
     )
 )
 
-# Kinds of numbers that an operator gives while torch traces it, and that eager does not compute.
+# Operator -> the kinds of numbers that torch traces for it and eager refuses.
 REFUSED_KINDS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         name: frozenset(kinds.split())
@@ -143,10 +143,10 @@ REFUSED_KINDS: Mapping[str, frozenset[str]] = MappingProxyType(
     }
 )
 
-# Numbers in the place of a tensor, which ATen takes for a tensor of a dtype of its own.
+# Parameters at which ATen turns a number into a tensor of the number's own dtype.
 OPERANDS = ("self", "other")
 
-# Functional writes into their first argument whose in-place form computes the same and copies nothing.
+# Functional writes to their first argument -> the in-place form, which computes the same without a copy.
 IN_PLACE_FORMS: Mapping[str, str] = MappingProxyType(
     {
         f"aten.{name}.{overload}": f"aten.{name}_.{overload}"
@@ -170,10 +170,14 @@ IN_PLACE_FORMS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class OperatorFacts:
-    """`written`: the places (number, or name if keyword-only) of arguments it changes; `returned`: for each result the
-    place of the argument that it is, None if it is new; `copy_op`: the `out=` form of the variant that copies, if it
-    returns a view; `is_ordered`: it keeps its place among other such calls, as random numbers, collectives and
-    operators of others do, of which nobody knows what they touch; `is_capturable`: a CUDA graph may replay it."""
+    """What an operator's schema says.
+
+    `written`: the positions of the arguments that it writes (a number, or the name if keyword-only).
+    `returned`: for each result the position of the argument that it aliases; None if the result is new.
+    `out_op`: its `out=` form if that computes directly into the result. `copy_op`: the `out=` form of its copying
+    variant, if the operator returns a view. `is_ordered`: it keeps its order among such calls, as random numbers,
+    collectives and custom operators do. `is_capturable`: a CUDA graph may replay it.
+    """
 
     written: tuple[int | str, ...]
     returned: tuple[int | str | None, ...]
@@ -234,7 +238,7 @@ def parameter_names(op: str) -> tuple[str, ...]:
 
 @lru_cache(4096)
 def element_numbers(op: str) -> tuple[tuple[int, str], ...]:
-    """Places and names of the numbers that an ATen operator makes elements of, and raises where one is too large."""
+    """Positions and names of the numbers that an ATen operator turns into elements; it raises if one is too large."""
     found = find_overload(op) if op.startswith("aten.") else None
     arguments = () if found is None else found._schema.arguments
     return tuple(
@@ -251,7 +255,7 @@ def mutable_parameters(op: str) -> tuple[tuple[str, bool], ...]:
 
 
 def with_schemas(plan: Plan) -> Plan:
-    """The plan with the schema of each operator of torch's own beside its calls."""
+    """The plan, in which each call of an ATen operator holds its schema."""
     lines = tuple(_with_schema(line) for line in plan.lines)
     return replace(plan, lines=lines, regions=tuple([with_schemas(region) for region in plan.regions]))
 

@@ -83,7 +83,7 @@ def export_program(
     kwargs: Mapping[str, Any] | None,
     dynamic_shapes: Any,
 ) -> torch.export.ExportedProgram:
-    """A function or module as torch exports it; what has been exported is that already, and knows its arguments."""
+    """The function or module, exported by torch; a program that has been exported is given back."""
     if isinstance(program, torch.export.ExportedProgram):
         if dynamic_shapes is not None:
             why = "it has been exported already, and the dynamic_shapes of that are in it"
@@ -101,7 +101,7 @@ def export_program(
 
 
 def _function(program: Callable[..., Any], given: int, named: Iterable[str]) -> Callable[..., Any]:
-    """A function of Python's own, at whose code and signature torch.export looks: operators and partials have none."""
+    """A Python function that calls `program`: torch.export needs code and a signature, which operators lack."""
     if hasattr(program, "__code__"):
         return program
 
@@ -121,7 +121,7 @@ def _function(program: Callable[..., Any], given: int, named: Iterable[str]) -> 
 
 @contextmanager
 def refusing_eager() -> Iterator[None]:
-    """Around the compile of what is exported: a graph that is not taken has no eager here in which it could run."""
+    """A context in which a graph that minductor does not take is NotExportable: an exported program has no eager."""
     try:
         yield
     except UnsupportedInput as reason:
@@ -144,7 +144,7 @@ def read_program(program: torch.export.ExportedProgram) -> Exported:
 
 
 def _with_window_offsets(found: Exported) -> Exported:
-    """With what windows on memory ask of the leaves. The inputs behind these are buffers that change."""
+    """The program with the checks that `as_strided` needs noted at its leaves; refuses inputs whose copy differs."""
     inputs = found.gm.graph.find_nodes(op="placeholder")
     leaves: dict[int | None, Leaf] = {leaf.input: leaf for leaf in found.inputs if leaf.input is not None}
     for n, begin in window_offsets(found.gm, [node.meta.get("val") for node in inputs]).items():
@@ -157,7 +157,7 @@ def _with_window_offsets(found: Exported) -> Exported:
 
 
 def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """The formulas that AOTAutograd would apply: those of operators that are nothing else, and ours."""
+    """The formulas that AOTAutograd would apply: those of composite operators, and minductor's table."""
     formulas: Mapping[Any, Callable[..., Any]] = torch.export.default_decompositions()
     composite = {op: formula for op, formula in formulas.items() if _is_composite(op)}
     return {**composite, **decompositions()}

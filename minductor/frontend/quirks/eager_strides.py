@@ -1,12 +1,12 @@
 """The strides that eager gives to results, where torch's formulas for fake tensors give others.
 
-Takes an operator, its arguments while they are traced, and the result that was traced. Gives that result in eager's
-layout. What differs is nearly always the stride of a dimension of size 1: no element shows it, but `stride()` does, and
-so does all that is computed from there. Where a stride that is a symbol would have to be known, the result stays.
+Takes an operator, its traced arguments and its traced result. Gives eager's strides, or the result laid out with them.
+Nearly always the stride of a dimension of size 1 differs: no element depends on it, but `stride()` shows it, and later
+strides are computed from it. Where eager's strides depend on the value of a symbol, the result keeps its strides.
 
-Eager goes one of two ways. Arguments of one shape that are all contiguous, or laid out alike without gaps, hand their
-layout on; of all others the dimensions are sorted by stride, where the first argument that can tell decides. A number
-beside tensors is an argument of another shape.
+Eager does one of two things for pointwise operators. If all arguments have one shape and are contiguous, or have the
+same dense strides, the result has their layout. Otherwise the dimensions are sorted by stride, and the first argument
+that orders two dimensions decides. A number beside tensors counts as an argument of another shape.
 
 >>> x = torch.ones(8).as_strided((3, 1), (1, 7))
 >>> eager_strides(torch.ops.aten.exp.default, (x,), x), eager_strides(torch.ops.aten.mul.Tensor, (x, 2), x)
@@ -24,7 +24,7 @@ import torch
 
 Row: TypeAlias = "tuple[int, ...]"  # of numbers and of torch's symbols
 
-# what gives its first argument's layout to the result
+# operators whose result has the layout of their first argument
 LIKE_FIRST_ARGUMENT = frozenset(
     {
         "aten._prelu_kernel.default",
@@ -48,7 +48,7 @@ LIKE_FIRST_ARGUMENT = frozenset(
         "aten.zeros_like.default",
     }
 )
-# what gives row-major results, whatever it is given
+# operators whose result is row-major, whatever the arguments are
 ROW_MAJOR = frozenset(
     {
         "aten.diag_embed.default",
@@ -68,7 +68,7 @@ ROW_MAJOR = frozenset(
         "aten.triu.default",
     }
 )
-# what gives results that are row-major or have the channels last, as torch's suggestion for the first argument is
+# operators whose result has the memory format that torch suggests for the first argument
 BY_MEMORY_FORMAT = frozenset(
     {
         "aten._batch_norm_with_update.default",
@@ -94,7 +94,7 @@ BY_MEMORY_FORMAT = frozenset(
         "aten.upsample_trilinear3d.default",
     }
 )
-# the same, but what is contiguous in one of both ways, whatever the strides of dimensions of size 1, stays so
+# the same, but a first argument that is contiguous in either memory format keeps its format
 BY_CONTIGUITY = frozenset(
     {
         "aten._native_batch_norm_legit.default",
@@ -105,7 +105,7 @@ BY_CONTIGUITY = frozenset(
     }
 )
 INDEX = frozenset({"aten.index.Tensor", "aten._unsafe_index.Tensor"})
-# pointwise, though torch has no tag on them that says so
+# pointwise operators without torch's tag for pointwise
 POINTWISE = frozenset(
     {
         "aten.complex.default",
@@ -120,16 +120,16 @@ POINTWISE = frozenset(
         "aten.softplus_backward.default",
     }
 )
-# Fourier transforms, which are calls: what they give has these strides already
+# Fourier transforms stay calls: the call's result has eager's strides, only the trace has others
 FOURIER_TRANSFORMS = frozenset({"aten._fft_c2c.default", "aten._fft_c2r.default", "aten._fft_r2c.default"})
-# pointwise ones that eager computes by several others
+# pointwise operators that eager computes by several others
 COMPUTED_IN_STEPS = frozenset({"aten.isinf.default", "aten.mvlgamma.default"})
-# whose last tensor eager takes for the first
+# operators whose last tensor is eager's first operand
 REVERSED_ARGUMENTS = frozenset({"aten.rsub.Tensor", "aten.threshold_backward.default"})
 ROLL = frozenset({"aten.roll.default"})
-GATED = frozenset({"aten.glu.default"})  # pointwise, of the two halves of what they are given
+GATED = frozenset({"aten.glu.default"})  # pointwise operators on the two halves of their argument
 WITH_OWN_STRIDES = LIKE_FIRST_ARGUMENT | ROW_MAJOR | BY_MEMORY_FORMAT | BY_CONTIGUITY | INDEX | POINTWISE | ROLL | GATED
-# what torch lays out otherwise than eager, whatever the sizes are
+# operators whose fake strides differ from eager's whatever the sizes are
 WRONG_IN_FAKE_TENSORS = (
     BY_MEMORY_FORMAT
     | BY_CONTIGUITY
@@ -188,7 +188,7 @@ class Layout:
 
     @property
     def is_dense(self) -> bool:
-        """Whether its elements have a place each, without gaps between them."""
+        """Whether the elements fill their memory, and no two elements share a place."""
         left = [d for d, n in enumerate(self.size) if not _is_one(n)]
         step = 1
         while left:
@@ -254,7 +254,7 @@ def _channels_last(rank: int) -> Sequence[int]:
 
 
 def _compare(size: Row, strides: Sequence[Row], a: int, b: int) -> int | None:
-    """Whether dimension a lies within b (-1) or around it (1); 0 where nothing tells, None where symbols would."""
+    """-1 if dimension a is inside of b, 1 if it is outside, 0 if no stride tells, None if it depends on symbols."""
     for stride in strides:
         if _is_zero(stride[a]) or _is_zero(stride[b]):
             continue

@@ -1,6 +1,7 @@
-"""What differs between the torch versions that we serve (2.11 to 2.13), and what is reached by private names.
+"""What differs between the supported versions of torch (2.11 to 2.13), and what is reached by torch's private names.
 
-Takes nothing but the ambient TracingContext of AOTAutograd. Gives its facts as plain data, empty outside a compile.
+Takes the ambient TracingContext of AOTAutograd, operators, and traced values. Gives facts as plain data, which are
+empty outside of a compile.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ def _forward_metadata() -> Any:
 
 
 def has_guards() -> bool:
-    """Whether somebody holds each call against what torch assumed of sizes: outside of a compile nobody does."""
+    """Whether Dynamo checks at each call what torch assumed of sizes; outside of a compile nothing does."""
     return TracingContext.try_get() is not None
 
 
@@ -28,9 +29,9 @@ def static_indices() -> Sequence[int]:
 
 
 def donated_indices() -> Sequence[int]:
-    """Inputs of the backward that nobody reads afterwards, so that it may overwrite them.
+    """Inputs of the backward that nothing reads afterwards, so that the backward may overwrite them.
 
-    None where results have tokens of effects before them: torch counts as if they had not, and names others.
+    Empty where the forward's results begin with effect tokens: torch does not count these, and names wrong inputs.
     """
     facts = _forward_metadata()
     if getattr(facts, "tokens", None):
@@ -39,9 +40,9 @@ def donated_indices() -> Sequence[int]:
 
 
 def rebuilt_outputs() -> Mapping[int, int]:
-    """Results of the forward that AOTAutograd makes anew from an input that they view, and that input, by number.
+    """Result number -> input number, for the forward's results that AOTAutograd rebuilds as views of an input.
 
-    What the caller gets is a view of his own tensor: of the graph's result only size, stride and offset count.
+    The caller gets a view of the caller's own tensor: only size, stride and offset of the graph's result are used.
     """
     facts = _forward_metadata()
     if facts is None or getattr(facts, "tokens", None):
@@ -55,8 +56,10 @@ def rebuilt_outputs() -> Mapping[int, int]:
 
 
 def outputs_without_aliases() -> frozenset[int] | None:
-    """Results of the forward that only the user sees, by number: neither views, nor bases of views, nor kept for the
-    backward; None if nothing is known."""
+    """Numbers of the forward's results that are neither views, nor bases of views, nor saved for the backward.
+
+    None if nothing is known.
+    """
     facts = _forward_metadata()
     if facts is None or getattr(facts, "tokens", None):
         return None
@@ -65,13 +68,13 @@ def outputs_without_aliases() -> frozenset[int] | None:
     first = facts.num_mutated_inp_runtime_indices
     of_user = OutputType.alias_of_intermediate_base_is_user_output
     bases = {info.base_idx for info in facts.output_info if info.output_type == of_user}
-    kinds = (OutputType.non_alias, OutputType.unsafe_view_alias)  # of the latter nobody sees the base
+    kinds = (OutputType.non_alias, OutputType.unsafe_view_alias)  # the base of an unsafe view is not visible
     plain = (n for n, info in enumerate(facts.output_info) if info.output_type in kinds)
     return frozenset(first + n for n in plain if n not in bases)
 
 
 def with_traced_strides(result: Any, stride: Sequence[Any]) -> Any:
-    """What a call gives while it is traced, noted with other strides."""
+    """The result of a traced call, with other strides in the trace."""
     from torch.fx.experimental.proxy_tensor import (
         disable_proxy_modes_tracing,
         get_proxy_mode,
@@ -89,14 +92,14 @@ def with_traced_strides(result: Any, stride: Sequence[Any]) -> Any:
 
 
 def is_synthetic_base(placeholder: Any) -> bool:
-    """Whether an input is memory that AOTAutograd puts in the place of several inputs that are views of it."""
+    """Whether an input is a synthetic base: AOTAutograd passes it in place of several inputs that are views of it."""
     from torch._functorch._aot_autograd.descriptors import SyntheticBaseAOTInput, ViewBaseAOTInput
 
     return isinstance(placeholder.meta.get("desc"), SyntheticBaseAOTInput | ViewBaseAOTInput)
 
 
 def written_inputs() -> list[bool]:
-    """Of each input of the program, whether the program writes to its memory."""
+    """For each input of the program, whether the program writes to its memory."""
     return [info.mutates_data for info in getattr(_forward_metadata(), "input_info", None) or ()]
 
 
@@ -108,14 +111,14 @@ def is_seeded(overload: Any) -> bool:
 
 
 def is_capturable(overload: Any) -> bool:
-    """Whether nobody has said that CUDA graphs must not capture an operator."""
+    """Whether a CUDA graph may capture an operator: it has no tag that forbids it."""
     import torch
 
     return torch.Tag.cudagraph_unsafe not in overload.tags
 
 
 def only_writes(overload: Any) -> bool:
-    """Whether an operator says that it only writes results that it is given; until 2.12 none could."""
+    """Whether an operator is tagged as one that only writes given results; torch 2.11 and 2.12 have no such tag."""
     import torch
 
     return getattr(torch.Tag, "out", None) in overload.tags

@@ -1,15 +1,16 @@
-"""Explicit order: a computation that begins when other tensors have been computed, although it reads none of them.
+"""Explicit order: a computation that begins after other tensors have been computed, although it does not read them.
 
-Takes a function and tensors in a program that is traced, or a node and nodes of a graph in a pass. Gives the same
-values as without. In the ATen graph the order is a call of the higher-order operator `minductor_control_deps`:
+Takes a function and tensors in a traced program, or a node and other nodes in a graph pass. Gives the values that the
+function or node gives without the order. In the ATen graph, the order is a call of the higher-order operator
+`minductor_control_deps`:
 
     minductor_control_deps((deps...), graph, *args)
 
-which gives what `graph(*args)` gives. A dependency orders and nothing else: its memory is free after its last reader.
-Refuses functions that write what they were given, since the order of writes is that of the program anyway.
+which gives what `graph(*args)` gives. A dependency only orders: its memory is free after its last reader. Refuses
+functions that write their arguments, since writes keep the order of the program anyway.
 
-Outside of a trace programs run in order, so there the operator only calls. Under vmap and other transforms of
-functions its values hold and its order is not kept.
+Outside of a trace programs run in order, so there the operator only calls the graph. Under vmap and other function
+transforms the values are right and the order is not kept.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ GRAPH_ARGUMENTS = (
     torch.SymInt,
     torch.SymFloat,
     torch.SymBool,
-)  # what a graph is given; the rest stands in it
+)  # what a graph takes as arguments; other values are constants in it
 
 
 def control_deps(deps: torch.Tensor | Sequence[torch.Tensor], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -72,26 +73,26 @@ def control_deps(deps: torch.Tensor | Sequence[torch.Tensor], fn: Callable[..., 
 
 @torch.compiler.disable()
 def _refuse(name: str, given: object, wanted: str) -> NoReturn:
-    """Raises BadArgument. Dynamo does not trace this: until torch 2.12 it fails at an exception class of ours."""
+    """Raises BadArgument. Dynamo does not trace this: in torch 2.11 it fails at an exception class of ours."""
     raise BadArgument(name, given, wanted)
 
 
 @lru_cache(1)
 def operator() -> HigherOrderOperator:
-    """The higher-order operator, registered when it is first wanted: a second of the name would replace the first."""
+    """The higher-order operator, registered at the first call: a second one of its name would replace the first."""
     known = torch._ops._higher_order_ops.get(NAME)
     if known is not None:
         if type(known).__module__ != __name__:
             raise UnsupportedInput(NAME, "a higher-order operator of that name that is not minductor's")
         return known
     made = _Operator()
-    has_side_effect(made)  # nobody need use its result
+    has_side_effect(made)  # it is computed even if nothing reads its result
     return made
 
 
 @torch.compiler.assume_constant_result
 def traced_operator() -> HigherOrderOperator:
-    """How Dynamo, which knows graphs as first arguments only, writes the operator down."""
+    """The operator that Dynamo traces: Dynamo knows graphs as first arguments only."""
     known: Any = torch._ops._higher_order_ops.get(f"{NAME}_traced")
     return _Traced() if known is None else known
 
@@ -124,7 +125,7 @@ class _Traced(BaseHOP):
 
 
 def _run(deps: Sequence[torch.Tensor], graph: Callable[..., Any], *args: Any) -> Any:
-    del deps  # has been computed: nothing runs out of order here
+    del deps  # they have been computed: a program that is not traced runs in order
     return graph(*args)
 
 
@@ -141,7 +142,7 @@ def _run_transformed(interpreter: Any, deps: Sequence[torch.Tensor], graph: Call
 def _order_operations(
     op: HigherOrderOperator, deps: Sequence[torch.Tensor], graph: Callable[..., Any], *args: Any
 ) -> Any:
-    """Above autograd, each operation waits by itself: so gradients and what is saved for them are eager's."""
+    """Above autograd, orders each operation of the graph by itself, so that gradients are those of eager."""
     if get_proxy_mode() is None:
         return graph(*args)
     with _OrderEachOperation(op, tuple(deps)):
@@ -149,12 +150,14 @@ def _order_operations(
 
 
 class _OrderEachOperation(TorchDispatchMode):
-    """Gives each operation that computes something the dependencies."""
+    """A mode that wraps each operation that makes new tensors in a call of the operator."""
 
     def __init__(self, op: HigherOrderOperator, deps: tuple[torch.Tensor, ...]) -> None:
         super().__init__()
         self.op, self.deps = op, deps
-        self.own: dict[int, torch.UntypedStorage] = {}  # what was made within: held, so that no other has its address
+        self.own: dict[
+            int, torch.UntypedStorage
+        ] = {}  # memory made within; it is held so that no other memory gets its address
 
     supports_higher_order_operators = True
 
@@ -165,7 +168,9 @@ class _OrderEachOperation(TorchDispatchMode):
         if func is self.op:
             return func((*self.deps, *args[0]), *args[1:])
         if isinstance(func, torch._ops.OpOverload) and func._schema.is_mutable:
-            self._check_own(func, args, given)  # then it comes after what made that, which has waited
+            self._check_own(
+                func, args, given
+            )  # the write comes after the operation that made the memory, which is ordered
             return func(*args, **given)
         if not _is_computing(func):
             return func(*args, **given)
@@ -178,7 +183,7 @@ class _OrderEachOperation(TorchDispatchMode):
         return result
 
     def _check_own(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """Only what was made within may be written."""
+        """Refuses a write to memory that was made outside of the ordered function."""
         for number, argument in enumerate(func._schema.arguments):
             if argument.alias_info is None or not argument.alias_info.is_write:
                 continue
@@ -189,14 +194,14 @@ class _OrderEachOperation(TorchDispatchMode):
 
 
 def _is_computing(func: Any) -> bool:
-    """Whether an operator makes new tensors: views, and numbers read from a tensor, do not wait."""
+    """Whether an operator makes new tensors. Views, and numbers read from a tensor, are not ordered."""
     if not isinstance(func, torch._ops.OpOverload):
         return True
     return not func.is_view and any("Tensor" in str(returned.type) for returned in func._schema.returns)
 
 
 def _as_function_of_tensors(func: Callable[..., Any], given: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """A call as a function of its tensors and symbolic numbers alone, however they are nested, and these."""
+    """The call as a function of its tensors and symbolic numbers alone, and these arguments."""
     leaves, spec = tree_flatten(given)
     live = [n for n, leaf in enumerate(leaves) if isinstance(leaf, GRAPH_ARGUMENTS)]
 
@@ -226,7 +231,7 @@ def _record(
     graph: Callable[..., Any],
     *args: Any,
 ) -> Any:
-    """A node of the traced graph, called as the operation that it is about."""
+    """Writes a call of the operator into the traced graph, named after the last operation in its inner graph."""
     tracer: Any = mode.tracer
     closed, leaves = _as_function_of_tensors(graph, (args, {}))
     inner = reenter_make_fx(closed)(*leaves)
@@ -293,7 +298,7 @@ def _ancestors(node: fx.Node) -> set[fx.Node]:
 
 
 def _graph_of_call(node: fx.Node) -> tuple[fx.Graph, list[fx.Node]]:
-    """A graph of that call alone, and what it is given, however it was nested; a module that it calls stays inside."""
+    """A graph of the call alone, and the nodes that are its arguments; graph modules among these stay inside."""
     root: Any = node.graph.owning_module
     inner = fx.Graph(root)
     leaves = [given for given in node.all_input_nodes if given.op != "get_attr" or _is_tensor(root, given)]
@@ -323,7 +328,7 @@ def _unused_name(root: torch.nn.Module, prefix: str) -> str:
 
 
 def _sort_behind_arguments(graph: fx.Graph) -> None:
-    """Moves nodes down behind what they need; all others stay in their order."""
+    """Sorts the nodes behind their arguments; nodes that need not move keep their order."""
     nodes = list(graph.nodes)
     rank = {node: n for n, node in enumerate(nodes)}
     if all(rank[given] < n for n, node in enumerate(nodes) for given in node.all_input_nodes):
@@ -341,7 +346,7 @@ def _sort_behind_arguments(graph: fx.Graph) -> None:
 def _in_order(
     ready: list[int], nodes: Sequence[fx.Node], waits: dict[fx.Node, int], rank: dict[fx.Node, int]
 ) -> Iterator[fx.Node]:
-    """Of the nodes that have what they need, the one that stood first."""
+    """The nodes in an order in which each follows its arguments, by their former order where that leaves a choice."""
     while ready:
         node = nodes[heappop(ready)]
         yield node
