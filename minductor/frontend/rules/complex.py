@@ -99,6 +99,7 @@ def _components(ctx: Lowering, x: Any) -> tuple[Value, Value]:
 
 
 def _as_tuple(x: Value) -> tuple[Value, ...]:
+    """The items of a list argument, or the argument itself."""
     return x if isinstance(x, tuple) else (x,)
 
 
@@ -246,6 +247,7 @@ def real_formula(fn: Callable[..., KernelValue]) -> Rule:
 def _body(
     ctx: Lowering, fn: Callable[..., Result], operands: Sequence[ComplexOperand], dtype: DType
 ) -> Callable[[KernelBuilder], Result]:
+    """A function of the kernel's builder that computes `fn` of the operands' components in `dtype`."""
     given = [components_of(ctx, x) for x in operands]
     return lambda loop: fn(*(ComplexTerm(loop.load(re, None, dtype), loop.load(im, None, dtype)) for re, im in given))
 
@@ -273,6 +275,7 @@ def quotient(x: ComplexTerm, y: ComplexTerm) -> ComplexTerm:
 
 
 def reciprocal(x: ComplexTerm) -> ComplexTerm:
+    """1 / x."""
     return quotient(ComplexTerm(x.re.number(1.0), x.re.number(0.0)), x)
 
 
@@ -289,10 +292,12 @@ def add(ctx: Lowering, x: ComplexOperand, y: ComplexOperand, alpha: Operand = 1)
 
 
 def sub(ctx: Lowering, x: ComplexOperand, y: ComplexOperand, alpha: complex = 1) -> Value:
+    """Lowers sub: x - alpha * y."""
     return add(ctx, x, y, -alpha)
 
 
 def rsub(ctx: Lowering, x: ComplexOperand, y: ComplexOperand, alpha: complex = 1) -> Value:
+    """Lowers rsub: y - alpha * x."""
     return add(ctx, y, x, -alpha)
 
 
@@ -365,10 +370,12 @@ _ALLOCATED = "empty.memory_format empty_strided empty_like empty_permuted new_em
 
 
 def _op_name(name: str) -> str:
+    """The full name of an operator, with the overload `default` if none is given."""
     return f"aten.{name}" if "." in name else f"aten.{name}.default"
 
 
 def _overloads(name: str, rule: Rule, kinds: str = "Tensor Scalar") -> dict[str, Rule]:
+    """One row for each overload of an operator."""
     return {f"aten.{name}.{kind}": rule for kind in kinds.split()}
 
 

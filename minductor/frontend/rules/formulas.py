@@ -94,15 +94,18 @@ def silu(x: KernelValue) -> KernelValue:
 
 
 def silu_backward(grad: KernelValue, x: KernelValue) -> KernelValue:
+    """grad * s * (1 + x * (1 - s)), where s = sigmoid(x)."""
     s = x.op("sigmoid")
     return grad * s * (x * (1.0 - s) + 1.0)
 
 
 def sigmoid_backward(grad: KernelValue, y: KernelValue) -> KernelValue:
+    """grad * (1 - y) * y, where y = sigmoid(x)."""
     return grad * (1.0 - y) * y
 
 
 def tanh_backward(grad: KernelValue, y: KernelValue) -> KernelValue:
+    """grad * (1 - y**2), where y = tanh(x)."""
     return grad * (1.0 - y * y)
 
 
@@ -113,6 +116,7 @@ def softplus(x: KernelValue, beta: float = 1, threshold: float = 20) -> KernelVa
 
 
 def softplus_backward(grad: KernelValue, x: KernelValue, beta: float = 1, threshold: float = 20) -> KernelValue:
+    """grad * sigmoid(beta * x); grad where beta * x is above `threshold`."""
     scaled = x * float(beta)
     z = scaled.op("exp")
     return (scaled > float(threshold)).where(grad, grad * z / (z + 1.0))
@@ -124,6 +128,7 @@ def mish(x: KernelValue) -> KernelValue:
 
 
 def mish_backward(grad: KernelValue, x: KernelValue) -> KernelValue:
+    """grad * (t + x * sigmoid(x) * (1 - t**2)), where t = tanh(softplus(x))."""
     s, t = x.op("sigmoid"), x.op("exp").op("log1p").op("tanh")
     return grad * (t + x * s * (1.0 - t * t))
 
@@ -152,6 +157,7 @@ def leaky_relu(x: KernelValue, slope: float = 0.01) -> KernelValue:
 
 
 def leaky_relu_backward(grad: KernelValue, x: KernelValue, slope: float, is_result: object = False) -> KernelValue:
+    """grad where x is positive, else grad * slope."""
     return (x > 0).where(grad, grad * slope)
 
 
@@ -177,6 +183,7 @@ def hardtanh(x: KernelValue, low: float = -1, high: float = 1) -> KernelValue:
 
 
 def hardtanh_backward(grad: KernelValue, x: KernelValue, low: float, high: float) -> KernelValue:
+    """grad where x lies strictly between the limits, else 0."""
     return (x <= low).either(x >= high).where(0, grad)
 
 
@@ -186,6 +193,7 @@ def hardsigmoid(x: KernelValue) -> KernelValue:
 
 
 def hardsigmoid_backward(grad: KernelValue, x: KernelValue) -> KernelValue:
+    """grad / 6 where -3 < x < 3, else 0."""
     sixth = 0.1666666716337204  # 1/6 in float32, which eager uses for float64 too
     return (x > -3.0).both(x < 3.0).where(grad * sixth, 0.0)
 
@@ -196,6 +204,7 @@ def hardswish(x: KernelValue) -> KernelValue:
 
 
 def hardswish_backward(grad: KernelValue, x: KernelValue) -> KernelValue:
+    """0 up to -3, grad * (x / 3 + 1/2) up to 3, then grad."""
     middle = grad * (x / 3.0 + 0.5)
     return (x <= -3.0).where(0.0, (x < 3.0).where(middle, grad))
 

@@ -120,6 +120,7 @@ def index_of_extreme(ctx: Lowering, x: View, dim: int | None, how: str, out: Vie
 
 
 def _is_single(size: Expr) -> bool:
+    """Whether a size is 1."""
     return size == integer(1)
 
 
@@ -317,10 +318,12 @@ def _mean_from_first(ctx: Lowering, x: View, reduced: Sequence[int], size: Expr)
 
 
 def _first(found: KernelValue) -> KernelValue:
+    """The first of the values that a reduction of several values gives."""
     return found
 
 
 def _second(found: KernelValue) -> KernelValue:
+    """The second of the values that a reduction of several values gives."""
     return KernelValue(found.b, found.b.project(found.at, 1))
 
 

@@ -366,6 +366,7 @@ def scatter_add(into: Destination, dim: int, index: View, source: View) -> Value
 def scatter_reduce(
     into: Destination, dim: int, index: View, source: View, reduce: str, *, include_self: bool = True
 ) -> Value:
+    """scatter_reduce: combines source[c] into x[.., index[c], ..] by "sum", "prod", "mean", "amax" or "amin"."""
     if into.x.dtype == BOOL:
         return NotImplemented
     where, what = along_dim(into, dim, index), source_element(source, into.x)
@@ -482,6 +483,7 @@ def index_fill(into: Destination, dim: int, index: View, value: Operand) -> Valu
 def index_reduce(
     into: Destination, dim: int, index: View, source: View, reduce: str, *, include_self: bool = True
 ) -> Value:
+    """index_reduce: combines the slice source[.., k, ..] into x[.., index[k], ..]; reductions as in scatter_reduce."""
     if into.x.dtype == BOOL or not _are_slices(into, wrap_dim(dim, len(into.x.size)), index, source):
         return NotImplemented
     where, what = slices(into, dim, index, error="IndexError"), source_element(source, into.x)

@@ -196,6 +196,7 @@ def _selected(x: View, dim: int, index: Operand) -> View:
 
 
 def _sliced(x: View, dim: int, first: Expr, step: Expr, count: Expr) -> View:
+    """The view of `count` indices of a dimension, from `first` on in steps of `step`."""
     size = tuple(count if d == dim else n for d, n in enumerate(x.size))
     stride = tuple(s * step if d == dim else s for d, s in enumerate(x.stride))
     return replace(x, size=size, stride=stride, offset=x.offset + first * x.stride[dim])
@@ -208,6 +209,7 @@ def _length(size: Expr, first: Expr, end: Operand | None, step: Operand) -> Expr
 
 
 def _number(value: object) -> int | Expr:
+    """An argument that must be an int or a size."""
     assert isinstance(value, int | Expr)
     return value
 
