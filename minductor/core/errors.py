@@ -135,7 +135,7 @@ class BackendError(MinductorError):
 
 
 class UnknownKernel(MinductorError, LookupError):
-    """A question about a kernel that no stage of this compile has had."""
+    """A question about a kernel that existed at no stage of this compile."""
 
     code: ClassVar[str] = "MD006"
 
@@ -145,7 +145,7 @@ class UnknownKernel(MinductorError, LookupError):
 
 
 class BadArgument(MinductorError, TypeError, ValueError):
-    """An argument of a public function that it does not take; both kinds, since Python has one for type and value."""
+    """An argument of a wrong type or value for a public function, so it is a TypeError and a ValueError."""
 
     code: ClassVar[str] = "MD007"
 
@@ -157,7 +157,7 @@ class BadArgument(MinductorError, TypeError, ValueError):
 
 
 class BadCall(MinductorError, TypeError):
-    """A program and arguments that do not fit each other."""
+    """A call with arguments that do not fit the signature of the program."""
 
     code: ClassVar[str] = "MD008"
 
@@ -168,7 +168,7 @@ class BadCall(MinductorError, TypeError):
 
 
 class UnknownStage(MinductorError, LookupError):
-    """A stage that no graph of an explanation has been through."""
+    """A question about a stage that compiled no graph of this explanation."""
 
     code: ClassVar[str] = "MD009"
 
@@ -199,7 +199,7 @@ class CompilerNotFound(MinductorError):
 
 
 class CompileFailed(MinductorError):
-    """A generated kernel that the compiler refuses: a fault of minductor, never of the user's program."""
+    """The C++ compiler refuses a generated kernel: a fault of minductor, never of the user's program."""
 
     code: ClassVar[str] = "MD011"
 
@@ -229,7 +229,7 @@ class CompileFailed(MinductorError):
 
 
 class CompilerBroken(MinductorError):
-    """A C++ compiler that would compile no file at all: a fault of the machine, not of a kernel."""
+    """The C++ compiler cannot compile even a trivial file: a fault of the machine, not of a kernel."""
 
     code: ClassVar[str] = "MD030"
 
@@ -254,7 +254,7 @@ class LoadFailed(MinductorError):
 
 
 class StoreRefused(MinductorError):
-    """A cache folder that somebody else could have written to; its shared objects would run as us."""
+    """A cache folder that other users can write to; its shared objects would run with this user's rights."""
 
     code: ClassVar[str] = "MD013"
 
@@ -284,7 +284,7 @@ class CorruptEntry(MinductorWarning):
 
 
 class StoreUnwritable(MinductorWarning):
-    """A cache folder that cannot be written; a private temporary one stands in until the process ends."""
+    """A cache folder that cannot be written; the process uses a private temporary folder instead."""
 
     code: ClassVar[str] = "MD015"
 
@@ -299,7 +299,7 @@ class StoreUnwritable(MinductorWarning):
 
 
 class CacheMended(MinductorWarning):
-    """Something in the cache folder that lay where a file or folder of the cache belongs; it is set aside."""
+    """A file or folder that is in the way in the cache folder; it is moved aside."""
 
     code: ClassVar[str] = "MD016"
 
@@ -327,7 +327,7 @@ class WaitsForAnother(MinductorWarning):
 
 
 class NoCache(MinductorError):
-    """A folder that is no cache of minductor, so that nothing in it is read or removed."""
+    """A folder that is not a cache of minductor, so nothing in it is read or removed."""
 
     code: ClassVar[str] = "MD018"
 
@@ -337,7 +337,7 @@ class NoCache(MinductorError):
 
 
 class CacheUnmarked(MinductorWarning):
-    """A cache folder of an older minductor, or of somebody else; it is neither used nor changed."""
+    """A cache folder without a marker, of an older minductor or another program; it is not used and not changed."""
 
     code: ClassVar[str] = "MD019"
 
@@ -354,7 +354,7 @@ class CacheUnmarked(MinductorWarning):
 
 
 class UnsupportedInput(MinductorError, TypeError):
-    """An input (sparse, quantised) or a node that minductor does not compile; `name`: its own, or words for it."""
+    """An input (sparse, quantised) or a node that minductor does not compile; `name`: its name or a description."""
 
     code: ClassVar[str] = "MD020"
 
@@ -382,7 +382,7 @@ class RanInEager(MinductorWarning):
 
 
 class FallbackRefused(MinductorError):
-    """An op without a rule under options={"fallback": "error"}; `node`: of the ATen graph."""
+    """An operator that would run in eager under options={"fallback": "error"}; `node`: the ATen node."""
 
     code: ClassVar[str] = "MD022"
 
@@ -398,7 +398,7 @@ class FallbackRefused(MinductorError):
 
 
 class LyingSchema(MinductorError):
-    """A custom op that does what its schema denies: returns a view of an input, writes one, or another layout."""
+    """A custom op that breaks its schema: it returns a view of an input, writes an input, or has another layout."""
 
     code: ClassVar[str] = "MD024"
 
@@ -415,7 +415,7 @@ class LyingSchema(MinductorError):
 
 
 class VerifyError(MinductorError):
-    """A stage whose result breaks a rule of the IR."""
+    """A stage gave a program or plan that breaks a rule of the IR."""
 
     code: ClassVar[str] = "MD040"
 
@@ -431,7 +431,7 @@ class VerifyError(MinductorError):
 
 
 class StageFailed(MinductorError):
-    """A stage that raised something which is no error of minductor; the cause hangs on it."""
+    """A stage raised an exception that is not a MinductorError; it is the `__cause__`."""
 
     code: ClassVar[str] = "MD041"
 
@@ -445,7 +445,7 @@ class StageFailed(MinductorError):
 
 
 class MemoryFault(MinductorError):
-    """A call of a graph that did to memory what is not in its plan; only looked for with options verify_memory."""
+    """A call of a graph used memory in another way than its plan says; checked under option verify_memory only."""
 
     code: ClassVar[str] = "MD042"
 
@@ -460,7 +460,7 @@ class MemoryFault(MinductorError):
 
 
 class BrokenBackend(MinductorWarning):
-    """A backend of an installed package that cannot be registered; everything else goes on without it."""
+    """A backend of an installed package that cannot be registered; minductor goes on without it."""
 
     code: ClassVar[str] = "MD043"
 
@@ -474,7 +474,7 @@ class BrokenBackend(MinductorWarning):
 
 
 class InterpretRefused(MinductorError):
-    """A launch that Triton's interpreter would need minutes for."""
+    """A launch that would take minutes in Triton's interpreter."""
 
     code: ClassVar[str] = "MD060"
 
@@ -487,7 +487,7 @@ class InterpretRefused(MinductorError):
 
 
 class Unwritable(MinductorError):
-    """A kernel for a GPU that Triton has no way to write."""
+    """A kernel that cannot be expressed in Triton."""
 
     code: ClassVar[str] = "MD062"
 
@@ -500,7 +500,7 @@ class Unwritable(MinductorError):
 
 
 class TargetElsewhere(MinductorError):
-    """A graph to be run on a machine that this process cannot reach."""
+    """A graph was compiled for a device that this process cannot run it on."""
 
     code: ClassVar[str] = "MD061"
 
@@ -513,7 +513,7 @@ class TargetElsewhere(MinductorError):
 
 
 class ChoiceByClock(MinductorError):
-    """A measurement that would decide about bits, where these have to be the same each time."""
+    """A measurement would decide about the bits of results under option deterministic."""
 
     code: ClassVar[str] = "MD064"
 
@@ -526,7 +526,7 @@ class ChoiceByClock(MinductorError):
 
 
 class NothingCompiled(MinductorError):
-    """A program of which Dynamo handed no graph to minductor, or none that it compiles."""
+    """Dynamo gave minductor no graph of a program, or no graph that minductor compiles."""
 
     code: ClassVar[str] = "MD065"
 
@@ -539,7 +539,7 @@ class NothingCompiled(MinductorError):
 
 
 class ImaginedDevice(MinductorError):
-    """What torch cannot trace with tensors of a GPU that exist as metadata only."""
+    """An operation that torch cannot trace on GPU tensors without a GPU, which exist as metadata only."""
 
     code: ClassVar[str] = "MD063"
 
@@ -555,7 +555,7 @@ class ImaginedDevice(MinductorError):
 
 
 class NotNative(MinductorError):
-    """A call that C++ does not make as Python does."""
+    """A call that a C++ wrapper cannot make."""
 
     code: ClassVar[str] = "MD070"
 
@@ -565,7 +565,7 @@ class NotNative(MinductorError):
 
 
 class WrapperReplaced(MinductorWarning):
-    """A graph that asked for a C++ wrapper and has one in Python."""
+    """A graph for which a C++ wrapper was asked for gets a Python wrapper."""
 
     code: ClassVar[str] = "MD071"
 
@@ -578,7 +578,7 @@ class WrapperReplaced(MinductorWarning):
 
 
 class UnreadablePlan(MinductorError, ValueError):
-    """A text that is no plan, or one of another schema."""
+    """A text that is not a plan, or a plan of another schema."""
 
     code: ClassVar[str] = "MD080"
 
@@ -587,7 +587,7 @@ class UnreadablePlan(MinductorError, ValueError):
 
 
 class NotExportable(MinductorError):
-    """A program that cannot leave this process."""
+    """A program that cannot be exported to another process."""
 
     code: ClassVar[str] = "MD081"
 
@@ -596,7 +596,7 @@ class NotExportable(MinductorError):
 
 
 class PackageRefused(MinductorError):
-    """A file that is no package, not all of one, or not what was exported."""
+    """A file that is not a package, is incomplete, or was changed after the export."""
 
     code: ClassVar[str] = "MD082"
 
@@ -605,7 +605,7 @@ class PackageRefused(MinductorError):
 
 
 class PackageMissing(PackageRefused, FileNotFoundError):
-    """A path at which no file lies."""
+    """A path of a package at which there is no file."""
 
     code: ClassVar[str] = "MD085"
 
@@ -614,7 +614,7 @@ class PackageMissing(PackageRefused, FileNotFoundError):
 
 
 class NoAheadOfTime(MinductorError):
-    """A compile for torch's own ahead-of-time entry, torch.compile(...).aot_compile(...)."""
+    """A call of torch.compile(...).aot_compile(...), which minductor does not support."""
 
     code: ClassVar[str] = "MD086"
 
@@ -627,7 +627,7 @@ class NoAheadOfTime(MinductorError):
 
 
 class PackageElsewhere(MinductorError):
-    """A sound package that this machine, or this torch, cannot run."""
+    """A valid package that this machine, or this version of torch, cannot run."""
 
     code: ClassVar[str] = "MD083"
 
@@ -636,7 +636,7 @@ class PackageElsewhere(MinductorError):
 
 
 class WrongInput(MinductorError, ValueError):
-    """A call of a program with something else than it was exported for."""
+    """A call of an exported program with inputs that it was not exported for."""
 
     code: ClassVar[str] = "MD084"
 
