@@ -36,12 +36,8 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from minductor.core.errors import BadArgument, UnsupportedInput
 
 NAME = "minductor_control_deps"
-GRAPH_ARGUMENTS = (
-    torch.Tensor,
-    torch.SymInt,
-    torch.SymFloat,
-    torch.SymBool,
-)  # what a graph takes as arguments; other values are constants in it
+# what a graph takes as arguments; other values are constants in it
+GRAPH_ARGUMENTS = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def control_deps(deps: torch.Tensor | Sequence[torch.Tensor], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
