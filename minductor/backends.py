@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 # The version of this API that a `Backend` is written for. It grows by one when a name or a signature changes.
-API_VERSION = 3
+API_VERSION = 2
 ENTRY_POINTS = "minductor.backends"
 SOURCES = (".py", ".c", ".h", ".cpp", ".cu")  # the files of a package that decide what it generates
 

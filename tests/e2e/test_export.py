@@ -107,11 +107,11 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a dtype": (lambda call: call(X.double(), MORE, SCALE), "its dtype is torch.float64"),
     "a device": (lambda call: call(X.to("meta"), MORE, SCALE), "it is on meta, and cpu was exported"),
     "a layout": (lambda call: call(X.to_sparse(), MORE, SCALE), "layout torch.sparse_coo"),
-    "a fixed size": (lambda call: call(torch.ones(6, 9), MORE, SCALE), r"it has to be \(6, 8\)"),
+    "a fixed size": (lambda call: call(torch.ones(6, 9), MORE, SCALE), r"this call needs \(6, 8\)"),
     "a size below": (lambda call: call(torch.ones(2, 8), MORE, SCALE), "is 2, and 4 to 128 in steps of 2"),
     "a size above": (lambda call: call(torch.ones(130, 8), MORE, SCALE), "is 130, and 4 to 128 in steps of 2"),
     "a size between": (lambda call: call(torch.ones(7, 8), MORE, SCALE), "is 7, and 4 to 128 in steps of 2"),
-    "sizes that differ": (lambda call: call(torch.ones(8, 8), MORE, SCALE), r"it has to be \(8, 2\)"),
+    "sizes that differ": (lambda call: call(torch.ones(8, 8), MORE, SCALE), r"this call needs \(8, 2\)"),
     "strides of what changes": (lambda call: call(X, {"y": torch.ones(2, 6).t()}, SCALE), "its strides are"),
 }
 
@@ -157,7 +157,11 @@ def replaced(old: str, new: str) -> Callable[[str], str]:
 
 ELSEWHERE = {
     "a processor": ("manifest_json", replaced('"features": [', '"features": ["avx9",'), "avx9.*this processor lacks"),
-    "an interface": ("manifest_json", replaced('"interface": "', '"interface": "0'), "in another way"),
+    "an interface": (
+        "manifest_json",
+        replaced('"interface": "', '"interface": "0'),
+        "machine code that this version cannot call",
+    ),
     "a machine": ("manifest_json", replaced('"linux ', '"plan9 '), "made for plan9"),
     "a function of torch's": (
         "kernels_so",

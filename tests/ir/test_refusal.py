@@ -8,7 +8,7 @@ import pytest
 
 from minductor.core.errors import UnknownKernel
 from minductor.ir.program.nodes import Program
-from minductor.ir.report.refusals import MAX_DISTANCE, FinalNode, Refusals
+from minductor.ir.report.refusals import MAX_DISTANCE, MAX_NEIGHBOURS, FinalNode, Refusals
 from minductor.ir.report.report import Report, report
 from minductor.passes.access.access import access
 from minductor.passes.bundle.bundle import bundle
@@ -25,7 +25,7 @@ FACTS = Refusals(
         FinalNode("x0", "", "aten.mm.out", ("buf0", "buf1")),
         FinalNode("k3", "fused_1", "", ("buf1", "buf3")),
         FinalNode("k7", "fused_1", "", ("buf3", "buf7")),
-        *(FinalNode(f"k{n}", f"sin_{n}", "", (f"arg{n}",)) for n in range(10, 10 + MAX_DISTANCE)),
+        *(FinalNode(f"k{n}", f"sin_{n}", "", ("buf7", f"arg{n}")) for n in range(10, 10 + MAX_NEIGHBOURS)),
         FinalNode("k9", "sum_2", "", ("arg0", "buf7")),
     ),
     (("k4", "k5"), ("k5", "k3"), ("k6", "k7"), ("k6", "k9"), ("k9", "k9")),
@@ -47,9 +47,11 @@ FACTS = Refusals(
         (
             "k7",
             "k9",
-            f"they share buf7, and were not weighed: they are too far apart, with {MAX_DISTANCE} nodes between them",
+            f"they share buf7, and were not weighed: they are too far apart, with {MAX_NEIGHBOURS} nodes between them, "
+            f"{MAX_NEIGHBOURS} of which use it too",
         ),
-        ("sin_10", "k11", "they touch no common data"),
+        ("sin_10", "k11", "they share buf7, and were not weighed: joining them saves too little"),
+        ("k0", "k9", "they share arg0, and were not weighed: joining them saves too little"),
     ],
 )
 def test_answer(first: str, second: str, answer: str) -> None:
@@ -57,6 +59,19 @@ def test_answer(first: str, second: str, answer: str) -> None:
         f"{second} and {first}", f"{first} and {second}"
     )
     assert FACTS.why_not(first, second)[0] == answer
+
+
+def test_nodes_between_count_where_few_of_them_read_the_data() -> None:
+    def answer(count: int) -> str:
+        far = (FinalNode(f"k{n}", f"sin_{n}", "", (f"arg{n}",)) for n in range(1, 1 + count))
+        return Refusals((FinalNode("k0", "a", "", ("x",)), *far, FinalNode("last", "b", "", ("x",))), (), ()).why_not(
+            "k0", "last"
+        )[0]
+
+    assert answer(MAX_DISTANCE - 1).endswith("joining them saves too little")
+    assert answer(MAX_DISTANCE).endswith(
+        f"too far apart, with {MAX_DISTANCE} nodes between them, 0 of which use it too"
+    )
 
 
 def test_all_reasons_are_given() -> None:

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 
 from minductor.core.errors import UnknownKernel
 
-MAX_DISTANCE = 4  # nodes; stage `fuse` tries readers of the same data only within this distance
+# `fuse` compares readers of the same data only if both limits hold for them.
+MAX_NEIGHBOURS = 4  # readers of that data, before and after a reader
+MAX_DISTANCE = 64  # nodes: fusing readers further apart would keep other buffers alive for long
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,11 @@ class Refusals:
         common = [name for name in self.places[a].storages if name in touched]
         if not common:
             return "they touch no common data"
-        between = abs(a - b) - 1
+        between = self.places[min(a, b) + 1 : max(a, b)]
+        readers = sum(not set(common).isdisjoint(node.storages) for node in between)
         start = f"they share {', '.join(common)}, and were not weighed: "
-        if between >= MAX_DISTANCE:
-            return f"{start}they are too far apart, with {between} nodes between them"
+        if readers >= MAX_NEIGHBOURS or len(between) >= MAX_DISTANCE:
+            return (
+                f"{start}they are too far apart, with {len(between)} nodes between them, {readers} of which use it too"
+            )
         return f"{start}joining them saves too little"

@@ -39,12 +39,11 @@ from minductor.ir.program.nodes import (
     views_of,
     writes,
 )
+from minductor.ir.report.refusals import MAX_DISTANCE, MAX_NEIGHBOURS
 from minductor.passes.rewriting.join_kernels import CannotJoin, JoinContext, join
 from minductor.passes.rewriting.prune import with_nodes
 from minductor.target import Env
 
-MAX_NEIGHBOURS = 4  # kernels: with so many readers of the same version, before and after it, a reader is compared
-MAX_DISTANCE = 64  # nodes: readers further apart are not compared; fusing them would keep other buffers alive for long
 # bytes: a fusion may keep so many more alive at once than its two kernels would, or if that is more,
 # EXTRA_LIVE_PER_SAVED times the bytes that it saves
 EXTRA_LIVE_BYTES = 1 << 20

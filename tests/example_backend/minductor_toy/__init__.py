@@ -31,7 +31,7 @@ TARGET = Target(
 
 BACKEND = Backend(
     kind="toy",
-    api_version=3,
+    api_version=2,
     targets=(TARGET,),
     probe="minductor_toy.compile:probe",
     kernels="minductor_toy.kernels:kernels",
