@@ -42,6 +42,19 @@ def defined(text: str) -> set[str]:
     return names
 
 
+def has_member(text: str, owner: str, name: str) -> bool:
+    """Whether a module defines the class `owner`, with `name` as a method or a field."""
+    if f"class {owner}" not in text:
+        return False
+    members = {
+        getattr(node, "name", "") or ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node)
+        for kind in ast.parse(text).body
+        if isinstance(kind, ast.ClassDef) and kind.name == owner
+        for node in kind.body
+    }
+    return name in members
+
+
 def missing(page: str, files: list[Path]) -> list[str]:
     """The addresses in a page's code spans, such as `fuse.py: fuse` and `passes/fuse/`, that lead nowhere."""
     found: list[str] = []
@@ -50,6 +63,9 @@ def missing(page: str, files: list[Path]) -> list[str]:
         wanted = name.partition(".")[0]
         if not at or (wanted and not any(wanted in defined(file.read_text(encoding="utf-8")) for file in at)):
             found.append(f"{path}: {name}")
+    for owner, name in re.findall(r"`(?:\w+\.py: )?([A-Z]\w*[a-z]\w*)\.(\w+)`", page):
+        if not any(has_member(file.read_text(encoding="utf-8"), owner, name) for file in files if file.suffix == ".py"):
+            found.append(f"{owner}.{name}")
     folders = {parent.as_posix() for file in files for parent in file.parents}
     return found + [
         path for path in re.findall(r"`([\w/]+)/`", page) if not any(f.endswith(f"/{path}") for f in folders)
@@ -64,7 +80,8 @@ def test_every_address_leads_somewhere(name: str) -> None:
 
 def test_an_address_that_leads_nowhere_is_found() -> None:
     page = "| a | `fuse.py: fuse` | | `nowhere.py` | `fuse.py: nothing` | `passes/nothing/` | `passes/fuse/` |"
-    assert missing(page, FILES) == ["nowhere.py: ", "fuse.py: nothing", "passes/nothing"]
+    page += " `Compiler.nothing` | `Compiler.key` |"
+    assert missing(page, FILES) == ["nowhere.py: ", "fuse.py: nothing", "Compiler.nothing", "passes/nothing"]
 
 
 def test_a_word_stands_once_and_there_are_few() -> None:

@@ -447,7 +447,7 @@ def _kernels(program: Program) -> Iterator[Kernel]:
     return (node for node in program.nodes if isinstance(node, Kernel))
 
 
-# Each rule with the stage that makes it hold, a name in PIPELINE of driver.py, and its check.
+# Each rule with the stage that makes it hold, a name in PIPELINE of pipeline.py, and its check.
 VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
     {
         "every storage is declared": ("lower", _buffers_declared),
