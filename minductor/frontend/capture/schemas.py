@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -25,147 +24,71 @@ from minductor.ir.plan.plan import DispatchLine, ExternLine, Plan
 KNOWN_NAMESPACES = ("aten.", "prims.", "prim.", "quantized_decomposed.")
 
 # Operators whose `out=` form computes directly into the result; most others compute elsewhere and copy.
-OUT_FORMS: Mapping[str, str] = MappingProxyType(
-    {
-        "aten.mm.default": "aten.mm.out",
-        "aten.bmm.default": "aten.bmm.out",
-        "aten.addmm.default": "aten.addmm.out",
-        "aten.baddbmm.default": "aten.baddbmm.out",
-        "aten.cumsum.default": "aten.cumsum.out",
-        "aten.cumprod.default": "aten.cumprod.out",
-    }
-)
+OUT_FORMS: Mapping[str, str] = {
+    f"aten.{name}.default": f"aten.{name}.out" for name in ("mm", "bmm", "addmm", "baddbmm", "cumsum", "cumprod")
+}
 
 # Operators that are meant to stay calls, with the reason; any other call is made because no rule lowers it.
-REASONS: Mapping[str, str] = MappingProxyType(
-    {
-        "mm": "matrix products are the library's",
-        "bmm": "matrix products are the library's",
-        "addmm": "matrix products are the library's",
-        "baddbmm": "matrix products are the library's",
-        "mv": "matrix products are the library's",
-        "addmv": "matrix products are the library's",
-        "dot": "matrix products are the library's",
-        "convolution": "convolutions are the library's",
-        "convolution_backward": "convolutions are the library's",
-        **{
-            f"_scaled_dot_product_{name}{part}": "attention is the library's"
+REASONS: Mapping[str, str] = {
+    name: reason
+    for reason, names in {
+        "matrix products are the library's": "mm bmm addmm baddbmm mv addmv dot",
+        "convolutions are the library's": "convolution convolution_backward",
+        "attention is the library's": " ".join(
+            f"_scaled_dot_product_{name} _scaled_dot_product_{name}_backward"
             for name in ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention")
-            for part in ("", "_backward")
-        },
-        "max_pool2d_with_indices": "where the maxima of large windows are takes a comparison of each element",
-        "sort": "sorting is the library's",
-        "topk": "sorting is the library's",
-        "kthvalue": "sorting is the library's",
-        "median": "sorting is the library's",
-        "nanmedian": "sorting is the library's",
-        "mode": "sorting is the library's",
-        "_unique2": "sorting is the library's",
-        "unique_dim": "sorting is the library's",
-        "unique_consecutive": "the size of its result is data",
-        "histc": "several values may go to one place",
-        "bincount": "several values may go to one place",
-        "bucketize": "the length of the row is not known",
-        "searchsorted": "the length of the row is not known",
-        "nonzero": "the size of its result is data",
-        "_local_scalar_dense": "a size that data decides",
-        "empty_strided": "nothing to compute",
-        "native_dropout": "random numbers are eager's, bit for bit",
-        "bernoulli": "random numbers are eager's, bit for bit",
-        "bernoulli_": "random numbers are eager's, bit for bit",
-        "rand": "random numbers are eager's, bit for bit",
-        "rand_like": "random numbers are eager's, bit for bit",
-        "randn": "random numbers are eager's, bit for bit",
-        "randn_like": "random numbers are eager's, bit for bit",
-        "randint": "random numbers are eager's, bit for bit",
-        "randint_like": "random numbers are eager's, bit for bit",
-        "randperm": "random numbers are eager's, bit for bit",
-        "normal": "random numbers are eager's, bit for bit",
-        "multinomial": "random numbers are eager's, bit for bit",
-    }
-)
+        ),
+        "where the maxima of large windows are takes a comparison of each element": "max_pool2d_with_indices",
+        "sorting is the library's": "sort topk kthvalue median nanmedian mode _unique2 unique_dim",
+        "the size of its result is data": "unique_consecutive nonzero",
+        "several values may go to one place": "histc bincount",
+        "the length of the row is not known": "bucketize searchsorted",
+        "a size that data decides": "_local_scalar_dense",
+        "nothing to compute": "empty_strided",
+        "random numbers are eager's, bit for bit": "native_dropout bernoulli bernoulli_ rand rand_like randn randn_like"
+        " randint randint_like randperm normal multinomial",
+    }.items()
+    for name in names.split()
+}
 
 
 # torch tags these as random because of their dropout probability, which they refuse on a CPU.
-NOT_RANDOM = frozenset(
-    (
-        "aten._scaled_dot_product_flash_attention_for_cpu.default",
-        "aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
-    )
-)
+NOT_RANDOM = frozenset(f"aten._scaled_dot_product_flash_attention_for_cpu{part}.default" for part in ("", "_backward"))
 
-# Operators that eager computes of floats only, although torch traces them on integers and bools too.
-FLOAT_ONLY = frozenset(
-    (
-        "_adaptive_avg_pool2d",
-        "_adaptive_avg_pool3d",
-        "_log_softmax",
-        "_prelu_kernel",
-        "_softmax",
-        "adaptive_max_pool2d",
-        "adaptive_max_pool3d",
-        "binary_cross_entropy",
-        "celu",
-        "elu",
-        "frac",
-        "glu",
-        "grid_sampler_2d",
-        "grid_sampler_3d",
-        "hardsigmoid",
-        "hardswish",
-        "huber_loss",
-        "lerp",
-        "log_sigmoid_forward",
-        "logaddexp",
-        "logaddexp2",
-        "nll_loss2d_forward",
-        "nll_loss_forward",
-        "smooth_l1_loss",
-        "std",
-        "std_mean",
-        "var",
-        "var_mean",
-    )
+_FLOAT_ONLY = (
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d _log_softmax _prelu_kernel _softmax adaptive_max_pool2d"
+    " adaptive_max_pool3d binary_cross_entropy celu elu frac glu grid_sampler_2d grid_sampler_3d hardsigmoid"
+    " hardswish huber_loss lerp log_sigmoid_forward logaddexp logaddexp2 nll_loss2d_forward nll_loss_forward"
+    " smooth_l1_loss std std_mean var var_mean"
 )
+# Operators that eager computes of floats only, although torch traces them on integers and bools too.
+FLOAT_ONLY = frozenset(_FLOAT_ONLY.split())
 
 # Operator -> the kinds of numbers that torch traces for it and eager refuses.
-REFUSED_KINDS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        name: frozenset(kinds.split())
-        for names, kinds in (
-            (" ".join(FLOAT_ONLY), "int uint bool"),
-            ("bitwise_and bitwise_or bitwise_xor bitwise_not", "float complex"),
-            ("bitwise_left_shift bitwise_right_shift __lshift__ __rshift__", "float complex bool"),
-            ("fmod remainder relu", "bool"),
-            ("im2col", "int uint"),
-        )
-        for name in names.split()
-    }
-)
+REFUSED_KINDS: Mapping[str, frozenset[str]] = {
+    name: frozenset(kinds.split())
+    for names, kinds in (
+        (_FLOAT_ONLY, "int uint bool"),
+        ("bitwise_and bitwise_or bitwise_xor bitwise_not", "float complex"),
+        ("bitwise_left_shift bitwise_right_shift __lshift__ __rshift__", "float complex bool"),
+        ("fmod remainder relu", "bool"),
+        ("im2col", "int uint"),
+    )
+    for name in names.split()
+}
 
 # Parameters at which ATen turns a number into a tensor of the number's own dtype.
 OPERANDS = ("self", "other")
 
-# Functional writes to their first argument -> the in-place form, which computes the same without a copy.
-IN_PLACE_FORMS: Mapping[str, str] = MappingProxyType(
-    {
-        f"aten.{name}.{overload}": f"aten.{name}_.{overload}"
-        for name, overloads in {
-            "index_add": "default",
-            "index_copy": "default",
-            "index_fill": "int_Scalar int_Tensor",
-            "index_put": "default",
-            "index_reduce": "default",
-            "_index_put_impl": "default",
-            "masked_scatter": "default",
-            "put": "default",
-            "scatter": "src value reduce value_reduce",
-            "scatter_add": "default",
-            "scatter_reduce": "two",
-        }.items()
-        for overload in overloads.split()
-    }
+_FUNCTIONAL_WRITES = (
+    "index_add.default index_copy.default index_fill.int_Scalar index_fill.int_Tensor index_put.default"
+    " index_reduce.default _index_put_impl.default masked_scatter.default put.default scatter.src scatter.value"
+    " scatter.reduce scatter.value_reduce scatter_add.default scatter_reduce.two"
 )
+# Functional writes to their first argument -> the in-place form, which computes the same without a copy.
+IN_PLACE_FORMS: Mapping[str, str] = {
+    f"aten.{name}": f"aten.{name.replace('.', '_.')}" for name in _FUNCTIONAL_WRITES.split()
+}
 
 
 @dataclass(frozen=True, slots=True)

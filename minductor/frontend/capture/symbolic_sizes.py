@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
-from types import MappingProxyType
 from typing import Any
 
 import sympy
@@ -102,7 +101,7 @@ class SizeReader:
     def torch_symbols(self) -> Mapping[Symbol, Any]:
         pairs = [(mine, theirs) for theirs, mine in self._symbols.items()]
         pairs += [(made.symbol, theirs) for theirs, made in self._defined.items()]
-        return MappingProxyType(dict(pairs))
+        return dict(pairs)
 
     def _convert(self, given: Any) -> Expr:
         if given.is_Integer:
@@ -269,36 +268,32 @@ def _names(names: str) -> Iterator[tuple[str, str]]:
 
 _POWERS = (sympy.Pow, torch_functions.PowByNatural)
 # SymPy's class -> the op that joins its arguments from the left
-_JOINED: Mapping[str, str] = MappingProxyType(
-    dict(
-        _names(
-            "Add=add Mul=mul Max=maximum Min=minimum FloorDiv=floordiv CleanDiv=floordiv Mod=mod PythonMod=mod"
-            " LShift=lshift RShift=rshift Equality=eq Unequality=ne StrictLessThan=lt LessThan=le StrictGreaterThan=gt"
-            " GreaterThan=ge And=logical_and Or=logical_or BitwiseFn_bitwise_and=bitwise_and"
-            " BitwiseFn_bitwise_or=bitwise_or BitwiseFn_bitwise_xor=bitwise_xor"
-        )
+_JOINED: Mapping[str, str] = dict(
+    _names(
+        "Add=add Mul=mul Max=maximum Min=minimum FloorDiv=floordiv CleanDiv=floordiv Mod=mod PythonMod=mod"
+        " LShift=lshift RShift=rshift Equality=eq Unequality=ne StrictLessThan=lt LessThan=le StrictGreaterThan=gt"
+        " GreaterThan=ge And=logical_and Or=logical_or BitwiseFn_bitwise_and=bitwise_and"
+        " BitwiseFn_bitwise_or=bitwise_or BitwiseFn_bitwise_xor=bitwise_xor"
     )
 )
 _FLOATS = ("IntTrueDiv", "FloatTrueDiv")
-_ROUNDED: Mapping[str, str] = MappingProxyType(
-    dict(_names("ToFloat= TruncToInt=trunc TruncToFloat=trunc FloorToInt=floor CeilToInt=ceil RoundToInt=round"))
+_ROUNDED: Mapping[str, str] = dict(
+    _names("ToFloat= TruncToInt=trunc TruncToFloat=trunc FloorToInt=floor CeilToInt=ceil RoundToInt=round")
 )
 _UNARY = ("sqrt", "exp", "log", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")
 
-_FUNCTIONS: Mapping[str, Callable[..., Expr]] = MappingProxyType(
-    {
-        "Add": ours.add,
-        "Mul": ours.mul,
-        "Max": maximum,
-        "Min": minimum,
-        "FloorDiv": ours.floordiv,
-        "CleanDiv": ours.floordiv,
-        "Mod": ours.mod,
-        "PythonMod": ours.mod,
-        "ModularIndexing": lambda x, d, m: (x // d) % m,
-        "Identity": lambda x: x,
-    }
-)
+_FUNCTIONS: Mapping[str, Callable[..., Expr]] = {
+    "Add": ours.add,
+    "Mul": ours.mul,
+    "Max": maximum,
+    "Min": minimum,
+    "FloorDiv": ours.floordiv,
+    "CleanDiv": ours.floordiv,
+    "Mod": ours.mod,
+    "PythonMod": ours.mod,
+    "ModularIndexing": lambda x, d, m: (x // d) % m,
+    "Identity": lambda x: x,
+}
 _DIVISIONS = ("FloorDiv", "CleanDiv", "Mod", "PythonMod", "ModularIndexing")
 
 

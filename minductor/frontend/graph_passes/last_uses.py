@@ -18,7 +18,6 @@ The target of `copy_(target, value)` and `copy(target, value)` is not read, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from minductor.frontend.capture.captured_graph import Arg, Graph, Node, NodeRef
 from minductor.frontend.graph_passes.dead_code import node_names_in
@@ -27,14 +26,12 @@ from minductor.frontend.graph_passes.dead_code import node_names_in
 _WRITES_ONLY = frozenset(("aten.copy_.default", "aten.copy.default"))
 
 # view operators, and the functional writes into the same windows
-_WINDOWS: Mapping[str, str] = MappingProxyType(
-    {
-        "aten.slice.Tensor": "aten.slice_scatter.default",
-        "aten.select.int": "aten.select_scatter.default",
-        "aten.diagonal.default": "aten.diagonal_scatter.default",
-        "aten.as_strided.default": "aten.as_strided_scatter.default",
-    }
-)
+_WINDOWS: Mapping[str, str] = {
+    "aten.slice.Tensor": "aten.slice_scatter.default",
+    "aten.select.int": "aten.select_scatter.default",
+    "aten.diagonal.default": "aten.diagonal_scatter.default",
+    "aten.as_strided.default": "aten.as_strided_scatter.default",
+}
 
 
 class LastUses:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TypeVar
 
 from minductor.core.dtypes import I64
@@ -134,9 +133,7 @@ def _attention_backward(node: Node, device: str, taken: Items) -> tuple[Node, ..
 
 
 # operators that only the CPU has -> the nodes that replace them on a GPU
-GPU_OPERATORS: Mapping[str, Callable[[Node, str, Items], tuple[Node, ...]]] = MappingProxyType(
-    {
-        "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,
-        "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention_backward,
-    }
-)
+GPU_OPERATORS: Mapping[str, Callable[[Node, str, Items], tuple[Node, ...]]] = {
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention_backward,
+}

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TypeAlias
 
 from minductor.core.dtypes import BOOL, C32, C64, F16, F32, I64, DType, promote
@@ -42,7 +41,7 @@ class ComplexPair:
         return promote(self.re.dtype, C32)
 
 
-_RANK: Mapping[str, int] = MappingProxyType({"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3})
+_RANK: Mapping[str, int] = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
 
 
 def dtypes_in(value: object) -> Iterator[DType]:

@@ -24,101 +24,44 @@ import torch
 
 Row: TypeAlias = "tuple[int, ...]"  # of numbers and of torch's symbols
 
+
+def _operators(names: str) -> frozenset[str]:
+    """The full names of ATen operators; an operator without an overload has the overload `default`.
+
+    >>> sorted(_operators("clone fill.Tensor"))
+    ['aten.clone.default', 'aten.fill.Tensor']
+    """
+    return frozenset(f"aten.{name}" if "." in name else f"aten.{name}.default" for name in names.split())
+
+
 # operators whose result has the layout of their first argument
-LIKE_FIRST_ARGUMENT = frozenset(
-    {
-        "aten._prelu_kernel.default",
-        "aten._to_copy.default",
-        "aten.binary_cross_entropy.default",
-        "aten.clone.default",
-        "aten.deg2rad.default",
-        "aten.empty_like.default",
-        "aten.fill.Scalar",
-        "aten.fill.Tensor",
-        "aten.flip.default",
-        "aten.full_like.default",
-        "aten.hardtanh.default",
-        "aten.huber_loss.default",
-        "aten.index_fill.int_Scalar",
-        "aten.index_fill.int_Tensor",
-        "aten.index_put.default",
-        "aten.nan_to_num.default",
-        "aten.ones_like.default",
-        "aten.rad2deg.default",
-        "aten.zeros_like.default",
-    }
+LIKE_FIRST_ARGUMENT = _operators(
+    "_prelu_kernel _to_copy binary_cross_entropy clone deg2rad empty_like fill.Scalar fill.Tensor flip full_like"
+    " hardtanh huber_loss index_fill.int_Scalar index_fill.int_Tensor index_put nan_to_num ones_like rad2deg zeros_like"
 )
 # operators whose result is row-major, whatever the arguments are
-ROW_MAJOR = frozenset(
-    {
-        "aten.diag_embed.default",
-        "aten.grid_sampler_2d.default",
-        "aten.grid_sampler_3d.default",
-        "aten.im2col.default",
-        "aten.index_add.default",
-        "aten.index_copy.default",
-        "aten.linalg_vector_norm.default",
-        "aten.masked_fill.Scalar",
-        "aten.masked_fill.Tensor",
-        "aten.native_layer_norm.default",
-        "aten.nll_loss2d_forward.default",
-        "aten.pow.Scalar",
-        "aten.renorm.default",
-        "aten.tril.default",
-        "aten.triu.default",
-    }
+ROW_MAJOR = _operators(
+    "diag_embed grid_sampler_2d grid_sampler_3d im2col index_add index_copy linalg_vector_norm masked_fill.Scalar"
+    " masked_fill.Tensor native_layer_norm nll_loss2d_forward pow.Scalar renorm tril triu"
 )
 # operators whose result has the memory format that torch suggests for the first argument
-BY_MEMORY_FORMAT = frozenset(
-    {
-        "aten._batch_norm_with_update.default",
-        "aten._batch_norm_with_update_functional.default",
-        "aten._upsample_bicubic2d_aa.default",
-        "aten._upsample_bilinear2d_aa.default",
-        "aten._upsample_nearest_exact1d.default",
-        "aten._upsample_nearest_exact2d.default",
-        "aten._upsample_nearest_exact3d.default",
-        "aten.channel_shuffle.default",
-        "aten.max_unpool2d.default",
-        "aten.native_group_norm.default",
-        "aten.reflection_pad2d.default",
-        "aten.reflection_pad3d.default",
-        "aten.replication_pad2d.default",
-        "aten.replication_pad3d.default",
-        "aten.upsample_bicubic2d.default",
-        "aten.upsample_bilinear2d.default",
-        "aten.upsample_linear1d.default",
-        "aten.upsample_nearest1d.default",
-        "aten.upsample_nearest2d.default",
-        "aten.upsample_nearest3d.default",
-        "aten.upsample_trilinear3d.default",
-    }
+BY_MEMORY_FORMAT = _operators(
+    "_batch_norm_with_update _batch_norm_with_update_functional _upsample_bicubic2d_aa _upsample_bilinear2d_aa"
+    " _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d channel_shuffle max_unpool2d"
+    " native_group_norm reflection_pad2d reflection_pad3d replication_pad2d replication_pad3d upsample_bicubic2d"
+    " upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d"
+    " upsample_trilinear3d"
 )
 # the same, but a first argument that is contiguous in either memory format keeps its format
-BY_CONTIGUITY = frozenset(
-    {
-        "aten._native_batch_norm_legit.default",
-        "aten._native_batch_norm_legit.no_stats",
-        "aten._native_batch_norm_legit_functional.default",
-        "aten._native_batch_norm_legit_no_training.default",
-        "aten.native_batch_norm.default",
-    }
+BY_CONTIGUITY = _operators(
+    "_native_batch_norm_legit _native_batch_norm_legit.no_stats _native_batch_norm_legit_functional"
+    " _native_batch_norm_legit_no_training native_batch_norm"
 )
 INDEX = frozenset({"aten.index.Tensor", "aten._unsafe_index.Tensor"})
 # pointwise operators without torch's tag for pointwise
-POINTWISE = frozenset(
-    {
-        "aten.complex.default",
-        "aten.floor_divide.default",
-        "aten.hardswish.default",
-        "aten.hardswish_backward.default",
-        "aten.hardtanh_backward.default",
-        "aten.mse_loss.default",
-        "aten.polar.default",
-        "aten.rsub.Tensor",
-        "aten.smooth_l1_loss.default",
-        "aten.softplus_backward.default",
-    }
+POINTWISE = _operators(
+    "complex floor_divide hardswish hardswish_backward hardtanh_backward mse_loss polar rsub.Tensor smooth_l1_loss"
+    " softplus_backward"
 )
 # Fourier transforms stay calls: the call's result has eager's strides, only the trace has others
 FOURIER_TRANSFORMS = frozenset({"aten._fft_c2c.default", "aten._fft_c2r.default", "aten._fft_r2c.default"})
@@ -130,37 +73,11 @@ ROLL = frozenset({"aten.roll.default"})
 GATED = frozenset({"aten.glu.default"})  # pointwise operators on the two halves of their argument
 WITH_OWN_STRIDES = LIKE_FIRST_ARGUMENT | ROW_MAJOR | BY_MEMORY_FORMAT | BY_CONTIGUITY | INDEX | POINTWISE | ROLL | GATED
 # operators whose fake strides differ from eager's whatever the sizes are
-WRONG_IN_FAKE_TENSORS = (
-    BY_MEMORY_FORMAT
-    | BY_CONTIGUITY
-    | POINTWISE
-    | ROLL
-    | GATED
-    | {
-        "aten.binary_cross_entropy.default",
-        "aten.copysign.Tensor",
-        "aten.div.Tensor_mode",
-        "aten.grid_sampler_2d.default",
-        "aten.grid_sampler_3d.default",
-        "aten.heaviside.default",
-        "aten.im2col.default",
-        "aten.index_copy.default",
-        "aten.index_fill.int_Scalar",
-        "aten.index_fill.int_Tensor",
-        "aten.ldexp.Tensor",
-        "aten.logaddexp.default",
-        "aten.logaddexp2.default",
-        "aten.logical_and.default",
-        "aten.logical_or.default",
-        "aten.logical_xor.default",
-        "aten.logit_backward.default",
-        "aten.native_dropout_backward.default",
-        "aten.nll_loss2d_forward.default",
-        "aten.pow.Scalar",
-        "aten.special_xlog1py.default",
-        "aten.xlogy.Tensor",
-    }
-)
+WRONG_IN_FAKE_TENSORS = _operators(
+    "binary_cross_entropy copysign.Tensor div.Tensor_mode grid_sampler_2d grid_sampler_3d heaviside im2col index_copy"
+    " index_fill.int_Scalar index_fill.int_Tensor ldexp.Tensor logaddexp logaddexp2 logical_and logical_or logical_xor"
+    " logit_backward native_dropout_backward nll_loss2d_forward pow.Scalar special_xlog1py xlogy.Tensor"
+).union(BY_MEMORY_FORMAT, BY_CONTIGUITY, POINTWISE, ROLL, GATED)
 _OPERAND_NAMES = frozenset({"self", "other", "x", "n"})  # names of parameters whose number is an argument like a tensor
 _FLOATS_OF_16_BITS = frozenset({torch.float16, torch.bfloat16})
 _COMPLEX_OF_REALS = frozenset({"aten.complex.default", "aten.polar.default"})  # complex results of real numbers

@@ -7,7 +7,6 @@ nothing. `known_quirks.py` has a row for each function.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -101,13 +100,9 @@ def _reduce(losses: Tensor, size_average: Any, reduce: Any, reduction: str) -> T
     return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
 
 
-_LOSSES: Mapping[object, Callable[..., Tensor]] = MappingProxyType(
-    {
-        F.multi_margin_loss: _multi_margin_loss,
-        F.multilabel_margin_loss: _multilabel_margin_loss,
-        F.soft_margin_loss: _soft_margin_loss,
-    }
-)
-_REPLACEMENTS: Mapping[object, Callable[..., Tensor]] = MappingProxyType(
-    {**_LOSSES, F.dropout: _dropout, torch.dropout: _plain_dropout}
-)
+_LOSSES: Mapping[object, Callable[..., Tensor]] = {
+    F.multi_margin_loss: _multi_margin_loss,
+    F.multilabel_margin_loss: _multilabel_margin_loss,
+    F.soft_margin_loss: _soft_margin_loss,
+}
+_REPLACEMENTS: Mapping[object, Callable[..., Tensor]] = {**_LOSSES, F.dropout: _dropout, torch.dropout: _plain_dropout}

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 
 from minductor.core.dtypes import DType, accumulate_dtype, compute_dtype
 from minductor.core.expressions.expr import Expr, as_expr, integer
@@ -310,15 +309,13 @@ def expand_groups(x: View, statistic: View) -> View:
     return replace(statistic, size=size, stride=stride)
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        "aten._native_batch_norm_legit_functional.default": batch_norm,
-        "aten._native_batch_norm_legit.no_stats": batch_norm_no_stats,
-        "aten._native_batch_norm_legit_no_training.default": partial(batch_norm_with_stats, False),
-        "aten.native_batch_norm_backward.default": batch_norm_backward,
-        "aten._batch_norm_with_update_functional.default": partial(batch_norm_with_stats, True),
-        "aten.batch_norm_backward.default": lambda ctx, *given: batch_norm_backward(ctx, *given[:-1]),
-        "aten.native_group_norm.default": group_norm,
-        "aten.native_group_norm_backward.default": group_norm_backward,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    "aten._native_batch_norm_legit_functional.default": batch_norm,
+    "aten._native_batch_norm_legit.no_stats": batch_norm_no_stats,
+    "aten._native_batch_norm_legit_no_training.default": partial(batch_norm_with_stats, False),
+    "aten.native_batch_norm_backward.default": batch_norm_backward,
+    "aten._batch_norm_with_update_functional.default": partial(batch_norm_with_stats, True),
+    "aten.batch_norm_backward.default": lambda ctx, *given: batch_norm_backward(ctx, *given[:-1]),
+    "aten.native_group_norm.default": group_norm,
+    "aten.native_group_norm_backward.default": group_norm_backward,
+}

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from minductor.core.dtypes import BOOL, DType, complex_parts
@@ -350,22 +349,20 @@ _FIRST_ARGUMENT = (
     " gather sum sum.dim_IntList cumsum cat stack zero"
 )
 _FIRST_TWO = "select_scatter diagonal_scatter"
-_MIXED: Mapping[str, tuple[int, ...]] = MappingProxyType(
-    {
-        "copy": (1,),
-        "full": (1,),
-        "fill.Scalar": (1,),
-        "fill.Tensor": (1,),
-        "scalar_tensor": (0,),
-        "zeros": (),
-        "masked_fill.Scalar": (0, 2),
-        "masked_fill.Tensor": (0, 2),
-        "where.self": (1, 2),
-        "where.ScalarOther": (1, 2),
-        "where.ScalarSelf": (1, 2),
-        "where.Scalar": (1, 2),
-    }
-)
+_MIXED: Mapping[str, tuple[int, ...]] = {
+    "copy": (1,),
+    "full": (1,),
+    "fill.Scalar": (1,),
+    "fill.Tensor": (1,),
+    "scalar_tensor": (0,),
+    "zeros": (),
+    "masked_fill.Scalar": (0, 2),
+    "masked_fill.Tensor": (0, 2),
+    "where.self": (1, 2),
+    "where.ScalarOther": (1, 2),
+    "where.ScalarSelf": (1, 2),
+    "where.Scalar": (1, 2),
+}
 _ALLOCATED = "empty.memory_format empty_strided empty_like empty_permuted new_empty new_empty_strided"
 
 
@@ -379,54 +376,49 @@ def _overloads(name: str, rule: Rule, kinds: str = "Tensor Scalar") -> dict[str,
     return {f"aten.{name}.{kind}": rule for kind in kinds.split()}
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        **{op: window(rule) for op, rule in views.RULES.items()},
-        **{_op_name(name): componentwise(_op_name(name), 0) for name in _FIRST_ARGUMENT.split()},
-        **{_op_name(name): componentwise(_op_name(name), 0, 1) for name in _FIRST_TWO.split()},
-        **{
-            _op_name(name): componentwise(_op_name(name), *positions, is_mixed=True)
-            for name, positions in _MIXED.items()
-        },
-        **{_op_name(name): REAL[_op_name(name)] for name in _ALLOCATED.split()},
-        **{_op_name(name): real_or_complex(_op_name(name), ones) for name in ("ones", "ones_like", "new_ones")},
-        **{
-            _op_name(name): real_or_complex(_op_name(name), componentwise(_op_name(name), 0))
-            for name in ("zeros_like", "new_zeros")
-        },
-        "aten.full_like.default": real_or_complex(
-            "aten.full_like.default", componentwise("aten.full_like.default", 1, is_mixed=True)
-        ),
-        "aten.new_full.default": real_or_complex(
-            "aten.new_full.default", componentwise("aten.new_full.default", 2, is_mixed=True)
-        ),
-        "aten._to_copy.default": to_copy,
-        "aten.copy_.default": copy_into,
-        "aten.mean.default": mean,
-        "aten.mean.dim": mean,
-        "aten.linalg_vector_norm.default": norm,
-        "aten.view_as_complex.default": view_as_complex,
-        "aten.view_as_real.default": view_as_real,
-        "aten.real.default": real,
-        "aten.imag.default": imag,
-        "aten._conj.default": conjugate,
-        "aten.conj_physical.default": conjugate,
-        "aten.complex.default": make_complex,
-        "aten.polar.default": of_parts(lambda r, at: ComplexTerm(r.re * at.re.op("cos"), r.re * at.re.op("sin"))),
-        "aten.abs.default": real_formula(lambda x: x.magnitude),
-        "aten.angle.default": real_formula(lambda x: x.im.op("atan2", x.re)),
-        "aten.isnan.default": real_formula(lambda x: x.re.op("isnan").either(x.im.op("isnan"))),
-        **_overloads("eq", real_formula(lambda x, y: x.re.equals(y.re).both(x.im.equals(y.im)))),
-        **_overloads("ne", real_formula(lambda x, y: x.re.op("ne", y.re).either(x.im.op("ne", y.im)))),
-        **_overloads("add", add),
-        **_overloads("sub", sub),
-        **_overloads("rsub", rsub),
-        **_overloads("mul", formula(times)),
-        **_overloads("div", formula(quotient)),
-        "aten.true_divide.Tensor": formula(quotient),
-        "aten.reciprocal.default": formula(reciprocal),
-        "aten.square.default": formula(lambda x: times(x, x)),
-        "aten.pow.Tensor_Scalar": power,
-        "aten.sgn.default": formula(sign),
-    }
-)
+RULES: Mapping[str, Rule] = {
+    **{op: window(rule) for op, rule in views.RULES.items()},
+    **{_op_name(name): componentwise(_op_name(name), 0) for name in _FIRST_ARGUMENT.split()},
+    **{_op_name(name): componentwise(_op_name(name), 0, 1) for name in _FIRST_TWO.split()},
+    **{_op_name(name): componentwise(_op_name(name), *positions, is_mixed=True) for name, positions in _MIXED.items()},
+    **{_op_name(name): REAL[_op_name(name)] for name in _ALLOCATED.split()},
+    **{_op_name(name): real_or_complex(_op_name(name), ones) for name in ("ones", "ones_like", "new_ones")},
+    **{
+        _op_name(name): real_or_complex(_op_name(name), componentwise(_op_name(name), 0))
+        for name in ("zeros_like", "new_zeros")
+    },
+    "aten.full_like.default": real_or_complex(
+        "aten.full_like.default", componentwise("aten.full_like.default", 1, is_mixed=True)
+    ),
+    "aten.new_full.default": real_or_complex(
+        "aten.new_full.default", componentwise("aten.new_full.default", 2, is_mixed=True)
+    ),
+    "aten._to_copy.default": to_copy,
+    "aten.copy_.default": copy_into,
+    "aten.mean.default": mean,
+    "aten.mean.dim": mean,
+    "aten.linalg_vector_norm.default": norm,
+    "aten.view_as_complex.default": view_as_complex,
+    "aten.view_as_real.default": view_as_real,
+    "aten.real.default": real,
+    "aten.imag.default": imag,
+    "aten._conj.default": conjugate,
+    "aten.conj_physical.default": conjugate,
+    "aten.complex.default": make_complex,
+    "aten.polar.default": of_parts(lambda r, at: ComplexTerm(r.re * at.re.op("cos"), r.re * at.re.op("sin"))),
+    "aten.abs.default": real_formula(lambda x: x.magnitude),
+    "aten.angle.default": real_formula(lambda x: x.im.op("atan2", x.re)),
+    "aten.isnan.default": real_formula(lambda x: x.re.op("isnan").either(x.im.op("isnan"))),
+    **_overloads("eq", real_formula(lambda x, y: x.re.equals(y.re).both(x.im.equals(y.im)))),
+    **_overloads("ne", real_formula(lambda x, y: x.re.op("ne", y.re).either(x.im.op("ne", y.im)))),
+    **_overloads("add", add),
+    **_overloads("sub", sub),
+    **_overloads("rsub", rsub),
+    **_overloads("mul", formula(times)),
+    **_overloads("div", formula(quotient)),
+    "aten.true_divide.Tensor": formula(quotient),
+    "aten.reciprocal.default": formula(reciprocal),
+    "aten.square.default": formula(lambda x: times(x, x)),
+    "aten.pow.Tensor_Scalar": power,
+    "aten.sgn.default": formula(sign),
+}

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from types import MappingProxyType
 
 from minductor.core.dtypes import I64
 from minductor.core.expressions.algebra import maximum, minimum
@@ -236,15 +235,13 @@ def filled_with_zero(ctx: Lowering) -> Value:
     return ctx.pointwise(lambda x: x, 0)
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        "aten.cat.default": cat,
-        "aten.stack.default": stack,
-        "aten.constant_pad_nd.default": constant_pad,
-        "aten.flip.default": flip,
-        "aten.roll.default": roll,
-        "aten.repeat.default": repeat,
-        "aten.select_backward.default": select_backward,
-        "aten.slice_backward.default": slice_backward,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    "aten.cat.default": cat,
+    "aten.stack.default": stack,
+    "aten.constant_pad_nd.default": constant_pad,
+    "aten.flip.default": flip,
+    "aten.roll.default": roll,
+    "aten.repeat.default": repeat,
+    "aten.select_backward.default": select_backward,
+    "aten.slice_backward.default": slice_backward,
+}

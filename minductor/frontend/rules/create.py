@@ -8,7 +8,6 @@ Refuses (to an extern call) numbers of which only the call shows whether they fi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, F64, I64, compute_dtype
 from minductor.core.expressions.expr import Expr, as_expr
@@ -154,24 +153,22 @@ def _variants(names: str, rule: Rule) -> dict[str, Rule]:
     return {f"aten.{name}": rule for name in names.split()}
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        **_variants("zeros.default zeros_like.default new_zeros.default zero.default", constant_fill(0)),
-        **_variants("ones.default ones_like.default new_ones.default", constant_fill(1)),
-        **_variants("full.default full_like.default fill.Scalar fill.Tensor", full),
-        "aten.new_full.default": lambda ctx, x, *given, **layout: full(ctx, *given),
-        **_variants(
-            "empty.memory_format empty_strided.default empty_like.default empty_permuted.default new_empty.default"
-            " new_empty_strided.default",
-            empty,
-        ),
-        **_variants("arange.default", arange_end),
-        **_variants("arange.start arange.start_step", arange_start),
-        "prims.iota.default": iota,
-        **_variants("linspace.default linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor", linspace),
-        **_variants("logspace.default logspace.Tensor_Tensor logspace.Tensor_Scalar logspace.Scalar_Tensor", logspace),
-        **_variants("eye.default eye.m", eye),
-        **_variants("tril.default", triangle(is_lower=True)),
-        **_variants("triu.default", triangle(is_lower=False)),
-    }
-)
+RULES: Mapping[str, Rule] = {
+    **_variants("zeros.default zeros_like.default new_zeros.default zero.default", constant_fill(0)),
+    **_variants("ones.default ones_like.default new_ones.default", constant_fill(1)),
+    **_variants("full.default full_like.default fill.Scalar fill.Tensor", full),
+    "aten.new_full.default": lambda ctx, x, *given, **layout: full(ctx, *given),
+    **_variants(
+        "empty.memory_format empty_strided.default empty_like.default empty_permuted.default new_empty.default"
+        " new_empty_strided.default",
+        empty,
+    ),
+    **_variants("arange.default", arange_end),
+    **_variants("arange.start arange.start_step", arange_start),
+    "prims.iota.default": iota,
+    **_variants("linspace.default linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor", linspace),
+    **_variants("logspace.default logspace.Tensor_Tensor logspace.Tensor_Scalar logspace.Scalar_Tensor", logspace),
+    **_variants("eye.default eye.m", eye),
+    **_variants("tril.default", triangle(is_lower=True)),
+    **_variants("triu.default", triangle(is_lower=False)),
+}

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from minductor.core.dtypes import DType
 from minductor.frontend.lowering_context.lowering import Lowering
@@ -74,20 +73,18 @@ def scalar_power(ctx: Lowering, number: float, exponents: tuple[Value, ...]) -> 
 
 
 _KINDS = ("Scalar", "List", "ScalarList", "Tensor")
-_BINARY: Mapping[str, Rule] = MappingProxyType(
-    {
-        "add": pointwise.add,
-        "sub": pointwise.sub,
-        "mul": pointwise.mul,
-        "div": pointwise.div,
-        "pow": pointwise.power,
-        "maximum": pointwise.one_op("maximum"),
-        "minimum": pointwise.one_op("minimum"),
-        "clamp_min": pointwise.clamp,
-        "clamp_max": pointwise.clamp_max,
-        "lerp": pointwise.RULES["aten.lerp.Tensor"],
-    }
-)
+_BINARY: Mapping[str, Rule] = {
+    "add": pointwise.add,
+    "sub": pointwise.sub,
+    "mul": pointwise.mul,
+    "div": pointwise.div,
+    "pow": pointwise.power,
+    "maximum": pointwise.one_op("maximum"),
+    "minimum": pointwise.one_op("minimum"),
+    "clamp_min": pointwise.clamp,
+    "clamp_max": pointwise.clamp_max,
+    "lerp": pointwise.RULES["aten.lerp.Tensor"],
+}
 _UNARY = (
     "abs neg sqrt rsqrt reciprocal exp expm1 log log1p log2 log10 sigmoid tanh sin cos tan asin acos atan sinh cosh"
     " erf erfc lgamma floor ceil round trunc frac sign"
@@ -95,24 +92,22 @@ _UNARY = (
 # the binary operators that also take one tensor for all items
 _WITH_TENSOR = ("add", "mul", "div")
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        **{
-            f"aten._foreach_{name}.{kind}": per_item(rule)
-            for name, rule in _BINARY.items()
-            for kind in _KINDS
-            if kind != "Tensor" or name in _WITH_TENSOR
-        },
-        **{f"aten._foreach_{n}.default": per_item(pointwise.RULES[f"aten.{n}.default"]) for n in _UNARY.split()},
-        **{f"aten._foreach_addcmul.{kind}": with_factor(pointwise.addcmul) for kind in ("Scalar", "ScalarList")},
-        **{f"aten._foreach_addcdiv.{kind}": with_factor(pointwise.addcdiv) for kind in ("Scalar", "ScalarList")},
-        "aten._foreach_addcmul.Tensor": with_factor_tensor(pointwise.addcmul),
-        "aten._foreach_addcdiv.Tensor": with_factor_tensor(pointwise.addcdiv),
-        "aten._foreach_pow.ScalarAndTensor": scalar_power,
-        "aten._foreach_norm.Scalar": per_item(norm),
-        "aten._foreach_max.default": per_item(reduce.RULES["aten.max.default"]),
-        "aten._foreach_clone.default": per_item(pointwise.clone),
-        "aten._foreach_zero.default": per_item(create.constant_fill(0)),
-        "aten._foreach_copy.default": per_item(pointwise.copy_values),
-    }
-)
+RULES: Mapping[str, Rule] = {
+    **{
+        f"aten._foreach_{name}.{kind}": per_item(rule)
+        for name, rule in _BINARY.items()
+        for kind in _KINDS
+        if kind != "Tensor" or name in _WITH_TENSOR
+    },
+    **{f"aten._foreach_{n}.default": per_item(pointwise.RULES[f"aten.{n}.default"]) for n in _UNARY.split()},
+    **{f"aten._foreach_addcmul.{kind}": with_factor(pointwise.addcmul) for kind in ("Scalar", "ScalarList")},
+    **{f"aten._foreach_addcdiv.{kind}": with_factor(pointwise.addcdiv) for kind in ("Scalar", "ScalarList")},
+    "aten._foreach_addcmul.Tensor": with_factor_tensor(pointwise.addcmul),
+    "aten._foreach_addcdiv.Tensor": with_factor_tensor(pointwise.addcdiv),
+    "aten._foreach_pow.ScalarAndTensor": scalar_power,
+    "aten._foreach_norm.Scalar": per_item(norm),
+    "aten._foreach_max.default": per_item(reduce.RULES["aten.max.default"]),
+    "aten._foreach_clone.default": per_item(pointwise.clone),
+    "aten._foreach_zero.default": per_item(create.constant_fill(0)),
+    "aten._foreach_copy.default": per_item(pointwise.copy_values),
+}

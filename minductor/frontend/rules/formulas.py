@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from minductor.frontend.lowering_context.kernel_builder import KernelValue
 
@@ -231,35 +230,33 @@ def xlogy(x: KernelValue, y: KernelValue) -> KernelValue:
 
 
 # operator -> (formula, how many of its leading arguments are tensors)
-FORMULAS: Mapping[str, tuple[Callable[..., KernelValue], int]] = MappingProxyType(
-    {
-        "aten.gelu.default": (gelu, 1),
-        "aten.gelu_backward.default": (gelu_backward, 2),
-        "aten.silu.default": (silu, 1),
-        "aten.silu_backward.default": (silu_backward, 2),
-        "aten.sigmoid_backward.default": (sigmoid_backward, 2),
-        "aten.tanh_backward.default": (tanh_backward, 2),
-        "aten.softplus.default": (softplus, 1),
-        "aten.softplus_backward.default": (softplus_backward, 2),
-        "aten.mish.default": (mish, 1),
-        "aten.mish_backward.default": (mish_backward, 2),
-        "aten.logit.default": (logit, 1),
-        "aten.logit_backward.default": (logit_backward, 2),
-        "aten.leaky_relu.default": (leaky_relu, 1),
-        "aten.leaky_relu_backward.default": (leaky_relu_backward, 2),
-        "aten.elu.default": (elu, 1),
-        "aten.threshold.default": (threshold, 1),
-        "aten.threshold_backward.default": (threshold_backward, 2),
-        "aten.hardtanh.default": (hardtanh, 1),
-        "aten.hardtanh_backward.default": (hardtanh_backward, 2),
-        "aten.hardsigmoid.default": (hardsigmoid, 1),
-        "aten.hardsigmoid_backward.default": (hardsigmoid_backward, 2),
-        "aten.hardswish.default": (hardswish, 1),
-        "aten.hardswish_backward.default": (hardswish_backward, 2),
-        "aten.hardshrink.default": (hardshrink, 1),
-        "aten.hardshrink_backward.default": (shrink_backward, 2),
-        "aten.softshrink.default": (softshrink, 1),
-        "aten.softshrink_backward.default": (shrink_backward, 2),
-        "aten.xlogy.Tensor": (xlogy, 2),
-    }
-)
+FORMULAS: Mapping[str, tuple[Callable[..., KernelValue], int]] = {
+    "aten.gelu.default": (gelu, 1),
+    "aten.gelu_backward.default": (gelu_backward, 2),
+    "aten.silu.default": (silu, 1),
+    "aten.silu_backward.default": (silu_backward, 2),
+    "aten.sigmoid_backward.default": (sigmoid_backward, 2),
+    "aten.tanh_backward.default": (tanh_backward, 2),
+    "aten.softplus.default": (softplus, 1),
+    "aten.softplus_backward.default": (softplus_backward, 2),
+    "aten.mish.default": (mish, 1),
+    "aten.mish_backward.default": (mish_backward, 2),
+    "aten.logit.default": (logit, 1),
+    "aten.logit_backward.default": (logit_backward, 2),
+    "aten.leaky_relu.default": (leaky_relu, 1),
+    "aten.leaky_relu_backward.default": (leaky_relu_backward, 2),
+    "aten.elu.default": (elu, 1),
+    "aten.threshold.default": (threshold, 1),
+    "aten.threshold_backward.default": (threshold_backward, 2),
+    "aten.hardtanh.default": (hardtanh, 1),
+    "aten.hardtanh_backward.default": (hardtanh_backward, 2),
+    "aten.hardsigmoid.default": (hardsigmoid, 1),
+    "aten.hardsigmoid_backward.default": (hardsigmoid_backward, 2),
+    "aten.hardswish.default": (hardswish, 1),
+    "aten.hardswish_backward.default": (hardswish_backward, 2),
+    "aten.hardshrink.default": (hardshrink, 1),
+    "aten.hardshrink_backward.default": (shrink_backward, 2),
+    "aten.softshrink.default": (softshrink, 1),
+    "aten.softshrink_backward.default": (shrink_backward, 2),
+    "aten.xlogy.Tensor": (xlogy, 2),
+}

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
-from types import MappingProxyType
 
 from minductor.core.dtypes import I64, compute_dtype
 from minductor.core.expressions.expr import Expr, integer
@@ -294,11 +293,9 @@ def bicubic(reader: Sampler, places: Sequence[KernelValue], padding: int, *, ali
     return reduce(KernelValue.__add__, rows)
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        "aten.grid_sampler_2d.default": grid_sampler,
-        "aten.grid_sampler_2d_backward.default": grid_sampler_backward,
-        "aten.grid_sampler_3d.default": grid_sampler,
-        "aten.grid_sampler_3d_backward.default": grid_sampler_backward,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    "aten.grid_sampler_2d.default": grid_sampler,
+    "aten.grid_sampler_2d_backward.default": grid_sampler_backward,
+    "aten.grid_sampler_3d.default": grid_sampler,
+    "aten.grid_sampler_3d_backward.default": grid_sampler_backward,
+}

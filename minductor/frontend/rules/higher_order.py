@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from minductor.core.errors import FallbackRefused, UnsupportedInput
 from minductor.core.expressions.bounds import at_least
@@ -32,20 +31,18 @@ from minductor.ir.program import nodes as ir
 from minductor.ir.program.nodes import Extern, Program, Region, Token, View
 
 # operator that is meant to run in eager -> why; one that is not in this table runs in eager for want of a rule
-REASONS: Mapping[str, str] = MappingProxyType(
-    {
-        "flex_attention": "attention with a user's score function is not compiled",
-        "flex_attention_backward": "attention with a user's score function is not compiled",
-        "run_and_save_rng_state": "random numbers are eager's, bit for bit",
-        "run_with_rng_state": "random numbers are eager's, bit for bit",
-        "with_effects": "the operator has a side effect that must keep its order",
-        "print": "the operator prints",
-        "call_torchbind": "the operator calls a method of a user's object",
-        "out_dtype": "products of integers are left to the library",
-        "auto_functionalized": "a custom operator",
-        "auto_functionalized_v2": "a custom operator",
-    }
-)
+REASONS: Mapping[str, str] = {
+    "flex_attention": "attention with a user's score function is not compiled",
+    "flex_attention_backward": "attention with a user's score function is not compiled",
+    "run_and_save_rng_state": "random numbers are eager's, bit for bit",
+    "run_with_rng_state": "random numbers are eager's, bit for bit",
+    "with_effects": "the operator has a side effect that must keep its order",
+    "print": "the operator prints",
+    "call_torchbind": "the operator calls a method of a user's object",
+    "out_dtype": "products of integers are left to the library",
+    "auto_functionalized": "a custom operator",
+    "auto_functionalized_v2": "a custom operator",
+}
 
 
 def call(ctx: Lowering, op: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
@@ -276,14 +273,12 @@ def _call_in_place(ctx: Lowering, op: str, named: Mapping[str, Value], bases: Se
 
 
 # higher-order operator -> its rule; these take the operator's name too
-HANDLERS: Mapping[str, Callable[[Lowering, str, Sequence[Value], Mapping[str, Value]], Value]] = MappingProxyType(
-    {
-        "cond": _call_with_regions,
-        "while_loop": _call_with_regions,
-        "invoke_subgraph": _call_with_regions,
-        "scan": _call_with_regions,
-        "map_impl": _call_with_regions,
-        "auto_functionalized": _functionalized,
-        "auto_functionalized_v2": _functionalized_v2,
-    }
-)
+HANDLERS: Mapping[str, Callable[[Lowering, str, Sequence[Value], Mapping[str, Value]], Value]] = {
+    "cond": _call_with_regions,
+    "while_loop": _call_with_regions,
+    "invoke_subgraph": _call_with_regions,
+    "scan": _call_with_regions,
+    "map_impl": _call_with_regions,
+    "auto_functionalized": _functionalized,
+    "auto_functionalized_v2": _functionalized_v2,
+}

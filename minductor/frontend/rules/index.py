@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TypeAlias
 
 from minductor.core.dtypes import BOOL, I64, U8, compute_dtype
@@ -248,18 +247,16 @@ def nll_loss_backward(
     return ctx.map(fn)
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        "aten.embedding.default": embedding,
-        "aten.gather.default": gather,
-        "aten.index_select.default": index_select,
-        "aten.index.Tensor": index_tensors,
-        "aten._unsafe_index.Tensor": index_tensors,
-        "aten._unsafe_masked_index.default": unsafe_masked_index,
-        "aten.take.default": take,
-        "aten.nll_loss_forward.default": nll_loss_forward,
-        "aten.nll_loss_backward.default": nll_loss_backward,
-        "aten.nll_loss2d_forward.default": nll_loss_forward,
-        "aten.nll_loss2d_backward.default": nll_loss_backward,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    "aten.embedding.default": embedding,
+    "aten.gather.default": gather,
+    "aten.index_select.default": index_select,
+    "aten.index.Tensor": index_tensors,
+    "aten._unsafe_index.Tensor": index_tensors,
+    "aten._unsafe_masked_index.default": unsafe_masked_index,
+    "aten.take.default": take,
+    "aten.nll_loss_forward.default": nll_loss_forward,
+    "aten.nll_loss_backward.default": nll_loss_backward,
+    "aten.nll_loss2d_forward.default": nll_loss_forward,
+    "aten.nll_loss2d_backward.default": nll_loss_backward,
+}

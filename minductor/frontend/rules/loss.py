@@ -12,7 +12,6 @@ no rule here (nll_loss apart, see `index.py`) are decomposed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 from minductor.core.dtypes import F64
 from minductor.core.expressions.expr import Expr, as_int
@@ -108,12 +107,10 @@ def binary_cross_entropy(
     return store_reduction(ctx, ctx.result(), x.size, range(len(x.size)), value, "sum", finish)
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        "aten.binary_cross_entropy.default": binary_cross_entropy,
-        "aten.mse_loss_backward.default": backward(mse),
-        "aten.huber_loss_backward.default": backward(huber),
-        "aten.smooth_l1_loss_backward.default": backward(smooth_l1),
-        "aten.soft_margin_loss_backward.default": soft_margin,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    "aten.binary_cross_entropy.default": binary_cross_entropy,
+    "aten.mse_loss_backward.default": backward(mse),
+    "aten.huber_loss_backward.default": backward(huber),
+    "aten.smooth_l1_loss_backward.default": backward(smooth_l1),
+    "aten.soft_margin_loss_backward.default": soft_margin,
+}

@@ -12,7 +12,6 @@ matrix unit still multiplies the values that eager would multiply.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 from minductor.core.dtypes import BF16, F16, F32, F64, TF32
 from minductor.core.expressions.expr import Expr, as_int
@@ -95,11 +94,9 @@ def added_product(ctx: Lowering, base: View, a: View, b: View, *, beta: float = 
     return product(ctx, a, b, base, beta, alpha)
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        "aten.mm.default": lambda ctx, a, b: product(ctx, a, b),
-        "aten.bmm.default": lambda ctx, a, b: product(ctx, a, b),
-        "aten.addmm.default": added_product,
-        "aten.baddbmm.default": added_product,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    "aten.mm.default": lambda ctx, a, b: product(ctx, a, b),
+    "aten.bmm.default": lambda ctx, a, b: product(ctx, a, b),
+    "aten.addmm.default": added_product,
+    "aten.baddbmm.default": added_product,
+}

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from minductor.core.dtypes import DType, compute_dtype
 from minductor.core.expressions.expr import Expr
@@ -202,11 +201,9 @@ def rms_norm_backward(
     return dx, dw
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        "aten.native_layer_norm.default": layer_norm,
-        "aten.native_layer_norm_backward.default": layer_norm_backward,
-        "aten._fused_rms_norm.default": rms_norm,
-        "aten._fused_rms_norm_backward.default": rms_norm_backward,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    "aten.native_layer_norm.default": layer_norm,
+    "aten.native_layer_norm_backward.default": layer_norm_backward,
+    "aten._fused_rms_norm.default": rms_norm,
+    "aten._fused_rms_norm_backward.default": rms_norm_backward,
+}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 
 from minductor.core.expressions.expr import Expr, as_expr, as_int, integer, maximum, minimum
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
@@ -108,11 +107,9 @@ def padded_backward(
     return gather_taps(ctx, ctx.meta, [taps(n, before, after, m) for n, (before, after), m in rows], load_tap(grad, 0))
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        **{f"aten.reflection_pad{d}d.default": partial(padded, d, reflected) for d in (1, 2, 3)},
-        **{f"aten.replication_pad{d}d.default": partial(padded, d, replicated) for d in (1, 2, 3)},
-        **{f"aten.reflection_pad{d}d_backward.default": partial(padded_backward, d, reflections) for d in (1, 2, 3)},
-        **{f"aten.replication_pad{d}d_backward.default": partial(padded_backward, d, replicas) for d in (1, 2, 3)},
-    }
-)
+RULES: Mapping[str, Rule] = {
+    **{f"aten.reflection_pad{d}d.default": partial(padded, d, reflected) for d in (1, 2, 3)},
+    **{f"aten.replication_pad{d}d.default": partial(padded, d, replicated) for d in (1, 2, 3)},
+    **{f"aten.reflection_pad{d}d_backward.default": partial(padded_backward, d, reflections) for d in (1, 2, 3)},
+    **{f"aten.replication_pad{d}d_backward.default": partial(padded_backward, d, replicas) for d in (1, 2, 3)},
+}

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, F8E4M3FN, F16, F32, DType, compute_dtype
 from minductor.core.expressions.bounds import at_least
@@ -416,89 +415,85 @@ _UNARY = (
 _BINARY = "maximum minimum copysign atan2 hypot"
 _COMPARE = "eq ne lt le gt ge"
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        **{f"aten.{name}.default": one_op(name) for name in (*_UNARY.split(), *_BINARY.split())},
-        **{f"aten.{name}.default": rounding(name) for name in ("floor", "ceil", "round", "trunc")},
-        **{f"aten.{name}.{kind}": comparison(name) for name in _COMPARE.split() for kind in ("Tensor", "Scalar")},
-        **{f"aten.logical_{name}.default": logical(f"logical_{name}") for name in ("and", "or", "xor", "not")},
-        "aten.nextafter.default": nextafter,
-        "aten.copysign.Tensor": one_op("copysign"),
-        "aten.copysign.Scalar": one_op("copysign"),
-        "aten.remainder.Tensor": division("mod"),
-        "aten.remainder.Scalar": division("mod"),
-        "aten.remainder.Scalar_Tensor": division("mod"),
-        "aten.fmod.Tensor": division("fmod"),
-        "aten.fmod.Scalar": division("fmod"),
-        "aten.floor_divide.default": division("floordiv"),
-        "aten.floor_divide.Scalar": division("floordiv"),
-        "aten.sign.default": discontinuous(lambda x: x if x.dtype == BOOL else x.op("sign")),
-        "aten.sgn.default": discontinuous(lambda x: x if x.dtype == BOOL else x.op("sign")),
-        "aten.special_erf.default": one_op("erf"),
-        "aten.square.default": one_op("square"),
-        "aten.relu.default": relu,
-        "aten.bitwise_not.default": bitwise("bitwise_not", "logical_not"),
-        **{
-            f"aten.bitwise_{name}.{kind}": bitwise(f"bitwise_{name}", f"logical_{name}")
-            for name in ("and", "or", "xor")
-            for kind in ("Tensor", "Scalar", "Scalar_Tensor")
-        },
-        **{
-            f"aten.bitwise_{long}_shift.{kind}": one_op(short)
-            for long, short in (("left", "lshift"), ("right", "rshift"))
-            for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
-        },
-        **{
-            f"aten.__{short}__.{kind}": one_op(short) for short in ("lshift", "rshift") for kind in ("Tensor", "Scalar")
-        },
-        "aten.isnan.default": predicate(is_nan),
-        "aten.nan_to_num.default": nan_to_num,
-        "aten.isinf.default": predicate(is_infinite),
-        "aten.signbit.default": predicate(lambda x: x.op("signbit") if x.dtype.kind == "float" else x < 0),
-        "aten.add.Tensor": add,
-        "aten.add.Scalar": add,
-        "aten.sub.Tensor": sub,
-        "aten.sub.Scalar": sub,
-        "aten.rsub.Tensor": rsub,
-        "aten.rsub.Scalar": rsub,
-        "aten.mul.Tensor": mul,
-        "aten.mul.Scalar": mul,
-        "aten.div.Tensor": div,
-        "aten.div.Scalar": div,
-        "aten.div.Tensor_mode": div,
-        "aten.div.Scalar_mode": div,
-        "aten.true_divide.Tensor": div,
-        "aten.pow.Tensor_Tensor": power,
-        "aten.pow.Tensor_Scalar": power,
-        "aten.pow.Scalar": power,
-        "aten.where.self": where,
-        "aten.where.ScalarOther": where,
-        "aten.where.ScalarSelf": where,
-        "aten.where.Scalar": where,
-        "aten.masked_fill.Scalar": masked_fill,
-        "aten.masked_fill.Tensor": masked_fill,
-        "aten.clamp.default": clamp_by_numbers,
-        "aten.clamp.Tensor": clamp,
-        "aten.clamp_min.default": clamp,
-        "aten.clamp_min.Tensor": clamp,
-        "aten.clamp_max.default": clamp_max,
-        "aten.clamp_max.Tensor": clamp_max,
-        "aten.addcmul.default": addcmul,
-        "aten.addcdiv.default": addcdiv,
-        "prims.fma.default": one_op("fma"),
-        "aten.frac.default": discontinuous(lambda x: x - x.op("trunc")),
-        "aten.lerp.Scalar": elementwise(formulas.lerp),
-        "aten.lerp.Tensor": elementwise(formulas.lerp),
-        "aten._to_copy.default": to_copy,
-        "prims.convert_element_type.default": to_copy,
-        "aten.clone.default": clone,
-        "aten.lift_fresh_copy.default": clone,
-        "aten.copy.default": copy_values,
-        "aten.copy_.default": copy_into,
-        "aten.fmax.default": ignoring_nan("fmax", "maximum"),
-        "aten.fmin.default": ignoring_nan("fmin", "minimum"),
-        "aten.view.dtype": bitcast,
-        "aten.scalar_tensor.default": scalar_tensor,
-        **{op: formula_rule(fn, tensors) for op, (fn, tensors) in formulas.FORMULAS.items()},
-    }
-)
+RULES: Mapping[str, Rule] = {
+    **{f"aten.{name}.default": one_op(name) for name in (*_UNARY.split(), *_BINARY.split())},
+    **{f"aten.{name}.default": rounding(name) for name in ("floor", "ceil", "round", "trunc")},
+    **{f"aten.{name}.{kind}": comparison(name) for name in _COMPARE.split() for kind in ("Tensor", "Scalar")},
+    **{f"aten.logical_{name}.default": logical(f"logical_{name}") for name in ("and", "or", "xor", "not")},
+    "aten.nextafter.default": nextafter,
+    "aten.copysign.Tensor": one_op("copysign"),
+    "aten.copysign.Scalar": one_op("copysign"),
+    "aten.remainder.Tensor": division("mod"),
+    "aten.remainder.Scalar": division("mod"),
+    "aten.remainder.Scalar_Tensor": division("mod"),
+    "aten.fmod.Tensor": division("fmod"),
+    "aten.fmod.Scalar": division("fmod"),
+    "aten.floor_divide.default": division("floordiv"),
+    "aten.floor_divide.Scalar": division("floordiv"),
+    "aten.sign.default": discontinuous(lambda x: x if x.dtype == BOOL else x.op("sign")),
+    "aten.sgn.default": discontinuous(lambda x: x if x.dtype == BOOL else x.op("sign")),
+    "aten.special_erf.default": one_op("erf"),
+    "aten.square.default": one_op("square"),
+    "aten.relu.default": relu,
+    "aten.bitwise_not.default": bitwise("bitwise_not", "logical_not"),
+    **{
+        f"aten.bitwise_{name}.{kind}": bitwise(f"bitwise_{name}", f"logical_{name}")
+        for name in ("and", "or", "xor")
+        for kind in ("Tensor", "Scalar", "Scalar_Tensor")
+    },
+    **{
+        f"aten.bitwise_{long}_shift.{kind}": one_op(short)
+        for long, short in (("left", "lshift"), ("right", "rshift"))
+        for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
+    },
+    **{f"aten.__{short}__.{kind}": one_op(short) for short in ("lshift", "rshift") for kind in ("Tensor", "Scalar")},
+    "aten.isnan.default": predicate(is_nan),
+    "aten.nan_to_num.default": nan_to_num,
+    "aten.isinf.default": predicate(is_infinite),
+    "aten.signbit.default": predicate(lambda x: x.op("signbit") if x.dtype.kind == "float" else x < 0),
+    "aten.add.Tensor": add,
+    "aten.add.Scalar": add,
+    "aten.sub.Tensor": sub,
+    "aten.sub.Scalar": sub,
+    "aten.rsub.Tensor": rsub,
+    "aten.rsub.Scalar": rsub,
+    "aten.mul.Tensor": mul,
+    "aten.mul.Scalar": mul,
+    "aten.div.Tensor": div,
+    "aten.div.Scalar": div,
+    "aten.div.Tensor_mode": div,
+    "aten.div.Scalar_mode": div,
+    "aten.true_divide.Tensor": div,
+    "aten.pow.Tensor_Tensor": power,
+    "aten.pow.Tensor_Scalar": power,
+    "aten.pow.Scalar": power,
+    "aten.where.self": where,
+    "aten.where.ScalarOther": where,
+    "aten.where.ScalarSelf": where,
+    "aten.where.Scalar": where,
+    "aten.masked_fill.Scalar": masked_fill,
+    "aten.masked_fill.Tensor": masked_fill,
+    "aten.clamp.default": clamp_by_numbers,
+    "aten.clamp.Tensor": clamp,
+    "aten.clamp_min.default": clamp,
+    "aten.clamp_min.Tensor": clamp,
+    "aten.clamp_max.default": clamp_max,
+    "aten.clamp_max.Tensor": clamp_max,
+    "aten.addcmul.default": addcmul,
+    "aten.addcdiv.default": addcdiv,
+    "prims.fma.default": one_op("fma"),
+    "aten.frac.default": discontinuous(lambda x: x - x.op("trunc")),
+    "aten.lerp.Scalar": elementwise(formulas.lerp),
+    "aten.lerp.Tensor": elementwise(formulas.lerp),
+    "aten._to_copy.default": to_copy,
+    "prims.convert_element_type.default": to_copy,
+    "aten.clone.default": clone,
+    "aten.lift_fresh_copy.default": clone,
+    "aten.copy.default": copy_values,
+    "aten.copy_.default": copy_into,
+    "aten.fmax.default": ignoring_nan("fmax", "maximum"),
+    "aten.fmin.default": ignoring_nan("fmin", "minimum"),
+    "aten.view.dtype": bitcast,
+    "aten.scalar_tensor.default": scalar_tensor,
+    **{op: formula_rule(fn, tensors) for op, (fn, tensors) in formulas.FORMULAS.items()},
+}

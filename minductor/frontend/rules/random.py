@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, F32, F64, I64, DType, compute_dtype
 from minductor.core.expressions.expr import Expr, as_expr, as_int, integer
@@ -33,7 +32,7 @@ Draw = Callable[[KernelBuilder], KernelValue]  # loop -> the 64 random bits of i
 
 WORD = 2.0**-32  # scales a 32-bit word to [0, 1)
 # bits of mantissa in a uniform number of each dtype: with more bits the largest number would be rounded to 1
-_DIGITS: Mapping[str, int] = MappingProxyType({"bf16": 8, "f16": 11, "f32": 24, "f64": 53})
+_DIGITS: Mapping[str, int] = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}
 
 
 def draws(ctx: Lowering, meta: TensorMeta) -> Draw:
@@ -202,31 +201,29 @@ def without_like(rule: Rule) -> Rule:
     return lambda ctx, x, *parameters, **named: rule(ctx, *parameters, **named)
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        name: if_fuse_random(rule)
-        for name, rule in {
-            "aten.rand.default": rand,
-            "aten.rand_like.default": rand,
-            "aten.randn.default": randn,
-            "aten.randn_like.default": randn,
-            "aten.uniform.default": uniform,
-            "aten.normal_functional.default": without_like(normal),
-            "aten.normal.float_float": normal,
-            "aten.normal.Tensor_float": normal,
-            "aten.normal.float_Tensor": normal,
-            "aten.normal.Tensor_Tensor": normal,
-            "aten.log_normal.default": log_normal,
-            "aten.exponential.default": exponential,
-            "aten.cauchy.default": cauchy,
-            "aten.geometric.default": geometric,
-            "aten.bernoulli.default": bernoulli,
-            "aten.bernoulli.p": bernoulli,
-            "aten.native_dropout.default": dropout,
-            "aten.randint.default": randint_below,
-            "aten.randint.low": randint,
-            "aten.randint_like.default": without_like(randint_below),
-            "aten.randint_like.low_dtype": without_like(randint),
-        }.items()
-    }
-)
+RULES: Mapping[str, Rule] = {
+    name: if_fuse_random(rule)
+    for name, rule in {
+        "aten.rand.default": rand,
+        "aten.rand_like.default": rand,
+        "aten.randn.default": randn,
+        "aten.randn_like.default": randn,
+        "aten.uniform.default": uniform,
+        "aten.normal_functional.default": without_like(normal),
+        "aten.normal.float_float": normal,
+        "aten.normal.Tensor_float": normal,
+        "aten.normal.float_Tensor": normal,
+        "aten.normal.Tensor_Tensor": normal,
+        "aten.log_normal.default": log_normal,
+        "aten.exponential.default": exponential,
+        "aten.cauchy.default": cauchy,
+        "aten.geometric.default": geometric,
+        "aten.bernoulli.default": bernoulli,
+        "aten.bernoulli.p": bernoulli,
+        "aten.native_dropout.default": dropout,
+        "aten.randint.default": randint_below,
+        "aten.randint.low": randint,
+        "aten.randint_like.default": without_like(randint_below),
+        "aten.randint_like.low_dtype": without_like(randint),
+    }.items()
+}

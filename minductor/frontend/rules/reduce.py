@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from minductor.core.dtypes import BF16, BOOL, F32, F64, I64, DType, compute_dtype
 from minductor.core.expressions.expr import Expr, as_int, integer
@@ -504,33 +503,31 @@ def log_softmax_backward(ctx: Lowering, grad: View, y: View, dim: int, dtype: DT
     return ctx.pointwise(lambda g, y, total: g - y.op("exp") * total, grad, y, total, compute=y.dtype)
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        "aten.sum.default": total,
-        "aten.sum.dim_IntList": total,
-        "aten.mean.default": mean,
-        "aten.mean.dim": mean,
-        "aten.prod.default": product,
-        "aten.prod.dim_int": product,
-        "aten.amax.default": extreme("max"),
-        "aten.amin.default": extreme("min"),
-        "aten.max.default": extreme("max"),
-        "aten.min.default": extreme("min"),
-        "aten.max.dim": extreme_and_index("argmax"),
-        "aten.min.dim": extreme_and_index("argmin"),
-        "aten.argmax.default": arg_extreme("argmax"),
-        "aten.argmin.default": arg_extreme("argmin"),
-        **{f"aten.any.{kind}": any_or_all("any") for kind in ("default", "dim", "dims")},
-        **{f"aten.all.{kind}": any_or_all("all") for kind in ("default", "dim", "dims")},
-        "aten.linalg_vector_norm.default": vector_norm,
-        "aten._cdist_forward.default": pair_distance,
-        "aten.var.correction": variance(root=False),
-        "aten.std.correction": variance(root=True),
-        "aten.var_mean.correction": variance_and_mean(root=False),
-        "aten.std_mean.correction": variance_and_mean(root=True),
-        "aten._softmax.default": softmax,
-        "aten._log_softmax.default": log_softmax,
-        "aten._softmax_backward_data.default": softmax_backward,
-        "aten._log_softmax_backward_data.default": log_softmax_backward,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    "aten.sum.default": total,
+    "aten.sum.dim_IntList": total,
+    "aten.mean.default": mean,
+    "aten.mean.dim": mean,
+    "aten.prod.default": product,
+    "aten.prod.dim_int": product,
+    "aten.amax.default": extreme("max"),
+    "aten.amin.default": extreme("min"),
+    "aten.max.default": extreme("max"),
+    "aten.min.default": extreme("min"),
+    "aten.max.dim": extreme_and_index("argmax"),
+    "aten.min.dim": extreme_and_index("argmin"),
+    "aten.argmax.default": arg_extreme("argmax"),
+    "aten.argmin.default": arg_extreme("argmin"),
+    **{f"aten.any.{kind}": any_or_all("any") for kind in ("default", "dim", "dims")},
+    **{f"aten.all.{kind}": any_or_all("all") for kind in ("default", "dim", "dims")},
+    "aten.linalg_vector_norm.default": vector_norm,
+    "aten._cdist_forward.default": pair_distance,
+    "aten.var.correction": variance(root=False),
+    "aten.std.correction": variance(root=True),
+    "aten.var_mean.correction": variance_and_mean(root=False),
+    "aten.std_mean.correction": variance_and_mean(root=True),
+    "aten._softmax.default": softmax,
+    "aten._log_softmax.default": log_softmax,
+    "aten._softmax_backward_data.default": softmax_backward,
+    "aten._log_softmax_backward_data.default": log_softmax_backward,
+}

@@ -12,7 +12,6 @@ them. Refuses nothing. A promise that does not hold raises RuntimeError at the c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64
 from minductor.core.expressions.expr import Expr, Symbol, as_expr
@@ -172,14 +171,12 @@ def _offset_of(ctx: Lowering, b: Builder, places: int, stride: Expr) -> int:
     return b.op("add", b.index(as_expr(base.offset)), b.op("mul", places, b.index(stride)))
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        "aten._local_scalar_dense.default": local_scalar,
-        "aten._assert_scalar.default": assert_scalar,
-        "aten._assert_async.default": assert_async,
-        "aten._assert_async.msg": assert_async,
-        "aten._functional_assert_async.msg": functional_assert_async,
-        "aten.sym_constrain_range.default": no_check,
-        "aten.sym_constrain_range_for_size.default": no_check,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    "aten._local_scalar_dense.default": local_scalar,
+    "aten._assert_scalar.default": assert_scalar,
+    "aten._assert_async.default": assert_async,
+    "aten._assert_async.msg": assert_async,
+    "aten._functional_assert_async.msg": functional_assert_async,
+    "aten.sym_constrain_range.default": no_check,
+    "aten.sym_constrain_range_for_size.default": no_check,
+}

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64, U8, DType, accumulate_dtype, compute_dtype
 from minductor.core.expressions.expr import Expr, Symbol, as_expr, as_int, integer, maximum
@@ -181,12 +180,10 @@ def cumulative_extreme(name: str) -> Rule:
     return rule
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        "aten.cumsum.default": cumulative("sum"),
-        "aten.cumprod.default": cumulative("prod"),
-        "aten.logcumsumexp.default": log_cumulative_sum_exp,
-        "aten.cummax.default": cumulative_extreme("last_max"),
-        "aten.cummin.default": cumulative_extreme("last_min"),
-    }
-)
+RULES: Mapping[str, Rule] = {
+    "aten.cumsum.default": cumulative("sum"),
+    "aten.cumprod.default": cumulative("prod"),
+    "aten.logcumsumexp.default": log_cumulative_sum_exp,
+    "aten.cummax.default": cumulative_extreme("last_max"),
+    "aten.cummin.default": cumulative_extreme("last_min"),
+}

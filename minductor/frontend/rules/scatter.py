@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TypeAlias
 
 from minductor.core.dtypes import BOOL, F32, I32, I64, U8, DType, compute_dtype
@@ -343,9 +342,15 @@ def source_element(source: Operand, x: View) -> What:
 
 
 # name of a reduction in ATen's schemas -> kind of the Atomic op
-ATOMIC_KINDS: Mapping[str, str] = MappingProxyType(
-    {"sum": "add", "add": "add", "mean": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
-)
+ATOMIC_KINDS: Mapping[str, str] = {
+    "sum": "add",
+    "add": "add",
+    "mean": "add",
+    "prod": "mul",
+    "multiply": "mul",
+    "amax": "max",
+    "amin": "min",
+}
 
 
 def scatter(into: Destination, dim: int, index: View, source: Operand, *, reduce: str = "") -> Value:
@@ -568,22 +573,20 @@ def _pairs(name: str, core: Callable[..., Value], *overloads: str) -> dict[str, 
     return rows
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        **_pairs("index_put", index_put),
-        "aten._unsafe_index_put.default": functional(index_put),
-        "aten._unsafe_masked_index_put_accumulate.default": functional(unsafe_masked_put),
-        **_pairs("masked_scatter", masked_scatter),
-        **_pairs("scatter", scatter, "src", "value", "reduce", "value_reduce"),
-        **_pairs("scatter_add", scatter_add),
-        **_pairs("scatter_reduce", scatter_reduce, "two"),
-        **_pairs("index_add", index_add),
-        **_pairs("index_copy", index_copy),
-        **_pairs("index_fill", index_fill, "int_Scalar", "int_Tensor"),
-        **_pairs("index_reduce", index_reduce),
-        **_pairs("put", put),
-        "aten.max_unpool2d.default": max_unpool,
-        "aten.max_unpool3d.default": max_unpool,
-        "aten.embedding_dense_backward.default": embedding_dense_backward,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    **_pairs("index_put", index_put),
+    "aten._unsafe_index_put.default": functional(index_put),
+    "aten._unsafe_masked_index_put_accumulate.default": functional(unsafe_masked_put),
+    **_pairs("masked_scatter", masked_scatter),
+    **_pairs("scatter", scatter, "src", "value", "reduce", "value_reduce"),
+    **_pairs("scatter_add", scatter_add),
+    **_pairs("scatter_reduce", scatter_reduce, "two"),
+    **_pairs("index_add", index_add),
+    **_pairs("index_copy", index_copy),
+    **_pairs("index_fill", index_fill, "int_Scalar", "int_Tensor"),
+    **_pairs("index_reduce", index_reduce),
+    **_pairs("put", put),
+    "aten.max_unpool2d.default": max_unpool,
+    "aten.max_unpool3d.default": max_unpool,
+    "aten.embedding_dense_backward.default": embedding_dense_backward,
+}

@@ -9,7 +9,6 @@ longer than MAX_ROW_LENGTH, and bools.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from minductor.core.dtypes import BOOL, I64
 from minductor.core.expressions.expr import Expr, as_int, integer
@@ -92,11 +91,9 @@ def bucketize(ctx: Lowering, x: Operand, boundaries: View, *, out_int32: bool = 
     return searchsorted(ctx, boundaries, x, right=right)
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        "aten.searchsorted.Tensor": searchsorted,
-        "aten.searchsorted.Scalar": searchsorted,
-        "aten.bucketize.Tensor": bucketize,
-        "aten.bucketize.Scalar": bucketize,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    "aten.searchsorted.Tensor": searchsorted,
+    "aten.searchsorted.Scalar": searchsorted,
+    "aten.bucketize.Tensor": bucketize,
+    "aten.bucketize.Scalar": bucketize,
+}

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from minductor.core.dtypes import F32, F64, I32, I64, DType, compute_dtype
 from minductor.frontend.lowering_context.kernel_builder import KernelBuilder, KernelValue
@@ -159,45 +158,39 @@ def angle(x: KernelValue) -> KernelValue:
     return x.op("isnan").where(x, (x < 0.0).where(x.number(math.pi), x.number(0.0)))
 
 
-_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        **{name: name for name in ("i0e", "i1", "i1e", "erfcx", "ndtri")},
-        "modified_bessel_i0": "i0",
-        "modified_bessel_i1": "i1",
-        "modified_bessel_k0": "k0",
-        "modified_bessel_k1": "k1",
-        "scaled_modified_bessel_k0": "k0e",
-        "scaled_modified_bessel_k1": "k1e",
-    }
-)
-_POLYNOMIALS: Mapping[str, str] = MappingProxyType(
-    {
-        **{f"chebyshev_polynomial_{kind}": f"chebyshev_{kind}" for kind in "tuvw"},
-        "hermite_polynomial_h": "hermite_h",
-        "hermite_polynomial_he": "hermite_he",
-        "laguerre_polynomial_l": "laguerre_l",
-        "legendre_polynomial_p": "legendre_p",
-    }
-)
+_NAMES: Mapping[str, str] = {
+    **{name: name for name in ("i0e", "i1", "i1e", "erfcx", "ndtri")},
+    "modified_bessel_i0": "i0",
+    "modified_bessel_i1": "i1",
+    "modified_bessel_k0": "k0",
+    "modified_bessel_k1": "k1",
+    "scaled_modified_bessel_k0": "k0e",
+    "scaled_modified_bessel_k1": "k1e",
+}
+_POLYNOMIALS: Mapping[str, str] = {
+    **{f"chebyshev_polynomial_{kind}": f"chebyshev_{kind}" for kind in "tuvw"},
+    "hermite_polynomial_h": "hermite_h",
+    "hermite_polynomial_he": "hermite_he",
+    "laguerre_polynomial_l": "laguerre_l",
+    "legendre_polynomial_p": "legendre_p",
+}
 _KINDS = ("default", "x_scalar", "n_scalar")
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        "aten.i0.default": one_op("i0"),
-        **{f"aten.special_{theirs}.default": one_op(ours) for theirs, ours in _NAMES.items()},
-        **{f"aten.special_zeta.{kind}": one_op("zeta") for kind in ("default", "self_scalar", "other_scalar")},
-        **{f"aten.special_{theirs}.{kind}": one_op(ours) for theirs, ours in _POLYNOMIALS.items() for kind in _KINDS},
-        **{
-            f"aten.special_shifted_chebyshev_polynomial_{name}.{kind}": shifted_polynomial(f"chebyshev_{name}")
-            for name in "tuvw"
-            for kind in _KINDS
-        },
-        "aten.special_spherical_bessel_j0.default": elementwise(spherical_bessel_j0),
-        "aten.special_log_ndtr.default": elementwise(log_ndtr),
-        "aten.polygamma.default": polygamma,
-        "aten.ldexp.Tensor": ldexp,
-        "aten.frexp.Tensor": frexp,
-        "aten.round.decimals": round_decimals,
-        "aten.angle.default": elementwise(angle),
-    }
-)
+RULES: Mapping[str, Rule] = {
+    "aten.i0.default": one_op("i0"),
+    **{f"aten.special_{theirs}.default": one_op(ours) for theirs, ours in _NAMES.items()},
+    **{f"aten.special_zeta.{kind}": one_op("zeta") for kind in ("default", "self_scalar", "other_scalar")},
+    **{f"aten.special_{theirs}.{kind}": one_op(ours) for theirs, ours in _POLYNOMIALS.items() for kind in _KINDS},
+    **{
+        f"aten.special_shifted_chebyshev_polynomial_{name}.{kind}": shifted_polynomial(f"chebyshev_{name}")
+        for name in "tuvw"
+        for kind in _KINDS
+    },
+    "aten.special_spherical_bessel_j0.default": elementwise(spherical_bessel_j0),
+    "aten.special_log_ndtr.default": elementwise(log_ndtr),
+    "aten.polygamma.default": polygamma,
+    "aten.ldexp.Tensor": ldexp,
+    "aten.frexp.Tensor": frexp,
+    "aten.round.decimals": round_decimals,
+    "aten.angle.default": elementwise(angle),
+}

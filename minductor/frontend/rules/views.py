@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from minductor.core.dtypes import I64
 from minductor.core.errors import UnsupportedInput
@@ -101,12 +100,10 @@ _SEVERAL_VIEWS = (
     " unsafe_split_with_sizes.default unsafe_chunk.default"
 )
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        **{f"aten.{name}": window for name in _ONE_VIEW.split()},
-        **{f"aten.{name}": windows for name in _SEVERAL_VIEWS.split()},
-        "aten.as_strided.default": as_strided,
-        "aten.slice.Tensor": scalars.slice_tensor,
-        "aten.select.int": scalars.select,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    **{f"aten.{name}": window for name in _ONE_VIEW.split()},
+    **{f"aten.{name}": windows for name in _SEVERAL_VIEWS.split()},
+    "aten.as_strided.default": as_strided,
+    "aten.slice.Tensor": scalars.slice_tensor,
+    "aten.select.int": scalars.select,
+}

@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import product
-from types import MappingProxyType
 from typing import TypeAlias
 
 from minductor.core.dtypes import I64, DType
@@ -542,17 +541,15 @@ def col2im(ctx: Lowering, x: View, size: Value, kernel: Value, dilation: Value, 
     return gather_taps(ctx, ctx.meta, [w.backward() for w in windows], value)
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        **{f"aten.max_pool{d}d_with_indices.default": partial(max_pool, d) for d in (2, 3)},
-        **{f"aten.max_pool{d}d_with_indices_backward.default": partial(max_pool_backward, d) for d in (2, 3)},
-        **{f"aten.adaptive_max_pool{d}d.default": partial(adaptive_max_pool, d) for d in (2, 3)},
-        **{f"aten.adaptive_max_pool{d}d_backward.default": partial(adaptive_max_pool_backward, d) for d in (2, 3)},
-        **{f"aten.avg_pool{d}d.default": partial(avg_pool, d) for d in (2, 3)},
-        **{f"aten.avg_pool{d}d_backward.default": partial(avg_pool_backward, d) for d in (2, 3)},
-        **{f"aten._adaptive_avg_pool{d}d.default": partial(adaptive_avg_pool, d) for d in (2, 3)},
-        **{f"aten._adaptive_avg_pool{d}d_backward.default": partial(adaptive_avg_pool_backward, d) for d in (2, 3)},
-        "aten.im2col.default": im2col,
-        "aten.col2im.default": col2im,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    **{f"aten.max_pool{d}d_with_indices.default": partial(max_pool, d) for d in (2, 3)},
+    **{f"aten.max_pool{d}d_with_indices_backward.default": partial(max_pool_backward, d) for d in (2, 3)},
+    **{f"aten.adaptive_max_pool{d}d.default": partial(adaptive_max_pool, d) for d in (2, 3)},
+    **{f"aten.adaptive_max_pool{d}d_backward.default": partial(adaptive_max_pool_backward, d) for d in (2, 3)},
+    **{f"aten.avg_pool{d}d.default": partial(avg_pool, d) for d in (2, 3)},
+    **{f"aten.avg_pool{d}d_backward.default": partial(avg_pool_backward, d) for d in (2, 3)},
+    **{f"aten._adaptive_avg_pool{d}d.default": partial(adaptive_avg_pool, d) for d in (2, 3)},
+    **{f"aten._adaptive_avg_pool{d}d_backward.default": partial(adaptive_avg_pool_backward, d) for d in (2, 3)},
+    "aten.im2col.default": im2col,
+    "aten.col2im.default": col2im,
+}

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from types import MappingProxyType
 
 from minductor.core.dtypes import compute_dtype
 from minductor.core.errors import UnsupportedInput
@@ -244,11 +243,9 @@ def _are_disjoint(a: View, b: View, x: View) -> bool:
     return False
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        "aten.select_scatter.default": select_scatter,
-        "aten.slice_scatter.default": slice_scatter,
-        "aten.diagonal_scatter.default": diagonal_scatter,
-        "aten.as_strided_scatter.default": as_strided_scatter,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    "aten.select_scatter.default": select_scatter,
+    "aten.slice_scatter.default": slice_scatter,
+    "aten.diagonal_scatter.default": diagonal_scatter,
+    "aten.as_strided_scatter.default": as_strided_scatter,
+}

@@ -14,7 +14,6 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -239,14 +238,12 @@ def _has_known_exact_rows(node: fx.Node, dim: Any) -> bool:
     return rows and len(dtypes) == 1 and dtypes <= EXACT
 
 
-REWRITES: Mapping[Any, Rewrite] = MappingProxyType(
-    {
-        aten.native_layer_norm.default: _layer_norm,
-        aten.native_layer_norm_backward.default: _layer_norm_backward,
-        aten._native_batch_norm_legit_functional.default: _batch_norm,
-        aten._native_batch_norm_legit.no_stats: _batch_norm,
-        aten.native_group_norm.default: _group_norm,
-        aten._log_softmax.default: _log_softmax,
-        aten._log_softmax_backward_data.default: _log_softmax_backward,
-    }
-)
+REWRITES: Mapping[Any, Rewrite] = {
+    aten.native_layer_norm.default: _layer_norm,
+    aten.native_layer_norm_backward.default: _layer_norm_backward,
+    aten._native_batch_norm_legit_functional.default: _batch_norm,
+    aten._native_batch_norm_legit.no_stats: _batch_norm,
+    aten.native_group_norm.default: _group_norm,
+    aten._log_softmax.default: _log_softmax,
+    aten._log_softmax_backward_data.default: _log_softmax_backward,
+}

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 from minductor.frontend.capture.schemas import FLOAT_ONLY
@@ -30,77 +29,44 @@ from minductor.frontend.quirks.eager_strides import (
 from minductor.frontend.quirks.torch_versions import with_traced_strides
 
 # operator, with all its overloads -> what its formula consists of
-DECOMPOSED: Mapping[str, str] = MappingProxyType(
-    {
-        "addr": "a product and a sum",
-        "affine_grid_generator": "pointwise",
-        "alias_copy": "a view and a copy",
-        "aminmax": "two reductions that fuse",
-        "as_strided_copy": "a view and a copy",
-        "binary_cross_entropy_backward": "pointwise",
-        "binary_cross_entropy_with_logits": "pointwise, then a mean",
-        "block_diag": "padding and a concatenation",
-        "celu": "pointwise",
-        "channel_shuffle": "views and a copy",
-        "_chunk_cat": "padding and a concatenation",
-        "count_nonzero": "a comparison and a sum",
-        "deg2rad": "a product",
-        "diag_embed": "a masked copy",
-        "diagonal_backward": "a masked copy",
-        "diagonal_copy": "a view and a copy",
-        "dist": "a difference and a norm",
-        "elu_backward": "pointwise; its arguments are out of order for a formula",
-        "expand_copy": "a view and a copy",
-        "glu": "two halves, pointwise",
-        "glu_backward": "pointwise, then a concatenation",
-        "heaviside": "pointwise",
-        "huber_loss": "pointwise, then a mean",
-        "isin": "a comparison of all pairs, then `any`",
-        "isneginf": "pointwise",
-        "isposinf": "pointwise",
-        "linalg_cross": "pointwise",
-        "log_sigmoid_backward": "pointwise; an argument is scratch",
-        "log_sigmoid_forward": "pointwise; its second result is scratch",
-        "logaddexp": "pointwise",
-        "logaddexp2": "pointwise",
-        "logsumexp": "two reductions that fuse",
-        "mse_loss": "pointwise, then a mean",
-        "mvlgamma": "pointwise, then a sum",
-        "nansum": "a masked sum",
-        "narrow_copy": "a view and a copy",
-        "native_dropout_backward": "a product",
-        "norm": "a sum of powers",
-        "permute_copy": "a view and a copy",
-        "pixel_shuffle": "views and a copy",
-        "pixel_unshuffle": "views and a copy",
-        "_prelu_kernel": "pointwise",
-        "_prelu_kernel_backward": "pointwise",
-        "rad2deg": "a product",
-        "renorm": "norms, then pointwise",
-        "rot90": "views and flips",
-        "_safe_softmax": "softmax with a mask for empty rows",
-        "sinc": "pointwise",
-        "smooth_l1_loss": "pointwise, then a mean",
-        "soft_margin_loss": "pointwise, then a mean",
-        "special_entr": "pointwise",
-        "special_xlog1py": "pointwise",
-        "split_with_sizes_copy": "views and copies",
-        "squeeze_copy": "a view and a copy",
-        "t_copy": "a view and a copy",
-        "trace": "a sum over a diagonal",
-        "transpose_copy": "a view and a copy",
-        "tril_indices": "arithmetic on places",
-        "triu_indices": "arithmetic on places",
-        "unbind_copy": "views and copies",
-        "unfold_copy": "a view and a copy",
-        "unsqueeze_copy": "a view and a copy",
-        "upsample_bilinear2d": "four reads at scaled places, weighted",
-        "upsample_nearest1d": "reads at scaled places",
-        "upsample_nearest2d": "reads at scaled places",
-        "upsample_nearest3d": "reads at scaled places",
-        "_weight_norm_interface": "a norm and a quotient",
-    }
-)
+DECOMPOSED: Mapping[str, str] = {
+    name: formula
+    for formula, names in {
+        "pointwise": "affine_grid_generator binary_cross_entropy_backward celu heaviside isneginf isposinf linalg_cross"
+        " logaddexp logaddexp2 _prelu_kernel _prelu_kernel_backward sinc special_entr special_xlog1py",
+        "pointwise, then a concatenation": "glu_backward",
+        "pointwise, then a mean": "binary_cross_entropy_with_logits huber_loss mse_loss smooth_l1_loss"
+        " soft_margin_loss",
+        "pointwise, then a sum": "mvlgamma",
+        "pointwise; an argument is scratch": "log_sigmoid_backward",
+        "pointwise; its arguments are out of order for a formula": "elu_backward",
+        "pointwise; its second result is scratch": "log_sigmoid_forward",
+        "a comparison and a sum": "count_nonzero",
+        "a comparison of all pairs, then `any`": "isin",
+        "a difference and a norm": "dist",
+        "a masked copy": "diag_embed diagonal_backward",
+        "a masked sum": "nansum",
+        "a norm and a quotient": "_weight_norm_interface",
+        "a product": "deg2rad native_dropout_backward rad2deg",
+        "a product and a sum": "addr",
+        "a sum of powers": "norm",
+        "a sum over a diagonal": "trace",
+        "a view and a copy": "alias_copy as_strided_copy diagonal_copy expand_copy narrow_copy permute_copy"
+        " squeeze_copy t_copy transpose_copy unfold_copy unsqueeze_copy",
+        "arithmetic on places": "tril_indices triu_indices",
+        "four reads at scaled places, weighted": "upsample_bilinear2d",
+        "norms, then pointwise": "renorm",
+        "padding and a concatenation": "block_diag _chunk_cat",
+        "reads at scaled places": "upsample_nearest1d upsample_nearest2d upsample_nearest3d",
+        "softmax with a mask for empty rows": "_safe_softmax",
+        "two halves, pointwise": "glu",
+        "two reductions that fuse": "aminmax logsumexp",
+        "views and a copy": "channel_shuffle pixel_shuffle pixel_unshuffle",
+        "views and copies": "split_with_sizes_copy unbind_copy",
+        "views and flips": "rot90",
+    }.items()
+    for name in names.split()
+}
 # what torch 2.11 traces with the zero strides of an expanded argument, though its results are written to
 COPYING_SCATTERS = ("slice_scatter", "select_scatter", "diagonal_scatter")
 
