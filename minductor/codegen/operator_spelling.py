@@ -132,9 +132,7 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "log1p": _called("log1p"),
         # the error of `/` is 2 ULP at most, like that of eager's exp and sum; exact rounding takes 20 instructions
         "sigmoid": Spelling(
-            "1.0 / (1.0 + libdevice.exp(-{0}))",
-            "md_sigmoid_{t}({0})",
-            triton_f64="1 / (1 + libdevice.exp(-{0}))",
+            "1.0 / (1.0 + libdevice.exp(-{0}))", "md_sigmoid_{t}({0})", triton_f64="1 / (1 + libdevice.exp(-{0}))"
         ),
         "tanh": _called("tanh"),
         "sin": _called("sin", "tl.sin({0})"),
@@ -167,14 +165,10 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "sub": _wrapping("sub", "-"),
         "mul": _wrapping("mul", "*", "{0} & {1}"),
         "maximum": Spelling(
-            "tl.maximum({0}, {1}, tl.PropagateNan.ALL)",
-            "md_maximum_{t}({0}, {1})",
-            cpp_bool="{0} | {1}",
+            "tl.maximum({0}, {1}, tl.PropagateNan.ALL)", "md_maximum_{t}({0}, {1})", cpp_bool="{0} | {1}"
         ),
         "minimum": Spelling(
-            "tl.minimum({0}, {1}, tl.PropagateNan.ALL)",
-            "md_minimum_{t}({0}, {1})",
-            cpp_bool="{0} & {1}",
+            "tl.minimum({0}, {1}, tl.PropagateNan.ALL)", "md_minimum_{t}({0}, {1})", cpp_bool="{0} & {1}"
         ),
         "fmax": Spelling("md_fmax({0}, {1})", "md_fmax_{t}({0}, {1})", "md_maximum_{t}({0}, {1})"),
         "fmin": Spelling("md_fmin({0}, {1})", "md_fmin_{t}({0}, {1})", "md_minimum_{t}({0}, {1})"),
@@ -245,11 +239,7 @@ def spell_cpp(name: str, dtype: DType, *args: str) -> str:
         case _:
             text = row.cpp
     return text.format(
-        *args,
-        t=dtype.name,
-        T=CPP_TYPES[dtype.name],
-        f="f" if dtype.name == "f32" else "",
-        bits=dtype.bits,
+        *args, t=dtype.name, T=CPP_TYPES[dtype.name], f="f" if dtype.name == "f32" else "", bits=dtype.bits
     )
 
 

@@ -374,10 +374,7 @@ class RanInEager(MinductorWarning):
 
     def __init__(self, why: str, *, where: str = "") -> None:
         super().__init__(
-            "this graph runs in eager",
-            where=where,
-            why=why,
-            hint="options={'fallback': 'error'} makes this an error",
+            "this graph runs in eager", where=where, why=why, hint="options={'fallback': 'error'} makes this an error"
         )
 
 

@@ -12,19 +12,7 @@ from itertools import pairwise
 
 from minductor.codegen.triton.triton_values import triton_type
 from minductor.core.dtypes import DType
-from minductor.core.expressions.expr import (
-    Const,
-    Expr,
-    FloorDiv,
-    Max,
-    Min,
-    Mod,
-    Product,
-    Sum,
-    Symbol,
-    as_int,
-    floordiv,
-)
+from minductor.core.expressions.expr import Const, Expr, FloorDiv, Max, Min, Mod, Product, Sum, Symbol, as_int, floordiv
 from minductor.ir.artefact.launch_metadata import LaunchMetadata, Postfix
 from minductor.ir.program.choices import Choice, defaults, neighbours
 from minductor.ir.program.nodes import Kernel

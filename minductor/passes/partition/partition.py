@@ -13,13 +13,7 @@ from dataclasses import replace
 from functools import partial
 from heapq import heapify, heappop, heappush
 
-from minductor.analysis.capturable_nodes import (
-    GRAPH_KINDS,
-    CaptureKind,
-    CaptureKinds,
-    capture_kinds,
-    count_partitions,
-)
+from minductor.analysis.capturable_nodes import GRAPH_KINDS, CaptureKind, CaptureKinds, capture_kinds, count_partitions
 from minductor.analysis.dependencies import dependencies, neighbours
 from minductor.ir.plan.storage import Usage
 from minductor.ir.program.nodes import Program

@@ -67,12 +67,7 @@ FEW_ROWS = 8  # with fewer rows, a reduction and what follows it are two kernels
 NEAR = range(1, 5)  # strides, in elements, with which a row counts as contiguous
 ROW_BLOCK_BYTES = 1024  # of neighbouring rows that are processed together if rows are not contiguous
 # in the order in which `_if_faster` counts them
-COSTS = (
-    "strided accesses",
-    "rows that are read from memory again",
-    "spilled registers",
-    "repeated computation",
-)
+COSTS = ("strided accesses", "rows that are read from memory again", "spilled registers", "repeated computation")
 
 Pairs: TypeAlias = list[tuple[Expr, Expr]]
 
