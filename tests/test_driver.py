@@ -386,7 +386,7 @@ def test_a_graph_is_for_the_device_of_its_tensors(monkeypatch: pytest.MonkeyPatc
     assert placed("cpu", "interpret") == ("cpu", "interpret", False)
     assert placed("cpu", "sm_80", is_dry=True) == ("cuda:0", "sm_80", True)
     assert placed("cpu", "interpret", is_dry=True) == ("cpu", "interpret", True)
-    with pytest.raises(TargetElsewhere, match="target sm_80 compiles here and does not run here"):
+    with pytest.raises(TargetElsewhere, match="graphs compile for target sm_80 here, but do not run here"):
         placed("cpu", "sm_80")
     # a GPU that is there as metadata only
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -403,7 +403,7 @@ def test_a_graph_is_for_the_device_of_its_tensors(monkeypatch: pytest.MonkeyPatc
     assert placed("cuda:1") == ("cuda:1", "sm_89", False) and asked == ["cuda:1"]
     assert placed("cuda:1", "sm_80") == ("cuda:1", "sm_80", False)
     assert placed("cpu") == ("cpu", "cpu", False)
-    with pytest.raises(TargetElsewhere, match="target sm_90 compiles here"):
+    with pytest.raises(TargetElsewhere, match="graphs compile for target sm_90 here"):
         placed("cuda:1", "sm_90")
     with pytest.raises(BadOptionValue, match="one that works on cuda:0"):
         placed("cuda:0", "cpu")

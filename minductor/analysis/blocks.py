@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from minductor.core.expressions.algebra import children, const_and_terms, factors_of, product_of
 from minductor.core.expressions.bounds import Extents, at_least, divides
@@ -41,7 +40,7 @@ class Window:
     stop: Expr
 
 
-NO_WINDOWS: Mapping[str, Window] = MappingProxyType({})
+NO_WINDOWS: Mapping[str, Window] = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,23 +18,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from minductor.core.dtypes import DType
 
-CPP_TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "f32": "float",
-        "f64": "double",
-        "bool": "bool",
-        **{f"i{n}": f"int{n}_t" for n in (8, 16, 32, 64)},
-        **{f"u{n}": f"uint{n}_t" for n in (8, 16, 32, 64)},
-    }
-)
+CPP_TYPES: Mapping[str, str] = {
+    "f32": "float",
+    "f64": "double",
+    "bool": "bool",
+    **{f"i{n}": f"int{n}_t" for n in (8, 16, 32, 64)},
+    **{f"u{n}": f"uint{n}_t" for n in (8, 16, 32, 64)},
+}
 # what an element of a buffer is declared as; a loop over `bool` elements does not vectorise
-CPP_STORAGE: Mapping[str, str] = MappingProxyType(
-    {**CPP_TYPES, "bool": "uint8_t", "bf16": "uint16_t", "f16": "uint16_t"}
-)
+CPP_STORAGE: Mapping[str, str] = {**CPP_TYPES, "bool": "uint8_t", "bf16": "uint16_t", "f16": "uint16_t"}
+
+
+# operators with the same sign in C++, Triton and Python
+COMPARISONS: Mapping[str, str] = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+INFIX: Mapping[str, str] = {**COMPARISONS, "add": "+", "sub": "-", "mul": "*"}
+BITWISE: Mapping[str, str] = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
+# operators that Python's module `math` has under the same name
+PYTHON_MATH = "sqrt exp log log2 sin cos tan asin acos atan sinh cosh tanh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,174 +59,103 @@ def _wrapping(name: str, sign: str, cpp_bool: str = "") -> Spelling:
     return Spelling(text, text, f"md_{name}_{{t}}({{0}}, {{1}})", cpp_bool, triton_bool=cpp_bool)
 
 
-def _infix(sign: str) -> Spelling:
-    return Spelling(f"{{0}} {sign} {{1}}", f"{{0}} {sign} {{1}}")
-
-
-def _bitwise(sign: str) -> Spelling:
-    return Spelling(f"{{0}} {sign} {{1}}", f"({{T}})({{0}} {sign} {{1}})")
-
-
 def _logical(sign: str) -> Spelling:
     text = f"({{0}} != 0) {sign} ({{1}} != 0)"
     plain = f"{{0}} {sign} {{1}}"
     return Spelling(text, text, cpp_bool=plain, triton_bool=plain)
 
 
-def _called(name: str, triton: str = "") -> Spelling:
-    """A function of cpp_math.h that Triton has too."""
-    return Spelling(triton or f"libdevice.{name}({{0}})", f"md_{name}_{{t}}({{0}})")
-
-
-def _host(name: str) -> Spelling:
-    """A function of cpp_math.h that Triton does not have."""
-    return Spelling("", f"md_{name}_{{t}}({{0}})")
-
-
-def _host2(name: str) -> Spelling:
-    return Spelling("", f"md_{name}_{{t}}({{0}}, {{1}})")
-
-
-def _called2(name: str) -> Spelling:
-    return Spelling(f"libdevice.{name}({{0}}, {{1}})", f"md_{name}_{{t}}({{0}}, {{1}})")
+def _functions(names: str, triton: str, args: str = "{0}") -> dict[str, Spelling]:
+    """Functions of cpp_math.h. `triton` is their Triton spelling, in which NAME stands for the name."""
+    return {name: Spelling(triton.replace("NAME", name), f"md_{name}_{{t}}({args})") for name in names.split()}
 
 
 def _same(name: str) -> Spelling:
     return Spelling(f"libdevice.{name}({{0}})", f"__builtin_{name}{{f}}({{0}})", "{0}", triton_int="{0}")
 
 
-SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
-    {
-        # name          Triton, C++, C++ for integers, C++ for booleans
-        "neg": Spelling("-{0}", "-({0})", "md_neg_{t}({0})"),
-        "abs": Spelling("tl.abs({0})", "__builtin_fabs{f}({0})", "md_abs_{t}({0})", "{0}", triton_bool="{0}"),
-        "sign": Spelling(
-            "md_sign({0})", "md_sign_{t}({0})", cpp_bool="{0}", triton_bool="{0}", triton_int="md_sign_int({0})"
-        ),
-        "floor": _same("floor"),
-        "ceil": _same("ceil"),
-        "trunc": _same("trunc"),
-        "round": Spelling("libdevice.rint({0})", "__builtin_rint{f}({0})", "{0}", triton_int="{0}"),
-        "square": Spelling("{0} * {0}", "{0} * {0}", "md_mul_{t}({0}, {0})"),
-        "relu": Spelling("tl.where({0} < 0, 0, {0})", "md_relu_{t}({0})", "md_maximum_{t}({0}, ({T})0)"),
-        "bitwise_not": Spelling("~{0}", "({T})~{0}", cpp_bool="!{0}", triton_bool="~{0}"),
-        "logical_not": Spelling("{0} == 0", "{0} == 0", cpp_bool="!{0}", triton_bool="~{0}"),
-        "isnan": Spelling("{0} != {0}", "{0} != {0}", "false", "false", "{0} != {0}", "{0} != {0}"),
-        "isinf": Spelling(
-            'tl.abs({0}) == float("inf")',
-            "__builtin_fabs{f}({0}) == MD_INF",
-            "false",
-            "false",
-            "{0} != {0}",
-            "{0} != {0}",
-        ),
-        "signbit": Spelling("libdevice.signbit({0}) != 0", "md_bits({0}) >> ({bits} - 1) != 0", "{0} < 0", "false"),
-        # Triton's own `/`, sqrt and exp of float32 are approximations: 6 / 3 may be less than 2, and exp(20) is off by
-        # tens of units in the last place
-        "sqrt": Spelling("tl.sqrt_rn({0})", "__builtin_sqrt{f}({0})", triton_f64="tl.sqrt({0})"),
-        "rsqrt": Spelling("libdevice.rsqrt({0})", "1 / __builtin_sqrt{f}({0})"),
-        "reciprocal": Spelling("tl.div_rn(1.0, {0})", "1 / {0}", triton_f64="1 / {0}"),
-        "exp": _called("exp"),
-        "exp2": _called("exp2", "tl.exp2({0})"),
-        "expm1": _called("expm1"),
-        "log": _called("log", "tl.log({0})"),
-        "log2": _called("log2", "tl.log2({0})"),
-        "log10": _called("log10"),
-        "log1p": _called("log1p"),
-        # the error of `/` is 2 ULP at most, like that of eager's exp and sum; exact rounding takes 20 instructions
-        "sigmoid": Spelling(
-            "1.0 / (1.0 + libdevice.exp(-{0}))", "md_sigmoid_{t}({0})", triton_f64="1 / (1 + libdevice.exp(-{0}))"
-        ),
-        "tanh": _called("tanh"),
-        "sin": _called("sin", "tl.sin({0})"),
-        "cos": _called("cos", "tl.cos({0})"),
-        "tan": _called("tan"),
-        "erf": _called("erf", "tl.erf({0})"),
-        "erfc": _called("erfc"),
-        "erfinv": _called("erfinv"),
-        "asin": _called("asin"),
-        "acos": _called("acos"),
-        "atan": _called("atan"),
-        "sinh": _called("sinh"),
-        "cosh": _called("cosh"),
-        "asinh": _called("asinh"),
-        "acosh": _called("acosh"),
-        "atanh": _called("atanh"),
-        "lgamma": _called("lgamma"),
-        "digamma": _host("digamma"),
-        "i0": _called("i0", "libdevice.cyl_bessel_i0({0})"),
-        "i0e": _host("i0e"),
-        "i1": _called("i1", "libdevice.cyl_bessel_i1({0})"),
-        "i1e": _host("i1e"),
-        "k0": _host("k0"),
-        "k0e": _host("k0e"),
-        "k1": _host("k1"),
-        "k1e": _host("k1e"),
-        "erfcx": _called("erfcx"),
-        "ndtri": _called("ndtri", "libdevice.normcdfinv({0})"),
-        "add": _wrapping("add", "+"),
-        "sub": _wrapping("sub", "-"),
-        "mul": _wrapping("mul", "*", "{0} & {1}"),
-        "maximum": Spelling(
-            "tl.maximum({0}, {1}, tl.PropagateNan.ALL)", "md_maximum_{t}({0}, {1})", cpp_bool="{0} | {1}"
-        ),
-        "minimum": Spelling(
-            "tl.minimum({0}, {1}, tl.PropagateNan.ALL)", "md_minimum_{t}({0}, {1})", cpp_bool="{0} & {1}"
-        ),
-        "fmax": Spelling("md_fmax({0}, {1})", "md_fmax_{t}({0}, {1})", "md_maximum_{t}({0}, {1})"),
-        "fmin": Spelling("md_fmin({0}, {1})", "md_fmin_{t}({0}, {1})", "md_minimum_{t}({0}, {1})"),
-        "bitwise_and": _bitwise("&"),
-        "bitwise_or": _bitwise("|"),
-        "bitwise_xor": _bitwise("^"),
-        "copysign": Spelling("libdevice.copysign({0}, {1})", "__builtin_copysign{f}({0}, {1})"),
-        "lshift": Spelling("md_lshift({0}, {1}, {bits})", "md_shl_{t}({0}, {1})"),
-        "rshift": Spelling("md_rshift({0}, {1}, {bits})", "md_shr_{t}({0}, {1})"),
-        "div": Spelling(
-            "tl.div_rn({0}, {1})",
-            "{0} / {1}",
-            "md_truncdiv_{t}({0}, {1})",
-            triton_int="{0} // {1}",
-            triton_f64="{0} / {1}",
-        ),
-        "truncdiv": Spelling(
-            "libdevice.trunc(tl.div_rn({0}, {1}))",
-            "__builtin_trunc{f}({0} / {1})",
-            "md_truncdiv_{t}({0}, {1})",
-            triton_int="{0} // {1}",
-            triton_f64="libdevice.trunc({0} / {1})",
-        ),
-        "floordiv": Spelling(
-            "md_floordiv_float({0}, {1})", "md_floordiv_{t}({0}, {1})", triton_int="md_floordiv_int({0}, {1})"
-        ),
-        "mod": Spelling("md_mod_float({0}, {1})", "md_remainder_{t}({0}, {1})", triton_int="md_mod_int({0}, {1})"),
-        "fmod": Spelling("libdevice.fmod({0}, {1})", "md_fmod_{t}({0}, {1})", triton_int="{0} % {1}"),
-        "pow": Spelling("libdevice.pow({0}, {1})", "md_pow_{t}({0}, {1})", triton_int="md_pow_int({0}, {1})"),
-        "atan2": _called2("atan2"),
-        "hypot": _called2("hypot"),
-        "nextafter": _called2("nextafter"),
-        "zeta": _host2("zeta"),
-        "chebyshev_t": _host2("chebyshev_t"),
-        "chebyshev_u": _host2("chebyshev_u"),
-        "chebyshev_v": _host2("chebyshev_v"),
-        "chebyshev_w": _host2("chebyshev_w"),
-        "hermite_h": _host2("hermite_h"),
-        "hermite_he": _host2("hermite_he"),
-        "laguerre_l": _host2("laguerre_l"),
-        "legendre_p": _host2("legendre_p"),
-        "eq": _infix("=="),
-        "ne": _infix("!="),
-        "lt": _infix("<"),
-        "le": _infix("<="),
-        "gt": _infix(">"),
-        "ge": _infix(">="),
-        "logical_and": _logical("&"),
-        "logical_or": _logical("|"),
-        "logical_xor": _logical("!="),
-        "where": Spelling("tl.where({0}, {1}, {2})", "{0} ? {1} : {2}"),
-        "fma": Spelling("tl.fma({0}, {1}, {2})", "md_fma({0}, {1}, {2})"),
-        "philox": Spelling("md_philox({0}, {1}, {2})", "md_philox_{t}({0}, {1}, {2})"),
-    }
-)
+SPELLINGS: Mapping[str, Spelling] = {
+    # name          Triton, C++, C++ for integers, C++ for booleans
+    "neg": Spelling("-{0}", "-({0})", "md_neg_{t}({0})"),
+    "abs": Spelling("tl.abs({0})", "__builtin_fabs{f}({0})", "md_abs_{t}({0})", "{0}", triton_bool="{0}"),
+    "sign": Spelling(
+        "md_sign({0})", "md_sign_{t}({0})", cpp_bool="{0}", triton_bool="{0}", triton_int="md_sign_int({0})"
+    ),
+    "floor": _same("floor"),
+    "ceil": _same("ceil"),
+    "trunc": _same("trunc"),
+    "round": Spelling("libdevice.rint({0})", "__builtin_rint{f}({0})", "{0}", triton_int="{0}"),
+    "square": Spelling("{0} * {0}", "{0} * {0}", "md_mul_{t}({0}, {0})"),
+    "relu": Spelling("tl.where({0} < 0, 0, {0})", "md_relu_{t}({0})", "md_maximum_{t}({0}, ({T})0)"),
+    "bitwise_not": Spelling("~{0}", "({T})~{0}", cpp_bool="!{0}", triton_bool="~{0}"),
+    "logical_not": Spelling("{0} == 0", "{0} == 0", cpp_bool="!{0}", triton_bool="~{0}"),
+    "isnan": Spelling("{0} != {0}", "{0} != {0}", "false", "false", "{0} != {0}", "{0} != {0}"),
+    "isinf": Spelling(
+        'tl.abs({0}) == float("inf")',
+        "__builtin_fabs{f}({0}) == MD_INF",
+        "false",
+        "false",
+        "{0} != {0}",
+        "{0} != {0}",
+    ),
+    "signbit": Spelling("libdevice.signbit({0}) != 0", "md_bits({0}) >> ({bits} - 1) != 0", "{0} < 0", "false"),
+    # Triton's own `/`, sqrt and exp of float32 are approximations: 6 / 3 may be less than 2, and exp(20) is off by
+    # tens of units in the last place
+    "sqrt": Spelling("tl.sqrt_rn({0})", "__builtin_sqrt{f}({0})", triton_f64="tl.sqrt({0})"),
+    "rsqrt": Spelling("libdevice.rsqrt({0})", "1 / __builtin_sqrt{f}({0})"),
+    "reciprocal": Spelling("tl.div_rn(1.0, {0})", "1 / {0}", triton_f64="1 / {0}"),
+    **_functions("exp expm1 log10 log1p tanh tan erfc erfinv asin acos atan sinh cosh", "libdevice.NAME({0})"),
+    **_functions("asinh acosh atanh lgamma erfcx", "libdevice.NAME({0})"),
+    **_functions("exp2 log log2 sin cos erf", "tl.NAME({0})"),
+    **_functions("i0 i1", "libdevice.cyl_bessel_NAME({0})"),
+    **_functions("ndtri", "libdevice.normcdfinv({0})"),
+    **_functions("digamma i0e i1e k0 k0e k1 k1e", ""),
+    **_functions("atan2 hypot nextafter", "libdevice.NAME({0}, {1})", "{0}, {1}"),
+    **_functions("zeta chebyshev_t chebyshev_u chebyshev_v chebyshev_w", "", "{0}, {1}"),
+    **_functions("hermite_h hermite_he laguerre_l legendre_p", "", "{0}, {1}"),
+    # the error of `/` is 2 ULP at most, like that of eager's exp and sum; exact rounding takes 20 instructions
+    "sigmoid": Spelling(
+        "1.0 / (1.0 + libdevice.exp(-{0}))", "md_sigmoid_{t}({0})", triton_f64="1 / (1 + libdevice.exp(-{0}))"
+    ),
+    "add": _wrapping("add", "+"),
+    "sub": _wrapping("sub", "-"),
+    "mul": _wrapping("mul", "*", "{0} & {1}"),
+    "maximum": Spelling("tl.maximum({0}, {1}, tl.PropagateNan.ALL)", "md_maximum_{t}({0}, {1})", cpp_bool="{0} | {1}"),
+    "minimum": Spelling("tl.minimum({0}, {1}, tl.PropagateNan.ALL)", "md_minimum_{t}({0}, {1})", cpp_bool="{0} & {1}"),
+    "fmax": Spelling("md_fmax({0}, {1})", "md_fmax_{t}({0}, {1})", "md_maximum_{t}({0}, {1})"),
+    "fmin": Spelling("md_fmin({0}, {1})", "md_fmin_{t}({0}, {1})", "md_minimum_{t}({0}, {1})"),
+    **{name: Spelling(f"{{0}} {sign} {{1}}", f"({{T}})({{0}} {sign} {{1}})") for name, sign in BITWISE.items()},
+    "copysign": Spelling("libdevice.copysign({0}, {1})", "__builtin_copysign{f}({0}, {1})"),
+    "lshift": Spelling("md_lshift({0}, {1}, {bits})", "md_shl_{t}({0}, {1})"),
+    "rshift": Spelling("md_rshift({0}, {1}, {bits})", "md_shr_{t}({0}, {1})"),
+    "div": Spelling(
+        "tl.div_rn({0}, {1})",
+        "{0} / {1}",
+        "md_truncdiv_{t}({0}, {1})",
+        triton_int="{0} // {1}",
+        triton_f64="{0} / {1}",
+    ),
+    "truncdiv": Spelling(
+        "libdevice.trunc(tl.div_rn({0}, {1}))",
+        "__builtin_trunc{f}({0} / {1})",
+        "md_truncdiv_{t}({0}, {1})",
+        triton_int="{0} // {1}",
+        triton_f64="libdevice.trunc({0} / {1})",
+    ),
+    "floordiv": Spelling(
+        "md_floordiv_float({0}, {1})", "md_floordiv_{t}({0}, {1})", triton_int="md_floordiv_int({0}, {1})"
+    ),
+    "mod": Spelling("md_mod_float({0}, {1})", "md_remainder_{t}({0}, {1})", triton_int="md_mod_int({0}, {1})"),
+    "fmod": Spelling("libdevice.fmod({0}, {1})", "md_fmod_{t}({0}, {1})", triton_int="{0} % {1}"),
+    "pow": Spelling("libdevice.pow({0}, {1})", "md_pow_{t}({0}, {1})", triton_int="md_pow_int({0}, {1})"),
+    **{name: Spelling(f"{{0}} {sign} {{1}}", f"{{0}} {sign} {{1}}") for name, sign in COMPARISONS.items()},
+    "logical_and": _logical("&"),
+    "logical_or": _logical("|"),
+    "logical_xor": _logical("!="),
+    "where": Spelling("tl.where({0}, {1}, {2})", "{0} ? {1} : {2}"),
+    "fma": Spelling("tl.fma({0}, {1}, {2})", "md_fma({0}, {1}, {2})"),
+    "philox": Spelling("md_philox({0}, {1}, {2})", "md_philox_{t}({0}, {1}, {2})"),
+}
 
 
 def spell_cpp(name: str, dtype: DType, *args: str) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 DTypeKind: TypeAlias = Literal["float", "int", "uint", "bool", "complex"]
@@ -91,12 +90,12 @@ DTYPES: tuple[DType, ...] = (
     *(F16, BF16, F32, F64, F8E4M3FN, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ, F8E8M0FNU),
     *(C32, C64, C128),
 )
-BY_NAME: Mapping[str, DType] = MappingProxyType({dtype.name: dtype for dtype in (*DTYPES, TF32)})
-TORCH_NAMES: Mapping[str, DType] = MappingProxyType({dtype.torch_name: dtype for dtype in DTYPES})
+BY_NAME: Mapping[str, DType] = {dtype.name: dtype for dtype in (*DTYPES, TF32)}
+TORCH_NAMES: Mapping[str, DType] = {dtype.torch_name: dtype for dtype in DTYPES}
 """torch's canonical names, without the "torch." in front."""
 
-_PARTS: Mapping[str, DType] = MappingProxyType({"c32": F16, "c64": F32, "c128": F64})
-_COMPLEX_OF: Mapping[str, DType] = MappingProxyType({"f16": C32, "bf16": C64, "f32": C64, "f64": C128})
+_PARTS: Mapping[str, DType] = {"c32": F16, "c64": F32, "c128": F64}
+_COMPLEX_OF: Mapping[str, DType] = {"f16": C32, "bf16": C64, "f32": C64, "f64": C128}
 
 
 def by_name(name: str) -> DType:

@@ -14,23 +14,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 
-FUNCTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "md_floordiv_int": """def md_floordiv_int(a, b):
+FUNCTIONS: Mapping[str, str] = {
+    "md_floordiv_int": """def md_floordiv_int(a, b):
     quotient = a // b
     return tl.where((a % b != 0) & ((a < 0) != (b < 0)), quotient - 1, quotient)
 """,
-        "md_mod_int": """def md_mod_int(a, b):
+    "md_mod_int": """def md_mod_int(a, b):
     rest = a % b
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 """,
-        "md_mod_float": """def md_mod_float(a, b):
+    "md_mod_float": """def md_mod_float(a, b):
     rest = libdevice.fmod(a, b)
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 """,
-        "md_floordiv_float": """def md_floordiv_float(a, b):
+    "md_floordiv_float": """def md_floordiv_float(a, b):
     rest = libdevice.fmod(a, b)
     quotient = (a - rest) / b
     quotient = tl.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1, quotient)
@@ -39,25 +37,25 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
     whole = tl.where(quotient != 0, near, libdevice.copysign(quotient, a / b))
     return tl.where(b == 0, a / b, whole)
 """,
-        "md_lshift": """def md_lshift(a, b, bits: tl.constexpr):
+    "md_lshift": """def md_lshift(a, b, bits: tl.constexpr):
     return tl.where((b < 0) | (b >= bits), 0, a << tl.where((b < 0) | (b >= bits), 0, b)).to(a.dtype)
 """,
-        "md_rshift": """def md_rshift(a, b, bits: tl.constexpr):
+    "md_rshift": """def md_rshift(a, b, bits: tl.constexpr):
     return a >> tl.where((b < 0) | (b >= bits), bits - 1, b)
 """,
-        "md_sign": """def md_sign(a):
+    "md_sign": """def md_sign(a):
     return tl.where(a > 0, 1, tl.where(a < 0, -1, a)).to(a.dtype)
 """,
-        "md_sign_int": """def md_sign_int(a):
+    "md_sign_int": """def md_sign_int(a):
     return (a > 0).to(a.dtype) - (a < 0).to(a.dtype)
 """,
-        "md_fmax": """def md_fmax(a, b):
+    "md_fmax": """def md_fmax(a, b):
     return tl.where(a != a, b, tl.where(b != b, a, tl.maximum(a, b)))
 """,
-        "md_fmin": """def md_fmin(a, b):
+    "md_fmin": """def md_fmin(a, b):
     return tl.where(a != a, b, tl.where(b != b, a, tl.minimum(a, b)))
 """,
-        "md_pow_int": """def md_pow_int(a, b):
+    "md_pow_int": """def md_pow_int(a, b):
     result = tl.where(b < 0, tl.where(a == 1, 1, tl.where(a == -1, tl.where(b % 2 == 0, 1, -1), 0)), 1).to(a.dtype)
     power = a
     left = tl.where(b < 0, 0, b)
@@ -67,18 +65,18 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         left = left // 2
     return result
 """,
-        "md_to_f8e5m2": """def md_to_f8e5m2(a):
+    "md_to_f8e5m2": """def md_to_f8e5m2(a):
     # the hardware ends at the largest number, eager goes on to infinity where that is as near
     bits = a.to(tl.float8e5).to(tl.uint8, bitcast=True)
     return tl.where(tl.abs(a) >= 61440.0, (bits & 0x80) | 0x7C, bits).to(tl.float8e5, bitcast=True)
 """,
-        "md_index_div": """def md_index_div(a, b):
+    "md_index_div": """def md_index_div(a, b):
     return md_floordiv_int(a, b)
 """,
-        "md_index_mod": """def md_index_mod(a, b):
+    "md_index_mod": """def md_index_mod(a, b):
     return md_mod_int(a, b)
 """,
-        "md_philox": """def md_philox(seed, stream, counter):
+    "md_philox": """def md_philox(seed, stream, counter):
     # Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): the first two words
     k0 = seed.to(tl.uint32)
     k1 = (seed >> 32).to(tl.uint32)
@@ -97,8 +95,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         k1 = k1 + 0xBB67AE85
     return c0.to(tl.int64) | (c1.to(tl.int64) << 32)
 """,
-    }
-)
+}
 _NAME = re.compile(r"\bmd_\w+")
 
 

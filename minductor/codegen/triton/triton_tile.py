@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
+from minductor.codegen.operator_spelling import COMPARISONS
 from minductor.codegen.triton.triton_access import Starts
 from minductor.codegen.triton.triton_blocks import Blocks
 from minductor.codegen.triton.triton_dot import DOWN, Operand, Products
@@ -55,8 +55,7 @@ from minductor.ir.program.nodes import (
 from minductor.ir.program.schedule import Loop, Step, loops, positions
 from minductor.ir.program.signature import all_ops, pointer_names, signature
 
-COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
-ATOMICS: Mapping[str, str] = MappingProxyType({"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"})
+ATOMICS: Mapping[str, str] = {"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"}
 
 
 class TilePrinter:

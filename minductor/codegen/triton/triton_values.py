@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from minductor.codegen.cpp import cpp_text
 from minductor.codegen.operator_spelling import spell_triton
@@ -22,19 +21,17 @@ from minductor.core.expressions.algebra import Const, Symbol
 from minductor.core.expressions.expr import Expr
 from minductor.ir.program.nodes import Constant, Index, LiteralValue, Op, Round
 
-TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "f32": "tl.float32",
-        "f64": "tl.float64",
-        "bf16": "tl.bfloat16",
-        "f16": "tl.float16",
-        "bool": "tl.int1",
-        "f8e4m3fn": "tl.float8e4nv",
-        "f8e5m2": "tl.float8e5",
-        **{f"i{n}": f"tl.int{n}" for n in (8, 16, 32, 64)},
-        **{f"u{n}": f"tl.uint{n}" for n in (8, 16, 32, 64)},
-    }
-)
+TYPES: Mapping[str, str] = {
+    "f32": "tl.float32",
+    "f64": "tl.float64",
+    "bf16": "tl.bfloat16",
+    "f16": "tl.float16",
+    "bool": "tl.int1",
+    "f8e4m3fn": "tl.float8e4nv",
+    "f8e5m2": "tl.float8e5",
+    **{f"i{n}": f"tl.int{n}" for n in (8, 16, 32, 64)},
+    **{f"u{n}": f"tl.uint{n}" for n in (8, 16, 32, 64)},
+}
 
 WORDS = cpp_text.IndexWords("//", "tl.minimum", "tl.maximum")
 

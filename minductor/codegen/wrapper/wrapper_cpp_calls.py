@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 
 from minductor.codegen.cpp.cpp_text import index_text
 from minductor.codegen.wrapper.operator_schema import Parameter, Schema, parse_schema
@@ -38,20 +37,24 @@ median mm.out mode nanmedian native_dropout nonzero ormqr polar rand randint ran
 repeat_interleave.Tensor replication_pad1d_backward replication_pad2d_backward scatter.src_out
 soft_margin_loss_backward sort sort.stable topk triangular_solve
 """
-FUNCTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        f"aten.{op if '.' in op else f'{op}.default'}": f"aoti_torch_cpu_{op.replace('.', '_')}"
-        for op in _EXPORTED.split()
-    }
-)
+FUNCTIONS: Mapping[str, str] = {
+    f"aten.{op if '.' in op else f'{op}.default'}": f"aoti_torch_cpu_{op.replace('.', '_')}" for op in _EXPORTED.split()
+}
 
-_MEMORY_FORMATS: Mapping[str, int] = MappingProxyType(
-    {"contiguous_format": 0, "preserve_format": 1, "channels_last": 2, "channels_last_3d": 3}
-)
+_MEMORY_FORMATS: Mapping[str, int] = {
+    "contiguous_format": 0,
+    "preserve_format": 1,
+    "channels_last": 2,
+    "channels_last_3d": 3,
+}
 _LIST = re.compile(r"(?P<item>.*)\[(?P<count>\d*)\]")
-_C_TYPES: Mapping[str, str] = MappingProxyType(
-    {"Tensor": "md_Handle", "int": "int64_t", "SymInt": "int64_t", "float": "double", "Scalar": "double"}
-)
+_C_TYPES: Mapping[str, str] = {
+    "Tensor": "md_Handle",
+    "int": "int64_t",
+    "SymInt": "int64_t",
+    "float": "double",
+    "Scalar": "double",
+}
 # Declared with an int32_t: flags, and torch's numbers of its own kinds.
 _FLAGS = ("bool", "ScalarType", "Layout", "MemoryFormat")
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 
 from minductor.codegen.cpp.cpp_text import index_text
+from minductor.codegen.operator_spelling import BITWISE, INFIX
 from minductor.core.errors import NotNative
 from minductor.core.expressions.algebra import Product, Sum, children
 from minductor.core.expressions.expr import And, Compare, Expr, FalseRel, Not, Or, Rel, Symbol, TrueRel
@@ -24,46 +24,30 @@ from minductor.ir.plan.plan import SizeOf
 from minductor.ir.program.nodes import Body, Constant, Index
 
 # The C++ type of a number, by the kind of its symbol; and the letter that `md_Graph` has for it.
-TYPES: Mapping[str, str] = MappingProxyType({"size": "int64_t", "real": "double", "truth": "bool"})
-LETTERS: Mapping[str, str] = MappingProxyType({"size": "i", "real": "d", "truth": "b"})
-FIELDS: Mapping[str, str] = MappingProxyType({"i": "integer", "d": "real", "b": "integer"})
+TYPES: Mapping[str, str] = {"size": "int64_t", "real": "double", "truth": "bool"}
+LETTERS: Mapping[str, str] = {"size": "i", "real": "d", "truth": "b"}
+FIELDS: Mapping[str, str] = {"i": "integer", "d": "real", "b": "integer"}
 
-_ARITHMETIC: Mapping[str, str] = MappingProxyType(
-    {
-        "add": "({} + {})",
-        "sub": "({} - {})",
-        "mul": "({} * {})",
-        "neg": "(-{})",
-        "eq": "({} == {})",
-        "ne": "({} != {})",
-        "lt": "({} < {})",
-        "le": "({} <= {})",
-        "gt": "({} > {})",
-        "ge": "({} >= {})",
-        "logical_and": "({} && {})",
-        "logical_or": "({} || {})",
-        "logical_not": "(!{})",
-        "where": "({} ? {} : {})",
-    }
-)
-_INTEGER: Mapping[str, str] = MappingProxyType(
-    {
-        "maximum": "md_index_max({}, {})",
-        "minimum": "md_index_min({}, {})",
-        "bitwise_and": "({} & {})",
-        "bitwise_or": "({} | {})",
-        "bitwise_xor": "({} ^ {})",
-    }
-)
-_REAL: Mapping[str, str] = MappingProxyType(
-    {
-        "abs": "__builtin_fabs({})",
-        "floor": "__builtin_floor({})",
-        "ceil": "__builtin_ceil({})",
-        "trunc": "__builtin_trunc({})",
-        "round": "__builtin_rint({})",
-    }
-)
+_ARITHMETIC: Mapping[str, str] = {
+    **{name: f"({{}} {sign} {{}})" for name, sign in INFIX.items()},
+    "neg": "(-{})",
+    "logical_and": "({} && {})",
+    "logical_or": "({} || {})",
+    "logical_not": "(!{})",
+    "where": "({} ? {} : {})",
+}
+_INTEGER: Mapping[str, str] = {
+    "maximum": "md_index_max({}, {})",
+    "minimum": "md_index_min({}, {})",
+    **{name: f"({{}} {sign} {{}})" for name, sign in BITWISE.items()},
+}
+_REAL: Mapping[str, str] = {
+    "abs": "__builtin_fabs({})",
+    "floor": "__builtin_floor({})",
+    "ceil": "__builtin_ceil({})",
+    "trunc": "__builtin_trunc({})",
+    "round": "__builtin_rint({})",
+}
 
 
 def relation(rel: Rel) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import assert_never
 
 from minductor.codegen.wrapper.wrapper_fx_numbers import Nodes
@@ -46,9 +45,7 @@ from minductor.ir.program.nodes import Argument, Body, Region, Token, View
 from minductor.target import Env
 
 # torch's operators that graphs of FX know, and where the two graphs stand among their arguments
-TWO_GRAPHS: Mapping[str, tuple[int, int]] = MappingProxyType(
-    {"higher_order.cond": (1, 2), "higher_order.while_loop": (0, 1)}
-)
+TWO_GRAPHS: Mapping[str, tuple[int, int]] = {"higher_order.cond": (1, 2), "higher_order.while_loop": (0, 1)}
 
 
 def wrapper_fx(plan: Plan, env: Env) -> str:

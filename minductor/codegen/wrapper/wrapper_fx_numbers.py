@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from types import MappingProxyType
 
+from minductor.codegen.operator_spelling import PYTHON_MATH
 from minductor.core.expressions.expr import (
     And,
     Compare,
@@ -42,33 +42,28 @@ from minductor.ir.artefact.fx_graph import FxNode, Op, Result, Value
 from minductor.ir.plan.plan import ExternLine, LaunchLine
 from minductor.ir.program.nodes import Body, Constant, Index
 
-_COMPARISONS: Mapping[str, str] = MappingProxyType({"==": "eq", "!=": "ne", "<": "lt", "<=": "le"})
+_COMPARISONS: Mapping[str, str] = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le"}
 _SAME_NAME = "add sub mul floordiv mod neg abs pow lshift rshift eq ne lt le gt ge"
-_OF_MATH = "sqrt exp log log2 sin cos tan asin acos atan sinh cosh tanh"
 # how an operator on numbers is written: functions, each of the result of the one before
-_SCALAR: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        **{name: (f"operator.{name}",) for name in _SAME_NAME.split()},
-        **{name: (f"math.{name}",) for name in _OF_MATH.split()},
-        "div": ("operator.truediv",),
-        "maximum": ("torch.sym_max",),
-        "minimum": ("torch.sym_min",),
-        "bitwise_and": ("operator.and_",),
-        "bitwise_or": ("operator.or_",),
-        "bitwise_xor": ("operator.xor",),
-        "logical_and": ("operator.and_",),
-        "logical_or": ("operator.or_",),
-        "logical_not": ("operator.not_",),
-        "where": ("minductor.runtime.launch.fx.where",),
-        "floor": ("math.floor", "builtins.float"),
-        "ceil": ("math.ceil", "builtins.float"),
-        "trunc": ("math.trunc", "builtins.float"),
-        "round": ("builtins.round", "builtins.float"),
-    }
-)
-_CASTS: Mapping[str, str] = MappingProxyType(
-    {"float": "builtins.float", "int": "builtins.int", "bool": "builtins.bool"}
-)
+_SCALAR: Mapping[str, tuple[str, ...]] = {
+    **{name: (f"operator.{name}",) for name in _SAME_NAME.split()},
+    **{name: (f"math.{name}",) for name in PYTHON_MATH.split()},
+    "div": ("operator.truediv",),
+    "maximum": ("torch.sym_max",),
+    "minimum": ("torch.sym_min",),
+    "bitwise_and": ("operator.and_",),
+    "bitwise_or": ("operator.or_",),
+    "bitwise_xor": ("operator.xor",),
+    "logical_and": ("operator.and_",),
+    "logical_or": ("operator.or_",),
+    "logical_not": ("operator.not_",),
+    "where": ("minductor.runtime.launch.fx.where",),
+    "floor": ("math.floor", "builtins.float"),
+    "ceil": ("math.ceil", "builtins.float"),
+    "trunc": ("math.trunc", "builtins.float"),
+    "round": ("builtins.round", "builtins.float"),
+}
+_CASTS: Mapping[str, str] = {"float": "builtins.float", "int": "builtins.int", "bool": "builtins.bool"}
 
 
 @dataclass(slots=True)

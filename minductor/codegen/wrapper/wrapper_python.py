@@ -12,9 +12,9 @@ from __future__ import annotations
 import keyword
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import assert_never
 
+from minductor.codegen.operator_spelling import BITWISE, INFIX, PYTHON_MATH
 from minductor.codegen.wrapper import wrapper_memory_checks
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, Symbol
@@ -49,15 +49,13 @@ HEADER = (
 )
 
 # torch's own bindings of the calls that a small model makes most: 1.9 us against 3.9 us by the operator's object
-SHORT: Mapping[str, str] = MappingProxyType(
-    {
-        "aten.mm.out": "torch.mm",
-        "aten.bmm.out": "torch.bmm",
-        "aten.addmm.out": "torch.addmm",
-        "aten.baddbmm.out": "torch.baddbmm",
-        "aten._local_scalar_dense.default": "torch.Tensor.item",
-    }
-)
+SHORT: Mapping[str, str] = {
+    "aten.mm.out": "torch.mm",
+    "aten.bmm.out": "torch.bmm",
+    "aten.addmm.out": "torch.addmm",
+    "aten.baddbmm.out": "torch.baddbmm",
+    "aten._local_scalar_dense.default": "torch.Tensor.item",
+}
 
 
 def wrapper_python(plan: Plan, env: Env) -> str:
@@ -455,59 +453,25 @@ class _Eager(_Emitter):
 
 
 # how a body on numbers is written; floor division and remainder are Python's own
-_SCALAR: Mapping[str, str] = MappingProxyType(
-    {
-        "add": "({} + {})",
-        "sub": "({} - {})",
-        "mul": "({} * {})",
-        "div": "({} / {})",
-        "floordiv": "({} // {})",
-        "mod": "({} % {})",
-        "maximum": "max({}, {})",
-        "minimum": "min({}, {})",
-        "neg": "(-{})",
-        "abs": "abs({})",
-        "pow": "({} ** {})",
-        "lshift": "({} << {})",
-        "rshift": "({} >> {})",
-        "bitwise_and": "({} & {})",
-        "bitwise_or": "({} | {})",
-        "bitwise_xor": "({} ^ {})",
-        "eq": "({} == {})",
-        "ne": "({} != {})",
-        "lt": "({} < {})",
-        "le": "({} <= {})",
-        "gt": "({} > {})",
-        "ge": "({} >= {})",
-        "logical_and": "({} and {})",
-        "logical_or": "({} or {})",
-        "logical_not": "(not {})",
-        "where": "({1} if {0} else {2})",
-        "floor": "float(math.floor({}))",
-        "ceil": "float(math.ceil({}))",
-        "trunc": "float(math.trunc({}))",
-        "round": "float(round({}))",
-        **{
-            name: f"math.{name}({{}})"
-            for name in [
-                "sqrt",
-                "exp",
-                "log",
-                "log2",
-                "sin",
-                "cos",
-                "tan",
-                "asin",
-                "acos",
-                "atan",
-                "sinh",
-                "cosh",
-                "tanh",
-            ]
-        },
-    }
-)
-_CASTS: Mapping[str, str] = MappingProxyType({"float": "float({})", "int": "int({})", "bool": "bool({})"})
+_SIGNS: Mapping[str, str] = {
+    **{"div": "/", "floordiv": "//", "mod": "%", "pow": "**", "lshift": "<<", "rshift": ">>"},
+    **{**INFIX, **BITWISE, "logical_and": "and", "logical_or": "or"},
+}
+_SCALAR: Mapping[str, str] = {
+    **{name: f"({{}} {sign} {{}})" for name, sign in _SIGNS.items()},
+    **{name: f"math.{name}({{}})" for name in PYTHON_MATH.split()},
+    "maximum": "max({}, {})",
+    "minimum": "min({}, {})",
+    "neg": "(-{})",
+    "abs": "abs({})",
+    "logical_not": "(not {})",
+    "where": "({1} if {0} else {2})",
+    "floor": "float(math.floor({}))",
+    "ceil": "float(math.ceil({}))",
+    "trunc": "float(math.trunc({}))",
+    "round": "float(round({}))",
+}
+_CASTS: Mapping[str, str] = {"float": "float({})", "int": "int({})", "bool": "bool({})"}
 
 
 def _scalar(body: Body, position: int) -> str:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from minductor.core.expressions import intervals
@@ -588,4 +587,4 @@ def _sort_key(expr: Expr) -> tuple[Any, ...]:
             return _RANKS[type(expr)], tuple(child.sort_key for child in children(expr))
 
 
-_RANKS: Mapping[type[Expr], int] = MappingProxyType({Product: 1, FloorDiv: 3, Mod: 4, Min: 5, Max: 6, Identity: 7})
+_RANKS: Mapping[type[Expr], int] = {Product: 1, FloorDiv: 3, Mod: 4, Min: 5, Max: 6, Identity: 7}

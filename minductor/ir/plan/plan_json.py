@@ -43,18 +43,16 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 SCHEMA = 2  # grows by one when an older plan would be read as something else
 LEFT_OUT = "kernels"
 
-KINDS: Mapping[str, type] = MappingProxyType(
-    {
-        kind.__name__: kind
-        for kind in (
-            *(Plan, *get_args(plan.Line), plan.SizeOf, plan.Partition, plan.Barrier, Choice),
-            *(storage.Storage, storage.Name),
-            *(nodes.Input, nodes.Guard, nodes.Origin, nodes.Token, nodes.Region),
-            *(nodes.Body, nodes.Op, nodes.Index, nodes.Round, nodes.Constant),
-        )
-    }
-)
-NAMES: Mapping[type, str] = MappingProxyType({kind: name for name, kind in KINDS.items()})
+KINDS: Mapping[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(Plan, *get_args(plan.Line), plan.SizeOf, plan.Partition, plan.Barrier, Choice),
+        *(storage.Storage, storage.Name),
+        *(nodes.Input, nodes.Guard, nodes.Origin, nodes.Token, nodes.Region),
+        *(nodes.Body, nodes.Op, nodes.Index, nodes.Round, nodes.Constant),
+    )
+}
+NAMES: Mapping[type, str] = {kind: name for name, kind in KINDS.items()}
 
 
 def plan_json(whole: Plan) -> str:

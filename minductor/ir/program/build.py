@@ -21,7 +21,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
-from types import MappingProxyType
 
 from minductor.core.dtypes import BF16, BOOL, F8E4M3FN, F8E5M2, F16, F32, F64, I64, DType
 from minductor.core.expressions.bounds import NO_EXTENTS, at_least
@@ -423,7 +422,7 @@ def checked_symbol(name: str, size: Expr) -> Symbol:
 
 
 _PLACE = symbol("v", "value", 0, None)
-_KINDS: Mapping[str, DType] = MappingProxyType({"real": F64, "truth": BOOL})
+_KINDS: Mapping[str, DType] = {"real": F64, "truth": BOOL}
 
 
 # --- the named ways to combine ------------------------------------------------------------------------------------

@@ -55,7 +55,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from types import MappingProxyType
 from typing import Literal, TypeAlias, cast
 
 from minductor.core.expressions.expr import Expr, Symbol
@@ -185,7 +184,7 @@ def _head(loop: Loop) -> str:
 
 
 _TOKEN = re.compile(r"%\d+|\w+|[{}]|<[^<>]+>")
-_NO_SYMBOLS: Mapping[str, Symbol] = MappingProxyType({})
+_NO_SYMBOLS: Mapping[str, Symbol] = {}
 
 
 def parse_schedule(text: str, symbols: Mapping[str, Symbol] = _NO_SYMBOLS) -> Schedule:

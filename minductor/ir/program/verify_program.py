@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TypeAlias
 
 from minductor.core.dtypes import DType, compute_dtype
@@ -448,29 +447,27 @@ def _kernels(program: Program) -> Iterator[Kernel]:
 
 
 # Each rule with the stage that makes it hold, a name in PIPELINE of pipeline.py, and its check.
-VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = MappingProxyType(
-    {
-        "every storage is declared": ("lower", _buffers_declared),
-        "a version is made once, before its readers, and read before the next": ("lower", _defined_before_use),
-        "a node waits for what is made before it": ("lower", _waits_backwards),
-        "outputs are one object each, and one object is one view": ("lower", _own_objects),
-        "outputs with fixed strides are tensors": ("lower", _laid_outputs),
-        "nodes have names of their own": ("lower", _names_unique),
-        "a call names regions of its program, and gives them their sizes": ("lower", _regions_called),
-        "a symbol is defined once, before who mentions it": ("lower", _symbols_declared),
-        "the sizes of results tell what a call defines": ("lower", _told_by_sizes),
-        "floats and truth values stand alone": ("lower", _scalars_stand_alone),
-        "ops know their arguments, dtypes and axes": ("lower", _ops_well_formed),
-        "what is complex is given away as such": ("lower", _views_of_their_kind),
-        "loads widen and stores round": ("lower", _stores_convert),
-        "a kernel stays small enough to compile": ("fuse", _limits),
-        "each effect stands once in the schedule": ("tile", _scheduled),
-        "a loop without masks knows them before it begins": ("tile", _masks_known_before),
-        "a loop is cut in the order in which it runs": ("tile", _cut_in_order),
-        "what a matrix unit computes is a sum of products": ("tile", _dots_are_products),
-        "a variant makes what its kernel makes, of what that reads": ("tile", _variants_agree),
-        "parts of a kernel do not need each other": ("bundle", _parts_apart),
-        "each load and store has an access": ("access", _accessed),
-        "a block of memory is what the index says": ("access", _blocks_are_indices),
-    }
-)
+VERIFIER_RULES: Mapping[str, tuple[str, Rule]] = {
+    "every storage is declared": ("lower", _buffers_declared),
+    "a version is made once, before its readers, and read before the next": ("lower", _defined_before_use),
+    "a node waits for what is made before it": ("lower", _waits_backwards),
+    "outputs are one object each, and one object is one view": ("lower", _own_objects),
+    "outputs with fixed strides are tensors": ("lower", _laid_outputs),
+    "nodes have names of their own": ("lower", _names_unique),
+    "a call names regions of its program, and gives them their sizes": ("lower", _regions_called),
+    "a symbol is defined once, before who mentions it": ("lower", _symbols_declared),
+    "the sizes of results tell what a call defines": ("lower", _told_by_sizes),
+    "floats and truth values stand alone": ("lower", _scalars_stand_alone),
+    "ops know their arguments, dtypes and axes": ("lower", _ops_well_formed),
+    "what is complex is given away as such": ("lower", _views_of_their_kind),
+    "loads widen and stores round": ("lower", _stores_convert),
+    "a kernel stays small enough to compile": ("fuse", _limits),
+    "each effect stands once in the schedule": ("tile", _scheduled),
+    "a loop without masks knows them before it begins": ("tile", _masks_known_before),
+    "a loop is cut in the order in which it runs": ("tile", _cut_in_order),
+    "what a matrix unit computes is a sum of products": ("tile", _dots_are_products),
+    "a variant makes what its kernel makes, of what that reads": ("tile", _variants_agree),
+    "parts of a kernel do not need each other": ("bundle", _parts_apart),
+    "each load and store has an access": ("access", _accessed),
+    "a block of memory is what the index says": ("access", _blocks_are_indices),
+}

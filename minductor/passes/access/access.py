@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import cast
 
 from minductor.analysis.blocks import MaskContext, block_of, memory_ops
@@ -35,7 +34,7 @@ from minductor.passes.access.block_forms import TileShape, why_not_descriptor, w
 from minductor.target import Env
 
 # as notes for the user name them
-FORM_NAMES: Mapping[str, str] = MappingProxyType({"pointer": "block pointer", "descriptor": "tensor descriptor"})
+FORM_NAMES: Mapping[str, str] = {"pointer": "block pointer", "descriptor": "tensor descriptor"}
 
 
 def access(program: Program, env: Env) -> Program:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from minductor.analysis.domain import extents_of
 from minductor.core.dtypes import TF32, DType, compute_dtype
@@ -42,7 +41,7 @@ from minductor.ir.program.nodes import (
 from minductor.ir.program.signature import all_ops, may_fail
 from minductor.passes.rewriting.prune import prune_body
 
-ADDED: Mapping[str, str] = MappingProxyType({"aten.mm.out": "aten.addmm.out", "aten.bmm.out": "aten.baddbmm.out"})
+ADDED: Mapping[str, str] = {"aten.mm.out": "aten.addmm.out", "aten.bmm.out": "aten.baddbmm.out"}
 REASON = "the variant of a matrix product that calls the library"
 SHARED = (Load, Store, Constant, Index, Round)  # ops that compute nothing, which several ATen nodes may share
 
