@@ -93,12 +93,7 @@ class DefaultBackend:
     compiler_name = "minductor"
 
     def __call__(
-        self,
-        gm: Any,
-        inputs: Sequence[Any],
-        *,
-        mode: str | None = None,
-        options: Mapping[str, object] | None = None,
+        self, gm: Any, inputs: Sequence[Any], *, mode: str | None = None, options: Mapping[str, object] | None = None
     ) -> Callable[..., Any]:
         """Compiles a graph of Dynamo's, as `Compiler.__call__` does. The user's function is not run.
 

@@ -142,12 +142,7 @@ TRITON_LACKS = frozenset(
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
         "cpu": Target(
-            name="cpu",
-            kind="cpu",
-            l2_bytes=1024 * KIB,
-            cached_row_bytes=1024 * KIB,
-            vector_bytes=256,
-            has_tuning=False,
+            name="cpu", kind="cpu", l2_bytes=1024 * KIB, cached_row_bytes=1024 * KIB, vector_bytes=256, has_tuning=False
         ),
         # Triton's interpreter runs GPU kernels on CPU tensors, slowly and without libdevice.
         "interpret": Target(

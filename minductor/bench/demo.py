@@ -30,10 +30,7 @@ from minductor.bench.measure import compile_with
 from minductor.bench.models import GPT, Transformer
 
 # layers, width, heads, context
-SIZES: Mapping[str, tuple[int, int, int, int]] = {
-    "bench": (4, 256, 8, 128),
-    "tiny": (1, 32, 2, 16),
-}
+SIZES: Mapping[str, tuple[int, int, int, int]] = {"bench": (4, 256, 8, 128), "tiny": (1, 32, 2, 16)}
 TEXT_LIMIT = 1_000_000
 FIRST_STEPS = 10
 FIRST_TOLERANCE = 1e-5

@@ -113,13 +113,7 @@ class Artefacts:
     # --- from files to a call
 
     def load(
-        self,
-        entry: Entry,
-        env: Env,
-        name: str,
-        objects: Mapping[str, Any],
-        traced: Any,
-        events: list[tuple[str, str]],
+        self, entry: Entry, env: Env, name: str, objects: Mapping[str, Any], traced: Any, events: list[tuple[str, str]]
     ) -> Call:
         """The call of a stored graph.
 

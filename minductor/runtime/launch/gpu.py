@@ -87,12 +87,7 @@ class Gpu:
         has_descriptors = DESCRIPTOR in text
         jobs = {
             launch.name: self.workers.submit(
-                compile_kernel,
-                text,
-                launch,
-                "cuda",
-                arch,
-                is_aligned=launch.symbol not in unaligned or has_descriptors,
+                compile_kernel, text, launch, "cuda", arch, is_aligned=launch.symbol not in unaligned or has_descriptors
             )
             for launch in launches
         }

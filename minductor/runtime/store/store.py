@@ -36,16 +36,7 @@ from typing import TypeVar
 from minductor.core.errors import CacheUnmarked, CorruptEntry, NoCache, StoreUnwritable
 from minductor.core.warn import warn
 from minductor.runtime.store import cache_folder
-from minductor.runtime.store.cache_folder import (
-    BESIDE,
-    FOLDERS,
-    bytes_in,
-    delete,
-    folders,
-    identity,
-    read_file,
-    used,
-)
+from minductor.runtime.store.cache_folder import BESIDE, FOLDERS, bytes_in, delete, folders, identity, read_file, used
 from minductor.runtime.user_paths import user_path
 
 R = TypeVar("R")
