@@ -70,8 +70,9 @@ class OptionRule:
         return not self.pattern or re.fullmatch(self.pattern, str(value)) is not None
 
 
-def _option(default: Value, rule: OptionRule) -> Any:  # as dataclasses.field itself is declared
-    return field(default=default, metadata={"rule": rule})
+def _option(default: Value, docs: str, **limits: Any) -> Any:  # as dataclasses.field itself is declared
+    """A field of the default's type. `limits` are other arguments of OptionRule."""
+    return field(default=default, metadata={"rule": OptionRule(type(default), docs, **limits)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,111 +88,70 @@ class Options:
         BadOptionValue: a value is not what the field's rule accepts.
     """
 
-    target: str = _option(
-        "", OptionRule(str, "the name of the target to compile for; empty: the device of the tensors decides")
-    )
-    wrapper: str = _option("python", OptionRule(str, "the language of the wrapper", allowed=("python", "cpp", "fx")))
+    target: str = _option("", "the name of the target to compile for; empty: the device of the tensors decides")
+    wrapper: str = _option("python", "the language of the wrapper", allowed=("python", "cpp", "fx"))
     precision: str = _option(
         "fast",
-        OptionRule(
-            str,
-            "fast: bf16 and fp16 values are float32 inside a kernel; eager: they are rounded after each operation",
-            allowed=("fast", "eager"),
-        ),
+        "fast: bf16 and fp16 values are float32 inside a kernel; eager: they are rounded after each operation",
+        allowed=("fast", "eager"),
     )
-    fuse: bool = _option(True, OptionRule(bool, "False: each computed buffer has a kernel of its own"))
-    loop_order: bool = _option(
-        True, OptionRule(bool, "also fuse kernels that match only when a loop is split or unrolled")
-    )
+    fuse: bool = _option(True, "False: each computed buffer has a kernel of its own")
+    loop_order: bool = _option(True, "also fuse kernels that match only when a loop is split or unrolled")
     fuse_random: bool = _option(
-        False, OptionRule(bool, "True: kernels draw random numbers by Philox; False: they are eager's own, bit for bit")
+        False, "True: kernels draw random numbers by Philox; False: they are eager's own, bit for bit"
     )
     matmul: str = _option(
         "auto",
-        OptionRule(
-            str,
-            "who computes matrix products on GPUs; native: generated kernels; extern: the library; auto: generated "
-            "kernels where they save time",
-            allowed=("auto", "native", "extern"),
-        ),
+        "who computes matrix products on GPUs; native: generated kernels; extern: the library; auto: generated "
+        "kernels where they save time",
+        allowed=("auto", "native", "extern"),
     )
     matmul_precision: str = _option(
         "ieee",
-        OptionRule(
-            str,
-            "the format that generated matrix products round float32 operands to; torch's own flag sets it too",
-            allowed=("ieee", "tf32"),
-        ),
+        "the format that generated matrix products round float32 operands to; torch's own flag sets it too",
+        allowed=("ieee", "tf32"),
     )
     block_access: str = _option(
         "offsets",
-        OptionRule(
-            str,
-            "how GPU kernels address a block of memory, where the form fits: sums of offsets, tl.make_block_ptr "
-            "(Triton before 3.9), or tensor descriptors",
-            allowed=("offsets", "pointer", "descriptor"),
-        ),
+        "how GPU kernels address a block of memory, where the form fits: sums of offsets, tl.make_block_ptr "
+        "(Triton before 3.9), or tensor descriptors",
+        allowed=("offsets", "pointer", "descriptor"),
     )
     max_live_bytes: int = _option(
-        0,
-        OptionRule(
-            int,
-            "fusion may keep at most this many bytes of intermediate results alive; 0 means no limit",
-            pattern=r"\d+",
-        ),
+        0, "fusion may keep at most this many bytes of intermediate results alive; 0 means no limit", pattern=r"\d+"
     )
-    reuse_storage: bool = _option(
-        True, OptionRule(bool, "False: no buffer takes over the storage of a buffer that is no longer needed")
-    )
-    inplace: bool = _option(
-        True, OptionRule(bool, "False: no kernel writes its result over an operand that nothing reads afterwards")
-    )
+    reuse_storage: bool = _option(True, "False: no buffer takes over the storage of a buffer that is no longer needed")
+    inplace: bool = _option(True, "False: no kernel writes its result over an operand that nothing reads afterwards")
     verify_memory: str = _option(
         "",
-        OptionRule(
-            str,
-            "compare the memory of each call with the plan; assert: raise an error where they differ; log: log it",
-            allowed=("", "assert", "log"),
-        ),
+        "compare the memory of each call with the plan; assert: raise an error where they differ; log: log it",
+        allowed=("", "assert", "log"),
     )
-    autotune: bool = _option(
-        False, OptionRule(bool, "measure every tunable choice on this machine and keep the fastest")
-    )
+    autotune: bool = _option(False, "measure every tunable choice on this machine and keep the fastest")
     deterministic: bool = _option(
-        False, OptionRule(bool, "no choice that changes bits is made by measured time; torch's own switch sets it too")
+        False, "no choice that changes bits is made by measured time; torch's own switch sets it too"
     )
-    events: bool = _option(False, OptionRule(bool, "the compiled graph records its launches, allocations and frees"))
-    sanitize: bool = _option(False, OptionRule(bool, "build kernels with the address and undefined sanitisers"))
+    events: bool = _option(False, "the compiled graph records its launches, allocations and frees")
+    sanitize: bool = _option(False, "build kernels with the address and undefined sanitisers")
     fallback: str = _option(
-        "allow",
-        OptionRule(
-            str, "error: a graph that would run in eager is an error", allowed=("allow", "error"), changes_text=False
-        ),
+        "allow", "error: a graph that would run in eager is an error", allowed=("allow", "error"), changes_text=False
     )
-    cudagraphs: bool = _option(False, OptionRule(bool, "replay launches as a CUDA graph", changes_text=False))
-    verify: bool = _option(False, OptionRule(bool, "check the rules of the IR after each stage", changes_text=False))
+    cudagraphs: bool = _option(False, "replay launches as a CUDA graph", changes_text=False)
+    verify: bool = _option(False, "check the rules of the IR after each stage", changes_text=False)
     compiler_timeout: int = _option(
         300,
-        OptionRule(
-            int,
-            "seconds that the C++ compiler may take for a graph, and that minductor waits for another process which "
-            "compiles the same graph",
-            changes_text=False,
-            pattern=r"[1-9]\d*",
-        ),
+        "seconds that the C++ compiler may take for a graph, and that minductor waits for another process which "
+        "compiles the same graph",
+        changes_text=False,
+        pattern=r"[1-9]\d*",
     )
     trace: str = _option(
         "",
-        OptionRule(
-            str,
-            "what to show of each stage: a level from 0 to 4, dir:PATH or html:PATH",
-            changes_text=False,
-            pattern=r"|[0-4]|(dir|html):.+",
-        ),
+        "what to show of each stage: a level from 0 to 4, dir:PATH or html:PATH",
+        changes_text=False,
+        pattern=r"|[0-4]|(dir|html):.+",
     )
-    cache_dir: str = _option(
-        "", OptionRule(str, "the folder of the store; empty: the user's cache folder", changes_text=False)
-    )
+    cache_dir: str = _option("", "the folder of the store; empty: the user's cache folder", changes_text=False)
     extra: tuple[tuple[str, Value], ...] = ()
 
     def __post_init__(self) -> None:

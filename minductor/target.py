@@ -22,7 +22,7 @@ from types import MappingProxyType
 from minductor.core.errors import UnknownTarget
 from minductor.options import Options
 
-KIB = 1024
+KIB, MIB = 1024, 1024 * 1024
 # The architectures of NVIDIA GPUs that are not in the table and have as much shared memory as those that are.
 DATA_CENTRE = (87, 103, 110)
 MAX_PROGRAMS = 2**31 - 1  # of one launch: a kernel numbers its programs along the first dimension of the grid only
@@ -138,99 +138,55 @@ TRITON_LACKS = frozenset(
     )
 )
 
-# The CPU's target has no core count and no vector width, so that generated text depends on shapes and dtypes only.
-TARGETS: Mapping[str, Target] = MappingProxyType(
-    {
-        "cpu": Target(
-            name="cpu", kind="cpu", l2_bytes=1024 * KIB, cached_row_bytes=1024 * KIB, vector_bytes=256, has_tuning=False
-        ),
-        # Triton's interpreter runs GPU kernels on CPU tensors, slowly and without libdevice.
-        "interpret": Target(
-            name="interpret",
-            kind="interpret",
-            shared_memory=99 * KIB,
-            cached_row_bytes=48 * KIB,
-            multiprocessors=8,
-            registers=65536,
-            thread_registers=255,
-            warp_size=32,
-            max_threads=1024,
-            max_programs=4096,  # the interpreter takes more than a millisecond for each
-            has_descriptors=True,
-            has_fp8=True,
-            lacks=TRITON_LACKS,
-        ),
-        "sm_80": Target(
-            name="sm_80",
-            kind="cuda",
-            device="cuda",
-            arch="80",
-            l2_bytes=40 * KIB * KIB,
-            shared_memory=163 * KIB,
-            cached_row_bytes=48 * KIB,
-            multiprocessors=108,
-            registers=65536,
-            thread_registers=255,
-            warp_size=32,
-            max_threads=1024,
-            max_programs=MAX_PROGRAMS,
-            lacks=TRITON_LACKS,
-        ),
-        "sm_90": Target(
-            name="sm_90",
-            kind="cuda",
-            device="cuda",
-            arch="90",
-            l2_bytes=50 * KIB * KIB,
-            shared_memory=227 * KIB,
-            cached_row_bytes=48 * KIB,
-            multiprocessors=132,
-            registers=65536,
-            thread_registers=255,
-            warp_size=32,
-            max_threads=1024,
-            max_programs=MAX_PROGRAMS,
-            lacks=TRITON_LACKS,
-            has_descriptors=True,
-            has_fp8=True,
-        ),
-        "sm_100": Target(
-            name="sm_100",
-            kind="cuda",
-            device="cuda",
-            arch="100",
-            l2_bytes=126 * KIB * KIB,
-            shared_memory=227 * KIB,
-            cached_row_bytes=96 * KIB,
-            multiprocessors=148,
-            registers=65536,
-            thread_registers=255,
-            warp_size=32,
-            max_threads=1024,
-            max_programs=MAX_PROGRAMS,
-            lacks=TRITON_LACKS,
-            has_descriptors=True,
-            has_fp8=True,
-        ),
-        "gfx942": Target(
-            name="gfx942",
-            kind="hip",
-            device="cuda",
-            arch="gfx942",
-            l2_bytes=4 * KIB * KIB,
-            shared_memory=64 * KIB,
-            cached_row_bytes=96 * KIB,
-            multiprocessors=304,
-            registers=131072,
-            thread_registers=512,
-            warp_size=64,
-            max_threads=1024,
-            max_programs=MAX_PROGRAMS,
-            lacks=TRITON_LACKS,
-            has_tuning=False,
-        ),
-    }
+# What the targets of Triton have in common; a row of TARGETS replaces what differs.
+_GPU = Target(
+    name="",
+    kind="cuda",
+    device="cuda",
+    cached_row_bytes=48 * KIB,
+    registers=65536,
+    thread_registers=255,
+    warp_size=32,
+    max_threads=1024,
+    max_programs=MAX_PROGRAMS,
+    lacks=TRITON_LACKS,
 )
+# The newer GPUs of NVIDIA, and Triton's interpreter.
+_HOPPER = replace(_GPU, shared_memory=227 * KIB, has_descriptors=True, has_fp8=True)
+
+_ROWS = (
+    # The CPU's target has no core count and no vector width, so that generated text depends on shapes and dtypes only.
+    Target("cpu", "cpu", l2_bytes=1024 * KIB, cached_row_bytes=1024 * KIB, vector_bytes=256, has_tuning=False),
+    # Triton's interpreter runs GPU kernels on CPU tensors, slowly and without libdevice. It takes more than a
+    # millisecond for each program.
+    replace(
+        _HOPPER,
+        name="interpret",
+        kind="interpret",
+        device="cpu",
+        shared_memory=99 * KIB,
+        multiprocessors=8,
+        max_programs=4096,
+    ),
+    replace(_GPU, name="sm_80", arch="80", l2_bytes=40 * MIB, shared_memory=163 * KIB, multiprocessors=108),
+    replace(_HOPPER, name="sm_90", arch="90", l2_bytes=50 * MIB, multiprocessors=132),
+    replace(_HOPPER, name="sm_100", arch="100", l2_bytes=126 * MIB, cached_row_bytes=96 * KIB, multiprocessors=148),
+    replace(
+        _GPU,
+        name="gfx942",
+        kind="hip",
+        arch="gfx942",
+        l2_bytes=4 * MIB,
+        shared_memory=64 * KIB,
+        cached_row_bytes=96 * KIB,
+        multiprocessors=304,
+        registers=131072,
+        thread_registers=512,
+        warp_size=64,
+        has_tuning=False,
+    ),
+)
+TARGETS: Mapping[str, Target] = MappingProxyType({target.name: target for target in _ROWS})
 
 
 def of_capability(major: int, minor: int) -> Target | None:

@@ -13,7 +13,8 @@ Nothing is random after construction (no dropout), so any two backends must agre
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -316,14 +317,6 @@ def make_decoder(cls: Callable[[Transformer], nn.Module], sizes: Transformer) ->
     return Workload(cls(sizes), (text[:, :-1].contiguous(),), token_loss(text[:, 1:].contiguous()))
 
 
-def make_gpt(sizes: Transformer) -> Workload:
-    return make_decoder(GPT, sizes)
-
-
-def make_llama(sizes: Transformer) -> Workload:
-    return make_decoder(Llama, sizes)
-
-
 def make_bert(sizes: Transformer) -> Workload:
     """An encoder on padded texts of two segments; one token in seven is to be guessed."""
     shape = (sizes.batch, sizes.context)
@@ -342,35 +335,26 @@ def make_image_model(cls: Callable[[Vision], nn.Module], sizes: Vision) -> Workl
     return Workload(cls(sizes), (images,), class_loss(torch.randint(sizes.classes, (sizes.batch,))))
 
 
-def make_resnet(sizes: Vision) -> Workload:
-    return make_image_model(ResNet, sizes)
+TEXT_SIZES: Mapping[str, Transformer] = {
+    "bench": Transformer(layers=4, width=256, heads=8, context=128, batch=8, vocab=1024),
+    "tiny": Transformer(layers=2, width=32, heads=2, context=16, batch=2, vocab=61),
+}
+RESNET_SIZES: Mapping[str, Vision] = {
+    "bench": Vision(width=64, image=96, batch=4, classes=100),
+    "tiny": Vision(width=8, image=32, batch=2, classes=10),
+}
+VIT_SIZES: Mapping[str, Vision] = {
+    "bench": Vision(width=256, image=96, batch=4, classes=100, layers=6, heads=8),
+    "tiny": Vision(width=32, image=16, batch=2, classes=10, patch=4),
+}
 
-
-def make_vit(sizes: Vision) -> Workload:
-    return make_image_model(ViT, sizes)
-
-
-BUILDERS: Mapping[str, Mapping[str, Callable[[], Workload]]] = {
-    "gpt": {
-        "bench": lambda: make_gpt(Transformer(layers=4, width=256, heads=8, context=128, batch=8, vocab=1024)),
-        "tiny": lambda: make_gpt(Transformer(layers=2, width=32, heads=2, context=16, batch=2, vocab=61)),
-    },
-    "bert": {
-        "bench": lambda: make_bert(Transformer(layers=4, width=256, heads=8, context=128, batch=8, vocab=1024)),
-        "tiny": lambda: make_bert(Transformer(layers=2, width=32, heads=2, context=16, batch=2, vocab=61)),
-    },
-    "llama": {
-        "bench": lambda: make_llama(Transformer(layers=4, width=256, heads=8, context=128, batch=8, vocab=1024)),
-        "tiny": lambda: make_llama(Transformer(layers=2, width=32, heads=2, context=16, batch=2, vocab=61)),
-    },
-    "resnet": {
-        "bench": lambda: make_resnet(Vision(width=64, image=96, batch=4, classes=100)),
-        "tiny": lambda: make_resnet(Vision(width=8, image=32, batch=2, classes=10)),
-    },
-    "vit": {
-        "bench": lambda: make_vit(Vision(width=256, image=96, batch=4, classes=100, layers=6, heads=8)),
-        "tiny": lambda: make_vit(Vision(width=32, image=16, batch=2, classes=10, patch=4)),
-    },
+# By the name of a model: the function that builds it, and its sizes.
+BUILDERS: Mapping[str, tuple[Callable[[Any], Workload], Mapping[str, Any]]] = {
+    "gpt": (partial(make_decoder, GPT), TEXT_SIZES),
+    "bert": (make_bert, TEXT_SIZES),
+    "llama": (partial(make_decoder, Llama), TEXT_SIZES),
+    "resnet": (partial(make_image_model, ResNet), RESNET_SIZES),
+    "vit": (partial(make_image_model, ViT), VIT_SIZES),
 }
 
 NAMES = tuple(BUILDERS)
@@ -380,11 +364,12 @@ def make(name: str, *, size: str = "bench", seed: int = 0) -> Workload:
     """Build one workload; the caller's random state is left as it was."""
     if name not in BUILDERS:
         raise ValueError(f"no model is called {name!r}: the models are {', '.join(NAMES)}")
-    if size not in BUILDERS[name]:
-        raise ValueError(f"{name} has no size {size!r}: the sizes are {', '.join(BUILDERS[name])}")
+    build, sizes = BUILDERS[name]
+    if size not in sizes:
+        raise ValueError(f"{name} has no size {size!r}: the sizes are {', '.join(sizes)}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return BUILDERS[name][size]()
+        return build(sizes[size])
 
 
 def as_float64(workload: Workload) -> Workload:

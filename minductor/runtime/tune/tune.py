@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -31,37 +31,34 @@ ROUNDS, TRIES = 3, 10  # rounds over all candidates, and calls per measurement
 GAIN = 0.97  # a winner takes less than this share of the default's time, so that a tie keeps the default
 
 
-class Choose(Protocol):
-    """What a wrapper calls. `affects`: "bits" or "perf". `default`: the name of the default candidate.
-
-    The other arguments are numbers of a candidate's arguments. `overwritten`: tensors whose contents candidates read or
-    add to, and then write. `written`: all tensors that candidates write; None if unknown, which compares the contents
-    of every tensor. `sizes`: arguments that are sizes.
-    """
-
-    def __call__(
-        self,
-        digest: str,
-        affects: str,
-        default: str,
-        candidates: Mapping[str, Run],
-        overwritten: Sequence[int],
-        written: Sequence[int] | None = None,
-        sizes: Sequence[int] = (),
-    ) -> Run: ...
+Choose = Callable[..., Run]  # what a wrapper calls: `Tuner.choose` or `by_default`
 
 
-def by_default(
-    digest: str,
-    affects: str,
-    default: str,
-    candidates: Mapping[str, Run],
-    overwritten: Sequence[int],
-    written: Sequence[int] | None = None,
-    sizes: Sequence[int] = (),
-) -> Run:
-    """The default candidate; nothing is measured."""
-    del digest, affects, overwritten, written, sizes
+class _Candidates(NamedTuple):
+    """Functions that do the same: `make` gives each of them by its name, and `trial` the memory for trying them."""
+
+    affects: str
+    default: str
+    names: Sequence[str]
+    make: Callable[[str], Run]
+    trial: Callable[[Sequence[Any]], TrialMemory]
+
+    def made(self, refuse: Callable[[str, str], None]) -> dict[str, Run]:
+        """The candidates that can be made, by name. Calls `refuse` with the name of each other one and the reason."""
+        found: dict[str, Run] = {}
+        for name in self.names:
+            try:
+                found[name] = self.make(name)
+            except Exception as error:
+                if name == self.default:
+                    raise
+                refuse(name, str(error))
+        return found
+
+
+def by_default(digest: str, affects: str, default: str, candidates: Mapping[str, Run], *numbers: object) -> Run:
+    """The default candidate, chosen without measuring; the arguments are those of `Tuner.choose`."""
+    del digest, affects, numbers
     return candidates[default]
 
 
@@ -117,7 +114,13 @@ class Tuner:
         written: Sequence[int] | None = None,
         sizes: Sequence[int] = (),
     ) -> Run:
-        """The winner. If none is known, a function whose first call finds it."""
+        """The winner. If none is known, a function whose first call finds it.
+
+        `affects`: "bits" or "perf". `default`: the name of the default candidate. The other arguments are numbers of a
+        candidate's arguments. `overwritten`: tensors whose contents candidates read or add to, and then write.
+        `written`: all tensors that candidates write; None if unknown, which compares the contents of every tensor.
+        `sizes`: arguments that are sizes.
+        """
         if self.is_deterministic and affects == "bits":
             return candidates[default]
         names, make = tuple(candidates), candidates.__getitem__
@@ -144,55 +147,36 @@ class Tuner:
 
             return TrialMemory(args, overwritten, written, self.room or free_host_memory)
 
+        candidates = _Candidates(affects, default, names, make, trial)
         if not sizes:
-            return self._of_one_size(digest, affects, default, names, make, trial)
+            return self._of_one_size(digest, candidates)
         found: dict[tuple[int, ...], Run] = {}
 
         def by_size(*args: Any) -> Any:
             bucket = tuple([args[number].bit_length() for number in sizes])
             if bucket not in found:
                 work = f"{digest} sizes of {', '.join(map(str, bucket))} bits"
-                found[bucket] = self._of_one_size(work, affects, default, names, make, trial)
+                found[bucket] = self._of_one_size(work, candidates)
             return found[bucket](*args)
 
         return by_size
 
-    def _of_one_size(
-        self,
-        work: str,
-        affects: str,
-        default: str,
-        names: Sequence[str],
-        make: Callable[[str], Run],
-        trial: Callable[[Sequence[Any]], TrialMemory],
-    ) -> Run:
+    def _of_one_size(self, work: str, candidates: _Candidates) -> Run:
+        names, make = candidates.names, candidates.make
         if (known := self._known(work)) in names:
             return make(known)
         found: list[Run] = []
 
         def first(*args: Any) -> Any:
             if not found and self.is_captured():
-                return make(default)(*args)
+                return make(candidates.default)(*args)
             if not found:
                 with self.lock:
                     won = self.winners.get(work, "")  # by now an equal one may have been measured
-                    if won not in names:
-                        won = self._winner(work, affects, default, self._made(names, default, make), args, trial)
-                    found.append(make(won))
+                    found.append(make(won if won in names else self._winner(work, candidates, args)))
             return found[0](*args)
 
         return first
-
-    def _made(self, names: Sequence[str], default: str, make: Callable[[str], Run]) -> dict[str, Run]:
-        found: dict[str, Run] = {}
-        for name in names:
-            try:
-                found[name] = make(name)
-            except Exception as error:
-                if name == default:
-                    raise
-                self._refuse(name, str(error))
-        return found
 
     def _known(self, work: str) -> str:
         """The winner in this or an earlier process; "" if there is none."""
@@ -200,26 +184,19 @@ class Tuner:
             self.winners[work] = found
         return self.winners.get(work, "")
 
-    def _winner(
-        self,
-        work: str,
-        affects: str,
-        default: str,
-        candidates: dict[str, Run],
-        args: Sequence[Any],
-        trial: Callable[[Sequence[Any]], TrialMemory],
-    ) -> str:
+    def _winner(self, work: str, candidates: _Candidates, args: Sequence[Any]) -> str:
         """Measures and records the winner. Without memory for that, the default, in this process only."""
         from minductor.runtime.tune.tune_memory import NoRoom
 
+        made, default = candidates.made(self._refuse), candidates.default
         try:
-            memory = trial(args)
+            memory = candidates.trial(args)
         except NoRoom as error:
             self._refuse(work, str(error))
             self.winners[work] = default
             return default
         try:
-            won = self._fastest(affects, default, candidates, args, memory)
+            won = self._fastest(candidates.affects, default, made, args, memory)
         finally:
             memory.restore()
         self.winners[work] = won
