@@ -9,6 +9,7 @@ can be tested against the other.
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,68 +20,29 @@ import torch
 from torch import Tensor
 
 from minductor.core.dtypes import DType
-from minductor.core.expressions.expr import (
-    Const,
-    Expr,
-    FloorDiv,
-    Identity,
-    Max,
-    Min,
-    Mod,
-    Product,
-    Sum,
-    Symbol,
-    evaluate,
-)
-from minductor.ir.program.nodes import (
-    Argument,
-    Assert,
-    Atomic,
-    Body,
-    Check,
-    Combine,
-    Constant,
-    Extern,
-    Index,
-    Kernel,
-    Load,
-    Masked,
-    Op,
-    Parameter,
-    Program,
-    Project,
-    Reduce,
-    Ref,
-    Region,
-    Require,
-    Round,
-    Scan,
-    Store,
-    SymbolDef,
-    Token,
-    View,
-    reads,
-    writes,
-)
+from minductor.core.expressions import expr as exprs
+from minductor.ir.program import nodes as ir
 from minductor.ir.program.size_sources import size_source
 from minductor.runtime.launch.control_flow import CONTROL
 from minductor.runtime.reference.gpu_operators_on_cpu import ON_CPU
 
 
-def run_program(program: Program, inputs: Sequence[Any], constants: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+def run_program(
+    program: ir.Program, inputs: Sequence[Any], constants: Mapping[str, Any] | None = None
+) -> tuple[Any, ...]:
     """The program's outputs. Inputs that the program mutates are written."""
     state = _State(program, constants or {})
     state.enter(inputs)
     for node in program.nodes:
         match node:
-            case Kernel():
+            case ir.Kernel():
                 with state.on(node):
                     _Run(state, node.axes).body(node.body, ())
-            case Extern():
+            case ir.Extern():
                 state.extern(node)
-            case SymbolDef(symbol, body, _):
+            case ir.SymbolDef(symbol, body, _):
                 state.sizes[symbol.name] = _Run(state, ()).body(body, ())[0].item()
-            case Require(body, message, _):
+            case ir.Require(body, message, _):
                 if not _Run(state, ()).body(body, ())[0].item():
                     raise RuntimeError(message)
     state.leave(inputs)
@@ -94,19 +56,19 @@ LONG_SCAN = 2048  # elements: longer ones are not walked one by one
 class _State:
     """The storage versions as flat tensors. A write makes a copy of the version before it."""
 
-    program: Program
+    program: ir.Program
     constants: Mapping[str, Any]  # what the program refers to by name: tensors and other objects
     sizes: dict[str, Any] = field(default_factory=dict)
-    flat: dict[Ref, Tensor] = field(default_factory=dict)
+    flat: dict[ir.Ref, Tensor] = field(default_factory=dict)
     is_imagined: bool = False  # the program is for a GPU, but its tensors are on the CPU
 
     def place(self, device: str) -> torch.device:
         return torch.device("cpu" if self.is_imagined else device)
 
-    def on(self, kernel: Kernel) -> AbstractContextManager[Any]:
+    def on(self, kernel: ir.Kernel) -> AbstractContextManager[Any]:
         """A context in which new tensors are on the kernel's device."""
         table = self.program.buffer_table()
-        refs = (*writes(kernel), *reads(kernel))  # an input of a program of one kernel need not be a buffer
+        refs = (*ir.writes(kernel), *ir.reads(kernel))  # an input of a program of one kernel need not be a buffer
         place = next((self.place(table[ref.storage].device) for ref in refs if ref.storage in table), None)
         return nullcontext() if place is None or place.type == "cpu" else place
 
@@ -115,28 +77,28 @@ class _State:
         self.is_imagined = not any(t.is_cuda for t in given) and (bool(given) or not torch.cuda.is_available())
         for given, value in zip(self.program.inputs, inputs, strict=True):
             if given.symbol is None:
-                self.flat[Ref(given.name, 0)] = _flat(value).clone()
-            elif isinstance(given.symbol, Symbol):
+                self.flat[ir.Ref(given.name, 0)] = _flat(value).clone()
+            elif isinstance(given.symbol, exprs.Symbol):
                 self.sizes[given.symbol.name] = value
         for name, value in self.constants.items():
             if isinstance(value, Tensor):
-                self.flat[Ref(name, 0)] = _flat(value)
+                self.flat[ir.Ref(name, 0)] = _flat(value)
 
     def leave(self, inputs: Sequence[Any]) -> None:
         """Copies the newest versions of mutated inputs back to the inputs."""
         for given, value in zip(self.program.inputs, inputs, strict=True):
             newest = max((r.version for r in self.flat if r.storage == given.name), default=0)
             if given.symbol is None and newest:
-                _flat(value).copy_(self.flat[Ref(given.name, newest)])
+                _flat(value).copy_(self.flat[ir.Ref(given.name, newest)])
 
-    def number(self, expr: Expr) -> Any:
+    def number(self, expr: exprs.Expr) -> Any:
         """The value of an expression: an int, or a float or bool if it is a symbol for one."""
-        return evaluate(expr, self.sizes)
+        return exprs.evaluate(expr, self.sizes)
 
-    def row(self, sizes: Sequence[Expr]) -> list[int]:
+    def row(self, sizes: Sequence[exprs.Expr]) -> list[int]:
         return [self.number(s) for s in sizes]
 
-    def open(self, ref: Ref) -> Tensor:
+    def open(self, ref: ir.Ref) -> Tensor:
         """A new version: a copy of the version before, or NaN (-1 for integers) if there is none."""
         if ref in self.flat:
             return self.flat[ref]
@@ -153,40 +115,40 @@ class _State:
         self.flat[ref] = made
         return made
 
-    def value(self, given: Argument) -> Any:
+    def value(self, given: ir.Argument) -> Any:
         """An argument of an extern call, or a result."""
         match given:
-            case View(ref, _, size, stride, offset):
+            case ir.View(ref, _, size, stride, offset):
                 return self.open(ref).as_strided(self.row(size), self.row(stride), self.number(offset))
-            case Region():
+            case ir.Region():
                 return self.region(given)
-            case Token("external", name):
+            case ir.Token("external", name):
                 return self.constants[name]
-            case Token("operator", name):
+            case ir.Token("operator", name):
                 return _operator(name)
-            case Expr():
+            case exprs.Expr():
                 return self.number(given)
             case DType():
                 return torch_dtype(given)
-            case Token("device", name):
+            case ir.Token("device", name):
                 return self.place(name)
-            case Token(_, name):
+            case ir.Token(_, name):
                 return getattr(torch, name)
             case tuple():
                 return [self.value(v) for v in given]
             case _:
                 return given
 
-    def extern(self, node: Extern) -> None:
-        function = CONTROL.get(node.op) if any(isinstance(a, Region) for a in node.args) else None
+    def extern(self, node: ir.Extern) -> None:
+        function = CONTROL.get(node.op) if any(isinstance(a, ir.Region) for a in node.args) else None
         function = function or (ON_CPU.get(node.op) if self.is_imagined else None) or _operator(node.op)
         for ref in node.writes:
             self.open(ref)
-        moved = {Ref(r.storage, r.version - 1): r for r in node.writes}
+        moved = {ir.Ref(r.storage, r.version - 1): r for r in node.writes}
         given = [self.value(_newest(a, moved)) for a in node.args]
         named = {name: self.value(_newest(value, moved)) for name, value in node.kwargs}
         if node.form == "out":
-            named["out"] = self.value(node.results[0]) if isinstance(node.results[0], View) else None
+            named["out"] = self.value(node.results[0]) if isinstance(node.results[0], ir.View) else None
         result = function(*given, **named)
         if node.form == "out":
             return
@@ -195,15 +157,15 @@ class _State:
             number, dim, scale, shift = size_source(node, symbol) or (0, 0, 1, 0)
             self.sizes[symbol.name] = (results[number][1].size(dim) - shift) // scale
         for place, made in results:
-            if isinstance(place, Symbol):
+            if isinstance(place, exprs.Symbol):
                 self.sizes[place.name] = made
         for place, made in results:
             # of another size than was traced: nobody may read it
-            if isinstance(place, View) and tuple(made.shape) == tuple(self.row(place.size)):
+            if isinstance(place, ir.View) and tuple(made.shape) == tuple(self.row(place.size)):
                 kept = made.new_empty_strided(made.shape, self.row(place.stride)).copy_(made)
                 self.flat[place.ref] = _flat(kept)
 
-    def region(self, given: Region) -> Callable[..., tuple[Any, ...]]:
+    def region(self, given: ir.Region) -> Callable[..., tuple[Any, ...]]:
         program = next(p for p in self.program.regions if p.name == given.name)
         sizes = self.row(given.sizes)
         return lambda *args: run_program(program, [*sizes, *args], self.constants)
@@ -231,11 +193,11 @@ def _leaves(value: Any) -> list[Any]:
     return [leaf for item in value for leaf in _leaves(item)] if isinstance(value, tuple | list) else [value]
 
 
-def _newest(value: Argument, moved: Mapping[Ref, Ref]) -> Argument:
+def _newest(value: ir.Argument, moved: Mapping[ir.Ref, ir.Ref]) -> ir.Argument:
     """The version that an in-place call writes, which it also reads."""
     match value:
-        case View(ref, dtype, size, stride, offset):
-            return View(moved.get(ref, ref), dtype, size, stride, offset)
+        case ir.View(ref, dtype, size, stride, offset):
+            return ir.View(moved.get(ref, ref), dtype, size, stride, offset)
         case tuple():
             return tuple(_newest(v, moved) for v in value)
         case _:
@@ -277,42 +239,42 @@ class _Run:
             number = torch.tensor(size, dtype=torch.float64) if isinstance(size, float) else torch.tensor(size)
             self.symbols.setdefault(name, number.reshape([1] * len(axes)))
 
-    def body(self, body: Body, given: Sequence[Tensor], mask: Tensor | None = None) -> list[Tensor]:
+    def body(self, body: ir.Body, given: Sequence[Tensor], mask: Tensor | None = None) -> list[Tensor]:
         values: list[Any] = []
         for op in body.ops:
             values.append(self.op(op, [values[a] for a in op.args], given, mask))
         return [values[r] for r in body.results]
 
-    def op(self, op: Op, args: list[Any], given: Sequence[Tensor], mask: Tensor | None) -> Any:
+    def op(self, op: ir.Op, args: list[Any], given: Sequence[Tensor], mask: Tensor | None) -> Any:
         match op.attrs:
-            case Constant(value):
+            case ir.Constant(value):
                 return torch.full([1] * len(self.names), value, dtype=self.dtype(op))
-            case Index(expr):
+            case ir.Index(expr):
                 return self.index(expr)
-            case Load(ref, index):
+            case ir.Load(ref, index):
                 return self.load(ref, index, self.dtype(op), mask)
-            case Store(ref, index):
+            case ir.Store(ref, index):
                 self.write(op, ref, index, args[0], None)
-            case Atomic(ref, index, kind):
+            case ir.Atomic(ref, index, kind):
                 self.write(op, ref, index, args[0], kind)
-            case Check() as check:
+            case ir.Check() as check:
                 found = self.symbols[check.symbol.name] = _checked(args[0], self.state.number(check.size), mask, check)
                 return found
-            case Parameter(number):
+            case ir.Parameter(number):
                 return given[number]
-            case Masked(inner, other):
+            case ir.Masked(inner, other):
                 where = args[0] if mask is None else args[0] & mask
                 (value,) = self.body(inner, args[1:], where)
                 return torch.where(args[0], value, torch.tensor(other, dtype=value.dtype))
-            case Reduce(axes, how):
+            case ir.Reduce(axes, how):
                 return self.reduce(args, axes, how)
-            case Scan(axis, how, reverse):
+            case ir.Scan(axis, how, reverse):
                 return self.scan(args, axis, how, reverse=reverse)
-            case Project(number):
+            case ir.Project(number):
                 return args[0][number]
-            case Round(dtype):
+            case ir.Round(dtype):
                 return _rounded(args[0], dtype)
-            case Assert(message):
+            case ir.Assert(message):
                 if not builtins.bool(args[0].all()):
                     raise RuntimeError(message)
             case None:
@@ -322,23 +284,36 @@ class _Run:
                 return SPELLING[op.name](*args)
         return _first(args[0])
 
-    def dtype(self, op: Op) -> torch.dtype:
+    def dtype(self, op: ir.Op) -> torch.dtype:
         assert op.dtype is not None
         return torch_dtype(op.dtype)
 
-    def index(self, expr: Expr) -> Tensor:
+    def index(self, expr: exprs.Expr) -> Tensor:
         """The value of an index expression."""
         match expr:
-            case Const(value=value):
+            case exprs.Const(value):
                 return torch.full([1] * len(self.names), value, dtype=torch.int64)
-            case Symbol(name=name):
+            case exprs.Symbol(name):
                 return self.symbols[name]
-            case Sum() | Product() | FloorDiv() | Mod() | Min() | Max() | Identity():
-                return _arith(expr, self.index)
+            case exprs.Sum(const, terms):
+                total: Any = sum((self.index(term) * factor for term, factor in terms), start=const)
+                return total
+            case exprs.Product(factors):
+                return functools.reduce(torch.mul, map(self.index, factors))
+            case exprs.FloorDiv(num, den):
+                return torch.div(self.index(num), self.index(den), rounding_mode="floor")
+            case exprs.Mod(num, den):
+                return torch.remainder(self.index(num), self.index(den))
+            case exprs.Min(args):
+                return functools.reduce(torch.minimum, map(self.index, args))
+            case exprs.Max(args):
+                return functools.reduce(torch.maximum, map(self.index, args))
+            case exprs.Identity(arg):
+                return self.index(arg)
             case _:
                 raise TypeError(f"no way to evaluate {expr!r}")
 
-    def load(self, ref: Ref, index: Expr, dtype: torch.dtype, mask: Tensor | None) -> Tensor:
+    def load(self, ref: ir.Ref, index: exprs.Expr, dtype: torch.dtype, mask: Tensor | None) -> Tensor:
         at = self.index(index)
         flat = _real(self.state.open(ref))
         if mask is not None:
@@ -347,7 +322,7 @@ class _Run:
             return torch.zeros(at.shape, dtype=dtype)
         return flat[at].to(dtype)
 
-    def write(self, op: Op, ref: Ref, index: Expr, value: Any, kind: str | None) -> None:
+    def write(self, op: ir.Op, ref: ir.Ref, index: exprs.Expr, value: Any, kind: str | None) -> None:
         """Writes each point of the operation's own axes once."""
         shape = [n if name in op.axes else 1 for name, n in zip(self.names, self.extents, strict=True)]
         at = self.index(index).expand(shape).reshape(-1)
@@ -361,7 +336,7 @@ class _Run:
         else:
             flat.scatter_reduce_(0, at, source, {"add": "sum", "mul": "prod", "min": "amin", "max": "amax"}[kind])
 
-    def reduce(self, args: list[Any], axes: Sequence[str], how: Combine) -> tuple[Tensor, ...]:
+    def reduce(self, args: list[Any], axes: Sequence[str], how: ir.Combine) -> tuple[Tensor, ...]:
         dims = [self.names.index(a) for a in axes]
         values = torch.broadcast_tensors(*(self.whole(_first(a), dims) for a in args))
         if how.name in ("sum", "prod") and values[0].is_floating_point():  # in the order torch likes
@@ -378,7 +353,7 @@ class _Run:
     def whole(self, value: Tensor, dims: Sequence[int]) -> Tensor:
         return value.expand([self.extents[d] if d in dims else n for d, n in enumerate(value.shape)])
 
-    def halve(self, rows: list[Tensor], how: Combine) -> list[Tensor]:
+    def halve(self, rows: list[Tensor], how: ir.Combine) -> list[Tensor]:
         """Combines the last dimension away, in halves, starting from the identity."""
         start = [torch.full((*r.shape[:-1], 1), i, dtype=r.dtype) for r, i in zip(rows, how.identity, strict=True)]
         rows = [torch.cat([s, r], -1) for s, r in zip(start, rows, strict=True)]
@@ -389,7 +364,7 @@ class _Run:
             rows = [torch.cat([j, r[..., 2 * half :]], -1) for j, r in zip(joined, rows, strict=True)]
         return rows
 
-    def scan(self, args: list[Any], axis: str, how: Combine, *, reverse: bool) -> tuple[Tensor, ...]:
+    def scan(self, args: list[Any], axis: str, how: ir.Combine, *, reverse: bool) -> tuple[Tensor, ...]:
         dim = self.names.index(axis)
         values = torch.broadcast_tensors(*(self.whole(_first(a), [dim]) for a in args))
         if self.extents[dim] > LONG_SCAN:
@@ -404,7 +379,7 @@ class _Run:
         return tuple(made)
 
 
-def _doubling(how: Combine, values: Sequence[Tensor], dim: int, *, reverse: bool) -> tuple[Tensor, ...]:
+def _doubling(how: ir.Combine, values: Sequence[Tensor], dim: int, *, reverse: bool) -> tuple[Tensor, ...]:
     """A scan in log2(n) steps: each combines values of twice the distance."""
     rows = [v.movedim(dim, -1).flip(-1) if reverse else v.movedim(dim, -1) for v in values]
     rows = combine_values(how, [torch.full_like(r, i) for r, i in zip(rows, how.identity, strict=True)], rows)
@@ -416,16 +391,16 @@ def _doubling(how: Combine, values: Sequence[Tensor], dim: int, *, reverse: bool
     return tuple((r.flip(-1) if reverse else r).movedim(-1, dim) for r in rows)
 
 
-def combine_values(how: Combine, left: Sequence[Tensor], right: Sequence[Tensor]) -> list[Tensor]:
+def combine_values(how: ir.Combine, left: Sequence[Tensor], right: Sequence[Tensor]) -> list[Tensor]:
     """Two groups of carried values, combined by the combine's body."""
     given = [*left, *right]
     values: list[Tensor] = []
     for op in how.body.ops:
         args = [values[a] for a in op.args]
         match op.attrs:
-            case Parameter(number):
+            case ir.Parameter(number):
                 values.append(given[number])
-            case Constant(value):
+            case ir.Constant(value):
                 assert op.dtype is not None
                 values.append(torch.full((), value, dtype=torch_dtype(op.dtype)))
             case _:
@@ -437,34 +412,7 @@ def _first(value: Any) -> Tensor:
     return value[0] if isinstance(value, tuple) else value
 
 
-def _arith(expr: Any, walk: Callable[[Expr], Tensor]) -> Tensor:
-    match expr:
-        case Sum(const=const, terms=terms):
-            total: Any = const
-            for term, factor in terms:
-                total = total + walk(term) * factor
-            return total
-        case Product(factors=factors):
-            product: Any = 1
-            for factor in factors:
-                product = product * walk(factor)
-            return product
-        case FloorDiv(num=num, den=den):
-            return torch.div(walk(num), walk(den), rounding_mode="floor")
-        case Mod(num=num, den=den):
-            return torch.remainder(walk(num), walk(den))
-        case Min(args=args) | Max(args=args):
-            chosen = walk(args[0])
-            for other in args[1:]:
-                chosen = (torch.minimum if isinstance(expr, Min) else torch.maximum)(chosen, walk(other))
-            return chosen
-        case Identity(arg=arg):
-            return walk(arg)
-        case _:
-            raise TypeError(f"no way to evaluate {expr!r}")
-
-
-def _checked(value: Tensor, size: int, mask: Tensor | None, check: Check) -> Tensor:
+def _checked(value: Tensor, size: int, mask: Tensor | None, check: ir.Check) -> Tensor:
     value = value.to(torch.int64)
     at = torch.where(value < 0, value + size, value) if check.wrap else value
     wrong = (at < 0) | (at >= size)
