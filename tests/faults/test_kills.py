@@ -263,7 +263,7 @@ for number in range(int(sys.argv[2])):
     try:
         with store.lock(digest(text)):
             entry = store.get(digest(text)) or store.put(digest(text), {"out.so": store.in_scratch(compiled)})
-        assert entry.read("out.so") == text.encode() * 2
+        assert entry.contents["out.so"] == text.encode() * 2
     except Exception as error:
         failed.append(repr(error))
 print(len(failed), failed[:3], flush=True)

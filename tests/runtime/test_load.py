@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -52,7 +51,6 @@ extern "C" int usleep(unsigned);
   for (int i = 0; i < 3000 && __atomic_load_n(flag, __ATOMIC_SEQ_CST) == 0; i++) usleep(10000);
   return *flag;
 }}
-{EXPORT} double plain(double x) {{ return x / 2; }}
 """
 BOUND = ("add", "mixed", "none", "order", "address", "most_threads", "team", "nap")
 
@@ -155,17 +153,11 @@ def test_two_libraries_with_the_same_symbol_stay_apart(tmp_path: Path) -> None:
     assert [answer() for answer in answers] == [0, 1]
 
 
-def test_a_function_by_address(library: Library) -> None:
-    assert library.function("plain", [ctypes.c_double], ctypes.c_double)(3.0) == 1.5
-    tensor = torch.ones(3)
-    assert library.function("address", [ctypes.c_void_p])(tensor.data_ptr()) == tensor.data_ptr()
-
-
 def test_a_symbol_that_is_not_there(library: Library) -> None:
     with pytest.raises(LoadFailed, match="missing"):
         library.bind("missing")
     with pytest.raises(LoadFailed, match="missing"):
-        library.function("missing", [])
+        library.address("missing")
 
 
 # What cannot be loaded.

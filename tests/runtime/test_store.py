@@ -65,7 +65,7 @@ def test_what_is_put_is_read(store: Store) -> None:
     read = store.get(KEY)
     assert read == written
     assert read is not None and dict(read.contents) == FILES
-    assert read.read("plan.json") == FILES["plan.json"] and read.text("empty.txt") == ""
+    assert read.contents["plan.json"] == FILES["plan.json"] and read.text("empty.txt") == ""
     assert read.file("kernels.so").read_bytes() == FILES["kernels.so"]
     assert (store.stats.hits, store.stats.misses, store.stats.puts) == (1, 1, 1)
     assert store.entries() == (written,)
@@ -353,7 +353,7 @@ with store.lock(key):
         with open(sys.argv[2], "a") as log: log.write("built\\n")
         time.sleep(0.3)
         entry = store.put(key, {"f": b"x" * 1000})
-assert entry.read("f") == b"x" * 1000
+assert entry.contents["f"] == b"x" * 1000
 """
 
 
@@ -377,7 +377,7 @@ def test_threads_build_once_and_all_read(store: Store) -> None:
                 built.append(1)
                 time.sleep(0.05)
                 entry = store.put(KEY, FILES)
-        read.append(entry.read("plan.json"))
+        read.append(entry.contents["plan.json"])
 
     threads = [threading.Thread(target=work) for _ in range(6)]
     for thread in threads:
@@ -471,7 +471,7 @@ def test_a_process_killed_while_writing(tmp_path: Path, step: int) -> None:
     with store.lock(KEY):  # the kernel dropped the dead one's lock
         store.put(KEY, {"a": b"1" * 100, "b": b"2" * 100})
     entry = store.get(KEY)
-    assert entry is not None and entry.read("a") == b"1" * 100
+    assert entry is not None and entry.contents["a"] == b"1" * 100
     store.sweep()
     assert list((store.root / "temporary").iterdir()) == []
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import add, floordiv, mod, mul, sub
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,7 +25,7 @@ import torch
 
 from minductor.core.errors import LoadFailed
 from minductor.ir.artefact.launch_metadata import Postfix
-from minductor.runtime.launch.load import Library
+from minductor.runtime.launch.load import Library, c_api
 from minductor.target import Target, of_capability
 
 DRIVER = "libcuda.so.1"
@@ -33,28 +34,18 @@ ALIGNMENT = 16  # bytes; cuda_launch.h says the same
 MAX_STACK = 64
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 # as `md_driver` in cuda_launch.h has them
-_FUNCTIONS = (
-    "cuLaunchKernel",
-    "cuGetErrorString",
-    "cuPointerGetAttribute",
-    "cuDevicePrimaryCtxRetain",
-    "cuCtxSetCurrent",
+_TABLE = ("cuLaunchKernel", "cuGetErrorString", "cuPointerGetAttribute", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent")
+END, CONSTANT, ARGUMENT = range(3)
+# What a number of programs is computed with. The codes of these operators in cuda_launch.h follow ARGUMENT, in order.
+OPERATORS: Mapping[int | str, Callable[..., Any]] = MappingProxyType(
+    {"+": add, "-": sub, "*": mul, "//": floordiv, "%": mod, "min": min, "max": max}
 )
-END, CONSTANT, ARGUMENT, ADD, SUB, MUL, FLOORDIV, MOD, MIN, MAX = range(10)
-CODES: Mapping[int | str, int] = MappingProxyType(
-    {"+": ADD, "-": SUB, "*": MUL, "//": FLOORDIV, "%": MOD, "min": MIN, "max": MAX}
+CODES: Mapping[int | str, int] = MappingProxyType({name: code for code, name in enumerate(OPERATORS, ARGUMENT + 1)})
+# As in cuda_launch.h, a division by zero has a result.
+_DIVISIONS: Mapping[int | str, Callable[[int, int], int]] = MappingProxyType(
+    {"//": lambda a, b: a // b if b else 0, "%": lambda a, b: a % b if b else a}
 )
-_PYTHON: Mapping[int, Callable[[int, int], int]] = MappingProxyType(
-    {
-        ADD: int.__add__,
-        SUB: int.__sub__,
-        MUL: int.__mul__,
-        FLOORDIV: lambda a, b: a // b if b else 0,
-        MOD: lambda a, b: a % b if b else a,
-        MIN: min,
-        MAX: max,
-    }
-)
+_PYTHON = MappingProxyType({CODES[name]: function for name, function in {**OPERATORS, **_DIVISIONS}.items()})
 Steps = Sequence[tuple[int, int]]
 
 
@@ -122,14 +113,8 @@ class Driver:
         if launch.shared > DEFAULT_SHARED:
             count = ctypes.c_int()
             self._call("cuDeviceGetCount", ctypes.byref(count))
-            for device in range(count.value):
-                self._call(
-                    "cuKernelSetAttribute",
-                    _MAX_DYNAMIC_SHARED,
-                    ctypes.c_int(launch.shared),
-                    kernel,
-                    ctypes.c_int(device),
-                )
+            for device in map(ctypes.c_int, range(count.value)):
+                self._call("cuKernelSetAttribute", _MAX_DYNAMIC_SHARED, ctypes.c_int(launch.shared), kernel, device)
         return kernel.value or 0
 
     def _call(self, name: str, *args: Any) -> None:
@@ -148,7 +133,7 @@ class Driver:
     def connect(self, launcher: Library) -> None:
         """Passes the addresses of the driver's functions to the compiled launcher."""
         table = launcher.address("md_driver")
-        for number, name in enumerate(_FUNCTIONS):
+        for number, name in enumerate(_TABLE):
             found = ctypes.cast(self._handle[name], ctypes.c_void_p).value or 0
             ctypes.c_void_p.from_address(table + number * ctypes.sizeof(ctypes.c_void_p)).value = found
 
@@ -219,9 +204,7 @@ def bind(launcher: Library, symbol: str, kernel: int, launch: Launch, other: Cal
         launch.is_aligned,
     )
     own = (ctypes.addressof(record), (record, programs), other)
-    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
-        ("PyCFunction_NewEx", ctypes.pythonapi)
-    )
+    make = c_api("PyCFunction_NewEx", ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     return make(ctypes.addressof(record), own, None)
 
 

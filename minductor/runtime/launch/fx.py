@@ -14,10 +14,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import add, attrgetter, floordiv, mod, mul, sub
 from typing import Any
 
 import torch
@@ -39,30 +39,10 @@ from minductor.runtime.store.store import digest
 from minductor.target import Target
 
 # modules whose functions a graph may call, besides torch's operators
-MODULES = frozenset(
-    (
-        "builtins",
-        "functools",
-        "math",
-        "minductor.runtime.launch.result_checks",
-        "minductor.runtime.launch.control_flow",
-        "minductor.runtime.launch.fx",
-        "minductor.runtime.launch.launch",
-        "operator",
-        "torch",
-    )
-)
+OWN_MODULES = tuple(f"minductor.runtime.launch.{name}" for name in ("result_checks", "control_flow", "fx", "launch"))
+MODULES = ("builtins", "functools", "math", "operator", "torch", *OWN_MODULES)
 # functions that are cheap to run on fake tensors
-CHEAP = (
-    torch.empty_strided,
-    torch.as_strided,
-    torch.ops.aten.sym_size.int,
-    operator.add,
-    operator.sub,
-    operator.mul,
-    operator.floordiv,
-    operator.mod,
-)
+CHEAP = (torch.empty_strided, torch.as_strided, torch.ops.aten.sym_size.int, add, sub, mul, floordiv, mod)
 _ASSIGNED = re.compile(r"\s*(\w+)\b[^=]* = ")
 
 
@@ -228,7 +208,7 @@ def _argument(value: Value, found: Mapping[str, fx.Node]) -> Any:
         case Token("device", name):
             return torch.device(name)
         case Token("operator", name):
-            return _operator(name)
+            return attrgetter(name)(torch.ops)
         case Token(_, name):
             return getattr(torch, name)
         case tuple():
@@ -239,18 +219,11 @@ def _argument(value: Value, found: Mapping[str, fx.Node]) -> Any:
 
 def _function(target: str) -> Callable[..., Any]:
     if target.startswith("torch.ops."):
-        return _operator(target.removeprefix("torch.ops."))
+        return attrgetter(target.removeprefix("torch.ops."))(torch.ops)
     module, _, name = target.rpartition(".")
     if module not in MODULES:
         raise ValueError(f"a graph that calls {target}")
     return getattr(importlib.import_module(module), name)
-
-
-def _operator(name: str) -> Callable[..., Any]:
-    found: Any = torch.ops
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
 
 
 def _comment(node: FxNode) -> str:

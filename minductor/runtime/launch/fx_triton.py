@@ -9,9 +9,7 @@ Making a node does not import Triton. The attribute `fn` of a table entry is the
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -22,21 +20,10 @@ from minductor.core.errors import TargetElsewhere
 from minductor.ir.artefact.fx_graph import FxGraph
 from minductor.ir.artefact.launch_metadata import LaunchMetadata, Postfix, default_launches
 from minductor.runtime.build import triton_jobs
+from minductor.runtime.launch.cuda import OPERATORS
 from minductor.runtime.launch.fx_launcher import Launcher
 from minductor.runtime.launch.launch import Bind
 from minductor.runtime.store.store import digest
-
-_OPERATORS: Mapping[int | str, Callable[..., Any]] = MappingProxyType(
-    {
-        "+": operator.add,
-        "-": operator.sub,
-        "*": operator.mul,
-        "//": operator.floordiv,
-        "%": operator.mod,
-        "min": min,
-        "max": max,
-    }
-)
 
 
 class Kernel:
@@ -138,11 +125,11 @@ def _programs(graph: fx.Graph, programs: Postfix, arguments: Mapping[str, Any]) 
     """The number of programs of a launch: a number, or the node that computes it."""
     stack: list[Any] = []
     for item in programs:
-        if item not in _OPERATORS:
+        if item not in OPERATORS:
             stack.append(arguments[item] if isinstance(item, str) else item)
             continue
         right, left = stack.pop(), stack.pop()
         is_node = isinstance(left, fx.Node) or isinstance(right, fx.Node)
-        make = _OPERATORS[item]
+        make = OPERATORS[item]
         stack.append(graph.call_function(make, (left, right)) if is_node else make(left, right))
     return stack.pop()

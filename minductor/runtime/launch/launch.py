@@ -17,7 +17,7 @@ import torch
 from minductor.ir.artefact.source import Source, Unit
 from minductor.runtime.build.toolchain import Toolchain
 from minductor.runtime.build.toolchain import Unit as CompileUnit
-from minductor.runtime.launch.load import ENTRY_PRELUDE, entry, threads
+from minductor.runtime.launch.load import ENTRY_PRELUDE, GUARDS, entry, threads
 from minductor.runtime.tune.tune import Choose, by_default
 
 if TYPE_CHECKING:  # a package that is loaded needs no options
@@ -168,12 +168,11 @@ def copied(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> 
 
 
 # torch publishes short ways to both for generated code; another version may not have them
-_guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
 # size, stride, dtype -> a new CPU tensor
-empty_strided = getattr(_guards, "_empty_strided_cpu", None) or _slow_empty
+empty_strided = getattr(GUARDS, "_empty_strided_cpu", None) or _slow_empty
 # the same on the GPU that is current
-empty_strided_cuda = getattr(_guards, "_empty_strided_cuda", None) or _slow_empty_cuda
+empty_strided_cuda = getattr(GUARDS, "_empty_strided_cuda", None) or _slow_empty_cuda
 # number of a GPU -> the stream that is current there
 raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 # tensor, size, stride, offset -> a strided window, `offset` elements from the tensor's own first one
-reinterpret = getattr(_guards, "_reinterpret_tensor", None) or _slow_reinterpret
+reinterpret = getattr(GUARDS, "_reinterpret_tensor", None) or _slow_reinterpret

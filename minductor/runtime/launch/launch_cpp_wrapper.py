@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from minductor.core.errors import LoadFailed
-from minductor.runtime.launch.load import Library, threads
+from minductor.runtime.launch.load import GUARDS, Library, c_api, threads
 
 INCLUDE = Path(__file__).parent / "include"
 LINKED = ("libtorch_cpu.so",)  # where the unit finds torch's functions
@@ -96,13 +96,8 @@ def launch(
     found = (vars(builtins), places, calls, events, _raise_as_eager, _wrap(library.path))
     bound = _Bound(handles, *found, is_child, None, torch.Tensor, offset)
     method = library.address("md_method")
-    # New prototypes, since those of ctypes.pythonapi are shared by the whole process.
-    capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
-        ("PyCapsule_New", ctypes.pythonapi)
-    )
-    function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
-        ("PyCFunction_NewEx", ctypes.pythonapi)
-    )
+    capsule = c_api("PyCapsule_New", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    function = c_api("PyCFunction_NewEx", ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
     # What the graph only points at lives as long as the function, which takes it for its module. A partial has room
     # for the attributes of a call.
     held = (bound, constants)
@@ -146,14 +141,10 @@ def tensor_offset(path: Path) -> int:
 
 def _wrap(path: Path) -> int:
     """The address of torch's `PyObject* (const Tensor&)`."""
-    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-    if (published := getattr(guards, "_torchinductor_thp_variable_wrap", None)) is not None:
+    if (published := getattr(GUARDS, "_torchinductor_thp_variable_wrap", None)) is not None:
         return published
-    exported = getattr(ctypes.CDLL(str(_torch_folder() / "libtorch_python.so")), _WRAP, None)
+    folder = Path(torch.__file__).parent / "lib"
+    exported = getattr(ctypes.CDLL(str(folder / "libtorch_python.so")), _WRAP, None)
     if exported is None:
         raise LoadFailed(str(path), f"torch {torch.__version__} has no function that makes a tensor's Python object")
     return ctypes.cast(exported, ctypes.c_void_p).value or 0
-
-
-def _torch_folder() -> Path:
-    return Path(torch.__file__).parent / "lib"

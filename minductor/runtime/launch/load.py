@@ -21,16 +21,19 @@ import ctypes
 import functools
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from minductor.core.errors import LoadFailed
 
-MAX_ARGUMENTS = (
-    384  # passes/bundle/bundle.py joins kernels up to 256 tensors and numbers, and fusion those of a kernel to 64
-)
+# Where torch publishes functions for generated code; None in a version that has them elsewhere.
+GUARDS: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+
+# passes/bundle/bundle.py joins kernels up to 256 tensors and numbers, and fusion those of a kernel to 64.
+MAX_ARGUMENTS = 384
 
 # One function `md_call` serves every kernel of the library. Each kernel adds the constant `md_entry_*`, which starts
 # with CPython's PyMethodDef (flag 0x80: METH_FASTCALL), and a function that passes words as its parameters. These
@@ -127,6 +130,14 @@ def entry(symbol: str) -> str:
     return f"MD_ENTRY({symbol})\n"
 
 
+def c_api(name: str, *types: type) -> Callable[..., Any]:
+    """The function `name` of Python's C API, which takes arguments of these types and returns an object.
+
+    Its prototype is new, since those of ctypes.pythonapi are shared by the whole process.
+    """
+    return ctypes.PYFUNCTYPE(ctypes.py_object, *types)((name, ctypes.pythonapi))
+
+
 class Library:
     """A loaded shared object. It stays in the process, like every library that Python loads."""
 
@@ -134,24 +145,12 @@ class Library:
         self.path = path
         self._handle = handle
 
-    def function(
-        self, symbol: str, argtypes: Sequence[type], restype: type | None = ctypes.c_int64
-    ) -> Callable[..., int]:
-        """A function, called by ctypes with raw addresses; LoadFailed if the library has none of that name."""
-        try:
-            found = self._handle[symbol]
-        except AttributeError:
-            raise self._lacks(symbol) from None
-        found.argtypes = list(argtypes)
-        found.restype = restype
-        return found
-
     def address(self, symbol: str) -> int:
         """The address of a variable or function of the library; LoadFailed if there is none of that name."""
         try:
             return ctypes.addressof(ctypes.c_char.in_dll(self._handle, symbol))
         except ValueError:
-            raise self._lacks(symbol) from None
+            raise LoadFailed(str(self.path), f"it has no {symbol}") from None
 
     def required(self, symbol: str) -> int:
         """As `address`, but closes a library without that name; then none of its functions may be called.
@@ -164,22 +163,14 @@ class Library:
             _ctypes.dlclose(self._handle._handle)
             raise
 
-    def _lacks(self, symbol: str) -> LoadFailed:
-        return LoadFailed(str(self.path), f"it has no {symbol}")
-
     def bind(self, symbol: str) -> Callable[..., int]:
         """The kernel behind `entry(symbol)` as a built-in function; LoadFailed if there is none.
 
         Nothing checks the types, dtypes and sizes of arguments: the generated caller passes the right ones.
         """
         address = self.required(f"md_entry_{symbol}")
-        # Prototypes of our own: those of ctypes.pythonapi belong to everybody in the process.
-        capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
-            ("PyCapsule_New", ctypes.pythonapi)
-        )
-        function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
-            ("PyCFunction_NewEx", ctypes.pythonapi)
-        )
+        capsule = c_api("PyCapsule_New", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+        function = c_api("PyCFunction_NewEx", ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
         return function(address, capsule(address, None, None), None)
 
 
@@ -198,8 +189,7 @@ def load_library(path: Path) -> Library:
 
 def _tensor_data(path: Path) -> int:
     """The address of torch's `void* (PyObject* tensor)`, which torch publishes for generated code."""
-    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-    address = getattr(guards, "_torchinductor_pyobject_tensor_data_ptr", None)
+    address = getattr(GUARDS, "_torchinductor_pyobject_tensor_data_ptr", None)
     if address is None:
         raise LoadFailed(str(path), f"torch {torch.__version__} has no function that finds a tensor's data")
     return address

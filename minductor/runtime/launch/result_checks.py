@@ -32,7 +32,7 @@ def call_custom(op: str, function: Callable[..., Any], dtypes: DTypes, *args: An
 
 def checked(op: str, made: Any, dtypes: DTypes, arguments: Sequence[Any]) -> list[Any]:
     """The results of such a call as a list. LyingSchema if they are not as traced."""
-    results = _row(made)
+    results = leaves(made)
     for result in _tensors(results):
         if result.layout is not torch.strided:
             raise LyingSchema(op, "dense results", f"one is of layout {result.layout}")
@@ -59,7 +59,7 @@ def call_with_copies(op: str, function: Callable[..., Any], dtypes: DTypes, *arg
 
 def separated(made: Any, count: int, arguments: Sequence[Any]) -> list[Any]:
     """The first `count` results of such a call as a list of tensors that share no memory."""
-    return _without_shared_memory(_row(made)[:count], _storages(arguments))
+    return _without_shared_memory(leaves(made)[:count], _storages(arguments))
 
 
 def _without_shared_memory(results: list[Any], seen: set[int]) -> list[Any]:
@@ -74,15 +74,13 @@ def _without_shared_memory(results: list[Any], seen: set[int]) -> list[Any]:
     return made
 
 
-def _row(value: Any) -> list[Any]:
+def leaves(value: Any) -> list[Any]:
     """The leaves of nested tuples and lists, in order."""
-    if isinstance(value, tuple | list):
-        return [leaf for item in value for leaf in _row(item)]
-    return [value]
+    return [leaf for item in value for leaf in leaves(item)] if isinstance(value, tuple | list) else [value]
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    return [leaf for leaf in _row(value) if isinstance(leaf, Tensor)]
+    return [leaf for leaf in leaves(value) if isinstance(leaf, Tensor)]
 
 
 def _storage(tensor: Tensor) -> int:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from minductor.core.expressions import expr as exprs
 from minductor.ir.program import nodes as ir
 from minductor.ir.program.size_sources import size_source
 from minductor.runtime.launch.control_flow import CONTROL
+from minductor.runtime.launch.result_checks import leaves
 from minductor.runtime.reference.gpu_operators_on_cpu import ON_CPU
 
 
@@ -125,7 +127,7 @@ class _State:
             case ir.Token("external", name):
                 return self.constants[name]
             case ir.Token("operator", name):
-                return _operator(name)
+                return attrgetter(name)(torch.ops)
             case exprs.Expr():
                 return self.number(given)
             case DType():
@@ -141,7 +143,7 @@ class _State:
 
     def extern(self, node: ir.Extern) -> None:
         function = CONTROL.get(node.op) if any(isinstance(a, ir.Region) for a in node.args) else None
-        function = function or (ON_CPU.get(node.op) if self.is_imagined else None) or _operator(node.op)
+        function = function or (ON_CPU.get(node.op) if self.is_imagined else None) or attrgetter(node.op)(torch.ops)
         for ref in node.writes:
             self.open(ref)
         moved = {ir.Ref(r.storage, r.version - 1): r for r in node.writes}
@@ -152,7 +154,7 @@ class _State:
         result = function(*given, **named)
         if node.form == "out":
             return
-        results = list(zip(node.results, _leaves(result), strict=False))
+        results = list(zip(node.results, leaves(result), strict=False))
         for symbol in node.defines:
             number, dim, scale, shift = size_source(node, symbol) or (0, 0, 1, 0)
             self.sizes[symbol.name] = (results[number][1].size(dim) - shift) // scale
@@ -171,13 +173,6 @@ class _State:
         return lambda *args: run_program(program, [*sizes, *args], self.constants)
 
 
-def _operator(name: str) -> Any:
-    found: Any = torch.ops
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
-
-
 def _rounded(value: Tensor, dtype: DType) -> Tensor:
     """A value rounded to `dtype`. Torch has no tf32, which drops the last 13 bits of a float32: half of the last kept
     bit is added first.
@@ -187,10 +182,6 @@ def _rounded(value: Tensor, dtype: DType) -> Tensor:
     bits = value.contiguous().view(torch.int32)
     rounded = ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
     return torch.where(value.isfinite(), rounded, value)
-
-
-def _leaves(value: Any) -> list[Any]:
-    return [leaf for item in value for leaf in _leaves(item)] if isinstance(value, tuple | list) else [value]
 
 
 def _newest(value: ir.Argument, moved: Mapping[ir.Ref, ir.Ref]) -> ir.Argument:

@@ -13,7 +13,7 @@ of an entry show any damage. A damaged entry counts as absent, with a warning, a
 ...     key = digest("graph text", "options")
 ...     _ = store.put(key, {"kernels.cpp": b"int k;"})
 ...     entry = store.get(key)
-...     entry.read("kernels.cpp"), store.get(digest("another")), store.stats.hits, store.stats.misses
+...     entry.contents["kernels.cpp"], store.get(digest("another")), store.stats.hits, store.stats.misses
 (b'int k;', None, 1, 1)
 """
 
@@ -67,7 +67,10 @@ def digest(*parts: str | bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A complete artefact: its folder and, by file name, the bytes that were checked when the entry was opened."""
+    """A complete artefact: its folder and, by file name, the bytes that were checked when the entry was opened.
+
+    Later changes on disk do not affect these bytes.
+    """
 
     key: str
     variant: str
@@ -76,12 +79,8 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """The bytes of all entries, including damaged ones, and of all temporary files."""
-        return sum(len(data) for data in self.contents.values())
-
-    def read(self, name: str) -> bytes:
-        """The bytes as they were checked. Later changes on disk do not affect them."""
-        return self.contents[name]
+        """The bytes of the files."""
+        return sum(map(len, self.contents.values()))
 
     def text(self, name: str) -> str:
         return self.contents[name].decode("utf-8")
