@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 from minductor.core.errors import BadArgument, BadOptionValue, UnknownMode, UnknownOption
 
@@ -40,8 +40,7 @@ RENAMED: Mapping[str, str] = MappingProxyType({"held_bytes": "max_live_bytes", "
 ENVIRONMENT: Mapping[str, str] = MappingProxyType({"MINDUCTOR_CACHE_DIR": "cache_dir", "MINDUCTOR_TRACE": "trace"})
 
 
-@dataclass(frozen=True, slots=True)
-class OptionRule:
+class OptionRule(NamedTuple):
     """What one option accepts, and what it is for.
 
     `allowed` lists the accepted values; empty means any value of `type`. The text of the value matches `pattern`, if

@@ -13,7 +13,7 @@ which are added at the end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from minductor.analysis.domain import estimate
 from minductor.core.expressions.expr import Symbol, as_int, linear
@@ -25,8 +25,7 @@ FEW_PARTS = 8  # fewer parts than this leave threads idle, which matters for mor
 MANY_POINTS = 1 << 15  # elements
 
 
-@dataclass(frozen=True, slots=True)
-class BothWays:
+class BothWays(NamedTuple):
     """`columns`: the axes that the reductions along a row run over. `rows`: the axes of the other reductions."""
 
     columns: frozenset[str]

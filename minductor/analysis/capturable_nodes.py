@@ -13,9 +13,8 @@ partition yet; the report shows them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from minductor.core.expressions.expr import Symbol
 from minductor.ir.plan.plan import Barrier, Partition
@@ -42,8 +41,7 @@ GPU_DEVICE = "cuda"  # torch's name for the devices of both kinds
 SYNCHRONISING = frozenset(("aten.nonzero.default", "aten.masked_select.default", "aten._unique2.default"))
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureKind:
+class CaptureKind(NamedTuple):
     """Neighbouring nodes of equal CaptureKind belong to one partition. The device is "" where no GPU is involved."""
 
     is_capturable: bool

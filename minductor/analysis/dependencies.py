@@ -28,9 +28,8 @@ war 0 -> 1 arg0@0[i0] before [i0]
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from minductor.core.expressions.expr import Expr, Symbol
 from minductor.ir.program.nodes import (
@@ -53,8 +52,7 @@ from minductor.ir.program.nodes import (
 Indices: TypeAlias = "tuple[Expr, ...] | None"
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """`source` runs before `target`; both are positions of nodes.
 
     `ref`: for "raw" and "war" the version that is read, for "waw" the newer version. The indices say at which elements

@@ -7,7 +7,7 @@ and the axis along which most bytes are contiguous, which becomes the vector axi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from minductor.analysis.strides import constant_step
 from minductor.core.expressions.expr import as_int
@@ -16,8 +16,7 @@ from minductor.ir.program.nodes import Atomic, Body, Buffer, Kernel, Load, Maske
 ASSUMED = 1024  # elements: the extent of an axis whose size is known only at the call
 
 
-@dataclass(frozen=True, slots=True)
-class Touch:
+class Touch(NamedTuple):
     """One load or store.
 
     `steps`: by axis, how many elements further it is at the next point; None if that is not a constant. `weight`: the

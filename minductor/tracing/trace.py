@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO
 
 from minductor.core.errors import BadOptionValue
 
@@ -33,8 +33,7 @@ EXPECTED = "a level from 0 to 4, dir:PATH or html:PATH"
 NOTES, SOURCES, TEXT = 2, 3, 4
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One stage of one graph's compile."""
 
     graph: str

@@ -11,13 +11,13 @@ that names an element. Refuses nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from minductor.core.dtypes import DType
 from minductor.ir.program.nodes import Combine
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """The block of an axis that the loops are in: where it begins, its size, and whether the last block is full too.
 
     Size 0 means that only the call knows it.

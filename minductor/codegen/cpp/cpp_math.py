@@ -13,8 +13,8 @@ import functools
 import itertools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 PARTS = ("math", "double", "convert", "special", "loops", "transpose")
 HEADERS = tuple(Path(__file__).with_name(f"cpp_{part}.h") for part in PARTS)
@@ -24,8 +24,7 @@ LINES = "lines"  # the name of a section whose lines are sections of their own
 LINE_NAME = re.compile(r"(md_\w+)\(")
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """The text between two marks of a header: `names` are defined in it, `needs` are used and defined elsewhere."""
 
     names: tuple[str, ...]

@@ -17,7 +17,7 @@ import functools
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from minductor.core.dtypes import DType
 from minductor.core.expressions.algebra import Const, FloorDiv, Identity, Max, Min, Mod, Product, Sum, Symbol
@@ -90,8 +90,7 @@ def _shortest(value: float) -> str:
     return repr(value)
 
 
-@dataclass(frozen=True, slots=True)
-class IndexWords:
+class IndexWords(NamedTuple):
     """How a language writes quotients of natural numbers, minima and maxima."""
 
     quotient: str

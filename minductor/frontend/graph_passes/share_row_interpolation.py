@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from minductor.core.expressions.bounds import at_least
 from minductor.core.expressions.expr import as_expr, as_int
@@ -23,8 +24,7 @@ from minductor.frontend.graph_passes.dead_code import node_names_in
 READ, SUM, DIFFERENCE, PRODUCT = (f"aten.{name}.Tensor" for name in ("_unsafe_index", "add", "sub", "mul"))
 
 
-@dataclass(frozen=True, slots=True)
-class _RowSum:
+class _RowSum(NamedTuple):
     """a + (b - a) * w with a = x[..., rows, left] and b = x[..., rows, right]; each field names a node or an input."""
 
     image: str

@@ -7,7 +7,7 @@ with a note. `lower` runs the graph passes, then walks the nodes in order and lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from minductor.core.dtypes import C64, C128
@@ -26,8 +26,6 @@ from minductor.frontend.lowering_context.extern_calls import extern
 from minductor.frontend.lowering_context.lowering import Lowering, as_argument
 from minductor.frontend.lowering_context.rule_transaction import lower_by_rule
 from minductor.frontend.lowering_context.values import Value, dtypes_in, views_in
-from minductor.frontend.rules import higher_order
-from minductor.frontend.rules.complex import RULES as COMPLEX_RULES
 from minductor.frontend.rules.table import RULES
 from minductor.frontend.rules.views import RULES as VIEW_RULES
 from minductor.ir.program import nodes as ir
@@ -106,6 +104,8 @@ class _Walk:
             return of[number]
         kwargs = {name: ctx.value(a) for name, a in node.kwargs}
         if node.op.startswith((HIGHER_ORDER, COLLECTIVE)):
+            from minductor.frontend.rules import higher_order
+
             kwargs = {name: materialize(ctx, a) for name, a in kwargs.items()}
             return higher_order.call(ctx, node.op, [materialize(ctx, a) for a in args], kwargs)
         rule = self._rule(node, args)
@@ -113,12 +113,16 @@ class _Walk:
 
     def _rule(self, node: Node, args: Sequence[Value]) -> Callable[..., Value] | None:
         """The rule that lowers a node with such arguments; None if the node becomes an extern call."""
-        is_complex = any(dtype.kind == "complex" for dtype in dtypes_in((node.meta, *args)))
-        rules: Mapping[str, Callable[..., Value]] = COMPLEX_RULES if is_complex else RULES
         if node.op not in _DEFINING_SYMBOLS and self.ctx.undefined_symbols(node.meta):
             return None
         is_possible = node.op in VIEW_RULES or self.ctx.is_computable(node.meta, args, in_pairs=(C64, C128))
-        return rules.get(node.op) if is_possible else None
+        if not is_possible:
+            return None
+        if any(dtype.kind == "complex" for dtype in dtypes_in((node.meta, *args))):
+            from minductor.frontend.rules.complex import RULES as COMPLEX_RULES
+
+            return COMPLEX_RULES.get(node.op)
+        return RULES.get(node.op)
 
     def _order_after(self, count: int, names: Sequence[str]) -> None:
         """Makes the calls and kernels from position `count` on wait for the values of those names."""

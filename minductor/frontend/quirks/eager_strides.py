@@ -16,9 +16,8 @@ that orders two dimensions decides. A number beside tensors counts as an argumen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -84,8 +83,7 @@ _COMPLEX_OF_REALS = frozenset({"aten.complex.default", "aten.polar.default"})  #
 _CONDITIONS = frozenset({"condition", "mask"})  # and of those that are not cast to the others' dtype
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """Of one argument.
 
     >>> Layout((3, 1), (1, 7)).is_contiguous, Layout((3, 1), (1, 7)).is_dense

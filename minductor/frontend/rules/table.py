@@ -7,58 +7,40 @@ becomes an extern call, that is, a call of ATen's own kernel. Operators on compl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import TypeAlias
 
 from minductor.frontend.lowering_context.values import Value
-from minductor.frontend.rules import (
-    batch,
-    concat,
-    create,
-    foreach,
-    grid_sample,
-    index,
-    loss,
-    matmul,
-    norm,
-    pad,
-    pointwise,
-    random,
-    reduce,
-    scalars,
-    scan,
-    scatter,
-    search,
-    special,
-    views,
-    window,
-    window_write,
-)
 
+Rule: TypeAlias = Callable[..., Value]
+
+# The files of this folder that have a table, those of the commonest operators first.
 FAMILIES = (
-    views,
-    window_write,
-    window,
-    pad,
-    grid_sample,
-    pointwise,
-    loss,
-    matmul,
-    special,
-    reduce,
-    scalars,
-    scan,
-    search,
-    norm,
-    batch,
-    create,
-    concat,
-    index,
-    scatter,
-    foreach,
-    random,
+    *("pointwise", "views", "reduce", "create", "norm", "matmul", "concat", "index", "scatter", "window", "pad"),
+    *("random", "scan", "scalars", "search", "special", "loss", "batch", "window_write", "grid_sample", "foreach"),
 )
 
-RULES: Mapping[str, Callable[..., Value]] = MappingProxyType(
-    {op: rule for family in FAMILIES for op, rule in family.RULES.items()}
-)
+
+def family(name: str) -> Mapping[str, Rule]:
+    """The rules of one file of FAMILIES."""
+    return import_module(f"minductor.frontend.rules.{name}").RULES
+
+
+class _Rules(Mapping[str, Rule]):
+    """All rules by operator. A family is imported when none before it has the operator: a first call needs few."""
+
+    def __getitem__(self, op: str) -> Rule:
+        for name in FAMILIES:
+            if rule := family(name).get(op):
+                return rule
+        raise KeyError(op)
+
+    def __iter__(self) -> Iterator[str]:
+        return (op for name in FAMILIES for op in family(name))
+
+    def __len__(self) -> int:
+        return sum(len(family(name)) for name in FAMILIES)
+
+
+RULES = _Rules()

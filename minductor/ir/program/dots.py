@@ -21,8 +21,7 @@ Dots(row='i0', column='i1', inner='i2', products=(Product(reduce=3, left=0, righ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from minductor.core.dtypes import F32, F64
 from minductor.core.expressions.expr import as_int, linear
@@ -33,8 +32,7 @@ Side: TypeAlias = Literal["left", "right"]
 MIN_ROWS_AND_COLUMNS = 8  # with fewer, most of a matrix unit's work would be on padding
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(NamedTuple):
     """Positions of a reduction and its two factors: `left` varies over rows, `right` over columns."""
 
     reduce: int
@@ -42,8 +40,7 @@ class Product:
     right: int
 
 
-@dataclass(frozen=True, slots=True)
-class Dots:
+class Dots(NamedTuple):
     """The matrix products of one kernel, and the axes that all of them have."""
 
     row: str

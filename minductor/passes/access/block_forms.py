@@ -20,7 +20,7 @@ of the others, and the first element, are multiples of 16 bytes, and it copies r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from minductor.core.dtypes import DType
 from minductor.core.expressions.bounds import at_least, divides
@@ -31,8 +31,7 @@ ALIGNMENT = 16  # bytes, of a tensor descriptor
 MAX_DIMS = 5  # of a tensor descriptor
 
 
-@dataclass(frozen=True, slots=True)
-class TileShape:
+class TileShape(NamedTuple):
     """The block size and the extent of each axis of a tile, in elements."""
 
     blocks: Mapping[str, int]

@@ -12,7 +12,8 @@ for both halves would select between a and b for each element, and could not be 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from minductor.analysis.domain import extents_of, pure_store, solve
 from minductor.core.dtypes import DType
@@ -46,8 +47,7 @@ from minductor.passes.rewriting.prune import live_nodes, prune_body, with_nodes
 MAX_SLICES = 4  # of a concatenation: each needs a kernel of its own, unless `fuse` fuses them again
 
 
-@dataclass(frozen=True, slots=True)
-class _Slice:
+class _Slice(NamedTuple):
     """One slice of a concatenation: the kernel that stores it, and its coordinates along the concatenated dim."""
 
     kernel: Kernel
@@ -56,8 +56,7 @@ class _Slice:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Concat:
+class _Concat(NamedTuple):
     """A concatenation and its only consumer.
 
     `last`: the version that has all slices. `consumer`: its position. `axis`: the consumer's axis along the

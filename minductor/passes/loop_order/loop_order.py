@@ -15,9 +15,9 @@ No kernel is changed on trial. A pair is tried in other forms, called views, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from minductor.analysis.domain import extents_of, has_division
 from minductor.core.dtypes import DType
@@ -36,8 +36,7 @@ MAX_ACCESS_PAIRS = 4  # pairs of accesses, of two kernels, whose loops are compa
 Walk: TypeAlias = tuple[Expr, Expr]  # how an index runs along one axis: the stride in elements, and the extent
 
 
-@dataclass(frozen=True, slots=True)
-class _FinerLoops:
+class _FinerLoops(NamedTuple):
     """A kernel some of whose loops are split, and the walk of an index along each axis that it moves along."""
 
     kernel: Kernel

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import NamedTuple
 
 from minductor.core.dtypes import DType
 from minductor.core.expressions.expr import Expr, as_int, integer, mul
@@ -47,8 +48,7 @@ MAX_NODES_KEPT = 256
 StorageKey = tuple[DType, Expr, str]  # dtype, elements, device
 
 
-@dataclass(frozen=True, slots=True)
-class Sharing:
+class Sharing(NamedTuple):
     """Which buffers share storages, and when storages are freed. Nodes are known by their positions."""
 
     created: Mapping[int, tuple[str, ...]]  # by node: the buffers that it makes, in order

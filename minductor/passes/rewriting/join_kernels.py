@@ -21,10 +21,10 @@ Laws of a joined kernel, checked on its body:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, pairwise, product
 from math import gcd, inf
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from minductor.analysis.both_ways import MANY_POINTS, both_ways, reduced_groups
 from minductor.analysis.both_ways import objection as both_ways_objection
@@ -72,15 +72,13 @@ COSTS = ("strided accesses", "rows that are read from memory again", "spilled re
 Pairs: TypeAlias = list[tuple[Expr, Expr]]
 
 
-@dataclass(frozen=True, slots=True)
-class CannotJoin:
+class CannotJoin(NamedTuple):
     """The reason why two kernels cannot be fused, shown to the user."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class JoinContext:
+class JoinContext(NamedTuple):
     """What `join` has to know of the program and the target.
 
     `table`: the program's buffers by name, complex ones as real numbers.

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from minductor.core.errors import CompilerNotFound
 
@@ -29,8 +29,7 @@ COMPILERS = ("g++", "c++", "clang++")
 WRONG_CXX = "set CXX to the path of a C++ compiler, or unset it: then g++, c++ or clang++ is taken"
 
 
-@dataclass(frozen=True, slots=True)
-class Caches:
+class Caches(NamedTuple):
     """The bytes of the data caches that one core can use; 0 where the system does not tell."""
 
     l1: int = 0

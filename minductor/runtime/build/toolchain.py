@@ -27,10 +27,9 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from minductor.core.errors import CompileFailed, CompilerBroken, CompilerNotFound
 from minductor.runtime.build.probe import Compiler, Host, find_compiler, search_path
@@ -71,8 +70,7 @@ _MOST_LOG = 1 << 20  # bytes of what a compiler says; the rest is read and dropp
 Blame = Callable[[str, int], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(NamedTuple):
     """One translation unit; the name becomes the file's."""
 
     name: str
@@ -166,8 +164,7 @@ class Toolchain:
         return ":".join(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(NamedTuple):
     """One build, in a temporary folder."""
 
     folder: Path

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 from minductor.frontend.capture import schemas
-from minductor.frontend.rules import matmul, random
-from minductor.frontend.rules.table import FAMILIES, RULES
+from minductor.frontend.rules import matmul, random, table
+from minductor.frontend.rules.table import FAMILIES, RULES, family
 from minductor.frontend.torch_graph.decompositions import DECOMPOSED
 
 # Some torch has not: the first is new in 2.12, the second exists once torch's own compiler has been imported.
@@ -18,8 +19,14 @@ def test_every_rule_is_for_an_operator_of_torch() -> None:
     assert unknown <= NOT_ALWAYS_THERE
 
 
+def test_every_file_with_rules_is_a_family() -> None:
+    folder = Path(table.__file__).parent
+    with_rules = {file.stem for file in folder.glob("*.py") if "\nRULES" in file.read_text(encoding="utf-8")}
+    assert with_rules - {"table", "complex"} == set(FAMILIES)
+
+
 def test_no_operator_has_two_rules() -> None:
-    counts = Counter(op for family in FAMILIES for op in family.RULES)
+    counts = Counter(op for name in FAMILIES for op in family(name))
     assert not [op for op, n in counts.items() if n > 1]
     assert len(RULES) == len(counts)
 
