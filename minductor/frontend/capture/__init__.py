@@ -5,6 +5,7 @@ A GraphModule from AOTAutograd comes in; a `captured_graph.Graph` goes out, whos
 - `captured_graph.py`: the data: graph, nodes, inputs, metadata of tensors.
 - `capture.py`: reads the GraphModule.
 - `symbolic_sizes.py`: turns torch's symbolic sizes (SymPy) into index expressions, and back for guards.
+- `size_formulas.py`: sizes, strides and counts of elements, each a number or an expression.
 - `schemas.py`: what torch's schemas say about an operator: what it writes, aliases and draws at random.
 
 Laws: capturing changes no graph, and equal programs have equal texts.
